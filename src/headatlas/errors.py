@@ -1,0 +1,57 @@
+"""Everything HeadAtlas raises on purpose, and the exit code each one ends the command with.
+
+HeadAtlasError
+├── BadArgument (ValueError)     2   asked wrongly: an unknown name, a wrong shape, a value out of range
+└── CannotDo (RuntimeError)      1   asked rightly, but it could not be done
+    ├── BadFile                      a file is missing, damaged or laid out differently
+    ├── FetchFailed                  something had to be fetched and could not be
+    ├── UnsupportedModel             a model HeadAtlas cannot place
+    └── MissingExtra                 an optional dependency is not installed
+
+A message is one line that names the argument, the value and what would be valid.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class HeadAtlasError(Exception):
+    exit_code = 1
+
+
+class BadArgument(HeadAtlasError, ValueError):
+    exit_code = 2
+
+
+class CannotDo(HeadAtlasError, RuntimeError):
+    pass
+
+
+class BadFile(CannotDo):
+    pass
+
+
+class FetchFailed(CannotDo):
+    pass
+
+
+class UnsupportedModel(CannotDo):
+    pass
+
+
+class MissingExtra(CannotDo):
+    def __init__(self, extra: str, needed_for: str) -> None:
+        super().__init__(f"{needed_for} needs an extra that is not installed: pip install 'headatlas[{extra}]'")
+
+
+def one_line(error: BaseException | str, limit: int = 300) -> str:
+    """The first non-empty line of an error's text, short enough for a terminal."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def did_you_mean(value: str, choices: Iterable[str]) -> str:
+    """' Did you mean …?' when something near exists, else ''."""
+    near = get_close_matches(value, list(choices), n=2, cutoff=0.6)
+    return f" Did you mean {' or '.join(repr(c) for c in near)}?" if near else ""

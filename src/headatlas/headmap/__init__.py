@@ -1,0 +1,1 @@
+"""Labelled results, their storage and provenance."""

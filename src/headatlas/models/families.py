@@ -1,0 +1,305 @@
+"""Where each architecture keeps its attention heads.
+
+`find_anatomy(model)` looks at a model (real, or a weightless skeleton on the meta device) and says where its blocks, its
+heads' value and output projections, its embeddings and its first MLP are. It goes by structure: names of sub-modules that
+mean the same thing wherever they occur. What structure cannot tell (how a fused QKV matrix is cut, an MLP that is not a
+module of its own) stands in `FAMILIES`, one entry per `model_type`. See docs/adding-a-family.md.
+
+This is the only file that knows about single architectures.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from headatlas.errors import UnsupportedModel
+
+Layout = Literal["separate", "blocks", "interleaved", "latent"]
+"""How the value projection's output rows are arranged, with H query heads in K groups of G = H / K, head size D:
+
+separate     a matrix of its own               [K·D]
+blocks       queries, then keys, then values   [H·D | K·D | K·D]
+interleaved  group by group                    K × [G·D | D | D]
+latent       multi-head latent attention (MLA): x is pressed into a latent vector, normalised, and expanded
+             to keys and values of every head  H × [D_key | D]
+"""
+
+# Where the value vectors come from, by the name of the projection. Fused ones need a layout from FAMILIES.
+SEPARATE_VALUE = ("v_proj",)
+FUSED_VALUE = ("qkv_proj", "query_key_value", "c_attn", "Wqkv")
+LATENT_VALUE = ("kv_b_proj",)
+OUTPUT = ("o_proj", "out_proj", "dense", "c_proj")
+MLP = ("mlp", "ffn", "feed_forward", "block_sparse_moe")
+# The norm that feeds the MLP, first match wins: a norm of its own, else the one a parallel block shares with attention.
+MLP_NORM = (
+    "pre_feedforward_layernorm",
+    "ln_mlp",
+    "ln_2",
+    "norm_2",
+    "post_attention_layernorm",
+    "input_layernorm",
+    "ln_1",
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """What we promise, and what structure alone cannot tell, about one `model_type`."""
+
+    title: str
+    fused: Layout | None = None
+    first_mlp: Callable[[nn.Module, Tensor], Tensor] | None = None
+
+
+def _opt_mlp(block: nn.Module, x: Tensor) -> Tensor:
+    """OPT's MLP lies loose in the block; OPT-350m alone norms after attention and after the MLP instead of before."""
+    b: Any = block
+    normed = b.final_layer_norm(x) if b.do_layer_norm_before else b.self_attn_layer_norm(x)
+    return b.fc2(b.activation_fn(b.fc1(normed)))
+
+
+FAMILIES: dict[str, Family] = {
+    "llama": Family("Llama, SmolLM, Yi, TinyLlama"),
+    "mistral": Family("Mistral"),
+    "mixtral": Family("Mixtral"),
+    "qwen2": Family("Qwen2"),
+    "qwen3": Family("Qwen3"),
+    "qwen3_next": Family("Qwen3-Next (hybrid)"),
+    "gemma": Family("Gemma"),
+    "gemma2": Family("Gemma 2"),
+    "gemma3_text": Family("Gemma 3 (text)"),
+    "gemma3": Family("Gemma 3 (text and images)"),
+    "phi": Family("Phi"),
+    "phi3": Family("Phi-3, Phi-4", fused="blocks"),
+    "gpt2": Family("GPT-2", fused="blocks"),
+    "gpt_neo": Family("GPT-Neo"),
+    "gpt_neox": Family("GPT-NeoX, Pythia", fused="interleaved"),
+    "gptj": Family("GPT-J"),
+    "opt": Family("OPT", first_mlp=_opt_mlp),
+    "bloom": Family("BLOOM", fused="interleaved"),
+    "falcon": Family("Falcon", fused="interleaved"),
+    "mpt": Family("MPT", fused="blocks"),
+    "stablelm": Family("StableLM"),
+    "cohere": Family("Cohere (Command R)"),
+    "cohere2": Family("Cohere 2 (Command R7B)"),
+    "olmo": Family("OLMo"),
+    "olmo2": Family("OLMo 2"),
+    "granite": Family("Granite"),
+    "gpt_oss": Family("GPT-OSS"),
+    "deepseek_v3": Family("DeepSeek-V3 (MLA)"),
+}
+
+
+@dataclass(frozen=True)
+class Site:
+    """One layer's attention. Names are dotted paths from the model's root, as in `model.get_submodule`."""
+
+    attention: str
+    out: str
+    value: str
+    layout: Layout | None  # None: fused in a way no family entry explains; z is fine, W_V is not to be had
+    n_heads: int
+    n_kv_heads: int
+    d_head: int
+    transposed: bool  # GPT-2's Conv1D keeps its matrices as [in, out], all others as [out, in]
+    latent: str = ""  # MLA: the projection into the latent vector, and the norm on it
+    latent_norm: str = ""
+    latent_eps: float = 0.0
+    clip: float | None = None  # OLMo, MPT: values are clamped to ± this
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """Where a model keeps what HeadAtlas reads and scales."""
+
+    family: str
+    blocks: str
+    sites: tuple[Site | None, ...]  # None: a layer without attention heads
+    n_heads: int
+    n_kv_heads: int
+    d_head: int
+    d_model: int
+    context: int | None  # longest text in tokens, where the architecture has such a limit
+
+    @property
+    def n_layers(self) -> int:
+        return len(self.sites)
+
+    @property
+    def tested(self) -> bool:
+        return self.family in FAMILIES
+
+    @property
+    def decoder(self) -> str:
+        """The module that runs the blocks: the last one to be handed the attention mask as the caller gave it."""
+        return self.blocks.rpartition(".")[0]
+
+
+def find_anatomy(model: PreTrainedModel) -> Anatomy:
+    """Locate every layer's heads in `model`, or say in one line why that cannot be done."""
+    config = model.config.get_text_config()
+    name = type(model).__name__
+    if config.is_encoder_decoder or any("MaskedLM" in a for a in [name, *(model.config.architectures or [])]):
+        raise UnsupportedModel(
+            f"{name} is not a causal language model: HeadAtlas reads decoder-only models (…ForCausalLM, …LMHeadModel)"
+        )
+    path, blocks = _find_blocks(model, config.num_hidden_layers)
+    sites = tuple(_find_site(model, config, f"{path}.{i}", block) for i, block in enumerate(blocks))
+    found = [s for s in sites if s is not None]
+    if not found:
+        raise UnsupportedModel(
+            f"cannot place the heads of {name} (model_type {config.model_type!r}): no layer has an attention that ends in"
+            f" one of {', '.join(OUTPUT)}"
+        )
+    shapes = {(s.n_heads, s.n_kv_heads, s.d_head) for s in found}
+    if len(shapes) > 1:
+        raise UnsupportedModel(
+            f"{name}: layers differ in (heads, KV heads, head size): {sorted(shapes)}; HeadAtlas needs them equal"
+        )
+    n_heads, n_kv_heads, d_head = shapes.pop()
+    context = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
+    return Anatomy(model.config.model_type, path, sites, n_heads, n_kv_heads, d_head, config.hidden_size, context)
+
+
+def _find_blocks(model: PreTrainedModel, n_layers: int) -> tuple[str, nn.ModuleList]:
+    """The list of transformer blocks, and its path. Image and sound towers of multimodal models lie outside the decoder."""
+    decoder = model.get_decoder()
+    prefix = next(name for name, module in model.named_modules() if module is decoder)
+    for name, module in decoder.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == n_layers:
+            return (f"{prefix}.{name}" if prefix else name), module
+    raise UnsupportedModel(
+        f"cannot place the heads of {type(model).__name__}: no list of {n_layers} blocks found in it"
+    )
+
+
+def _find_site(model: PreTrainedModel, config: Any, path: str, block: nn.Module) -> Site | None:
+    """The attention of one block: the one sub-module that owns both a value projection and an output projection."""
+    owners = []
+    for name, module in block.named_modules():
+        children = dict(module.named_children())
+        value = next((n for n in SEPARATE_VALUE + FUSED_VALUE + LATENT_VALUE if n in children), None)
+        out = next((n for n in OUTPUT if n in children), None)
+        if value and out:
+            owners.append((f"{path}.{name}", module, value, out))
+    if not owners:
+        return None
+    if len(owners) > 1:
+        raise UnsupportedModel(
+            f"{type(model).__name__}: {path} has {len(owners)} attentions ({', '.join(o[0] for o in owners)}), expected one"
+        )
+    [(attention, module, value, out)] = owners
+    if getattr(module, "slow_but_exact", False) and getattr(module, "pretraining_tp", 1) > 1:
+        raise UnsupportedModel(
+            f"{type(model).__name__}: slow_but_exact=True bypasses the output projection; load it with slow_but_exact=False"
+        )
+
+    n_heads = config.num_attention_heads
+    in_features, _ = linear_shape(module.get_submodule(out))
+    if in_features % n_heads:
+        raise UnsupportedModel(
+            f"{attention}.{out} takes {in_features} features, which {n_heads} heads cannot share equally"
+        )
+    d_head = in_features // n_heads  # never hidden / heads: Gemma, Qwen3, GPT-OSS and MLA differ from that
+
+    fused = FAMILIES[config.model_type].fused if config.model_type in FAMILIES else None
+    layout: Layout | None = "separate" if value in SEPARATE_VALUE else "latent" if value in LATENT_VALUE else fused
+    _, rows = linear_shape(module.get_submodule(value))
+    n_kv_heads = {"separate": rows // d_head, "latent": n_heads}.get(layout or "", (rows // d_head - n_heads) // 2)
+    if n_kv_heads < 1 or n_heads % n_kv_heads:
+        raise UnsupportedModel(
+            f"{attention}.{value} has {rows} rows: not a whole number of value heads of size {d_head} for {n_heads} query heads"
+        )
+    if hasattr(module, "v_norm"):
+        layout = None  # values are normalised on the way: no matrix W_V exists
+    return Site(
+        attention=attention,
+        out=f"{attention}.{out}",
+        value=f"{attention}.{value}",
+        layout=layout,
+        n_heads=n_heads,
+        n_kv_heads=n_kv_heads,
+        d_head=d_head,
+        transposed=isinstance(module.get_submodule(out), Conv1D),
+        clip=getattr(module, "clip_qkv", None) or getattr(config, "clip_qkv", None),
+        **_latent(attention, module) if layout == "latent" else {},
+    )
+
+
+def _latent(attention: str, module: Any) -> dict[str, Any]:
+    return {
+        "latent": f"{attention}.kv_a_proj_with_mqa",
+        "latent_norm": f"{attention}.kv_a_layernorm",
+        "latent_eps": module.kv_a_layernorm.variance_epsilon,
+    }
+
+
+def linear_shape(module: nn.Module) -> tuple[int, int]:
+    """(in, out) features of a linear map, whichever way it stores its matrix."""
+    weight: Any = module.weight
+    rows, columns = weight.shape
+    return (rows, columns) if isinstance(module, Conv1D) else (columns, rows)
+
+
+def cut_values(fused: Tensor, site: Site) -> Tensor:
+    """The value rows of a projection's output axis: [rows, …] → [n_kv_heads, d_head, …]. Works for weights and biases."""
+    d, k = site.d_head, site.n_kv_heads
+    if site.layout == "separate":
+        return fused.unflatten(0, (k, d))
+    if site.layout == "blocks":
+        return fused[-k * d :].unflatten(0, (k, d))
+    if site.layout == "interleaved":
+        return fused.unflatten(0, (k, -1, d))[:, -1]
+    if site.layout == "latent":
+        return fused.unflatten(0, (k, -1))[:, -d:]
+    raise UnsupportedModel(
+        f"no W_V for {site.value}: HeadAtlas does not know how this architecture makes its values"
+        " (docs/adding-a-family.md); reading and scaling its heads works"
+    )
+
+
+def embedding(model: PreTrainedModel, anatomy: Anatomy) -> Tensor:
+    """E, [vocabulary, d_model]: the rows as stored, before any scaling or position the model adds."""
+    weight: Tensor = model.get_input_embeddings().weight
+    project = getattr(model.get_submodule(anatomy.decoder), "project_in", None)  # OPT-350m embeds in fewer dimensions
+    return weight if project is None else project(weight)
+
+
+def unembedding(model: PreTrainedModel, anatomy: Anatomy) -> Tensor:
+    """U, [d_model, vocabulary], without bias, final norm or logit scale."""
+    head = model.get_output_embeddings()
+    if head is None:
+        raise UnsupportedModel(
+            f"{type(model).__name__} has no unembedding: HeadAtlas reads language models (…ForCausalLM)"
+        )
+    weight: Tensor = head.weight
+    project = getattr(model.get_submodule(anatomy.decoder), "project_out", None)
+    return weight.T if project is None else project.weight.T @ weight.T
+
+
+def first_mlp(model: PreTrainedModel, anatomy: Anatomy, x: Tensor) -> Tensor:
+    """Block 0's MLP on its own input norm, without the residual: [n, d_model] → [n, d_model]."""
+    block: nn.Module = model.get_submodule(f"{anatomy.blocks}.0")
+    family = FAMILIES.get(anatomy.family)
+    if family and family.first_mlp:
+        return family.first_mlp(block, x)
+    mlp = _child(block, MLP)
+    if mlp is None:
+        raise UnsupportedModel(f"no MLP found in {anatomy.blocks}.0: none of {', '.join(MLP)}")
+    # Blocks that norm the MLP's output but not its input (OLMo 2) have no input norm at all.
+    post_norm = hasattr(block, "post_feedforward_layernorm") and not hasattr(block, "pre_feedforward_layernorm")
+    norm = None if post_norm else _child(block, MLP_NORM)
+    normed = (norm(x) if norm else x)[None]  # mixtures of experts insist on [batch, token, d]
+    wants_residual = "residual" in inspect.signature(mlp.forward).parameters  # BLOOM and MPT add it inside
+    out = mlp(normed, torch.zeros_like(normed)) if wants_residual else mlp(normed)
+    return (out[0] if isinstance(out, tuple) else out).reshape(x.shape)
+
+
+def _child(module: nn.Module, names: tuple[str, ...]) -> nn.Module | None:
+    return next((child for n in names if isinstance(child := getattr(module, n, None), nn.Module)), None)

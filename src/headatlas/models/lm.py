@@ -1,0 +1,279 @@
+"""A language model with its attention heads in reach."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from inspect import signature
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headatlas.errors import BadArgument
+from headatlas.models import heads as h
+from headatlas.models.families import find_anatomy
+from headatlas.models.fingerprint import fingerprint_tensors
+from headatlas.models.weights import Weights
+
+Text = str | Sequence[int]
+"""A text, or its token ids."""
+
+
+class LM:
+    """A causal language model whose heads can be read, scaled, removed and replaced. Made by `headatlas.load`."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, name: str) -> None:
+        self.model = model
+        self.name = name
+        self._tokenizer = tokenizer
+        self.anatomy = find_anatomy(model)
+        self.weights = Weights.from_model(model, self.anatomy)
+        self._batched: list[int] = []  # batch sizes that edits in force were made for
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        if self._tokenizer is None:
+            raise BadArgument(
+                f"model {self.name!r} came without a tokenizer: pass tokenizer=… to load, or give token ids instead of text"
+            )
+        return self._tokenizer
+
+    @property
+    def n_layers(self) -> int:
+        return self.anatomy.n_layers
+
+    @property
+    def n_heads(self) -> int:
+        return self.anatomy.n_heads
+
+    @property
+    def n_kv_heads(self) -> int:
+        return self.anatomy.n_kv_heads
+
+    @property
+    def d_head(self) -> int:
+        return self.anatomy.d_head
+
+    @property
+    def d_model(self) -> int:
+        return self.anatomy.d_model
+
+    @property
+    def layers_without_heads(self) -> list[int]:
+        """Linear-attention and state-space layers of hybrids: NaN in every head map."""
+        return [i for i, site in enumerate(self.anatomy.sites) if site is None]
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs go: the device of the embedding."""
+        return self.model.get_input_embeddings().weight.device
+
+    def __repr__(self) -> str:
+        shape = f"{self.n_layers} layers × {self.n_heads} heads ({self.n_kv_heads} KV), d_head {self.d_head}"
+        return f"LM({self.name!r}: {shape}, {str(self.model.dtype).removeprefix('torch.')} on {self.device})"
+
+    def fingerprint(self) -> str:
+        """A short hash of the weights as they are now. Changes when any weight changes; the same on every machine."""
+        return fingerprint_tensors(self.model.named_parameters())
+
+    # --- texts and batches
+
+    def encode(self, texts: Text | Sequence[Text]) -> list[list[int]]:
+        """Token ids of each text, checked: at least one text, none empty, none longer than the context."""
+        listed: list[Any] = [texts] if _is_text(texts) else list(texts)
+        if not listed:
+            raise BadArgument("texts is empty: give at least one text")
+        ids = [self.tokenizer(t)["input_ids"] if isinstance(t, str) else [int(i) for i in t] for t in listed]
+        vocabulary = self.model.get_input_embeddings().num_embeddings
+        for i, tokens in enumerate(ids):
+            if not tokens:
+                raise BadArgument(f"texts[{i}] is {listed[i]!r}: it has no tokens")
+            if self.anatomy.context and len(tokens) > self.anatomy.context:
+                raise BadArgument(
+                    f"texts[{i}] is {len(tokens)} tokens long, but the model's context is {self.anatomy.context}"
+                )
+            if not 0 <= min(tokens) <= max(tokens) < vocabulary:
+                raise BadArgument(
+                    f"texts[{i}] has token ids from {min(tokens)} to {max(tokens)}, but the vocabulary is 0 to {vocabulary - 1}"
+                )
+        return ids
+
+    def batch(self, texts: Text | Sequence[Text], side: Literal["left", "right"] = "left") -> dict[str, Tensor]:
+        """Padded model inputs: `lm.model(**lm.batch(texts))`. Position ids follow the mask, so padding changes nothing."""
+        return self._pad(self.encode(texts), side)
+
+    def _pad(self, ids: list[list[int]], side: str) -> dict[str, Tensor]:
+        if side not in ("left", "right"):
+            raise BadArgument(f"side is {side!r}, expected 'left' or 'right'")
+        width = max(map(len, ids))
+        tokens = torch.zeros((len(ids), width), dtype=torch.long)  # masked, so any token does as padding
+        mask = torch.zeros((len(ids), width), dtype=torch.long)
+        for row, i in enumerate(ids):
+            place = slice(width - len(i), width) if side == "left" else slice(0, len(i))
+            tokens[row, place] = torch.tensor(i)
+            mask[row, place] = 1
+        inputs = {"input_ids": tokens, "attention_mask": mask}
+        if "position_ids" in signature(self.model.forward).parameters:
+            inputs["position_ids"] = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        return {k: v.to(self.device) for k, v in inputs.items()}
+
+    # --- reading heads
+
+    @torch.no_grad()
+    def head_outputs(
+        self,
+        texts: Text | Sequence[Text],
+        positions: h.Positions | Sequence[Sequence[int]] = "all",
+        *,
+        batch_size: int = 32,
+        side: Literal["left", "right"] = "right",
+    ) -> Tensor:
+        """z of every head: [example, token, layer, head, d_head], on the CPU, in the model's precision.
+
+        positions: 'all' tokens; the 'last' one; a list of token numbers for every text; or one list per text. Numbers count the
+        text's own tokens, negative ones from its end. NaN marks what is not there: tokens past a text's end, layers without heads.
+        """
+        ids = self.encode(texts)
+        wanted = _wanted(positions, [len(i) for i in ids])
+        width = max(map(len, wanted))
+        z = torch.full((len(ids), width, self.n_layers, self.n_heads, self.d_head), torch.nan, dtype=self.model.dtype)
+        body = self.model.base_model  # no LM head: capture does not need logits
+        for rows in self._batches(ids, batch_size):
+            inputs = self._pad([ids[r] for r in rows], side)
+            length = inputs["input_ids"].shape[1]
+            take = torch.full((len(rows), width), -1)
+            for i, r in enumerate(rows):
+                shift = length - len(ids[r]) if side == "left" else 0
+                take[i, : len(wanted[r])] = torch.tensor(wanted[r]) + shift
+            there = take >= 0
+            every = (
+                bool(there.all())
+                and take.shape[1] == length
+                and torch.equal(take, torch.arange(length).expand_as(take))
+            )
+            out = z.new_empty((len(rows), width, self.n_layers, self.n_heads, self.d_head), device=self.device)
+            index = (torch.arange(len(rows))[:, None], take.clamp(min=0))
+
+            def read(layer: int, now: Tensor, out: Tensor = out, index: Any = index, every: bool = every) -> None:
+                out[:, :, layer] = (now if every else now[index]).to(out.device)
+
+            with h.hooked(self.model, self.anatomy, read):
+                body(**inputs, use_cache=False)
+            out = out.cpu()
+            out[~there] = torch.nan
+            out[:, :, self.layers_without_heads] = torch.nan
+            z[rows] = out
+        return z
+
+    def _batches(self, ids: list[list[int]], batch_size: int) -> list[list[int]]:
+        """Rows in batches of similar length; one batch in the given order while an edit made for a batch is in force."""
+        if batch_size < 1:
+            raise BadArgument(f"batch_size is {batch_size}, expected at least 1")
+        if self._batched:
+            if len(ids) != self._batched[-1]:
+                raise BadArgument(
+                    f"{len(ids)} texts, but the gate or patch in force is for a batch of {self._batched[-1]}"
+                )
+            return [list(range(len(ids)))]
+        order = sorted(range(len(ids)), key=lambda r: len(ids[r]))
+        return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+
+    # --- changing heads
+
+    @contextmanager
+    def gated(self, gate: Any, positions: h.Positions = "all") -> Iterator[None]:
+        """Scale every head's output: gate [layer, head] or [batch, layer, head]; 1 = as is, 0 = removed.
+
+        Holds for plain forwards and for `generate` (with its KV cache), and is differentiable in the gate. With 'last' in
+        `generate`, the prompt's last token and each new token in its turn.
+        """
+        gate, positions = h.check_gate(gate, self.anatomy), h.check_positions(positions)
+        with self._editing(h.gate_edit(gate, positions), positions != "all", len(gate) if gate.ndim == 3 else None):
+            yield
+
+    @contextmanager
+    def patched(
+        self,
+        heads: h.Head | Iterable[h.Head] | Tensor,
+        value: float | Tensor = 0.0,
+        *,
+        add: bool = False,
+        positions: h.Positions = "all",
+    ) -> Iterator[None]:
+        """Replace the output of some heads (`add=True`: add to it).
+
+        heads: 'L12.H5', (12, 5), several of these, or a bool mask [layer, head].
+        value: a number or [d_head] vector for all of them; [layer, head, d_head], such as a mean; or another run's z as
+        `head_outputs` gives it, [example, token, layer, head, d_head], put back token by token. NaN leaves z as it is.
+        """
+        mask, positions = h.head_mask(heads, self.anatomy), h.check_positions(positions)
+        value = torch.as_tensor(value)
+        ends = {
+            0: (),
+            1: (self.d_head,),
+            3: (self.n_layers, self.n_heads, self.d_head),
+            5: (self.n_layers, self.n_heads, self.d_head),
+        }
+        if value.ndim not in ends or (value.shape[-len(ends[value.ndim]) :] != ends[value.ndim] and value.ndim):
+            raise BadArgument(
+                f"value has shape {tuple(value.shape)}, expected a number, [d_head], [layer, head, d_head] or"
+                f" [example, token, layer, head, d_head] with layer, head, d_head = {ends[3]}"
+            )
+        batch = len(value) if value.ndim == 5 and len(value) > 1 else None
+        with self._editing(h.patch_edit(mask, value, add, positions), positions != "all" or value.ndim == 5, batch):
+            yield
+
+    @contextmanager
+    def _editing(self, edit: h.Edit, needs_index: bool, batch: int | None) -> Iterator[None]:
+        with h.edited(self.model, self.anatomy, edit, needs_index):
+            if batch is not None:
+                self._batched.append(batch)
+            try:
+                yield
+            finally:
+                if batch is not None:
+                    self._batched.pop()
+
+    # --- writing text
+
+    @torch.no_grad()
+    def generate(self, prompts: Text | Sequence[Text], max_new_tokens: int = 64, **options: Any) -> Any:
+        """Continue each prompt, greedily unless options (those of transformers' `generate`) say otherwise.
+
+        One prompt gives one text, a list gives a list: the new text only.
+        """
+        inputs = self.batch(prompts)
+        inputs.pop("position_ids", None)  # generate makes its own from the mask
+        if self._batched and len(inputs["input_ids"]) != self._batched[-1]:
+            raise BadArgument(
+                f"{len(inputs['input_ids'])} prompts, but the gate or patch in force is for a batch of {self._batched[-1]}"
+            )
+        options = {"do_sample": False, "pad_token_id": getattr(self._tokenizer, "pad_token_id", None) or 0} | options
+        if not options["do_sample"]:  # a model's own sampling settings only earn warnings here
+            options = {"temperature": None, "top_p": None, "top_k": None} | options
+        tokens = self.model.generate(**inputs, max_new_tokens=max_new_tokens, **options)
+        new = [self.tokenizer.decode(t, skip_special_tokens=True) for t in tokens[:, inputs["input_ids"].shape[1] :]]
+        return new[0] if _is_text(prompts) else new
+
+
+def _is_text(texts: Any) -> bool:
+    """One text rather than several: a string, or a flat list of token ids."""
+    return isinstance(texts, str) or (len(texts) > 0 and isinstance(texts[0], int))
+
+
+def _wanted(positions: Any, lengths: list[int]) -> list[list[int]]:
+    """Token numbers to keep of each text, none negative."""
+    if not isinstance(positions, str) and len(positions) and not isinstance(positions[0], int):
+        if len(positions) != len(lengths):
+            raise BadArgument(f"positions has {len(positions)} lists for {len(lengths)} texts")
+        per_text = [h.check_positions(p) for p in positions]
+    else:
+        per_text = [h.check_positions(positions)] * len(lengths)
+    wanted = []
+    for i, (where, length) in enumerate(zip(per_text, lengths, strict=True)):
+        numbers = list(range(length)) if where == "all" else [-1] if where == "last" else list(where)
+        for p in numbers:
+            if not -length <= p < length:
+                raise BadArgument(f"positions asks for token {p} of texts[{i}], which has {length} tokens")
+        wanted.append([p % length for p in numbers])
+    return wanted

@@ -1,0 +1,154 @@
+"""From a name, a folder, a file or a model to an `LM`."""
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from headatlas.errors import BadArgument, BadFile, FetchFailed, HeadAtlasError, did_you_mean, one_line
+from headatlas.models.cache import built_aside, cache_folder, cached_models, sampled_hash
+from headatlas.models.default import DEFAULT_MODEL, default_gguf
+from headatlas.models.lm import LM
+from headatlas.models.quiet import quiet_transformers
+from headatlas.models.weights import check_complete, read_config
+
+log = logging.getLogger(__name__)
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def load(
+    model: str | Path | PreTrainedModel = DEFAULT_MODEL,
+    device: str = "auto",
+    dtype: str | torch.dtype = "auto",
+    *,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    device_map: Any = None,
+    trust_remote_code: bool = False,
+) -> LM:
+    """A language model with its heads in reach.
+
+    model: 'smollm2' (the default), a Hugging Face hub id, a model folder, a .gguf file (dequantised once and kept in the cache),
+        or a transformers model you already have, which is used as it is and put in eval mode.
+    device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1', …; or device_map to spread a model over several.
+    dtype: 'auto' (the checkpoint's own on a GPU, float32 on a CPU), or 'float32', 'bfloat16', 'float16', 'float64'.
+    trust_remote_code: run Python code that comes with the checkpoint. Never on unless you say so.
+    """
+    if isinstance(model, PreTrainedModel):
+        return LM(model.eval(), tokenizer, model.config.name_or_path or type(model).__name__)
+    if not isinstance(model, str | Path):
+        raise BadArgument(f"model is a {type(model).__name__}, expected a name, a path or a transformers model")
+    place, precision = _check_device(device), _check_dtype(dtype)
+    if precision is None and place.type == "cpu" and device_map is None:
+        precision = torch.float32  # half precision is no faster on most CPUs, often far slower
+    source, name = _resolve(str(model))
+    options: dict[str, Any] = {"trust_remote_code": trust_remote_code, "local_files_only": isinstance(source, Path)}
+    if isinstance(source, Path):
+        read_config(source, trust_remote_code)  # a damaged or foreign folder is told apart here
+    loaded = _from_pretrained(
+        AutoModelForCausalLM,
+        source,
+        name,
+        options | {"dtype": precision or "auto", "device_map": device_map or {"": place}, "output_loading_info": True},
+    )
+    transformer, info = loaded
+    check_complete(str(source), info)
+    if tokenizer is None and not (isinstance(source, Path) and not _has_tokenizer(source)):
+        tokenizer = _from_pretrained(AutoTokenizer, source, name, options)
+    return LM(transformer.eval().requires_grad_(False), tokenizer, name)
+
+
+def _from_pretrained(kind: Any, source: Path | str, name: str, options: dict[str, Any]) -> Any:
+    try:
+        with quiet_transformers():
+            return kind.from_pretrained(source, **options)
+    except HeadAtlasError:
+        raise
+    except (
+        Exception
+    ) as e:  # loaders of 400 architectures raise what they like about a damaged file or a missing network
+        if isinstance(source, Path):
+            raise BadFile(f"cannot load {source}: {one_line(e)}") from e
+        choices = [DEFAULT_MODEL, *(p.name for p in cached_models())]
+        raise FetchFailed(
+            f"model {name!r} is neither a file, a folder, a known name ({', '.join(choices)}) nor a hub model that could be"
+            f" fetched.{did_you_mean(name, choices)} The hub said: {one_line(e)}"
+        ) from e
+
+
+def _resolve(spec: str) -> tuple[Path | str, str]:
+    """A spec → (folder or hub id, name)."""
+    path = Path(spec).expanduser()
+    if spec == DEFAULT_MODEL:
+        return from_gguf(default_gguf()), spec
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise BadArgument(f"model {spec!r}: no such file")
+        return from_gguf(path), path.stem
+    if path.is_dir():
+        return path, path.resolve().name
+    if path.exists():
+        raise BadArgument(
+            f"model {spec!r} is a file, but not a .gguf file: give a model folder, a .gguf file or a hub id"
+        )
+    cached = cache_folder() / "models" / spec
+    if cached in cached_models():
+        return cached, spec
+    if not re.fullmatch(r"[\w][\w.-]*(/[\w][\w.-]*)?", spec):
+        raise BadArgument(f"model {spec!r}: no such file or folder, and not a hub id (owner/name)")
+    return spec, spec
+
+
+def from_gguf(path: Path) -> Path:
+    """A folder with the same model as safetensors, dequantised on first use and from the cache afterwards."""
+    target = cache_folder() / "models" / f"{path.stem}-{sampled_hash(path)}"
+    if not target.is_dir():
+        log.info("dequantising %s, once", path.name)
+        options = {"gguf_file": path.name, "local_files_only": True}
+        try:
+            with quiet_transformers():
+                quantised = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **options)
+                tokenizer = AutoTokenizer.from_pretrained(path.parent, **options)
+                config = type(quantised.config).from_dict(
+                    {k: v for k, v in quantised.config.to_dict().items() if k != "quantization_config"}
+                )
+                plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+                plain.load_state_dict(quantised.state_dict(), assign=True)
+                plain.generation_config = quantised.generation_config
+        except Exception as e:  # the reader trusts the file: a damaged one can fail anywhere
+            raise BadFile(f"cannot read {path} as a GGUF model: {one_line(e)}") from e
+        with built_aside(target) as aside, quiet_transformers():
+            plain.save_pretrained(aside)
+            tokenizer.save_pretrained(aside)
+    return target
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any(
+        (folder / name).is_file()
+        for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+    )
+
+
+def _check_device(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except (RuntimeError, TypeError) as e:
+        raise BadArgument(f"device is {device!r}, expected 'auto', 'cpu', 'cuda' or 'cuda:N'") from e
+    count = torch.cuda.device_count()
+    if place.type == "cuda" and (place.index or 0) >= count:
+        have = f"only {count} CUDA device{'s' * (count > 1)}" if count else "no CUDA device"
+        raise BadArgument(f"device is {device!r}, but this machine has {have}: use 'auto' or 'cpu'")
+    return place
+
+
+def _check_dtype(dtype: str | torch.dtype) -> torch.dtype | None:
+    known: dict[Any, torch.dtype] = DTYPES | {d: d for d in DTYPES.values()}
+    if dtype != "auto" and dtype not in known:
+        raise BadArgument(f"dtype is {dtype!r}, expected 'auto', {', '.join(map(repr, DTYPES))}")
+    return known.get(dtype)

@@ -1,0 +1,229 @@
+"""Every promise about heads, for every family. The table in docs/families.md is written from these very tests' outcomes."""
+
+import copy
+import inspect
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from headatlas.models.families import FAMILIES
+from headatlas.models.lm import LM
+from headatlas.models.weights import Weights
+from tests.models.tiny import TINY, Tiny, build, texts, tokenizer
+
+by_family = pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
+
+
+@cache
+def lm_of(tiny: Tiny) -> LM:
+    return LM(build(tiny), tokenizer(), tiny.id)
+
+
+def same(a: Tensor, b: Tensor, tiny: Tiny) -> None:
+    torch.testing.assert_close(a, b, rtol=tiny.tolerance, atol=tiny.tolerance, equal_nan=True)
+
+
+def layers(lm: LM) -> list[int]:
+    return [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+
+
+def run_and_record(lm: LM, path: str, ids: list[list[int]]) -> tuple[dict[str, Tensor], Tensor]:
+    """Arguments and first output of the module at `path` during a plain forward pass."""
+    seen = {}
+
+    def hook(module, args, kwargs, out):
+        given = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
+        seen["in"] = {k: v.clone() if isinstance(v, Tensor) else v for k, v in given.items()}
+        seen["out"] = (out[0] if isinstance(out, tuple) else out).clone()  # Falcon adds to it in place
+
+    handle = lm.model.get_submodule(path).register_forward_hook(hook, with_kwargs=True)
+    lm.model(**lm.batch(ids))
+    handle.remove()
+    return seen["in"], seen["out"]
+
+
+def test_every_family_is_tested() -> None:
+    assert {t.family for t in TINY} == set(FAMILIES)
+
+
+@by_family
+@pytest.mark.family_property(1, "heads add up to the attention's output")
+def test_heads_sum_to_attention_output(tiny: Tiny) -> None:
+    lm = lm_of(tiny)
+    ids = texts((6, 6))
+    z = lm.head_outputs(ids)
+    for layer in layers(lm):
+        given, out = run_and_record(lm, lm.anatomy.sites[layer].attention, ids)
+        total = torch.einsum(
+            "bthd,hdm->btm", z[:, :, layer], torch.stack([lm.weights.W_O(layer, h) for h in range(lm.n_heads)])
+        )
+        bias = lm.weights.output_bias(layer)
+        total = total if bias is None else total + bias
+        same(total, out - given.get("residual", 0), tiny)  # BLOOM adds the residual inside its attention
+
+
+@by_family
+@pytest.mark.family_property(2, "gates of 1 change no bit")
+def test_gates_of_one_are_bit_identical(tiny: Tiny) -> None:
+    lm = lm_of(tiny)
+    inputs = lm.batch(texts())
+    plain = lm.model(**inputs).logits
+    for shape in [(lm.n_layers, lm.n_heads), (4, lm.n_layers, lm.n_heads)]:
+        with lm.gated(torch.ones(shape)):
+            assert torch.equal(lm.model(**inputs).logits, plain)
+
+
+@by_family
+@pytest.mark.family_property(3, "removing a head = zeroing its slice of the output projection")
+def test_removing_a_head_equals_zeroing_its_weights(tiny: Tiny) -> None:
+    lm = lm_of(tiny)
+    inputs = lm.batch(texts())
+    for layer, head in [(layers(lm)[0], 1), (layers(lm)[-1], lm.n_heads - 1)]:
+        surgery = LM(copy.deepcopy(lm.model), None, "copy")
+        surgery.weights.W_O(layer, head).zero_()  # a view into the copy's own weights
+        expected = surgery.model(**inputs).logits
+        assert not torch.allclose(expected, lm.model(**inputs).logits)
+        gate = torch.ones(lm.n_layers, lm.n_heads)
+        gate[layer, head] = 0
+        with lm.gated(gate):
+            same(lm.model(**inputs).logits, expected, tiny)
+        with lm.patched((layer, head)):
+            same(lm.model(**inputs).logits, expected, tiny)
+
+
+@by_family
+@pytest.mark.family_property(4, "padding, left or right, changes nothing")
+def test_padded_batch_equals_each_text_alone(tiny: Tiny) -> None:
+    lm = lm_of(tiny)
+    ids = texts()
+    alone = [lm.model(**lm.batch([i])).logits[0] for i in ids]
+    alone_z = [lm.head_outputs([i])[0] for i in ids]
+    for side in ("left", "right"):
+        logits, z = lm.model(**lm.batch(ids, side)).logits, lm.head_outputs(ids, side=side)
+        for row, i in enumerate(ids):
+            real = slice(-len(i), None) if side == "left" else slice(0, len(i))
+            same(logits[row, real], alone[row], tiny)
+            same(z[row, : len(i)], alone_z[row], tiny)
+            assert z[row, len(i) :].isnan().all()
+
+
+@by_family
+@pytest.mark.family_property(5, "generation under gates = full forwards under gates")
+def test_generation_under_gates_equals_full_forwards(tiny: Tiny) -> None:
+    lm = lm_of(tiny)
+    ids = texts((5, 3, 8))
+    gate = torch.rand(3, lm.n_layers, lm.n_heads, generator=torch.Generator().manual_seed(1))
+    steps = 6
+    plain = lm.model(**lm.batch(ids)).logits[:, -1]
+    seen: list[Tensor] = []
+    with lm.gated(gate):
+        handle = lm.model.register_forward_hook(lambda module, args, out: seen.append(out.logits[:, -1]))
+        words = lm.generate(ids, max_new_tokens=steps, eos_token_id=None)
+        handle.remove()
+        slow = [list(i) for i in ids]
+        for step in range(steps):
+            logits = lm.model(**lm.batch(slow), use_cache=False).logits[:, -1]
+            same(seen[step], logits, tiny)
+            for row, token in zip(slow, logits.argmax(-1).tolist(), strict=True):
+                row.append(token)
+    assert words == [lm.tokenizer.decode(row[-steps:], skip_special_tokens=True) for row in slow]
+    assert not torch.allclose(seen[0], plain, atol=1e-3)  # the gates did something
+
+
+@by_family
+@pytest.mark.family_property(6, "x · W_V = the values the model computes")
+def test_value_weights_make_the_models_values(tiny: Tiny) -> None:
+    lm = lm_of(tiny)
+    ids = texts((3, 3))
+    for layer in layers(lm):
+        site = lm.anatomy.sites[layer]
+        given, _ = run_and_record(lm, site.attention, ids)
+        x = next(iter(given.values())).flatten(0, 1)  # [batch · token, d]
+        made = lm.weights.values(layer, x)
+        each = torch.stack([x @ lm.weights.W_V(layer, h) for h in range(lm.n_heads)], dim=1)
+        if site.layout == "latent":
+            # An oracle by the model's own modules. Without the bias, the linear part differs by one positive factor per token.
+            attention = lm.model.get_submodule(site.attention)
+
+            def values_of(latent: Tensor, attention=attention) -> Tensor:
+                normed = attention.kv_a_layernorm(latent[:, : attention.kv_lora_rank])
+                return attention.kv_b_proj(normed).unflatten(-1, (lm.n_heads, -1))[..., -lm.d_head :]
+
+            latent = attention.kv_a_proj_with_mqa(x)
+            expected, unbiased = values_of(latent), values_of(latent - attention.kv_a_proj_with_mqa.bias)
+            factor = each.norm(dim=(1, 2)) / unbiased.norm(dim=(1, 2))
+            same(each / factor[:, None, None], unbiased, tiny)
+        else:
+            expected = cached_values(lm, layer, ids)
+            linear = (
+                each
+                if lm.weights.value_bias(layer) is None
+                else each + lm.weights.value_bias(layer).repeat_interleave(lm.n_heads // lm.n_kv_heads, 0)
+            )
+            clip = site.clip or torch.inf
+            same(linear.clamp(-clip, clip), expected.repeat_interleave(lm.n_heads // expected.shape[1], 1), tiny)
+        same(made.repeat_interleave(expected.shape[1] // made.shape[1], 1), expected, tiny)
+
+
+def cached_values(lm: LM, layer: int, ids: list[list[int]]) -> Tensor:
+    """The value vectors in the model's own KV cache: [batch · token, heads, d_head]."""
+    cache = lm.model(**lm.batch(ids), use_cache=True).past_key_values
+    return cache.layers[layer].values.transpose(1, 2).flatten(0, 1)
+
+
+@by_family
+@pytest.mark.family_property(7, "from disk = from memory")
+def test_disk_equals_memory(tiny: Tiny, tmp_path) -> None:
+    lm = lm_of(tiny)
+    for shards in ("1GB", "20KB"):
+        lm.model.save_pretrained(tmp_path / shards, max_shard_size=shards)
+        disk, memory = Weights.from_disk(tmp_path / shards), lm.weights
+        assert disk.anatomy == memory.anatomy
+        for layer in layers(lm):
+            for name in ("value", "value_bias", "output", "output_bias"):
+                a, b = getattr(disk, name)(layer), getattr(memory, name)(layer)
+                assert (a is None and b is None) or torch.equal(a, b)
+        assert torch.equal(disk.embedding(), memory.embedding())
+        assert torch.equal(disk.unembedding(), memory.unembedding())
+        x = torch.randn(5, lm.d_model, dtype=tiny.dtype, generator=torch.Generator().manual_seed(2))
+        same(disk.first_mlp(x), memory.first_mlp(x), tiny)
+
+
+@by_family
+@pytest.mark.family_property(8, "layers without heads are reported and NaN")
+def test_layers_without_heads_are_reported_and_nan(tiny: Tiny) -> None:
+    lm = lm_of(tiny)
+    types = getattr(lm.model.config.get_text_config(), "layer_types", None) or []
+    assert lm.layers_without_heads == [i for i, kind in enumerate(types) if "linear" in kind]
+    assert bool(lm.layers_without_heads) == (tiny.family == "qwen3_next")
+    missing = (
+        lm.head_outputs(texts((6, 6))).isnan().all(dim=(0, 1, 3, 4))
+        if lm.layers_without_heads
+        else torch.zeros(lm.n_layers, dtype=torch.bool)
+    )
+    assert missing.nonzero().flatten().tolist() == lm.layers_without_heads
+
+
+@by_family
+@pytest.mark.family_property(9, "first MLP and its norm = block 0's own")
+def test_first_mlp_is_block_zeros(tiny: Tiny) -> None:
+    """The norm is found here by watching which one's output the MLP really receives."""
+    lm = lm_of(tiny)
+    ids = texts((6, 6))
+    block = f"{lm.anatomy.blocks}.0"
+    opt = tiny.family == "opt"
+    mlp = next(n for n, _ in lm.model.get_submodule(block).named_children() if n in ("mlp", "ffn", "fc1"))
+    given, out = run_and_record(lm, f"{block}.{mlp}", ids)
+    received = next(iter(given.values()))
+    expected = run_and_record(lm, f"{block}.fc2", ids)[1] if opt else out - given.get("residual", 0)
+    norms = [n for n, _ in lm.model.get_submodule(block).named_children() if "norm" in n or n.startswith("ln")]
+    x = received
+    for norm in norms:
+        norm_in, norm_out = run_and_record(lm, f"{block}.{norm}", ids)
+        if norm_out.numel() == received.numel() and torch.equal(norm_out.flatten(), received.flatten()):
+            x = next(iter(norm_in.values()))
+    assert (x is received) == (tiny.family == "olmo2")  # the only one here without a norm before its MLP
+    same(lm.weights.first_mlp(x.reshape(-1, lm.d_model)), expected.reshape(-1, lm.d_model), tiny)
+    same(lm.weights.first_mlp(x.reshape(-1, lm.d_model)[:1]), expected.reshape(-1, lm.d_model)[:1], tiny)
