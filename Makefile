@@ -17,7 +17,7 @@ test: .venv/.ready-dev
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 docs: .venv/.ready-dev
 	$(BIN)/python -m pytest -q -n 2 tests/models/test_families.py --update-docs

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
 from headatlas.models.families import FAMILIES
 
 torch.set_num_threads(1)  # the suite runs in two processes on two cores
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test may wait for a network
+transformers.utils.logging.disable_progress_bar()
 
 TABLE = Path(__file__).parent.parent / "docs" / "families.md"
 

@@ -1,8 +1,37 @@
-"""HeadAtlas tells what every attention head of a language model does. The public surface is what stands here."""
+"""HeadAtlas tells what every attention head of a language model does. The public surface is what stands here.
 
-from headatlas.errors import HeadAtlasError
-from headatlas.models.lm import LM
-from headatlas.models.loading import load
-from headatlas.models.weights import Weights
+Names are imported when first used: torch takes seconds, and `headatlas --help` should not.
+"""
 
-__all__ = ["LM", "HeadAtlasError", "Weights", "load"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headatlas.atlas import Atlas, open, run
+    from headatlas.errors import HeadAtlasError
+    from headatlas.models.lm import LM
+    from headatlas.models.loading import load
+    from headatlas.models.weights import Weights
+
+__version__ = "0.1.0"
+__all__ = ["LM", "Atlas", "HeadAtlasError", "Weights", "load", "open", "run"]
+
+_HOME = {
+    "LM": "models.lm",
+    "Atlas": "atlas",
+    "HeadAtlasError": "errors",
+    "Weights": "models.weights",
+    "load": "models.loading",
+    "open": "atlas",
+    "run": "atlas",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'headatlas' has no attribute {name!r}")
+    return getattr(import_module(f"headatlas.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

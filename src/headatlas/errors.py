@@ -16,6 +16,8 @@ from difflib import get_close_matches
 
 
 class HeadAtlasError(Exception):
+    """The base of every error HeadAtlas raises on purpose."""
+
     exit_code = 1
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from accelerate.utils import align_module_device
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -264,9 +265,15 @@ def cut_values(fused: Tensor, site: Site) -> Tensor:
     )
 
 
+def parameter(module: nn.Module, name: str) -> Tensor:
+    """A weight of a module, brought in for a moment where accelerate keeps it elsewhere (device_map with offloading)."""
+    with align_module_device(module):
+        return getattr(module, name)
+
+
 def embedding(model: PreTrainedModel, anatomy: Anatomy) -> Tensor:
     """E, [vocabulary, d_model]: the rows as stored, before any scaling or position the model adds."""
-    weight: Tensor = model.get_input_embeddings().weight
+    weight = parameter(model.get_input_embeddings(), "weight")
     project = getattr(model.get_submodule(anatomy.decoder), "project_in", None)  # OPT-350m embeds in fewer dimensions
     return weight if project is None else project(weight)
 
@@ -278,9 +285,9 @@ def unembedding(model: PreTrainedModel, anatomy: Anatomy) -> Tensor:
         raise UnsupportedModel(
             f"{type(model).__name__} has no unembedding: HeadAtlas reads language models (…ForCausalLM)"
         )
-    weight: Tensor = head.weight
+    weight = parameter(head, "weight")
     project = getattr(model.get_submodule(anatomy.decoder), "project_out", None)
-    return weight.T if project is None else project.weight.T @ weight.T
+    return weight.T if project is None else parameter(project, "weight").T @ weight.T
 
 
 def first_mlp(model: PreTrainedModel, anatomy: Anatomy, x: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headatlas.errors import BadArgument
 from headatlas.models import heads as h
-from headatlas.models.families import find_anatomy
-from headatlas.models.fingerprint import fingerprint_tensors
+from headatlas.models.families import find_anatomy, parameter
+from headatlas.models.fingerprint import fingerprint_model
 from headatlas.models.weights import Weights
 
 Text = str | Sequence[int]
@@ -65,8 +65,8 @@ class LM:
 
     @property
     def device(self) -> torch.device:
-        """Where inputs go: the device of the embedding."""
-        return self.model.get_input_embeddings().weight.device
+        """Where inputs go: where the embedding runs."""
+        return parameter(self.model.get_input_embeddings(), "weight").device
 
     def __repr__(self) -> str:
         shape = f"{self.n_layers} layers × {self.n_heads} heads ({self.n_kv_heads} KV), d_head {self.d_head}"
@@ -74,7 +74,7 @@ class LM:
 
     def fingerprint(self) -> str:
         """A short hash of the weights as they are now. Changes when any weight changes; the same on every machine."""
-        return fingerprint_tensors(self.model.named_parameters())
+        return fingerprint_model(self.model)
 
     # --- texts and batches
 

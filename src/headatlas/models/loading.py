@@ -2,13 +2,16 @@
 
 import logging
 import re
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from headatlas.errors import BadArgument, BadFile, FetchFailed, HeadAtlasError, did_you_mean, one_line
+from headatlas.errors import BadArgument, BadFile, CannotDo, FetchFailed, HeadAtlasError, did_you_mean, one_line
 from headatlas.models.cache import built_aside, cache_folder, cached_models, sampled_hash
 from headatlas.models.default import DEFAULT_MODEL, default_gguf
 from headatlas.models.lm import LM
@@ -65,18 +68,29 @@ def _from_pretrained(kind: Any, source: Path | str, name: str, options: dict[str
     try:
         with quiet_transformers():
             return kind.from_pretrained(source, **options)
-    except HeadAtlasError:
-        raise
-    except (
-        Exception
-    ) as e:  # loaders of 400 architectures raise what they like about a damaged file or a missing network
-        if isinstance(source, Path):
-            raise BadFile(f"cannot load {source}: {one_line(e)}") from e
-        choices = [DEFAULT_MODEL, *(p.name for p in cached_models())]
-        raise FetchFailed(
-            f"model {name!r} is neither a file, a folder, a known name ({', '.join(choices)}) nor a hub model that could be"
-            f" fetched.{did_you_mean(name, choices)} The hub said: {one_line(e)}"
-        ) from e
+    except Exception as e:  # loaders of 400 architectures raise what they like
+        raise _explain(e, source, name) from e
+
+
+def _explain(error: BaseException, source: Path | str, name: str) -> HeadAtlasError:
+    """A loader's error as one of ours: a damaged folder, an unknown name, or a hub out of reach."""
+    causes = [error]
+    while cause := causes[-1].__cause__ or causes[-1].__context__:
+        causes.append(cause)
+    choices = [DEFAULT_MODEL, *(p.name for p in cached_models())]
+    if isinstance(source, Path):
+        return BadFile(f"cannot load {source}: {one_line(error)}")
+    if any(isinstance(c, RepositoryNotFoundError) for c in causes):
+        return BadArgument(
+            f"model {name!r} is neither a file, a folder, a hub model nor a known name ({', '.join(choices)})."
+            + did_you_mean(name, choices)
+        )
+    if any(isinstance(c, LocalEntryNotFoundError) for c in causes):
+        return FetchFailed(
+            f"model {name!r} is not here and the hub cannot be reached; here are: {', '.join(choices)}."
+            + did_you_mean(name, choices)
+        )
+    return CannotDo(f"cannot load {name!r} from the hub: {one_line(error)}")
 
 
 def _resolve(spec: str) -> tuple[Path | str, str]:
@@ -109,7 +123,7 @@ def from_gguf(path: Path) -> Path:
         log.info("dequantising %s, once", path.name)
         options = {"gguf_file": path.name, "local_files_only": True}
         try:
-            with quiet_transformers():
+            with quiet_transformers(), redirect_stderr(StringIO()):  # its progress bar cannot be turned off
                 quantised = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **options)
                 tokenizer = AutoTokenizer.from_pretrained(path.parent, **options)
                 config = type(quantised.config).from_dict(

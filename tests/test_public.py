@@ -1,0 +1,43 @@
+"""The names other people's scripts rely on."""
+
+import inspect
+
+import headatlas as ha
+from tests.models.tiny import TINY, build, tokenizer
+
+
+def test_public_names() -> None:
+    assert ha.__all__ == ["LM", "Atlas", "HeadAtlasError", "Weights", "load", "open", "run"]
+    assert all(getattr(ha, name) is not None for name in ha.__all__)
+    assert set(ha.__all__) <= set(dir(ha))
+
+
+def test_what_a_loaded_model_offers() -> None:
+    lm = ha.load(build(TINY[0]), tokenizer=tokenizer())
+    shape = ["n_layers", "n_heads", "n_kv_heads", "d_head", "d_model"]
+    assert [getattr(lm, name) for name in shape] == [3, 6, 2, 10, 48]
+    for name in (
+        "name",
+        "tokenizer",
+        "model",
+        "weights",
+        "gated",
+        "patched",
+        "head_outputs",
+        "generate",
+        "fingerprint",
+    ):
+        assert hasattr(lm, name)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    assert not hasattr(ha, "loda")
+
+
+def test_every_public_callable_says_what_it_does() -> None:
+    public = [getattr(ha, name) for name in ha.__all__]
+    methods = [m for c in (ha.LM, ha.Weights) for n, m in vars(c).items() if not n.startswith("_") and callable(m)]
+    undocumented = [f.__qualname__ for f in public + methods if not f.__doc__]
+    assert not undocumented
+    untyped = [f.__qualname__ for f in methods if inspect.signature(f).return_annotation is inspect.Signature.empty]
+    assert not untyped
