@@ -48,6 +48,13 @@ BASE: dict[str, Any] = {
 }
 GROUPED = BASE | {"num_key_value_heads": 2}
 ODD = GROUPED | {"head_dim": 10}  # 6 heads × 10 ≠ 48
+VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "image_size": 28,
+}
 MOE = {"num_experts_per_tok": 2}
 GPT: dict[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -108,7 +115,7 @@ TINY = [
         "gemma2", "Gemma2Config", ODD | {"sliding_window": 4, "attention_bias": True}, dtype=torch.float32, rounds=EAGER
     ),
     Tiny("gemma3_text", "Gemma3TextConfig", ODD | {"sliding_window": 4, "attention_bias": True}),
-    Tiny("gemma3", "Gemma3Config", {"text_config": ODD | {"sliding_window": 4}}),
+    Tiny("gemma3", "Gemma3Config", {"text_config": ODD | {"sliding_window": 4}, "vision_config": VISION}),
     Tiny("phi", "PhiConfig", GROUPED),
     Tiny("phi3", "Phi3Config", ODD),
     Tiny("gpt2", "GPT2Config", GPT),

@@ -5,9 +5,10 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+from headatlas import __version__
 from headatlas.models.lm import LM
 
-_LIBRARIES = ("headatlas", "torch", "transformers", "numpy", "xarray")
+_LIBRARIES = ("torch", "transformers", "numpy", "xarray")
 
 
 def describe_model(lm: LM) -> dict[str, Any]:
@@ -31,5 +32,5 @@ def describe_run() -> dict[str, Any]:
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in _LIBRARIES},
+        "versions": {"headatlas": __version__} | {name: version(name) for name in _LIBRARIES},
     }

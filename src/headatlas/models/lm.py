@@ -136,33 +136,28 @@ class LM:
         ids = self.encode(texts)
         wanted = _wanted(positions, [len(i) for i in ids])
         width = max(map(len, wanted))
-        z = torch.full((len(ids), width, self.n_layers, self.n_heads, self.d_head), torch.nan, dtype=self.model.dtype)
+        z = torch.empty((len(ids), width, self.n_layers, self.n_heads, self.d_head), dtype=self.model.dtype)
         body = self.model.base_model  # no LM head: capture does not need logits
         for rows in self._batches(ids, batch_size):
             inputs = self._pad([ids[r] for r in rows], side)
             length = inputs["input_ids"].shape[1]
-            take = torch.full((len(rows), width), -1)
+            take = torch.full((len(rows), width), -1)  # which position of the batch goes to each place of the result
             for i, r in enumerate(rows):
                 shift = length - len(ids[r]) if side == "left" else 0
                 take[i, : len(wanted[r])] = torch.tensor(wanted[r]) + shift
-            there = take >= 0
-            every = (
-                bool(there.all())
-                and take.shape[1] == length
-                and torch.equal(take, torch.arange(length).expand_as(take))
-            )
-            out = z.new_empty((len(rows), width, self.n_layers, self.n_heads, self.d_head), device=self.device)
             index = (torch.arange(len(rows))[:, None], take.clamp(min=0))
+            straight = bool(((take == torch.arange(width)) | (take < 0)).all())  # nothing to pick: copy as it lies
+            out = z.new_empty((len(rows), *z.shape[1:]), device=self.device)
 
-            def read(layer: int, now: Tensor, out: Tensor = out, index: Any = index, every: bool = every) -> None:
-                out[:, :, layer] = (now if every else now[index]).to(out.device)
+            def read(layer: int, now: Tensor, out: Tensor = out, index: Any = index, straight: bool = straight) -> None:
+                picked = now[:, :width] if straight else now[index]
+                out[:, : picked.shape[1], layer] = picked.to(out.device)
 
             with h.hooked(self.model, self.anatomy, read):
                 body(**inputs, use_cache=False)
-            out = out.cpu()
-            out[~there] = torch.nan
+            out[(take < 0).to(out.device)] = torch.nan
             out[:, :, self.layers_without_heads] = torch.nan
-            z[rows] = out
+            z[rows] = out.cpu()
         return z
 
     def _batches(self, ids: list[list[int]], batch_size: int) -> list[list[int]]:

@@ -1,0 +1,61 @@
+"""The same promises on CUDA devices. Skipped where there is none; CI never has one."""
+
+import pytest
+import torch
+
+import headatlas as ha
+from tests.models.tiny import TINY, build, texts, tokenizer
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    build(TINY[0]).save_pretrained(tmp_path / "tiny", max_shard_size="30KB")
+    tokenizer().save_pretrained(tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+@pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
+def test_heads_on_a_gpu_equal_heads_on_the_cpu(tiny) -> None:
+    here = ha.load(build(tiny))
+    there = ha.load(build(tiny).to("cuda"))
+    gate = torch.rand(here.n_layers, here.n_heads, generator=torch.Generator().manual_seed(0))
+    tolerance = max(tiny.tolerance, 1e-6) * 10  # Llama and others norm in float32
+    with here.gated(gate), there.gated(gate.cuda()):
+        z = there.head_outputs(texts())
+        torch.testing.assert_close(z, here.head_outputs(texts()), rtol=tolerance, atol=tolerance, equal_nan=True)
+    with there.gated(torch.ones_like(gate)):
+        gated = there.model(**there.batch(texts())).logits
+    assert torch.equal(gated, there.model(**there.batch(texts())).logits)
+
+
+def test_a_model_on_two_devices(folder) -> None:
+    """The GPU and the CPU as two devices; gates, captures and patches go where each layer is."""
+    parts = {"model.embed_tokens": 0, "model.rotary_emb": 0, "model.norm": "cpu", "lm_head": "cpu"}
+    spread = ha.load(
+        folder, device_map=parts | {"model.layers.0": 0, "model.layers.1": "cpu", "model.layers.2": 0}, dtype="float64"
+    )
+    whole = ha.load(folder, device="cpu", dtype="float64")
+    gate = torch.rand(4, 3, 6, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    z = whole.head_outputs(texts())
+    results = []
+    for lm in (spread, whole):
+        with lm.gated(gate), lm.patched(["L0.H1", "L1.H2"], z), lm.gated(gate, positions="last"):
+            logits = lm.model(**lm.batch(texts())).logits
+        (slope,) = torch.autograd.grad(logits[:, -1].logsumexp(-1).sum(), gate)
+        results.append((logits[:, -1].detach().cpu(), slope, lm.head_outputs(texts()), lm.fingerprint()))
+    for a, b in zip(*results, strict=True):
+        assert a == b if isinstance(a, str) else torch.allclose(a, b, atol=1e-6, equal_nan=True)
+
+
+def test_auto_chooses_the_gpu_and_the_checkpoints_precision(folder) -> None:
+    lm = ha.load(folder)
+    assert lm.device.type == "cuda"
+    assert lm.model.dtype == torch.float64
+
+
+def test_cuda_by_number(folder) -> None:
+    assert ha.load(folder, "cuda:0").device == torch.device("cuda:0")
+    with pytest.raises(ha.HeadAtlasError, match="only"):
+        ha.load(folder, f"cuda:{torch.cuda.device_count()}")
