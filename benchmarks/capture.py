@@ -44,7 +44,7 @@ def compare(lm: ha.LM, texts: list[list[int]], batch_size: int, rounds: int) -> 
             lm.model.base_model(**inputs, use_cache=False)
 
     def capture() -> None:
-        lm.head_outputs(texts, batch_size=batch_size)
+        lm.head_outputs(texts, batch_size=batch_size, device=lm.device)
 
     bare(), capture()  # warm up
     seconds = [(timed(bare), timed(capture)) for _ in range(rounds)]

@@ -127,8 +127,9 @@ class LM:
         *,
         batch_size: int = 32,
         side: Literal["left", "right"] = "right",
+        device: str | torch.device = "cpu",
     ) -> Tensor:
-        """z of every head: [example, token, layer, head, d_head], on the CPU, in the model's precision.
+        """z of every head: [example, token, layer, head, d_head], in the model's precision, kept on `device`.
 
         positions: 'all' tokens; the 'last' one; a list of token numbers for every text; or one list per text. Numbers count the
         text's own tokens, negative ones from its end. NaN marks what is not there: tokens past a text's end, layers without heads.
@@ -136,7 +137,9 @@ class LM:
         ids = self.encode(texts)
         wanted = _wanted(positions, [len(i) for i in ids])
         width = max(map(len, wanted))
-        z = torch.empty((len(ids), width, self.n_layers, self.n_heads, self.d_head), dtype=self.model.dtype)
+        z = torch.empty(
+            (len(ids), width, self.n_layers, self.n_heads, self.d_head), dtype=self.model.dtype, device=device
+        )
         body = self.model.base_model  # no LM head: capture does not need logits
         for rows in self._batches(ids, batch_size):
             inputs = self._pad([ids[r] for r in rows], side)
@@ -157,7 +160,7 @@ class LM:
                 body(**inputs, use_cache=False)
             out[(take < 0).to(out.device)] = torch.nan
             out[:, :, self.layers_without_heads] = torch.nan
-            z[rows] = out.cpu()
+            z[rows] = out.to(z.device)
         return z
 
     def _batches(self, ids: list[list[int]], batch_size: int) -> list[list[int]]:
