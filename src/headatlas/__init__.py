@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headatlas.atlas import Atlas, open, run
+    from headatlas.atlas import Atlas, maps, open, run
     from headatlas.errors import HeadAtlasError
     from headatlas.models.lm import LM
     from headatlas.models.loading import load
     from headatlas.models.weights import Weights
 
 __version__ = "0.1.0"
-__all__ = ["LM", "Atlas", "HeadAtlasError", "Weights", "load", "open", "run"]
+__all__ = ["LM", "Atlas", "HeadAtlasError", "Weights", "load", "maps", "open", "run"]
 
 _HOME = {
     "LM": "models.lm",
@@ -22,6 +22,7 @@ _HOME = {
     "HeadAtlasError": "errors",
     "Weights": "models.weights",
     "load": "models.loading",
+    "maps": "atlas",
     "open": "atlas",
     "run": "atlas",
 }

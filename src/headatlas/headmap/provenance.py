@@ -34,3 +34,12 @@ def describe_run() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {"headatlas": __version__} | {name: version(name) for name in _LIBRARIES},
     }
+
+
+def flat(description: dict[str, Any]) -> dict[str, Any]:
+    """A nested description as attributes a netCDF file can hold."""
+    return {
+        k: v
+        for key, value in description.items()
+        for k, v in (flat(value).items() if isinstance(value, dict) else [(key, value)])
+    }

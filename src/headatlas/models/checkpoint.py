@@ -1,5 +1,6 @@
 """Tensors straight from safetensors files, by name, one at a time. Nothing is loaded that is not asked for."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from headatlas.errors import BadFile, one_line
+from headatlas.models.cache import sampled_hash
 
 _OTHER_TOWERS = ("vision", "visual", "image", "audio", "speech")
 
@@ -46,6 +48,11 @@ class Checkpoint:
             if found and not any(tower in prefix for tower in _OTHER_TOWERS):
                 tails[tail] = name
         return tails
+
+    def fingerprint(self) -> str:
+        """A short hash of samples of every file: cheap for a checkpoint of any size."""
+        parts = sorted({(file.name, sampled_hash(file)) for file in self.files.values()})
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def read(self, name: str) -> Tensor:
         with _open(self.files[name]) as f:

@@ -8,6 +8,7 @@ module of its own) stands in `FAMILIES`, one entry per `model_type`. See docs/ad
 This is the only file that knows about single architectures.
 """
 
+import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -291,8 +292,10 @@ def unembedding(model: PreTrainedModel, anatomy: Anatomy) -> Tensor:
 
 
 def first_mlp(model: PreTrainedModel, anatomy: Anatomy, x: Tensor) -> Tensor:
-    """Block 0's MLP on its own input norm, without the residual: [n, d_model] → [n, d_model]."""
+    """Block 0's MLP on its own input norm, without the residual, in x's precision: [n, d_model] → [n, d_model]."""
     block: nn.Module = model.get_submodule(f"{anatomy.blocks}.0")
+    if any(p.dtype != x.dtype for p in block.parameters()):
+        block = copy.deepcopy(block).to(x.dtype)
     family = FAMILIES.get(anatomy.family)
     if family and family.first_mlp:
         return family.first_mlp(block, x)

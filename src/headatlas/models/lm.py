@@ -12,7 +12,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headatlas.errors import BadArgument
 from headatlas.models import heads as h
 from headatlas.models.families import find_anatomy, parameter
-from headatlas.models.fingerprint import fingerprint_model
 from headatlas.models.weights import Weights
 
 Text = str | Sequence[int]
@@ -74,7 +73,7 @@ class LM:
 
     def fingerprint(self) -> str:
         """A short hash of the weights as they are now. Changes when any weight changes; the same on every machine."""
-        return fingerprint_model(self.model)
+        return self.weights.fingerprint()
 
     # --- texts and batches
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import snapshot_download
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -16,7 +17,7 @@ from headatlas.models.cache import built_aside, cache_folder, cached_models, sam
 from headatlas.models.default import DEFAULT_MODEL, default_gguf
 from headatlas.models.lm import LM
 from headatlas.models.quiet import quiet_transformers
-from headatlas.models.weights import check_complete, read_config
+from headatlas.models.weights import Weights, check_complete, read_config
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ def load(
         return LM(model.eval(), tokenizer, model.config.name_or_path or type(model).__name__)
     if not isinstance(model, str | Path):
         raise BadArgument(f"model is a {type(model).__name__}, expected a name, a path or a transformers model")
-    place, precision = _check_device(device), _check_dtype(dtype)
+    place, precision = check_device(device), _check_dtype(dtype)
     if precision is None and place.type == "cpu" and device_map is None:
         precision = torch.float32  # half precision is no faster on most CPUs, often far slower
     source, name = _resolve(str(model))
@@ -62,6 +63,28 @@ def load(
     if tokenizer is None and not (isinstance(source, Path) and not _has_tokenizer(source)):
         tokenizer = _from_pretrained(AutoTokenizer, source, name, options)
     return LM(transformer.eval().requires_grad_(False), tokenizer, name)
+
+
+def open_weights(
+    model: LM | str | Path, trust_remote_code: bool = False
+) -> tuple[Weights, PreTrainedTokenizerBase, str]:
+    """(weights, tokenizer, name) of a model, which is not loaded unless it already is."""
+    if isinstance(model, LM):
+        return model.weights, model.tokenizer, model.name
+    source, name = _resolve(str(model))
+    if not isinstance(source, Path):
+        source = _snapshot(source)
+    weights = Weights.from_disk(source)
+    options = {"trust_remote_code": trust_remote_code, "local_files_only": True}
+    return weights, _from_pretrained(AutoTokenizer, source, name, options), name
+
+
+def _snapshot(hub_id: str) -> Path:
+    try:
+        with quiet_transformers():
+            return Path(snapshot_download(hub_id, allow_patterns=["*.json", "*.safetensors", "tokenizer*", "*.model"]))
+    except Exception as e:  # as above
+        raise _explain(e, hub_id, hub_id) from e
 
 
 def _from_pretrained(kind: Any, source: Path | str, name: str, options: dict[str, Any]) -> Any:
@@ -147,7 +170,8 @@ def _has_tokenizer(folder: Path) -> bool:
     )
 
 
-def _check_device(device: str) -> torch.device:
+def check_device(device: str) -> torch.device:
+    """The device a name means on this machine."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

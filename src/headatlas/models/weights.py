@@ -17,6 +17,7 @@ from headatlas.errors import BadArgument, BadFile, UnsupportedModel, one_line
 from headatlas.models import families
 from headatlas.models.checkpoint import Checkpoint
 from headatlas.models.families import Anatomy, Site
+from headatlas.models.fingerprint import fingerprint_model
 from headatlas.models.quiet import quiet_transformers
 
 
@@ -24,11 +25,16 @@ class Weights:
     """Matrices act on row vectors: a head maps x to x @ W_V @ W_O. K = number of KV heads, D = head size, d = hidden size."""
 
     def __init__(
-        self, anatomy: Anatomy, get: Callable[[str, str], Tensor | None], front: Callable[[], PreTrainedModel]
+        self,
+        anatomy: Anatomy,
+        get: Callable[[str, str], Tensor | None],
+        front: Callable[[], PreTrainedModel],
+        fingerprint: Callable[[], str],
     ) -> None:
         self.anatomy = anatomy
         self._get = get  # (module path, "weight" or "bias") → tensor
         self._front = front  # a model with at least the embeddings and block 0
+        self.fingerprint = fingerprint
 
     @classmethod
     def from_model(cls, model: PreTrainedModel, anatomy: Anatomy) -> "Weights":
@@ -36,7 +42,7 @@ class Weights:
             module = model.get_submodule(path)
             return None if getattr(module, kind, None) is None else families.parameter(module, kind)
 
-        return cls(anatomy, get, lambda: model)
+        return cls(anatomy, get, lambda: model, lambda: fingerprint_model(model))
 
     @classmethod
     def from_disk(cls, folder: str | Path) -> "Weights":
@@ -58,11 +64,23 @@ class Weights:
                 )
             return checkpoint.read(tails[tail])
 
-        return cls(anatomy, get, lambda: load_front(folder, config))
+        def front() -> PreTrainedModel:
+            model = load_front(folder, config)
+            if (
+                model.dtype.itemsize < 4
+            ):  # in place, so that no second copy of the block is made when it is run in float32
+                model.get_submodule(f"{anatomy.blocks}.0").float()
+            return model
+
+        return cls(anatomy, get, front, checkpoint.fingerprint)
 
     @cached_property
     def _model(self) -> PreTrainedModel:
         return self._front()
+
+    def release(self) -> None:
+        """Let go of the embeddings and block 0 of a checkpoint on disk; they are read again when next asked for."""
+        self.__dict__.pop("_model", None)
 
     def _site(self, layer: int) -> Site:
         if not 0 <= layer < self.anatomy.n_layers:

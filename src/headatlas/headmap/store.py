@@ -1,0 +1,69 @@
+"""Labelled arrays on disk: netCDF-4 files, and the finished layers of work that may be interrupted."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from headatlas.errors import BadFile, one_line
+from headatlas.headmap.files import whole_file
+
+
+def save(dataset: xr.Dataset, path: Path) -> None:
+    """Write a head map; the file exists only once it is whole."""
+    with whole_file(path) as aside:
+        dataset.to_netcdf(aside, engine="h5netcdf", mode="w")
+
+
+def load(path: Path) -> xr.Dataset:
+    """Read a head map."""
+    try:
+        dataset = xr.load_dataset(path, engine="h5netcdf")
+    except (OSError, ValueError, KeyError) as e:
+        raise BadFile(f"cannot read {path} as a head map: {one_line(e)}") from e
+    return dataset.set_xindex("category_name") if "category_name" in dataset.coords else dataset
+
+
+class LayerStore(MutableMapping[int, tuple[np.ndarray, ...]]):
+    """A folder of finished layers: bool arrays, a file each. Made for one `key` (model, data, settings); another empties it."""
+
+    def __init__(self, folder: Path, key: dict[str, Any]) -> None:
+        self.folder = folder
+        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+        if folder.is_dir() and not (folder / name).is_file():
+            self.clear()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+    def _path(self, layer: int) -> Path:
+        return self.folder / f"layer-{layer:03}.npz"
+
+    def __getitem__(self, layer: int) -> tuple[np.ndarray, ...]:
+        if not self._path(layer).is_file():
+            raise KeyError(layer)
+        with np.load(self._path(layer), allow_pickle=False) as arrays:
+            return tuple(arrays[name] for name in sorted(arrays.files))
+
+    def __setitem__(self, layer: int, arrays: tuple[np.ndarray, ...]) -> None:
+        with whole_file(self._path(layer)) as aside, aside.open("wb") as f:
+            np.savez_compressed(f, **{f"{i:02}": a for i, a in enumerate(arrays)})  # type: ignore[arg-type]
+
+    def __delitem__(self, layer: int) -> None:
+        self._path(layer).unlink()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(int(p.stem.removeprefix("layer-")) for p in self.folder.glob("layer-*.npz")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, layer: object) -> bool:
+        return isinstance(layer, int) and self._path(layer).is_file()
+
+    def clear(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)

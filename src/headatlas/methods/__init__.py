@@ -1,0 +1,1 @@
+"""One file per method, the paper's steps numbered in its docstring."""

@@ -1,0 +1,188 @@
+"""Is a token among the k largest, or the k smallest, that a head writes? Without computing what it writes to all tokens.
+
+Whether a target is hit depends on its rank alone: how many tokens get more. Most targets have k better and k worse tokens in
+any small sample of the vocabulary, so the vocabulary is walked in random order, in growing blocks, and a target is dropped
+for a head as soon as k better *and* k worse have been seen. What is left at the end is decided by exact counts.
+
+The target's own logit is taken out of every comparison: computed by another product it would differ in the last bit and count
+against itself.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, pairwise, repeat
+
+import torch
+from torch import Tensor
+
+BLOCKS = (1024, 4096, 16384)  # then LAST at a time; the first is for everybody, so it is small
+LAST = 32768
+WORKSPACE = {"cpu": 1 << 22, "cuda": 1 << 28}  # most logits held at once: what caches hold, what keeps a GPU busy
+TF32 = 2.0**-10  # relative error of a product of two numbers rounded to TF32's 10 bits
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The unembedding as rows [vocabulary, d_model], to be met in random order. Rows are upcast block by block."""
+
+    rows: Tensor
+    dtype: torch.dtype = torch.float32
+    seed: int = 0
+    keep: bool = True  # keep upcast blocks: a second copy of U for speed; False when memory is short
+
+    @cached_property
+    def order(self) -> Tensor:
+        generator = torch.Generator().manual_seed(self.seed)
+        return torch.randperm(len(self.rows), generator=generator).to(self.rows.device)
+
+    @cached_property
+    def place(self) -> Tensor:
+        """Where each token stands in the order."""
+        return torch.argsort(self.order)
+
+    @cached_property
+    def spans(self) -> list[tuple[int, int]]:
+        edges, size = [0], len(self.rows)
+        for width in chain(BLOCKS, repeat(LAST)):
+            if edges[-1] == size:
+                break
+            edges.append(min(edges[-1] + width, size))
+        return list(pairwise(edges))
+
+    @cached_property
+    def _kept(self) -> dict[int, Tensor]:
+        return {}
+
+    def block(self, i: int) -> Tensor:
+        """[block, d_model]"""
+        if i in self._kept:
+            return self._kept[i]
+        start, stop = self.spans[i]
+        rows = self.rows[self.order[start:stop]].to(self.dtype)
+        if self.keep or i == 0:
+            self._kept[i] = rows
+        return rows
+
+    def of(self, tokens: Tensor) -> Tensor:
+        return self.rows[tokens].to(self.dtype)
+
+
+@contextmanager
+def _tf32(allow: bool) -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allow
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@_tf32(False)
+def extremes(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Vocabulary) -> tuple[Tensor, Tensor]:
+    """Which targets are among the k largest, and which among the k smallest, logits z @ W_O @ U.
+
+    z [head, n, d_head], W_O [head, d_head, d_model], target [n], k [n] → two bool tensors [head, n]. A tie counts for the target.
+    """
+    goal = (z * (vocabulary.of(target) @ W_O.transpose(1, 2))).sum(-1)  # the target's own logit, [head, n]
+    fast = z.is_cuda and z.dtype == torch.float32
+    count = _Counter(z, W_O, goal, target, k, vocabulary, TF32 if fast else 0.0)
+    head, pair, better, worse = count.survivors()
+    y = count.written(head, pair)
+    for i in range(1, len(vocabulary.spans)):
+        if not len(head):
+            break
+        b, w = count.block(i, y, head, pair)
+        better, worse = better + b, worse + w
+        still = (better < k[pair]) | (worse < k[pair])
+        head, pair, better, worse, y = (t[still] for t in (head, pair, better, worse, y))
+    top = torch.zeros(goal.shape, dtype=torch.bool, device=z.device)
+    bottom = top.clone()
+    if fast:  # counts are of certain ones only: whoever may still be wrong is counted again in float32
+        others = len(vocabulary.rows) - 1
+        unsure = ((better < k[pair]) & (others - worse >= k[pair])) | ((worse < k[pair]) & (others - better >= k[pair]))
+        h, p = head[unsure], pair[unsure]
+        exact = _Counter(z, W_O, goal, target, k, vocabulary, 0.0)
+        counts = [exact.block(i, y[unsure], h, p) for i in range(len(vocabulary.spans))]
+        if counts:
+            better[unsure] = torch.stack([b for b, _ in counts]).sum(0)
+            worse[unsure] = torch.stack([w for _, w in counts]).sum(0)
+    top[head, pair] = better < k[pair]
+    bottom[head, pair] = worse < k[pair]
+    return top, bottom
+
+
+@dataclass(frozen=True)
+class _Counter:
+    """Counts tokens that are better or worse than the target. With tolerance > 0, only those that are so for certain."""
+
+    z: Tensor
+    W_O: Tensor
+    goal: Tensor
+    target: Tensor
+    k: Tensor
+    vocabulary: Vocabulary
+    tolerance: float
+
+    @property
+    def _workspace(self) -> int:
+        return WORKSPACE.get(self.z.device.type, WORKSPACE["cpu"])
+
+    def survivors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """All heads and pairs against the first block; (head, pair, better, worse) of those still open, by head."""
+        rows = self.vocabulary.block(0)
+        found = []
+        n = self.z.shape[1]
+        at_once = max(1, self._workspace // (n * len(rows)))
+        where = self.vocabulary.place[self.target]
+        inside = (where < len(rows)).nonzero().flatten()
+        for first in range(0, len(self.z), at_once):
+            heads = slice(first, first + at_once)
+            M = self.W_O[heads] @ rows.T  # [head, d_head, block]: the head's map has rank d_head
+            goal = self.goal[heads]
+            with _tf32(self.tolerance > 0):
+                logits = self.z[heads] @ M  # [head, n, block]
+            logits[:, inside, where[inside]] = goal[:, inside]
+            margin = self._margin(self.z[heads].norm(dim=-1), M.norm(dim=1)[:, None])
+            better, worse = _compare(logits, goal[..., None], margin)
+            open_ = (better < self.k) | (worse < self.k)
+            head, pair = open_.nonzero(as_tuple=True)
+            found.append((head + first, pair, better[open_], worse[open_]))
+        return tuple(torch.cat(parts) for parts in zip(*found, strict=True))  # type: ignore[return-value]
+
+    def written(self, head: Tensor, pair: Tensor) -> Tensor:
+        """What each head writes to the residual stream: [m, d_model]. `head` is sorted."""
+        counts = torch.bincount(head, minlength=len(self.z)).tolist()
+        rows = self.z[head, pair].split(counts)
+        return torch.cat([r @ self.W_O[h] for h, r in enumerate(rows)])
+
+    def block(self, i: int, y: Tensor, head: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
+        """(better, worse) in block i for the given heads and pairs, [m] each."""
+        rows, (start, stop) = self.vocabulary.block(i), self.vocabulary.spans[i]
+        size = rows.norm(dim=-1) if self.tolerance else rows.new_zeros(1)
+        better, worse = [], []
+        for part in torch.arange(len(y), device=y.device).split(max(1, self._workspace // len(rows))):
+            with _tf32(self.tolerance > 0):
+                logits = y[part] @ rows.T  # [part, block]
+            goal = self.goal[head[part], pair[part]]
+            where = self.vocabulary.place[self.target[pair[part]]]
+            inside = ((where >= start) & (where < stop)).nonzero().flatten()
+            logits[inside, where[inside] - start] = goal[inside]
+            b, w = _compare(logits, goal[:, None], self._margin(y[part].norm(dim=-1), size))
+            better.append(b)
+            worse.append(w)
+        if not better:
+            return head, head  # nobody left: empty both
+        return torch.cat(better), torch.cat(worse)
+
+    def _margin(self, left: Tensor, right: Tensor) -> Tensor | None:
+        """How far a logit may be off: |z · M| ≤ ‖z‖ ‖M‖ bounds the sum of the rounding errors of its terms."""
+        return self.tolerance * left[..., None] * right if self.tolerance else None
+
+
+def _compare(logits: Tensor, goal: Tensor, margin: Tensor | None) -> tuple[Tensor, Tensor]:
+    if margin is None:
+        return (logits > goal).sum(-1), (logits < goal).sum(-1)
+    logits -= goal
+    return (logits > margin).sum(-1), (logits < -margin).sum(-1)

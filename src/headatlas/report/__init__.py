@@ -1,0 +1,1 @@
+"""What people read: descriptions so far; the page to come."""

@@ -1,0 +1,101 @@
+"""Results as rows of plain values, for the terminal and for JSON."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+
+def head_name(layer: int, head: int) -> str:
+    return f"L{layer}.H{head}"
+
+
+def top_heads(score: xr.DataArray, n: int) -> list[tuple[str, float]]:
+    """The n best heads of a map [layer, head], best first; NaN never counts."""
+    values = np.nan_to_num(score.values, nan=-np.inf)
+    order = np.argsort(-values, axis=None, kind="stable")[:n]
+    found = [(int(a), int(b)) for a, b in zip(*np.unravel_index(order, values.shape), strict=True)]
+    return [(head_name(a, b), float(values[a, b])) for a, b in found if values[a, b] > 0]
+
+
+def relations(maps: xr.Dataset, n: int = 3) -> list[dict[str, Any]]:
+    """A row per relation: its pairs, best heads, what chance gives, and the checks where they were made."""
+    rows = []
+    for name in maps.relation.values.tolist():
+        one = maps.sel(relation=name)
+        multi = bool(one.left_out.item()) and one.pairs_multi.item() > 0
+        best = top_heads(one.score_multi if multi else one.score, n)
+        row: dict[str, Any] = {
+            "category": one.category.item(),
+            "relation": name,
+            "pairs": f"{one.pairs_multi.item()} (multi-token)" if multi else str(one.pairs.item()),
+            "best heads": " ".join(f"{h} {v:.2f}" for h, v in best) or "-",
+        }
+        if one.sizes["baseline"]:
+            row["chance"] = _number(one.baseline_score.max().item())
+        if "dynamic_correlation" in maps:
+            row["r in context"] = _number(one.dynamic_correlation.sel(context="with").item())
+            row["r alone"] = _number(one.dynamic_correlation.sel(context="without").item())
+        if "removal_top" in maps:
+            row |= _removal(one)
+        rows.append(row)
+    return rows
+
+
+def _removal(one: xr.Dataset) -> dict[str, str]:
+    """Accuracy of the whole model, and at the last step without the top heads, random ones, and of another relation."""
+    accuracy = one.sel(measure="accuracy")
+    steps = accuracy.removed.values[~np.isnan(accuracy.removal_top.values)]
+    row = {"accuracy": _number(accuracy.whole_model.item()), "removed": "-", "top": "-", "random": "-", "other": "-"}
+    if len(steps):
+        last = accuracy.sel(removed=steps[-1])
+        row |= {"removed": str(steps[-1]), "top": _number(last.removal_top.item())}
+        row |= {"random": _number(last.removal_random.mean().item()), "other": _number(last.removal_other.item())}
+    return row
+
+
+def _number(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:.2f}"
+
+
+def categories(maps: xr.Dataset) -> list[dict[str, Any]]:
+    """How many heads belong to each category, to several, and to none."""
+    rows = [
+        {
+            "category": name,
+            "heads": int(maps.member.isel(category=i).sum()),
+            "from": "multi-token pairs" if maps.member_from_multi.values[i] else "single-token pairs",
+        }
+        for i, name in enumerate(maps.category_name.values.tolist())
+    ]
+    several = maps.member.sum("category")
+    rows += [{"category": f"{n} categories", "heads": int((several == n).sum()), "from": ""} for n in (2, 3, 4)]
+    return [*rows, {"category": "Unclassified", "heads": int((several == 0).sum()), "from": ""}]
+
+
+def head_scores(maps: xr.Dataset, layer: int, head: int) -> list[dict[str, Any]]:
+    """One head's score, suppression and rank among all heads, for every relation it serves at all."""
+    rows = []
+    for name in maps.relation.values.tolist():
+        one = maps.sel(relation=name)
+        score, suppression = (float(v[layer, head]) for v in (one.score, one.suppression))
+        if score > 0 or suppression > 0:
+            rank = int((one.score > score).sum()) + 1
+            row = {"relation": name, "score": round(score, 3), "rank": rank, "suppression": round(suppression, 3)}
+            rows.append(row | {"rank of suppression": int((one.suppression > suppression).sum()) + 1})
+    return sorted(rows, key=lambda row: -max(row["score"], row["suppression"]))
+
+
+def operations(found: xr.Dataset) -> list[dict[str, Any]]:
+    """Salient operations, a row per token."""
+    return [
+        {
+            "token": repr(token),
+            "amplified": f"{gain:.2f}",
+            "strongest": " ".join(map(repr, strongest)),
+            "suppressed": " ".join(map(repr, weakest)),
+        }
+        for token, gain, strongest, weakest in zip(
+            found.token.values, found.amplification.values, found.strongest.values, found.suppressed.values, strict=True
+        )
+    ]

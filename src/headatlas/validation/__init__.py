@@ -1,0 +1,1 @@
+"""Whether a map is true: removal curves so far."""

@@ -1,0 +1,106 @@
+"""Removal curves: take away a map's top heads, one step at a time, and see what breaks.
+
+Random heads are drawn with the same number per layer as the tested ones: removal hurts more in early layers, so draws from
+anywhere would flatter or spoil the comparison.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from inspect import signature
+from itertools import chain
+
+import numpy as np
+import torch
+import xarray as xr
+
+from headatlas.models.lm import LM
+from headatlas.progress import Progress, silent
+
+STEPS = (1, 2, 4, 8, 16, 32)
+ABLE = 0.2  # a relation the whole model gets right less often than this cannot be broken by removing heads
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Prompts (token ids) and the one token that should follow each."""
+
+    prompts: list[list[int]]
+    targets: list[int]
+
+
+def matched_random(
+    heads: Sequence[tuple[int, int]], n_heads: int, generator: np.random.Generator
+) -> list[tuple[int, int]]:
+    """Other heads, as many in each layer as `heads` has there (fewer only where a layer has no others left)."""
+    drawn = []
+    for layer in dict.fromkeys(layer for layer, _ in heads):
+        mine = [h for at, h in heads if at == layer]
+        others = [h for h in range(n_heads) if h not in mine]
+        drawn += [(layer, int(h)) for h in generator.permutation(others)[: len(mine)]]
+    return drawn
+
+
+@torch.no_grad()
+def answers(
+    lm: LM, questions: Questions, removed: Sequence[Sequence[tuple[int, int]]], batch_size: int = 64
+) -> np.ndarray:
+    """[removal, 2]: accuracy and mean log P(target) with each set of heads removed at the last position."""
+    gates = torch.ones(len(removed), lm.n_layers, lm.n_heads)
+    for gate, heads in zip(gates, removed, strict=True):
+        for layer, head in heads:
+            gate[layer, head] = 0
+    jobs = [(r, q) for r in range(len(removed)) for q in range(len(questions.prompts))]
+    right, log_p = np.zeros((2, len(removed), len(questions.prompts)))
+    short = {"logits_to_keep": 1} if "logits_to_keep" in signature(lm.model.forward).parameters else {}
+    for a in range(0, len(jobs), batch_size):
+        rows, asked = zip(*jobs[a : a + batch_size], strict=True)
+        with lm.gated(gates[list(rows)], positions="last"):
+            inputs = lm.batch([questions.prompts[q] for q in asked], side="left")
+            logits = lm.model(**inputs, use_cache=False, **short).logits[:, -1].float()
+        target = torch.tensor([questions.targets[q] for q in asked], device=logits.device)
+        right[rows, asked] = (logits.argmax(-1) == target).cpu().numpy()
+        log_p[rows, asked] = logits.log_softmax(-1).gather(1, target[:, None])[:, 0].cpu().numpy()
+    return np.stack([right.mean(1), log_p.mean(1)], axis=1)
+
+
+def removal_curves(
+    lm: LM,
+    questions: dict[str, Questions],
+    ranking: dict[str, list[tuple[int, int]]],
+    *,
+    draws: int = 5,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> xr.Dataset:
+    """For each relation the model can answer: its top heads removed, layer-matched random ones, and another relation's loss.
+
+    ranking: each relation's heads, best first. The other relation is the next one, in order, that the model can answer.
+    """
+    names = list(questions)
+    whole = {name: answers(lm, questions[name], [()])[0] for name in progress(names, "what the model can answer")}
+    able = [name for name in names if whole[name][0] >= ABLE and ranking[name]]
+    steps = [0, *STEPS]
+    shape = (len(names), len(steps), 2)
+    top, other = np.full(shape, np.nan), np.full(shape, np.nan)
+    random = np.full((draws, *shape), np.nan)
+    for name in progress(able, "removal curves"):
+        r = names.index(name)
+        generator = np.random.default_rng([seed, r])
+        sets = [ranking[name][:m] for m in steps if m <= len(ranking[name])]
+        top[r, : len(sets)] = answers(lm, questions[name], sets)
+        drawn = [[matched_random(s, lm.n_heads, generator) for s in sets] for _ in range(draws)]
+        random[:, r, : len(sets)] = answers(lm, questions[name], list(chain(*drawn))).reshape(draws, len(sets), 2)
+        neighbour = able[(able.index(name) + 1) % len(able)]
+        if neighbour != name:
+            other[r, : len(sets)] = answers(lm, questions[neighbour], sets)
+    dims = ("relation", "removed", "measure")
+    return xr.Dataset(
+        {
+            "removal_top": (dims, top),
+            "removal_other": (dims, other),
+            "removal_random": (("draw", *dims), random),
+            "whole_model": (("relation", "measure"), np.stack([whole[n] for n in names])),
+            "questions": ("relation", [len(questions[n].prompts) for n in names]),
+        },
+        coords={"relation": names, "removed": steps, "measure": ["accuracy", "log_p"], "draw": range(draws)},
+    )

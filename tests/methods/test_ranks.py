@@ -1,0 +1,102 @@
+"""The fast decision against the obvious one."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from headatlas.methods import ranks
+from headatlas.methods.ranks import Vocabulary, extremes
+
+
+def obvious(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, U: Tensor) -> tuple[Tensor, Tensor]:
+    """Straight top-k: the target is in when its logit is at least the k-th largest (at most the k-th smallest)."""
+    top, bottom = torch.zeros(z.shape[:2], dtype=torch.bool), torch.zeros(z.shape[:2], dtype=torch.bool)
+    for h in range(len(z)):
+        logits = z[h] @ W_O[h] @ U
+        for i in range(len(target)):
+            mine, count = logits[i, target[i]], min(int(k[i]), U.shape[1])
+            top[h, i] = mine >= logits[i].topk(count).values[-1]
+            bottom[h, i] = mine <= logits[i].topk(count, largest=False).values[-1]
+    return top, bottom
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch) -> None:
+    """So that a small vocabulary is walked in many blocks, and logits come in many pieces."""
+    monkeypatch.setattr(ranks, "BLOCKS", (3, 5, 8))
+    monkeypatch.setattr(ranks, "LAST", 13)
+    monkeypatch.setattr(ranks, "WORKSPACE", {"cpu": 40})
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]), whole=st.booleans())
+def test_equals_top_k(data, dtype, whole) -> None:
+    """Whole numbers make exact ties, and sums that are the same in any order and precision; random ones make neither."""
+    heads, n, d_head, d, size = (data.draw(st.integers(1, m)) for m in (4, 7, 4, 6, 60))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 10**6)))
+
+    def draw(*shape: int) -> Tensor:
+        if whole:
+            return torch.randint(-2, 3, shape, generator=generator).to(torch.float64)
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    z, W_O, U = draw(heads, n, d_head), draw(heads, d_head, d), draw(d, size)
+    if whole:
+        stored, compute = U.to(dtype), torch.float64 if dtype == torch.float64 else torch.float32
+    else:
+        stored, compute = U, torch.float64
+    target = torch.randint(size, (n,), generator=generator)
+    k = torch.randint(1, size + 2, (n,), generator=generator)
+    vocabulary = Vocabulary(stored.T, compute, seed=int(target[0]), keep=data.draw(st.booleans()))
+    found = extremes(z.to(compute), W_O.to(compute), target, k, vocabulary)
+    for fast, slow in zip(found, obvious(z, W_O, target, k, U), strict=True):
+        assert torch.equal(fast, slow)
+
+
+def test_the_targets_own_logit_never_counts_against_it() -> None:
+    """Two products of the same numbers differ in the last bit: with k = 1 that alone would turn hits into misses."""
+    generator = torch.Generator().manual_seed(0)
+    z, W_O = torch.randn(3, 200, 16, generator=generator), torch.randn(3, 16, 64, generator=generator)
+    U = torch.randn(64, 300, generator=generator)
+    logits = torch.einsum("hnd,hdm,mv->hnv", z.double(), W_O.double(), U.double())
+    target = logits[0].argmax(-1)
+    top, _ = extremes(z, W_O, target, torch.ones(200, dtype=torch.long), Vocabulary(U.T))
+    assert top[0].all()
+
+
+def test_nothing_depends_on_the_order_of_the_vocabulary() -> None:
+    generator = torch.Generator().manual_seed(1)
+    z, W_O, U = (torch.randn(s, generator=generator, dtype=torch.float64) for s in ((2, 9, 4), (2, 4, 6), (6, 80)))
+    target, k = torch.randint(80, (9,), generator=generator), torch.full((9,), 4)
+    results = [extremes(z, W_O, target, k, Vocabulary(U.T, torch.float64, seed)) for seed in range(5)]
+    assert all(torch.equal(a[0], results[0][0]) and torch.equal(a[1], results[0][1]) for a in results)
+
+
+def test_every_token_is_met_once() -> None:
+    for size in (1, 2, 3, 8, 16, 17, 100):
+        vocabulary = Vocabulary(torch.randn(size, 2))
+        met = torch.cat([vocabulary.order[a:b] for a, b in vocabulary.spans])
+        assert met.sort().values.tolist() == list(range(size))
+        assert torch.equal(vocabulary.order[vocabulary.place], torch.arange(size))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("seed", range(5))
+def test_tf32_on_a_gpu_decides_as_float32(seed, monkeypatch) -> None:
+    monkeypatch.undo()
+    generator = torch.Generator().manual_seed(seed)
+    z, W_O = torch.randn(8, 500, 64, generator=generator), torch.randn(8, 64, 512, generator=generator)
+    U = torch.randn(512, 20000, generator=generator)
+    target = torch.randint(20000, (500,), generator=generator)
+    best = torch.einsum("nd,dm,mv->nv", z[0], W_O[0], U).topk(30).indices
+    near = torch.arange(500) % 2 == 0  # half of the targets are near the edge of being hit
+    target[near] = best[near, torch.randint(30, (500,), generator=generator)[near]]
+    k = torch.full((500,), 10)
+    exact = extremes(z.double(), W_O.double(), target, k, Vocabulary(U.T.double(), torch.float64))
+    here = [t.cuda() for t in (z, W_O, target, k)]
+    fast = extremes(*here, Vocabulary(U.T.cuda()))
+    assert exact[0].any()
+    for a, b in zip(fast, exact, strict=True):
+        assert torch.equal(a.cpu(), b)
