@@ -178,7 +178,7 @@ def main(arguments: list[str] | None = None) -> None:
     except HeadAtlasError as e:
         code = _fail(str(e), e.exit_code, debug)
     except (KeyboardInterrupt, typer.Abort):
-        code = _fail("interrupted", 130, debug)
+        code = _fail("interrupted", 1, debug)
     except Exception as e:  # noqa: BLE001  # the last line of defence: a bug must not print a page of traceback
         if hasattr(
             e, "format_message"
@@ -200,5 +200,5 @@ def _show_log() -> None:
 def _fail(message: str, code: int, debug: bool) -> int:
     if debug and sys.exc_info()[0] is not None:
         raise
-    typer.echo(f"error: {message}", err=True)
+    typer.echo(f"error: {' '.join(message.splitlines())}", err=True)
     return code

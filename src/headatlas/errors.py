@@ -5,8 +5,7 @@ HeadAtlasError
 └── CannotDo (RuntimeError)      1   asked rightly, but it could not be done
     ├── BadFile                      a file is missing, damaged or laid out differently
     ├── FetchFailed                  something had to be fetched and could not be
-    ├── UnsupportedModel             a model HeadAtlas cannot place
-    └── MissingExtra                 an optional dependency is not installed
+    └── UnsupportedModel             a model HeadAtlas cannot place
 
 A message is one line that names the argument, the value and what would be valid.
 """
@@ -41,15 +40,11 @@ class UnsupportedModel(CannotDo):
     pass
 
 
-class MissingExtra(CannotDo):
-    def __init__(self, extra: str, needed_for: str) -> None:
-        super().__init__(f"{needed_for} needs an extra that is not installed: pip install 'headatlas[{extra}]'")
-
-
 def one_line(error: BaseException | str, limit: int = 300) -> str:
-    """The first non-empty line of an error's text, short enough for a terminal."""
+    """The first line of an error's text that says something, short enough for a terminal."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
+    said = next((i for i, line in enumerate(lines) if not line.endswith(":")), len(lines) - 1)
+    text = " ".join(lines[: said + 1]) or type(error).__name__
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

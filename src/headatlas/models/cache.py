@@ -5,11 +5,17 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from headatlas.errors import CannotDo
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_STALE = 24 * 3600  # seconds after which a half-built folder must be from a process that was killed
 
 
 def cache_folder() -> Path:
@@ -32,6 +38,9 @@ def built_aside(target: Path) -> Iterator[Path]:
     """A folder to build in, renamed to `target` when the block ends well and removed when it does not."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(".partial-*"):
+            if time.time() - left.stat().st_mtime > _STALE:
+                shutil.rmtree(left, ignore_errors=True)
         aside = Path(tempfile.mkdtemp(prefix=".partial-", dir=target.parent))
     except OSError as e:
         raise CannotDo(
@@ -44,8 +53,8 @@ def built_aside(target: Path) -> Iterator[Path]:
         except OSError:
             if not target.is_dir():  # another process may have built the same thing first
                 raise
-    except OSError as e:
-        if e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    except (OSError, SafetensorError) as e:
+        if getattr(e, "errno", None) in _FULL or any(f"(os error {code})" in str(e) for code in _FULL):
             raise CannotDo(
                 f"no space left in the cache folder {target.parent}; free some, or choose another with HEADATLAS_CACHE"
             ) from e
@@ -57,14 +66,3 @@ def built_aside(target: Path) -> Iterator[Path]:
 def sha256(path: Path) -> str:
     with path.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
-
-
-def sampled_hash(path: Path, pieces: int = 64, size: int = 65536) -> str:
-    """A hash of a file's length and of evenly spaced pieces of it: cheap for tens of gigabytes."""
-    length = path.stat().st_size
-    digest = hashlib.sha256(str(length).encode())
-    with path.open("rb") as f:
-        for i in range(pieces):
-            f.seek(max(length - size, 0) * i // max(pieces - 1, 1))
-            digest.update(f.read(size))
-    return digest.hexdigest()[:16]

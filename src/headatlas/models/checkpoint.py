@@ -8,9 +8,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from headatlas.errors import BadFile, one_line
-from headatlas.models.cache import sampled_hash
-
-_OTHER_TOWERS = ("vision", "visual", "image", "audio", "speech")
 
 
 class Checkpoint:
@@ -18,8 +15,13 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        if not folder.is_dir():
+            raise BadFile(f"{folder}: no such folder")
         index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
-        if index.is_file():
+        if single.is_file():  # where both are there, transformers reads this one
+            with _open(single) as f:
+                self.files = dict.fromkeys(f.keys(), single)
+        elif index.is_file():
             try:
                 shards: dict[str, str] = json.loads(index.read_text())["weight_map"]
             except (ValueError, KeyError, TypeError) as e:
@@ -28,31 +30,39 @@ class Checkpoint:
             if missing:
                 raise BadFile(f"{folder} lacks {len(missing)} of its shards, the first is {missing[0]}")
             self.files = {name: folder / shard for name, shard in shards.items()}
-        elif single.is_file():
-            with _open(single) as f:
-                self.files = dict.fromkeys(f.keys(), single)
         else:
             raise BadFile(
                 f"{folder} has no model.safetensors and no model.safetensors.index.json: reading from disk needs safetensors files"
             )
 
-    def names_by_tail(self, blocks: str) -> dict[str, str]:
-        """What follows the block list ('3.self_attn.v_proj.weight') → the name on disk.
-
-        Files may lack the model's outer prefix or carry an older one, so a tensor is known by its place in the blocks alone.
-        """
-        marker = f".{blocks.rpartition('.')[2]}."
-        tails: dict[str, str] = {}
-        for name in self.files:
-            prefix, found, tail = f".{name}".partition(marker)
-            if found and not any(tower in prefix for tower in _OTHER_TOWERS):
-                tails[tail] = name
-        return tails
+    def find(self, name: str, prefix: str, tail: str) -> str | None:
+        """What a tensor of the model is called here: its own name, that without or with the base model's prefix, or else the one
+        name that ends the same from the block's number on (older layouts of multimodal models)."""
+        for candidate in (name, name.removeprefix(f"{prefix}."), f"{prefix}.{name}"):
+            if candidate in self.files:
+                return candidate
+        same = [n for n in self.files if n.endswith(f".{tail}")]
+        text = [n for n in same if "language_model" in n or "text_model" in n] if len(same) > 1 else same
+        if len(same) > 1 and len(text) != 1:
+            raise BadFile(f"{self.folder} has {len(same)} tensors that could be {name}: {', '.join(sorted(same)[:3])}")
+        return text[0] if text else None
 
     def fingerprint(self) -> str:
-        """A short hash of samples of every file: cheap for a checkpoint of any size."""
-        parts = sorted({(file.name, sampled_hash(file)) for file in self.files.values()})
-        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+        """A short hash of every tensor's name, shape, type and 16 evenly spaced pieces of it: cheap for any size."""
+        digest = hashlib.sha256()
+        for path in sorted(set(self.files.values())):
+            with path.open("rb") as f:
+                length = int.from_bytes(f.read(8), "little")
+                header = json.loads(f.read(length))
+                for name, entry in sorted(header.items()):
+                    if name == "__metadata__":
+                        continue
+                    start, stop = entry["data_offsets"]
+                    digest.update(f"{name} {entry['shape']} {entry['dtype']}".encode())
+                    for i in range(16):
+                        f.seek(8 + length + start + max(stop - start - 1024, 0) * i // 15)
+                        digest.update(f.read(min(1024, stop - start)))
+        return digest.hexdigest()[:16]
 
     def read(self, name: str) -> Tensor:
         with _open(self.files[name]) as f:

@@ -72,7 +72,7 @@ class LM:
         return f"LM({self.name!r}: {shape}, {str(self.model.dtype).removeprefix('torch.')} on {self.device})"
 
     def fingerprint(self) -> str:
-        """A short hash of the weights as they are now. Changes when any weight changes; the same on every machine."""
+        """A short hash of the weights as they are in memory now, precision included. Any change changes it."""
         return self.weights.fingerprint()
 
     # --- texts and batches

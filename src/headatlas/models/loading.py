@@ -13,7 +13,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from headatlas.errors import BadArgument, BadFile, CannotDo, FetchFailed, HeadAtlasError, did_you_mean, one_line
-from headatlas.models.cache import built_aside, cache_folder, cached_models, sampled_hash
+from headatlas.models.cache import built_aside, cache_folder, cached_models, sha256
 from headatlas.models.default import DEFAULT_MODEL, default_gguf
 from headatlas.models.lm import LM
 from headatlas.models.quiet import quiet_transformers
@@ -118,12 +118,15 @@ def _explain(error: BaseException, source: Path | str, name: str) -> HeadAtlasEr
 
 def _resolve(spec: str) -> tuple[Path | str, str]:
     """A spec → (folder or hub id, name)."""
-    path = Path(spec).expanduser()
+    try:
+        path = Path(spec).expanduser()
+    except RuntimeError as e:
+        raise BadArgument(f"model {spec!r}: {one_line(e)}") from e
     if spec == DEFAULT_MODEL:
         return from_gguf(default_gguf()), spec
     if path.suffix == ".gguf":
         if not path.is_file():
-            raise BadArgument(f"model {spec!r}: no such file")
+            raise BadArgument(f"model {spec!r}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
         return from_gguf(path), path.stem
     if path.is_dir():
         return path, path.resolve().name
@@ -141,13 +144,15 @@ def _resolve(spec: str) -> tuple[Path | str, str]:
 
 def from_gguf(path: Path) -> Path:
     """A folder with the same model as safetensors, dequantised on first use and from the cache afterwards."""
-    target = cache_folder() / "models" / f"{path.stem}-{sampled_hash(path)}"
+    target = cache_folder() / "models" / f"{path.stem}-{sha256(path)[:16]}"
     if not target.is_dir():
         log.info("dequantising %s, once", path.name)
         options = {"gguf_file": path.name, "local_files_only": True}
         try:
             with quiet_transformers(), redirect_stderr(StringIO()):  # its progress bar cannot be turned off
-                quantised = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **options)
+                quantised, info = AutoModelForCausalLM.from_pretrained(
+                    path.parent, dtype=torch.float32, output_loading_info=True, **options
+                )
                 tokenizer = AutoTokenizer.from_pretrained(path.parent, **options)
                 config = type(quantised.config).from_dict(
                     {k: v for k, v in quantised.config.to_dict().items() if k != "quantization_config"}
@@ -157,6 +162,7 @@ def from_gguf(path: Path) -> Path:
                 plain.generation_config = quantised.generation_config
         except Exception as e:  # the reader trusts the file: a damaged one can fail anywhere
             raise BadFile(f"cannot read {path} as a GGUF model: {one_line(e)}") from e
+        check_complete(str(path), info)
         with built_aside(target) as aside, quiet_transformers():
             plain.save_pretrained(aside)
             tokenizer.save_pretrained(aside)
@@ -178,6 +184,10 @@ def check_device(device: str) -> torch.device:
         place = torch.device(device)
     except (RuntimeError, TypeError) as e:
         raise BadArgument(f"device is {device!r}, expected 'auto', 'cpu', 'cuda' or 'cuda:N'") from e
+    if place.type not in ("cpu", "cuda") and not (place.type == "mps" and torch.backends.mps.is_available()):
+        raise BadArgument(
+            f"device is {device!r}, which this machine does not have: use 'auto', 'cpu', 'cuda' or 'cuda:N'"
+        )
     count = torch.cuda.device_count()
     if place.type == "cuda" and (place.index or 0) >= count:
         have = f"only {count} CUDA device{'s' * (count > 1)}" if count else "no CUDA device"

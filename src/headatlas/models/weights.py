@@ -51,18 +51,26 @@ class Weights:
         checkpoint = Checkpoint(folder)
         config = read_config(folder)
         with torch.device("meta"), quiet_transformers():
-            anatomy = families.find_anatomy(AutoModelForCausalLM.from_config(config))
-        tails = checkpoint.names_by_tail(anatomy.blocks)
+            skeleton = AutoModelForCausalLM.from_config(config)
+        anatomy = families.find_anatomy(skeleton)
+        block_list = anatomy.blocks.rpartition(".")[2]
 
         def get(path: str, kind: str) -> Tensor | None:
-            tail = f"{path.removeprefix(anatomy.blocks + '.')}.{kind}"
-            if tail not in tails and kind == "bias":
+            expected = getattr(skeleton.get_submodule(path), kind, None)
+            if expected is None:
                 return None
-            if tail not in tails:
+            tail = f"{block_list}{path.removeprefix(anatomy.blocks)}.{kind}"
+            name = checkpoint.find(f"{path}.{kind}", skeleton.base_model_prefix, tail)
+            if name is None:
                 raise BadFile(
                     f"{folder} has no tensor for {path}.{kind}: the checkpoint is incomplete or of another architecture"
                 )
-            return checkpoint.read(tails[tail])
+            tensor = checkpoint.read(name)
+            if tensor.shape != expected.shape:
+                raise BadFile(
+                    f"{folder}: {name} is {tuple(tensor.shape)}, but config.json makes it {tuple(expected.shape)}"
+                )
+            return tensor
 
         def front() -> PreTrainedModel:
             model = load_front(folder, config)
@@ -128,18 +136,14 @@ class Weights:
         """The value vectors that layer's attention makes of its inputs x [n, d]: [n, K, D], biases, norms and clipping included."""
         site = self._site(layer)
         if site.layout == "latent":
-            latent, bias = x @ self._latent(site).T, self._get(site.latent, "bias")
-            latent = latent if bias is None else latent + bias[: latent.shape[-1]]
-            latent = (
-                latent
-                * torch.rsqrt(latent.pow(2).mean(dim=-1, keepdim=True) + site.latent_eps)
-                * self._latent_norm(site)
-            )
-            rows = families.cut_values(self._matrix(site.value, site), site)
-            return torch.einsum("nr,kdr->nkd", latent, rows)
-        v = torch.einsum("nm,kmd->nkd", x, self.value(layer))
+            latent, bias = x @ self._latent(site).to(x.dtype).T, self._get(site.latent, "bias")
+            latent = latent if bias is None else latent + bias[: latent.shape[-1]].to(x.dtype)
+            latent = latent * torch.rsqrt(latent.pow(2).mean(dim=-1, keepdim=True) + site.latent_eps)
+            rows = families.cut_values(self._matrix(site.value, site), site).to(x.dtype)
+            return torch.einsum("nr,kdr->nkd", latent * self._latent_norm(site).to(x.dtype), rows)
+        v = torch.einsum("nm,kmd->nkd", x, self.value(layer).to(x.dtype))
         bias = self.value_bias(layer)
-        v = v if bias is None else v + bias
+        v = v if bias is None else v + bias.to(x.dtype)
         return v if site.clip is None else v.clamp(-site.clip, site.clip)
 
     def _latent(self, site: Site) -> Tensor:
