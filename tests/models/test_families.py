@@ -198,12 +198,9 @@ def test_layers_without_heads_are_reported_and_nan(tiny: Tiny) -> None:
     types = getattr(lm.model.config.get_text_config(), "layer_types", None) or []
     assert lm.layers_without_heads == [i for i, kind in enumerate(types) if "linear" in kind]
     assert bool(lm.layers_without_heads) == (tiny.family == "qwen3_next")
-    missing = (
-        lm.head_outputs(texts((6, 6))).isnan().all(dim=(0, 1, 3, 4))
-        if lm.layers_without_heads
-        else torch.zeros(lm.n_layers, dtype=torch.bool)
-    )
-    assert missing.nonzero().flatten().tolist() == lm.layers_without_heads
+    missing = lm.head_outputs(texts((6, 6))).isnan()
+    assert [i for i in range(lm.n_layers) if missing[:, :, i].any()] == lm.layers_without_heads
+    assert missing[:, :, lm.layers_without_heads].all()
 
 
 @by_family
@@ -227,3 +224,24 @@ def test_first_mlp_is_block_zeros(tiny: Tiny) -> None:
     assert (x is received) == (tiny.family == "olmo2")  # the only one here without a norm before its MLP
     same(lm.weights.first_mlp(x.reshape(-1, lm.d_model)), expected.reshape(-1, lm.d_model), tiny)
     same(lm.weights.first_mlp(x.reshape(-1, lm.d_model)[:1]), expected.reshape(-1, lm.d_model)[:1], tiny)
+
+
+@by_family
+@pytest.mark.family_property(10, "gates and patches on chosen tokens go to those tokens, however padded")
+def test_positions_are_tokens_of_the_text(tiny: Tiny) -> None:
+    lm = lm_of(tiny)
+    ids, other = texts((4, 7)), texts((4, 7), seed=5)
+    layer = layers(lm)[0]
+    plain, theirs = lm.head_outputs(ids), lm.head_outputs(other)
+    for side in ("left", "right"):
+        with lm.gated(torch.zeros(lm.n_layers, lm.n_heads), positions=[1, -1]):
+            z = lm.head_outputs(ids, side=side)[:, :, layer]
+        for row, last in enumerate((3, 6)):
+            assert (z[row] == 0).all(dim=(1, 2)).nonzero().flatten().tolist() == [1, last]
+        with lm.patched((layer, 2), theirs):
+            z = lm.head_outputs(ids, side=side)[:, :, layer]
+        same(z[:, :, 2], theirs[:, :, layer, 2], tiny)
+        same(z[:, :, 1], plain[:, :, layer, 1], tiny)
+    with lm.gated(torch.zeros(lm.n_layers, lm.n_heads), positions="last"):  # through the whole model, LM head included
+        left, right = lm.model(**lm.batch(ids)).logits[0, -1], lm.model(**lm.batch(ids, "right")).logits[0, 3]
+    same(left, right, tiny)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
 
 from headatlas.errors import BadArgument
 from headatlas.models.lm import LM
@@ -93,6 +94,44 @@ def test_text_and_token_ids_are_the_same(lm: LM) -> None:
     ids = lm.tokenizer(words)["input_ids"]
     assert lm.encode(words) == lm.encode([words]) == lm.encode(ids) == [ids]
     assert lm.generate(words, max_new_tokens=3) == lm.generate([words], max_new_tokens=3)[0]
+
+
+def test_arrays_of_all_kinds_are_taken(lm: LM) -> None:
+    z = lm.head_outputs([[3, 4, 5]])
+    for same in (np.array([3, 4, 5]), torch.tensor([[3, 4, 5]]), iter([[3, 4, 5]])):
+        assert torch.equal(lm.head_outputs(same), z)
+    assert torch.equal(lm.head_outputs([[3, 4, 5]], np.array([0, 2])), z[:, [0, 2]])
+    with lm.patched((np.int64(0), np.int64(1))):
+        assert (lm.head_outputs([[3, 4, 5]])[:, :, 0, 1] == 0).all()
+
+
+# --- writing
+
+
+def test_what_follows_the_end_of_a_text_is_not_text(lm: LM) -> None:
+    """A row that ends early is filled up to the longest: that must not be decoded."""
+    ids = texts((5, 3, 8, 4))
+    alone = [lm.generate([i], max_new_tokens=8)[0] for i in ids]
+    end = lm.encode(alone[0])[0][2]  # make the third new word of the first text its end
+    bare = LM(lm.model, PreTrainedTokenizerFast(tokenizer_object=tokenizer()._tokenizer), "no pad token")
+    cut = [bare.generate([i], max_new_tokens=8, eos_token_id=end)[0] for i in ids]
+    assert bare.generate(ids, max_new_tokens=8, eos_token_id=end) == cut
+    assert len(cut[0].split()) < 8
+
+
+def test_several_answers_to_one_prompt(lm: LM) -> None:
+    torch.manual_seed(0)
+    assert len(lm.generate("w1 w2", max_new_tokens=3, do_sample=True, num_return_sequences=3)) == 3
+    assert lm.generate([3, 4], max_new_tokens=2) == lm.generate([[3, 4]], max_new_tokens=2)[0]
+    assert all(isinstance(t, int) for t in LM(lm.model, None, "bare").generate([3, 4], max_new_tokens=2))
+
+
+def test_two_lms_on_one_model_share_its_gates(lm: LM) -> None:
+    other = LM(lm.model, None, "other")
+    gates = torch.ones(3, L, H)
+    gates[0] = 0
+    with lm.gated(gates):
+        assert (other.head_outputs(texts((9, 2, 5)))[0].nan_to_num() == 0).all()
 
 
 # --- gates
@@ -326,6 +365,11 @@ def test_bad_heads(lm: LM, head, says) -> None:
         (lambda lm: lm.head_outputs([[1, 2]], [[0], [1]]), "2 lists for 1 texts"),
         (lambda lm: lm.head_outputs([[1, 2]], batch_size=0), "batch_size is 0"),
         (lambda lm: lm.batch([[1, 2]], side="top"), "side is 'top'"),
+        (lambda lm: lm.generate([1] * 60, max_new_tokens=5), "exceed the context of 64"),
+        (lambda lm: lm.generate([1], max_new_tokens=0), "max_new_tokens is 0"),
+        (lambda lm: lm.gated(None).__enter__(), "gate is a NoneType"),
+        (lambda lm: lm.gated(torch.ones(L, H) + 1j).__enter__(), "gate is complex"),
+        (lambda lm: lm.patched([0, 1]).__enter__(), r"head 0 is not a head"),
         (lambda lm: lm.weights.W_O(0, 6), "head is 6, expected 0 to 5"),
         (lambda lm: lm.weights.W_V(3, 0), "layer is 3, expected 0 to 2"),
         (lambda lm: lm.patched("L0.H0", torch.ones(L, H)).__enter__(), r"value has shape \(3, 6\)"),

@@ -88,18 +88,73 @@ def test_a_hub_id_that_is_cached_loads_offline(folder, tmp_path) -> None:
     assert "someone/tiny" in [row["model"] for row in json.loads(listed.stdout)["cached"]]
 
 
+def _other(model_type: str, **options):
+    """A tiny model of an architecture outside the list."""
+    shape = {
+        "vocab_size": 61,
+        "hidden_size": 48,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+    }
+    config = transformers.CONFIG_MAPPING[model_type](**shape | {"intermediate_size": 56, "pad_token_id": 2} | options)
+    return ha.load(transformers.AutoModelForCausalLM.from_config(config))
+
+
 def test_an_architecture_outside_the_list_is_placed_by_structure() -> None:
-    config = transformers.Starcoder2Config(
-        vocab_size=61,
-        hidden_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        intermediate_size=32,
-    )
-    lm = ha.load(transformers.AutoModelForCausalLM.from_config(config))
+    lm = _other("helium", head_dim=8)
     assert not lm.anatomy.tested
-    assert (lm.n_layers, lm.n_heads, lm.n_kv_heads, lm.d_head) == (2, 6, 2, 8)
+    assert (lm.n_layers, lm.n_heads, lm.n_kv_heads, lm.d_head) == (4, 6, 2, 8)
+    x = torch.randn(3, 48)
+    assert torch.equal(lm.weights.values(1, x)[:, 0], x @ lm.weights.W_V(1, 0))
+    with pytest.raises(UnsupportedModel, match="which norm feeds block 0's MLP is not known for model_type 'helium'"):
+        lm.weights.first_mlp(x)
+
+
+def test_layers_that_share_another_layers_values_have_heads_but_no_w_v() -> None:
+    """Gemma 3n: keys and values of the last layers are those of an earlier one."""
+    kinds = ["sliding_attention", "full_attention"] * 2
+    per_layer = {
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": 61,
+        "activation_sparsity_pattern": [0.0] * 4,
+    }
+    lm = _other(
+        "gemma3n_text",
+        head_dim=10,
+        layer_types=kinds,
+        num_kv_shared_layers=2,
+        laurel_rank=4,
+        sliding_window=4,
+        **per_layer,
+    )
+    assert lm.layers_without_heads == []
+    plain = lm.model(**lm.batch(texts())).logits
+    with lm.patched("L3.H2"):
+        assert not torch.equal(lm.model(**lm.batch(texts())).logits, plain)
+    with pytest.raises(UnsupportedModel, match="no W_V"):
+        lm.weights.W_V(3, 2)
+
+
+def test_linear_attention_is_not_taken_for_heads() -> None:
+    """MiniMax: lightning attention in every second layer."""
+    lm = _other("minimax", head_dim=8, num_local_experts=4, num_experts_per_tok=2)
+    kinds = lm.model.config.layer_types
+    assert lm.layers_without_heads == [i for i, kind in enumerate(kinds) if "linear" in kind] != []
+
+
+def test_values_that_are_changed_on_their_way_are_refused() -> None:
+    """DiffLlama splits and joins value heads, and norms what they give."""
+    lm = _other("diffllama")
+    with pytest.raises(UnsupportedModel, match="no W_V"):
+        lm.weights.W_V(0, 0)
+
+
+def test_an_attention_that_does_not_run_is_not_read_as_garbage(folder) -> None:
+    lm = ha.load(folder)
+    lm.model.model.layers[1].self_attn.forward = lambda hidden_states, **kwargs: (hidden_states, None)
+    with pytest.raises(UnsupportedModel, match="attention of layer 1 did not run"):
+        lm.head_outputs(texts())
 
 
 def test_layers_that_accelerate_moves_about(folder, tmp_path) -> None:
@@ -135,6 +190,16 @@ def test_fingerprint_is_stable_and_notices_any_change(folder) -> None:
     lm.weights.W_O(1, 0).copy_(b)
     lm.weights.W_O(1, 1).copy_(a)
     assert lm.fingerprint() not in (whole, edited)
+
+
+def test_fingerprint_sees_two_weights_exchanged_and_buffers() -> None:
+    model = build(next(t for t in TINY if t.id == "deepseek_v3"))
+    lm = ha.load(model)
+    whole, weight = lm.fingerprint(), lm.weights.W_O(1, 2)
+    weight[0, 0], weight[0, 1] = weight[0, 1].clone(), weight[0, 0].clone()
+    exchanged = lm.fingerprint()
+    model.get_submodule("model.layers.1.mlp.gate").e_score_correction_bias += 1
+    assert len({whole, exchanged, lm.fingerprint()}) == 3
 
 
 def test_fingerprint_does_not_depend_on_order() -> None:
@@ -287,6 +352,29 @@ def test_a_missing_attention_tensor_on_disk(folder) -> None:
         ha.Weights.from_disk(folder).value(1)
 
 
+def test_tensors_of_another_stack_are_not_taken_for_the_models(folder) -> None:
+    """Multi-token-prediction layers are numbered from 0 as well."""
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    extra = {"mtp.layers.0.self_attn.v_proj.weight": torch.full((20, 48), 9.0)}
+    save_file(extra, folder / "mtp.safetensors", metadata={"format": "pt"})
+    index["weight_map"] |= dict.fromkeys(extra, "mtp.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert torch.equal(ha.Weights.from_disk(folder).W_V(0, 0), ha.load(folder).weights.W_V(0, 0))
+
+
+@pytest.mark.parametrize(
+    "rename", [("model.", ""), ("model.", "model.language_model."), ("model.", "language_model.model.")]
+)
+def test_older_names_on_disk_are_found(folder, rename) -> None:
+    expected = ha.load(folder).weights.W_V(1, 0)
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    for shard in {folder / s for s in index["weight_map"].values()}:
+        save_file({k.replace(*rename): v for k, v in load_file(shard).items()}, shard, metadata={"format": "pt"})
+    index["weight_map"] = {k.replace(*rename): v for k, v in index["weight_map"].items()}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert torch.equal(ha.Weights.from_disk(folder).W_V(1, 0), expected)
+
+
 def test_a_quantised_tensor_on_disk_is_refused(folder) -> None:
     name = "model.layers.1.self_attn.v_proj.weight"
     shard = folder / json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"][name]
@@ -409,17 +497,23 @@ def test_no_network_and_nothing_cached(cache, no_index) -> None:
     assert not files(cache)
 
 
-def test_a_full_disk_while_caching(cache) -> None:
+@pytest.mark.parametrize(
+    "how",
+    ["save_file({'a': torch.zeros(1000)}, aside / 'model.safetensors')", "(aside / 'x').write_bytes(bytes(2000))"],
+    ids=["safetensors", "plain"],
+)
+def test_a_full_disk_while_caching(cache, how) -> None:
     """A real limit on what the process may write, in a process of its own."""
     code = f"""
-import resource, signal
+import resource, signal, torch
 from pathlib import Path
+from safetensors.torch import save_file
 from headatlas.models.cache import built_aside
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     with built_aside(Path({str(cache)!r}) / "models" / "x") as aside:
-        (aside / "model.safetensors").write_bytes(bytes(2000))
+        {how}
 except Exception as e:
     print(type(e).__name__, e)
 """

@@ -277,9 +277,9 @@ def score_relations(
     score_multi, suppression_multi = (shares(a[..., len(used) :], used_multi, n, anatomy) for a in (hit, suppressed))
 
     category = [r.category for r in relations]
-    from_multi = [np.isnan(score[[c == name for c in category]]).all() for name in CATEGORIES]
     member = members(score, suppression, category, threshold)
     member_multi = members(score_multi, suppression_multi, category, threshold)
+    from_multi = ~member.any(axis=(1, 2)) & member_multi.any(axis=(1, 2))  # a category that would stay empty otherwise
     member[from_multi] = member_multi[from_multi]
 
     dims = ("relation", "layer", "head")
@@ -303,7 +303,7 @@ def score_relations(
             "left_out": ("relation", np.array(reasons, dtype=object)),
             "k": ("relation", [choose_k(r.name, size, k) for r in relations]),
             "member": (("category", "layer", "head"), member),
-            "member_from_multi": ("category", np.array(from_multi)),
+            "member_from_multi": ("category", from_multi),
             "baseline_score": (
                 ("baseline", *dims),
                 np.array(chance, dtype=np.float32).reshape(len(names), *score.shape),

@@ -36,7 +36,11 @@ latent       multi-head latent attention (MLA): x is pressed into a latent vecto
 SEPARATE_VALUE = ("v_proj",)
 FUSED_VALUE = ("qkv_proj", "query_key_value", "c_attn", "Wqkv")
 LATENT_VALUE = ("kv_b_proj",)
+QUERY = ("q_proj",)
 OUTPUT = ("o_proj", "out_proj", "dense", "c_proj")
+# What an attention that needs no entry of its own is made of; anything else may change values or heads on their way.
+PLAIN = {"q_proj", "k_proj", "v_proj", "o_proj", "out_proj", "dense", "c_proj", "q_norm", "k_norm", "rotary_emb"}
+PLAIN |= {"q_layernorm", "k_layernorm", "attention_dropout", "attn_dropout", "resid_dropout", "dropout"}
 MLP = ("mlp", "ffn", "feed_forward", "block_sparse_moe")
 # The norm that feeds the MLP, first match wins: a norm of its own, else the one a parallel block shares with attention.
 MLP_NORM = (
@@ -139,7 +143,7 @@ class Anatomy:
 
     @property
     def decoder(self) -> str:
-        """The module that runs the blocks: the last one to be handed the attention mask as the caller gave it."""
+        """The module that runs the blocks."""
         return self.blocks.rpartition(".")[0]
 
 
@@ -147,6 +151,12 @@ def find_anatomy(model: PreTrainedModel) -> Anatomy:
     """Locate every layer's heads in `model`, or say in one line why that cannot be done."""
     config = model.config.get_text_config()
     name = type(model).__name__
+    if model.get_output_embeddings() is None:
+        raise UnsupportedModel(
+            f"{name} has no unembedding: HeadAtlas reads causal language models (…ForCausalLM, …LMHeadModel)"
+        )
+    if not hasattr(config, "num_hidden_layers") or not hasattr(config, "num_attention_heads"):
+        raise UnsupportedModel(f"cannot place the heads of {name}: its configuration names no layers or heads")
     if config.is_encoder_decoder or any("MaskedLM" in a for a in [name, *(model.config.architectures or [])]):
         raise UnsupportedModel(
             f"{name} is not a causal language model: HeadAtlas reads decoder-only models (…ForCausalLM, …LMHeadModel)"
@@ -182,13 +192,13 @@ def _find_blocks(model: PreTrainedModel, n_layers: int) -> tuple[str, nn.ModuleL
 
 
 def _find_site(model: PreTrainedModel, config: Any, path: str, block: nn.Module) -> Site | None:
-    """The attention of one block: the one sub-module that owns both a value projection and an output projection."""
+    """The attention of one block: the one sub-module that owns a query or value projection and an output projection."""
     owners = []
     for name, module in block.named_modules():
         children = dict(module.named_children())
-        value = next((n for n in SEPARATE_VALUE + FUSED_VALUE + LATENT_VALUE if n in children), None)
+        value = next((n for n in SEPARATE_VALUE + FUSED_VALUE + LATENT_VALUE if n in children), "")
         out = next((n for n in OUTPUT if n in children), None)
-        if value and out:
+        if out and (value or any(n in children for n in QUERY)) and not _is_linear_attention(config, path, module):
             owners.append((f"{path}.{name}", module, value, out))
     if not owners:
         return None
@@ -203,23 +213,30 @@ def _find_site(model: PreTrainedModel, config: Any, path: str, block: nn.Module)
         )
 
     n_heads = config.num_attention_heads
-    in_features, _ = linear_shape(module.get_submodule(out))
+    in_features, _ = linear_shape(module, out)
     if in_features % n_heads:
         raise UnsupportedModel(
             f"{attention}.{out} takes {in_features} features, which {n_heads} heads cannot share equally"
         )
     d_head = in_features // n_heads  # never hidden / heads: Gemma, Qwen3, GPT-OSS and MLA differ from that
 
-    fused = FAMILIES[config.model_type].fused if config.model_type in FAMILIES else None
+    family = FAMILIES.get(config.model_type)
+    fused = family.fused if family else None
     layout: Layout | None = "separate" if value in SEPARATE_VALUE else "latent" if value in LATENT_VALUE else fused
-    _, rows = linear_shape(module.get_submodule(value))
-    n_kv_heads = {"separate": rows // d_head, "latent": n_heads}.get(layout or "", (rows // d_head - n_heads) // 2)
+    if family is None and set(dict(module.named_children())) - PLAIN:
+        layout = None  # something we do not know stands between x and z, or between z and the output
+    if value:
+        _, rows = linear_shape(module, value)
+        n_kv_heads = {"separate": rows // d_head, "latent": n_heads}.get(
+            "separate" if value in SEPARATE_VALUE else "latent" if value in LATENT_VALUE else "",
+            (rows // d_head - n_heads) // 2,
+        )
+    else:  # keys and values are another layer's (Gemma 3n): z is as good as anywhere, but there is no W_V
+        rows, layout, n_kv_heads = 0, None, config.num_key_value_heads
     if n_kv_heads < 1 or n_heads % n_kv_heads:
         raise UnsupportedModel(
             f"{attention}.{value} has {rows} rows: not a whole number of value heads of size {d_head} for {n_heads} query heads"
         )
-    if hasattr(module, "v_norm"):
-        layout = None  # values are normalised on the way: no matrix W_V exists
     return Site(
         attention=attention,
         out=f"{attention}.{out}",
@@ -242,9 +259,22 @@ def _latent(attention: str, module: Any) -> dict[str, Any]:
     }
 
 
-def linear_shape(module: nn.Module) -> tuple[int, int]:
+def _is_linear_attention(config: Any, path: str, module: nn.Module) -> bool:
+    """Linear-attention and state-space modules may own the same projections, but their heads are not softmax heads."""
+    kinds = getattr(config, "layer_types", None) or []
+    layer = int(path.rpartition(".")[2])
+    kind = str(kinds[layer]) if layer < len(kinds) else ""
+    return any(w in kind for w in ("linear", "mamba", "recurrent", "conv")) or any(
+        isinstance(c, nn.Conv1d) for c in module.modules()
+    )
+
+
+def linear_shape(owner: nn.Module, name: str) -> tuple[int, int]:
     """(in, out) features of a linear map, whichever way it stores its matrix."""
-    weight: Any = module.weight
+    module: Any = owner.get_submodule(name)
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, Tensor) or weight.ndim != 2:
+        raise UnsupportedModel(f"{type(owner).__name__}.{name} is a {type(module).__name__}, expected a linear map")
     rows, columns = weight.shape
     return (rows, columns) if isinstance(module, Conv1D) else (columns, rows)
 
@@ -258,12 +288,8 @@ def cut_values(fused: Tensor, site: Site) -> Tensor:
         return fused[-k * d :].unflatten(0, (k, d))
     if site.layout == "interleaved":
         return fused.unflatten(0, (k, -1, d))[:, -1]
-    if site.layout == "latent":
-        return fused.unflatten(0, (k, -1))[:, -d:]
-    raise UnsupportedModel(
-        f"no W_V for {site.value}: HeadAtlas does not know how this architecture makes its values"
-        " (docs/adding-a-family.md); reading and scaling its heads works"
-    )
+    assert site.layout == "latent"
+    return fused.unflatten(0, (k, -1))[:, -d:]
 
 
 def parameter(module: nn.Module, name: str) -> Tensor:
@@ -297,7 +323,12 @@ def first_mlp(model: PreTrainedModel, anatomy: Anatomy, x: Tensor) -> Tensor:
     if any(p.dtype != x.dtype for p in block.parameters()):
         block = copy.deepcopy(block).to(x.dtype)
     family = FAMILIES.get(anatomy.family)
-    if family and family.first_mlp:
+    if family is None:
+        raise UnsupportedModel(
+            f"which norm feeds block 0's MLP is not known for model_type {anatomy.family!r}: add it (docs/adding-a-family.md),"
+            " or do without (maps: first_mlp=False)"
+        )
+    if family.first_mlp:
         return family.first_mlp(block, x)
     mlp = _child(block, MLP)
     if mlp is None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from inspect import signature
+from numbers import Integral
 from typing import Any, Literal
 
 import torch
@@ -32,8 +33,10 @@ def parse_head(head: Head, anatomy: Anatomy) -> tuple[int, int]:
         if not match:
             raise BadArgument(f"head {head!r} is not a head: write it as L12.H5 (layer 12, head 5)")
         layer, index = int(match[1]), int(match[2])
+    elif _is_pair(head):
+        layer, index = (int(i) for i in head)
     else:
-        layer, index = head
+        raise BadArgument(f"head {head!r} is not a head: write it as L12.H5, or (12, 5)")
     if not (0 <= layer < anatomy.n_layers and 0 <= index < anatomy.n_heads):
         raise BadArgument(
             f"head L{layer}.H{index} is out of range: this model has L0 to L{anatomy.n_layers - 1}, H0 to H{anatomy.n_heads - 1}"
@@ -61,12 +64,19 @@ def head_mask(heads: Head | Iterable[Head] | Tensor, anatomy: Anatomy) -> Tensor
 
 
 def _is_pair(heads: object) -> bool:
-    return isinstance(heads, tuple) and len(heads) == 2 and all(isinstance(i, int) for i in heads)
+    return isinstance(heads, tuple) and len(heads) == 2 and all(isinstance(i, Integral) for i in heads)
 
 
 def check_gate(gate: Any, anatomy: Anatomy) -> Tensor:
     """A gate as a float tensor [layer, head] or [batch, layer, head]; NaN is let through only where there is no head."""
-    g = gate if isinstance(gate, Tensor) else torch.as_tensor(getattr(gate, "values", gate))
+    try:
+        g = gate if isinstance(gate, Tensor) else torch.as_tensor(getattr(gate, "values", gate))
+    except (TypeError, ValueError, RuntimeError) as e:
+        raise BadArgument(
+            f"gate is a {type(gate).__name__}, expected numbers [layer, head] or [batch, layer, head]"
+        ) from e
+    if g.is_complex():
+        raise BadArgument("gate is complex, expected real numbers")
     if not g.is_floating_point():
         g = g.to(torch.float32)
     shape = (anatomy.n_layers, anatomy.n_heads)
@@ -174,14 +184,14 @@ def edited(model: PreTrainedModel, anatomy: Anatomy, edit: Edit, needs_index: bo
     tokens = _TokenIndex()
     with ExitStack() as stack:
         if needs_index:
-            decoder = model.get_submodule(anatomy.decoder)
-            stack.callback(decoder.register_forward_pre_hook(tokens, with_kwargs=True).remove)
+            for module in dict.fromkeys((model, model.base_model)):  # whichever the caller runs, it gets the plain mask
+                stack.callback(module.register_forward_pre_hook(tokens, with_kwargs=True).remove)
         stack.enter_context(hooked(model, anatomy, lambda layer, z: edit(layer, z, tokens.index)))
         yield
 
 
 class _TokenIndex:
-    """Hook on the decoder that works out which token of its text every position of the running batch is."""
+    """Hook on the model that works out which token of its text every position of the running batch is."""
 
     index: Tensor | None = None
 

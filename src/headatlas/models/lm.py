@@ -3,19 +3,25 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
+from itertools import takewhile
+from numbers import Integral
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headatlas.errors import BadArgument
+from headatlas.errors import BadArgument, UnsupportedModel
 from headatlas.models import heads as h
 from headatlas.models.families import find_anatomy, parameter
 from headatlas.models.weights import Weights
 
 Text = str | Sequence[int]
 """A text, or its token ids."""
+
+
+_BATCHED: WeakKeyDictionary[PreTrainedModel, list[int]] = WeakKeyDictionary()
 
 
 class LM:
@@ -27,7 +33,6 @@ class LM:
         self._tokenizer = tokenizer
         self.anatomy = find_anatomy(model)
         self.weights = Weights.from_model(model, self.anatomy)
-        self._batched: list[int] = []  # batch sizes that edits in force were made for
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -75,11 +80,17 @@ class LM:
         """A short hash of the weights as they are in memory now, precision included. Any change changes it."""
         return self.weights.fingerprint()
 
+    @property
+    def _batched(self) -> list[int]:
+        """Batch sizes that the edits in force were made for; kept by model, because that is where the hooks are."""
+        return _BATCHED.setdefault(self.model, [])
+
     # --- texts and batches
 
     def encode(self, texts: Text | Sequence[Text]) -> list[list[int]]:
         """Token ids of each text, checked: at least one text, none empty, none longer than the context."""
-        listed: list[Any] = [texts] if _is_text(texts) else list(texts)
+        given: Any = texts.tolist() if hasattr(texts, "tolist") else texts if isinstance(texts, str) else list(texts)
+        listed: list[Any] = [given] if _is_text(given) else given
         if not listed:
             raise BadArgument("texts is empty: give at least one text")
         ids = [self.tokenizer(t)["input_ids"] if isinstance(t, str) else [int(i) for i in t] for t in listed]
@@ -150,13 +161,21 @@ class LM:
             index = (torch.arange(len(rows))[:, None], take.clamp(min=0))
             straight = bool(((take == torch.arange(width)) | (take < 0)).all())  # nothing to pick: copy as it lies
             out = z.new_empty((len(rows), *z.shape[1:]), device=self.device)
+            seen: set[int] = set()
 
-            def read(layer: int, now: Tensor, out: Tensor = out, index: Any = index, straight: bool = straight) -> None:
+            def read(layer: int, now: Tensor, to: Any = (out, index, straight, seen)) -> None:
+                out, index, straight, seen = to
                 picked = now[:, :width] if straight else now[index]
                 out[:, : picked.shape[1], layer] = picked.to(out.device)
+                seen.add(layer)
 
             with h.hooked(self.model, self.anatomy, read):
                 body(**inputs, use_cache=False)
+            idle = set(range(self.n_layers)) - seen - set(self.layers_without_heads)
+            if idle:
+                raise UnsupportedModel(
+                    f"the attention of layer {min(idle)} did not run on plain text: its heads cannot be read"
+                )
             out[(take < 0).to(out.device)] = torch.nan
             out[:, :, self.layers_without_heads] = torch.nan
             z[rows] = out.to(z.device)
@@ -237,30 +256,44 @@ class LM:
     def generate(self, prompts: Text | Sequence[Text], max_new_tokens: int = 64, **options: Any) -> Any:
         """Continue each prompt, greedily unless options (those of transformers' `generate`) say otherwise.
 
-        One prompt gives one text, a list gives a list: the new text only.
+        One prompt gives one text, a list gives a list: the new text only, or token ids where there is no tokenizer.
         """
-        inputs = self.batch(prompts)
-        inputs.pop("position_ids", None)  # generate makes its own from the mask
-        if self._batched and len(inputs["input_ids"]) != self._batched[-1]:
+        ids = self.encode(prompts)
+        longest = max(map(len, ids))
+        if max_new_tokens < 1:
+            raise BadArgument(f"max_new_tokens is {max_new_tokens}, expected at least 1")
+        if self._batched and len(ids) != self._batched[-1]:
             raise BadArgument(
-                f"{len(inputs['input_ids'])} prompts, but the gate or patch in force is for a batch of {self._batched[-1]}"
+                f"{len(ids)} prompts, but the gate or patch in force is for a batch of {self._batched[-1]}"
             )
-        options = {"do_sample": False, "pad_token_id": getattr(self._tokenizer, "pad_token_id", None) or 0} | options
+        context = self.anatomy.context
+        if context and longest + max_new_tokens > context:
+            raise BadArgument(
+                f"a prompt of {longest} tokens and max_new_tokens={max_new_tokens} exceed the context of {context}"
+            )
+        inputs = self._pad(ids, "left")
+        inputs.pop("position_ids", None)  # generate makes its own from the mask
+        ends = options.get("eos_token_id", self.model.generation_config.eos_token_id)
+        ends = {ends} if isinstance(ends, int) else set(ends or ())
+        options = {"do_sample": False, "pad_token_id": min(ends, default=0)} | options
         if not options["do_sample"]:  # a model's own sampling settings only earn warnings here
             options = {"temperature": None, "top_p": None, "top_k": None} | options
-        tokens = self.model.generate(**inputs, max_new_tokens=max_new_tokens, **options)
-        new = [self.tokenizer.decode(t, skip_special_tokens=True) for t in tokens[:, inputs["input_ids"].shape[1] :]]
-        return new[0] if _is_text(prompts) else new
+        tokens = self.model.generate(**inputs, max_new_tokens=max_new_tokens, **options)[:, longest:].tolist()
+        new: list[Any] = [list(takewhile(lambda t: t not in ends, row)) for row in tokens]
+        if self._tokenizer is not None:
+            new = [self._tokenizer.decode(row, skip_special_tokens=True) for row in new]
+        return new[0] if _is_text(prompts) and len(new) == 1 else new
 
 
 def _is_text(texts: Any) -> bool:
     """One text rather than several: a string, or a flat list of token ids."""
-    return isinstance(texts, str) or (len(texts) > 0 and isinstance(texts[0], int))
+    return isinstance(texts, str) or (len(texts) > 0 and isinstance(texts[0], Integral))
 
 
 def _wanted(positions: Any, lengths: list[int]) -> list[list[int]]:
     """Token numbers to keep of each text, none negative."""
-    if not isinstance(positions, str) and len(positions) and not isinstance(positions[0], int):
+    positions = positions.tolist() if hasattr(positions, "tolist") else positions
+    if not isinstance(positions, str) and len(positions) and not isinstance(positions[0], Integral):
         if len(positions) != len(lengths):
             raise BadArgument(f"positions has {len(positions)} lists for {len(lengths)} texts")
         per_text = [h.check_positions(p) for p in positions]

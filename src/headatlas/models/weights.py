@@ -98,6 +98,15 @@ class Weights:
             raise BadArgument(f"layer {layer} has no attention heads")
         return site
 
+    def _value_site(self, layer: int) -> Site:
+        site = self._site(layer)
+        if site.layout is None:
+            raise UnsupportedModel(
+                f"no W_V for {site.attention}: HeadAtlas does not know how this architecture makes its values"
+                " (docs/adding-a-family.md); reading and scaling its heads works"
+            )
+        return site
+
     def _matrix(self, path: str, site: Site) -> Tensor:
         """A projection as [out, in], however it is stored."""
         weight = self._get(path, "weight")
@@ -111,7 +120,7 @@ class Weights:
 
         Under latent attention (MLA) values pass a norm, so x @ W_V is the value up to a positive factor per x; `values` has it.
         """
-        site = self._site(layer)
+        site = self._value_site(layer)
         rows = families.cut_values(self._matrix(site.value, site), site)  # [K, D, in]
         if site.layout == "latent":
             rows = rows @ (self._latent_norm(site)[:, None] * self._latent(site))
@@ -119,7 +128,7 @@ class Weights:
 
     def value_bias(self, layer: int) -> Tensor | None:
         """[K, D], or None."""
-        site = self._site(layer)
+        site = self._value_site(layer)
         bias = self._get(site.value, "bias")
         return None if bias is None else families.cut_values(bias, site)
 
@@ -134,7 +143,7 @@ class Weights:
 
     def values(self, layer: int, x: Tensor) -> Tensor:
         """The value vectors that layer's attention makes of its inputs x [n, d]: [n, K, D], biases, norms and clipping included."""
-        site = self._site(layer)
+        site = self._value_site(layer)
         if site.layout == "latent":
             latent, bias = x @ self._latent(site).to(x.dtype).T, self._get(site.latent, "bias")
             latent = latent if bias is None else latent + bias[: latent.shape[-1]].to(x.dtype)
