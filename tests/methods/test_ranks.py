@@ -25,9 +25,7 @@ def obvious(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, U: Tensor) -> tup
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch) -> None:
     """So that a small vocabulary is walked in many blocks, and logits come in many pieces."""
-    monkeypatch.setattr(ranks, "BLOCKS", (3, 5, 8))
-    monkeypatch.setattr(ranks, "LAST", 13)
-    monkeypatch.setattr(ranks, "WORKSPACE", {"cpu": 40})
+    monkeypatch.setitem(ranks.SIZES, "cpu", ranks.Sizes((3, 5, 8), 13, 60, 40))
 
 
 @settings(max_examples=150, deadline=None)

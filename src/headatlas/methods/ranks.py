@@ -17,10 +17,27 @@ from itertools import chain, pairwise, repeat
 import torch
 from torch import Tensor
 
-BLOCKS = (1024, 4096, 16384)  # then LAST at a time; the first is for everybody, so it is small
-LAST = 32768
-WORKSPACE = {"cpu": 1 << 22, "cuda": 1 << 28}  # most logits held at once: what caches hold, what keeps a GPU busy
 TF32 = 2.0**-10  # relative error of a product of two numbers rounded to TF32's 10 bits
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is done at once, found by trying on 2 cores and on an H200."""
+
+    blocks: tuple[int, ...]  # the first is for everybody, so it is small
+    last: int  # all further ones
+    upcast: int  # most numbers of U in float32 at once
+    logits: int  # most logits held at once: what caches hold, what keeps a GPU busy
+
+
+SIZES = {
+    "cpu": Sizes((1024, 4096, 16384), 65536, 1 << 26, 1 << 22),
+    "cuda": Sizes((1024, 8192, 32768), 131072, 1 << 31, 1 << 28),
+}
+
+
+def sizes(tensor: Tensor) -> Sizes:
+    return SIZES.get(tensor.device.type, SIZES["cpu"])
 
 
 @dataclass(frozen=True)
@@ -44,11 +61,12 @@ class Vocabulary:
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
-        edges, size = [0], len(self.rows)
-        for width in chain(BLOCKS, repeat(LAST)):
+        edges, size, at_once = [0], len(self.rows), sizes(self.rows)
+        widest = max(1, at_once.upcast // self.rows.shape[1])
+        for width in chain(at_once.blocks, repeat(at_once.last)):
             if edges[-1] == size:
                 break
-            edges.append(min(edges[-1] + width, size))
+            edges.append(min(edges[-1] + min(width, widest), size))
         return list(pairwise(edges))
 
     @cached_property
@@ -125,16 +143,12 @@ class _Counter:
     vocabulary: Vocabulary
     tolerance: float
 
-    @property
-    def _workspace(self) -> int:
-        return WORKSPACE.get(self.z.device.type, WORKSPACE["cpu"])
-
     def survivors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """All heads and pairs against the first block; (head, pair, better, worse) of those still open, by head."""
         rows = self.vocabulary.block(0)
         found = []
         n = self.z.shape[1]
-        at_once = max(1, self._workspace // (n * len(rows)))
+        at_once = max(1, sizes(self.z).logits // (n * len(rows)))
         where = self.vocabulary.place[self.target]
         inside = (where < len(rows)).nonzero().flatten()
         for first in range(0, len(self.z), at_once):
@@ -152,17 +166,19 @@ class _Counter:
         return tuple(torch.cat(parts) for parts in zip(*found, strict=True))  # type: ignore[return-value]
 
     def written(self, head: Tensor, pair: Tensor) -> Tensor:
-        """What each head writes to the residual stream: [m, d_model]. `head` is sorted."""
-        counts = torch.bincount(head, minlength=len(self.z)).tolist()
-        rows = self.z[head, pair].split(counts)
-        return torch.cat([r @ self.W_O[h] for h, r in enumerate(rows)])
+        """What each head writes to the residual stream: [m, d_model]. `head` is sorted, so its runs are padded to one product."""
+        counts = torch.bincount(head, minlength=len(self.z))
+        nth = torch.arange(len(head), device=head.device) - (counts.cumsum(0) - counts)[head]
+        rows = self.z.new_zeros((len(self.z), int(counts.max()), self.z.shape[-1]))
+        rows[head, nth] = self.z[head, pair]
+        return (rows @ self.W_O)[head, nth]
 
     def block(self, i: int, y: Tensor, head: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
         """(better, worse) in block i for the given heads and pairs, [m] each."""
         rows, (start, stop) = self.vocabulary.block(i), self.vocabulary.spans[i]
         size = rows.norm(dim=-1) if self.tolerance else rows.new_zeros(1)
         better, worse = [], []
-        for part in torch.arange(len(y), device=y.device).split(max(1, self._workspace // len(rows))):
+        for part in torch.arange(len(y), device=y.device).split(max(1, sizes(self.z).logits // len(rows))):
             with _tf32(self.tolerance > 0):
                 logits = y[part] @ rows.T  # [part, block]
             goal = self.goal[head[part], pair[part]]
