@@ -1,0 +1,322 @@
+"""maps against the straightforward implementation, on tiny models of several architectures."""
+
+import numpy as np
+import pytest
+import torch
+
+import headatlas as ha
+from headatlas.errors import BadArgument, BadFile
+from headatlas.headmap.store import LayerStore, load
+from headatlas.methods import ranks
+from headatlas.methods.maps import (
+    Pairs,
+    Randomised,
+    Shuffled,
+    choose_k,
+    hits,
+    members,
+    multi_token_pairs,
+    score_relations,
+    single_token_pairs,
+)
+from headatlas.methods.maps_dynamic import _run, check_dynamic
+from headatlas.methods.salient import explained_by, salient_operations
+from headatlas.models.lm import LM
+from headatlas.tasks.relations import Relation
+from tests.models.tiny import TINY, VOCABULARY, build, tokenizer
+
+BY_ID = {t.id: t for t in TINY}
+WORDS = VOCABULARY - 4
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch) -> None:
+    monkeypatch.setitem(ranks.SIZES, "cpu", ranks.Sizes((5, 9), 20, 10**6, 300))
+
+
+def relation(name: str, category: str, count: int, shift: int) -> Relation:
+    return Relation(name, category, tuple((f"w{i}", f"w{(i * 3 + shift) % WORDS}") for i in range(count)))
+
+
+RELATIONS = [
+    relation("one", "Algorithmic", 40, 1),
+    relation("two", "Knowledge", 31, 5),
+    relation("few", "Translation", 10, 7),
+]
+
+
+@pytest.fixture(
+    scope="module", params=["llama", "gpt2", "falcon-40b", "bloom", "deepseek_v3", "qwen3_next", "olmo2", "mixtral"]
+)
+def lm(request) -> LM:
+    return LM(build(BY_ID[request.param]), tokenizer(), request.param)
+
+
+def straightforward(weights, relations, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Relation by relation, head by head, all logits, top-k: [relation, layer, head] scores and suppressions."""
+    a = weights.anatomy
+    score, suppression = np.full((2, len(relations), a.n_layers, a.n_heads), np.nan)
+    E, U = weights.embedding(), weights.unembedding()
+    ids = {f"w{i}": i + 4 for i in range(WORDS)}
+    for r, rel in enumerate(relations):
+        source, target = (torch.tensor([ids[w] for w in words]) for words in zip(*rel.pairs, strict=True))
+        for layer in range(a.n_layers):
+            if a.sites[layer] is None:
+                continue
+            x = E[source] if layer == 0 else weights.first_mlp(E[source])
+            for head in range(a.n_heads):
+                logits = x @ weights.W_V(layer, head) @ weights.W_O(layer, head) @ U
+                for largest, where in ((True, score), (False, suppression)):
+                    best = logits.topk(k, largest=largest).indices
+                    where[r, layer, head] = (best == target[:, None]).any(-1).double().mean()
+    return score, suppression
+
+
+@pytest.mark.parametrize("k", [1, 10])
+def test_equals_the_straightforward_way(lm: LM, k) -> None:
+    found = score_relations(lm.weights, lm.tokenizer, RELATIONS, k=k, baselines=())
+    score, suppression = straightforward(lm.weights, RELATIONS, k)
+    score[2] = suppression[2] = np.nan  # too few pairs
+    np.testing.assert_allclose(found.score, score, atol=1e-6)
+    np.testing.assert_allclose(found.suppression, suppression, atol=1e-6)
+    assert found.pairs.values.tolist() == [40, 31, 10]
+    assert found.left_out.values.tolist() == ["", "", "10 of 10 pairs are one token on both sides, 30 are needed"]
+
+
+def test_from_disk_equals_from_memory(lm: LM, tmp_path) -> None:
+    lm.model.save_pretrained(tmp_path / "m", max_shard_size="30KB")
+    lm.tokenizer.save_pretrained(tmp_path / "m")
+    memory, disk = ha.maps(lm, RELATIONS, min_pairs=5), ha.maps(tmp_path / "m", RELATIONS, min_pairs=5)
+    for name in memory.data_vars:
+        np.testing.assert_array_equal(memory[name], disk[name], err_msg=name)
+
+
+def test_half_precision_weights_are_scored_in_float32() -> None:
+    model = build(BY_ID["llama"]).to(torch.bfloat16)
+    half, single = LM(model, tokenizer(), "half"), LM(build(BY_ID["llama"]), tokenizer(), "single")
+    single.model.load_state_dict(model.state_dict())
+    single.model.float()
+    a, b = (score_relations(m.weights, m.tokenizer, RELATIONS, baselines=()) for m in (half, single))
+    np.testing.assert_array_equal(a.score, b.score)
+
+
+def test_layer_zero_reads_the_embedding_and_the_rule_can_be_switched_off(lm: LM) -> None:
+    on, off = (score_relations(lm.weights, lm.tokenizer, RELATIONS, first_mlp=f, baselines=()) for f in (True, False))
+    np.testing.assert_array_equal(on.score[:, 0], off.score[:, 0])
+    assert not np.array_equal(on.score[:2, -1], off.score[:2, -1])
+
+
+def test_a_planted_relation_is_found() -> None:
+    """W_V · W_O of one head fitted to write a relation: it scores 1 there, and the negated head suppresses it fully."""
+    model = build(BY_ID["llama"])
+    lm = LM(model, tokenizer(), "planted")
+    E, U = lm.weights.embedding(), lm.weights.unembedding()
+    source = torch.arange(4, 14)  # as many pairs as a head of size 10 can hold exactly
+    target = source.roll(3)
+    x = lm.weights.first_mlp(E[source])
+    wanted = torch.linalg.pinv(U.T)[:, target].T  # residual-stream vectors whose logits are one-hot
+    V = torch.linalg.pinv(x)  # [d, 10]: x @ V = identity
+    for head, sign in ((2, 1.0), (3, -1.0)):
+        lm.weights.value(1)[head // 3].copy_(V)
+        lm.weights.output(1)[head].copy_(sign * wanted)
+    planted = Relation(
+        "planted", "Knowledge", tuple((f"w{s - 4}", f"w{t - 4}") for s, t in zip(source, target, strict=True))
+    )
+    found = score_relations(lm.weights, lm.tokenizer, [planted], k=1, min_pairs=5)
+    assert found.score[0, 1, 2] == 1
+    assert found.suppression[0, 1, 3] == 1
+    assert found.member.sel(category=1)[1, 2]
+    assert found.baseline_score.max() < 0.5
+
+
+def test_k_rule() -> None:
+    assert [choose_k(n, v, "auto") for n in ("copying", "name_copying", "x") for v in (100_000, 100_001)] == [
+        1,
+        3,
+        1,
+        3,
+        10,
+        25,
+    ]
+    assert choose_k("copying", 5, 7) == 7
+    with pytest.raises(BadArgument, match="k is 0"):
+        choose_k("x", 5, 0)
+
+
+def test_categories_by_threshold() -> None:
+    score = np.zeros((3, 1, 4))
+    score[0, 0, 0], score[1, 0, 1], score[2, 0, :] = 0.15, 0.149, np.nan
+    suppression = np.zeros_like(score)
+    suppression[1, 0, 2] = 0.5
+    found = members(score, suppression, ["Knowledge", "Knowledge", "Translation"], 0.15)
+    assert found[1, 0].tolist() == [True, False, True, False]
+    assert not found[[0, 2, 3]].any()
+
+
+def test_multi_token_pairs_take_the_last_and_the_first_token() -> None:
+    class Letters:
+        """A tokenizer that cuts words into threes."""
+
+        def __call__(self, texts, add_special_tokens):
+            cut = [
+                [hash3(w[i : i + 3]) for w in t.split(" ") for i in range(0, len(w), 3)]
+                for t in ([texts] if isinstance(texts, str) else texts)
+            ]
+            return {"input_ids": cut[0] if isinstance(texts, str) else cut}
+
+        def decode(self, ids):
+            return names[ids[0]]
+
+    names: dict[int, str] = {}
+
+    def hash3(piece: str) -> int:
+        names[sum(ord(c) * 300**i for i, c in enumerate(piece))] = piece
+        return sum(ord(c) * 300**i for i, c in enumerate(piece))
+
+    rel = [Relation("r", "Knowledge", (("abcdef", "ghijkl"), ("abc", "de"), ("xyz", "xyzabc"), ("abc", "defgh")))]
+    single = single_token_pairs(rel, Letters(), 10, 3)
+    assert [(names[int(s)], names[int(t)]) for s, t in zip(single.source, single.target, strict=True)] == [
+        ("abc", "de")
+    ]
+    multi = multi_token_pairs(rel, Letters(), 10, 3)
+    assert [(names[int(s)], names[int(t)]) for s, t in zip(multi.source, multi.target, strict=True)] == [
+        ("def", "ghi"),
+        ("abc", "de"),
+        ("abc", "def"),
+    ]
+
+
+def test_baselines_keep_shapes_and_lose_the_relation(lm: LM) -> None:
+    for baseline in (Shuffled(lm.weights, 1), Randomised(lm.weights, 1)):
+        layer = [i for i, s in enumerate(lm.anatomy.sites) if s][-1]
+        assert baseline.output(layer).shape == lm.weights.output(layer).shape
+        assert torch.equal(baseline.output(layer), type(baseline)(lm.weights, 1).output(layer))  # seeded
+        if len([s for s in lm.anatomy.sites if s]) > 1:
+            assert not torch.equal(baseline.output(layer), lm.weights.output(layer))
+
+
+def test_nan_weights_are_named(tmp_path) -> None:
+    lm = LM(build(BY_ID["llama"]), tokenizer(), "nan")
+    lm.weights.output(2)[1, 0, 0] = torch.nan
+    with pytest.raises(BadFile, match="layer 2's W_V or W_O: 1 of .* NaN"):
+        ha.maps(lm, RELATIONS)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"min_pairs": 100}, "none of the 3 has 100 pairs left \\(the most is 40\\)"),
+        ({"threshold": 0}, "threshold is 0"),
+        ({"k": 0}, "k is 0"),
+    ],
+)
+def test_bad_options(lm: LM, options, says) -> None:
+    with pytest.raises(BadArgument, match=says):
+        ha.maps(lm, RELATIONS, **options)
+
+
+def test_interrupted_work_goes_on_where_it_was(tmp_path, monkeypatch) -> None:
+    lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
+    whole = ha.maps(lm, RELATIONS, baselines=False)
+
+    def stop_after_two(items, label):
+        for i, item in enumerate(items):
+            if i == 2:
+                raise KeyboardInterrupt
+            yield item
+
+    with pytest.raises(KeyboardInterrupt):
+        ha.maps(lm, RELATIONS, out=tmp_path, progress=stop_after_two)
+    assert not (tmp_path / "maps.nc").exists()
+    worked: list[int] = []
+
+    def count(items, label):
+        worked.extend(items if label == "maps" else [])
+        return items
+
+    again = ha.maps(lm, RELATIONS, out=tmp_path, progress=count, baselines=False)
+    assert worked == [2]
+    np.testing.assert_array_equal(again.score, whole.score)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["maps.nc"]
+    assert load(tmp_path / "maps.nc").score.equals(again.score)
+    ha.maps(lm, RELATIONS, out=tmp_path, progress=count, min_pairs=11, baselines=False)
+    assert worked == [2, 0, 1, 2]  # another setting: nothing of the old is used
+
+
+def test_a_store_for_another_purpose_is_emptied(tmp_path) -> None:
+    store = LayerStore(tmp_path / "s", {"a": 1})
+    store[3] = (np.array([True]), np.array([False]))
+    assert list(LayerStore(tmp_path / "s", {"a": 1})) == [3]
+    assert LayerStore(tmp_path / "s", {"a": 1})[3][0].tolist() == [True]
+    assert list(LayerStore(tmp_path / "s", {"a": 2})) == []
+
+
+def test_what_the_file_says(tmp_path) -> None:
+    lm = LM(build(BY_ID["qwen3_next"]), tokenizer(), "hybrid")
+    found = ha.maps(lm, RELATIONS, out=tmp_path)
+    stored = load(tmp_path / "maps.nc")
+    assert stored.score.dims == stored.suppression.dims == ("relation", "layer", "head")
+    assert stored.member.dims == ("category", "layer", "head")
+    assert stored.category.dims == ("relation",)
+    assert stored.attrs["fingerprint"] == lm.fingerprint()
+    assert {"model", "data", "time", "torch", "headatlas", "seed", "method"} <= set(stored.attrs)
+    assert np.isnan(stored.score[:, :3]).all()  # layers without heads
+    assert not np.isnan(stored.score[:2, 3]).any()
+    assert stored.member.sel(category_name="Knowledge").equals(found.member.sel(category_name="Knowledge"))
+
+
+# --- in real runs
+
+
+def test_a_word_alone_is_without_context(lm: LM) -> None:
+    """A one-token text attends to nothing but itself, so its z is its value vector."""
+    if lm.name == "qwen3_next":
+        return  # it gates what its attention puts out, so z is more than the values
+    z, x = _run(lm, [[7], [9]])
+    for layer in z:
+        alone = lm.weights.values(layer, x[layer]).repeat_interleave(lm.n_heads // lm.n_kv_heads, dim=1)
+        torch.testing.assert_close(z[layer], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_dynamic_scores_and_their_correlation(lm: LM) -> None:
+    found = check_dynamic(lm, RELATIONS, 12, min_pairs=30)
+    assert found.dynamic_pairs.values.tolist() == [12, 12, 0]
+    assert found.dynamic.dims == ("context", "template", "relation", "layer", "head")
+    here = found.dynamic.isel(relation=[0, 1], layer=-1)
+    assert float(here.min()) >= 0
+    assert float(here.max()) <= 1
+    assert np.isnan(found.dynamic_correlation.sel(relation="few")).all()
+
+
+# --- one head
+
+
+def test_salient_operations_are_the_most_amplified(lm: LM) -> None:
+    layer = [i for i, s in enumerate(lm.anatomy.sites) if s][-1]
+    found = salient_operations(lm.weights, lm.tokenizer, layer, 1, tokens=7, outputs=3, chunk=10)
+    E = lm.weights.embedding()
+    x = (E if layer == 0 else lm.weights.first_mlp(E.to(lm.model.dtype))).float()
+    y = x @ lm.weights.W_V(layer, 1).float() @ lm.weights.W_O(layer, 1).float()
+    gain = y.norm(dim=-1) / x.norm(dim=-1)
+    order = gain.argsort(descending=True)[:7]
+    np.testing.assert_allclose(found.amplification, gain[order], rtol=1e-4)
+    assert found.token.values.tolist() == [lm.tokenizer.decode([i]) for i in order.tolist()]
+    logits = y[order] @ lm.weights.unembedding().float()
+    assert found.strongest.values[0].tolist() == [lm.tokenizer.decode([i]) for i in logits[0].topk(3).indices.tolist()]
+
+
+def test_mappings_are_explained_by_relations() -> None:
+    lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
+    found = salient_operations(lm.weights, lm.tokenizer, 1, 1, tokens=5, outputs=2)
+    pair = (str(found.token.values[3]), str(found.strongest.values[3][1]))
+    right, wrong = Relation("right", "Knowledge", (pair, ("a", "b"))), Relation("wrong", "Knowledge", (("a", "b"),))
+    assert explained_by(found, [wrong, right]) == {"right": 1}
+
+
+def test_pairs_are_computed_once() -> None:
+    pairs = Pairs(*(torch.tensor(t) for t in ([0, 1, 1], [5, 5, 6], [7, 7, 8], [10, 10, 10])))
+    once, index = pairs.unique()
+    assert len(once) == 2
+    assert torch.equal(once.source[index], pairs.source)
+    lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
+    np.testing.assert_array_equal(hits(lm.weights, once)[0][..., index.numpy()], hits(lm.weights, pairs)[0])

@@ -1,0 +1,114 @@
+"""Relations: the built-in ones, a user's own, and what is wrong with a file."""
+
+import json
+
+import pytest
+
+from headatlas.errors import BadArgument, BadFile
+from headatlas.tasks.relations import CATEGORIES, COPYING, Relation, hash_relations, load_relations
+
+NAMES = {
+    "Algorithmic": "copying name_copying word_first_letter word_last_letter year_to_following",
+    "Knowledge": "country_to_capital country_to_language object_superclass product_by_company work_to_location",
+    "Linguistic": "adj_to_comparative adj_to_superlative noun_to_pronoun verb_to_past_tense word_to_antonym"
+    " word_to_compound word_to_homophone word_to_synonym",
+    "Translation": "english_to_french english_to_spanish",
+}
+
+
+def test_the_twenty_relations() -> None:
+    relations = load_relations()
+    assert {c: " ".join(r.name for r in relations if r.category == c) for c in CATEGORIES} == NAMES
+    for r in relations:
+        assert len(r.pairs) >= (300 if r.name == "copying" else 80), r.name
+        assert r.source, r.name
+        assert r.prompt, r.name
+        assert all((s == t) == (r.name in COPYING) for s, t in r.pairs), r.name
+
+
+def test_some_facts() -> None:
+    pairs = {r.name: dict(r.pairs) for r in load_relations()}
+    assert pairs["country_to_capital"]["France"] == "Paris"
+    assert pairs["verb_to_past_tense"]["go"] == "went"
+    assert pairs["adj_to_comparative"]["good"] == "better"
+    assert all(int(t) == int(s) + 1 for s, t in pairs["year_to_following"].items())
+    assert all(t == s[0].lower() for s, t in pairs["word_first_letter"].items())
+    assert all(t == s[-1].lower() for s, t in pairs["word_last_letter"].items())
+    assert all(t.startswith(s) for s, t in pairs["word_to_compound"].items())
+
+
+def good(**changes) -> dict:
+    return {"category": "Knowledge", "pairs": [["France", "Paris"], ["Spain", "Madrid"]]} | changes
+
+
+def test_a_folder_a_file_a_csv_and_a_list_are_the_same(tmp_path) -> None:
+    (tmp_path / "rel").mkdir()
+    (tmp_path / "rel" / "capital.json").write_text(json.dumps(good()))
+    table = "relation,category,source,target\ncapital,Knowledge,France,Paris\ncapital,Knowledge,Spain,Madrid\n"
+    (tmp_path / "rel.csv").write_text(table)
+    expected = [Relation("capital", "Knowledge", (("France", "Paris"), ("Spain", "Madrid")))]
+    for given in (
+        tmp_path / "rel",
+        tmp_path / "rel" / "capital.json",
+        str(tmp_path / "rel.csv"),
+        expected,
+        [good(name="capital")],
+    ):
+        assert load_relations(given) == expected
+
+
+def test_pairs_given_twice_count_once() -> None:
+    [relation] = load_relations([good(name="x", pairs=[["a", "b"], ["a", " b "]])])
+    assert relation.pairs == (("a", "b"),)
+
+
+def test_the_hash_is_of_what_is_asked() -> None:
+    relations = load_relations()
+    assert hash_relations(relations) == hash_relations(relations[::-1]) != hash_relations(relations[1:])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "laid out differently"),
+        (json.dumps({"pairs": []}), "laid out differently"),
+        (json.dumps(good(category="Knowlege")), "category 'Knowlege', expected one of .* Did you mean 'Knowledge'"),
+        (json.dumps(good(category=3)), "category 3"),
+        (json.dumps(good(pairs=[])), "has no pairs"),
+        (json.dumps(good(pairs="x")), "has no pairs"),
+        (
+            '{"category": "Knowledge",\n "pairs": [\n["a", "b"],\n["c"]]}',
+            r"line 4: pairs\[1\] is \['c'\], expected two words",
+        ),
+        (json.dumps(good(pairs=[["a", ""]])), r"pairs\[0\]"),
+        (json.dumps(good(pairs=[["a", 1]])), r"pairs\[0\]"),
+        (json.dumps(good(prompt="no place")), "expected a text with {}"),
+    ],
+)
+def test_what_is_wrong_with_a_file(tmp_path, text, says) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(BadFile, match=says) as caught:
+        load_relations(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_wrong_with_a_csv(tmp_path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("relation,source,target\n")
+    with pytest.raises(BadFile, match="lacks the column category"):
+        load_relations(path)
+    path.write_text("relation,category,source,target\nr,Knowledge,a,b\nr,Knowledge,,b\n")
+    with pytest.raises(BadFile, match="line 3: source or target is empty"):
+        load_relations(path)
+
+
+def test_nothing_twice_and_missing(tmp_path) -> None:
+    with pytest.raises(BadArgument, match="'x' 2 times"):
+        load_relations([good(name="x"), good(name="x")])
+    with pytest.raises(BadArgument, match="holds no relation"):
+        load_relations(tmp_path)
+    with pytest.raises(BadFile, match="cannot read relations"):
+        load_relations(tmp_path / "missing.json")
+    with pytest.raises(BadFile, match="has no name"):
+        load_relations([good()])
