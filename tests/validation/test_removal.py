@@ -28,9 +28,15 @@ def test_random_heads_match_layer_by_layer(heads, seed) -> None:
         assert sum(at == layer for at, _ in drawn) == min(mine, 8 - mine)
 
 
-def test_answers_equal_one_prompt_at_a_time(lm: LM) -> None:
-    questions = Questions(texts((4, 7, 5)), [9, 12, 30])
-    sets = [[], [(0, 1)], [(0, 1), (2, 5)]]
+@pytest.mark.parametrize(
+    "family", ["llama", "gpt2", "gemma2", "bloom", "falcon-rw", "mpt", "opt", "qwen3_next", "deepseek_v3"]
+)
+def test_answers_equal_one_prompt_at_a_time(family) -> None:
+    tiny = next(t for t in TINY if t.id == family)
+    lm = LM(build(tiny), tokenizer(), family)
+    last = max(i for i, site in enumerate(lm.anatomy.sites) if site)
+    questions = Questions(texts((4, 7, 1, 5)), [9, 12, 30, 8])
+    sets = [[], [(last, 1)], [(last, 1), (last, 5)]]
     found = answers(lm, questions, sets, batch_size=4)
     for removed, (accuracy, log_p) in zip(sets, found, strict=True):
         right, total = [], []

@@ -160,7 +160,9 @@ def from_gguf(path: Path) -> Path:
                 plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
                 plain.load_state_dict(quantised.state_dict(), assign=True)
                 plain.generation_config = quantised.generation_config
-        except Exception as e:  # the reader trusts the file: a damaged one can fail anywhere
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as e:  # the reader trusts the file: a damaged one can fail anywhere, even panic in Rust
             raise BadFile(f"cannot read {path} as a GGUF model: {one_line(e)}") from e
         check_complete(str(path), info)
         with built_aside(target) as aside, quiet_transformers():

@@ -4,9 +4,9 @@ Random heads are drawn with the same number per layer as the tested ones: remova
 anywhere would flatter or spoil the comparison.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from inspect import signature
 from itertools import chain
 
 import numpy as np
@@ -44,22 +44,28 @@ def matched_random(
 def answers(
     lm: LM, questions: Questions, removed: Sequence[Sequence[tuple[int, int]]], batch_size: int = 64
 ) -> np.ndarray:
-    """[removal, 2]: accuracy and mean log P(target) with each set of heads removed at the last position."""
+    """[removal, 2]: accuracy and mean log P(target) with each set of heads removed at the last position.
+
+    What comes before the last token is the same under every removal, so it is run once and kept as a KV cache.
+    """
     gates = torch.ones(len(removed), lm.n_layers, lm.n_heads)
     for gate, heads in zip(gates, removed, strict=True):
         for layer, head in heads:
             gate[layer, head] = 0
-    jobs = [(r, q) for r in range(len(removed)) for q in range(len(questions.prompts))]
     right, log_p = np.zeros((2, len(removed), len(questions.prompts)))
-    short = {"logits_to_keep": 1} if "logits_to_keep" in signature(lm.model.forward).parameters else {}
-    for a in range(0, len(jobs), batch_size):
-        rows, asked = zip(*jobs[a : a + batch_size], strict=True)
-        with lm.gated(gates[list(rows)], positions="last"):
-            inputs = lm.batch([questions.prompts[q] for q in asked], side="left")
-            logits = lm.model(**inputs, use_cache=False, **short).logits[:, -1].float()
-        target = torch.tensor([questions.targets[q] for q in asked], device=logits.device)
-        right[rows, asked] = (logits.argmax(-1) == target).cpu().numpy()
-        log_p[rows, asked] = logits.log_softmax(-1).gather(1, target[:, None])[:, 0].cpu().numpy()
+    order = sorted(range(len(questions.prompts)), key=lambda q: len(questions.prompts[q]))
+    for asked in [order[a : a + batch_size] for a in range(0, len(order), batch_size)]:
+        inputs = lm.batch([questions.prompts[q] for q in asked], side="left")
+        target = torch.tensor([questions.targets[q] for q in asked], device=lm.device)
+        before = {name: tensor[:, :-1] for name, tensor in inputs.items()}
+        last = {name: tensor if name == "attention_mask" else tensor[:, -1:] for name, tensor in inputs.items()}
+        several = before["input_ids"].shape[1] > 0
+        past = lm.model.base_model(**before, use_cache=True).past_key_values if several else None
+        for r, gate in enumerate(gates):
+            with lm.gated(gate):
+                logits = lm.model(**last, past_key_values=copy.deepcopy(past), use_cache=several).logits[:, -1].float()
+            right[r, asked] = (logits.argmax(-1) == target).cpu().numpy()
+            log_p[r, asked] = logits.log_softmax(-1).gather(1, target[:, None])[:, 0].cpu().numpy()
     return np.stack([right.mean(1), log_p.mean(1)], axis=1)
 
 
