@@ -85,10 +85,18 @@ def maps(
         out=out,
         progress=bar,
     )
-    _show("Relations and their heads", tables.relations(found), as_json)
-    if not as_json:
-        _show("Heads by category", tables.categories(found), as_json)
-        typer.echo(f"wrote {out / 'maps.nc'}")
+    parts = {
+        "Relations and their heads": tables.relations(found),
+        "Checked in real runs": tables.checks(found),
+        "Heads by category": tables.categories(found),
+    }
+    if as_json:
+        typer.echo(json.dumps(parts, indent=2))
+        return
+    for title, rows in parts.items():
+        if rows:
+            _table(title, rows)
+    typer.echo(f"wrote {out / 'maps.nc'}")
 
 
 @app.command()
@@ -164,7 +172,7 @@ def _table(title: str, rows: list[dict[str, Any]]) -> None:
         table.add_column(key.replace("_", " "), overflow="fold")
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
-    Console(soft_wrap=False, markup=False).print(table)
+    Console(markup=False, width=None if sys.stdout.isatty() else 200).print(table)
 
 
 def main(arguments: list[str] | None = None) -> None:

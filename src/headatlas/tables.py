@@ -19,7 +19,7 @@ def top_heads(score: xr.DataArray, n: int) -> list[tuple[str, float]]:
 
 
 def relations(maps: xr.Dataset, n: int = 3) -> list[dict[str, Any]]:
-    """A row per relation: its pairs, best heads, what chance gives, and the checks where they were made."""
+    """A row per relation: its pairs, its best heads, and the best score that shuffled or random weights reach."""
     rows = []
     for name in maps.relation.values.tolist():
         one = maps.sel(relation=name)
@@ -28,22 +28,32 @@ def relations(maps: xr.Dataset, n: int = 3) -> list[dict[str, Any]]:
         row: dict[str, Any] = {
             "category": one.category.item(),
             "relation": name,
-            "pairs": f"{one.pairs_multi.item()} (multi-token)" if multi else str(one.pairs.item()),
-            "best heads": " ".join(f"{h} {v:.2f}" for h, v in best) or "-",
+            "pairs": f"{one.pairs_multi.item()} multi" if multi else str(one.pairs.item()),
+            "best heads": " ".join(f"{h} {v:.2f}" for h, v in best) or one.left_out.item() or "-",
         }
         if one.sizes["baseline"]:
             row["chance"] = _number(one.baseline_score.max().item())
+        rows.append(row)
+    return rows
+
+
+def checks(maps: xr.Dataset) -> list[dict[str, Any]]:
+    """A row per relation that was checked: correlation with real runs, and accuracy with the most heads removed."""
+    rows = []
+    for name in maps.relation.values.tolist():
+        one, row = maps.sel(relation=name), {"relation": name}
         if "dynamic_correlation" in maps:
             row["r in context"] = _number(one.dynamic_correlation.sel(context="with").item())
             row["r alone"] = _number(one.dynamic_correlation.sel(context="without").item())
         if "removal_top" in maps:
             row |= _removal(one)
-        rows.append(row)
+        if len(row) > 1:
+            rows.append(row)
     return rows
 
 
 def _removal(one: xr.Dataset) -> dict[str, str]:
-    """Accuracy of the whole model, and at the last step without the top heads, random ones, and of another relation."""
+    """Accuracy of the whole model, and at the last step without the top heads, without random ones, and of another relation."""
     accuracy = one.sel(measure="accuracy")
     steps = accuracy.removed.values[~np.isnan(accuracy.removal_top.values)]
     row = {"accuracy": _number(accuracy.whole_model.item()), "removed": "-", "top": "-", "random": "-", "other": "-"}

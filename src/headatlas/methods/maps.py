@@ -102,7 +102,7 @@ def multi_token_pairs(
         sources, targets = (word_ids(tokenizer, words) for words in zip(*relation.pairs, strict=True))
         for s, t in zip(sources, targets, strict=True):
             says = len(t) == 1 or len(tokenizer.decode(t[:1]).strip()) >= MIN_TARGET_LETTERS
-            if says and (relation.name in COPYING or s[-1] != t[0]):
+            if s and t and says and (relation.name in COPYING or s[-1] != t[0]):
                 rows.append((i, s[-1], t[0], choose_k(relation.name, vocabulary, k)))
     return _as_pairs(list(dict.fromkeys(rows)))
 

@@ -29,14 +29,18 @@ class Questions:
 
 
 def matched_random(
-    heads: Sequence[tuple[int, int]], n_heads: int, generator: np.random.Generator
+    heads: Sequence[tuple[int, int]], n_layers: int, n_heads: int, generator: np.random.Generator
 ) -> list[tuple[int, int]]:
-    """Other heads, as many in each layer as `heads` has there (fewer only where a layer has no others left)."""
+    """As many other heads, in the same layers; where a layer has too few others left, from the layers nearest to it."""
+    free = {(layer, h) for layer in range(n_layers) for h in range(n_heads)} - set(heads)
     drawn = []
-    for layer in dict.fromkeys(layer for layer, _ in heads):
-        mine = [h for at, h in heads if at == layer]
-        others = [h for h in range(n_heads) if h not in mine]
-        drawn += [(layer, int(h)) for h in generator.permutation(others)[: len(mine)]]
+    for layer, _ in sorted(heads):
+        if not free:
+            break
+        nearest = min(abs(at - layer) for at, _ in free)
+        choices = sorted(head for head in free if abs(head[0] - layer) == nearest)
+        drawn.append(choices[generator.integers(len(choices))])
+        free.remove(drawn[-1])
     return drawn
 
 
@@ -94,7 +98,7 @@ def removal_curves(
         generator = np.random.default_rng([seed, r])
         sets = [ranking[name][:m] for m in steps if m <= len(ranking[name])]
         top[r, : len(sets)] = answers(lm, questions[name], sets)
-        drawn = [[matched_random(s, lm.n_heads, generator) for s in sets] for _ in range(draws)]
+        drawn = [[matched_random(s, lm.n_layers, lm.n_heads, generator) for s in sets] for _ in range(draws)]
         random[:, r, : len(sets)] = answers(lm, questions[name], list(chain(*drawn))).reshape(draws, len(sets), 2)
         neighbour = able[(able.index(name) + 1) % len(able)]
         if neighbour != name:

@@ -1,0 +1,106 @@
+"""`headatlas maps` and `headatlas head`."""
+
+import http.server
+import json
+import threading
+
+import pytest
+
+from headatlas.headmap.store import load
+from tests.models.tiny import TINY, build, tokenizer
+from tests.test_cli import headatlas
+
+
+@pytest.fixture
+def folder(tmp_path):
+    build(TINY[0]).save_pretrained(tmp_path / "tiny")
+    tokenizer().save_pretrained(tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+@pytest.fixture
+def relations(tmp_path):
+    (tmp_path / "rel").mkdir()
+    for name, shift in (("one", 1), ("<script>", 4)):
+        pairs = [[f"w{i}", f"w{(i + shift) % 57}"] for i in range(35)]
+        content = {"category": "Knowledge", "pairs": pairs, "prompt": "w3 {} w4"}
+        (tmp_path / "rel" / f"{name}.json").write_text(json.dumps(content))
+    return tmp_path / "rel"
+
+
+def test_maps_prints_tables_and_writes_the_file(capsys, folder, relations, tmp_path) -> None:
+    options = ["--relations", relations, "--out", tmp_path / "out", "--dynamic", 3, "--causal", 3]
+    code, out, err = headatlas(capsys, "maps", folder, *options)
+    assert (code, err) == (0, "")
+    assert "one" in out
+    assert "<script>" in out
+    assert "Checked in real runs" in out
+    found = load(tmp_path / "out" / "maps.nc")
+    assert {"score", "dynamic", "removal_top", "baseline_score"} <= set(found.data_vars)
+    code, out, _ = headatlas(capsys, "maps", folder, *options, "--json")
+    assert code == 0
+    assert [row["relation"] for row in json.loads(out)["Relations and their heads"]] == ["<script>", "one"]
+
+
+def test_head_shows_what_it_amplifies(capsys, folder, relations, tmp_path) -> None:
+    headatlas(capsys, "maps", folder, "--relations", relations, "--out", tmp_path / "out")
+    code, out, err = headatlas(capsys, "head", folder, "L1.H2", "--tokens", 4, "--atlas", tmp_path / "out")
+    assert (code, err) == (0, "")
+    assert "L1.H2" in out
+    code, out, _ = headatlas(capsys, "head", folder, "l1.h2", "--tokens", 4, "--json")
+    assert code == 0
+    assert len(json.loads(out)["operations"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["head", "L9.H0"], 2, "out of range: this model has L0 to L2, H0 to H5"),
+        (["head", "nine"], 2, "write it as L12.H5"),
+        (["head", "L0.H0", "--atlas", "/nowhere"], 1, "cannot read /nowhere/maps.nc"),
+        (["head", "L0.H0", "--describe", "localhost"], 2, "expected the address of an endpoint"),
+        (["head", "L0.H0", "--describe", "http://127.0.0.1:9/v1"], 1, "gave no description"),
+        (["maps", "--relations", "/nowhere"], 1, "cannot read relations"),
+        (["maps", "--k", "0"], 2, "k is 0"),
+        (["maps", "--threshold", "2"], 2, "threshold is 2"),
+        (["maps"], 2, "none of the 20 has 30 pairs left"),
+    ],
+)
+def test_errors_are_one_line(capsys, folder, tmp_path, arguments, code, says) -> None:
+    command, *rest = arguments
+    out = [] if command == "head" else ["--out", tmp_path / "out"]
+    ended, _, err = headatlas(capsys, command, folder, *rest, *out)
+    assert ended == code, err
+    assert says in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "out" / "maps.nc").exists()
+
+
+def test_describe_asks_the_endpoint_it_is_given(capsys, folder) -> None:
+    asked = []
+
+    class Endpoint(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            reply = json.dumps({"choices": [{"message": {"content": "It maps words to words."}}]}).encode()
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(reply)
+
+        def log_message(self, *args) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/v1"
+    code, out, err = headatlas(
+        capsys, "head", folder, "L1.H2", "--tokens", 3, "--describe", address, "--describe-model", "m"
+    )
+    server.shutdown()
+    server.server_close()
+    assert (code, err) == (0, "")
+    assert "It maps words to words." in out
+    [(path, content)] = asked
+    assert path == "/v1/chat/completions"
+    assert content["model"] == "m"
+    assert content["messages"][0]["content"].count("→") == 3
