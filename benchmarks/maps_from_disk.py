@@ -26,7 +26,7 @@ from headatlas.terminal import bar
 
 SHAPES = {  # layers, heads, KV heads, d_head, d_model, MLP, vocabulary
     "70b": (80, 64, 8, 128, 8192, 28_672, 128_256),
-    "small": (120, 16, 4, 64, 1024, 2048, 8192),
+    "small": (240, 16, 4, 64, 1024, 2048, 8192),
 }
 
 

@@ -26,7 +26,7 @@ def test_python_on_the_pages_runs(page, lm, capsys) -> None:  # noqa: F811
 def test_the_readme_counts_and_lists_what_is_here() -> None:
     readme = (ROOT / "README.md").read_text()
     assert f"in {len(FAMILIES)} architectures" in readme
-    here = {p.name for p in (ROOT / "src" / "headatlas" / "models").glob("*.py")} - {"__init__.py"}
+    here = {p.name for p in (ROOT / "src" / "headatlas").rglob("*.py")} - {"__init__.py"}
     assert here <= set(re.findall(r"(\w+\.py)", readme))
     for page in re.findall(r"\]\((docs/[\w.-]+)\)", readme):
         assert (ROOT / page).is_file()

@@ -7,7 +7,7 @@ from tests.models.tiny import TINY, build, tokenizer
 
 
 def test_public_names() -> None:
-    assert ha.__all__ == ["LM", "Atlas", "HeadAtlasError", "Weights", "load", "open", "run"]
+    assert ha.__all__ == ["LM", "Atlas", "HeadAtlasError", "Weights", "load", "maps", "open", "run"]
     assert all(getattr(ha, name) is not None for name in ha.__all__)
     assert set(ha.__all__) <= set(dir(ha))
 

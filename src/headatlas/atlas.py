@@ -3,15 +3,17 @@
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import xarray as xr
 
-from headatlas.errors import BadArgument, BadFile
+from headatlas.errors import BadArgument, BadFile, HeadAtlasError
 from headatlas.headmap.files import read_json, write_json
 from headatlas.headmap.provenance import describe_model, describe_run, flat
 from headatlas.headmap.store import LayerStore, save
+from headatlas.headmap.store import load as load_map
 from headatlas.methods.maps import BASELINES, score_relations
 from headatlas.methods.maps_dynamic import check_dynamic
 from headatlas.models.default import DEFAULT_MODEL
@@ -31,9 +33,22 @@ class Atlas:
     folder: Path
     info: dict[str, Any]
 
+    def __getitem__(self, method: str) -> xr.Dataset:
+        """A method's head maps: atlas["maps"]."""
+        if method not in self.complete:
+            raise BadArgument(
+                f"method {method!r} is not in this atlas; here are: {', '.join(self.complete) or 'none yet'}"
+            )
+        return load_map(self.folder / self.info["methods"][method]["file"])
+
+    @property
+    def complete(self) -> list[str]:
+        """The methods this atlas has results of."""
+        return [name for name, method in self.info["methods"].items() if method["complete"]]
+
     def __repr__(self) -> str:
         model = self.info["model"]
-        methods = ", ".join(self.info["methods"]) or "none yet"
+        methods = ", ".join(self.complete) or "none yet"
         return f"Atlas({str(self.folder)!r}: {model['name']}, {model['n_layers']} × {model['n_heads']} heads; methods: {methods})"
 
 
@@ -44,17 +59,31 @@ def run(
     device: str = "auto",
     dtype: str = "auto",
     command: str = "",
+    progress: Progress = silent,
 ) -> Atlas:
-    """Map a model into the folder `out`: everything that exists so far, which is the model's own description."""
+    """Map a model into the folder `out` with every method there is. One that cannot be done is noted, with the reason."""
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise BadArgument(f"out is {str(out)!r}, which is a file: give a folder")
-    started = time.perf_counter()
+    clock = [time.perf_counter()]
     lm = model if isinstance(model, LM) else load(model, device, dtype)
-    info = {
+    clock.append(time.perf_counter())
+    info: dict[str, Any] = {
         "model": describe_model(lm),
-        "run": describe_run() | {"command": command, "seconds": {"load": round(time.perf_counter() - started, 2)}},
+        "run": describe_run() | {"command": command, "seed": 0},
         "methods": {},
+    }
+    write_json(folder / INDEX, info)
+    for name, method in {"maps": maps}.items():
+        try:
+            method(lm, out=folder, progress=progress)
+            info["methods"][name] = {"complete": True, "file": f"{name}.nc"}
+        except HeadAtlasError as e:
+            info["methods"][name] = {"complete": False, "why": str(e)}
+        clock.append(time.perf_counter())
+    info["run"]["seconds"] = {
+        part: round(stop - start, 2)
+        for part, (start, stop) in zip(["load", *info["methods"]], pairwise(clock), strict=True)
     }
     write_json(folder / INDEX, info)
     return open(folder)

@@ -45,13 +45,21 @@ def run(
     device: Device = "auto",
     dtype: Dtype = "auto",
 ) -> None:
-    """Map a model into a folder. So far that is its description: atlas.json."""
-    from headatlas import atlas
+    """Map a model into a folder with every method there is: so far, maps."""
+    from headatlas import atlas, tables
+    from headatlas.terminal import bar
 
-    made = atlas.run(model, out, device=device, dtype=dtype, command=shlex.join(["headatlas", *sys.argv[1:]]))
+    command = shlex.join(["headatlas", *sys.argv[1:]])
+    made = atlas.run(model, out, device=device, dtype=dtype, command=command, progress=bar)
     for key, value in made.info["model"].items():
         typer.echo(f"{key.replace('_', ' '):21} {value}")
-    typer.echo(f"wrote {made.folder / atlas.INDEX}")
+    for name, method in made.info["methods"].items():
+        if not method["complete"]:
+            typer.echo(f"{name} could not be done: {method['why']}")
+    if "maps" in made.complete:
+        _table("Relations and their heads", tables.relations(made["maps"]))
+        _table("Heads by category", tables.categories(made["maps"]))
+    typer.echo(f"wrote {', '.join(str(p) for p in sorted(made.folder.iterdir()))}")
 
 
 @app.command()

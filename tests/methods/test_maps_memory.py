@@ -13,7 +13,7 @@ def test_memory_stays_far_below_the_checkpoint(tmp_path) -> None:
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     size, before, peak = (int(n) for n in re.findall(r"(\d+) MB", done.stdout))
-    assert size > 350
+    assert size > 600
     assert peak - before < 0.6 * size, (
         done.stdout
     )  # the embeddings, block 0 and one layer, and the imports that come with them

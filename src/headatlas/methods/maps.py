@@ -73,8 +73,6 @@ class Pairs:
 def choose_k(relation: str, vocabulary: int, k: int | Literal["auto"]) -> int:
     """10, or 1 for copying; for vocabularies over 100,000 tokens 25, or 3."""
     if k != "auto":
-        if k < 1:
-            raise BadArgument(f"k is {k}, expected 'auto' or at least 1")
         return k
     small, large = (1, 3) if relation in COPYING else (10, 25)
     return large if vocabulary > LARGE_VOCABULARY else small
@@ -259,6 +257,8 @@ def score_relations(
     """The map of a model: variables as in the contract's maps.nc, with what was left out and why in `left_out`."""
     if not 0 < threshold <= 1:
         raise BadArgument(f"threshold is {threshold}, expected more than 0 and at most 1")
+    if k != "auto" and k < 1:
+        raise BadArgument(f"k is {k}, expected 'auto' or at least 1")
     size, n = weights.unembedding().shape[1], len(relations)
     single = single_token_pairs(relations, tokenizer, size, k)
     multi = multi_token_pairs(relations, tokenizer, size, k)

@@ -86,10 +86,6 @@ class Weights:
     def _model(self) -> PreTrainedModel:
         return self._front()
 
-    def release(self) -> None:
-        """Let go of the embeddings and block 0 of a checkpoint on disk; they are read again when next asked for."""
-        self.__dict__.pop("_model", None)
-
     def _site(self, layer: int) -> Site:
         if not 0 <= layer < self.anatomy.n_layers:
             raise BadArgument(f"layer is {layer}, expected 0 to {self.anatomy.n_layers - 1}")
