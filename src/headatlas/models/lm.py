@@ -150,7 +150,6 @@ class LM:
         z = torch.empty(
             (len(ids), width, self.n_layers, self.n_heads, self.d_head), dtype=self.model.dtype, device=device
         )
-        body = self.model.base_model  # no LM head: capture does not need logits
         for rows in self._batches(ids, batch_size):
             inputs = self._pad([ids[r] for r in rows], side)
             length = inputs["input_ids"].shape[1]
@@ -158,28 +157,34 @@ class LM:
             for i, r in enumerate(rows):
                 shift = length - len(ids[r]) if side == "left" else 0
                 take[i, : len(wanted[r])] = torch.tensor(wanted[r]) + shift
-            index = (torch.arange(len(rows))[:, None], take.clamp(min=0))
-            straight = bool(((take == torch.arange(width)) | (take < 0)).all())  # nothing to pick: copy as it lies
-            out = z.new_empty((len(rows), *z.shape[1:]), device=self.device)
-            seen: set[int] = set()
-
-            def read(layer: int, now: Tensor, to: Any = (out, index, straight, seen)) -> None:
-                out, index, straight, seen = to
-                picked = now[:, :width] if straight else now[index]
-                out[:, : picked.shape[1], layer] = picked.to(out.device)
-                seen.add(layer)
-
-            with h.hooked(self.model, self.anatomy, read):
-                body(**inputs, use_cache=False)
-            idle = set(range(self.n_layers)) - seen - set(self.layers_without_heads)
-            if idle:
-                raise UnsupportedModel(
-                    f"the attention of layer {min(idle)} did not run on plain text: its heads cannot be read"
-                )
-            out[(take < 0).to(out.device)] = torch.nan
-            out[:, :, self.layers_without_heads] = torch.nan
-            z[rows] = out.to(z.device)
+            z[rows] = self._capture(inputs, take).to(z.device)
         return z
+
+    def _capture(self, inputs: dict[str, Tensor], take: Tensor) -> Tensor:
+        """z of one batch at the positions take [row, place] names, −1 for none: [row, place, layer, head, d_head]."""
+        rows, width = take.shape
+        out = torch.empty(
+            (rows, width, self.n_layers, self.n_heads, self.d_head), dtype=self.model.dtype, device=self.device
+        )
+        index = (torch.arange(rows)[:, None], take.clamp(min=0))
+        straight = bool(((take == torch.arange(width)) | (take < 0)).all())  # nothing to pick: copy as it lies
+        seen = set()
+
+        def read(layer: int, now: Tensor) -> None:
+            picked = now[:, :width] if straight else now[index]
+            out[:, : picked.shape[1], layer] = picked.to(out.device)
+            seen.add(layer)
+
+        with h.hooked(self.model, self.anatomy, read):
+            self.model.base_model(**inputs, use_cache=False)  # no LM head: capture does not need logits
+        idle = set(range(self.n_layers)) - seen - set(self.layers_without_heads)
+        if idle:
+            raise UnsupportedModel(
+                f"the attention of layer {min(idle)} did not run on plain text: its heads cannot be read"
+            )
+        out[(take < 0).to(out.device)] = torch.nan
+        out[:, :, self.layers_without_heads] = torch.nan
+        return out
 
     def _batches(self, ids: list[list[int]], batch_size: int) -> list[list[int]]:
         """Rows in batches of similar length; one batch in the given order while an edit made for a batch is in force."""
