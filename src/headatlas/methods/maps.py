@@ -82,12 +82,12 @@ def single_token_pairs(
     relations: Sequence[Relation], tokenizer: Any, vocabulary: int, k: int | Literal["auto"]
 ) -> Pairs:
     """Step 1: pairs of one token each."""
-    rows = []
-    for i, relation in enumerate(relations):
-        sources, targets = (word_ids(tokenizer, words) for words in zip(*relation.pairs, strict=True))
-        for s, t in zip(sources, targets, strict=True):
-            if len(s) == len(t) == 1:
-                rows.append((i, s[0], t[0], choose_k(relation.name, vocabulary, k)))
+    rows = [
+        (i, s[0], t[0], choose_k(relation.name, vocabulary, k))
+        for i, relation in enumerate(relations)
+        for s, t in _encoded(relation, tokenizer)
+        if len(s) == len(t) == 1
+    ]
     return _as_pairs(rows)
 
 
@@ -95,14 +95,20 @@ def multi_token_pairs(
     relations: Sequence[Relation], tokenizer: Any, vocabulary: int, k: int | Literal["auto"]
 ) -> Pairs:
     """All pairs, source = last token, target = first token, each token pair once; targets that say nothing left out."""
-    rows = []
-    for i, relation in enumerate(relations):
-        sources, targets = (word_ids(tokenizer, words) for words in zip(*relation.pairs, strict=True))
-        for s, t in zip(sources, targets, strict=True):
-            says = len(t) == 1 or len(tokenizer.decode(t[:1]).strip()) >= MIN_TARGET_LETTERS
-            if s and t and says and (relation.name in COPYING or s[-1] != t[0]):
-                rows.append((i, s[-1], t[0], choose_k(relation.name, vocabulary, k)))
+    rows = [
+        (i, s[-1], t[0], choose_k(relation.name, vocabulary, k))
+        for i, relation in enumerate(relations)
+        for s, t in _encoded(relation, tokenizer)
+        if (relation.name in COPYING or s[-1] != t[0])
+        and (len(t) == 1 or len(tokenizer.decode(t[:1]).strip()) >= MIN_TARGET_LETTERS)
+    ]
     return _as_pairs(list(dict.fromkeys(rows)))
+
+
+def _encoded(relation: Relation, tokenizer: Any) -> list[tuple[list[int], list[int]]]:
+    """Token ids of both sides of each pair the tokenizer knows."""
+    sources, targets = (word_ids(tokenizer, words) for words in zip(*relation.pairs, strict=True))
+    return [(s, t) for s, t in zip(sources, targets, strict=True) if s and t]
 
 
 def _as_pairs(rows: list[tuple[int, int, int, int]]) -> Pairs:
