@@ -263,6 +263,21 @@ def test_what_the_file_says(tmp_path) -> None:
     assert stored.member.sel(category_name="Knowledge").equals(found.member.sel(category_name="Knowledge"))
 
 
+def test_multi_token_pairs_alone_can_be_mapped() -> None:
+    """Ten single-token pairs are too few; with the multi-token ones there are enough."""
+    lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
+    pairs = tuple((f"w{i} w{i + 1}", f"w{i + 3}") for i in range(40))
+    found = score_relations(lm.weights, lm.tokenizer, [Relation("two words", "Knowledge", pairs)])
+    assert np.isnan(found.score).all()
+    assert not np.isnan(found.score_multi).any()
+    assert "0 of 40 pairs" in found.left_out.item()
+
+
+def test_causal_needs_a_prompt(lm: LM) -> None:
+    with pytest.raises(BadArgument, match="none of the relations has both a score and a prompt"):
+        ha.maps(lm, RELATIONS, causal=3, baselines=False)
+
+
 # --- in real runs
 
 

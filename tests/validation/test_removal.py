@@ -20,7 +20,7 @@ def lm() -> LM:
 
 @given(heads=st.sets(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=20), seed=st.integers(0, 100))
 def test_random_heads_match_layer_by_layer(heads, seed) -> None:
-    drawn = matched_random(sorted(heads), 6, 8, np.random.default_rng(seed))
+    drawn = matched_random(sorted(heads), range(6), 8, np.random.default_rng(seed))
     assert not set(drawn) & heads
     assert len(set(drawn)) == len(drawn) == len(heads)
     mine, theirs = ([sum(at == layer for at, _ in some) for layer in range(6)] for some in (heads, drawn))
@@ -75,3 +75,9 @@ def test_questions_and_rankings(lm: LM) -> None:
     assert asked == {"w9 w1 w8": "w2", "w9 w6 w8": "w7"}
     score = xr.DataArray([[0.0, 0.5], [np.nan, 0.9]], dims=("layer", "head"))
     assert rank_heads(score) == [(1, 1), (0, 1)]
+
+
+def test_random_heads_are_real_heads() -> None:
+    """Layers of a hybrid without heads would make a control that removes nothing."""
+    drawn = matched_random([(3, h) for h in range(6)], [3, 7], 8, np.random.default_rng(0))
+    assert sorted(at for at, _ in drawn) == [3, 3, 7, 7, 7, 7]

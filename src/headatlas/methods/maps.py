@@ -142,7 +142,9 @@ def hits(
     layers = [i for i, site in enumerate(anatomy.sites) if site is not None]
     missing = [layer for layer in layers if layer not in done]
     if missing:
-        embedded = weights.embedding()[pairs.source.to(weights.embedding().device)]
+        embedding = weights.embedding()
+        embedded = embedding[pairs.source.to(embedding.device)]
+        del embedding
         dtype = torch.float64 if embedded.dtype == torch.float64 else torch.float32
         embedded = embedded.to(dtype)
         later = (weights.first_mlp(embedded) if first_mlp else embedded).to(device)

@@ -148,7 +148,7 @@ class _Counter:
         rows = self.vocabulary.block(0)
         found = []
         n = self.z.shape[1]
-        at_once = max(1, sizes(self.z).logits // (n * len(rows)))
+        at_once = max(1, sizes(self.z).logits // max(1, n * len(rows)))
         where = self.vocabulary.place[self.target]
         inside = (where < len(rows)).nonzero().flatten()
         for first in range(0, len(self.z), at_once):

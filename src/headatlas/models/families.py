@@ -109,7 +109,9 @@ class Site:
     attention: str
     out: str
     value: str
-    layout: Layout | None  # None: fused in a way no family entry explains; z is fine, W_V is not to be had
+    layout: (
+        Layout | None
+    )  # None: how values are made is not known, or they are another layer's; z is fine, there is no W_V
     n_heads: int
     n_kv_heads: int
     d_head: int

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
+from headatlas.errors import BadArgument
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
 from headatlas.tasks.relations import Relation
@@ -34,6 +35,8 @@ def check_causal(
 ) -> xr.Dataset:
     """Removal curves of every relation with a prompt and a map; the rest of the relations are NaN."""
     usable = [r for r in relations if r.prompt and not np.isnan(maps.score.sel(relation=r.name).values).all()]
+    if not usable:
+        raise BadArgument("causal: none of the relations has both a score and a prompt to ask it with")
     questions = {r.name: relation_questions(lm, r, limit, seed) for r in usable}
     ranking = {r.name: rank_heads(maps.score.sel(relation=r.name)) for r in usable}
     curves = removal_curves(lm, questions, ranking, seed=seed, progress=progress)

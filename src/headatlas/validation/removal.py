@@ -29,10 +29,10 @@ class Questions:
 
 
 def matched_random(
-    heads: Sequence[tuple[int, int]], n_layers: int, n_heads: int, generator: np.random.Generator
+    heads: Sequence[tuple[int, int]], layers: Sequence[int], n_heads: int, generator: np.random.Generator
 ) -> list[tuple[int, int]]:
-    """As many other heads, in the same layers; where a layer has too few others left, from the layers nearest to it."""
-    free = {(layer, h) for layer in range(n_layers) for h in range(n_heads)} - set(heads)
+    """As many other heads, in the same layers; where one has too few left, from the nearest of `layers`, those with heads."""
+    free = {(layer, h) for layer in layers for h in range(n_heads)} - set(heads)
     drawn = []
     for layer, _ in sorted(heads):
         if not free:
@@ -90,6 +90,7 @@ def removal_curves(
     whole = {name: answers(lm, questions[name], [()])[0] for name in progress(names, "what the model can answer")}
     able = [name for name in names if whole[name][0] >= ABLE and ranking[name]]
     steps = [0, *STEPS]
+    layers = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
     shape = (len(names), len(steps), 2)
     top, other = np.full(shape, np.nan), np.full(shape, np.nan)
     random = np.full((draws, *shape), np.nan)
@@ -98,7 +99,7 @@ def removal_curves(
         generator = np.random.default_rng([seed, r])
         sets = [ranking[name][:m] for m in steps if m <= len(ranking[name])]
         top[r, : len(sets)] = answers(lm, questions[name], sets)
-        drawn = [[matched_random(s, lm.n_layers, lm.n_heads, generator) for s in sets] for _ in range(draws)]
+        drawn = [[matched_random(s, layers, lm.n_heads, generator) for s in sets] for _ in range(draws)]
         random[:, r, : len(sets)] = answers(lm, questions[name], list(chain(*drawn))).reshape(draws, len(sets), 2)
         neighbour = able[(able.index(name) + 1) % len(able)]
         if neighbour != name:
