@@ -7,7 +7,9 @@ from tests.models.tiny import TINY, build, tokenizer
 
 
 def test_public_names() -> None:
-    assert ha.__all__ == ["LM", "Atlas", "HeadAtlasError", "Weights", "load", "maps", "open", "run"]
+    nouns = ["LM", "Atlas", "HeadAtlasError", "Weights"]
+    verbs = ["ablate", "agreement", "gate", "ig", "load", "maps", "open", "pattern", "run", "stability", "taylor"]
+    assert ha.__all__ == nouns + verbs
     assert all(getattr(ha, name) is not None for name in ha.__all__)
     assert set(ha.__all__) <= set(dir(ha))
 

@@ -7,24 +7,49 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headatlas.atlas import Atlas, maps, open, run
+    from headatlas.atlas import Atlas, open, run
     from headatlas.errors import HeadAtlasError
     from headatlas.models.lm import LM
     from headatlas.models.loading import load
     from headatlas.models.weights import Weights
+    from headatlas.public import ablate, gate, ig, maps, pattern, taylor
+    from headatlas.validation.agreement import agreement, stability
 
 __version__ = "0.1.0"
-__all__ = ["LM", "Atlas", "HeadAtlasError", "Weights", "load", "maps", "open", "run"]
+__all__ = [
+    "LM",
+    "Atlas",
+    "HeadAtlasError",
+    "Weights",
+    "ablate",
+    "agreement",
+    "gate",
+    "ig",
+    "load",
+    "maps",
+    "open",
+    "pattern",
+    "run",
+    "stability",
+    "taylor",
+]
 
 _HOME = {
     "LM": "models.lm",
     "Atlas": "atlas",
     "HeadAtlasError": "errors",
     "Weights": "models.weights",
+    "ablate": "public",
+    "agreement": "validation.agreement",
+    "gate": "public",
+    "ig": "public",
     "load": "models.loading",
-    "maps": "atlas",
+    "maps": "public",
     "open": "atlas",
+    "pattern": "public",
     "run": "atlas",
+    "stability": "validation.agreement",
+    "taylor": "public",
 }
 
 

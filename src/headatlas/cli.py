@@ -45,7 +45,7 @@ def run(
     device: Device = "auto",
     dtype: Dtype = "auto",
 ) -> None:
-    """Map a model into a folder with every method there is: so far, maps."""
+    """Map a model into a folder with every method there is: so far, maps, and gate in its quick preset."""
     from headatlas import atlas, tables
     from headatlas.terminal import bar
 
@@ -59,6 +59,9 @@ def run(
     if "maps" in made.complete:
         _table("Relations and their heads", tables.relations(made["maps"]))
         _table("Heads by category", tables.categories(made["maps"]))
+    if "gate" in made.complete:
+        for title, rows in tables.gates(made["gate"]).items():
+            _table(title, rows)
     typer.echo(f"wrote {', '.join(str(p) for p in sorted(made.folder.iterdir()))}")
 
 
@@ -78,10 +81,10 @@ def maps(
     as_json: Json = False,
 ) -> None:
     """What every head does, from its parameters alone. The model is not loaded unless it is checked."""
-    from headatlas import atlas, tables
+    from headatlas import public, tables
     from headatlas.terminal import bar
 
-    found = atlas.maps(
+    found = public.maps(
         model,
         relations,
         k="auto" if k is None else k,
@@ -98,13 +101,132 @@ def maps(
         "Checked in real runs": tables.checks(found),
         "Heads by category": tables.categories(found),
     }
+    _parts(parts, as_json, out / "maps.nc")
+
+
+Tasks = Annotated[
+    str, typer.Option(help="Built-in tasks (see `headatlas tasks`) or hf: addresses, with commas between.")
+]
+Data = Annotated[
+    list[Path] | None,
+    typer.Option(help="A JSON Lines or CSV file with prompt and target; may be given more than once."),
+]
+Shots = Annotated[
+    int | None,
+    typer.Option(help="Worked examples before each prompt. Built-in tasks have a number of their own, files none."),
+]
+Tokens = Annotated[
+    int | None, typer.Option(help="Tokens run through the model at once: lower it when memory runs out.")
+]
+
+
+@app.command()
+def gate(
+    model: Model = "smollm2",
+    tasks: Tasks = "",
+    data: Data = None,
+    keep: Annotated[str | None, typer.Option(help="With --lose: find heads that this task can spare …")] = None,
+    lose: Annotated[str | None, typer.Option(help="… and this one, matched example by example, needs.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many. Without it, what the preset says.")] = None,
+    preset: Annotated[
+        str, typer.Option(help="quick (minutes on a laptop) or full (as published; wants a GPU).")
+    ] = "quick",
+    strength: Annotated[float | None, typer.Option(help="Size of λ, the pressure on gates; above 0.")] = None,
+    updates: Annotated[int | None, typer.Option(help="Updates of each fit.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Examples an update.")] = None,
+    shots: Shots = None,
+    tokens: Tokens = None,
+    halves: Annotated[bool, typer.Option(help="Fit each half of the data too, to see how stable the map is.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for gate.nc; interrupted work goes on there.")] = Path("atlas"),
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Which heads a task needs, which it would be better without, which are idle."""
+    from headatlas import public, tables
+    from headatlas.terminal import bar
+
+    found = public.gate(
+        model,
+        _tasks(tasks, data) or ("math", "syntax"),
+        keep=keep,
+        lose=lose,
+        seeds=seeds,
+        preset=preset,  # type: ignore[arg-type]  # checked there
+        shots=shots,
+        strength=strength,
+        updates=updates,
+        batch=batch,
+        tokens=tokens,
+        halves=halves,
+        device=device,
+        out=out,
+        progress=bar,
+    )
+    parts = tables.gates(found) if keep is None else tables.contrast(found)
+    _parts(parts, as_json, out / ("gate.nc" if keep is None else "contrast.nc"))
+
+
+@app.command()
+def ablate(
+    model: Model = "smollm2",
+    tasks: Tasks = "",
+    data: Data = None,
+    how: Annotated[
+        str,
+        typer.Option(
+            help="zero, mean or resample: heads removed one by one. taylor or ig: guessed from gradients."
+            " pattern: where heads look."
+        ),
+    ] = "zero",
+    examples: Annotated[int, typer.Option(help="Held-out examples of each task.")] = 32,
+    shots: Shots = None,
+    tokens: Tokens = None,
+    out: Annotated[Path, typer.Option(help="Folder for the result, such as ablate.nc.")] = Path("atlas"),
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """What each head alone is worth to a task: the yardstick of the other maps."""
+    from headatlas import public, tables
+    from headatlas.terminal import bar
+
+    if how == "pattern":
+        found = public.pattern(model, device=device, out=out)
+        _parts({"Where heads look, on random tokens said twice": tables.patterns(found)}, as_json, out / "pattern.nc")
+        return
+    options: dict[str, Any] = {"examples": examples, "shots": shots, "tokens": tokens, "device": device, "out": out}
+    chosen = _tasks(tasks, data) or ("math", "syntax")
+    if how in ("taylor", "ig"):
+        found = {"taylor": public.taylor, "ig": public.ig}[how](model, chosen, progress=bar, **options)
+    else:
+        found = public.ablate(model, chosen, how, progress=bar, **options)  # type: ignore[arg-type]  # checked there
+    name = how if how in ("taylor", "ig") else "ablate"
+    _parts({f"log P(target) lost without a head ({how})": tables.effects(found)}, as_json, out / f"{name}.nc")
+
+
+@app.command()
+def tasks(as_json: Json = False) -> None:
+    """List the built-in tasks of `gate` and `ablate`."""
+    from headatlas.tasks.prompts import describe_tasks
+
+    _show("Built-in tasks", describe_tasks(), as_json)
+    if not as_json:
+        typer.echo(
+            'Your own: JSON Lines of {"prompt": "…", "target": "…"} or CSV with these columns (--data), hf:NAME (--tasks).'
+        )
+
+
+def _tasks(names: str, data: list[Path] | None) -> list[Any]:
+    return [*(name.strip() for name in names.split(",") if name.strip()), *(data or ())]
+
+
+def _parts(parts: dict[str, list[dict[str, Any]]], as_json: bool, path: Path) -> None:
     if as_json:
         typer.echo(json.dumps(parts, indent=2))
         return
     for title, rows in parts.items():
         if rows:
             _table(title, rows)
-    typer.echo(f"wrote {out / 'maps.nc'}")
+    typer.echo(f"wrote {path}")
 
 
 @app.command()

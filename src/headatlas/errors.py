@@ -5,6 +5,7 @@ HeadAtlasError
 └── CannotDo (RuntimeError)      1   asked rightly, but it could not be done
     ├── BadFile                      a file is missing, damaged or laid out differently
     ├── FetchFailed                  something had to be fetched and could not be
+    ├── MissingExtra                 an optional package is needed; the message says how to install it
     └── UnsupportedModel             a model HeadAtlas cannot place
 
 A message is one line that names the argument, the value and what would be valid.
@@ -33,6 +34,10 @@ class BadFile(CannotDo):
 
 
 class FetchFailed(CannotDo):
+    pass
+
+
+class MissingExtra(CannotDo):
     pass
 
 

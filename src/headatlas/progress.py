@@ -1,10 +1,17 @@
-"""How long work tells where it is: anything that wraps a sequence and hands its items on."""
+"""How long work tells where it is, and where it leaves what it has finished."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any, Protocol
+
+import numpy as np
+
+Done = MutableMapping[str, tuple[np.ndarray, ...]]
+"""Finished parts of a longer work by name: a dict, or one that lives on disk, so that interrupted work goes on where it was."""
 
 
 class Progress(Protocol):
+    """Wraps a sequence and hands its items on."""
+
     def __call__(self, items: Sequence[Any], label: str) -> Iterable[Any]: ...
 
 

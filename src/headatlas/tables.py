@@ -109,3 +109,95 @@ def operations(found: xr.Dataset) -> list[dict[str, Any]]:
             found.token.values, found.amplification.values, found.strongest.values, found.suppressed.values, strict=True
         )
     ]
+
+
+def gates(found: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
+    """What a gate map says, and how far to believe it: tables by title."""
+    return {
+        "Tasks, done by the whole model and under the gates": [
+            _task(found.sel(task=t)) for t in found.task.values.tolist()
+        ],
+        "Heads by role (share of heads with a score of 0.5 or more, in every seed and in any)": _roles(found),
+        "Heads switched off against on, on held-out prompts": _switching(found),
+    }
+
+
+def _task(one: xr.Dataset) -> dict[str, Any]:
+    row = {"task": one.task.item(), "accuracy": _number(one.whole_accuracy.item())}
+    row |= {"best guess": _number(one.guess_accuracy.item()), "-log P": _number(one.whole_nll.item())}
+    return row | {f"-log P {fit}": _number(one.nll.sel(fit=fit).mean().item()) for fit in one.fit.values.tolist()}
+
+
+def _roles(found: xr.Dataset, n: int = 4) -> list[dict[str, Any]]:
+    rows = []
+    for task in found.task.values.tolist():
+        for role in found.role.values.tolist():
+            one = found.sel(task=task, role=role)
+            best = top_heads(one.summary.sel(over="always"), n)
+            share = one.share
+            rows.append(
+                {
+                    "task": task,
+                    "role": role,
+                    "always": f"{share.sel(share_over='always').item():.1%}",
+                    "any": f"{share.sel(share_over='any').item():.1%}",
+                    "most so in every seed": " ".join(f"{h} {v:.2f}" for h, v in best) or "-",
+                }
+            )
+    return rows
+
+
+def _switching(found: xr.Dataset) -> list[dict[str, Any]]:
+    rows = []
+    for task in found.task.values.tolist():
+        for role in found.role.values.tolist():
+            for heads in found.switched.values.tolist():
+                one = found.sel(task=task, role=role, switched=heads)
+                row = {"task": task, "role": role, "heads": heads, "log P off - on": _number(one.switch_off.item())}
+                row |= {
+                    "random heads": _number(one.switch_off_random.mean().item()),
+                    "p": _number(one.switch_off_p.item()),
+                }
+                rows.append(row)
+    return rows
+
+
+def contrast(found: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
+    """What contrastive gating found: both tasks before and after, and the heads that were lost."""
+    mean = found.mean("seed")
+    rows = [
+        {"task": f"{side} {found.attrs[side]}"}
+        | {f"accuracy {g}": _number(mean.accuracy.sel(side=side, gates=g).item()) for g in found.gates.values.tolist()}
+        | {f"-log P {g}": _number(mean.nll.sel(side=side, gates=g).item()) for g in found.gates.values.tolist()}
+        for side in ("keep", "lose")
+    ]
+    lost = found.lost.min("seed")
+    best = [{"head": h, "lost in every seed": _number(v)} for h, v in top_heads(lost, 10)]
+    share = {"head": "all heads, share lost", "lost in every seed": f"{float((lost >= 0.5).sum() / lost.count()):.1%}"}
+    return {"Kept and lost": rows, "Heads the lost task needs and the kept one can spare": [*best, share]}
+
+
+def effects(found: xr.Dataset, n: int = 5) -> list[dict[str, Any]]:
+    """A row per task: what the whole model does, and the heads that help and hurt it most."""
+    rows = []
+    for name in found.task.values.tolist():
+        one = found.sel(task=name)
+        helps, hurts = top_heads(one.effect, n), top_heads(-one.effect, n)
+        rows.append(
+            {
+                "task": name,
+                "accuracy": _number(one.whole_accuracy.item()),
+                "log P": _number(one.baseline.item()),
+                "most needed": " ".join(f"{h} {v:.2f}" for h, v in helps) or "-",
+                "most in the way": " ".join(f"{h} {-v:.2f}" for h, v in hurts) or "-",
+            }
+        )
+    return rows
+
+
+def patterns(found: xr.Dataset, n: int = 5) -> list[dict[str, Any]]:
+    """The heads that look most where each pattern looks."""
+    return [
+        {"pattern": name, "heads": " ".join(f"{h} {v:.2f}" for h, v in top_heads(found.score.sel(pattern=name), n))}
+        for name in found.pattern.values.tolist()
+    ]

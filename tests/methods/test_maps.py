@@ -6,7 +6,7 @@ import torch
 
 import headatlas as ha
 from headatlas.errors import BadArgument, BadFile
-from headatlas.headmap.store import LayerStore, load
+from headatlas.headmap.store import Finished, load
 from headatlas.methods import ranks
 from headatlas.methods.maps import (
     Pairs,
@@ -242,11 +242,11 @@ def test_interrupted_work_goes_on_where_it_was(tmp_path, monkeypatch) -> None:
 
 
 def test_a_store_for_another_purpose_is_emptied(tmp_path) -> None:
-    store = LayerStore(tmp_path / "s", {"a": 1})
-    store[3] = (np.array([True]), np.array([False]))
-    assert list(LayerStore(tmp_path / "s", {"a": 1})) == [3]
-    assert LayerStore(tmp_path / "s", {"a": 1})[3][0].tolist() == [True]
-    assert list(LayerStore(tmp_path / "s", {"a": 2})) == []
+    store = Finished(tmp_path / "s", {"a": 1})
+    store["layer 3"] = (np.array([True]), np.array([False]))
+    assert list(Finished(tmp_path / "s", {"a": 1})) == ["layer 3"]
+    assert Finished(tmp_path / "s", {"a": 1})["layer 3"][0].tolist() == [True]
+    assert list(Finished(tmp_path / "s", {"a": 2})) == []
 
 
 def test_what_the_file_says(tmp_path) -> None:

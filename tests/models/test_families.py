@@ -8,8 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from headatlas.methods.ablate import ablate
 from headatlas.models.families import FAMILIES
 from headatlas.models.lm import LM
+from headatlas.models.replay import can_replay
+from headatlas.models.targets import Asked, log_probs, make_sheet
 from headatlas.models.weights import Weights
 from tests.models.tiny import TINY, Tiny, build, texts, tokenizer
 
@@ -245,3 +248,58 @@ def test_positions_are_tokens_of_the_text(tiny: Tiny) -> None:
     with lm.gated(torch.zeros(lm.n_layers, lm.n_heads), positions="last"):  # through the whole model, LM head included
         left, right = lm.model(**lm.batch(ids)).logits[0, -1], lm.model(**lm.batch(ids, "right")).logits[0, 3]
     same(left, right, tiny)
+
+
+def questions(seed: int = 0) -> list[list[Asked]]:
+    """Prompts and targets of odd lengths, in three groups that each begin alike."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(n: int) -> tuple[int, ...]:
+        return tuple(torch.randint(1, 50, (n,), generator=generator).tolist())
+
+    beginnings = [draw(n) for n in (5, 8, 5)]
+    return [[Asked(first + draw(p), draw(t)) for p, t in ((3, 1), (1, 2), (5, 1))] for first in beginnings]
+
+
+@by_family
+@pytest.mark.family_property(11, "log P(target) under gates and its gradients = text by text, beginnings shared or not")
+def test_targets_under_gates_equal_text_by_text(tiny: Tiny) -> None:
+    lm = lm_of(tiny)
+    groups = questions()
+    asked = [a for group in groups for a in group]
+    gate = torch.rand(2, lm.n_layers, lm.n_heads, generator=torch.Generator().manual_seed(0)).to(tiny.dtype)
+    gate.requires_grad_()
+    expected = []
+    for g in gate:
+        for a in asked:
+            with lm.gated(g):
+                log_p = lm.model(torch.tensor([a.prompt + a.target])).logits[0].log_softmax(-1)
+            expected.append(sum(log_p[len(a.prompt) - 1 + i, t] for i, t in enumerate(a.target)))
+    oracle = torch.stack(expected).view(2, -1)
+    (slope,) = torch.autograd.grad(oracle.sum(), gate)
+    close = {"rtol": max(tiny.tolerance, 1e-6) * 10, "atol": max(tiny.tolerance, 1e-6) * 10}
+    alone, together = [make_sheet(lm, [a]) for a in asked], [make_sheet(lm, group) for group in groups]
+    assert [s.shared for s in together] == ([0, 0, 0] if lm.layers_without_heads else [5, 8, 5])
+    for sheets in (alone, together, [together[0], together[2], *alone[3:6]]):
+        order = [asked.index(a) for sheet in sheets for a in sheet.asked]
+        log_p, right = log_probs(lm, sheets, gate)
+        torch.testing.assert_close(log_p, oracle[:, order], check_dtype=False, **close)
+        (again,) = torch.autograd.grad(log_p.sum(), gate)
+        torch.testing.assert_close(again.nan_to_num(), slope.nan_to_num(), **close)
+        assert right.shape == log_p.shape
+
+
+@by_family
+@pytest.mark.family_property(12, "ablating by replay from the head's layer = ablating in whole runs")
+def test_replay_equals_whole_runs(tiny: Tiny) -> None:
+    lm = lm_of(tiny)
+    asked = [a for group in questions() for a in group][:5]
+    assert can_replay(lm, [make_sheet(lm, [a]) for a in asked[:2]])
+    for how in ("zero", "mean", "resample"):
+        fast, whole = ablate(lm, asked, how, tokens=90)
+        slow, _ = ablate(lm, asked, how, replay=False)
+        close = max(tiny.tolerance, 1e-6) * 10
+        torch.testing.assert_close(fast, slow, rtol=close, atol=close, equal_nan=True)
+        assert torch.isfinite(fast[:, layers(lm)]).all()
+        assert (fast[:, layers(lm)].abs() > 1e-6).any()
+        assert torch.isfinite(whole).all()

@@ -1,4 +1,4 @@
-"""Labelled arrays on disk: netCDF-4 files, and the finished layers of work that may be interrupted."""
+"""Labelled arrays on disk: netCDF-4 files, and the finished parts of work that may be interrupted."""
 
 import hashlib
 import json
@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 import xarray as xr
@@ -29,8 +30,8 @@ def load(path: Path) -> xr.Dataset:
     return dataset.set_xindex("category_name") if "category_name" in dataset.coords else dataset
 
 
-class LayerStore(MutableMapping[int, tuple[np.ndarray, ...]]):
-    """A folder of finished layers: bool arrays, a file each. Made for one `key` (model, data, settings); another empties it."""
+class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):
+    """A folder of finished parts of a longer work, by name. Made for one `key` (model, data, settings); another empties it."""
 
     def __init__(self, folder: Path, key: dict[str, Any]) -> None:
         self.folder = folder
@@ -40,30 +41,30 @@ class LayerStore(MutableMapping[int, tuple[np.ndarray, ...]]):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
 
-    def _path(self, layer: int) -> Path:
-        return self.folder / f"layer-{layer:03}.npz"
+    def _path(self, part: str) -> Path:
+        return self.folder / f"{quote(part, safe=' ')}.npz"
 
-    def __getitem__(self, layer: int) -> tuple[np.ndarray, ...]:
-        if not self._path(layer).is_file():
-            raise KeyError(layer)
-        with np.load(self._path(layer), allow_pickle=False) as arrays:
+    def __getitem__(self, part: str) -> tuple[np.ndarray, ...]:
+        if not self._path(part).is_file():
+            raise KeyError(part)
+        with np.load(self._path(part), allow_pickle=False) as arrays:
             return tuple(arrays[name] for name in sorted(arrays.files))
 
-    def __setitem__(self, layer: int, arrays: tuple[np.ndarray, ...]) -> None:
-        with whole_file(self._path(layer)) as aside, aside.open("wb") as f:
+    def __setitem__(self, part: str, arrays: tuple[np.ndarray, ...]) -> None:
+        with whole_file(self._path(part)) as aside, aside.open("wb") as f:
             np.savez_compressed(f, **{f"{i:02}": a for i, a in enumerate(arrays)})  # type: ignore[arg-type]
 
-    def __delitem__(self, layer: int) -> None:
-        self._path(layer).unlink()
+    def __delitem__(self, part: str) -> None:
+        self._path(part).unlink()
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(sorted(int(p.stem.removeprefix("layer-")) for p in self.folder.glob("layer-*.npz")))
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(unquote(p.stem) for p in self.folder.glob("*.npz")))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def __contains__(self, layer: object) -> bool:
-        return isinstance(layer, int) and self._path(layer).is_file()
+    def __contains__(self, part: object) -> bool:
+        return isinstance(part, str) and self._path(part).is_file()
 
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

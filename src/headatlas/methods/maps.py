@@ -13,7 +13,7 @@ Beside it, the weaker multi-token score (last token of s, first token of t, over
 scores chance gives: the model with its W_O shuffled over heads and layers, and a randomly initialised copy.
 """
 
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -25,7 +25,7 @@ from torch import Tensor
 from headatlas.errors import BadArgument, BadFile
 from headatlas.methods.ranks import Vocabulary, extremes
 from headatlas.models.families import Anatomy
-from headatlas.progress import Progress, silent
+from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.relations import CATEGORIES, COPYING, Relation
 from headatlas.tasks.words import word_ids
 
@@ -129,7 +129,7 @@ def hits(
     first_mlp: bool = True,
     device: torch.device | str = "cpu",
     seed: int = 0,
-    done: MutableMapping[int, tuple[np.ndarray, ...]] | None = None,
+    done: Done | None = None,
     progress: Progress = silent,
     label: str = "maps",
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -140,7 +140,7 @@ def hits(
     anatomy = weights.anatomy
     done = {} if done is None else done
     layers = [i for i, site in enumerate(anatomy.sites) if site is not None]
-    missing = [layer for layer in layers if layer not in done]
+    missing = [layer for layer in layers if f"layer {layer}" not in done]
     if missing:
         embedding = weights.embedding()
         embedded = embedding[pairs.source.to(embedding.device)]
@@ -160,11 +160,11 @@ def hits(
             z = (embedded if layer == 0 else later) @ value  # [KV head, n, d_head]
             z = z.repeat_interleave(anatomy.n_heads // anatomy.n_kv_heads, dim=0)
             top, bottom = extremes(z, output, target, k, vocabulary)
-            done[layer] = top.cpu().numpy(), bottom.cpu().numpy()
+            done[f"layer {layer}"] = top.cpu().numpy(), bottom.cpu().numpy()
     shape = (anatomy.n_layers, anatomy.n_heads, len(pairs))
     hit, suppressed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     for layer in layers:
-        hit[layer], suppressed[layer] = done[layer]
+        hit[layer], suppressed[layer] = done[f"layer {layer}"]
     return hit, suppressed
 
 
@@ -259,7 +259,7 @@ def score_relations(
     baselines: Iterable[str] = tuple(BASELINES),
     device: torch.device | str = "cpu",
     seed: int = 0,
-    done: MutableMapping[int, tuple[np.ndarray, ...]] | None = None,
+    done: Done | None = None,
     progress: Progress = silent,
 ) -> xr.Dataset:
     """The map of a model: variables as in the contract's maps.nc, with what was left out and why in `left_out`."""

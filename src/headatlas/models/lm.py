@@ -110,9 +110,10 @@ class LM:
 
     def batch(self, texts: Text | Sequence[Text], side: Literal["left", "right"] = "left") -> dict[str, Tensor]:
         """Padded model inputs: `lm.model(**lm.batch(texts))`. Position ids follow the mask, so padding changes nothing."""
-        return self._pad(self.encode(texts), side)
+        return self.pad(self.encode(texts), side)
 
-    def _pad(self, ids: list[list[int]], side: str) -> dict[str, Tensor]:
+    def pad(self, ids: Sequence[Sequence[int]], side: str) -> dict[str, Tensor]:
+        """Padded model inputs from token ids, as they are: `batch` checks first."""
         if side not in ("left", "right"):
             raise BadArgument(f"side is {side!r}, expected 'left' or 'right'")
         width = max(map(len, ids))
@@ -151,7 +152,7 @@ class LM:
             (len(ids), width, self.n_layers, self.n_heads, self.d_head), dtype=self.model.dtype, device=device
         )
         for rows in self._batches(ids, batch_size):
-            inputs = self._pad([ids[r] for r in rows], side)
+            inputs = self.pad([ids[r] for r in rows], side)
             length = inputs["input_ids"].shape[1]
             take = torch.full((len(rows), width), -1)  # which position of the batch goes to each place of the result
             for i, r in enumerate(rows):
@@ -276,7 +277,7 @@ class LM:
             raise BadArgument(
                 f"a prompt of {longest} tokens and max_new_tokens={max_new_tokens} exceed the context of {context}"
             )
-        inputs = self._pad(ids, "left")
+        inputs = self.pad(ids, "left")
         inputs.pop("position_ids", None)  # generate makes its own from the mask
         ends = options.get("eos_token_id", self.model.generation_config.eos_token_id)
         ends = {ends} if isinstance(ends, int) else set(ends or ())

@@ -1,0 +1,221 @@
+"""What a gate update and an ablation cost, against what they could cost at best and against the published code.
+
+    python benchmarks/gate.py update        one update, against a bare forward and backward on the same tokens
+    python benchmarks/gate.py published     updates and held-out −log P of the PyPI package nam-causal-head-gating on the same data
+                                            (pip install --no-deps nam-causal-head-gating einops)
+    python benchmarks/gate.py ablate        all heads, replayed from their layer, against one forward pass per head
+    python benchmarks/gate.py shape         an update of a model of Llama-3.1-8B's shape with random weights, on a GPU
+
+Each pair runs in one process, in turn, after a warm-up; medians are compared. Only ratios mean anything. float32 on a CPU.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from unittest.mock import patch
+
+import torch
+import transformers
+
+import headatlas as ha
+from headatlas.methods.ablate import ablate
+from headatlas.methods.gate import FITS, Schedule, fit, likelihood, slope, start
+from headatlas.models.targets import Asked, Sheet, encode_target, frozen, log_probs, make_sheet, measure
+from headatlas.tasks.relations import load_relations
+from headatlas.tasks.words import word_ids
+
+GATES = 4
+
+
+def timed(work: Callable[[], object]) -> float:
+    synchronise = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    synchronise()
+    start = time.perf_counter()
+    work()
+    synchronise()
+    return time.perf_counter() - start
+
+
+def in_turn(rounds: int, *works: Callable[[], object]) -> list[float]:
+    """Median seconds of each, after one warm-up."""
+    times = [[timed(work) for work in works] for _ in range(rounds + 1)][1:]
+    return [statistics.median(column) for column in zip(*times, strict=True)]
+
+
+def capitals(lm: ha.LM) -> list[Asked]:
+    """'The capital of France is' → ' Paris', for capitals that are one token."""
+    (relation,) = (r for r in load_relations() if r.name == "country_to_capital")
+    targets = word_ids(lm.tokenizer, [t for _, t in relation.pairs])
+    usable = [pair for pair, ids in zip(relation.pairs, targets, strict=True) if len(ids) == 1]
+    return [encode_target(lm, f"The capital of {s} is", f" {t}", "capitals") for s, t in usable]
+
+
+def random_sheets(lm: ha.LM, count: int, tokens: int) -> list[Sheet]:
+    """Texts that share nothing, with a target of one token."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(lm.model.get_input_embeddings().num_embeddings, (count, tokens + 1), generator=generator)
+    return [make_sheet(lm, [Asked(tuple(i[:-1]), tuple(i[-1:]))]) for i in ids.tolist()]
+
+
+def update(lm: ha.LM, rounds: int, examples: int = 8, tokens: int = 16) -> None:
+    """Both take the loss at the last token of the same random texts; the bare one has its gradient in the embeddings."""
+    sheets = random_sheets(lm, examples, tokens)
+    theta = start(lm, range(GATES))
+    ids = torch.tensor([s.asked[0].prompt for s in sheets], device=lm.device).repeat(GATES, 1)
+    embedded = lm.model.get_input_embeddings()(ids).detach()
+
+    def bare() -> None:
+        leaf = embedded.clone().requires_grad_()
+        logits = lm.model(inputs_embeds=leaf, use_cache=False, logits_to_keep=1).logits[:, -1].float()
+        torch.autograd.grad(logits.log_softmax(-1)[:, 0].sum(), leaf)
+
+    def gated() -> None:
+        slope(lm, theta, [(s,) for s in sheets], likelihood, 10**9)
+
+    with frozen(lm):
+        once, ours = in_turn(rounds, bare, gated)
+    print(f"update, {GATES} gates × {examples} texts of {tokens} tokens")
+    print(f"  bare forward and backward {once:.3f} s, gated {ours:.3f} s: {ours / once:.2f} ×")
+
+
+def published(lm: ha.LM, updates: int) -> None:
+    """The same prompts, batch, masks, updates and learning rates, in float32 (its own autocast is switched off)."""
+    from causal_head_gating.core.trainer import CHGTrainer
+    from causal_head_gating.data.datasets import MaskedSequenceDataset
+
+    every = capitals(lm)
+    train, held_out = every[:64], [make_sheet(lm, [a]) for a in every[64:]]
+    width = max(map(len, train)) + 1
+    pad = 0
+    ids, mask = torch.full((64, width), pad), torch.zeros(64, width, dtype=torch.bool)
+    for i, a in enumerate(train):
+        ids[i, : len(a)] = torch.tensor(a.prompt + a.target)
+        mask[i, len(a.prompt) : len(a)] = True
+    schedule = Schedule(updates, 0.5, 0.1)
+    data = MaskedSequenceDataset(pad, input_ids=ids, loss_masks=mask)
+    torch.manual_seed(0)
+    with frozen(lm), patch("torch.amp.autocast", lambda *a, **k: nullcontext()):
+        their = CHGTrainer(
+            lm.model, data, num_masks=GATES, batch_size=8, l1_weight=0.1, lr=0.5, lr_end=0.1, lr_reg=0.5, lr_reg_end=0.1
+        )
+        seconds = [timed(lambda: list(their.fit(updates, updates, verbose=False)))]
+    masks = their.get_final_masks()
+    nll = [[-measure(lm, held_out, masks[k])[0].mean().item() for k in ("unregularized", "necessary", "sufficient")]]
+
+    def batches():
+        generator = torch.Generator().manual_seed(0)
+        while True:
+            for some in torch.randperm(64, generator=generator).split(8):
+                yield [(make_sheet(lm, [train[i] for i in some]),)]
+
+    found: list[torch.Tensor] = []
+
+    def ours() -> None:
+        free = fit(lm, start(lm, range(GATES)), torch.zeros(GATES), batches(), schedule)
+        pressed = [fit(lm, free, torch.full((GATES,), sign), batches(), schedule) for sign in (0.1, -0.1)]
+        found.extend([free, *pressed])
+
+    seconds.append(timed(ours))
+    nll.append([-measure(lm, held_out, theta.sigmoid())[0].mean().item() for theta in found])
+    whole = -measure(lm, held_out)[0].mean().item()
+    print(f"capitals: 64 prompts, batch 8, {GATES} masks, {updates} updates a fit")
+    print(f"  ungated: held-out −log P {whole:.2f} on {len(held_out)} prompts")
+    for name, s, n in zip(("published", "headatlas"), seconds, nll, strict=True):
+        fits = ", ".join(f"{f} {v:.2f}" for f, v in zip(FITS, n, strict=True))
+        print(f"  {name}: {s / updates / 3:.3f} s an update, held-out −log P: {fits}")
+    print(f"  {seconds[0] / seconds[1]:.2f} × faster")
+
+
+def ablation(lm: ha.LM, prompts: int) -> None:
+    asked = capitals(lm)[:prompts]
+    sheets = [make_sheet(lm, [a]) for a in asked]
+    inputs = lm.pad([a.prompt for a in asked], "right")
+    last = torch.tensor([len(a.prompt) - 1 for a in asked])
+    effects: list[torch.Tensor] = []
+
+    def replayed() -> None:
+        effects[:] = [ablate(lm, asked)[0].mean(0)]
+
+    @torch.no_grad()
+    def one_by_one(logits_everywhere: bool, heads: int = 9) -> None:
+        """Some of the heads, spread over the layers: they all cost the same."""
+        for i in range(heads):
+            gate = torch.ones(1, lm.n_layers, lm.n_heads)
+            gate[0, i * lm.n_layers // heads, 0] = 0
+            if logits_everywhere:
+                with lm.gated(gate[0]):
+                    lm.model(**inputs, use_cache=False).logits[torch.arange(len(asked)), last].log_softmax(-1)
+            else:
+                log_probs(lm, sheets, gate)
+
+    ours, plain, lean = in_turn(1, replayed, lambda: one_by_one(True), lambda: one_by_one(False))
+    plain, lean = (t * lm.n_layers * lm.n_heads / 9 for t in (plain, lean))
+    top = divmod(int(effects[0].argmax()), lm.n_heads)
+    print(f"ablate, {lm.n_layers * lm.n_heads} heads, {len(asked)} prompts: {ours:.1f} s")
+    print(f"  one forward pass per head: {plain:.1f} s ({plain / ours:.2f} ×)")
+    print(f"  the same with logits at targets only: {lean:.1f} s ({lean / ours:.2f} ×)")
+    print(f"  hurts capitals most: L{top[0]}.H{top[1]}")
+
+
+def shape(rounds: int) -> None:
+    config = transformers.LlamaConfig(
+        vocab_size=128_256,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=8192,
+    )
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device("cuda"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    torch.set_default_dtype(before)
+    lm = ha.load(model)
+    sheets = [(s,) for s in random_sheets(lm, 32, 64)]
+    theta = start(lm, [0])
+    ids = torch.tensor([s[0].asked[0].prompt for s in sheets], device="cuda")
+
+    def hooks() -> None:
+        """Bare hooks and the whole vocabulary at every position, as the published code does it."""
+        leaf = theta.cuda().requires_grad_()
+        with lm.gated(leaf.sigmoid().expand(32, -1, -1)):
+            logits = lm.model(input_ids=ids, use_cache=False).logits
+        torch.autograd.grad(logits[:, -1].float().log_softmax(-1)[:, 0].sum(), leaf)
+
+    with frozen(lm):
+        torch.cuda.reset_peak_memory_stats()
+        (ours,) = in_turn(rounds, lambda: slope(lm, theta, sheets, likelihood, 10**9))
+        memory = torch.cuda.max_memory_allocated() / 2**30
+        (bare,) = in_turn(rounds, hooks)
+    print(f"8B shape, 32 × 64 tokens: update {ours:.4f} s, {memory:.1f} GiB")
+    print(f"  bare hooks and all logits {bare:.4f} s: {ours / bare:.2f} ×")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["update", "published", "ablate", "shape"])
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--updates", type=int, default=60)
+    parser.add_argument("--prompts", type=int, default=64)
+    given = parser.parse_args()
+    if given.what == "shape":
+        shape(given.rounds)
+        return
+    lm = ha.load(given.model, given.device)
+    print(lm)
+    if given.what == "update":
+        update(lm, given.rounds)
+    elif given.what == "published":
+        published(lm, given.updates)
+    else:
+        ablation(lm, given.prompts)
+
+
+if __name__ == "__main__":
+    main()

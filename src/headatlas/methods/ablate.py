@@ -1,0 +1,135 @@
+"""ablate: what removing one head does to log P(target), for every head: the yardstick of causal claims.
+
+effect = log P(target) of the whole model minus that without the head. Removed means: its output z set to zero, to its mean over
+the data, or to its value on another prompt of the data (`resample`). Layers below a head never change, so what they gave in
+the clean run is kept and the model is replayed from the head's layer on, many heads in one batch.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from headatlas.errors import BadArgument
+from headatlas.models import heads as h
+from headatlas.models.lm import LM
+from headatlas.models.replay import can_replay, recorded, replayed
+from headatlas.models.targets import Asked, Sheet, batches, log_probs, make_sheet, telling_memory, tokens_at_once
+from headatlas.progress import Progress, silent
+
+How = Literal["zero", "mean", "resample"]
+log = logging.getLogger(__name__)
+
+
+@torch.no_grad()
+def ablate(
+    lm: LM,
+    asked: Sequence[Asked],
+    how: How = "zero",
+    *,
+    replay: bool = True,
+    tokens: int | None = None,
+    label: str = "ablate",
+    progress: Progress = silent,
+) -> tuple[Tensor, Tensor]:
+    """The effect of removing each head on each example [example, layer, head], and log P(target) of the whole model [example].
+
+    replay: run only what lies above a head; falls back to whole runs, and says so, where a model cannot be replayed.
+    """
+    if how not in get_args(How):
+        raise BadArgument(f"how is {how!r}, expected one of {', '.join(get_args(How))}")
+    if how == "resample" and len(asked) < 2:
+        raise BadArgument(
+            "how is 'resample', which needs at least 2 examples: a head's value is taken from another prompt"
+        )
+    budget = tokens_at_once(lm, tokens)
+    sheets = [make_sheet(lm, [a]) for a in asked]
+    if replay and not can_replay(lm, sheets[:2]):
+        log.warning("%s cannot be replayed from the middle: every head costs a whole run", lm.name)
+        replay = False
+    mean = _means(lm, sheets, budget) if how == "mean" else None
+    partner = _partners(asked)
+    effect = torch.full((len(asked), lm.n_layers, lm.n_heads), torch.nan)
+    whole = torch.empty(len(asked))
+    # a few examples at a time, so that many heads fit beside each other
+    parts = [chosen for _, chosen in batches(sheets, 1, max(1, budget // lm.n_heads))]
+    for part in progress(parts, label):
+        now = [sheets[i] for i in part]
+        with recorded(lm) as record, telling_memory(budget):
+            clean = log_probs(lm, now)[0][0]
+        other = _z(lm, [sheets[partner[i]] for i in part]) if how == "resample" else None
+        whole[part] = clean.float().cpu()
+        at_once = max(1, budget // (len(now) * max(s.rest for s in now)))
+        for layer in (i for i in range(lm.n_layers) if i not in lm.layers_without_heads):
+            value = mean[layer] if mean is not None else torch.zeros(lm.n_heads, 1)
+            if other is not None:
+                value = _aligned(other[layer], [asked[partner[i]] for i in part], [asked[i] for i in part])
+            for first in range(0, lm.n_heads, at_once):
+                heads = list(range(first, min(first + at_once, lm.n_heads)))
+                with _without(lm, layer, heads, value), telling_memory(budget):
+                    ones = torch.ones(len(heads), lm.n_layers, lm.n_heads)
+                    if replay:
+                        with replayed(lm, layer, record, len(heads)):
+                            without = log_probs(lm, now, ones)[0]
+                    else:
+                        without = log_probs(lm, now, ones)[0]
+                effect[part, layer, first : first + len(heads)] = (clean - without).T.float().cpu()
+    return effect, whole
+
+
+@contextmanager
+def _without(lm: LM, layer: int, heads: list[int], value: Tensor) -> Iterator[None]:
+    """The n-th copy of the batch goes without the n-th of the heads. value: [head, 1 or d_head] or [row, token, head, d_head]."""
+
+    def edit(at: int, z: Tensor) -> Tensor | None:
+        if at != layer:
+            return None
+        z = z.unflatten(0, (len(heads), -1)).clone()  # [copy, row, token, head, d_head]
+        for copy, head in enumerate(heads):
+            z[copy, :, :, head] = value[..., head, :].to(z)
+        return z.flatten(0, 1)
+
+    with h.hooked(lm.model, lm.anatomy, edit):
+        yield
+
+
+def _z(lm: LM, sheets: Sequence[Sheet]) -> dict[int, Tensor]:
+    """z of every layer with heads, [row, token, head, d_head], of texts padded on the right."""
+    z: dict[int, Tensor] = {}
+    with h.hooked(lm.model, lm.anatomy, z.__setitem__):
+        log_probs(lm, sheets)
+    return z
+
+
+def _means(lm: LM, sheets: Sequence[Sheet], tokens: int) -> dict[int, Tensor]:
+    """The mean z of every head over all tokens of the data, by layer: [head, d_head]."""
+    total: dict[int, Tensor] = {}
+    for _, chosen in batches(sheets, 1, tokens):
+        for layer, z in _z(lm, [sheets[i] for i in chosen]).items():
+            own = torch.arange(z.shape[1])[None] < torch.tensor([[sheets[i].rest] for i in chosen])
+            total[layer] = total.get(layer, torch.zeros(())).to(z.device) + z[own.to(z.device)].double().sum(0)
+    return {layer: s / sum(sheet.rest for sheet in sheets) for layer, s in total.items()}
+
+
+def _partners(asked: Sequence[Asked]) -> list[int]:
+    """For each example another one, of a length as near as can be."""
+    order = sorted(range(len(asked)), key=lambda i: (len(asked[i]), i))
+    partner = [0] * len(asked)
+    for a, b in zip(order, [*order[1:], order[0]], strict=True):
+        partner[a] = b
+    return partner
+
+
+def _aligned(z: Tensor, theirs: Sequence[Asked], own: Sequence[Asked]) -> Tensor:
+    """z [row, token, …] of the partners, moved so that prompts end at the same token; what is missing repeats the nearest."""
+    width = max(len(a) for a in own) - 1
+    index = torch.stack(
+        [
+            (torch.arange(width) + len(t.prompt) - len(o.prompt)).clamp(0, len(t) - 2)
+            for t, o in zip(theirs, own, strict=True)
+        ]
+    ).to(z.device)
+    return z[torch.arange(len(own), device=z.device)[:, None], index]

@@ -1,0 +1,46 @@
+"""taylor and ig: what removing a head would do to log P(target), read from gradients in its gate instead of tried.
+
+taylor: ∂ log P / ∂ gate at gate = 1 (Michel et al. 2019), one backward pass for all heads and examples.
+ig: the same, averaged over all gates moving together from 0 to 1; over all heads it adds up to what all of them contribute.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from headatlas.models.lm import LM
+from headatlas.models.targets import Asked, batches, frozen, log_probs, make_sheet, telling_memory, tokens_at_once
+from headatlas.progress import Progress, silent
+
+STEPS = 16
+
+
+def gate_gradients(
+    lm: LM,
+    asked: Sequence[Asked],
+    levels: Sequence[float] = (1.0,),
+    *,
+    tokens: int | None = None,
+    label: str = "gradients",
+    progress: Progress = silent,
+) -> Tensor:
+    """∂ log P(target) / ∂ gate of every example, averaged over all gates standing at each of `levels`: [example, layer, head]."""
+    budget = tokens_at_once(lm, tokens)
+    sheets = [make_sheet(lm, [a]) for a in asked]
+    found = torch.zeros(len(asked), lm.n_layers, lm.n_heads)
+    found[:, lm.layers_without_heads] = torch.nan
+    with frozen(lm):
+        for some, chosen in progress(list(batches(sheets, len(levels), budget)), label):
+            at = torch.tensor(levels[some])[:, None, None, None]
+            gate = at.expand(-1, len(chosen), lm.n_layers, lm.n_heads).clone().requires_grad_()
+            with telling_memory(budget):
+                log_p, _ = log_probs(lm, [sheets[i] for i in chosen], gate)
+                (change,) = torch.autograd.grad(log_p.sum(), gate)
+            found[chosen] += change.sum(0) / len(levels)
+    return found
+
+
+def midpoints(steps: int = STEPS) -> list[float]:
+    """Where `ig` looks: the middles of equal parts of [0, 1]."""
+    return [(i + 0.5) / steps for i in range(steps)]

@@ -1,0 +1,320 @@
+"""Prompt and target: the tasks that `gate`, `ablate` and the other causal methods measure.
+
+Four are built in; a user's own come as JSON Lines, CSV, a list, or a Hugging Face dataset. An example may name its `kind`
+(worked examples are then of the same kind) and its `split`; without splits, a fifth of the examples is held out.
+"""
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from headatlas.errors import BadArgument, BadFile, MissingExtra, did_you_mean, one_line
+from headatlas.models.lm import LM, Text
+from headatlas.models.targets import Asked, Sheet, encode_target, make_sheet
+from headatlas.tasks.words import word_ids
+
+SPLITS = ("train", "held_out")
+HELD_OUT = 0.2  # of tasks that come without splits
+ON_A_SHEET = 4  # examples that share their worked example, and so the cost of running it
+
+
+@dataclass(frozen=True)
+class Example:
+    prompt: Text
+    target: Text
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is asked. `shots` worked examples of the same kind, out of `train`, stand before every prompt."""
+
+    name: str
+    train: tuple[Example, ...]
+    held_out: tuple[Example, ...]
+    shots: int = 0
+    separator: str = "\n\n"
+
+    @property
+    def kinds(self) -> list[str]:
+        return sorted({e.kind for e in (*self.train, *self.held_out)} - {""})
+
+    def halves(self) -> tuple["Task", "Task"]:
+        """The same task on each half of its training examples, every kind split alike."""
+        order = sorted(range(len(self.train)), key=lambda i: self.train[i].kind)
+        parts = [tuple(self.train[i] for i in sorted(order[start::2])) for start in (0, 1)]
+        return replace(self, train=parts[0]), replace(self, train=parts[1])
+
+
+BUILT_IN = {
+    "math": "sums and differences of one and two digits, products, two steps, and word problems",
+    "syntax": "agreement, tense, plural, pronoun, negation, question forming, minimal pairs",
+    "commonsense": "multiple choice about everyday things, letters shuffled",
+    "aba_abb": "which pattern random tokens follow, ABA or ABB, told by examples alone",
+}
+
+
+def load_tasks(lm: LM, tasks: str | Path | Task | Iterable[Any], shots: int | None = None) -> list[Task]:
+    """Tasks by name, file, `hf:` address, list of examples, or as they are. Shots: 1 for built-in tasks, 0 for your own."""
+    if isinstance(tasks, str | Path | Task):
+        tasks = [tasks]
+    listed: list[Any] = list(tasks)
+    if listed and all(isinstance(t, Mapping | Example) for t in listed):
+        listed = [listed]  # one task, as a list of examples
+    found = [_load(lm, t) for t in listed]
+    if not found:
+        raise BadArgument(f"tasks is empty: name at least one of {', '.join(BUILT_IN)}, or give a file")
+    names = [t.name for t in found]
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise BadArgument(f"tasks has {twice[0]!r} {names.count(twice[0])} times: names must differ")
+    if shots is not None and shots < 0:
+        raise BadArgument(f"shots is {shots}, expected 0 or more")
+    found = [t if shots is None else replace(t, shots=shots) for t in found]
+    for task in found:
+        _check_shots(task)
+    return found
+
+
+def describe_tasks() -> list[dict[str, Any]]:
+    """A row per built-in task."""
+    rows = []
+    for name, about in BUILT_IN.items():
+        sizes = ABA_ABB  # made from each model's own vocabulary
+        if name != "aba_abb":
+            task = _built_in(name)
+            sizes = {"train": len(task.train), "held out": len(task.held_out), "shots": task.shots}
+        rows.append({"task": name, **sizes, "about": about})
+    return rows
+
+
+def hash_tasks(tasks: Iterable[Task]) -> str:
+    """A short hash of what is asked, for provenance and resuming."""
+    return hashlib.sha256(repr(list(tasks)).encode()).hexdigest()[:16]
+
+
+def _load(lm: LM, task: Any) -> Task:
+    if isinstance(task, Task):
+        return task
+    if isinstance(task, str) and task.startswith("hf:"):
+        return _split(task, _check(task, _from_hub(task)))
+    if isinstance(task, str | Path):
+        if str(task) == "aba_abb":
+            return aba_abb(lm)
+        if str(task) in BUILT_IN:
+            return _built_in(str(task))
+        path = Path(task)
+        if not path.exists():
+            raise BadArgument(
+                f"task {str(task)!r} is neither built in ({', '.join(BUILT_IN)}) nor a file.{did_you_mean(str(task), BUILT_IN)}"
+            )
+        return _split(path.stem, _read(path))
+    examples = [{"prompt": e.prompt, "target": e.target, "kind": e.kind} if isinstance(e, Example) else e for e in task]
+    return _split("task", _check("tasks", examples))
+
+
+def _built_in(name: str) -> Task:
+    file = files("headatlas.tasks") / "data" / "gate" / f"{name}.jsonl"
+    return replace(_split(name, _parse_lines(name, file.read_text(encoding="utf-8"))), shots=1)
+
+
+def _read(path: Path) -> list[tuple[Example, str]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise BadFile(f"cannot read tasks from {path}: {one_line(e)}") from e
+    if path.suffix != ".csv":
+        return _parse_lines(str(path), text)
+    reader = csv.DictReader(text.splitlines(keepends=True))
+    if missing := {"prompt", "target"} - set(reader.fieldnames or ()):
+        raise BadFile(f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(sorted(missing))}")
+    return _check(str(path), reader)
+
+
+def _parse_lines(where: str, text: str) -> list[tuple[Example, str]]:
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line))
+        except ValueError as e:
+            raise BadFile(f"{where}, line {number} is not JSON: {one_line(e)}") from e
+    return _check(where, rows)
+
+
+def _from_hub(address: str) -> list[dict[str, Any]]:
+    """Rows of 'hf:NAME?config=main&split=train&prompt=question&target=answer'; all but the name may be left out."""
+    try:
+        import datasets
+    except ImportError as e:
+        raise MissingExtra(f"{address} needs the datasets package: pip install 'headatlas[datasets]'") from e
+    name, _, query = address.removeprefix("hf:").partition("?")
+    options = dict(parse_qsl(query))
+    if unknown := set(options) - {"config", "split", "prompt", "target", "kind"}:
+        raise BadArgument(f"{address}: {min(unknown)!r} is not one of config, split, prompt, target, kind")
+    split = options.pop("split", "train")
+    try:
+        rows = datasets.load_dataset(name, options.pop("config", None), split=split)
+    except Exception as e:  # the datasets library raises anything from OSError to its own kinds
+        raise BadFile(f"{address}: cannot load split {split!r}: {one_line(e)}") from e
+    columns = {field: options.get(field, field) for field in ("prompt", "target", "kind")}
+    for field in ("prompt", "target"):
+        if columns[field] not in rows.column_names:
+            raise BadArgument(
+                f"{address}: no column {columns[field]!r} for the {field}; there are {', '.join(rows.column_names)}"
+                f" (choose with ?{field}=COLUMN)"
+            )
+    return [{field: row[c] for field, c in columns.items() if c in row} for row in rows]
+
+
+def _check(where: str, rows: Iterable[Any]) -> list[tuple[Example, str]]:
+    """Examples with their splits ('' where not given)."""
+    found = []
+    for i, row in enumerate(rows):
+        at = f"{where}, example {i + 1}"
+        if not isinstance(row, Mapping) or "prompt" not in row or "target" not in row:
+            raise BadFile(f'{at} is {str(row)[:80]!r}, expected {{"prompt": "…", "target": "…"}}')
+        for field in ("prompt", "target"):
+            text = row[field]
+            plain = text.strip() if isinstance(text, str) else text
+            if not isinstance(text, str | list | tuple) or not plain:
+                raise BadFile(f"{at} has {field} {text!r}, expected text")
+        split = str(row.get("split") or "")
+        if split and split not in SPLITS:
+            raise BadFile(f"{at} has split {split!r}, expected one of {', '.join(SPLITS)}")
+        prompt, target = (t if isinstance(t, str) else tuple(t) for t in (row["prompt"], row["target"]))
+        found.append((Example(prompt, target, str(row.get("kind") or "")), split))
+    return found
+
+
+def _split(name: str, examples: list[tuple[Example, str]]) -> Task:
+    if len(examples) < 2:
+        raise BadArgument(
+            f"task {name!r} has {len(examples)} example{'s' * (len(examples) != 1)}, expected at least 2: to fit and to hold out"
+        )
+    if not any(split for _, split in examples):
+        order = np.random.default_rng(0).permutation(len(examples))
+        held = set(order[: max(1, round(HELD_OUT * len(examples)))].tolist())
+        examples = [(e, SPLITS[i in held]) for i, (e, _) in enumerate(examples)]
+    train = tuple(e for e, split in examples if split != "held_out")
+    held_out = tuple(e for e, split in examples if split == "held_out")
+    if not train or not held_out:
+        raise BadArgument(
+            f"task {name!r} has {len(train)} train and {len(held_out)} held_out examples: give some of both"
+        )
+    return Task(name, train, held_out)
+
+
+def _check_shots(task: Task) -> None:
+    if not task.shots:
+        return
+    if any(not isinstance(e.prompt, str) for e in (*task.train, *task.held_out)):
+        raise BadArgument(f"task {task.name!r} is made of token ids: worked examples (shots={task.shots}) need text")
+    for kind in sorted({e.kind for e in (*task.train, *task.held_out)}):
+        there = sum(e.kind == kind for e in task.train)
+        if there <= task.shots:
+            raise BadArgument(
+                f"task {task.name!r} has {there} train examples{f' of kind {kind!r}' if kind else ''}, too few for"
+                f" shots={task.shots}: worked examples are taken from the others"
+            )
+
+
+ABA_ABB = {"train": 480, "held out": 160, "shots": 4}
+
+
+def aba_abb(lm: LM, seed: int = 0) -> Task:
+    """Lines of three random words, ABA or ABB; the first two of a last line ask for the third.
+
+    The words are single tokens of this model's vocabulary; no word occurs twice within the prompts of an example.
+    """
+    tokenizer = lm.tokenizer
+    plain = {
+        w[1:].lower()
+        for w in (tokenizer.decode([i]) for i in range(min(len(tokenizer), 60_000)))
+        if w[:1] == " " and w[1:].isascii() and w[1:].isalpha() and len(w) > 3
+    }
+    listed = sorted(plain)
+    words = [w for w, ids in zip(listed, word_ids(tokenizer, listed), strict=True) if len(ids) == 1]
+    if len(words) < 2:
+        raise BadArgument(f"task 'aba_abb' needs words that are single tokens: model {lm.name!r} has {len(words)}")
+    generator = np.random.default_rng(seed)
+    examples = []
+    for i in range(ABA_ABB["train"] + ABA_ABB["held out"]):
+        a, b = (words[j] for j in generator.choice(len(words), size=2, replace=False))
+        kind = ("aba", "abb")[i % 2]
+        examples.append((Example(f"- {a}: {b}:", f" {a if kind == 'aba' else b}", kind), SPLITS[i >= ABA_ABB["train"]]))
+    return replace(_split("aba_abb", examples), shots=ABA_ABB["shots"], separator="\n")
+
+
+# --- as the model meets them
+
+
+Strands = tuple[Sheet, ...]
+"""The same examples as matched tasks put them: one sheet for each task."""
+
+
+def sheets(
+    lm: LM, tasks: Sequence[Task], split: Literal["train", "held_out"], seed: Any = 0, size: int = ON_A_SHEET
+) -> Iterator[Strands]:
+    """The examples of matched tasks (mostly one) once each, in random order, up to `size` on a sheet.
+
+    On a sheet they are of one kind and stand behind the same worked examples; without worked examples, those of similar
+    length stand together. Training examples that would not fill a sheet are left for another time.
+    """
+    generator = np.random.default_rng(seed)
+    first, asked = tasks[0], [getattr(t, split) for t in tasks]
+    cut: list[list[int]] = []
+    for kind in sorted({e.kind for e in asked[0]}) if first.shots else [None]:
+        own = [i for i, e in enumerate(asked[0]) if kind is None or e.kind == kind]
+        shuffled = [own[i] for i in generator.permutation(len(own))]
+        step = size
+        if first.shots:
+            step = min(size, sum(e.kind == kind for e in first.train) - first.shots)  # enough others to show
+        else:
+            windows = (shuffled[a : a + 64] for a in range(0, len(own), 64))
+            shuffled = [i for window in windows for i in sorted(window, key=lambda i: _length(asked[0][i]))]
+        whole = len(own) - len(own) % step if split == "train" and len(own) >= step else len(own)
+        cut += [
+            shuffled[a : a + step] for a in range(0, whole, step)
+        ]  # sheets of one size go through the model together
+    for rows in (cut[i] for i in generator.permutation(len(cut))):
+        yield tuple(_sheet(lm, t, [e[i] for i in rows], generator) for t, e in zip(tasks, asked, strict=True))
+
+
+def batches_of(lm: LM, tasks: Sequence[Task], batch: int, seed: int) -> Iterator[list[Strands]]:
+    """Training examples for update after update, `batch` or a few more each, epoch after epoch."""
+    size = min(batch, ON_A_SHEET if tasks[0].shots else 4 * ON_A_SHEET)
+    taken: list[Strands] = []
+    for epoch in count():
+        for strands in sheets(lm, tasks, "train", [seed, epoch], size):
+            taken.append(strands)
+            if sum(len(s[0].asked) for s in taken) >= batch:
+                yield taken
+                taken = []
+
+
+def _sheet(lm: LM, task: Task, asked: Sequence[Example], generator: np.random.Generator) -> Sheet:
+    shown = ""
+    if task.shots:
+        others = [e for e in task.train if e.kind == asked[0].kind and e not in asked]
+        chosen = generator.choice(len(others), size=task.shots, replace=False)
+        shown = "".join(f"{others[i].prompt}{others[i].target}{task.separator}" for i in chosen)
+    return make_sheet(lm, [_encode(lm, task, shown, e) for e in asked])
+
+
+def _encode(lm: LM, task: Task, shown: str, example: Example) -> Asked:
+    prompt = f"{shown}{example.prompt}" if shown else example.prompt
+    return encode_target(lm, prompt, example.target, f"task {task.name!r}, prompt {str(example.prompt)[:40]!r}")
+
+
+def _length(example: Example) -> int:
+    return len(example.prompt) + len(example.target)

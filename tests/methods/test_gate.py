@@ -1,0 +1,316 @@
+"""gate: the roles it gives, the gradients it follows, and that nothing but the question changes the answer."""
+
+import logging
+from dataclasses import replace
+from itertools import repeat
+
+import numpy as np
+import pytest
+import torch
+
+import headatlas as ha
+from headatlas.errors import BadArgument, CannotDo
+from headatlas.headmap.store import load
+from headatlas.methods import gate as method
+from headatlas.methods.gate import PRESETS, Schedule, contrast, fit, fit_contrast, fit_task, likelihood, slope, start
+from headatlas.models.lm import LM
+from headatlas.models.targets import Asked, make_sheet
+from headatlas.tasks.prompts import Example, Task
+from tests.models.handmade import CARRIER, HEADS, LAYERS, SPOILER, handmade, repeat_the_word
+from tests.models.tiny import TINY, build, tokenizer
+
+BY_ID = {t.id: t for t in TINY}
+SETTINGS = replace(
+    PRESETS["full"], free=Schedule(60, 0.2, 0.05), pressed=Schedule(150, 0.3, 0.1), batch=8, strength=0.05, held_out=16
+)
+
+
+def some(lm: LM, lengths=((3, 1), (1, 2), (5, 1)), beginning: int = 0, seed: int = 0) -> list[Asked]:
+    """Random prompts and targets of the given lengths, behind the same beginning."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = lambda n: tuple(torch.randint(1, 50, (n,), generator=generator).tolist())  # noqa: E731
+    first = draw(beginning)
+    return [Asked(first + draw(p), draw(t)) for p, t in lengths]
+
+
+def words(n: int = 30, name: str = "words") -> Task:
+    """A task in the tiny tokenizer's words."""
+    examples = [Example(f"w{i} w{(3 * i) % 40}", f" w{(i + 1) % 40}", ("odd", "even")[i % 2]) for i in range(n)]
+    return Task(name, tuple(examples[: 2 * n // 3]), tuple(examples[2 * n // 3 :]))
+
+
+@pytest.fixture
+def tiny() -> LM:
+    return LM(build(BY_ID["llama"]).float(), tokenizer(), "tiny")
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """The quick preset, quicker."""
+    few = replace(PRESETS["quick"], free=Schedule(3, 0.4, 0.1), pressed=Schedule(4, 0.4, 0.1), steps=(4,))
+    monkeypatch.setitem(method.PRESETS, "quick", few)
+
+
+def test_roles_of_heads_known_by_construction() -> None:
+    lm = handmade()
+    found = method.gate_tasks(lm, [repeat_the_word()], range(5), SETTINGS).sel(task="repeat")
+    idle = [(i, j) for i in range(LAYERS) for j in range(HEADS) if (i, j) not in (CARRIER, SPOILER)]
+    for seed in range(5):
+        one = found.sel(seed=seed)
+        assert one.facilitation.values[CARRIER] >= 0.9
+        assert one.interference.values[SPOILER] >= 0.9
+        assert all(one.irrelevance.values[head] >= 0.9 for head in idle)
+        assert one.facilitation.values[SPOILER] < 0.1
+        assert one.interference.values[CARRIER] < 0.1
+    assert found.share.sel(role="facilitation", share_over="any").item() == 1 / 8
+    assert found.share.sel(role="irrelevance", share_over="always").item() == 6 / 8
+    assert (found.nll.sel(fit=["retain", "remove"]) < found.whole_nll - 0.5).all()  # better off without the spoiler
+
+
+def test_switching_off_bears_the_roles_out() -> None:
+    found = ha.gate(handmade(), repeat_the_word(), seeds=2, updates=150).sel(task="repeat")
+    effect = found.switch_off.sel(switched=1) if 1 in found.switched else found.switch_off.isel(switched=0)
+    assert effect.sel(role="facilitation") < -0.5
+    assert effect.sel(role="interference") > 0.5
+    assert abs(effect.sel(role="irrelevance")) < 1e-3
+    random = found.switch_off_random.isel(switched=0)
+    own, p = found.switch_off.isel(switched=0), found.switch_off_p.isel(switched=0)
+    expected = (1 + (random.sel(role="facilitation") <= own.sel(role="facilitation")).sum()) / 21
+    assert p.sel(role="facilitation").item() == pytest.approx(expected.item())
+
+
+def test_contrastive_gating_loses_what_is_to_be_lost() -> None:
+    """One head carries the first half of the words, another the second half."""
+    lm = handmade({(0, 3): range(7), (1, 0): range(7, 14)}, spoiler=False)
+    first, second = repeat_the_word(range(7), "first"), repeat_the_word(range(7, 14), "second")
+    found = ha.gate(lm, keep=first, lose=second, seeds=3, updates=100)
+    assert (found.lost.values[:, 1, 0] >= 0.9).all()
+    assert (found.lost.values[:, 0, 3] <= 0.1).all()
+    accuracy = found.accuracy.mean("seed")
+    assert accuracy.sel(side="keep", gates="rounded") == 1
+    assert accuracy.sel(side="lose", gates="rounded") == 0
+    assert accuracy.sel(gates="whole").values.tolist() == [1, 1]
+    gain = found.nll.sel(side="lose", gates="fitted") - found.nll.sel(side="keep", gates="fitted")
+    assert (gain > 1).all()
+
+
+def test_the_contrast_stops_paying_at_five() -> None:
+    keep = torch.tensor([[-1.0, -2.0]], requires_grad=True)
+    lose = torch.tensor([[-9.0, -3.0]], requires_grad=True)
+    value = contrast([keep, lose])
+    assert value.tolist() == [[-5.0, -1.0]]
+    value.sum().backward()
+    assert keep.grad.tolist() == [[0.0, -1.0]]
+
+
+def test_gradients_equal_finite_differences() -> None:
+    lm = LM(build(BY_ID["gpt2"]), None, "gpt2")  # float64 throughout
+    strands = [(make_sheet(lm, some(lm, beginning=4)),), (make_sheet(lm, some(lm, seed=1)),)]
+    theta = start(lm, [0, 1]).double()
+    _, gradient = slope(lm, theta, strands, likelihood, 10**6)
+    for gate, layer, head in [(0, 0, 1), (1, 1, 2), (1, 0, 0)]:
+        step = torch.zeros_like(theta)
+        step[gate, layer, head] = 1e-5
+        up, down = (slope(lm, theta + s, strands, likelihood, 10**6)[0].double() for s in (step, -step))
+        # losses are kept in float32, so differences are good to about 1e-7 / 2e-5
+        assert (up - down)[gate].item() / 2e-5 == pytest.approx(gradient[gate, layer, head].item(), abs=0.02)
+        assert (up - down)[1 - gate].item() == 0  # one gate's θ is nothing to another
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3_text", "bloom", "qwen3_next"])
+def test_batches_padding_and_sharing_change_nothing(family) -> None:
+    lm = LM(build(BY_ID[family]), None, family)
+    asked = [some(lm, beginning=6, seed=s) for s in range(4)]
+    theta = start(lm, [0, 1, 2])
+    alone = [(make_sheet(lm, [a]),) for group in asked for a in group]
+    together = [(make_sheet(lm, group),) for group in asked]
+    loss, gradient = slope(lm, theta, alone, likelihood, 10**6)
+    for strands, tokens in [(alone, 1), (alone, 40), (together, 10**6), (together, 60), (together, 1)]:
+        again = slope(lm, theta, strands, likelihood, tokens)
+        torch.testing.assert_close(again[0], loss, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(again[1], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_a_seed_comes_out_the_same_in_any_company(tiny) -> None:
+    few = replace(SETTINGS, free=Schedule(4, 0.2, 0.1), pressed=Schedule(4, 0.2, 0.1))
+    three, alone = (fit_task(tiny, words(), seeds, few) for seeds in ([5, 6, 7], [6]))
+    torch.testing.assert_close(three[:, 1:2], alone, rtol=1e-4, atol=1e-4)
+
+
+def test_one_update_is_adam_on_the_published_loss(tiny) -> None:
+    """Oracle: the loss as METHODS writes it, through autograd, text by text, and torch's own clipping and Adam."""
+    task = words()
+    sheets = [(make_sheet(tiny, [Asked((1, 2, 3), (4,))]),), (make_sheet(tiny, [Asked((5, 6), (7, 8))]),)]
+    pressure = torch.tensor([0.3, -0.3])
+    first = start(tiny, [0, 1]) * 3  # some beyond ± 4
+    found = fit(tiny, first, pressure, repeat(sheets), Schedule(2, 0.1, 0.05))
+    for s in range(2):
+        theta = first[s].clone().requires_grad_()
+        adam = torch.optim.Adam([theta], lr=0.1)
+        for rate in (0.1, 0.075):
+            adam.param_groups[0]["lr"] = rate
+            losses = []
+            for (sheet,) in sheets:
+                (a,) = sheet.asked
+                with tiny.gated(theta.sigmoid()):
+                    log_p = tiny.model(torch.tensor([a.prompt + a.target])).logits[0].log_softmax(-1)
+                losses.append(-sum(log_p[len(a.prompt) - 1 + i, t] for i, t in enumerate(a.target)))
+            loss = torch.stack(losses).mean() - pressure[s] * theta.clamp(-4, 4).mean()
+            (theta.grad,) = torch.autograd.grad(loss, theta)
+            torch.nn.utils.clip_grad_norm_([theta], 1.0)
+            adam.step()
+        torch.testing.assert_close(found[s], theta.detach(), rtol=1e-4, atol=1e-4)
+    assert task.train
+
+
+def test_roles_are_what_the_gates_say(tiny, brief, tmp_path) -> None:
+    found = ha.gate(tiny, words(), seeds=3, out=tmp_path)
+    stored = load(tmp_path / "gate.nc")
+    retain, remove = (found.gate.sel(fit=f).values for f in ("retain", "remove"))
+    np.testing.assert_array_equal(stored.facilitation, remove)
+    np.testing.assert_allclose(stored.interference, 1 - retain)
+    np.testing.assert_allclose(stored.irrelevance, retain * (1 - remove))
+    np.testing.assert_array_equal(stored["always"], remove.min(1))
+    np.testing.assert_array_equal(stored["any"], remove.max(1))
+    assert stored["always"].dims == stored["any"].dims == ("task", "layer", "head")
+    assert stored.gate.dims == ("fit", "task", "seed", "layer", "head")
+    assert stored.facilitation.dims == ("task", "seed", "layer", "head")
+    assert stored.nll.dims == ("fit", "task", "seed")
+    share = stored.share.sel(task="words", role="interference", share_over="any").item()
+    assert share == ((1 - retain).max(1) >= 0.5).mean()
+    np.testing.assert_allclose(stored.summary.sel(role="facilitation", over="spread"), remove.std(1), atol=1e-7)
+
+
+def test_the_same_seed_gives_the_same_file(tiny, brief, tmp_path) -> None:
+    for folder in ("a", "b"):
+        ha.gate(tiny, words(), seeds=2, out=tmp_path / folder)
+    assert (tmp_path / "a" / "gate.nc").read_bytes() == (tmp_path / "b" / "gate.nc").read_bytes()
+    other = ha.gate(tiny, words(), seeds=[2, 3])
+    assert not np.array_equal(other.gate, load(tmp_path / "a" / "gate.nc").gate)
+
+
+def test_an_interrupted_fit_goes_on_at_the_last_finished_stage(tiny, brief, tmp_path) -> None:
+    whole = ha.gate(tiny, words(), seeds=2)
+
+    def stop_in(stage):
+        def progress(items, label):
+            for i, item in enumerate(items):
+                if label == stage and i == 2:
+                    raise KeyboardInterrupt
+                yield item
+
+        return progress
+
+    for stage in ("words: free", "words: retain and remove"):
+        with pytest.raises(KeyboardInterrupt):
+            ha.gate(tiny, words(), seeds=2, out=tmp_path, progress=stop_in(stage))
+        assert not (tmp_path / "gate.nc").exists()
+    worked: list[str] = []
+
+    def count(items, label):
+        worked.append(label)
+        return items
+
+    again = ha.gate(tiny, words(), seeds=2, out=tmp_path, progress=count)
+    assert "words: free" not in worked
+    assert "words: retain and remove" in worked
+    np.testing.assert_array_equal(again.gate, whole.gate)
+    assert [p.name for p in tmp_path.iterdir()] == ["gate.nc"]
+
+
+def test_a_loss_that_is_not_a_number_says_where_and_keeps_what_was_done(tiny, brief, tmp_path, monkeypatch) -> None:
+    calls: list[int] = []
+    plain = method.log_probs
+
+    def spoiled(*args):
+        calls.append(1)
+        log_p, right = plain(*args)
+        return (log_p * torch.nan if len(calls) > 5 else log_p), right
+
+    monkeypatch.setattr(method, "log_probs", spoiled)
+    with pytest.raises(CannotDo, match=r"words: retain and remove: loss is nan at update \d of 4"):
+        ha.gate(tiny, words(), seeds=1, batch=4, out=tmp_path)
+    assert (tmp_path / ".gate" / "words free.npz").is_file()
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_running_out_of_memory_names_the_flag(tiny, brief, monkeypatch, error) -> None:
+    def full(*args):
+        raise error
+
+    monkeypatch.setattr(method, "log_probs", full)
+    with pytest.raises(CannotDo, match=r"out of memory with tokens=512 at once: try tokens=128 \(--tokens\)"):
+        ha.gate(tiny, words(), seeds=1, tokens=512)
+
+
+def test_other_runtime_errors_are_not_about_memory(tiny, brief, monkeypatch) -> None:
+    monkeypatch.setattr(method, "log_probs", lambda *a: (_ for _ in ()).throw(RuntimeError("a bug")))
+    with pytest.raises(RuntimeError, match="a bug"):
+        ha.gate(tiny, words(), seeds=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seeds": 0}, "seeds is 0, expected a number above 0"),
+        ({"seeds": [1, 1]}, "seeds is \\[1, 1\\]"),
+        ({"strength": -0.1}, "strength is -0.1, expected a number above 0"),
+        ({"strength": 0.0}, "strength is 0.0, expected a number above 0"),
+        ({"strength": float("nan")}, "strength is nan"),
+        ({"preset": "quik"}, "preset is 'quik', expected one of full, quick. Did you mean 'quick'?"),
+        ({"updates": 0}, "updates is 0, expected at least 1"),
+        ({"batch": 0}, "batch is 0, expected at least 1"),
+        ({"tokens": 0}, "tokens is 0, expected at least 1"),
+        ({"shots": -1}, "shots is -1, expected 0 or more"),
+        ({"shots": 50}, "too few for shots=50"),
+        ({"keep": "math"}, "lose is missing"),
+        ({"lose": "math"}, "keep is missing"),
+        ({"keep": words(30, "a"), "lose": words(21, "b")}, "keep has 20 train examples and lose has 14"),
+    ],
+)
+def test_bad_settings(tiny, options, message) -> None:
+    with pytest.raises(BadArgument, match=message):
+        ha.gate(tiny, **({"tasks": words()} | options))
+
+
+def test_a_task_the_model_cannot_do_is_warned_about(tiny, brief, caplog) -> None:
+    with caplog.at_level(logging.INFO, "headatlas"):
+        ha.gate(tiny, words(), seeds=1)
+    told = [r.getMessage() for r in caplog.records]
+    assert any("words: the whole model gets 10 % of 10 held-out prompts right" in m for m in told)
+    assert any("says little" in m for m in told)
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "headatlas"):
+        ha.gate(handmade(spoiler=False), repeat_the_word(), seeds=1)
+    assert not any("says little" in r.getMessage() for r in caplog.records)
+
+
+def test_layers_without_heads_are_nan(brief) -> None:
+    lm = LM(build(BY_ID["qwen3_next"]), tokenizer(), "hybrid")
+    found = ha.gate(lm, words(), seeds=1)
+    assert found.facilitation.isel(layer=lm.layers_without_heads).isnull().all()
+    others = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+    assert found.facilitation.isel(layer=others).notnull().all()
+    assert 0 <= found.share.min() <= found.share.max() <= 1
+
+
+def test_halves_are_fitted_too(tiny, brief) -> None:
+    found = ha.gate(tiny, words(), seeds=1, halves=True)
+    assert found.facilitation_half.dims == ("half", "task", "layer", "head")
+    assert not np.array_equal(*found.facilitation_half.values)
+
+
+def test_weights_are_as_they_were(tiny, brief) -> None:
+    tiny.model.requires_grad_(True)
+    before = tiny.fingerprint()
+    ha.gate(tiny, words(), seeds=1)
+    assert tiny.fingerprint() == before
+    assert all(p.requires_grad and p.grad is None for p in tiny.model.parameters())
+    assert not any(m._forward_pre_hooks or m._forward_hooks for m in tiny.model.modules())
+
+
+def test_contrast_needs_matched_tasks(tiny) -> None:
+    with pytest.raises(BadArgument, match="they must match, example by example"):
+        fit_contrast(tiny, words(30), words(27), [0], SETTINGS)
