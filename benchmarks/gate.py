@@ -10,10 +10,12 @@ Each pair runs in one process, in turn, after a warm-up; medians are compared. O
 """
 
 import argparse
+import random
 import statistics
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from unittest.mock import patch
 
 import torch
@@ -21,10 +23,10 @@ import transformers
 
 import headatlas as ha
 from headatlas.methods.ablate import ablate
-from headatlas.methods.gate import FITS, Schedule, fit, likelihood, slope, start
+from headatlas.methods.gate import FITS, PRESETS, Schedule, fit_task, likelihood, slope, start
 from headatlas.models.targets import Asked, Sheet, encode_target, frozen, log_probs, make_sheet, measure
+from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import load_relations
-from headatlas.tasks.words import word_ids
 
 GATES = 4
 
@@ -45,18 +47,18 @@ def in_turn(rounds: int, *works: Callable[[], object]) -> list[float]:
 
 
 def capitals(lm: ha.LM) -> list[Asked]:
-    """'The capital of France is' → ' Paris', for capitals that are one token."""
+    """'The capital of France is' → ' Paris', in a fixed random order."""
     (relation,) = (r for r in load_relations() if r.name == "country_to_capital")
-    targets = word_ids(lm.tokenizer, [t for _, t in relation.pairs])
-    usable = [pair for pair, ids in zip(relation.pairs, targets, strict=True) if len(ids) == 1]
-    return [encode_target(lm, f"The capital of {s} is", f" {t}", "capitals") for s, t in usable]
+    pairs = list(relation.pairs)
+    random.Random(0).shuffle(pairs)
+    return [encode_target(lm, f"The capital of {s} is", f" {t}", "capitals") for s, t in pairs]
 
 
 def random_sheets(lm: ha.LM, count: int, tokens: int) -> list[Sheet]:
     """Texts that share nothing, with a target of one token."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(lm.model.get_input_embeddings().num_embeddings, (count, tokens + 1), generator=generator)
-    return [make_sheet(lm, [Asked(tuple(i[:-1]), tuple(i[-1:]))]) for i in ids.tolist()]
+    return [make_sheet([Asked(tuple(i[:-1]), tuple(i[-1:]))]) for i in ids.tolist()]
 
 
 def update(lm: ha.LM, rounds: int, examples: int = 8, tokens: int = 16) -> None:
@@ -86,7 +88,7 @@ def published(lm: ha.LM, updates: int) -> None:
     from causal_head_gating.data.datasets import MaskedSequenceDataset
 
     every = capitals(lm)
-    train, held_out = every[:64], [make_sheet(lm, [a]) for a in every[64:]]
+    train, held_out = every[:64], [make_sheet([a]) for a in every[64:]]
     width = max(map(len, train)) + 1
     pad = 0
     ids, mask = torch.full((64, width), pad), torch.zeros(64, width, dtype=torch.bool)
@@ -104,18 +106,12 @@ def published(lm: ha.LM, updates: int) -> None:
     masks = their.get_final_masks()
     nll = [[-measure(lm, held_out, masks[k])[0].mean().item() for k in ("unregularized", "necessary", "sufficient")]]
 
-    def batches():
-        generator = torch.Generator().manual_seed(0)
-        while True:
-            for some in torch.randperm(64, generator=generator).split(8):
-                yield [(make_sheet(lm, [train[i] for i in some]),)]
-
+    task = Task("capitals", *(tuple(Example(a.prompt, a.target) for a in part) for part in (train, every[64:])))
+    settings = replace(PRESETS["full"], free=schedule, pressed=schedule, batch=8)
     found: list[torch.Tensor] = []
 
     def ours() -> None:
-        free = fit(lm, start(lm, range(GATES)), torch.zeros(GATES), batches(), schedule)
-        pressed = [fit(lm, free, torch.full((GATES,), sign), batches(), schedule) for sign in (0.1, -0.1)]
-        found.extend([free, *pressed])
+        found.extend(fit_task(lm, task, range(GATES), settings))
 
     seconds.append(timed(ours))
     nll.append([-measure(lm, held_out, theta.sigmoid())[0].mean().item() for theta in found])
@@ -130,9 +126,8 @@ def published(lm: ha.LM, updates: int) -> None:
 
 def ablation(lm: ha.LM, prompts: int) -> None:
     asked = capitals(lm)[:prompts]
-    sheets = [make_sheet(lm, [a]) for a in asked]
-    inputs = lm.pad([a.prompt for a in asked], "right")
-    last = torch.tensor([len(a.prompt) - 1 for a in asked])
+    sheets = [make_sheet([a]) for a in asked]
+    inputs = lm.pad([(a.prompt + a.target)[:-1] for a in asked], "right")
     effects: list[torch.Tensor] = []
 
     def replayed() -> None:
@@ -146,7 +141,7 @@ def ablation(lm: ha.LM, prompts: int) -> None:
             gate[0, i * lm.n_layers // heads, 0] = 0
             if logits_everywhere:
                 with lm.gated(gate[0]):
-                    lm.model(**inputs, use_cache=False).logits[torch.arange(len(asked)), last].log_softmax(-1)
+                    lm.model(**inputs, use_cache=False)
             else:
                 log_probs(lm, sheets, gate)
 

@@ -15,7 +15,7 @@ from headatlas.headmap.store import Finished, save
 from headatlas.methods import ablate as ablation
 from headatlas.methods import gradients
 from headatlas.methods import pattern as patterns
-from headatlas.methods.gate import PRESETS, ROLES, Settings, fit_contrast, gate_tasks, held_out_sheets, ungated
+from headatlas.methods.gate import PRESETS, ROLES, Settings, fit_contrast, gate_tasks, ungated
 from headatlas.methods.maps import BASELINES, score_relations
 from headatlas.methods.maps_dynamic import check_dynamic
 from headatlas.models.default import DEFAULT_MODEL
@@ -23,7 +23,7 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import check_device, load, open_weights
 from headatlas.models.targets import Asked, measure
 from headatlas.progress import Progress, silent
-from headatlas.tasks.prompts import Task, hash_tasks, load_tasks
+from headatlas.tasks.prompts import Task, hash_tasks, held_out_sheets, load_tasks
 from headatlas.tasks.relations import Relation, hash_relations, load_relations
 from headatlas.validation.relations import check_causal
 from headatlas.validation.switching import switch_off_curves

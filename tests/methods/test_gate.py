@@ -105,7 +105,7 @@ def test_the_contrast_stops_paying_at_five() -> None:
 
 def test_gradients_equal_finite_differences() -> None:
     lm = LM(build(BY_ID["gpt2"]), None, "gpt2")  # float64 throughout
-    strands = [(make_sheet(lm, some(lm, beginning=4)),), (make_sheet(lm, some(lm, seed=1)),)]
+    strands = [(make_sheet(some(lm, beginning=4)),), (make_sheet(some(lm, seed=1)),)]
     theta = start(lm, [0, 1]).double()
     _, gradient = slope(lm, theta, strands, likelihood, 10**6)
     for gate, layer, head in [(0, 0, 1), (1, 1, 2), (1, 0, 0)]:
@@ -122,8 +122,8 @@ def test_batches_padding_and_sharing_change_nothing(family) -> None:
     lm = LM(build(BY_ID[family]), None, family)
     asked = [some(lm, beginning=6, seed=s) for s in range(4)]
     theta = start(lm, [0, 1, 2])
-    alone = [(make_sheet(lm, [a]),) for group in asked for a in group]
-    together = [(make_sheet(lm, group),) for group in asked]
+    alone = [(make_sheet([a]),) for group in asked for a in group]
+    together = [(make_sheet(group),) for group in asked]
     loss, gradient = slope(lm, theta, alone, likelihood, 10**6)
     for strands, tokens in [(alone, 1), (alone, 40), (together, 10**6), (together, 60), (together, 1)]:
         again = slope(lm, theta, strands, likelihood, tokens)
@@ -140,7 +140,7 @@ def test_a_seed_comes_out_the_same_in_any_company(tiny) -> None:
 def test_one_update_is_adam_on_the_published_loss(tiny) -> None:
     """Oracle: the loss as METHODS writes it, through autograd, text by text, and torch's own clipping and Adam."""
     task = words()
-    sheets = [(make_sheet(tiny, [Asked((1, 2, 3), (4,))]),), (make_sheet(tiny, [Asked((5, 6), (7, 8))]),)]
+    sheets = [(make_sheet([Asked((1, 2, 3), (4,))]),), (make_sheet([Asked((5, 6), (7, 8))]),)]
     pressure = torch.tensor([0.3, -0.3])
     first = start(tiny, [0, 1]) * 3  # some beyond ± 4
     found = fit(tiny, first, pressure, repeat(sheets), Schedule(2, 0.1, 0.05))
@@ -222,9 +222,9 @@ def test_a_loss_that_is_not_a_number_says_where_and_keeps_what_was_done(tiny, br
     calls: list[int] = []
     plain = method.log_probs
 
-    def spoiled(*args):
+    def spoiled(*args, **options):
         calls.append(1)
-        log_p, right = plain(*args)
+        log_p, right = plain(*args, **options)
         return (log_p * torch.nan if len(calls) > 5 else log_p), right
 
     monkeypatch.setattr(method, "log_probs", spoiled)
@@ -237,7 +237,7 @@ def test_a_loss_that_is_not_a_number_says_where_and_keeps_what_was_done(tiny, br
     "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
 )
 def test_running_out_of_memory_names_the_flag(tiny, brief, monkeypatch, error) -> None:
-    def full(*args):
+    def full(*args, **options):
         raise error
 
     monkeypatch.setattr(method, "log_probs", full)
@@ -246,7 +246,7 @@ def test_running_out_of_memory_names_the_flag(tiny, brief, monkeypatch, error) -
 
 
 def test_other_runtime_errors_are_not_about_memory(tiny, brief, monkeypatch) -> None:
-    monkeypatch.setattr(method, "log_probs", lambda *a: (_ for _ in ()).throw(RuntimeError("a bug")))
+    monkeypatch.setattr(method, "log_probs", lambda *a, **k: (_ for _ in ()).throw(RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
         ha.gate(tiny, words(), seeds=1)
 

@@ -82,7 +82,7 @@ def test_a_decoder_that_looks_past_its_blocks_is_noticed(monkeypatch) -> None:
     from headatlas.models import replay
 
     lm = lm_of("llama")
-    sheets = [make_sheet(lm, [a]) for a in ASKED[:2]]
+    sheets = [make_sheet([a]) for a in ASKED[:2]]
     assert replay.can_replay(lm, sheets)
     block = lm.model.model.layers[1]
     calls = []
@@ -97,7 +97,7 @@ def test_a_decoder_that_looks_past_its_blocks_is_noticed(monkeypatch) -> None:
 def test_taylor_equals_a_finite_difference() -> None:
     lm = lm_of("gpt2")
     found = gate_gradients(lm, ASKED, tokens=9)
-    sheets = [make_sheet(lm, [a]) for a in ASKED]
+    sheets = [make_sheet([a]) for a in ASKED]
     for layer, head in [(0, 0), (1, 2)]:
         step = torch.ones(1, lm.n_layers, lm.n_heads, dtype=torch.float64)
         step[0, layer, head] += 1e-6
@@ -113,7 +113,7 @@ def test_ig_adds_up_to_what_all_heads_contribute() -> None:
     found = gate_gradients(lm, ASKED, midpoints(64))
     none = torch.zeros(1, lm.n_layers, lm.n_heads)
     with torch.no_grad():
-        sheets = [make_sheet(lm, [a]) for a in ASKED]
+        sheets = [make_sheet([a]) for a in ASKED]
         expected = log_probs(lm, sheets)[0] - log_probs(lm, sheets, none)[0]
     torch.testing.assert_close(found.sum((1, 2)), expected[0].float(), rtol=1e-3, atol=1e-3)
 

@@ -262,7 +262,7 @@ def questions(seed: int = 0) -> list[list[Asked]]:
 
 
 @by_family
-@pytest.mark.family_property(11, "log P(target) under gates and its gradients = text by text, beginnings shared or not")
+@pytest.mark.family_property(11, "log P(target) under gates and its gradients = text by text, packed or not")
 def test_targets_under_gates_equal_text_by_text(tiny: Tiny) -> None:
     lm = lm_of(tiny)
     groups = questions()
@@ -276,15 +276,15 @@ def test_targets_under_gates_equal_text_by_text(tiny: Tiny) -> None:
                 log_p = lm.model(torch.tensor([a.prompt + a.target])).logits[0].log_softmax(-1)
             expected.append(sum(log_p[len(a.prompt) - 1 + i, t] for i, t in enumerate(a.target)))
     oracle = torch.stack(expected).view(2, -1)
-    (slope,) = torch.autograd.grad(oracle.sum(), gate)
     close = {"rtol": max(tiny.tolerance, 1e-6) * 10, "atol": max(tiny.tolerance, 1e-6) * 10}
-    alone, together = [make_sheet(lm, [a]) for a in asked], [make_sheet(lm, group) for group in groups]
-    assert [s.shared for s in together] == ([0, 0, 0] if lm.layers_without_heads else [5, 8, 5])
-    for sheets in (alone, together, [together[0], together[2], *alone[3:6]]):
+    alone, together = [make_sheet([a]) for a in asked], [make_sheet(group) for group in groups]
+    assert [s.shared for s in together] == [5, 8, 5]
+    for sheets, packed in [(alone, False), (alone, True), (together, True), ([together[2], *alone[3:6]], True)]:
         order = [asked.index(a) for sheet in sheets for a in sheet.asked]
-        log_p, right = log_probs(lm, sheets, gate)
+        log_p, right = log_probs(lm, sheets, gate, packed=packed)
         torch.testing.assert_close(log_p, oracle[:, order], check_dtype=False, **close)
         (again,) = torch.autograd.grad(log_p.sum(), gate)
+        (slope,) = torch.autograd.grad(oracle[:, order].sum(), gate, retain_graph=True)
         torch.testing.assert_close(again.nan_to_num(), slope.nan_to_num(), **close)
         assert right.shape == log_p.shape
 
@@ -294,7 +294,7 @@ def test_targets_under_gates_equal_text_by_text(tiny: Tiny) -> None:
 def test_replay_equals_whole_runs(tiny: Tiny) -> None:
     lm = lm_of(tiny)
     asked = [a for group in questions() for a in group][:5]
-    assert can_replay(lm, [make_sheet(lm, [a]) for a in asked[:2]])
+    assert can_replay(lm, [make_sheet([a]) for a in asked[:2]])
     for how in ("zero", "mean", "resample"):
         fast, whole = ablate(lm, asked, how, tokens=90)
         slow, _ = ablate(lm, asked, how, replay=False)

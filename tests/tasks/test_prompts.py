@@ -12,7 +12,7 @@ import headatlas as ha
 from headatlas.errors import BadArgument, HeadAtlasError, MissingExtra
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, encode_target, make_sheet
-from headatlas.tasks.prompts import BUILT_IN, Example, Task, batches_of, describe_tasks, load_tasks, sheets
+from headatlas.tasks.prompts import BUILT_IN, Example, Task, batches_of, describe_tasks, held_out_sheets, load_tasks
 from tests.models.tiny import TINY, build, tokenizer
 
 
@@ -188,7 +188,9 @@ def task(shots: int, n: int = 40) -> Task:
 @pytest.mark.parametrize("split", ["train", "held_out"])
 def test_sheets_hold_every_example_once_behind_worked_ones(lm, shots, split) -> None:
     given = task(shots)
-    found = [sheet for (sheet,) in sheets(lm, [given], split)]
+    found = held_out_sheets(lm, given, 20)
+    if split == "train":
+        found = [sheet for (sheet,) in next(batches_of(lm, [given], 20, 0))]
     examples = {tuple(lm.encode(e.prompt + e.target)[0]): e for e in getattr(given, split)}
     worked = {tuple(lm.encode(e.prompt + e.target)[0]): e for e in given.train}
     seen = []
@@ -203,15 +205,24 @@ def test_sheets_hold_every_example_once_behind_worked_ones(lm, shots, split) -> 
         assert len({a.prompt[: 3 * shots] for a in sheet.asked}) == 1
         assert len(kinds) == 1 or not shots
         assert sheet.shared >= 3 * shots or len(sheet.asked) == 1
-    assert len(set(seen)) == len(seen)
-    expected = len(examples) if split == "held_out" or not shots else 16  # whole sheets only, of 10 examples a kind
-    assert len(seen) == expected
+    assert sorted(seen) == sorted(examples)
+    assert max(len(sheet.asked) for sheet in found) == 4
+
+
+def test_a_batch_is_drawn_from_all_kinds_alike(lm) -> None:
+    """How examples are laid out must not decide which are drawn: with two an update, both kinds often meet."""
+    made = batches_of(lm, [task(1)], 2, 0)
+    mixed = 0
+    for _ in range(40):
+        asked = [a for (sheet,) in next(made) for a in sheet.asked]
+        mixed += len({a.prompt[-2] % 2 for a in asked}) == 2
+    assert 10 < mixed < 35
 
 
 def test_few_examples_still_get_others_to_be_shown(lm) -> None:
     """Three of a kind and two shown: sheets of one."""
     few = Task("few", task(0).train[:6], task(0).held_out[:2], shots=2, separator=" ")
-    assert all(len(sheet.asked) == 1 for (sheet,) in sheets(lm, [few], "train"))
+    assert all(len(sheet.asked) == 1 for (sheet,) in next(batches_of(lm, [few], 6, 0)))
     with pytest.raises(BadArgument, match="has 3 train examples of kind 'even', too few for shots=3"):
         load_tasks(lm, few, shots=3)
 
@@ -230,7 +241,7 @@ def test_batches_go_on_for_ever_and_repeat_with_the_seed(lm) -> None:
 def test_matched_tasks_stay_matched(lm) -> None:
     a = task(0)
     b = Task("b", *(tuple(Example("w9 " + e.prompt, e.target, e.kind) for e in part) for part in (a.train, a.held_out)))
-    for one, other in sheets(lm, [a, b], "train", seed=3):
+    for one, other in next(batches_of(lm, [a, b], 16, seed=3)):
         assert [x.prompt[-2:] for x in one.asked] == [y.prompt[-2:] for y in other.asked]
 
 
@@ -243,12 +254,12 @@ def test_halves_split_every_kind_alike(lm) -> None:
         assert half.held_out == task(0).held_out
 
 
-def test_a_sheet_shares_what_prompts_have_in_common(lm) -> None:
-    sheet = make_sheet(lm, [Asked((1, 2, 3, 4), (9,)), Asked((1, 2, 3, 5, 6), (9, 9))])
-    assert (sheet.shared, sheet.rest) == (3, 3)
-    same = make_sheet(lm, [Asked((1, 2, 3), (8,)), Asked((1, 2, 3), (9,))])
+def test_a_sheet_shares_what_prompts_have_in_common() -> None:
+    sheet = make_sheet([Asked((1, 2, 3, 4), (9,)), Asked((1, 2, 3, 5, 6), (9, 9))])
+    assert (sheet.shared, sheet.rest, sheet.size) == (3, 3, 3 + 1 + 3)
+    same = make_sheet([Asked((1, 2, 3), (8,)), Asked((1, 2, 3), (9,))])
     assert same.shared == 2  # the last token of a prompt is always its own: it predicts the target
-    assert make_sheet(lm, [Asked((1, 2, 3), (8,))]).shared == 0
+    assert make_sheet([Asked((1, 2, 3), (8,))]).shared == 0
 
 
 # --- Hugging Face datasets

@@ -46,7 +46,7 @@ def ablate(
             "how is 'resample', which needs at least 2 examples: a head's value is taken from another prompt"
         )
     budget = tokens_at_once(lm, tokens)
-    sheets = [make_sheet(lm, [a]) for a in asked]
+    sheets = [make_sheet([a]) for a in asked]
     if replay and not can_replay(lm, sheets[:2]):
         log.warning("%s cannot be replayed from the middle: every head costs a whole run", lm.name)
         replay = False

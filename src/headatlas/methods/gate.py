@@ -28,7 +28,7 @@ from headatlas.errors import BadArgument, CannotDo
 from headatlas.models.lm import LM
 from headatlas.models.targets import Sheet, batches, frozen, log_probs, measure, telling_memory, tokens_at_once
 from headatlas.progress import Done, Progress, silent
-from headatlas.tasks.prompts import Strands, Task, batches_of, sheets
+from headatlas.tasks.prompts import Strands, Task, batches_of, held_out_sheets
 
 log = logging.getLogger(__name__)
 
@@ -113,12 +113,14 @@ def slope(
     theta = theta.detach()
     loss, total = torch.zeros(len(theta)), torch.zeros_like(theta)
     examples = sum(len(s[0].asked) for s in strands)
-    widest = max(range(len(strands[0])), key=lambda k: sum(s[k].shared + s[k].rest * len(s[k].asked) for s in strands))
+    widest = max(range(len(strands[0])), key=lambda k: sum(s[k].size for s in strands))
     for some, chosen in batches([s[widest] for s in strands], len(theta), tokens // len(strands[0])):
         with telling_memory(tokens), torch.enable_grad():
             part = theta[some].requires_grad_()
             gate = part.sigmoid().to(lm.device)
-            log_p = [log_probs(lm, [strands[i][k] for i in chosen], gate)[0] for k in range(len(strands[0]))]
+            log_p = [
+                log_probs(lm, [strands[i][k] for i in chosen], gate, packed=True)[0] for k in range(len(strands[0]))
+            ]
             value = objective(log_p).sum(1) / examples
             (change,) = torch.autograd.grad(value.sum(), part)
         loss[some] += value.detach().cpu()
@@ -294,16 +296,6 @@ def gate_tasks(
         .merge(summed)
         .assign(always=facilitation.sel(over="always", drop=True), any=facilitation.sel(over="any", drop=True))
     )
-
-
-def held_out_sheets(lm: LM, task: Task, limit: int) -> list[Sheet]:
-    """Up to `limit` held-out examples, the same ones every time."""
-    chosen: list[Sheet] = []
-    for (sheet,) in sheets(lm, [task], "held_out"):
-        if sum(len(s.asked) for s in chosen) >= limit:
-            break
-        chosen.append(sheet)
-    return chosen
 
 
 def ungated(lm: LM, task: Task, held_out: Sequence[Sheet], tokens: int | None = None) -> dict[str, float]:

@@ -27,7 +27,7 @@ def gate_gradients(
 ) -> Tensor:
     """∂ log P(target) / ∂ gate of every example, averaged over all gates standing at each of `levels`: [example, layer, head]."""
     budget = tokens_at_once(lm, tokens)
-    sheets = [make_sheet(lm, [a]) for a in asked]
+    sheets = [make_sheet([a]) for a in asked]
     found = torch.zeros(len(asked), lm.n_layers, lm.n_heads)
     found[:, lm.layers_without_heads] = torch.nan
     with frozen(lm):

@@ -1,23 +1,28 @@
 """log P(target | prompt) under many gates at once: differentiable, exact, and no dearer than it must be.
 
-Three things keep it cheap. Logits are made only where a target token is predicted. Prompts that begin alike (a worked
-example, an instruction) go through the model as a `Sheet`: what they share is run once per gate and kept as a KV cache,
-through which gradients flow. And what is run at once is bounded by a number of tokens, padding included.
+Logits are made only where a target token is predicted; what is run at once is bounded by a number of tokens. And texts are
+packed: the examples of a batch lie end to end in a few rows, under a mask that lets each see itself alone. That needs no
+padding, and prompts that begin alike (a worked example, an instruction) form a `Sheet`, whose beginning is run once. A model
+that does not take such a mask (ALiBi, state-space layers) is noticed by trying, and gets padded rows instead.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from transformers import PreTrainedModel
 
 from headatlas.errors import BadArgument, CannotDo
 from headatlas.models.lm import LM, Text
 
-SHARE_FROM = 2  # shorter beginnings are not worth a pass of their own
+ROW = 256  # tokens a packed row is filled to, about: attention looks over the whole row
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,11 @@ class Sheet:
     def rest(self) -> int:
         """Tokens of the longest one after the shared beginning; the last token of a target predicts nothing."""
         return max(map(len, self.asked)) - 1 - self.shared
+
+    @property
+    def size(self) -> int:
+        """Tokens to be run."""
+        return self.shared + sum(len(a) - 1 - self.shared for a in self.asked)
 
 
 def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> Asked:
@@ -75,72 +85,60 @@ def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> Asked:
     return Asked(tuple(whole[:cut]), tuple(whole[cut:]))
 
 
-def make_sheet(lm: LM, asked: Sequence[Asked]) -> Sheet:
+def make_sheet(asked: Sequence[Asked]) -> Sheet:
     """A sheet of examples, sharing as much as they have in common."""
     prompts = [a.prompt for a in asked]
     longest = min(map(len, prompts)) - 1
     shared = next((i for i in range(longest) if len({p[i] for p in prompts}) > 1), longest)
-    # the caches of linear-attention and state-space layers cannot be dealt out to several texts
-    worth = len(asked) > 1 and shared >= SHARE_FROM and not lm.layers_without_heads
-    return Sheet(tuple(asked), shared if worth else 0)
+    return Sheet(tuple(asked), shared if len(asked) > 1 else 0)
 
 
 def batches(sheets: Sequence[Sheet], gates: int, tokens: int) -> Iterator[tuple[slice, list[int]]]:
     """What to run at once: a range of gates and some sheets (by number), together at most `tokens` tokens where possible."""
-    form = [(sheet.shared > 0, len(sheet.asked) if sheet.shared else 0) for sheet in sheets]
-    order = sorted(range(len(sheets)), key=lambda i: (form[i], sheets[i].rest, sheets[i].shared, i))
-    together = min(gates, max(1, tokens // max(_size([sheet]) for sheet in sheets)))
+    order = sorted(range(len(sheets)), key=lambda i: (sheets[i].rest, i))
+    together = min(gates, max(1, tokens // max(sheet.size for sheet in sheets)))
     for first in range(0, gates, together):
         chunk: list[int] = []
         for i in order:
-            if chunk and (form[chunk[0]] != form[i] or together * _size([sheets[j] for j in [*chunk, i]]) > tokens):
+            if chunk and together * sum(sheets[j].size for j in [*chunk, i]) > tokens:
                 yield slice(first, first + together), chunk
                 chunk = []
             chunk.append(i)
         yield slice(first, first + together), chunk
 
 
-def _size(sheets: Sequence[Sheet]) -> int:
-    """Tokens one gate costs, padding included."""
-    shared, rest = max(s.shared for s in sheets), max(s.rest for s in sheets)
-    return len(sheets) * shared + sum(len(s.asked) for s in sheets) * rest
+@dataclass(frozen=True)
+class _Layout:
+    """Texts as model inputs, the same for every gate, and where the tokens that predict targets lie."""
+
+    inputs: dict[str, Tensor]
+    rows: list[int]
+    places: list[int]
 
 
-def log_probs(lm: LM, sheets: Sequence[Sheet], gate: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def log_probs(
+    lm: LM, sheets: Sequence[Sheet], gate: Tensor | None = None, *, packed: bool = False
+) -> tuple[Tensor, Tensor]:
     """log P(target | prompt), and whether every target token was the likeliest: both [gate, example], float32 and bool.
 
-    gate: [gate, layer, head], or [gate, example, layer, head] if the sheets share nothing; without one, the whole model as a
-    single gate. Examples come sheet by sheet. Differentiable in the gate.
+    gate: [gate, layer, head]; without one, the whole model as a single gate. Examples come sheet by sheet. Differentiable in the
+    gate. Unless packed, every text has a row of its own, padded on the right, and gate may be [gate, example, layer, head].
     """
-    gates = 1 if gate is None else len(gate)
+    layout = None
+    if packed and (gate is None or gate.ndim == 3):
+        layout = _pack(lm, sheets)
+        if not _packs(lm, sheets, layout, gate):
+            layout = None
+    return _run(lm, sheets, layout or _stack(lm, sheets), gate)
+
+
+def _run(lm: LM, sheets: Sequence[Sheet], layout: _Layout, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+    gates, n = 1 if gate is None else len(gate), len(layout.inputs["input_ids"])
     asked = [a for sheet in sheets for a in sheet.asked]
-    each = {len(sheet.asked) for sheet in sheets}
-    sharing = min(sheet.shared for sheet in sheets) > 0 and len(each) == 1
-    start = [sheet.shared if sharing else 0 for sheet in sheets for _ in sheet.asked]
-    rest = [(a.prompt + a.target)[s:-1] for a, s in zip(asked, start, strict=True)]
-    # Padding on the right is never looked at and keeps positions as they are: no mask, so fused kernels stay in use.
-    inputs = lm.pad(rest, "right")
-    inputs, own = {"input_ids": inputs["input_ids"]}, inputs
-    cache: dict[str, Any] = {"use_cache": False}
-    if sharing:
-        before = lm.pad([sheet.asked[0].prompt[: sheet.shared] for sheet in sheets], "left")
-        if len({sheet.shared for sheet in sheets}) == 1:
-            before = {"input_ids": before["input_ids"]}
-        else:
-            seen = before["attention_mask"].repeat_interleave(max(each), dim=0)
-            inputs = own | {"attention_mask": torch.cat([seen, own["attention_mask"]], dim=1)}
-            if "position_ids" in own:
-                inputs["position_ids"] = own["position_ids"] + torch.tensor(start, device=lm.device)[:, None]
-        with _under(lm, gate, len(sheets)):
-            past = lm.model.base_model(**_per_gate(before, gates), use_cache=True).past_key_values
-        past.batch_repeat_interleave(max(each))
-        cache = {"past_key_values": past, "use_cache": True}
-    # the token before each target token predicts it
-    rows = [i for i, a in enumerate(asked) for _ in a.target]
-    places = [p for a, r in zip(asked, rest, strict=True) for p in range(len(r) - len(a.target), len(r))]
-    at = (torch.arange(gates)[:, None] * len(asked) + torch.tensor(rows)).flatten(), torch.tensor(places).repeat(gates)
-    with _under(lm, gate, len(asked)), _logits_only(lm, at):
-        logits = lm.model(**_per_gate(inputs, gates), **cache).logits[0]  # [gate · target token, vocabulary]
+    rows = (torch.arange(gates)[:, None] * n + torch.tensor(layout.rows)).flatten()
+    with _under(lm, gate, n), _logits_only(lm, rows, torch.tensor(layout.places).repeat(gates)):
+        inputs = {name: t.repeat(gates, *[1] * (t.ndim - 1)) for name, t in layout.inputs.items()}
+        logits = lm.model(**inputs, use_cache=False).logits[0]  # [gate · target token, vocabulary]
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     wanted = torch.tensor([t for a in asked for t in a.target], device=logits.device).repeat(gates)
     lengths = [len(a.target) for a in asked]
@@ -150,6 +148,78 @@ def log_probs(lm: LM, sheets: Sequence[Sheet], gate: Tensor | None = None) -> tu
         torch.stack([part.sum(1) for part in log_p.split(lengths, dim=1)], dim=1),
         torch.stack([part.all(1) for part in right.split(lengths, dim=1)], dim=1),
     )
+
+
+def _stack(lm: LM, sheets: Sequence[Sheet]) -> _Layout:
+    """A row each. Padding on the right is never looked at and moves no position: no mask, so fused kernels stay in use."""
+    asked = [a for sheet in sheets for a in sheet.asked]
+    texts = [(a.prompt + a.target)[:-1] for a in asked]
+    rows = [i for i, a in enumerate(asked) for _ in a.target]
+    places = [p for a, t in zip(asked, texts, strict=True) for p in range(len(t) - len(a.target), len(t))]
+    return _Layout({"input_ids": lm.pad(texts, "right")["input_ids"]}, rows, places)
+
+
+def _pack(lm: LM, sheets: Sequence[Sheet]) -> _Layout:
+    """Sheets end to end in rows of about `ROW` tokens, each text seeing its sheet's beginning and itself, up to each token."""
+    bins: list[list[int]] = [[] for _ in range(max(1, round(sum(s.size for s in sheets) / ROW)))]
+    filled = [0] * len(bins)
+    for i in sorted(range(len(sheets)), key=lambda i: -sheets[i].size):
+        emptiest = filled.index(min(filled))
+        bins[emptiest].append(i)
+        filled[emptiest] += sheets[i].size
+    bins = [b for b in bins if b]
+    width = max(filled)
+    tokens, position, sheet_of, text_of = (torch.full((len(bins), width), fill) for fill in (0, 0, -1, -1))
+    found: dict[int, list[tuple[int, int]]] = {}  # by sheet: row and place of each token that predicts
+    for row, chosen in enumerate(bins):
+        at = 0
+        for i in chosen:
+            sheet = sheets[i]
+            parts = [(0, sheet.asked[0].prompt[: sheet.shared])] if sheet.shared else []
+            parts += [(n, (a.prompt + a.target)[sheet.shared : -1]) for n, a in enumerate(sheet.asked, 1)]
+            for text, ids in parts:
+                here = slice(at, at + len(ids))
+                tokens[row, here] = torch.tensor(ids)
+                first = sheet.shared if text else 0
+                position[row, here] = torch.arange(first, first + len(ids))
+                sheet_of[row, here], text_of[row, here] = i, text
+                at += len(ids)
+                if text:
+                    found.setdefault(i, []).extend((row, p) for p in range(at - len(sheet.asked[text - 1].target), at))
+    index = torch.arange(width)
+    same_sheet = sheet_of[:, :, None] == sheet_of[:, None, :]
+    seen = same_sheet & ((text_of[:, None, :] == 0) | (text_of[:, :, None] == text_of[:, None, :]))
+    seen &= index[:, None] >= index
+    hidden = torch.zeros(seen.shape, dtype=lm.model.dtype).masked_fill(~seen, torch.finfo(lm.model.dtype).min)
+    inputs = {"input_ids": tokens, "position_ids": position, "attention_mask": hidden[:, None]}
+    where = [pair for i in range(len(sheets)) for pair in found[i]]
+    return _Layout({k: v.to(lm.device) for k, v in inputs.items()}, *([w[k] for w in where] for k in (0, 1)))
+
+
+_PACKED: WeakKeyDictionary[PreTrainedModel, tuple[int, float]] = WeakKeyDictionary()
+"""By model: the widest packed rows that were right, the narrowest that were not."""
+
+
+def _packs(lm: LM, sheets: Sequence[Sheet], layout: _Layout, gate: Tensor | None) -> bool:
+    """Whether a model takes packed rows as wide as these. Tried, against a row for each text, whenever that is not known yet:
+    windows and positions that are counted in places, rather than told by mask and position ids, show with width."""
+    width = layout.inputs["input_ids"].shape[1]
+    good, bad = _PACKED.get(lm.model, (0, math.inf))
+    if "position_ids" not in signature(lm.model.forward).parameters or width >= bad:
+        return False
+    if width > good:
+        one = None if gate is None else gate[:1].detach()
+        near = 1e-3 if lm.model.dtype in (torch.float32, torch.float64) else 5e-2
+        try:
+            with torch.no_grad():
+                found, expected = (_run(lm, sheets, way, one)[0] for way in (layout, _stack(lm, sheets)))
+            same = bool(torch.allclose(found, expected, rtol=near, atol=near))
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError):  # it does not understand such a mask
+            same = False
+        good, bad = _PACKED[lm.model] = (width, bad) if same else (good, width)
+    return width <= good
 
 
 @torch.no_grad()
@@ -164,7 +234,8 @@ def measure(
     budget = tokens_at_once(lm, tokens)
     for some, chosen in batches(sheets, gates, budget):
         with telling_memory(budget):
-            now = log_probs(lm, [sheets[i] for i in chosen], None if gate is None else gate[some].to(lm.device))
+            under = None if gate is None else gate[some].to(lm.device)
+            now = log_probs(lm, [sheets[i] for i in chosen], under, packed=True)
         examples = [e for i in chosen for e in range(starts[i], starts[i + 1])]
         log_p[some, examples], right[some, examples] = now[0].float().cpu(), now[1].cpu()
     return log_p, right
@@ -207,10 +278,6 @@ def frozen(lm: LM) -> Iterator[None]:
             p.requires_grad_(True)
 
 
-def _per_gate(inputs: dict[str, Tensor], gates: int) -> dict[str, Tensor]:
-    return {name: tensor.repeat(gates, 1) for name, tensor in inputs.items()}
-
-
 @contextmanager
 def _under(lm: LM, gate: Tensor | None, rows: int) -> Iterator[None]:
     """The model under every gate in turn, for `rows` texts each."""
@@ -221,14 +288,14 @@ def _under(lm: LM, gate: Tensor | None, rows: int) -> Iterator[None]:
 
 
 @contextmanager
-def _logits_only(lm: LM, at: tuple[Tensor, Tensor]) -> Iterator[None]:
-    """Let the unembedding see only the tokens `at` (rows, places): it then gives [1, token, vocabulary].
+def _logits_only(lm: LM, rows: Tensor, places: Tensor) -> Iterator[None]:
+    """Let the unembedding see only the tokens at these rows and places: it then gives [1, token, vocabulary].
 
     A hook on it, because what models do with its output (scales, softcaps) is theirs and is done to every token alike.
     """
 
     def pick(module: Any, args: Any) -> Any:
-        return (args[0][at[0].to(args[0].device), at[1].to(args[0].device)][None], *args[1:])
+        return (args[0][rows.to(args[0].device), places.to(args[0].device)][None], *args[1:])
 
     handle = lm.model.get_output_embeddings().register_forward_pre_hook(pick)
     try:

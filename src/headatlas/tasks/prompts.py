@@ -10,9 +10,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import parse_qsl
 
 import numpy as np
@@ -259,47 +258,50 @@ def aba_abb(lm: LM, seed: int = 0) -> Task:
 
 
 Strands = tuple[Sheet, ...]
-"""The same examples as matched tasks put them: one sheet for each task."""
-
-
-def sheets(
-    lm: LM, tasks: Sequence[Task], split: Literal["train", "held_out"], seed: Any = 0, size: int = ON_A_SHEET
-) -> Iterator[Strands]:
-    """The examples of matched tasks (mostly one) once each, in random order, up to `size` on a sheet.
-
-    On a sheet they are of one kind and stand behind the same worked examples; without worked examples, those of similar
-    length stand together. Training examples that would not fill a sheet are left for another time.
-    """
-    generator = np.random.default_rng(seed)
-    first, asked = tasks[0], [getattr(t, split) for t in tasks]
-    cut: list[list[int]] = []
-    for kind in sorted({e.kind for e in asked[0]}) if first.shots else [None]:
-        own = [i for i, e in enumerate(asked[0]) if kind is None or e.kind == kind]
-        shuffled = [own[i] for i in generator.permutation(len(own))]
-        step = size
-        if first.shots:
-            step = min(size, sum(e.kind == kind for e in first.train) - first.shots)  # enough others to show
-        else:
-            windows = (shuffled[a : a + 64] for a in range(0, len(own), 64))
-            shuffled = [i for window in windows for i in sorted(window, key=lambda i: _length(asked[0][i]))]
-        whole = len(own) - len(own) % step if split == "train" and len(own) >= step else len(own)
-        cut += [
-            shuffled[a : a + step] for a in range(0, whole, step)
-        ]  # sheets of one size go through the model together
-    for rows in (cut[i] for i in generator.permutation(len(cut))):
-        yield tuple(_sheet(lm, t, [e[i] for i in rows], generator) for t, e in zip(tasks, asked, strict=True))
+"""The same examples as matched tasks (mostly one) put them: a sheet for each task."""
 
 
 def batches_of(lm: LM, tasks: Sequence[Task], batch: int, seed: int) -> Iterator[list[Strands]]:
-    """Training examples for update after update, `batch` or a few more each, epoch after epoch."""
-    size = min(batch, ON_A_SHEET if tasks[0].shots else 4 * ON_A_SHEET)
-    taken: list[Strands] = []
-    for epoch in count():
-        for strands in sheets(lm, tasks, "train", [seed, epoch], size):
-            taken.append(strands)
-            if sum(len(s[0].asked) for s in taken) >= batch:
-                yield taken
-                taken = []
+    """Training examples for update after update, `batch` at a time, epoch after epoch, each in an order of its own."""
+    generator = np.random.default_rng(seed)
+    left: list[int] = []
+    while True:
+        while len(left) < batch:
+            left += generator.permutation(len(tasks[0].train)).tolist()
+        now, left = left[:batch], left[batch:]
+        yield _lay_out(lm, tasks, "train", now, generator)
+
+
+def held_out_sheets(lm: LM, task: Task, limit: int) -> list[Sheet]:
+    """Up to `limit` held-out examples, the same ones every time."""
+    generator = np.random.default_rng(0)
+    chosen = generator.permutation(len(task.held_out))[:limit].tolist()
+    return [sheet for (sheet,) in _lay_out(lm, [task], "held_out", chosen, generator)]
+
+
+def _lay_out(
+    lm: LM, tasks: Sequence[Task], split: str, chosen: Sequence[int], generator: np.random.Generator
+) -> list[Strands]:
+    """The chosen examples on sheets: as many full ones as can be, the rest one by one.
+
+    Those on a sheet are of one kind and stand behind the same worked examples; without worked examples, they are of like length.
+    Which examples are run is not touched by how they are laid out: batches of one kind or length would be easy to share
+    beginnings in, but gates fitted to them follow whatever came last.
+    """
+    first = tasks[0]
+    asked = [getattr(t, split) for t in tasks]
+    groups: dict[str, list[int]] = {}
+    for i in chosen if first.shots else sorted(chosen, key=lambda i: _length(asked[0][i])):
+        groups.setdefault(asked[0][i].kind if first.shots else "", []).append(i)
+    sheets = []
+    for kind, members in groups.items():
+        others = sum(e.kind == kind for e in first.train) - first.shots  # enough must be left to show
+        whole = len(members) // ON_A_SHEET * ON_A_SHEET if not first.shots or others >= ON_A_SHEET else 0
+        sheets += [members[a : a + ON_A_SHEET] for a in range(0, whole, ON_A_SHEET)]
+        sheets += [[i] for i in members[whole:]]
+    return [
+        tuple(_sheet(lm, t, [e[i] for i in s], generator) for t, e in zip(tasks, asked, strict=True)) for s in sheets
+    ]
 
 
 def _sheet(lm: LM, task: Task, asked: Sequence[Example], generator: np.random.Generator) -> Sheet:
@@ -308,7 +310,7 @@ def _sheet(lm: LM, task: Task, asked: Sequence[Example], generator: np.random.Ge
         others = [e for e in task.train if e.kind == asked[0].kind and e not in asked]
         chosen = generator.choice(len(others), size=task.shots, replace=False)
         shown = "".join(f"{others[i].prompt}{others[i].target}{task.separator}" for i in chosen)
-    return make_sheet(lm, [_encode(lm, task, shown, e) for e in asked])
+    return make_sheet([_encode(lm, task, shown, e) for e in asked])
 
 
 def _encode(lm: LM, task: Task, shown: str, example: Example) -> Asked:
