@@ -5,6 +5,8 @@
                                             (pip install --no-deps nam-causal-head-gating einops)
     python benchmarks/gate.py ablate        all heads, replayed from their layer, against one forward pass per head
     python benchmarks/gate.py shape         an update of a model of Llama-3.1-8B's shape with random weights, on a GPU
+    python benchmarks/gate.py yardsticks    not speed: how far the quick gate map of math and syntax agrees with ablate, taylor, ig
+    python benchmarks/gate.py presets       not speed: how far the quick preset's ranking agrees with the full one's (wants a GPU)
 
 Each pair runs in one process, in turn, after a warm-up; medians are compared. Only ratios mean anything. float32 on a CPU.
 """
@@ -16,6 +18,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import combinations
 from unittest.mock import patch
 
 import torch
@@ -95,12 +98,12 @@ def published(lm: ha.LM, updates: int) -> None:
     for i, a in enumerate(train):
         ids[i, : len(a)] = torch.tensor(a.prompt + a.target)
         mask[i, len(a.prompt) : len(a)] = True
-    schedule = Schedule(updates, 0.5, 0.1)
+    schedule = Schedule(updates, 0.3, 0.1)
     data = MaskedSequenceDataset(pad, input_ids=ids, loss_masks=mask)
     torch.manual_seed(0)
     with frozen(lm), patch("torch.amp.autocast", lambda *a, **k: nullcontext()):
         their = CHGTrainer(
-            lm.model, data, num_masks=GATES, batch_size=8, l1_weight=0.1, lr=0.5, lr_end=0.1, lr_reg=0.5, lr_reg_end=0.1
+            lm.model, data, num_masks=GATES, batch_size=8, l1_weight=0.1, lr=0.3, lr_end=0.1, lr_reg=0.3, lr_reg_end=0.1
         )
         seconds = [timed(lambda: list(their.fit(updates, updates, verbose=False)))]
     masks = their.get_final_masks()
@@ -190,9 +193,39 @@ def shape(rounds: int) -> None:
     print(f"  bare hooks and all logits {bare:.4f} s: {ours / bare:.2f} ×")
 
 
+def yardsticks(lm: ha.LM) -> None:
+    tasks = ("math", "syntax")
+    gates = ha.gate(lm, tasks)
+    maps = {
+        "facilitation": gates.facilitation.mean("seed"),
+        "ablate zero": ha.ablate(lm, tasks, examples=8).effect,
+        "ablate mean": ha.ablate(lm, tasks, "mean", examples=8).effect,
+        "taylor": ha.taylor(lm, tasks, examples=8).effect,
+        "ig": ha.ig(lm, tasks, examples=8).effect,
+    }
+    print(
+        f"stability of facilitation over seeds: Spearman {ha.stability(gates.facilitation).spearman.values.round(2)} ({tasks})"
+    )
+    for a, b in combinations(maps, 2):
+        found = ha.agreement(maps[a], maps[b])
+        rows = ((t, found.sel(task=t)) for t in tasks)
+        told = (f"{t} {one.spearman:.2f} (p {one.spearman_p:.4f}), top 5 % {one.overlap:.2f}" for t, one in rows)
+        print(f"  {a} and {b}: {'; '.join(told)}")
+
+
+def presets(lm: ha.LM) -> None:
+    tasks = ("math", "syntax")
+    quick, full = (ha.gate(lm, tasks, preset=name) for name in ("quick", "full"))
+    for role in ("facilitation", "interference", "irrelevance"):
+        found = ha.agreement(quick[role].mean("seed"), full[role].mean("seed"))
+        print(
+            f"{role}: Spearman of quick and full {dict(zip(tasks, found.spearman.values.round(3).tolist(), strict=True))}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["update", "published", "ablate", "shape"])
+    parser.add_argument("what", choices=["update", "published", "ablate", "shape", "yardsticks", "presets"])
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--rounds", type=int, default=7)
@@ -208,6 +241,8 @@ def main() -> None:
         update(lm, given.rounds)
     elif given.what == "published":
         published(lm, given.updates)
+    elif given.what in ("yardsticks", "presets"):
+        (yardsticks if given.what == "yardsticks" else presets)(lm)
     else:
         ablation(lm, given.prompts)
 

@@ -61,3 +61,21 @@ def test_from_disk_equals_from_memory(lm) -> None:
     x = lm.weights.embedding()[:100]
     assert torch.equal(disk.embedding()[:100], x)
     torch.testing.assert_close(disk.first_mlp(x), lm.weights.first_mlp(x))
+
+
+def test_ablation_names_the_head_that_maps_names(lm) -> None:
+    pairs = [("France", "Paris"), ("Italy", "Rome"), ("Japan", "Tokyo"), ("Spain", "Madrid"), ("Russia", "Moscow")]
+    capitals = [{"prompt": f"The capital of {c} is", "target": f" {t}", "split": "held_out"} for c, t in pairs]
+    capitals += [{"prompt": "The capital of Egypt is", "target": " Cairo", "split": "train"}]
+    found = ha.ablate(lm, capitals, examples=5).effect.isel(task=0)
+    top = found.argmax(("layer", "head"))
+    assert (top["layer"].item(), top["head"].item()) == (23, 4)
+
+
+def test_gating_helps_the_task_it_is_fitted_to(lm) -> None:
+    """A few updates, where half-shut heads were: the pressed fits must do better than the free one they start from."""
+    found = ha.gate(lm, "syntax", seeds=1, updates=6, batch=8)
+    nll = found.nll.isel(task=0, seed=0)
+    assert nll.sel(fit="retain") < nll.sel(fit="free")
+    assert found.whole_accuracy.item() > 0.5
+    assert found["always"].equals(found["any"])  # one seed

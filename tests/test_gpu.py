@@ -4,6 +4,9 @@ import pytest
 import torch
 
 import headatlas as ha
+from headatlas.methods.gate import likelihood, slope, start
+from headatlas.models.targets import make_sheet
+from tests.models.test_families import questions
 from tests.models.tiny import TINY, build, texts, tokenizer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -28,6 +31,25 @@ def test_heads_on_a_gpu_equal_heads_on_the_cpu(tiny) -> None:
     with there.gated(torch.ones_like(gate)):
         gated = there.model(**there.batch(texts())).logits
     assert torch.equal(gated, there.model(**there.batch(texts())).logits)
+
+
+@pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
+def test_gate_gradients_on_a_gpu_equal_those_on_the_cpu(tiny) -> None:
+    here, there = ha.load(build(tiny)), ha.load(build(tiny).to("cuda"))
+    strands = [(make_sheet(group),) for group in questions()]
+    theta = start(here, [0, 1])
+    tolerance = max(tiny.tolerance, 1e-6) * 100
+    expected = slope(here, theta, strands, likelihood, 10**6)
+    for tokens in (10**6, 60):
+        for a, b in zip(slope(there, theta, strands, likelihood, tokens), expected, strict=True):
+            torch.testing.assert_close(a.cpu(), b, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def test_the_same_seed_gives_the_same_gates_on_a_gpu(folder) -> None:
+    lm = ha.load(folder, "cuda", dtype="float32")
+    task = [{"prompt": f"w{i} w{(3 * i) % 40}", "target": f" w{i + 1}"} for i in range(30)]
+    once, again = (ha.gate(lm, task, seeds=3, updates=5, batch=8).gate for _ in range(2))
+    assert once.equals(again)
 
 
 def test_a_model_on_two_devices(folder) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import xarray as xr
 
 from headatlas.errors import BadArgument, BadFile, HeadAtlasError
-from headatlas.headmap.files import read_json, write_json
+from headatlas.headmap.files import check_folder, read_json, write_json
 from headatlas.headmap.provenance import describe_model, describe_run
 from headatlas.headmap.store import load as load_map
 from headatlas.models.default import DEFAULT_MODEL
@@ -59,8 +59,7 @@ def run(
 ) -> Atlas:
     """Map a model into the folder `out` with every method there is. One that cannot be done is noted, with the reason."""
     folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise BadArgument(f"out is {str(out)!r}, which is a file: give a folder")
+    check_folder(folder)
     clock = [time.perf_counter()]
     lm = model if isinstance(model, LM) else load(model, device, dtype)
     clock.append(time.perf_counter())

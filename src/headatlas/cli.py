@@ -147,7 +147,7 @@ def gate(
 
     found = public.gate(
         model,
-        _tasks(tasks, data) or ("math", "syntax"),
+        _tasks(tasks, data) or None,
         keep=keep,
         lose=lose,
         seeds=seeds,

@@ -1,7 +1,10 @@
 """What `ha.maps`, `ha.gate`, `ha.ablate` and the others are: load what is asked for, compute, check, stamp, save."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +13,7 @@ import torch
 import xarray as xr
 
 from headatlas.errors import BadArgument, did_you_mean
+from headatlas.headmap.files import check_folder
 from headatlas.headmap.provenance import describe_run, flat
 from headatlas.headmap.store import Finished, save
 from headatlas.methods import ablate as ablation
@@ -23,7 +27,7 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import check_device, load, open_weights
 from headatlas.models.targets import Asked, measure
 from headatlas.progress import Progress, silent
-from headatlas.tasks.prompts import Task, hash_tasks, held_out_sheets, load_tasks
+from headatlas.tasks.prompts import Task, check_shots, hash_tasks, held_out_sheets, load_tasks
 from headatlas.tasks.relations import Relation, hash_relations, load_relations
 from headatlas.validation.relations import check_causal
 from headatlas.validation.switching import switch_off_curves
@@ -87,7 +91,7 @@ def maps(
 
 def gate(
     model: LM | str | Path = DEFAULT_MODEL,
-    tasks: Tasks = ("math", "syntax"),
+    tasks: Tasks | None = None,
     *,
     keep: Tasks | None = None,
     lose: Tasks | None = None,
@@ -105,23 +109,32 @@ def gate(
 ) -> xr.Dataset:
     """Which heads a task needs, which it would be better without, which are idle (docs/gate.md).
 
-    tasks: names of built-in ones, JSON Lines or CSV files with prompt and target, 'hf:' addresses, or lists of your own.
+    tasks: names of built-in ones (without any: math and syntax), JSON Lines or CSV files with prompt and target, 'hf:' addresses,
+    or lists of your own.
     keep, lose: instead of tasks, two matched ones: find the heads that `lose` needs and `keep` can spare.
     seeds: how many, or which. preset: 'quick' for a laptop, 'full' is published. strength, updates, batch override it.
     shots: worked examples before each prompt (built-in tasks have their own number, your own have none).
     tokens: how many go through the model at once; lower it when memory runs out. halves: fit each half of the data too.
     out: a folder for gate.nc (contrast.nc for keep and lose); interrupted work goes on there at the last finished fit.
     """
-    lm = model if isinstance(model, LM) else load(model, device)
+    check_folder(out)
     settings = _settings(preset, strength, updates, batch)
     numbers = _seeds(settings.seeds if seeds is None else seeds)
     if (keep is None) != (lose is None):
         raise BadArgument(
             f"{'lose' if lose is None else 'keep'} is missing: contrastive gating needs both keep and lose"
         )
+    if keep is not None and (tasks is not None or halves):
+        raise BadArgument(
+            f"{'tasks' if tasks is not None else 'halves'} does not go with keep and lose: give one or the other"
+        )
+    lm = model if isinstance(model, LM) else load(model, device)
     if keep is not None and lose is not None:
         return _contrast(lm, keep, lose, numbers, settings, shots, tokens, out, progress)
-    chosen = load_tasks(lm, tasks, shots)
+    chosen = load_tasks(lm, ("math", "syntax") if tasks is None else tasks, shots)
+    split = [[replace(t.halves()[i], name=f"{t.name}, half {i}") for t in chosen] for i in (0, 1) if halves]
+    for half in chain(*split):
+        check_shots(half)
     stamp = _stamp(lm, chosen) | {"preset": preset, **_flat_settings(settings)}
     done = Finished(Path(out) / ".gate", stamp | {"seeds": numbers}) if out is not None else None
     names = [t.name for t in chosen]
@@ -137,7 +150,9 @@ def gate(
         curves.append(switch_off_curves(lm, retained, scores, held_out, steps=settings.steps, label=label, **options))
     found = found.merge(xr.concat(curves, "task").assign_coords(task=names))
     if halves:
-        parts = [gate_tasks(lm, [t.halves()[i] for t in chosen], numbers, settings, **options) for i in (0, 1)]
+        parts = [
+            gate_tasks(lm, half, numbers, settings, done=done, **options).assign_coords(task=names) for half in split
+        ]
         both = xr.concat([p[list(ROLES)].mean("seed") for p in parts], "half").assign_coords(half=["first", "second"])
         found = found.merge(both.rename({role: f"{role}_half" for role in ROLES}))
     found = found.assign_attrs(stamp)
@@ -158,7 +173,14 @@ def _contrast(
     out: str | Path | None,
     progress: Progress,
 ) -> xr.Dataset:
-    pair = [load_tasks(lm, t, shots)[0] for t in (keep, lose)]
+    pair: list[Task] = []
+    for name, given in (("keep", keep), ("lose", lose)):
+        loaded = load_tasks(lm, given, shots)
+        if len(loaded) > 1:
+            raise BadArgument(f"{name} has {len(loaded)} tasks, expected one")
+        pair += loaded
+    if pair[0].train == pair[1].train:
+        raise BadArgument("keep and lose are the same examples: nothing tells them apart")
     theta = fit_contrast(lm, pair[0], pair[1], seeds, settings, tokens=tokens, progress=progress)
     gates = theta.sigmoid()
     nll, accuracy = np.empty((2, 2, 3, len(seeds)))
@@ -186,24 +208,23 @@ def _contrast(
     return found
 
 
-def _settings(preset: str, strength: float | None, updates: int | None, batch: int | None) -> Settings:
+def _settings(preset: Any, strength: Any, updates: Any, batch: Any) -> Settings:
     if preset not in PRESETS:
         raise BadArgument(f"preset is {preset!r}, expected one of {', '.join(PRESETS)}.{did_you_mean(preset, PRESETS)}")
     settings = PRESETS[preset]
     if strength is not None:
-        if not strength > 0:
+        if not isinstance(strength, float | int | np.number) or not 0 < strength < math.inf:
             raise BadArgument(
-                f"strength is {strength}, expected a number above 0: it is the size of λ; retain uses +{abs(strength)} and"
-                f" remove −{abs(strength)} by themselves"
+                f"strength is {strength!r}, expected a number above 0: it is the size of λ, which retain adds and remove takes away"
             )
         settings = replace(settings, strength=float(strength))
     for name, value in (("updates", updates), ("batch", batch)):
-        if value is not None and value < 1:
-            raise BadArgument(f"{name} is {value}, expected at least 1")
+        if value is not None and (not isinstance(value, Integral) or value < 1):
+            raise BadArgument(f"{name} is {value!r}, expected at least 1")
     if updates is not None:
-        free, pressed = (replace(s, updates=updates) for s in (settings.free, settings.pressed))
+        free, pressed = (replace(s, updates=int(updates)) for s in (settings.free, settings.pressed))
         settings = replace(settings, free=free, pressed=pressed)
-    return settings if batch is None else replace(settings, batch=batch)
+    return settings if batch is None else replace(settings, batch=int(batch))
 
 
 def _flat_settings(settings: Settings) -> dict[str, Any]:
@@ -214,8 +235,9 @@ def _flat_settings(settings: Settings) -> dict[str, Any]:
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
-    listed = list(range(seeds)) if isinstance(seeds, int) else [int(s) for s in seeds]
-    if not listed or min(listed) < 0 or len(set(listed)) < len(listed):
+    given: Any = range(int(seeds)) if isinstance(seeds, Integral) else seeds
+    listed = [int(s) if isinstance(s, Integral) else -1 for s in given]
+    if not listed or min(listed) < 0 or max(listed) >= 2**63 or len(set(listed)) < len(listed):
         raise BadArgument(f"seeds is {seeds!r}, expected a number above 0, or different numbers that are 0 or more")
     return listed
 
@@ -247,7 +269,7 @@ def ablate(
     def effects(lm: LM, asked: list[Asked], label: str) -> np.ndarray:
         return ablation.ablate(lm, asked, how, tokens=tokens, label=label, progress=progress)[0].numpy()
 
-    return _yardstick("ablate", model, tasks, effects, {"how": how}, examples, shots, device, out)
+    return _yardstick("ablate", model, tasks, effects, {"how": how}, examples, shots, tokens, device, out)
 
 
 def taylor(
@@ -266,7 +288,7 @@ def taylor(
     def effects(lm: LM, asked: list[Asked], label: str) -> np.ndarray:
         return gradients.gate_gradients(lm, asked, tokens=tokens, label=label, progress=progress).numpy()
 
-    return _yardstick("taylor", model, tasks, effects, {}, examples, shots, device, out)
+    return _yardstick("taylor", model, tasks, effects, {}, examples, shots, tokens, device, out)
 
 
 def ig(
@@ -289,19 +311,20 @@ def ig(
     def effects(lm: LM, asked: list[Asked], label: str) -> np.ndarray:
         return gradients.gate_gradients(lm, asked, levels, tokens=tokens, label=label, progress=progress).numpy()
 
-    return _yardstick("ig", model, tasks, effects, {"steps": steps}, examples, shots, device, out)
+    return _yardstick("ig", model, tasks, effects, {"steps": steps}, examples, shots, tokens, device, out)
 
 
 def pattern(
     model: LM | str | Path = DEFAULT_MODEL,
     *,
-    length: int = 50,
+    length: int | None = None,
     sequences: int = 8,
     seed: int = 0,
     device: str = "auto",
     out: str | Path | None = None,
 ) -> xr.Dataset:
     """Where heads look on random tokens said twice: score(pattern, layer, head) for induction, previous and duplicate."""
+    check_folder(out)
     lm = model if isinstance(model, LM) else load(model, device)
     found = patterns.pattern(lm, length=length, sequences=sequences, seed=seed)
     found = found.assign_attrs(_stamp(lm, []))
@@ -318,10 +341,12 @@ def _yardstick(
     settings: dict[str, Any],
     examples: int,
     shots: int | None,
+    tokens: int | None,
     device: str,
     out: str | Path | None,
 ) -> xr.Dataset:
     """The same form for all: per-example effects [example, layer, head] of each task, averaged, over halves too."""
+    check_folder(out)
     if examples < 2:
         raise BadArgument(f"examples is {examples}, expected at least 2")
     lm = model if isinstance(model, LM) else load(model, device)
@@ -329,12 +354,12 @@ def _yardstick(
     found = []
     for task in chosen:
         held_out = held_out_sheets(lm, task, examples)
-        whole = ungated(lm, task, held_out)
+        whole = ungated(lm, task, held_out, tokens)
         each = effects(lm, [a for sheet in held_out for a in sheet.asked], f"{task.name}: {name}")
         parts = {
             "effect": (("layer", "head"), each.mean(0)),
             "importance": (("layer", "head"), np.abs(each).mean(0)),
-            "effect_half": (("half", "layer", "head"), np.stack([each[0::2].mean(0), each[1::2].mean(0)])),
+            "effect_half": (("half", "layer", "head"), np.stack([_mean(each[0::2]), _mean(each[1::2])])),
             "baseline": ((), -whole.pop("whole_nll")),
         }
         found.append(xr.Dataset(parts).assign(whole))
@@ -344,3 +369,7 @@ def _yardstick(
     if out is not None:
         save(result, Path(out) / f"{name}.nc")
     return result
+
+
+def _mean(each: np.ndarray) -> np.ndarray:
+    return each.mean(0) if len(each) else np.full(each.shape[1:], np.nan)

@@ -197,6 +197,21 @@ def test_attention_is_the_models_own(tiny) -> None:
     assert lm.model.config._attn_implementation != "eager" or build(tiny).config._attn_implementation == "eager"
 
 
+def test_patterns_asked_wrongly() -> None:
+    lm = lm_of("gpt2")
+    for length in (-1, 0, 1, lm.anatomy.context):
+        with pytest.raises(BadArgument, match=f"length is {length}, expected 2 to"):
+            pattern(lm, length=length)
+    with pytest.raises(BadArgument, match="sequences is 0"):
+        pattern(lm, length=3, sequences=0)
+
+
+def test_one_layer_can_be_replayed(caplog) -> None:
+    with caplog.at_level(logging.WARNING, "headatlas"):
+        ablate(looking("previous"), ASKED)
+    assert not caplog.text
+
+
 def test_pattern_file(tmp_path) -> None:
     found = ha.pattern(lm_of("llama"), length=5, sequences=2, out=tmp_path)
     assert load(tmp_path / "pattern.nc").score.equals(found.score)

@@ -81,7 +81,7 @@ def test_aba_abb_follows_its_pattern(lm, monkeypatch) -> None:
 
 
 def test_aba_abb_needs_words(lm) -> None:
-    with pytest.raises(BadArgument, match="needs words that are single tokens"):
+    with pytest.raises(BadArgument, match="needs 40 words that are single tokens"):
         load_tasks(lm, "aba_abb")
 
 
@@ -94,6 +94,47 @@ def test_json_lines_csv_and_lists_say_the_same(lm, tmp_path) -> None:
     assert {t.held_out for t in found} == {found[0].held_out}
     assert (len(found[0].train), len(found[0].held_out), found[0].shots) == (16, 4, 0)
     assert found[0].name == "mine"
+
+
+def test_files_as_windows_writes_them(lm, tmp_path) -> None:
+    plain = load_tasks(lm, rows())[0]
+    lines = tmp_path / "w.jsonl"
+    lines.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(json.dumps(r) for r in rows()).encode())
+    table = tmp_path / "w.CSV"
+    table.write_bytes(
+        b"\xef\xbb\xbf" + ("prompt,target\r\n" + "".join(f"{r['prompt']},{r['target']}\r\n" for r in rows())).encode()
+    )
+    assert load_tasks(lm, lines)[0].train == load_tasks(lm, table)[0].train == plain.train
+    odd = {"prompt": "w1\u2028w2", "target": "w3\u0085"}
+    (tmp_path / "odd.jsonl").write_text("\n".join(json.dumps(o, ensure_ascii=False) for o in [odd, *rows(4)]))
+    found = load_tasks(lm, tmp_path / "odd.jsonl")[0]
+    assert "w1\u2028w2" in {e.prompt for e in (*found.train, *found.held_out)}
+    (tmp_path / "q.csv").write_text('prompt,target\n"w1\nw2",w3\nw4,w5\n')
+    assert "w1\nw2" in {e.prompt for t in load_tasks(lm, tmp_path / "q.csv") for e in (*t.train, *t.held_out)}
+
+
+def test_an_example_said_twice_counts_once(lm) -> None:
+    (found,) = load_tasks(lm, rows() + rows())
+    assert len(found.train) + len(found.held_out) == 20
+    (found,) = load_tasks(lm, Task("t", (Example([1, 2], [3]),) * 3, (Example([1], [2]),)))
+    assert found.train == (Example((1, 2), (3,)),)
+
+
+def test_what_a_tokenizer_puts_around_texts(lm) -> None:
+    """BOS goes before the prompt; EOS is not part of the target."""
+
+    def around(text, add_special_tokens=True):
+        ids = [5 + int(w[1:]) for w in text.split()]
+        return {"input_ids": [1, *ids, 2] if add_special_tokens else ids}
+
+    found = encode_target(LM(lm.model, around, "around"), "w1 w2", " w3", "where")
+    assert (found.prompt, found.target) == ((1, 6, 7), (8,))
+
+
+@pytest.mark.parametrize("ids", [["x"], [[1]], [None], [1.7], [-1], [10**6]])
+def test_token_ids_are_numbers_in_the_vocabulary(lm, ids) -> None:
+    with pytest.raises(BadArgument, match=r"where: .* is not a token id, expected whole numbers from 0 to"):
+        encode_target(lm, [1, 2], ids, "where")
 
 
 def test_own_splits_and_kinds_are_kept(lm) -> None:
@@ -144,8 +185,6 @@ def test_what_the_model_cannot_take(lm) -> None:
         encode_target(lm, long, " w2", "where")
     with pytest.raises(BadArgument, match="both be text or both be token ids"):
         encode_target(lm, "w1", (2,), "where")
-    with pytest.raises(BadArgument, match="but the vocabulary is 0 to"):
-        encode_target(lm, (1, 10**6), (2,), "where")
     with pytest.raises(BadArgument, match=r"where: prompt is '', expected text"):
         encode_target(lm, "", "w1", "where")
 

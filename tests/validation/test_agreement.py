@@ -39,6 +39,21 @@ def test_p_values_tell_agreement_from_chance() -> None:
     assert 0.3 < np.mean(p) < 0.7  # uniform under chance
 
 
+def test_ties_do_not_agree() -> None:
+    """One head above many zeros, another one in the other map: what is tied is shared out, not given to the first heads."""
+    a, b = np.zeros((20, 10)), np.zeros((20, 10))
+    a[3, 4], b[11, 2] = 1, 1
+    found = ha.agreement(array(a), array(b), draws=200)
+    assert found.overlap < 0.1
+    assert found.overlap_p > 0.5
+    generator = np.random.default_rng(0)
+    small = 0
+    for _ in range(60):
+        sparse = [np.where(generator.random((20, 10)) < 0.03, generator.random((20, 10)), 0) for _ in range(2)]
+        small += ha.agreement(*map(array, sparse), draws=99).overlap_p.item() <= 0.05
+    assert small <= 8
+
+
 def test_missing_heads_are_left_out_and_other_dimensions_kept() -> None:
     generator = np.random.default_rng(0)
     a = array(generator.normal(size=(2, 4, 6)), task=["x", "y"])

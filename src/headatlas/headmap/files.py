@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headatlas.errors import BadFile, CannotDo, one_line
+from headatlas.errors import BadArgument, BadFile, CannotDo, one_line
 
 
 @contextmanager
@@ -35,6 +35,18 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def check_folder(out: str | Path | None) -> None:
+    """Make the folder for results now, so that work is not done that could not be kept."""
+    if out is None:
+        return
+    if Path(out).exists() and not Path(out).is_dir():
+        raise BadArgument(f"out is {str(out)!r}, which is a file: give a folder")
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise CannotDo(f"cannot make the folder {out}: {e.strerror}") from e
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
+from zipfile import BadZipFile
 
 import numpy as np
 import xarray as xr
 
-from headatlas.errors import BadFile, one_line
+from headatlas.errors import BadFile, CannotDo, one_line
 from headatlas.headmap.files import whole_file
 
 
@@ -38,17 +39,24 @@ class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
         if folder.is_dir() and not (folder / name).is_file():
             self.clear()
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+        except OSError as e:
+            raise CannotDo(f"cannot write to {folder}: {e.strerror}") from e
 
     def _path(self, part: str) -> Path:
-        return self.folder / f"{quote(part, safe=' ')}.npz"
+        name = quote(part, safe=" ")
+        short = name if len(name) < 100 else hashlib.sha256(part.encode()).hexdigest()[:32]
+        return self.folder / f"{short}.npz"
 
     def __getitem__(self, part: str) -> tuple[np.ndarray, ...]:
-        if not self._path(part).is_file():
-            raise KeyError(part)
-        with np.load(self._path(part), allow_pickle=False) as arrays:
-            return tuple(arrays[name] for name in sorted(arrays.files))
+        """A part that is damaged counts as not finished."""
+        try:
+            with np.load(self._path(part), allow_pickle=False) as arrays:
+                return tuple(arrays[name] for name in sorted(arrays.files))
+        except (OSError, ValueError, EOFError, BadZipFile) as e:
+            raise KeyError(part) from e
 
     def __setitem__(self, part: str, arrays: tuple[np.ndarray, ...]) -> None:
         with whole_file(self._path(part)) as aside, aside.open("wb") as f:
@@ -62,9 +70,6 @@ class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-    def __contains__(self, part: object) -> bool:
-        return isinstance(part, str) and self._path(part).is_file()
 
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

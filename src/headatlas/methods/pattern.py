@@ -10,7 +10,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.errors import UnsupportedModel
+from headatlas.errors import BadArgument, UnsupportedModel
 from headatlas.models.heads import hooked
 from headatlas.models.lm import LM
 
@@ -18,8 +18,14 @@ PATTERNS = ("induction", "previous", "duplicate")
 
 
 @torch.no_grad()
-def pattern(lm: LM, *, length: int = 50, sequences: int = 8, seed: int = 0) -> xr.Dataset:
-    """score(pattern, layer, head) on `sequences` texts of `length` random tokens, each said twice."""
+def pattern(lm: LM, *, length: int | None = None, sequences: int = 8, seed: int = 0) -> xr.Dataset:
+    """score(pattern, layer, head) on `sequences` texts of `length` random tokens (50, if they fit), each said twice."""
+    longest = ((lm.anatomy.context or 10**9) - 1) // 2  # an opening token, then everything twice
+    length = min(50, longest) if length is None else length
+    if not 2 <= length <= longest:
+        raise BadArgument(f"length is {length}, expected 2 to {longest} for this model's context")
+    if sequences < 1:
+        raise BadArgument(f"sequences is {sequences}, expected at least 1")
     vocabulary = lm.model.get_input_embeddings().num_embeddings
     generator = torch.Generator().manual_seed(seed)
     once = torch.randint(vocabulary, (sequences, length), generator=generator)

@@ -67,11 +67,15 @@ def can_replay(lm: LM, sheets: Sequence[Sheet]) -> bool:
         if set(record) != set(range(lm.n_layers)):
             return False
         return all(_same(lm, sheets, layer, record, whole) for layer in {lm.n_layers // 2, lm.n_layers - 1})
+    except torch.OutOfMemoryError:
+        raise
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError):
         return False
 
 
 def _same(lm: LM, sheets: Sequence[Sheet], layer: int, record: Record, whole: Tensor) -> bool:
+    if layer == 0:  # nothing is stood in for
+        return True
     noise = {i: _jolt(output) for i, output in record.items()}
     with replayed(lm, layer, record):
         again = log_probs(lm, sheets)[0]

@@ -6,11 +6,11 @@ padding, and prompts that begin alike (a worked example, an instruction) form a 
 that does not take such a mask (ALiBi, state-space layers) is noticed by trying, and gets padded rows instead.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from inspect import signature
+from numbers import Integral
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -66,7 +66,7 @@ def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> Asked:
         raise BadArgument(f"{where}: prompt and target must both be text or both be token ids")
     if isinstance(prompt, str) and isinstance(target, str):
         tokenizer = lm.tokenizer
-        before, whole = tokenizer(prompt)["input_ids"], tokenizer(prompt + target)["input_ids"]
+        before, whole = (_without_end(tokenizer, text) for text in (prompt, prompt + target))
         cut = next(
             (i for i, (a, b) in enumerate(zip(before, whole, strict=False)) if a != b), min(len(before), len(whole))
         )
@@ -74,6 +74,13 @@ def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> Asked:
             cut, whole = len(before), before + tokenizer(target, add_special_tokens=False)["input_ids"]
     else:
         cut, whole = len(prompt), [*prompt, *target]
+        vocabulary = lm.model.get_input_embeddings().num_embeddings
+        ids: list[Any] = whole
+        for i in ids:
+            if not isinstance(i, Integral) or not 0 <= int(i) < vocabulary:
+                raise BadArgument(
+                    f"{where}: {i!r} is not a token id, expected whole numbers from 0 to {vocabulary - 1}"
+                )
     if cut == len(whole):
         raise BadArgument(f"{where}: target is {target!r}, which has no tokens")
     limit = lm.anatomy.context
@@ -81,8 +88,14 @@ def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> Asked:
         raise BadArgument(
             f"{where}: prompt and target are {len(whole)} tokens long, but the model's context is {limit}"
         )
-    lm.encode([whole])  # ids within the vocabulary
     return Asked(tuple(whole[:cut]), tuple(whole[cut:]))
+
+
+def _without_end(tokenizer: Any, text: str) -> list[int]:
+    """Token ids with what the tokenizer puts before a text, such as BOS, and without what it puts behind it, such as EOS."""
+    ids, bare = tokenizer(text)["input_ids"], tokenizer(text, add_special_tokens=False)["input_ids"]
+    start = next((i for i in range(len(ids) - len(bare) + 1) if ids[i : i + len(bare)] == bare), None)
+    return ids if start is None else ids[: start + len(bare)]
 
 
 def make_sheet(asked: Sequence[Asked]) -> Sheet:
@@ -94,17 +107,24 @@ def make_sheet(asked: Sequence[Asked]) -> Sheet:
 
 
 def batches(sheets: Sequence[Sheet], gates: int, tokens: int) -> Iterator[tuple[slice, list[int]]]:
-    """What to run at once: a range of gates and some sheets (by number), together at most `tokens` tokens where possible."""
-    order = sorted(range(len(sheets)), key=lambda i: (sheets[i].rest, i))
-    together = min(gates, max(1, tokens // max(sheet.size for sheet in sheets)))
+    """What to run at once: a range of gates and some sheets (by number), together at most `tokens` tokens where possible.
+
+    Counted as if every text had a row of its own, padded: packing needs less, but not every model packs.
+    """
+    order = sorted(range(len(sheets)), key=lambda i: (sheets[i].shared + sheets[i].rest, i))
+    together = min(gates, max(1, tokens // max(_padded([sheet]) for sheet in sheets)))
     for first in range(0, gates, together):
         chunk: list[int] = []
         for i in order:
-            if chunk and together * sum(sheets[j].size for j in [*chunk, i]) > tokens:
+            if chunk and together * _padded([sheets[j] for j in [*chunk, i]]) > tokens:
                 yield slice(first, first + together), chunk
                 chunk = []
             chunk.append(i)
         yield slice(first, first + together), chunk
+
+
+def _padded(sheets: Sequence[Sheet]) -> int:
+    return sum(len(sheet.asked) for sheet in sheets) * max(sheet.shared + sheet.rest for sheet in sheets)
 
 
 @dataclass(frozen=True)
@@ -122,12 +142,14 @@ def log_probs(
     """log P(target | prompt), and whether every target token was the likeliest: both [gate, example], float32 and bool.
 
     gate: [gate, layer, head]; without one, the whole model as a single gate. Examples come sheet by sheet. Differentiable in the
-    gate. Unless packed, every text has a row of its own, padded on the right, and gate may be [gate, example, layer, head].
+    gate. packed: where that saves tokens and the model can. Otherwise every text has a row of its own, padded on the right, and
+    gate may be [gate, example, layer, head].
     """
     layout = None
-    if packed and (gate is None or gate.ndim == 3):
+    worth = _padded(sheets) > 1.1 * sum(sheet.size for sheet in sheets)
+    if packed and worth and (gate is None or gate.ndim == 3):
         layout = _pack(lm, sheets)
-        if not _packs(lm, sheets, layout, gate):
+        if not _packs(lm, sheets, layout):
             layout = None
     return _run(lm, sheets, layout or _stack(lm, sheets), gate)
 
@@ -161,7 +183,8 @@ def _stack(lm: LM, sheets: Sequence[Sheet]) -> _Layout:
 
 def _pack(lm: LM, sheets: Sequence[Sheet]) -> _Layout:
     """Sheets end to end in rows of about `ROW` tokens, each text seeing its sheet's beginning and itself, up to each token."""
-    bins: list[list[int]] = [[] for _ in range(max(1, round(sum(s.size for s in sheets) / ROW)))]
+    row = max(ROW, *(s.size for s in sheets), 1)
+    bins: list[list[int]] = [[] for _ in range(max(1, round(sum(s.size for s in sheets) / row)))]
     filled = [0] * len(bins)
     for i in sorted(range(len(sheets)), key=lambda i: -sheets[i].size):
         emptiest = filled.index(min(filled))
@@ -196,30 +219,41 @@ def _pack(lm: LM, sheets: Sequence[Sheet]) -> _Layout:
     return _Layout({k: v.to(lm.device) for k, v in inputs.items()}, *([w[k] for w in where] for k in (0, 1)))
 
 
-_PACKED: WeakKeyDictionary[PreTrainedModel, tuple[int, float]] = WeakKeyDictionary()
-"""By model: the widest packed rows that were right, the narrowest that were not."""
+_PACKED: WeakKeyDictionary[PreTrainedModel, list[tuple[int, int, bool]]] = WeakKeyDictionary()
+"""By model, what was tried: the width of packed rows, their longest text, and whether the model was right."""
 
 
-def _packs(lm: LM, sheets: Sequence[Sheet], layout: _Layout, gate: Tensor | None) -> bool:
-    """Whether a model takes packed rows as wide as these. Tried, against a row for each text, whenever that is not known yet:
-    windows and positions that are counted in places, rather than told by mask and position ids, show with width."""
-    width = layout.inputs["input_ids"].shape[1]
-    good, bad = _PACKED.get(lm.model, (0, math.inf))
-    if "position_ids" not in signature(lm.model.forward).parameters or width >= bad:
+def _packs(lm: LM, sheets: Sequence[Sheet], layout: _Layout) -> bool:
+    """Whether a model takes packed rows as wide as these with texts as long as these.
+
+    Tried, against a row for each text, whenever neither is known to be right or wrong: windows and positions that are counted
+    in places show with width, windows that a given mask switches off show with length. Tried with all heads open, because a
+    shut head hides what it sees; and once more with the last text changed, because no other may feel that (state would leak).
+    """
+    if lm.layers_without_heads or "position_ids" not in signature(lm.model.forward).parameters:
         return False
-    if width > good:
-        one = None if gate is None else gate[:1].detach()
-        near = 1e-3 if lm.model.dtype in (torch.float32, torch.float64) else 5e-2
-        try:
-            with torch.no_grad():
-                found, expected = (_run(lm, sheets, way, one)[0] for way in (layout, _stack(lm, sheets)))
-            same = bool(torch.allclose(found, expected, rtol=near, atol=near))
-        except torch.OutOfMemoryError:
-            raise
-        except (RuntimeError, ValueError, TypeError, IndexError):  # it does not understand such a mask
-            same = False
-        good, bad = _PACKED[lm.model] = (width, bad) if same else (good, width)
-    return width <= good
+    width, longest = layout.inputs["input_ids"].shape[1], max(sheet.shared + sheet.rest for sheet in sheets)
+    tried = _PACKED.setdefault(lm.model, [])
+    if any(good and width <= w and longest <= n for w, n, good in tried):
+        return True
+    if any(not good and width >= w and longest >= n for w, n, good in tried):
+        return False
+    near = 1e-3 if lm.model.dtype in (torch.float32, torch.float64) else 5e-2
+    try:
+        with torch.no_grad():
+            found, expected = (_run(lm, sheets, way, None)[0] for way in (layout, _stack(lm, sheets)))
+            last = sheets[-1].asked[-1]
+            other = Asked((*last.prompt[:-1], (last.prompt[-1] + 1) % 2), last.target)
+            changed = [*sheets[:-1], Sheet((*sheets[-1].asked[:-1], other), sheets[-1].shared)]
+            moved = _run(lm, changed, _pack(lm, changed), None)[0]
+        good = bool(torch.allclose(found, expected, rtol=near, atol=near))
+        good &= bool(torch.allclose(found[:, :-1], moved[:, :-1], rtol=1e-5, atol=1e-5))
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError):  # it does not understand such a mask
+        good = False
+    tried.append((width, longest, good))
+    return good
 
 
 @torch.no_grad()

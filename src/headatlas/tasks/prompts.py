@@ -6,7 +6,9 @@ Four are built in; a user's own come as JSON Lines, CSV, a list, or a Hugging Fa
 
 import csv
 import hashlib
+import io
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -49,6 +51,8 @@ class Task:
 
     def halves(self) -> tuple["Task", "Task"]:
         """The same task on each half of its training examples, every kind split alike."""
+        if len(self.train) < 2:
+            raise BadArgument(f"task {self.name!r} has {len(self.train)} train example: too few for two halves")
         order = sorted(range(len(self.train)), key=lambda i: self.train[i].kind)
         parts = [tuple(self.train[i] for i in sorted(order[start::2])) for start in (0, 1)]
         return replace(self, train=parts[0]), replace(self, train=parts[1])
@@ -66,6 +70,8 @@ def load_tasks(lm: LM, tasks: str | Path | Task | Iterable[Any], shots: int | No
     """Tasks by name, file, `hf:` address, list of examples, or as they are. Shots: 1 for built-in tasks, 0 for your own."""
     if isinstance(tasks, str | Path | Task):
         tasks = [tasks]
+    if not isinstance(tasks, Iterable):
+        raise BadArgument(f"tasks is {tasks!r}, expected names, files or examples; built in are {', '.join(BUILT_IN)}")
     listed: list[Any] = list(tasks)
     if listed and all(isinstance(t, Mapping | Example) for t in listed):
         listed = [listed]  # one task, as a list of examples
@@ -79,7 +85,7 @@ def load_tasks(lm: LM, tasks: str | Path | Task | Iterable[Any], shots: int | No
         raise BadArgument(f"shots is {shots}, expected 0 or more")
     found = [t if shots is None else replace(t, shots=shots) for t in found]
     for task in found:
-        _check_shots(task)
+        check_shots(task)
     return found
 
 
@@ -102,7 +108,11 @@ def hash_tasks(tasks: Iterable[Task]) -> str:
 
 def _load(lm: LM, task: Any) -> Task:
     if isinstance(task, Task):
-        return task
+        train, held_out = (
+            _once(Example(_frozen(e.prompt), _frozen(e.target), e.kind) for e in part)
+            for part in (task.train, task.held_out)
+        )
+        return _checked(replace(task, train=train, held_out=held_out))
     if isinstance(task, str) and task.startswith("hf:"):
         return _split(task, _check(task, _from_hub(task)))
     if isinstance(task, str | Path):
@@ -111,11 +121,20 @@ def _load(lm: LM, task: Any) -> Task:
         if str(task) in BUILT_IN:
             return _built_in(str(task))
         path = Path(task)
-        if not path.exists():
+        try:
+            there = path.exists()
+        except OSError:  # longer than a file name can be
+            there = False
+        if not there:
             raise BadArgument(
-                f"task {str(task)!r} is neither built in ({', '.join(BUILT_IN)}) nor a file.{did_you_mean(str(task), BUILT_IN)}"
+                f"task {str(task)[:60]!r} is neither built in ({', '.join(BUILT_IN)}) nor a file."
+                f"{did_you_mean(str(task), BUILT_IN)}"
             )
         return _split(path.stem, _read(path))
+    if not isinstance(task, Iterable):
+        raise BadArgument(
+            f"task {task!r} is not a task, expected a name, a file or examples; built in: {', '.join(BUILT_IN)}"
+        )
     examples = [{"prompt": e.prompt, "target": e.target, "kind": e.kind} if isinstance(e, Example) else e for e in task]
     return _split("task", _check("tasks", examples))
 
@@ -127,20 +146,23 @@ def _built_in(name: str) -> Task:
 
 def _read(path: Path) -> list[tuple[Example, str]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as e:
         raise BadFile(f"cannot read tasks from {path}: {one_line(e)}") from e
-    if path.suffix != ".csv":
+    if path.suffix.lower() != ".csv":
         return _parse_lines(str(path), text)
-    reader = csv.DictReader(text.splitlines(keepends=True))
+    reader = csv.DictReader(io.StringIO(text, newline=""))
     if missing := {"prompt", "target"} - set(reader.fieldnames or ()):
         raise BadFile(f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(sorted(missing))}")
-    return _check(str(path), reader)
+    try:
+        return _check(str(path), reader)
+    except csv.Error as e:
+        raise BadFile(f"{path}, line {reader.line_num} is not CSV: {one_line(e)}") from e
 
 
 def _parse_lines(where: str, text: str) -> list[tuple[Example, str]]:
     rows = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
@@ -190,12 +212,21 @@ def _check(where: str, rows: Iterable[Any]) -> list[tuple[Example, str]]:
         split = str(row.get("split") or "")
         if split and split not in SPLITS:
             raise BadFile(f"{at} has split {split!r}, expected one of {', '.join(SPLITS)}")
-        prompt, target = (t if isinstance(t, str) else tuple(t) for t in (row["prompt"], row["target"]))
-        found.append((Example(prompt, target, str(row.get("kind") or "")), split))
+        found.append((Example(_frozen(row["prompt"]), _frozen(row["target"]), str(row.get("kind") or "")), split))
     return found
 
 
-def _split(name: str, examples: list[tuple[Example, str]]) -> Task:
+def _frozen(text: Any) -> Text:
+    return text if isinstance(text, str) else tuple(text.tolist() if hasattr(text, "tolist") else text)
+
+
+def _once(examples: Iterable[Any]) -> tuple[Any, ...]:
+    """The same example twice says nothing new, and would be shown as a worked example of itself."""
+    return tuple(dict.fromkeys(examples))
+
+
+def _split(name: str, given: list[tuple[Example, str]]) -> Task:
+    examples = list(_once(given))
     if len(examples) < 2:
         raise BadArgument(
             f"task {name!r} has {len(examples)} example{'s' * (len(examples) != 1)}, expected at least 2: to fit and to hold out"
@@ -206,14 +237,19 @@ def _split(name: str, examples: list[tuple[Example, str]]) -> Task:
         examples = [(e, SPLITS[i in held]) for i, (e, _) in enumerate(examples)]
     train = tuple(e for e, split in examples if split != "held_out")
     held_out = tuple(e for e, split in examples if split == "held_out")
-    if not train or not held_out:
+    return _checked(Task(name, train, held_out))
+
+
+def _checked(task: Task) -> Task:
+    if not task.train or not task.held_out:
         raise BadArgument(
-            f"task {name!r} has {len(train)} train and {len(held_out)} held_out examples: give some of both"
+            f"task {task.name!r} has {len(task.train)} train and {len(task.held_out)} held_out examples: give some of both"
         )
-    return Task(name, train, held_out)
+    return task
 
 
-def _check_shots(task: Task) -> None:
+def check_shots(task: Task) -> None:
+    """Enough examples of every kind to show some before the others."""
     if not task.shots:
         return
     if any(not isinstance(e.prompt, str) for e in (*task.train, *task.held_out)):
@@ -243,14 +279,19 @@ def aba_abb(lm: LM, seed: int = 0) -> Task:
     }
     listed = sorted(plain)
     words = [w for w, ids in zip(listed, word_ids(tokenizer, listed), strict=True) if len(ids) == 1]
-    if len(words) < 2:
-        raise BadArgument(f"task 'aba_abb' needs words that are single tokens: model {lm.name!r} has {len(words)}")
+    if len(words) < 40:
+        raise BadArgument(f"task 'aba_abb' needs 40 words that are single tokens: model {lm.name!r} has {len(words)}")
     generator = np.random.default_rng(seed)
-    examples = []
-    for i in range(ABA_ABB["train"] + ABA_ABB["held out"]):
+    total = ABA_ABB["train"] + ABA_ABB["held out"]
+    pairs: dict[tuple[str, str], None] = {}
+    while len(pairs) < total:
         a, b = (words[j] for j in generator.choice(len(words), size=2, replace=False))
+        pairs[a, b] = None
+    examples = []
+    for i, (a, b) in enumerate(pairs):
         kind = ("aba", "abb")[i % 2]
-        examples.append((Example(f"- {a}: {b}:", f" {a if kind == 'aba' else b}", kind), SPLITS[i >= ABA_ABB["train"]]))
+        example = Example(f"- {a}: {b}:", f" {a if kind == 'aba' else b}", kind)
+        examples.append((example, SPLITS[i >= ABA_ABB["train"]]))
     return replace(_split("aba_abb", examples), shots=ABA_ABB["shots"], separator="\n")
 
 
@@ -273,9 +314,14 @@ def batches_of(lm: LM, tasks: Sequence[Task], batch: int, seed: int) -> Iterator
 
 
 def held_out_sheets(lm: LM, task: Task, limit: int) -> list[Sheet]:
-    """Up to `limit` held-out examples, the same ones every time."""
+    """Up to `limit` held-out examples, as many of one kind as of another, the same ones every time."""
     generator = np.random.default_rng(0)
-    chosen = generator.permutation(len(task.held_out))[:limit].tolist()
+    turns: list[tuple[int, int]] = []  # each kind's first example, then each kind's second, …
+    taken: Counter[str] = Counter()
+    for i in generator.permutation(len(task.held_out)).tolist():
+        turns.append((taken[task.held_out[i].kind], i))
+        taken[task.held_out[i].kind] += 1
+    chosen = [i for _, i in sorted(turns, key=lambda t: t[0])[:limit]]
     return [sheet for (sheet,) in _lay_out(lm, [task], "held_out", chosen, generator)]
 
 

@@ -1,1 +1,1 @@
-"""Whether a map is true: removal curves so far."""
+"""Whether a map is true: removal curves, switching gates, agreement."""

@@ -45,16 +45,23 @@ def _compare(x: np.ndarray, y: np.ndarray, draws: int, seed: int) -> tuple[float
     ranks = [pd.Series(v).rank().to_numpy() for v in (x, y)]
     u, v = ((r - r.mean()) / (r.std() * np.sqrt(len(r))) for r in ranks)
     size = max(1, round(TOP * len(x)))
-    tops = [np.isin(np.arange(len(x)), np.argsort(-m, kind="stable")[:size]) for m in (x, y)]
+    tops = [_top(m, size) for m in (x, y)]
     generator = np.random.default_rng(seed)
     by_chance = np.empty((2, draws))
     for i in range(draws):
         order = generator.permutation(len(x))
-        by_chance[:, i] = u @ v[order], (tops[0] & tops[1][order]).sum()
-    spearman, both = u @ v, (tops[0] & tops[1]).sum()
+        by_chance[:, i] = u @ v[order], tops[0] @ tops[1][order]
+    spearman, both = u @ v, tops[0] @ tops[1]
     rounding = 1e-12
     p = [(1 + (by_chance[i] >= s - rounding).sum()) / (1 + draws) for i, s in enumerate((spearman, both))]
     return float(spearman), p[0], both / size, p[1]
+
+
+def _top(score: np.ndarray, size: int) -> np.ndarray:
+    """How far each head belongs to the top `size`: 1 above the last place's score, a share of what is left for ties at it."""
+    last = np.sort(score)[-size]
+    above, tied = score > last, score == last
+    return above + tied * (size - above.sum()) / tied.sum()
 
 
 def stability(score: xr.DataArray, dim: Hashable = "seed") -> xr.Dataset:

@@ -2,9 +2,11 @@
 
 From the retained gates G⁺, the top heads of a role are set to 0, and to 1; what counts is log P(target) at 0 minus that at 1. It
 must fall for facilitating heads, stay for irrelevant ones and rise for interfering ones, each more so than for random heads.
-Random heads are drawn with the same number per layer.
+Random heads are drawn from each layer, as many as the tested ones have there, the tested ones among the rest: only so would a
+ranking that means nothing get a p-value that is uniform.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +16,6 @@ from torch import Tensor
 from headatlas.models.lm import LM
 from headatlas.models.targets import Sheet, measure
 from headatlas.progress import Progress, silent
-from headatlas.validation.removal import matched_random
 
 Heads = list[tuple[int, int]]
 
@@ -44,7 +45,7 @@ def switch_off_curves(
     effect = np.full((len(names), len(steps), 1 + draws), np.nan)
     for r, m in progress([(r, m) for r in range(len(names)) for m in range(len(steps))], label):
         top = _top(roles[names[r]].values, steps[m])
-        sets = [top, *(matched_random(top, layers, lm.n_heads, generator) for _ in range(draws))]
+        sets = [top, *(_draw(top, lm.n_heads, generator) for _ in range(draws))]
         effect[r, m] = _off_against_on(lm, retained, sets, held_out, tokens)
     dims = ("role", "switched")
     return xr.Dataset(
@@ -65,6 +66,13 @@ def _top(score: np.ndarray, n: int) -> Heads:
     return [(int(a), int(b)) for a, b in zip(*np.unravel_index(order, score.shape), strict=True)]
 
 
+def _draw(heads: Heads, n_heads: int, generator: np.random.Generator) -> Heads:
+    counts = Counter(layer for layer, _ in heads)
+    return [
+        (layer, int(h)) for layer in sorted(counts) for h in generator.choice(n_heads, counts[layer], replace=False)
+    ]
+
+
 def _off_against_on(
     lm: LM, retained: Tensor, sets: Sequence[Heads], held_out: Sequence[Sheet], tokens: int | None
 ) -> np.ndarray:
@@ -81,4 +89,4 @@ def _off_against_on(
 def _p(role: str, effect: np.ndarray) -> float:
     """How often random heads do as the role says at least as much: effect is [its own, random, random, …]."""
     extreme = {"facilitation": effect, "interference": -effect, "irrelevance": np.abs(effect)}[role]
-    return (extreme <= extreme[0]).sum() / len(extreme) if len(effect) > 1 else np.nan
+    return (extreme <= extreme[0]).sum() / len(extreme) if np.isfinite(effect).all() else np.nan
