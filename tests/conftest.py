@@ -8,6 +8,7 @@ import torch
 import transformers
 
 from headatlas.models.families import FAMILIES
+from tests.models.tiny import TINY, build, tokenizer
 
 torch.set_num_threads(1)  # the suite runs in two processes on two cores
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test may wait for a network
@@ -89,6 +90,14 @@ def _render(rows: list, properties: list, cells: dict, notes: dict) -> str:
         marks = ["✓" if cells[(family, variant, p)] else "✗" for p in properties]
         lines.append("| " + " | ".join([FAMILIES[family].title, f"`{variant}`", *marks, notes[variant]]) + " |")
     return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A tiny model on disk, with its tokenizer."""
+    build(TINY[0]).save_pretrained(tmp_path / "tiny")
+    tokenizer().save_pretrained(tmp_path / "tiny")
+    return tmp_path / "tiny"
 
 
 @pytest.hookimpl(tryfirst=True)

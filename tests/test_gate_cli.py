@@ -5,15 +5,7 @@ import json
 import pytest
 
 from headatlas.headmap.store import load
-from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
-
-
-@pytest.fixture
-def folder(tmp_path):
-    build(TINY[0]).save_pretrained(tmp_path / "tiny")
-    tokenizer().save_pretrained(tmp_path / "tiny")
-    return tmp_path / "tiny"
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def gate(
         keep=keep,
         lose=lose,
         seeds=seeds,
-        preset=preset,  # type: ignore[arg-type]  # checked there
+        preset=preset,
         shots=shots,
         strength=strength,
         updates=updates,
@@ -198,7 +198,7 @@ def ablate(
     if how in ("taylor", "ig"):
         found = {"taylor": public.taylor, "ig": public.ig}[how](model, chosen, progress=bar, **options)
     else:
-        found = public.ablate(model, chosen, how, progress=bar, **options)  # type: ignore[arg-type]  # checked there
+        found = public.ablate(model, chosen, how, progress=bar, **options)
     name = how if how in ("taylor", "ig") else "ablate"
     _parts({f"log P(target) lost without a head ({how})": tables.effects(found)}, as_json, out / f"{name}.nc")
 

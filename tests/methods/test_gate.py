@@ -28,7 +28,10 @@ SETTINGS = replace(
 def some(lm: LM, lengths=((3, 1), (1, 2), (5, 1)), beginning: int = 0, seed: int = 0) -> list[Asked]:
     """Random prompts and targets of the given lengths, behind the same beginning."""
     generator = torch.Generator().manual_seed(seed)
-    draw = lambda n: tuple(torch.randint(1, 50, (n,), generator=generator).tolist())  # noqa: E731
+
+    def draw(n: int) -> tuple[int, ...]:
+        return tuple(torch.randint(1, 50, (n,), generator=generator).tolist())
+
     first = draw(beginning)
     return [Asked(first + draw(p), draw(t)) for p, t in lengths]
 
@@ -296,7 +299,7 @@ def test_a_task_the_model_cannot_do_is_warned_about(tiny, brief, caplog) -> None
         ha.gate(handmade(spoiler=False), repeat_the_word(), seeds=1)
     assert not any("says little" in r.getMessage() for r in caplog.records)
     caplog.clear()
-    same = [Example((w, 15), (w,)) for w in [3] * 1 + list(range(14))]
+    same = [Example((w, 15), (w,)) for w in range(14)]
     with caplog.at_level(logging.INFO, "headatlas"):
         ha.taylor(handmade(spoiler=False), Task("mostly", tuple(same), tuple(same[:1])), examples=2)
     assert not any("says little" in r.getMessage() for r in caplog.records)  # all right, though guessing would be too

@@ -207,7 +207,6 @@ def _swallowing(lm: LM) -> LM:
 )
 def test_where_the_target_begins(lm, prompt, target, expected) -> None:
     table = {"ab": [1, 2], "abc": [1, 2, 3], "a": [1], "abd": [1, 24], "x": [9], "y": [8], "xy": [11]}
-    table["abc" if prompt == "ab" else "abc "] = [1, 2, 3]
     if prompt == "a":
         table["abc"] = [1, 23]
     known = LM(lm.model, lambda text, **options: {"input_ids": table[text]}, "known")

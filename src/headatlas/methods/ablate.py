@@ -8,7 +8,6 @@ the clean run is kept and the model is replayed from the head's layer on, many h
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -20,7 +19,7 @@ from headatlas.models.replay import can_replay, recorded, replayed
 from headatlas.models.targets import Asked, Sheet, batches, log_probs, make_sheet, telling_memory, tokens_at_once
 from headatlas.progress import Progress, silent
 
-How = Literal["zero", "mean", "resample"]
+HOW = ("zero", "mean", "resample")
 log = logging.getLogger(__name__)
 
 
@@ -28,7 +27,7 @@ log = logging.getLogger(__name__)
 def ablate(
     lm: LM,
     asked: Sequence[Asked],
-    how: How = "zero",
+    how: str = "zero",
     *,
     replay: bool = True,
     tokens: int | None = None,
@@ -39,8 +38,8 @@ def ablate(
 
     replay: run only what lies above a head; falls back to whole runs, and says so, where a model cannot be replayed.
     """
-    if how not in get_args(How):
-        raise BadArgument(f"how is {how!r}, expected one of {', '.join(get_args(How))}")
+    if how not in HOW:
+        raise BadArgument(f"how is {how!r}, expected one of {', '.join(HOW)}")
     if how == "resample" and len(asked) < 2:
         raise BadArgument(
             "how is 'resample', which needs at least 2 examples: a head's value is taken from another prompt"

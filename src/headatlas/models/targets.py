@@ -183,8 +183,8 @@ def _stack(lm: LM, sheets: Sequence[Sheet]) -> _Layout:
 
 def _pack(lm: LM, sheets: Sequence[Sheet]) -> _Layout:
     """Sheets end to end in rows of about `ROW` tokens, each text seeing its sheet's beginning and itself, up to each token."""
-    row = max(ROW, *(s.size for s in sheets), 1)
-    bins: list[list[int]] = [[] for _ in range(max(1, round(sum(s.size for s in sheets) / row)))]
+    wanted = max(ROW, *(s.size for s in sheets))
+    bins: list[list[int]] = [[] for _ in range(max(1, round(sum(s.size for s in sheets) / wanted)))]
     filled = [0] * len(bins)
     for i in sorted(range(len(sheets)), key=lambda i: -sheets[i].size):
         emptiest = filled.index(min(filled))

@@ -1,0 +1,43 @@
+"""The p-values of switching heads off: right where a ranking means nothing."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from headatlas.validation.switching import _draw, _p
+
+
+def test_random_heads_are_matched_by_layer_and_drawn_from_all() -> None:
+    tested = [(0, 1), (0, 2), (3, 0)]
+    generator = np.random.default_rng(0)
+    drawn = [_draw(tested, 4, generator) for _ in range(50)]
+    assert all(Counter(layer for layer, _ in d) == {0: 2, 3: 1} and len(set(d)) == 3 for d in drawn)
+    assert {head for d in drawn for head in d} == {(layer, h) for layer in (0, 3) for h in range(4)}
+
+
+def test_p_is_uniform_where_the_ranking_means_nothing() -> None:
+    """Effects that add up, heads ranked at random, half of some layers tested: excluding tested heads would give 0.3 and more."""
+    generator = np.random.default_rng(0)
+    small = 0
+    for _ in range(400):
+        worth = generator.normal(size=(4, 8))
+        order = [
+            (int(a), int(b)) for a, b in zip(*np.unravel_index(generator.permutation(32)[:12], (4, 8)), strict=True)
+        ]
+        sets = [order, *(_draw(order, 8, generator) for _ in range(19))]
+        small += _p("facilitation", np.array([sum(worth[h] for h in s) for s in sets])) <= 0.05
+    assert 6 <= small <= 36  # 20 expected
+
+
+@pytest.mark.parametrize(
+    ("role", "effect", "expected"),
+    [
+        ("facilitation", [-3.0, -1, 0, -4], 0.5),
+        ("interference", [2.0, 1, 0, -1], 0.25),
+        ("irrelevance", [-0.5, 1, -0.1, 2], 0.5),
+        ("facilitation", [np.nan, 1, 2, 3], np.nan),
+    ],
+)
+def test_p_by_hand(role, effect, expected) -> None:
+    assert _p(role, np.array(effect)) == pytest.approx(expected, nan_ok=True)
