@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from headatlas import atlas, cli, public
+from headatlas import atlas, cli
 from headatlas.models.lm import LM
+from headatlas.public import maps as public_maps
 from headatlas.tasks.relations import load_relations
 from tests.models.tiny import TINY, build, tokenizer
 
@@ -46,7 +47,7 @@ def test_run_writes_the_atlas_and_says_what_could_not_be_done(capsys, folder, tm
 def test_an_atlas_gives_its_maps(tmp_path, monkeypatch) -> None:
     lm = LM(build(TINY[0]), tokenizer(), "tiny")
     mine = [{"name": "one", "category": "Knowledge", "pairs": [[f"w{i}", f"w{i + 1}"] for i in range(40)]}]
-    monkeypatch.setattr(public, "load_relations", lambda given: load_relations(mine))
+    monkeypatch.setattr(public_maps, "load_relations", lambda given: load_relations(mine))
     made = atlas.run(lm, tmp_path / "atlas")
     assert made.complete == ["maps", "gate"]
     assert made["maps"].score.sel(relation="one").shape == (3, 6)

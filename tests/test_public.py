@@ -8,7 +8,20 @@ from tests.models.tiny import TINY, build, tokenizer
 
 def test_public_names() -> None:
     nouns = ["LM", "Atlas", "HeadAtlasError", "Weights"]
-    verbs = ["ablate", "agreement", "gate", "ig", "load", "maps", "open", "pattern", "run", "stability", "taylor"]
+    verbs = [
+        "ablate",
+        "agreement",
+        "gate",
+        "ig",
+        "load",
+        "maps",
+        "open",
+        "pattern",
+        "probe",
+        "run",
+        "stability",
+        "taylor",
+    ]
     assert ha.__all__ == nouns + verbs
     assert all(getattr(ha, name) is not None for name in ha.__all__)
     assert set(ha.__all__) <= set(dir(ha))

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from headatlas.models.lm import LM
     from headatlas.models.loading import load
     from headatlas.models.weights import Weights
-    from headatlas.public import ablate, gate, ig, maps, pattern, taylor
+    from headatlas.public.gate import gate
+    from headatlas.public.maps import maps
+    from headatlas.public.probe import probe
+    from headatlas.public.yardsticks import ablate, ig, pattern, taylor
     from headatlas.validation.agreement import agreement, stability
 
 __version__ = "0.1.0"
@@ -29,6 +32,7 @@ __all__ = [
     "maps",
     "open",
     "pattern",
+    "probe",
     "run",
     "stability",
     "taylor",
@@ -39,17 +43,18 @@ _HOME = {
     "Atlas": "atlas",
     "HeadAtlasError": "errors",
     "Weights": "models.weights",
-    "ablate": "public",
+    "ablate": "public.yardsticks",
     "agreement": "validation.agreement",
-    "gate": "public",
-    "ig": "public",
+    "gate": "public.gate",
+    "ig": "public.yardsticks",
     "load": "models.loading",
-    "maps": "public",
+    "maps": "public.maps",
     "open": "atlas",
-    "pattern": "public",
+    "pattern": "public.yardsticks",
+    "probe": "public.probe",
     "run": "atlas",
     "stability": "validation.agreement",
-    "taylor": "public",
+    "taylor": "public.yardsticks",
 }
 
 

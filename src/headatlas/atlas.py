@@ -17,7 +17,8 @@ from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.progress import Progress, silent
-from headatlas.public import gate, maps
+from headatlas.public.gate import gate
+from headatlas.public.maps import maps
 
 INDEX = "atlas.json"
 

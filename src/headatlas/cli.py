@@ -81,10 +81,11 @@ def maps(
     as_json: Json = False,
 ) -> None:
     """What every head does, from its parameters alone. The model is not loaded unless it is checked."""
-    from headatlas import public, tables
+    import headatlas as ha
+    from headatlas import tables
     from headatlas.terminal import bar
 
-    found = public.maps(
+    found = ha.maps(
         model,
         relations,
         k="auto" if k is None else k,
@@ -142,10 +143,11 @@ def gate(
     as_json: Json = False,
 ) -> None:
     """Which heads a task needs, which it would be better without, which are idle."""
-    from headatlas import public, tables
+    import headatlas as ha
+    from headatlas import tables
     from headatlas.terminal import bar
 
-    found = public.gate(
+    found = ha.gate(
         model,
         _tasks(tasks, data) or None,
         keep=keep,
@@ -164,6 +166,80 @@ def gate(
     )
     parts = tables.gates(found) if keep is None else tables.contrast(found)
     _parts(parts, as_json, out / ("gate.nc" if keep is None else "contrast.nc"))
+
+
+@app.command()
+def probe(
+    model: Model = "smollm2",
+    data: Annotated[
+        Path | None, typer.Option(help="Questions in the CogQA layout (JSON). Without them, our own.")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="Test questions in the same layout. Without them, a fifth of the data.")
+    ] = None,
+    answers: Annotated[
+        str, typer.Option(help="reference (teacher-forced) or generated (the model's own).")
+    ] = "reference",
+    kind: Annotated[
+        str, typer.Option("--probe", help="published (one probe over all heads) or per-head.")
+    ] = "published",
+    preset: Annotated[str, typer.Option(help="quick (minutes on a laptop) or full (trained as published).")] = "quick",
+    context: Annotated[
+        str, typer.Option(help="Earlier steps a question is told: retrieval, all or none.")
+    ] = "retrieval",
+    functions: Annotated[
+        str, typer.Option(help="Labels to use, with commas between, or all. Without it, the eight functions.")
+    ] = "",
+    keep: Annotated[str, typer.Option(help="Of generated answers: all, or the correct ones.")] = "all",
+    k: Annotated[int, typer.Option(help="Answer tokens that are kept.")] = 5,
+    limit: Annotated[int | None, typer.Option(help="Use about so many questions.")] = None,
+    template: Annotated[bool, typer.Option(help="Ask in the tokenizer's chat template, where it has one.")] = True,
+    judge: Annotated[
+        str | None, typer.Option(help="Let this OpenAI-compatible endpoint pick tokens and mark answers.")
+    ] = None,
+    judge_model: Annotated[str, typer.Option(help="The model to ask there.")] = "gpt-4o-mini",
+    proof: Annotated[
+        str, typer.Option(help="Heads removed while answering: score (log P), generate (text) or none.")
+    ] = "score",
+    everywhere: Annotated[
+        bool, typer.Option(help="Remove them at the prompt too, not from where answering begins.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of the split, the training and the draws.")] = 0,
+    tokens: Tokens = None,
+    out: Annotated[Path, typer.Option(help="Folder for probe.nc; interrupted work goes on there.")] = Path("atlas"),
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Which cognitive functions can be read from every head, and whether that is more than the wording gives away."""
+    import headatlas as ha
+    from headatlas import tables
+    from headatlas.terminal import bar
+
+    names = [name.strip() for name in functions.split(",") if name.strip()]
+    found = ha.probe(
+        model,
+        data,
+        test=test,
+        answers=answers,
+        probe=kind,
+        preset=preset,
+        context=context,
+        functions="all" if names == ["all"] else names or None,
+        keep=keep,
+        k=k,
+        limit=limit,
+        template=template,
+        judge=judge,
+        judge_model=judge_model,
+        proof=proof,
+        everywhere=everywhere,
+        seed=seed,
+        tokens=tokens,
+        device=device,
+        out=out,
+        progress=bar,
+    )
+    _parts(tables.probes(found), as_json, out / "probe.nc")
 
 
 @app.command()
@@ -186,19 +262,20 @@ def ablate(
     as_json: Json = False,
 ) -> None:
     """What each head alone is worth to a task: the yardstick of the other maps."""
-    from headatlas import public, tables
+    import headatlas as ha
+    from headatlas import tables
     from headatlas.terminal import bar
 
     if how == "pattern":
-        found = public.pattern(model, device=device, out=out)
+        found = ha.pattern(model, device=device, out=out)
         _parts({"Where heads look, on random tokens said twice": tables.patterns(found)}, as_json, out / "pattern.nc")
         return
     options: dict[str, Any] = {"examples": examples, "shots": shots, "tokens": tokens, "device": device, "out": out}
     chosen = _tasks(tasks, data) or ("math", "syntax")
     if how in ("taylor", "ig"):
-        found = {"taylor": public.taylor, "ig": public.ig}[how](model, chosen, progress=bar, **options)
+        found = {"taylor": ha.taylor, "ig": ha.ig}[how](model, chosen, progress=bar, **options)
     else:
-        found = public.ablate(model, chosen, how, progress=bar, **options)
+        found = ha.ablate(model, chosen, how, progress=bar, **options)
     name = how if how in ("taylor", "ig") else "ablate"
     _parts({f"log P(target) lost without a head ({how})": tables.effects(found)}, as_json, out / f"{name}.nc")
 

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from headatlas.tasks.questions import HIGHER, LOWER
+
 
 def head_name(layer: int, head: int) -> str:
     return f"L{layer}.H{head}"
@@ -201,3 +203,82 @@ def patterns(found: xr.Dataset, n: int = 5) -> list[dict[str, Any]]:
         {"pattern": name, "heads": " ".join(f"{h} {v:.2f}" for h, v in top_heads(found.score.sel(pattern=name), n))}
         for name in found.pattern.values.tolist()
     ]
+
+
+def probes(found: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
+    """What a probe reads, what the wording alone gives away, each function's heads, and what their removal does."""
+    wording = {f"words of the {w}": found.bag_of_words.sel(wording=w).item() for w in found.wording.values.tolist()}
+    accuracy = {"probe": found.accuracy.item()} | wording
+    accuracy |= {"shuffled labels": found.control_accuracy.item(), "commonest class": found.majority_accuracy.item()}
+    parts = {
+        "Test accuracy, and what is reached without the model": [
+            {"reads": name, "accuracy": f"{value:.1%}"} for name, value in accuracy.items()
+        ],
+        "Functions and their heads (± 95 % interval; * clears shuffled labels; r: with the map of all other questions)": [
+            _function(found.sel(function=name)) for name in found.function.values.tolist()
+        ],
+    }
+    if "removal_top" in found:
+        first = found.measure.values[0]
+        title = f"Heads removed while answering: change of {first}"
+        parts[title] = [_removed(found.sel(function=f, measure=first)) for f in found.function.values.tolist()]
+        parts[f"Change of {first}: whose {found.masked_heads.item()} top heads are removed × what is asked"] = [
+            {"heads of": f} | {g: _number(v) for g, v in _change(found, f, first)}
+            for f in found.function.values.tolist()
+        ]
+        if found.sizes["order"]:
+            parts[f"Change of {first} without the heads of lower- and of higher-order functions"] = [
+                _order(found.sel(order=o, measure=first)) for o in found.order.values.tolist()
+            ]
+        parts[f"Change of {first} when the top heads are pushed along their direction, α · σ"] = [
+            {"function": f}
+            | {
+                f"{a:+g}": _number(found.intervention.sel(function=f, alpha=a, measure=first).item())
+                for a in found.alpha.values
+            }
+            for f in found.function.values.tolist()
+        ]
+    return parts
+
+
+def _function(one: xr.Dataset, n: int = 4) -> dict[str, Any]:
+    best = []
+    for name, value in top_heads(one.importance, n):
+        layer, head = (int(part[1:]) for part in name.split("."))
+        here = one.sel(layer=layer, head=head)
+        mark = "*" * bool(here.clears_control)
+        best.append(f"{name}{mark} {value:.4f} ± {(here.high - here.low).item() / 2:.4f}")
+    return {
+        "function": one.function.item(),
+        "questions": int(one.questions.sum()),
+        "recall": f"{one.accuracy_per_function.item():.0%}",
+        "before elbow": int(one.before_elbow.sum()),
+        "selected": int(one.selected.sum()),
+        "r": _number(float(xr.corr(one.signed, one.signed_others))),
+        "most important": ", ".join(best),
+    }
+
+
+def _removed(one: xr.Dataset) -> dict[str, Any]:
+    row = {"asked": one.function.item(), "whole": _number(one.whole.item())}
+    for m in one.removed.values.tolist():
+        at = one.sel(removed=m)
+        row[f"top {m}"] = _number((at.removal_top - one.whole).item())
+        row[f"random {m}"] = _number((at.removal_random - one.whole).mean().item())
+        row[f"lowest {m}"] = _number((at.removal_lowest - one.whole).item())
+        row[f"p {m}"] = _number(at.removal_p.item())
+    return row
+
+
+def _change(found: xr.Dataset, masked: str, measure: str) -> list[tuple[str, float]]:
+    row = found.specialisation.sel(masked=masked, measure=measure)
+    return [(f, row.sel(function=f).item()) for f in found.function.values.tolist()]
+
+
+def _order(one: xr.Dataset) -> dict[str, Any]:
+    row = {"without heads of": f"{one.order.item()} order"}
+    for name, of in (("lower", LOWER), ("higher", HIGHER)):
+        asked = [f for f in one.function.values.tolist() if f in of]
+        row[f"{name}-order questions"] = _number(one.hierarchy.sel(function=asked).mean().item())
+        row[f"random heads, {name}"] = _number(one.hierarchy_random.sel(function=asked).mean().item())
+    return row

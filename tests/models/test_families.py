@@ -3,12 +3,14 @@
 import copy
 import inspect
 from functools import cache
+from itertools import product
 
 import pytest
 import torch
 from torch import Tensor
 
 from headatlas.methods.ablate import ablate
+from headatlas.models.answers import Change, answer_states, answers_under
 from headatlas.models.families import FAMILIES
 from headatlas.models.lm import LM
 from headatlas.models.replay import can_replay
@@ -303,3 +305,41 @@ def test_replay_equals_whole_runs(tiny: Tiny) -> None:
         assert torch.isfinite(fast[:, layers(lm)]).all()
         assert (fast[:, layers(lm)].abs() > 1e-6).any()
         assert torch.isfinite(whole).all()
+
+
+@by_family
+@pytest.mark.family_property(13, "z and log P at an answer's tokens = those of plain runs, packed or not")
+def test_states_at_answers_equal_plain_runs(tiny: Tiny) -> None:
+    lm = lm_of(tiny)
+    groups = questions()
+    states = answer_states(lm, [make_sheet(group) for group in groups])
+    for a, (surprisal, z) in zip([a for group in groups for a in group], states, strict=True):
+        same(z, lm.head_outputs([a.prompt + a.target])[0, len(a.prompt) :], tiny)
+        log_p = lm.model(torch.tensor([a.prompt + a.target])).logits[0].log_softmax(-1)
+        expected = [-log_p[len(a.prompt) - 1 + i, t].item() for i, t in enumerate(a.target)]
+        assert surprisal.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+@by_family
+@pytest.mark.family_property(14, "answers while heads are scaled and pushed = text by text")
+def test_answers_under_changes_equal_text_by_text(tiny: Tiny) -> None:
+    lm = lm_of(tiny)
+    asked = [a for group in questions() for a in group][:4]
+    generator = torch.Generator().manual_seed(0)
+    gates = torch.rand(3, lm.n_layers, lm.n_heads, generator=generator)
+    push = torch.randn(lm.n_layers, lm.n_heads, lm.d_head, generator=generator)
+    changes = [Change(torch.ones(lm.n_layers, lm.n_heads)), Change(gates[0]), Change(gates[1], push), Change(gates[2])]
+    for everywhere, tokens in product((False, True), (10**4, 20)):
+        found = answers_under(lm, asked, changes, everywhere=everywhere, tokens=tokens)
+        for c, change in enumerate(changes):
+            for e, a in enumerate(asked):
+                n = len(a.prompt) + len(a.target) - 1
+                where = "all" if everywhere else list(range(len(a.prompt) - 1, n))
+                every = torch.ones(lm.n_layers, lm.n_heads, dtype=torch.bool)
+                push_now = torch.zeros_like(push) if change.add is None else push
+                with lm.gated(change.gate, where), lm.patched(every, push_now, add=True, positions=where):
+                    logits = lm.model(**lm.batch([(a.prompt + a.target)[:-1]])).logits[0, len(a.prompt) - 1 :].float()
+                own = logits.gather(1, torch.tensor(a.target)[:, None])
+                log_p, rank = logits.log_softmax(-1).gather(1, torch.tensor(a.target)[:, None]), (logits > own).sum(1)
+                expected = [log_p.mean().item(), (1 + rank).log().mean().item(), (rank == 0).float().mean().item()]
+                assert found[c, e].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-4)

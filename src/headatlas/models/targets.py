@@ -66,7 +66,7 @@ def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> Asked:
         raise BadArgument(f"{where}: prompt and target must both be text or both be token ids")
     if isinstance(prompt, str) and isinstance(target, str):
         tokenizer = lm.tokenizer
-        before, whole = (_without_end(tokenizer, text) for text in (prompt, prompt + target))
+        before, whole = (without_end(tokenizer, text) for text in (prompt, prompt + target))
         cut = next(
             (i for i, (a, b) in enumerate(zip(before, whole, strict=False)) if a != b), min(len(before), len(whole))
         )
@@ -91,7 +91,7 @@ def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> Asked:
     return Asked(tuple(whole[:cut]), tuple(whole[cut:]))
 
 
-def _without_end(tokenizer: Any, text: str) -> list[int]:
+def without_end(tokenizer: Any, text: str) -> list[int]:
     """Token ids with what the tokenizer puts before a text, such as BOS, and without what it puts behind it, such as EOS."""
     ids, bare = tokenizer(text)["input_ids"], tokenizer(text, add_special_tokens=False)["input_ids"]
     start = next((i for i in range(len(ids) - len(bare) + 1) if ids[i : i + len(bare)] == bare), None)
@@ -109,9 +109,10 @@ def make_sheet(asked: Sequence[Asked]) -> Sheet:
 def batches(sheets: Sequence[Sheet], gates: int, tokens: int) -> Iterator[tuple[slice, list[int]]]:
     """What to run at once: a range of gates and some sheets (by number), together at most `tokens` tokens where possible.
 
-    Counted as if every text had a row of its own, padded: packing needs less, but not every model packs.
+    Counted as if every text had a row of its own, padded: packing needs less, but not every model packs. The longest come first:
+    memory that does not suffice shows at once, and whether a model packs is tried once and not with every longer text.
     """
-    order = sorted(range(len(sheets)), key=lambda i: (sheets[i].shared + sheets[i].rest, i))
+    order = sorted(range(len(sheets)), key=lambda i: (-sheets[i].shared - sheets[i].rest, i))
     together = min(gates, max(1, tokens // max(_padded([sheet]) for sheet in sheets)))
     for first in range(0, gates, together):
         chunk: list[int] = []
@@ -128,12 +129,16 @@ def _padded(sheets: Sequence[Sheet]) -> int:
 
 
 @dataclass(frozen=True)
-class _Layout:
-    """Texts as model inputs, the same for every gate, and where the tokens that predict targets lie."""
+class Layout:
+    """Texts as model inputs, the same for every gate, and where the tokens that predict targets lie.
+
+    owner [row, place]: which text a token belongs to; −1 for a sheet's shared beginning, and for padding.
+    """
 
     inputs: dict[str, Tensor]
     rows: list[int]
     places: list[int]
+    owner: Tensor
 
 
 def log_probs(
@@ -145,23 +150,32 @@ def log_probs(
     gate. packed: where that saves tokens and the model can. Otherwise every text has a row of its own, padded on the right, and
     gate may be [gate, example, layer, head].
     """
-    layout = None
-    worth = _padded(sheets) > 1.1 * sum(sheet.size for sheet in sheets)
-    if packed and worth and (gate is None or gate.ndim == 3):
+    may = packed and (gate is None or gate.ndim == 3)
+    return _run(lm, sheets, lay_out(lm, sheets) if may else _stack(lm, sheets), gate)
+
+
+def lay_out(lm: LM, sheets: Sequence[Sheet]) -> Layout:
+    """Texts packed, where that saves tokens and the model can; otherwise a row each."""
+    if _padded(sheets) > 1.1 * sum(sheet.size for sheet in sheets):
         layout = _pack(lm, sheets)
-        if not _packs(lm, sheets, layout):
-            layout = None
-    return _run(lm, sheets, layout or _stack(lm, sheets), gate)
+        if _packs(lm, sheets, layout):
+            return layout
+    return _stack(lm, sheets)
 
 
-def _run(lm: LM, sheets: Sequence[Sheet], layout: _Layout, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+def _logits(lm: LM, layout: Layout, gate: Tensor | None) -> Tensor:
+    """[gate · target token, vocabulary], in float32 or better."""
     gates, n = 1 if gate is None else len(gate), len(layout.inputs["input_ids"])
-    asked = [a for sheet in sheets for a in sheet.asked]
     rows = (torch.arange(gates)[:, None] * n + torch.tensor(layout.rows)).flatten()
-    with _under(lm, gate, n), _logits_only(lm, rows, torch.tensor(layout.places).repeat(gates)):
+    with _under(lm, gate, n), logits_only(lm, rows, torch.tensor(layout.places).repeat(gates)):
         inputs = {name: t.repeat(gates, *[1] * (t.ndim - 1)) for name, t in layout.inputs.items()}
-        logits = lm.model(**inputs, use_cache=False).logits[0]  # [gate · target token, vocabulary]
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = lm.model(**inputs, use_cache=False).logits[0]
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _run(lm: LM, sheets: Sequence[Sheet], layout: Layout, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+    gates, asked = 1 if gate is None else len(gate), [a for sheet in sheets for a in sheet.asked]
+    logits = _logits(lm, layout, gate)
     wanted = torch.tensor([t for a in asked for t in a.target], device=logits.device).repeat(gates)
     lengths = [len(a.target) for a in asked]
     log_p = -cross_entropy(logits, wanted, reduction="none").view(gates, -1)
@@ -172,17 +186,24 @@ def _run(lm: LM, sheets: Sequence[Sheet], layout: _Layout, gate: Tensor | None) 
     )
 
 
-def _stack(lm: LM, sheets: Sequence[Sheet]) -> _Layout:
+def _stack(lm: LM, sheets: Sequence[Sheet]) -> Layout:
     """A row each. Padding on the right is never looked at and moves no position: no mask, so fused kernels stay in use."""
     asked = [a for sheet in sheets for a in sheet.asked]
     texts = [(a.prompt + a.target)[:-1] for a in asked]
     rows = [i for i, a in enumerate(asked) for _ in a.target]
     places = [p for a, t in zip(asked, texts, strict=True) for p in range(len(t) - len(a.target), len(t))]
-    return _Layout({"input_ids": lm.pad(texts, "right")["input_ids"]}, rows, places)
+    tokens = lm.pad(texts, "right")["input_ids"]
+    owner = torch.full(tokens.shape, -1)
+    for i, shared in enumerate(sheet.shared for sheet in sheets for _ in sheet.asked):
+        owner[i, shared : len(texts[i])] = i
+    return Layout({"input_ids": tokens}, rows, places, owner)
 
 
-def _pack(lm: LM, sheets: Sequence[Sheet]) -> _Layout:
-    """Sheets end to end in rows of about `ROW` tokens, each text seeing its sheet's beginning and itself, up to each token."""
+def _pack(lm: LM, sheets: Sequence[Sheet], at_least: int = 0) -> Layout:
+    """Sheets end to end in rows of about `ROW` tokens, each text seeing its sheet's beginning and itself, up to each token.
+
+    at_least: rows of so many tokens, with the last text at the very end.
+    """
     wanted = max(ROW, *(s.size for s in sheets))
     bins: list[list[int]] = [[] for _ in range(max(1, round(sum(s.size for s in sheets) / wanted)))]
     filled = [0] * len(bins)
@@ -191,8 +212,9 @@ def _pack(lm: LM, sheets: Sequence[Sheet]) -> _Layout:
         bins[emptiest].append(i)
         filled[emptiest] += sheets[i].size
     bins = [b for b in bins if b]
-    width = max(filled)
-    tokens, position, sheet_of, text_of = (torch.full((len(bins), width), fill) for fill in (0, 0, -1, -1))
+    width = max([*filled, at_least])
+    tokens, position, sheet_of, text_of, owner = (torch.full((len(bins), width), f) for f in (0, 0, -1, -1, -1))
+    starts = torch.tensor([0, *(len(sheet.asked) for sheet in sheets)]).cumsum(0).tolist()
     found: dict[int, list[tuple[int, int]]] = {}  # by sheet: row and place of each token that predicts
     for row, chosen in enumerate(bins):
         at = 0
@@ -201,6 +223,8 @@ def _pack(lm: LM, sheets: Sequence[Sheet]) -> _Layout:
             parts = [(0, sheet.asked[0].prompt[: sheet.shared])] if sheet.shared else []
             parts += [(n, (a.prompt + a.target)[sheet.shared : -1]) for n, a in enumerate(sheet.asked, 1)]
             for text, ids in parts:
+                if at_least and i == chosen[-1] and text == len(sheet.asked):
+                    at = width - len(ids)
                 here = slice(at, at + len(ids))
                 tokens[row, here] = torch.tensor(ids)
                 first = sheet.shared if text else 0
@@ -208,6 +232,7 @@ def _pack(lm: LM, sheets: Sequence[Sheet]) -> _Layout:
                 sheet_of[row, here], text_of[row, here] = i, text
                 at += len(ids)
                 if text:
+                    owner[row, here] = starts[i] + text - 1
                     found.setdefault(i, []).extend((row, p) for p in range(at - len(sheet.asked[text - 1].target), at))
     index = torch.arange(width)
     same_sheet = sheet_of[:, :, None] == sheet_of[:, None, :]
@@ -216,44 +241,60 @@ def _pack(lm: LM, sheets: Sequence[Sheet]) -> _Layout:
     hidden = torch.zeros(seen.shape, dtype=lm.model.dtype).masked_fill(~seen, torch.finfo(lm.model.dtype).min)
     inputs = {"input_ids": tokens, "position_ids": position, "attention_mask": hidden[:, None]}
     where = [pair for i in range(len(sheets)) for pair in found[i]]
-    return _Layout({k: v.to(lm.device) for k, v in inputs.items()}, *([w[k] for w in where] for k in (0, 1)))
+    rows, places = ([w[k] for w in where] for k in (0, 1))
+    return Layout({k: v.to(lm.device) for k, v in inputs.items()}, rows, places, owner)
 
 
-_PACKED: WeakKeyDictionary[PreTrainedModel, list[tuple[int, int, bool]]] = WeakKeyDictionary()
-"""By model, what was tried: the width of packed rows, their longest text, and whether the model was right."""
+_PACKED: WeakKeyDictionary[PreTrainedModel, list[tuple[int, int, bool, bool]]] = WeakKeyDictionary()
+"""By model, what was tried: the width of packed rows, their longest text, whether texts shared beginnings, and whether the model
+was right."""
 
 
-def _packs(lm: LM, sheets: Sequence[Sheet], layout: _Layout) -> bool:
+def _packs(lm: LM, sheets: Sequence[Sheet], layout: Layout) -> bool:
     """Whether a model takes packed rows as wide as these with texts as long as these.
 
     Tried, against a row for each text, whenever neither is known to be right or wrong: windows and positions that are counted
-    in places show with width, windows that a given mask switches off show with length. Tried with all heads open, because a
-    shut head hides what it sees; and once more with the last text changed, because no other may feel that (state would leak).
+    in places show with width, windows that a given mask switches off show with length. A few texts tell, the last of them moved
+    to the row's end. Tried with all heads open, because a shut head hides what it sees; and once more with the last text
+    changed, because no other may feel that (state would leak).
     """
     if lm.layers_without_heads or "position_ids" not in signature(lm.model.forward).parameters:
         return False
     width, longest = layout.inputs["input_ids"].shape[1], max(sheet.shared + sheet.rest for sheet in sheets)
     tried = _PACKED.setdefault(lm.model, [])
-    if any(good and width <= w and longest <= n for w, n, good in tried):
+    sharing = any(len(sheet.asked) > 1 and sheet.shared for sheet in sheets)
+    if any(good and width <= w and longest <= n and sharing <= s for w, n, s, good in tried):
         return True
-    if any(not good and width >= w and longest >= n for w, n, good in tried):
+    if any(not good and width >= w and longest >= n and sharing >= s for w, n, s, good in tried):
         return False
-    near = 1e-3 if lm.model.dtype in (torch.float32, torch.float64) else 5e-2
+    wide = 1 << (width - 1).bit_length()  # tried a little wider, so that the next batch need not be tried again
+    near = 2e-4 if lm.model.dtype in (torch.float32, torch.float64) else 5e-2  # of the largest logit
+    few = _few(sheets)
+    last = few[-1].asked[-1]
+    other = Asked((*last.prompt[:-1], (last.prompt[-1] + 1) % 2), last.target)
+    changed = [*few[:-1], Sheet((*few[-1].asked[:-1], other), few[-1].shared)]
     try:
         with torch.no_grad():
-            found, expected = (_run(lm, sheets, way, None)[0] for way in (layout, _stack(lm, sheets)))
-            last = sheets[-1].asked[-1]
-            other = Asked((*last.prompt[:-1], (last.prompt[-1] + 1) % 2), last.target)
-            changed = [*sheets[:-1], Sheet((*sheets[-1].asked[:-1], other), sheets[-1].shared)]
-            moved = _run(lm, changed, _pack(lm, changed), None)[0]
-        good = bool(torch.allclose(found, expected, rtol=near, atol=near))
-        good &= bool(torch.allclose(found[:, :-1], moved[:, :-1], rtol=1e-5, atol=1e-5))
+            found, moved = (_logits(lm, _pack(lm, texts, wide), None) for texts in (few, changed))
+            expected = _logits(lm, _stack(lm, few), None)
+        size = expected.abs().max()
+        others = len(expected) - len(last.target)
+        good = bool((found - expected).abs().max() <= near * size)
+        good &= bool(((found - moved)[:others].abs() <= 1e-5 * size).all())
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError):  # it does not understand such a mask
         good = False
-    tried.append((width, longest, good))
+    tried.append((wide if good else width, longest, sharing, good))
     return good
+
+
+def _few(sheets: Sequence[Sheet]) -> list[Sheet]:
+    """Texts to try packing with: of the sheet with the longest one, and of that with the longest beginning, at most two each."""
+    longest = max(sheets, key=lambda s: s.shared + s.rest)
+    sharing = max(sheets, key=lambda s: s.shared * (len(s.asked) > 1))
+    chosen = dict.fromkeys([longest, sharing, *sheets])
+    return [Sheet(tuple(sorted(s.asked, key=lambda a: -len(a))[:2]), s.shared) for s in list(chosen)[1::-1]]
 
 
 @torch.no_grad()
@@ -322,7 +363,7 @@ def _under(lm: LM, gate: Tensor | None, rows: int) -> Iterator[None]:
 
 
 @contextmanager
-def _logits_only(lm: LM, rows: Tensor, places: Tensor) -> Iterator[None]:
+def logits_only(lm: LM, rows: Tensor, places: Tensor) -> Iterator[None]:
     """Let the unembedding see only the tokens at these rows and places: it then gives [1, token, vocabulary].
 
     A hook on it, because what models do with its output (scales, softcaps) is theirs and is done to every token alike.

@@ -5,6 +5,7 @@ anywhere would flatter or spoil the comparison.
 """
 
 import copy
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -15,6 +16,8 @@ import xarray as xr
 
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
+
+Heads = list[tuple[int, int]]
 
 STEPS = (1, 2, 4, 8, 16, 32)
 ABLE = 0.2  # a relation the whole model gets right less often than this cannot be broken by removing heads
@@ -42,6 +45,20 @@ def matched_random(
         drawn.append(choices[generator.integers(len(choices))])
         free.remove(drawn[-1])
     return drawn
+
+
+def top_heads(score: np.ndarray, n: int) -> Heads:
+    """The n best heads of a map [layer, head], best first; NaN comes last."""
+    order = np.argsort(-np.nan_to_num(score, nan=-np.inf), axis=None, kind="stable")[:n]
+    return [(int(a), int(b)) for a, b in zip(*np.unravel_index(order, score.shape), strict=True)]
+
+
+def draw_like(heads: Heads, n_heads: int, generator: np.random.Generator) -> Heads:
+    """As many heads in every layer, drawn from all of that layer: the given ones among them, so that p-values are true."""
+    counts = Counter(layer for layer, _ in heads)
+    return [
+        (layer, int(h)) for layer in sorted(counts) for h in generator.choice(n_heads, counts[layer], replace=False)
+    ]
 
 
 @torch.no_grad()

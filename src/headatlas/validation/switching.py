@@ -6,7 +6,6 @@ Random heads are drawn from each layer, as many as the tested ones have there, t
 ranking that means nothing get a p-value that is uniform.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,8 +15,7 @@ from torch import Tensor
 from headatlas.models.lm import LM
 from headatlas.models.targets import Sheet, measure
 from headatlas.progress import Progress, silent
-
-Heads = list[tuple[int, int]]
+from headatlas.validation.removal import Heads, draw_like, top_heads
 
 
 def switch_off_curves(
@@ -44,8 +42,8 @@ def switch_off_curves(
     generator = np.random.default_rng(seed)
     effect = np.full((len(names), len(steps), 1 + draws), np.nan)
     for r, m in progress([(r, m) for r in range(len(names)) for m in range(len(steps))], label):
-        top = _top(roles[names[r]].values, steps[m])
-        sets = [top, *(_draw(top, lm.n_heads, generator) for _ in range(draws))]
+        top = top_heads(roles[names[r]].values, steps[m])
+        sets = [top, *(draw_like(top, lm.n_heads, generator) for _ in range(draws))]
         effect[r, m] = _off_against_on(lm, retained, sets, held_out, tokens)
     dims = ("role", "switched")
     return xr.Dataset(
@@ -59,18 +57,6 @@ def switch_off_curves(
         },
         coords={"role": names, "switched": list(steps), "draw": range(draws)},
     )
-
-
-def _top(score: np.ndarray, n: int) -> Heads:
-    order = np.argsort(-np.nan_to_num(score, nan=-np.inf), axis=None, kind="stable")[:n]
-    return [(int(a), int(b)) for a, b in zip(*np.unravel_index(order, score.shape), strict=True)]
-
-
-def _draw(heads: Heads, n_heads: int, generator: np.random.Generator) -> Heads:
-    counts = Counter(layer for layer, _ in heads)
-    return [
-        (layer, int(h)) for layer in sorted(counts) for h in generator.choice(n_heads, counts[layer], replace=False)
-    ]
 
 
 def _off_against_on(

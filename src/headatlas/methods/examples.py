@@ -1,0 +1,27 @@
+"""Features of many examples, read batch by batch, so that they may be larger than memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+CHUNK = 256  # examples evaluated at once
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Features [example, layer, head, d_head] (on disk, or in memory) and which examples are used for what."""
+
+    features: np.ndarray
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    device: torch.device
+
+    def batches(self, chosen: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, Tensor]]:
+        for a in range(0, len(chosen), size):
+            some = chosen[a : a + size]
+            z = torch.from_numpy(np.asarray(self.features[some]))
+            yield some, z.to(self.device, torch.float32)

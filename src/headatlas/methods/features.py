@@ -1,0 +1,87 @@
+"""probe, steps 1 to 4: answers, their informative tokens, and the mean of z over these, for every head.
+
+Features go straight into an array that may live on disk, batch by batch; a batch that was finished is not run again.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from headatlas.errors import CannotDo
+from headatlas.models.answers import answer_states
+from headatlas.models.lm import LM
+from headatlas.models.targets import Asked, batches, make_sheet, telling_memory, tokens_at_once
+from headatlas.progress import Done, Progress, silent
+
+READ = "answers"  # what finished batches are called
+
+Choose = Callable[[int, np.ndarray], list[int]]
+"""(example, −log P of its answer tokens) → which of them to keep."""
+
+
+def capture(
+    lm: LM,
+    asked: Sequence[Asked],
+    groups: Sequence[Sequence[int]],
+    choose: Choose,
+    features: np.ndarray,
+    *,
+    done: Done | None = None,
+    tokens: int | None = None,
+    progress: Progress = silent,
+) -> None:
+    """Fill features [example, layer, head, d_head], layers with heads only, with means of z over each answer's chosen tokens.
+
+    groups: examples whose prompts begin alike, which are run together.
+    """
+    done = {} if done is None else done
+    there = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+    sheets = [make_sheet([asked[i] for i in group]) for group in groups]
+    budget = tokens_at_once(lm, tokens)
+    for number, (_, chosen) in enumerate(progress(list(batches(sheets, 1, budget)), "reading answers")):
+        name = f"{READ} {number}"
+        if name in done:
+            continue
+        examples = [i for s in chosen for i in groups[s]]
+        with telling_memory(budget):
+            states = answer_states(lm, [sheets[s] for s in chosen])
+        for example, (surprisal, z) in zip(examples, states, strict=True):
+            kept = choose(example, surprisal.cpu().numpy())
+            mean = z[kept][:, there].to(torch.promote_types(z.dtype, torch.float32)).mean(0)
+            bad = ~mean.isfinite().flatten(1).all(1)
+            if bad.any():
+                layer = there[int(bad.nonzero()[0])]
+                raise CannotDo(
+                    f"example {example}: activations in layer {layer} are NaN or infinite (a model in float16 overflows easily:"
+                    " load it in bfloat16 or float32)"
+                )
+            features[example] = mean.cpu().numpy()
+        if isinstance(features, np.memmap):
+            features.flush()
+        done[name] = (np.array(examples),)
+
+
+def generate_answers(
+    lm: LM,
+    prompts: Sequence[Sequence[int]],
+    max_new_tokens: int,
+    *,
+    batch: int = 32,
+    done: Done | None = None,
+    label: str = "answering",
+    progress: Progress = silent,
+) -> list[str]:
+    """Greedy answers, prompts of like length together."""
+    done = {} if done is None else done
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    found = [""] * len(prompts)
+    starts = range(0, len(order), batch)
+    for number, start in enumerate(progress(starts, label)):
+        name, some = f"{label} {number}", order[start : start + batch]
+        if name not in done:
+            texts = lm.generate([list(prompts[i]) for i in some], max_new_tokens)
+            done[name] = (np.array(texts),)
+        for i, text in zip(some, done[name][0].tolist(), strict=True):
+            found[i] = text.strip()
+    return found

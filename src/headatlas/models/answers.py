@@ -1,0 +1,124 @@
+"""What happens at the tokens of a given answer: z of every head there, and how likely the answer stays while heads are changed.
+
+Answers are teacher-forced, so everything is one pass over prompt and answer, packed. Changes apply from the prompt's last token
+on, where answering begins: the prompt is the same for every change and is run once, and each change costs the answer alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from headatlas.models import heads as h
+from headatlas.models.lm import LM
+from headatlas.models.targets import (
+    Asked,
+    Layout,
+    Sheet,
+    batches,
+    lay_out,
+    logits_only,
+    telling_memory,
+    tokens_at_once,
+)
+
+MEASURES = ("log_p", "rank", "first")
+
+
+@torch.no_grad()
+def answer_states(lm: LM, sheets: Sequence[Sheet]) -> list[tuple[Tensor, Tensor]]:
+    """Of each example, sheet by sheet: −log P of every answer token [token], and z there [token, layer, head, d_head]."""
+    longer = [Sheet(tuple(Asked(a.prompt, (*a.target, 0)) for a in s.asked), s.shared) for s in sheets]
+    layout = lay_out(lm, longer)  # with one token more to predict, the last answer token is run too
+    rows, places = torch.tensor(layout.rows), torch.tensor(layout.places)
+    z = torch.full((len(rows), lm.n_layers, lm.n_heads, lm.d_head), torch.nan, dtype=lm.model.dtype, device=lm.device)
+
+    def read(layer: int, now: Tensor) -> None:
+        z[:, layer] = now[rows.to(now.device), places.to(now.device)].to(z.device)
+
+    with h.hooked(lm.model, lm.anatomy, read), logits_only(lm, rows, places):
+        logits = lm.model(**layout.inputs, use_cache=False).logits[0]
+    found, at = [], 0
+    for a in (a for sheet in sheets for a in sheet.asked):
+        n = len(a.target)
+        target = torch.tensor(a.target, device=logits.device)
+        found.append((cross_entropy(logits[at : at + n].float(), target, reduction="none"), z[at + 1 : at + n + 1]))
+        at += n + 1
+    return found
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is done to z while answering: scaled by gate [layer, head], then, if given, add [layer, head, d_head] is added."""
+
+    gate: Tensor
+    add: Tensor | None = None
+
+
+@torch.no_grad()
+def answers_under(
+    lm: LM,
+    asked: Sequence[Asked],
+    changes: Sequence[Change],
+    *,
+    everywhere: bool = False,
+    tokens: int | None = None,
+) -> Tensor:
+    """How the answers fare under each change: [change, example, measure], the measures being means over an answer's tokens.
+
+    log_p: log P of the token; rank: log of its rank, 0 for the likeliest; first: whether it is the likeliest.
+    everywhere: change heads at the prompt's tokens too, which costs the prompt once for every change.
+    """
+    budget = tokens_at_once(lm, tokens)
+    sheets, place = [], []
+    for e, a in enumerate(asked):
+        shared = 0 if everywhere else len(a.prompt) - 1
+        together = max(1, (budget - shared) // (len(a) - shared))
+        for first in range(0, len(changes), together):
+            n = len(changes[first : first + together])
+            sheets.append(Sheet((a,) * n, shared))
+            place.append((e, first))
+    found = torch.empty(len(changes), len(asked), len(MEASURES))
+    gates = torch.stack([c.gate for c in changes] + [torch.ones(lm.n_layers, lm.n_heads)])
+    for _, chosen in batches(sheets, 1, budget):
+        now = [sheets[i] for i in chosen]
+        numbers = [place[i][1] + k for i in chosen for k in range(len(sheets[i].asked))]
+        with telling_memory(budget):
+            layout = lay_out(lm, now)
+            which = torch.where(layout.owner >= 0, torch.tensor(numbers)[layout.owner.clamp(min=0)], len(changes))
+            measured = _changed(lm, now, layout, which, gates, changes)
+        examples = [place[i][0] for i in chosen for _ in sheets[i].asked]
+        found[numbers, examples] = measured
+    return found
+
+
+def _changed(
+    lm: LM, sheets: Sequence[Sheet], layout: Layout, which: Tensor, gates: Tensor, changes: Sequence[Change]
+) -> Tensor:
+    """[text, measure], with change number which [row, place] in force at every token; the last number is none."""
+    added = [i for i, c in enumerate(changes) if c.add is not None]
+    adds = torch.stack([c.add for c in changes if c.add is not None]) if added else None
+    slot = torch.full((len(changes) + 1,), -1)
+    slot[added] = torch.arange(len(added))
+    slot = slot[which]
+
+    def edit(layer: int, z: Tensor) -> Tensor:
+        z = z * gates[:, layer].to(z.device, z.dtype)[which.to(z.device)][..., None]
+        if adds is not None:
+            rows, places = (slot >= 0).nonzero(as_tuple=True)
+            here = rows.to(z.device), places.to(z.device)
+            z[here] += adds[slot[rows, places], layer].to(z.device, z.dtype)
+        return z
+
+    rows, places = torch.tensor(layout.rows), torch.tensor(layout.places)
+    with h.hooked(lm.model, lm.anatomy, edit), logits_only(lm, rows, places):
+        logits = lm.model(**layout.inputs, use_cache=False).logits[0].float()
+    asked = [a for sheet in sheets for a in sheet.asked]
+    wanted = torch.tensor([t for a in asked for t in a.target], device=logits.device)
+    own = logits.gather(1, wanted[:, None])
+    log_p = own[:, 0] - logits.logsumexp(-1)
+    rank = (logits > own).sum(1)
+    each = torch.stack([log_p, (1.0 + rank).log(), (rank == 0).float()], dim=1).cpu()
+    return torch.stack([part.mean(0) for part in each.split([len(a.target) for a in asked])])

@@ -1,0 +1,171 @@
+"""`ha.gate`, and contrastive gating."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from itertools import chain
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+
+from headatlas.errors import BadArgument, did_you_mean
+from headatlas.headmap.files import check_folder
+from headatlas.headmap.store import Finished, save
+from headatlas.methods.gate import PRESETS, ROLES, Settings, fit_contrast, gate_tasks, ungated
+from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.lm import LM
+from headatlas.models.loading import load
+from headatlas.models.targets import measure
+from headatlas.progress import Progress, silent
+from headatlas.public.common import Tasks, seed_numbers, stamp_of
+from headatlas.tasks.prompts import Task, check_shots, hash_tasks, held_out_sheets, load_tasks
+from headatlas.validation.switching import switch_off_curves
+
+
+def gate(
+    model: LM | str | Path = DEFAULT_MODEL,
+    tasks: Tasks | None = None,
+    *,
+    keep: Tasks | None = None,
+    lose: Tasks | None = None,
+    seeds: int | Sequence[int] | None = None,
+    preset: str = "quick",
+    shots: int | None = None,
+    strength: float | None = None,
+    updates: int | None = None,
+    batch: int | None = None,
+    tokens: int | None = None,
+    halves: bool = False,
+    device: str = "auto",
+    out: str | Path | None = None,
+    progress: Progress = silent,
+) -> xr.Dataset:
+    """Which heads a task needs, which it would be better without, which are idle (docs/gate.md).
+
+    tasks: names of built-in ones (without any: math and syntax), JSON Lines or CSV files with prompt and target, 'hf:' addresses,
+    or lists of your own.
+    keep, lose: instead of tasks, two matched ones: find the heads that `lose` needs and `keep` can spare.
+    seeds: how many, or which. preset: 'quick' for a laptop, 'full' is published. strength, updates, batch override it.
+    shots: worked examples before each prompt (built-in tasks have their own number, your own have none).
+    tokens: how many go through the model at once; lower it when memory runs out. halves: fit each half of the data too.
+    out: a folder for gate.nc (contrast.nc for keep and lose); interrupted work goes on there at the last finished fit.
+    """
+    check_folder(out)
+    settings = _settings(preset, strength, updates, batch)
+    numbers = seed_numbers(settings.seeds if seeds is None else seeds)
+    if (keep is None) != (lose is None):
+        raise BadArgument(
+            f"{'lose' if lose is None else 'keep'} is missing: contrastive gating needs both keep and lose"
+        )
+    if keep is not None and (tasks is not None or halves):
+        raise BadArgument(
+            f"{'tasks' if tasks is not None else 'halves'} does not go with keep and lose: give one or the other"
+        )
+    lm = model if isinstance(model, LM) else load(model, device)
+    if keep is not None and lose is not None:
+        return _contrast(lm, keep, lose, numbers, settings, shots, tokens, out, progress)
+    chosen = load_tasks(lm, ("math", "syntax") if tasks is None else tasks, shots)
+    split = [[replace(t.halves()[i], name=f"{t.name}, half {i}") for t in chosen] for i in (0, 1) if halves]
+    for half in chain(*split):
+        check_shots(half)
+    stamp = stamp_of(lm, hash_tasks(chosen)) | {"preset": preset, **_flat_settings(settings)}
+    done = Finished(Path(out) / ".gate", stamp | {"seeds": numbers}) if out is not None else None
+    names = [t.name for t in chosen]
+    options: dict[str, Any] = {"tokens": tokens, "progress": progress}
+    found = gate_tasks(lm, chosen, numbers, settings, done=done, **options)
+    curves = []
+    for task in chosen:
+        one = found.sel(task=task.name)
+        retained = torch.from_numpy(one.gate.sel(fit="retain").mean("seed").values)
+        scores = one[list(ROLES)].mean("seed")
+        held_out = held_out_sheets(lm, task, settings.switching)
+        label = f"{task.name}: switching heads off"
+        curves.append(switch_off_curves(lm, retained, scores, held_out, steps=settings.steps, label=label, **options))
+    found = found.merge(xr.concat(curves, "task").assign_coords(task=names))
+    if halves:
+        parts = [
+            gate_tasks(lm, half, numbers, settings, done=done, **options).assign_coords(task=names) for half in split
+        ]
+        both = xr.concat([p[list(ROLES)].mean("seed") for p in parts], "half").assign_coords(half=["first", "second"])
+        found = found.merge(both.rename({role: f"{role}_half" for role in ROLES}))
+    found = found.assign_attrs(stamp)
+    if out is not None and done is not None:
+        save(found, Path(out) / "gate.nc")
+        done.clear()
+    return found
+
+
+def _contrast(
+    lm: LM,
+    keep: Tasks,
+    lose: Tasks,
+    seeds: list[int],
+    settings: Settings,
+    shots: int | None,
+    tokens: int | None,
+    out: str | Path | None,
+    progress: Progress,
+) -> xr.Dataset:
+    pair: list[Task] = []
+    for name, given in (("keep", keep), ("lose", lose)):
+        loaded = load_tasks(lm, given, shots)
+        if len(loaded) > 1:
+            raise BadArgument(f"{name} has {len(loaded)} tasks, expected one")
+        pair += loaded
+    if pair[0].train == pair[1].train:
+        raise BadArgument("keep and lose are the same examples: nothing tells them apart")
+    theta = fit_contrast(lm, pair[0], pair[1], seeds, settings, tokens=tokens, progress=progress)
+    gates = theta.sigmoid()
+    nll, accuracy = np.empty((2, 2, 3, len(seeds)))
+    for side, task in enumerate(pair):
+        held_out = held_out_sheets(lm, task, settings.held_out)
+        whole = ungated(lm, task, held_out, tokens)
+        nll[side, 0], accuracy[side, 0] = whole["whole_nll"], whole["whole_accuracy"]
+        for i, used in enumerate((gates, gates.round()), 1):
+            log_p, right = measure(lm, held_out, used, tokens)
+            nll[side, i], accuracy[side, i] = -log_p.mean(1), right.float().mean(1)
+    gates[:, lm.layers_without_heads] = torch.nan
+    found = xr.Dataset(
+        {
+            "gate": (("seed", "layer", "head"), gates.numpy()),
+            "lost": (("seed", "layer", "head"), (1 - gates).numpy()),
+            "nll": (("side", "gates", "seed"), nll),
+            "accuracy": (("side", "gates", "seed"), accuracy),
+        },
+        coords={"side": ["keep", "lose"], "gates": ["whole", "fitted", "rounded"], "seed": seeds}
+        | {"layer": range(lm.n_layers), "head": range(lm.n_heads)},
+        attrs=stamp_of(lm, hash_tasks(pair)) | _flat_settings(settings) | {"keep": pair[0].name, "lose": pair[1].name},
+    )
+    if out is not None:
+        save(found, Path(out) / "contrast.nc")
+    return found
+
+
+def _settings(preset: Any, strength: Any, updates: Any, batch: Any) -> Settings:
+    if preset not in PRESETS:
+        raise BadArgument(f"preset is {preset!r}, expected one of {', '.join(PRESETS)}.{did_you_mean(preset, PRESETS)}")
+    settings = PRESETS[preset]
+    if strength is not None:
+        if not isinstance(strength, float | int | np.number) or not 0 < strength < math.inf:
+            raise BadArgument(
+                f"strength is {strength!r}, expected a number above 0: it is the size of λ, which retain adds and remove takes away"
+            )
+        settings = replace(settings, strength=float(strength))
+    for name, value in (("updates", updates), ("batch", batch)):
+        if value is not None and (not isinstance(value, Integral) or value < 1):
+            raise BadArgument(f"{name} is {value!r}, expected at least 1")
+    if updates is not None:
+        free, pressed = (replace(s, updates=int(updates)) for s in (settings.free, settings.pressed))
+        settings = replace(settings, free=free, pressed=pressed)
+    return settings if batch is None else replace(settings, batch=int(batch))
+
+
+def _flat_settings(settings: Settings) -> dict[str, Any]:
+    given = asdict(settings)
+    stages = {f"{name}_{k}": v for name in ("free", "pressed") for k, v in given.pop(name).items()}
+    del given["seeds"]
+    return stages | {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}

@@ -1,0 +1,72 @@
+"""`ha.maps`."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import xarray as xr
+
+from headatlas.headmap.provenance import describe_run, flat
+from headatlas.headmap.store import Finished, save
+from headatlas.methods.maps import BASELINES, score_relations
+from headatlas.methods.maps_dynamic import check_dynamic
+from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.lm import LM
+from headatlas.models.loading import check_device, load, open_weights
+from headatlas.progress import Progress, silent
+from headatlas.tasks.relations import Relation, hash_relations, load_relations
+from headatlas.validation.relations import check_causal
+
+
+def maps(
+    model: LM | str | Path = DEFAULT_MODEL,
+    relations: str | Path | Iterable[Relation | dict[str, Any]] | None = None,
+    *,
+    k: int | Literal["auto"] = "auto",
+    threshold: float = 0.15,
+    min_pairs: int = 30,
+    first_mlp: bool = True,
+    baselines: bool = True,
+    dynamic: int = 0,
+    causal: int = 0,
+    device: str = "auto",
+    seed: int = 0,
+    out: str | Path | None = None,
+    progress: Progress = silent,
+) -> xr.Dataset:
+    """Which relations every head implements, from its parameters alone (docs/maps.md).
+
+    model: an LM, or anything `load` takes; then only the tensors needed are read from disk, layer by layer.
+    relations: the 20 built-in ones, or a folder, a JSON or CSV file, or a list of your own.
+    k: how many of the largest outputs count as a hit; 'auto' is the published rule.
+    baselines: score shuffled and random weights beside it, to see what chance gives.
+    dynamic, causal: check the scores in real runs, and by removing heads, on up to so many pairs a relation (0: not at all).
+    out: a folder for maps.nc; interrupted work goes on there at the layer it had reached.
+    """
+    chosen = load_relations(relations)
+    weights, tokenizer, name = open_weights(model)
+    settings: dict[str, Any] = {"k": k, "min_pairs": min_pairs, "first_mlp": first_mlp, "seed": seed}
+    stamp = {"model": name, "fingerprint": weights.fingerprint(), "data": hash_relations(chosen)}
+    done = Finished(Path(out) / ".maps", stamp | settings) if out is not None else None
+    found = score_relations(
+        weights,
+        tokenizer,
+        chosen,
+        **settings,
+        threshold=threshold,
+        baselines=tuple(BASELINES) if baselines else (),
+        device=model.device if isinstance(model, LM) else check_device(device),
+        done=done,
+        progress=progress,
+    )
+    if dynamic or causal:
+        lm = model if isinstance(model, LM) else load(model, device)
+        if dynamic:
+            found = found.merge(check_dynamic(lm, chosen, dynamic, **settings, progress=progress))
+        if causal:
+            found = found.merge(check_causal(lm, chosen, found, causal, seed=seed, progress=progress))
+    found = found.set_xindex("category_name").assign_attrs(stamp | flat(describe_run()))
+    if out is not None and done is not None:
+        save(found, Path(out) / "maps.nc")
+        done.clear()
+    return found

@@ -1,0 +1,305 @@
+"""`ha.probe`."""
+
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+
+from headatlas.errors import BadArgument, did_you_mean
+from headatlas.headmap.files import check_folder
+from headatlas.headmap.store import Finished, Replies, save
+from headatlas.methods.examples import Examples
+from headatlas.methods.features import READ, capture, generate_answers
+from headatlas.methods.probe import PROBES, Training, directions, probe_map
+from headatlas.methods.wording import bag_of_words
+from headatlas.models.answers import MEASURES, Change, answers_under
+from headatlas.models.cache import cache_folder
+from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.lm import LM
+from headatlas.models.loading import load
+from headatlas.models.targets import Asked
+from headatlas.progress import Progress, silent
+from headatlas.public.common import stamp_of
+from headatlas.tasks.judge import Judge
+from headatlas.tasks.questions import (
+    FUNCTIONS,
+    SPLITS,
+    Question,
+    check_sizes,
+    hash_questions,
+    in_words,
+    load_questions,
+    prompt_ids,
+    with_answer,
+)
+from headatlas.tasks.scoring import informative, is_right, token_f1
+from headatlas.validation.answering import Ask, Tests, prove
+
+log = logging.getLogger(__name__)
+
+ANSWERS = ("reference", "generated")
+KEEP = ("all", "correct")
+PROOFS = ("score", "generate", "none")
+
+
+@dataclass(frozen=True)
+class Settings:
+    limit: int | None  # built-in questions used
+    training: Training
+    controls: int  # labellings shuffled
+    draws: int  # of the bootstrap
+    new_tokens: int  # of a generated answer
+    proof: int  # test questions of each function that the proof asks
+    tests: Tests
+
+
+PRESETS = {
+    "quick": Settings(900, Training(30, 3e-4, 32, 5), 1, 500, 32, 8, Tests((0.05, 0.1, 0.2))),
+    "full": Settings(None, Training(), 5, 2000, 128, 64, Tests((0.01, 0.02, 0.05, 0.1, 0.2, 0.3))),
+}
+
+
+def probe(
+    model: LM | str | Path = DEFAULT_MODEL,
+    data: str | Path | Sequence[Any] | None = None,
+    *,
+    test: str | Path | Sequence[Any] | None = None,
+    answers: str = "reference",
+    probe: str = "published",
+    preset: str = "quick",
+    context: str = "retrieval",
+    functions: Sequence[str] | str | None = None,
+    keep: str = "all",
+    k: int = 5,
+    limit: int | None = None,
+    template: bool = True,
+    judge: str | None = None,
+    judge_model: str = "gpt-4o-mini",
+    proof: str = "score",
+    everywhere: bool = False,
+    seed: int = 0,
+    tokens: int | None = None,
+    device: str = "auto",
+    out: str | Path | None = None,
+    progress: Progress = silent,
+) -> xr.Dataset:
+    """Which cognitive functions can be read from every head, beside what the wording alone would tell (docs/probe.md).
+
+    data: a file or a list in the CogQA layout; test: the same, for the test questions. Without data, our own questions.
+    answers: 'reference' ones are teacher-forced; 'generated' ones are the model's own, of which keep='correct' keeps the right.
+    probe: 'published', or 'per-head' classifiers. preset: 'quick' for a laptop; 'full' trains as published.
+    context: which earlier steps a question is told, 'retrieval', 'all' or 'none'. functions: the eight, others by name, or 'all'.
+    k: answer tokens that are kept. limit: use about so many questions. template=False: without the tokenizer's chat template.
+    judge: an OpenAI-compatible endpoint that picks the tokens and says which answers are right; otherwise this is done offline.
+    proof: remove and push heads while answering and 'score' the reference answers, or 'generate' and score text, or 'none'.
+    everywhere: in the proof, change heads at the prompt too, not from where answering begins.
+    out: a folder for probe.nc; interrupted work goes on there at the batch it had reached.
+    """
+    check_folder(out)
+    for name, value, choices in (
+        ("preset", preset, PRESETS),
+        ("answers", answers, ANSWERS),
+        ("probe", probe, PROBES),
+        ("keep", keep, KEEP),
+        ("proof", proof, PROOFS),
+    ):
+        if value not in choices:
+            raise BadArgument(
+                f"{name} is {value!r}, expected one of {', '.join(choices)}.{did_you_mean(str(value), choices)}"
+            )
+    if k < 1:
+        raise BadArgument(f"k is {k}, expected at least 1")
+    settings = PRESETS[preset]
+    use = settings.limit if limit is None and data is None else limit
+    questions = load_questions(data, test, context=context, functions=functions, limit=use, seed=seed)
+    lm = model if isinstance(model, LM) else load(model, device)
+    arbiter = Judge(judge, judge_model, Replies(cache_folder() / "judge")) if judge else None
+    stamp = stamp_of(lm, hash_questions(questions)) | {
+        "preset": preset,
+        "answers": answers,
+        "probe": probe,
+        "context": context,
+        "keep": keep,
+        "k": k,
+        "template": int(template),
+        "judge": judge or "",
+        "seed": seed,
+    }
+    with ExitStack() as stack:
+        folder = Path(out) if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        done = Finished(folder / ".probe", stamp)
+        options: dict[str, Any] = {"done": done, "progress": progress}
+        said = [q.answer for q in questions]
+        share_right = np.nan
+        if answers == "generated":
+            prompts = [prompt_ids(lm, q, template) for q in questions]
+            said = generate_answers(lm, prompts, settings.new_tokens, **options)
+            questions, said, share_right = _usable(lm, questions, said, keep, arbiter, k)
+        asked = [with_answer(lm, q, a, template) for q, a in zip(questions, said, strict=True)]
+        features = _room(done.folder, lm, len(asked), done)
+        groups: dict[str, list[int]] = {}
+        for i, q in enumerate(questions):
+            groups.setdefault(q.main, []).append(i)
+        choose = _chooser(lm, questions, said, asked, arbiter, k)
+        capture(lm, asked, list(groups.values()), choose, features, tokens=tokens, **options)
+        split = np.array([q.split for q in questions])
+        train, validation, tested = (np.flatnonzero(split == s) for s in SPLITS)
+        examples = Examples(features, train, validation, tested, lm.device)
+        names = _names(questions)
+        labels = np.array([names.index(q.function) for q in questions])
+        found = probe_map(
+            examples,
+            labels,
+            names,
+            kind=probe,
+            training=settings.training,
+            controls=settings.controls,
+            draws=settings.draws,
+            seed=seed,
+            progress=progress,
+        )
+        found = _all_layers(found, lm).merge(_wording(questions, said, labels, examples))
+        counts = [[int(((split == s) & (labels == c)).sum()) for s in SPLITS] for c in range(len(names))]
+        found = found.assign(questions=(("function", "split"), counts), answers_right=share_right)
+        found = found.assign_coords(split=list(SPLITS))
+        if proof != "none":
+            there = torch.tensor([i not in lm.layers_without_heads for i in range(lm.n_layers)])
+            pushes = torch.zeros(len(names), lm.n_layers, lm.n_heads, lm.d_head)
+            pushes[:, there] = directions(examples, labels, len(names))
+            chosen = {f: tested[labels[tested] == c][: settings.proof].tolist() for c, f in enumerate(names)}
+            ask, measures = _asking(lm, proof, questions, chosen, template, settings.new_tokens, everywhere, tokens)
+            proven = prove(ask, measures, found.importance, pushes, settings.tests, seed=seed, progress=progress)
+            found = found.merge(proven).assign(proof_questions=("function", [len(chosen[f]) for f in names]))
+        found = found.assign_attrs(stamp | {"proof": proof, "everywhere": int(everywhere)} | asdict(settings.training))
+        del examples, features  # the file is about to go
+        if out is not None:
+            save(found, Path(out) / "probe.nc")
+        done.clear()
+    return found
+
+
+def _names(questions: Sequence[Question]) -> list[str]:
+    """The functions there are, in the order of figures; others after them."""
+    there = {q.function for q in questions}
+    return [f for f in FUNCTIONS if f in there] + sorted(there - set(FUNCTIONS))
+
+
+def _usable(
+    lm: LM, questions: list[Question], said: list[str], keep: str, judge: Judge | None, k: int
+) -> tuple[list[Question], list[str], float]:
+    """Questions with an answer, and, if asked, only those answered right; the share of right ones."""
+    there = [i for i, text in enumerate(said) if text and lm.tokenizer(text, add_special_tokens=False)["input_ids"]]
+    if len(there) < len(said):
+        log.info("dropped %d questions that the model answered with nothing", len(said) - len(there))
+    right = []
+    for i in there:
+        verdict = judge.ask(questions[i], said[i], pieces(lm, said[i]), k) if judge else None
+        right.append(verdict.right if verdict else is_right(said[i], questions[i].answer))
+    log.info("%d of %d answers are right", sum(right), len(right))
+    kept = [i for i, good in zip(there, right, strict=True) if good or keep == "all"]
+    questions, said = [questions[i] for i in kept], [said[i] for i in kept]
+    check_sizes(questions)
+    return questions, said, float(np.mean(right))
+
+
+def pieces(lm: LM, answer: str | Sequence[int]) -> list[str]:
+    """An answer's tokens as text, with a space in front where a word begins."""
+    tokenizer = lm.tokenizer
+    ids = tokenizer(answer, add_special_tokens=False)["input_ids"] if isinstance(answer, str) else list(answer)
+    raw = tokenizer.convert_ids_to_tokens(ids)
+    return [
+        f"{' ' * str(t).startswith(('Ġ', '▁', ' '))}{tokenizer.decode([i]).strip()}"
+        for t, i in zip(raw, ids, strict=True)
+    ]
+
+
+def _chooser(
+    lm: LM, questions: list[Question], said: list[str], asked: list[Asked], judge: Judge | None, k: int
+) -> Callable[[int, np.ndarray], list[int]]:
+    def choose(i: int, surprisal: np.ndarray) -> list[int]:
+        parts = pieces(lm, asked[i].target)
+        verdict = judge.ask(questions[i], said[i], parts, k) if judge and len(parts) > k else None
+        return (verdict.pieces if verdict else []) or informative(parts, surprisal, k)
+
+    return choose
+
+
+def _room(folder: Path, lm: LM, n: int, done: Finished) -> np.ndarray:
+    """Features on disk: those of interrupted work, or new ones."""
+    shape = (n, lm.n_layers - len(lm.layers_without_heads), lm.n_heads, lm.d_head)
+    precision = np.float16 if lm.model.dtype == torch.float16 else np.float32
+    path = folder / "features.npy"
+    try:
+        there = np.lib.format.open_memmap(path, mode="r+")
+        if there.shape == shape and there.dtype == precision:
+            return there
+    except (OSError, ValueError):  # none yet, or cut off while it was made
+        pass
+    for name in [name for name in done if name.startswith(READ)]:
+        del done[name]
+    return np.lib.format.open_memmap(path, mode="w+", dtype=precision, shape=shape)
+
+
+def _all_layers(found: xr.Dataset, lm: LM) -> xr.Dataset:
+    """With the layers that have no heads: NaN, or False."""
+    there = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+    found = found.assign_coords(layer=there, head=range(lm.n_heads))
+    flags = [name for name, variable in found.data_vars.items() if variable.dtype == bool]
+    wide = found.drop_vars(flags).reindex(layer=range(lm.n_layers))
+    return wide.merge(found[flags].reindex(layer=range(lm.n_layers), fill_value=False))
+
+
+def _wording(questions: list[Question], said: list[str], labels: np.ndarray, data: Examples) -> xr.Dataset:
+    """What classifiers reach that see nothing but words."""
+    texts = {
+        "question": [q.text for q in questions],
+        "prompt": [in_words(q) for q in questions],
+        "answer": said,
+        "question and answer": [f"{q.text} {a}" for q, a in zip(questions, said, strict=True)],
+    }
+    reached = [bag_of_words(given, labels, data.train, data.test) for given in texts.values()]
+    return xr.Dataset(
+        {"bag_of_words_accuracy": reached[0], "bag_of_words": ("wording", reached)}, coords={"wording": list(texts)}
+    )
+
+
+def _asking(
+    lm: LM,
+    proof: str,
+    questions: list[Question],
+    tested: dict[str, list[int]],
+    template: bool,
+    new_tokens: int,
+    everywhere: bool,
+    tokens: int | None,
+) -> tuple[Ask, tuple[str, ...]]:
+    """How the proof measures answers, and the names of the measures."""
+
+    def score(function: str, changes: list[Change]) -> np.ndarray:
+        asked = [with_answer(lm, questions[i], questions[i].answer, template) for i in tested[function]]
+        return answers_under(lm, asked, changes, everywhere=everywhere, tokens=tokens).numpy()
+
+    def generate(function: str, changes: list[Change]) -> np.ndarray:
+        prompts = [prompt_ids(lm, questions[i], template) for i in tested[function]]
+        found = np.empty((len(changes), len(prompts), 2))
+        for c, change in enumerate(changes):
+            with ExitStack() as stack:
+                where: Any = "all" if everywhere else "last"
+                stack.enter_context(lm.gated(change.gate, positions=where))
+                if change.add is not None:
+                    heads = change.add.abs().sum(-1) > 0
+                    stack.enter_context(lm.patched(heads, change.add, add=True, positions=where))
+                said = generate_answers(lm, prompts, new_tokens)
+            for e, i in enumerate(tested[function]):
+                reference = questions[i].answer
+                found[c, e] = token_f1(said[e], reference), is_right(said[e], reference)
+        return found
+
+    return (score, MEASURES) if proof == "score" else (generate, ("f1", "right"))

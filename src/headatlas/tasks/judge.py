@@ -1,0 +1,78 @@
+"""A judge at an endpoint: is an answer right, and which of its words carry the meaning? Asked once for each answer."""
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass, field
+
+from headatlas.errors import CannotDo
+from headatlas.tasks.endpoint import ask_endpoint, check_endpoint
+from headatlas.tasks.questions import Question, in_words
+
+log = logging.getLogger(__name__)
+
+PROMPT = """Question:
+{question}
+
+Reference answer: {reference}
+Given answer: {answer}
+The given answer cut into numbered pieces: {pieces}
+
+Reply with JSON only: {{"right": true or false, "pieces": [the numbers of the {k} pieces that carry the answer's meaning]}}"""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    right: bool
+    pieces: list[int]
+
+
+@dataclass
+class Judge:
+    """Where to ask. `replies` keeps what was said; when the endpoint stays silent, the judge is given up, and that is told."""
+
+    endpoint: str
+    model: str
+    replies: MutableMapping[str, str] = field(default_factory=dict)
+    timeout: float = 30.0
+    tries: int = 3
+    given_up: bool = False
+
+    def __post_init__(self) -> None:
+        check_endpoint("judge", self.endpoint)
+
+    def ask(self, question: Question, answer: str, pieces: Sequence[str], k: int) -> Verdict | None:
+        """What the judge says; None when it cannot be asked or cannot be understood."""
+        prompt = PROMPT.format(
+            question=in_words(question),
+            reference=question.answer,
+            answer=answer,
+            pieces=" ".join(f"{i}:{p!r}" for i, p in enumerate(pieces)),
+            k=k,
+        )
+        key = hashlib.sha256(f"{self.endpoint}\n{self.model}\n{prompt}".encode()).hexdigest()[:32]
+        if key not in self.replies and not self.given_up:
+            try:
+                self.replies[key] = ask_endpoint(
+                    self.endpoint, self.model, prompt, timeout=self.timeout, tries=self.tries
+                )
+            except CannotDo as e:
+                self.given_up = True
+                log.warning("judge: %s; going on without it", e)
+        return _understand(self.replies[key], len(pieces), k) if key in self.replies else None
+
+
+def _understand(reply: str, n: int, k: int) -> Verdict | None:
+    """Models wrap JSON in prose and fences: take the outermost braces."""
+    found = re.search(r"\{.*\}", reply, flags=re.DOTALL)
+    try:
+        said = json.loads(found[0]) if found else None
+    except ValueError:
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("right"), bool):
+        return None
+    listed = said.get("pieces")
+    pieces = [i for i in listed if isinstance(i, int) and 0 <= i < n] if isinstance(listed, list) else []
+    return Verdict(said["right"], sorted(set(pieces))[:k])

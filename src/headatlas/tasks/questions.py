@@ -1,0 +1,276 @@
+"""Cognitive questions: main questions cut into steps, each of which calls for one cognitive function (the CogQA layout).
+
+A JSON list of {"question": …, "answer": …, "generated": [{"subquestion": …, "answer": …, "cognitive_skill": …}, …]}. Each step is
+an example; its label is the function; its context is the main question and, of the steps before it, those it is told (`context`).
+"""
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headatlas.errors import BadArgument, BadFile, CannotDo, did_you_mean, one_line
+from headatlas.models.lm import LM
+from headatlas.models.targets import Asked, encode_target, without_end
+
+log = logging.getLogger(__name__)
+
+FUNCTIONS = (  # in the order figures show them
+    "Knowledge Recall",
+    "Retrieval",
+    "Logical Reasoning",
+    "Decision-making",
+    "Semantic Understanding",
+    "Syntactic Understanding",
+    "Inference",
+    "Math Calculation",
+)
+LOWER = ("Retrieval", "Knowledge Recall", "Semantic Understanding", "Syntactic Understanding")
+HIGHER = ("Math Calculation", "Inference", "Logical Reasoning", "Decision-making")
+CONTEXTS = ("retrieval", "all", "none")
+SPLITS = ("train", "validation", "test")
+SHARES = {"train": 0.65, "validation": 0.15, "test": 0.2}
+LIMITED = {"train": 0.7, "validation": 0.12, "test": 0.18}  # where few are used, most are for training
+FEWEST = 8  # examples of a function, below which nothing can be fitted and tested
+
+
+@dataclass(frozen=True)
+class Question:
+    """One step: what is asked, after which steps, and the function it calls for. `split` is '' until it is decided."""
+
+    main: str
+    before: tuple[tuple[str, str], ...]
+    text: str
+    answer: str
+    function: str
+    split: str = ""
+
+
+def load_questions(
+    data: str | Path | Sequence[Any] | None = None,
+    test: str | Path | Sequence[Any] | None = None,
+    *,
+    context: str = "retrieval",
+    functions: Sequence[str] | str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+) -> list[Question]:
+    """Steps from a file or a list in the CogQA layout (without one, those built in), each with its split.
+
+    test: a file of its own for the test split; otherwise a fifth of the main questions. A main question is in one split only.
+    functions: the eight, unless you name others, or 'all' that occur. limit: about so many steps, main question by main question.
+    """
+    if context not in CONTEXTS:
+        raise BadArgument(
+            f"context is {context!r}, expected one of {', '.join(CONTEXTS)}.{did_you_mean(str(context), CONTEXTS)}"
+        )
+    if data is None:
+        if test is not None:
+            raise BadArgument("test is given without data: give both, or neither for the built-in questions")
+        folder = files("headatlas.tasks") / "data" / "cogqa"
+        data, test = (json.loads((folder / f"{part}.json").read_text(encoding="utf-8")) for part in ("train", "test"))
+    parts = [_read(part, name, context) for part, name in ((data, "data"), (test, "test")) if part is not None]
+    parts = _with_functions(parts, functions)
+    if len(parts) == 1:
+        found = _split(parts[0], SPLITS, seed)
+    else:
+        found = _split(_without(*parts), SPLITS[:2], seed) + [replace(q, split="test") for q in parts[1]]
+    found = _limited(found, limit, seed)
+    check_sizes(found)
+    return found
+
+
+def hash_questions(questions: Iterable[Question]) -> str:
+    """A short hash of what is asked, for provenance and resuming."""
+    return hashlib.sha256(repr(list(questions)).encode()).hexdigest()[:16]
+
+
+def _read(data: Any, name: str, context: str) -> list[Question]:
+    where = name
+    if isinstance(data, str | Path):
+        where = str(data)
+        try:
+            data = json.loads(Path(data).read_text(encoding="utf-8-sig"))
+        except (OSError, UnicodeDecodeError) as e:
+            raise BadFile(f"cannot read questions from {where}: {one_line(e)}") from e
+        except ValueError as e:
+            raise BadFile(f"{where} is not JSON: {one_line(e)}") from e
+    if not isinstance(data, list | tuple):
+        raise BadFile(f"{where} is a {type(data).__name__}, expected a list of main questions (the CogQA layout)")
+    found = []
+    for i, entry in enumerate(data):
+        at = f"{where}, entry {i}"
+        main = _text(entry, "question", at)
+        steps = entry.get("generated")
+        if not isinstance(steps, list | tuple):
+            raise BadFile(f"{at}: 'generated' is {_short(steps)}, expected a list of steps")
+        before: list[tuple[str, str]] = []
+        for j, step in enumerate(steps):
+            here = f"{at}, step {j}"
+            text, answer, function = (_text(step, key, here) for key in ("subquestion", "answer", "cognitive_skill"))
+            found.append(Question(main, tuple(before), text, answer, function))
+            if context == "all" or (context == "retrieval" and function == "Retrieval"):
+                before.append((text, answer))
+    return found
+
+
+def _text(entry: Any, key: str, where: str) -> str:
+    if not isinstance(entry, dict):
+        raise BadFile(f"{where} is {_short(entry)}, expected an object with {key!r}")
+    if key not in entry:
+        raise BadFile(f"{where} has no {key!r}; it has {', '.join(map(repr, entry)) or 'nothing'}")
+    value = entry[key]
+    if key == "answer" and isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise BadFile(f"{where}: {key!r} is {_short(value)}, expected text")
+    return value.strip()
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _with_functions(parts: list[list[Question]], functions: Sequence[str] | str | None) -> list[list[Question]]:
+    """Only questions of the functions asked for; says what was dropped."""
+    there = Counter(q.function for part in parts for q in part)
+    if functions == "all":
+        return parts
+    wanted = list(FUNCTIONS if functions is None else [functions] if isinstance(functions, str) else functions)
+    for name in wanted:
+        if functions is not None and name not in there:
+            choices = ", ".join(sorted(there)) or "none"
+            raise BadArgument(
+                f"functions has {name!r}, which no question is labelled with; there are {choices}."
+                f"{did_you_mean(str(name), there)}"
+            )
+    dropped = {name: n for name, n in sorted(there.items()) if name not in wanted}
+    if dropped:
+        listed = ", ".join(f"{n} × {name!r}" for name, n in dropped.items())
+        log.info("dropped %d questions of other functions: %s", sum(dropped.values()), listed)
+    return [[q for q in part if q.function in wanted] for part in parts]
+
+
+def _without(train: list[Question], test: list[Question]) -> list[Question]:
+    """Train questions whose main question is not tested."""
+    tested = {q.main for q in test}
+    kept = [q for q in train if q.main not in tested]
+    if len(kept) < len(train):
+        log.info("left %d questions out of training: their main questions are in the test file", len(train) - len(kept))
+    return kept
+
+
+def _split(questions: list[Question], splits: Sequence[str], seed: int) -> list[Question]:
+    """Main questions dealt to splits so that every function has its share in each, as nearly as can be."""
+    mains: dict[str, Counter[str]] = {}
+    for q in questions:
+        mains.setdefault(q.main, Counter())[q.function] += 1
+    counts = Counter(q.function for q in questions)
+    whole = sum(SHARES[s] for s in splits)
+    missing = {s: {f: n * SHARES[s] / whole for f, n in counts.items()} for s in splits}
+    order = np.random.default_rng(seed).permutation(len(mains)).tolist()
+    listed = list(mains)
+    rarest = {main: min(counts[f] for f in steps) for main, steps in mains.items()}
+    home: dict[str, str] = {}
+    for i in sorted(order, key=lambda i: rarest[listed[i]]):  # stable: rare functions first, otherwise as drawn
+        steps = mains[listed[i]]
+        room = {s: sum(n * missing[s][f] / (counts[f] * SHARES[s]) for f, n in steps.items()) for s in splits}
+        chosen = max(splits, key=lambda s: room[s])
+        home[listed[i]] = chosen
+        for f, n in steps.items():
+            missing[chosen][f] -= n
+    return [replace(q, split=home[q.main]) for q in questions]
+
+
+def _limited(questions: list[Question], limit: int | None, seed: int) -> list[Question]:
+    """About `limit` of them, main question by main question: next comes the one with the functions there are fewest of so far."""
+    if limit is None or limit >= len(questions):
+        return questions
+    if limit < 1:
+        raise BadArgument(f"limit is {limit}, expected at least 1")
+    generator = np.random.default_rng([seed, 1])
+    kept: set[str] = set()
+    for split in SPLITS:
+        steps: dict[str, list[str]] = {}
+        for q in questions:
+            if q.split == split:
+                steps.setdefault(q.main, []).append(q.function)
+        left = [list(steps)[i] for i in generator.permutation(len(steps))]
+        so_far: Counter[str] = Counter()
+        while left and so_far.total() < round(limit * LIMITED[split]):
+            scarce = [sum(1 / (1 + so_far[f]) for f in steps[main]) for main in left]
+            chosen = left.pop(int(np.argmax(scarce)))
+            so_far.update(steps[chosen])
+            kept.add(chosen)
+    return [q for q in questions if q.main in kept]
+
+
+def check_sizes(questions: list[Question]) -> None:
+    """Enough examples of every function, in every split."""
+    counts = Counter(q.function for q in questions)
+    if len(counts) < 2:
+        raise BadArgument(
+            f"the questions are of {len(counts)} function{'s' * (len(counts) != 1)}, expected at least 2: nothing to tell apart"
+        )
+    for function, n in counts.items():
+        if n < FEWEST:
+            raise BadArgument(
+                f"function {function!r} has {n} example{'s' * (n != 1)}, expected at least {FEWEST}: give more, or leave it out"
+                " with functions"
+            )
+        for split in SPLITS:
+            if not any(q.split == split and q.function == function for q in questions):
+                raise BadArgument(
+                    f"function {function!r} has no {split} example: its {n} examples are in too few main questions"
+                )
+
+
+# --- as the model meets them
+
+
+def in_words(question: Question) -> str:
+    """What a user would write."""
+    known = "".join(f"\nKnown: {text} {answer}" for text, answer in question.before)
+    return f"{question.main}{known}\nAnswer briefly: {question.text}"
+
+
+def prompt_ids(lm: LM, question: Question, template: bool = True) -> tuple[int, ...]:
+    """A prompt as tokens, in the chat template where the tokenizer has one."""
+    tokenizer = lm.tokenizer
+    if not _chats(lm, template):
+        return tuple(without_end(tokenizer, _plain(question)))
+    try:
+        said = [{"role": "user", "content": in_words(question)}]
+        text = tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False)
+    except Exception as e:  # templates are programs of the model's makers: they raise what they like
+        raise CannotDo(
+            f"the chat template of model {lm.name!r} fails: {one_line(e)} (template=False, --no-template: go without it)"
+        ) from e
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def with_answer(lm: LM, question: Question, answer: str, template: bool = True) -> Asked:
+    """A prompt and the answer that follows it, as tokens."""
+    where = f"question {question.text[:40]!r}"
+    if not _chats(lm, template):
+        return encode_target(lm, _plain(question), f" {answer}", where)
+    ids = tuple(lm.tokenizer(answer, add_special_tokens=False)["input_ids"])
+    if not ids:
+        raise BadArgument(f"{where}: answer is {answer!r}, which has no tokens")
+    return encode_target(lm, prompt_ids(lm, question, template), ids, where)
+
+
+def _chats(lm: LM, template: bool) -> bool:
+    return template and bool(getattr(lm.tokenizer, "chat_template", None))
+
+
+def _plain(question: Question) -> str:
+    return f"{in_words(question)}\nAnswer:"

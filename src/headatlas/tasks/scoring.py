@@ -1,0 +1,75 @@
+"""Whether a free answer is right, and which of its tokens carry its meaning: without asking anyone."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+RIGHT_F1 = 0.6  # tokens in common from which an answer counts as the reference in other words
+
+_LITTLE = """a about above after again all also am an and any are as at be because been before being below between both but by can
+could did do does doing down during each either else every few for from further had has have having he her here hers him his how i
+if in into is it its itself just may me might more most must my neither no nor of off on once only or other our out over own per
+rather same shall she should since so some such than that the their them then there these they this those through to too under
+until up upon us very was we were what when where whether which while who whom whose why will with within without would yet you
+your"""
+_STOP = frozenset(_LITTLE.split()) - {"no"}  # which may be all there is to an answer
+_COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+eighteen nineteen twenty"""
+_NUMBERS = {word: str(i) for i, word in enumerate(_COUNTING.split())}
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words and numbers, without articles and punctuation: '1,200.0 pens' → ['1200', 'pens']."""
+    text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.lower())
+    found = re.findall(r"\d+(?:\.\d+)?|[^\W\d_]+(?:['’][^\W\d_]+)*", text)
+    found = [_NUMBERS.get(w, w) for w in found if w not in ("a", "an", "the")]
+    return [w.rstrip("0").rstrip(".") if re.fullmatch(r"\d+\.\d+", w) else w for w in found]
+
+
+def token_f1(answer: str, reference: str) -> float:
+    """Harmonic mean of precision and recall over words, each counted as often as it occurs."""
+    a, b = words(answer), words(reference)
+    common = sum((Counter(a) & Counter(b)).values())
+    return 2 * common / (len(a) + len(b)) if common else 0.0
+
+
+def is_right(answer: str, reference: str) -> bool:
+    """The same words; or the reference's words in a row within the answer; or, where both give numbers, the same last one;
+    or mostly the same words. 'Yes' and 'no' must agree whenever the reference begins with one."""
+    a, b = words(answer), words(reference)
+    if not a or not b:
+        return False
+    if b[0] in ("yes", "no") and (a[0] in ("yes", "no") or len(b) == 1):
+        return a[0] == b[0]
+    if a == b or any(a[i : i + len(b)] == b for i in range(len(a) - len(b) + 1)):
+        return True
+    numbers = [[w for w in given if w[0].isdigit()] for given in (a, b)]
+    if numbers[1]:
+        return bool(numbers[0]) and numbers[0][-1] == numbers[1][-1]
+    return token_f1(answer, reference) >= RIGHT_F1
+
+
+def informative(pieces: Sequence[str], surprisal: np.ndarray, k: int = 5) -> list[int]:
+    """Which k tokens of an answer carry its meaning: those of content words, the most surprising first; all of a short answer.
+
+    pieces: the answer's tokens as text, a space in front where a word begins. Never stop-words or punctuation, unless there is
+    nothing else.
+    """
+    if len(pieces) <= k:
+        return list(range(len(pieces)))
+    word_of, whole = [], [""]
+    for i, piece in enumerate(pieces):
+        begins = piece[:1].isspace() or not piece[:1].isalnum() or (i > 0 and not pieces[i - 1][-1:].isalnum())
+        if begins and i:
+            whole.append("")
+        whole[-1] += piece
+        word_of.append(len(whole) - 1)
+    content = [
+        i
+        for i, piece in enumerate(pieces)
+        if any(c.isalnum() for c in piece) and whole[word_of[i]].strip().lower() not in _STOP
+    ]
+    chosen = content or list(range(len(pieces)))
+    return sorted(sorted(chosen, key=lambda i: (-surprisal[i], i))[:k])

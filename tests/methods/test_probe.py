@@ -1,0 +1,251 @@
+"""probe: the published probe and per-head classifiers find what was planted, and nothing where nothing is."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.metrics import roc_auc_score
+from torch import nn
+
+from headatlas.errors import CannotDo
+from headatlas.methods.examples import Examples
+from headatlas.methods.per_head import SHRINK, per_head
+from headatlas.methods.probe import (
+    Probe,
+    Training,
+    attributions,
+    before_elbow,
+    chance_level,
+    directions,
+    fit_probe,
+    interval,
+    normalised,
+    predict,
+    probe_map,
+)
+from headatlas.methods.wording import bag_of_words, majority
+
+CLASSES = 4
+NAMES = ["a", "b", "c", "d"]
+TRAINING = Training(epochs=40, lr=3e-4, batch=32, patience=5)
+
+
+def planted(
+    signal: float, n: int = 600, layers: int = 6, heads: int = 8, d: int = 16, carriers: int = 5, seed: int = 0
+):
+    """Noise, but for a few heads in which each class has a direction of its own."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(CLASSES, size=n)
+    x = generator.normal(size=(n, layers * heads, d)).astype(np.float32)
+    chosen = generator.choice(layers * heads, carriers, replace=False)
+    for head in chosen:
+        x[:, head] += signal * generator.normal(size=(CLASSES, d))[labels]
+    order = np.arange(n)
+    parts = order[: n * 6 // 10], order[n * 6 // 10 : n * 3 // 4], order[n * 3 // 4 :]
+    truth = np.isin(np.arange(layers * heads), chosen)
+    return Examples(x.reshape(n, layers, heads, d), *parts, torch.device("cpu")), labels, truth
+
+
+@pytest.mark.parametrize("kind", ["published", "per-head"])
+@pytest.mark.parametrize("signal", [0.7, 1.5])
+def test_planted_heads_are_found(kind, signal) -> None:
+    data, labels, truth = planted(signal)
+    found = probe_map(data, labels, NAMES, kind=kind, training=TRAINING)
+    importance = found.importance.values.reshape(CLASSES, -1)
+    assert all(roc_auc_score(truth, row) >= 0.98 for row in importance)
+    np.testing.assert_allclose(importance.sum(1), 1, rtol=1e-12)
+    selected = found.selected.values.reshape(CLASSES, -1)
+    assert (selected.sum(1) >= 1).all()
+    assert selected.sum() >= 0.5 * CLASSES * truth.sum()
+    assert truth[selected.nonzero()[1]].mean() >= 0.9
+    assert found.accuracy > 0.9
+    assert found.control_accuracy < 0.4
+    assert found.selectivity == pytest.approx((found.accuracy - found.control_accuracy).item())
+    assert (found.low <= found.importance + 1e-12).mean() > 0.95  # |mean| of next to nothing is bootstrapped too high
+    assert (found.importance <= found.high + 1e-12).mean() > 0.95
+
+
+@pytest.mark.parametrize("kind", ["published", "per-head"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_where_nothing_is_nothing_is_marked(kind, seed) -> None:
+    data, labels, _ = planted(0.0, seed=seed)
+    found = probe_map(data, labels, NAMES, kind=kind, training=TRAINING, seed=seed)
+    chance = np.bincount(labels[data.test]).max() / len(data.test)
+    assert found.accuracy < chance + 0.1
+    assert not found.selected.any()
+    assert not found.clears_control.any()
+
+
+def test_the_same_seed_gives_the_same_map() -> None:
+    data, labels, _ = planted(1.0, n=200)
+    few = Training(epochs=3)
+    once, again = (probe_map(data, labels, NAMES, training=few, seed=4) for _ in range(2))
+    assert once.identical(again)
+    state = torch.random.get_rng_state()
+    other = probe_map(data, labels, NAMES, training=few, seed=5)
+    assert torch.equal(torch.random.get_rng_state(), state)  # the caller's draws are the caller's
+    assert not np.allclose(other.importance, once.importance)
+
+
+def test_the_probe_is_the_published_one() -> None:
+    """Written out as the paper has it: z beside the layer's mean, one shared Linear, all concatenated, two more."""
+    torch.manual_seed(0)
+    probe = Probe(layers=3, heads=2, d_head=5, classes=4).eval()
+    z = torch.randn(7, 3, 2, 5)
+    feature = torch.cat([z, z.mean(2, keepdim=True).expand_as(z)], dim=-1)  # [example, layer, head, 2D]
+    shared = probe.project(feature.reshape(7, 6, 10)).reshape(7, 6 * 64)
+    after = nn.Sequential(probe.hidden, nn.ReLU(), nn.Dropout(0.3).eval(), probe.out)
+    torch.testing.assert_close(probe(z), after(shared))
+    sizes = {name: tuple(weight.shape) for name, weight in probe.named_parameters()}
+    assert sizes["project.weight"] == (64, 10)
+    assert sizes["hidden.weight"] == (512, 6 * 64)
+    assert sizes["out.weight"] == (4, 512)
+    assert probe.drop.p == 0.3
+    assert Training() == Training(epochs=100, lr=1e-4, batch=32, patience=10)
+
+
+def test_attributions_one_example_at_a_time() -> None:
+    data, _, _ = planted(1.0, n=40)
+    torch.manual_seed(0)
+    probe = Probe(*data.features.shape[1:], CLASSES).eval()
+    fast = attributions(probe, data, data.test, c=2)
+    for row, example in zip(fast, data.test, strict=True):
+        projection = probe.projections(torch.from_numpy(data.features[example])[None]).detach().requires_grad_()
+        probe.read(projection)[0, 2].backward()
+        slow = (projection.grad * projection)[0].mean(-1).flatten().detach()
+        np.testing.assert_allclose(row, slow, rtol=1e-5, atol=1e-9)
+
+
+def test_training_stops_where_the_validation_loss_is_least() -> None:
+    data, labels, _ = planted(0.3, n=150)
+    fitted = fit_probe(data, labels, CLASSES, Training(epochs=60, lr=1e-3, patience=4))
+    losses = fitted.validation_loss
+    assert losses[fitted.epochs - 1] == min(losses)
+    assert len(losses) == min(60, fitted.epochs + 4)
+    with torch.no_grad():
+        z = torch.from_numpy(data.features[data.validation])
+        loss = nn.functional.cross_entropy(fitted.probe(z), torch.from_numpy(labels[data.validation]))
+    assert loss.item() == pytest.approx(min(losses), rel=1e-5)
+    again = fit_probe(data, labels, CLASSES, Training(lr=1e-3), epochs=2)
+    assert again.epochs == len(again.validation_loss) == 2
+
+
+def test_test_questions_are_never_trained_on() -> None:
+    data, labels, _ = planted(1.0, n=120)
+    other = data.features.copy()
+    other[data.test] += 100
+    changed = Examples(other, data.train, data.validation, data.test, data.device)
+    a, b = (fit_probe(d, labels, CLASSES, Training(epochs=2)).probe.state_dict() for d in (data, changed))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not np.array_equal(predict(fit_probe(data, labels, CLASSES, Training(epochs=2)).probe, changed), labels)
+
+
+def test_a_loss_that_is_not_finite_is_told() -> None:
+    data, labels, _ = planted(1.0, n=60)
+    data.features[data.train[0]] = np.inf
+    with pytest.raises(CannotDo, match="validation loss is nan after epoch 1"):
+        fit_probe(data, labels, CLASSES, Training(epochs=2))
+
+
+def test_per_head_equals_scikit_learns_discriminants() -> None:
+    data, labels, _ = planted(0.5, n=300, layers=2, heads=3)
+    fast = per_head(data, labels, CLASSES)[0][1]
+    x = data.features.reshape(300, 6, -1).astype(np.float64)
+    agree = []
+    for shrink in SHRINK:  # whichever was chosen, one of them must agree for every head
+        right = []
+        for head in range(6):
+            within = np.mean(
+                [np.cov(x[data.train][labels[data.train] == c, head].T, bias=True) * (labels[data.train] == c).sum()
+                 for c in range(CLASSES)], axis=0) * CLASSES / len(data.train)  # fmt: skip
+            scale = np.trace(within) / within.shape[0]
+            # scikit-learn shrinks as (1 − s) Σ + s μ I; ours, Σ + t μ I, is that up to a factor, with s = t / (1 + t)
+            sure = LinearDiscriminantAnalysis(solver="lsqr", covariance_estimator=_Given(within + shrink * scale * np.eye(16)),
+                                              priors=np.full(CLASSES, 1 / CLASSES))  # fmt: skip
+            sure.fit(x[data.train, head], labels[data.train])
+            right.append((sure.predict(x[data.test, head]) == fast[:, head]).mean())
+        agree.append(min(right))
+    assert max(agree) == 1
+
+
+class _Given:
+    """A covariance as it is; scikit-learn asks for it class by class and averages."""
+
+    def __init__(self, covariance: np.ndarray) -> None:
+        self.covariance_ = covariance
+
+    def fit(self, x: np.ndarray) -> "_Given":
+        return self
+
+
+def test_shuffles_do_not_change_the_real_result() -> None:
+    data, labels, _ = planted(0.5, n=200)
+    shuffled = np.random.default_rng(0).permutation(labels)
+    both = per_head(data, labels, CLASSES, [shuffled])
+    np.testing.assert_array_equal(both[0][1], per_head(data, labels, CLASSES)[0][1])
+    assert (both[1][1] == shuffled[data.test][:, None]).mean() < 0.35
+
+
+def test_elbow() -> None:
+    curve = np.array([0.01, 0.3, 0.01, 0.28, 0.02, 0.31, 0.01, 0.01, 0.01, 0.01])
+    assert before_elbow(curve).nonzero()[0].tolist() == [1, 3, 5]
+    assert not before_elbow(np.full(5, 0.2)).any()
+    assert not before_elbow(np.array([1.0])).any()
+
+
+def test_maps_sum_to_one_whatever_they_are_made_of() -> None:
+    assert normalised(np.array([[1.0, 3.0], [0.0, 0.0]])).tolist() == [[0.25, 0.75], [0.5, 0.5]]
+
+
+def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
+    generator = np.random.default_rng(0)
+    inside = []
+    for _ in range(200):
+        each = generator.normal([1.0, 2.0, -1.0], 0.5, size=(40, 3))
+        low, high = interval(each, np.abs, 400, generator)
+        inside.append((low <= [1, 2, 1]) & (high >= [1, 2, 1]))
+    assert 0.9 < np.mean(inside) < 0.98
+
+
+def test_a_level_is_exceeded_by_chance_as_rarely_as_it_says() -> None:
+    """Heads of very different spread, and one that always says much: none exceeds its level, but once in a hundred times."""
+    generator = np.random.default_rng(0)
+    exceeded = []
+    for _ in range(200):
+        labels = generator.integers(3, size=90)
+        each = [generator.normal([0, 5.0, 0.1, 0], [1.0, 0.1, 3.0, 0.01], size=(90, 4)) for _ in range(3)]
+        level = chance_level(each, labels, np.abs, 300, generator)
+        own = np.abs([each[c][labels == c].mean(0) for c in range(3)])
+        exceeded.append((own > level).any())
+    assert np.mean(exceeded) < 0.04
+
+
+def test_a_head_that_says_the_same_of_every_question_does_not_clear_its_level() -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(90) % 3
+    each = [generator.normal([5.0, 0.0], 0.1, size=(90, 2)) for _ in range(3)]
+    each[1][labels == 1, 1] += 1
+    level = chance_level(each, labels, np.abs, 300, generator)
+    low = np.array([interval(each[c][labels == c], np.abs, 300, generator)[0] for c in range(3)])
+    assert (low > level).tolist() == [[False, False], [False, True], [False, False]]
+
+
+def test_directions_point_from_the_rest_to_the_class() -> None:
+    data, labels, _ = planted(1.0, n=300, layers=2, heads=3)
+    found = directions(data, labels, CLASSES)
+    x = data.features[data.train].astype(np.float64)
+    of = labels[data.train] == 1
+    apart = x[of].mean(0) - x[~of].mean(0)
+    unit = apart / np.linalg.norm(apart, axis=-1, keepdims=True)
+    sigma = np.einsum("blhd,lhd->blh", x, unit).std(0)
+    np.testing.assert_allclose(found[1], unit * sigma[..., None], rtol=1e-3, atol=1e-4)
+
+
+def test_wording() -> None:
+    texts = [("how many pens", "who is it", "where to go")[i % 3] + f" n{i}" for i in range(60)]
+    labels = np.arange(60) % 3
+    train, test = np.arange(45), np.arange(45, 60)
+    assert bag_of_words(texts, labels, train, test) == 1
+    assert bag_of_words(["the same"] * 60, labels, train, test) == pytest.approx(1 / 3)
+    labels[:20] = 0
+    assert majority(labels, train, test) == pytest.approx((labels[45:] == 0).mean())

@@ -1,0 +1,97 @@
+"""The judge at an endpoint, played by a server of our own on loopback."""
+
+import json
+import logging
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from headatlas.errors import BadArgument
+from headatlas.headmap.store import Replies
+from headatlas.tasks.judge import Judge, Verdict
+from headatlas.tasks.questions import Question
+
+ASK = Question("main", (), "how many?", "12", "Math Calculation")
+
+
+@pytest.fixture
+def endpoint():
+    """An endpoint that says what `server.says` holds, turn by turn (the last for ever); None is a broken reply."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            said = self.server.says[min(len(self.server.asked), len(self.server.says)) - 1]
+            self.send_response(200 if said is not None else 503)
+            self.end_headers()
+            reply = {"choices": [{"message": {"content": said}}]}
+            self.wfile.write(json.dumps(reply).encode() if said is not None else b"down")
+
+        def log_message(self, *args) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server.asked, server.says = [], []
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    server.address = f"http://127.0.0.1:{server.server_port}/v1"
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+PIECES = ["There", " are", " twelve", " pens", " here", "."]
+
+
+def test_a_verdict_and_its_cache(endpoint, tmp_path) -> None:
+    endpoint.says = ['Sure!\n```json\n{"right": true, "pieces": [3, 2, 99, -1, "x"]}\n```']
+    judge = Judge(endpoint.address, "m", Replies(tmp_path))
+    assert judge.ask(ASK, "There are twelve pens here.", PIECES, 5) == Verdict(True, [2, 3])
+    again = Judge(endpoint.address, "m", Replies(tmp_path))
+    assert again.ask(ASK, "There are twelve pens here.", PIECES, 5) == Verdict(True, [2, 3])
+    assert len(endpoint.asked) == 1
+    assert "how many?" in endpoint.asked[0]["messages"][0]["content"]
+    assert endpoint.asked[0]["model"] == "m"
+    Judge(endpoint.address, "other", Replies(tmp_path)).ask(ASK, "There are twelve pens here.", PIECES, 5)
+    assert len(endpoint.asked) == 2
+
+
+def test_it_asks_again_before_it_gives_up(endpoint, caplog) -> None:
+    endpoint.says = [None, '{"right": false, "pieces": []}']
+    judge = Judge(endpoint.address, "m")
+    assert judge.ask(ASK, "x", PIECES, 5) == Verdict(False, [])
+    assert len(endpoint.asked) == 2
+    assert not caplog.records
+
+
+def test_an_endpoint_that_is_down_is_given_up_and_told_once(endpoint, caplog) -> None:
+    caplog.set_level(logging.WARNING)
+    endpoint.says = [None]
+    judge = Judge(endpoint.address, "m")
+    assert judge.ask(ASK, "x", PIECES, 5) is None
+    assert judge.ask(ASK, "y", PIECES, 5) is None
+    assert len(endpoint.asked) == 3
+    (record,) = caplog.records
+    assert "gave no answer in 3 tries" in record.getMessage()
+    assert "going on without it" in record.getMessage()
+
+
+@pytest.mark.parametrize("said", ["no idea", "{", '{"right": "yes"}', '["right"]'])
+def test_what_cannot_be_understood_is_no_verdict(endpoint, said) -> None:
+    endpoint.says = [said]
+    assert Judge(endpoint.address, "m").ask(ASK, "x", PIECES, 5) is None
+
+
+def test_an_endpoint_that_never_replies_is_given_up(caplog) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        judge = Judge(f"http://127.0.0.1:{silent.getsockname()[1]}/v1", "m", timeout=0.05, tries=2)
+        assert judge.ask(ASK, "x", PIECES, 5) is None
+    assert "timed out; going on without it" in caplog.text
+
+
+def test_an_address_is_checked() -> None:
+    with pytest.raises(BadArgument, match="judge is 'localhost:1', expected the address of an endpoint"):
+        Judge("localhost:1", "m")

@@ -1,0 +1,186 @@
+"""Cognitive questions: the CogQA layout, contexts, splits, and what goes wrong with files."""
+
+import json
+import logging
+from collections import Counter
+
+import pytest
+
+from headatlas.errors import BadArgument, BadFile, CannotDo
+from headatlas.models.lm import LM
+from headatlas.tasks.questions import (
+    FUNCTIONS,
+    HIGHER,
+    LOWER,
+    Question,
+    check_sizes,
+    hash_questions,
+    in_words,
+    load_questions,
+    prompt_ids,
+    with_answer,
+)
+from tests.models.tiny import TINY, build, tokenizer
+
+
+def entry(number: int, skills=FUNCTIONS) -> dict:
+    steps = [{"subquestion": f"step {i}?", "answer": f"a{i}", "cognitive_skill": s} for i, s in enumerate(skills)]
+    return {"question": f"main {number}?", "answer": "done", "generated": steps}
+
+
+def data(n: int = 40, skills=FUNCTIONS) -> list[dict]:
+    return [entry(i, skills) for i in range(n)]
+
+
+def test_functions_are_of_lower_or_higher_order() -> None:
+    assert sorted(LOWER + HIGHER) == sorted(FUNCTIONS)
+
+
+def test_context_is_what_earlier_steps_told() -> None:
+    skills = ["Retrieval", "Inference", "Retrieval", "Math Calculation"]
+    given = data(20, skills)
+    told = {
+        context: [q.before for q in load_questions(given, context=context)][:4]
+        for context in ("retrieval", "all", "none")
+    }
+    first, second, third = ("step 0?", "a0"), ("step 1?", "a1"), ("step 2?", "a2")
+    assert told["retrieval"] == [(), (first,), (first,), (first, third)]
+    assert told["all"] == [(), (first,), (first, second), (first, second, third)]
+    assert told["none"] == [(), (), (), ()]
+    asked = in_words(load_questions(given)[3])
+    assert asked == "main 0?\nKnown: step 0? a0\nKnown: step 2? a2\nAnswer briefly: step 3?"
+
+
+def test_a_main_question_is_in_one_split_and_functions_are_spread() -> None:
+    given = [entry(i, [FUNCTIONS[(i + j) % 8] for j in range(1 + i % 5)]) for i in range(120)]
+    found = load_questions(given)
+    homes = {}
+    for q in found:
+        assert homes.setdefault(q.main, q.split) == q.split
+    for function in FUNCTIONS:
+        share = Counter(q.split for q in found if q.function == function)
+        n = sum(share.values())
+        assert abs(share["test"] / n - 0.2) < 0.1
+        assert abs(share["validation"] / n - 0.15) < 0.1
+    assert load_questions(given) == found
+    assert [q.split for q in load_questions(given, seed=1)] != [q.split for q in found]
+
+
+def test_a_test_file_is_the_test_split_and_leaves_training(caplog) -> None:
+    caplog.set_level(logging.INFO)
+    found = load_questions(data(40), [entry(i) for i in range(35, 45)])
+    assert {q.main for q in found if q.split == "test"} == {f"main {i}?" for i in range(35, 45)}
+    assert {q.main for q in found if q.split != "test"} == {f"main {i}?" for i in range(35)}
+    assert "left 40 questions out of training" in caplog.text
+
+
+def test_stray_labels_are_dropped_and_told(caplog) -> None:
+    caplog.set_level(logging.INFO)
+    given = [*data(20), entry(90, ["Induction"] * 9), entry(91, ["induction "])]
+    found = load_questions(given)
+    assert {q.function for q in found} == set(FUNCTIONS)
+    assert "dropped 10 questions of other functions: 9 × 'Induction', 1 × 'induction'" in caplog.text
+    given = [*data(20), *(entry(90 + i, ["Induction"] * 3) for i in range(6))]
+    assert "Induction" in {q.function for q in load_questions(given, functions="all")}
+    kept = load_questions(given, functions=["Induction", "Inference"])
+    assert {q.function for q in kept} == {"Induction", "Inference"}
+    with pytest.raises(BadArgument, match="no question is labelled with.* Did you mean 'Inference'"):
+        load_questions(given, functions=["Inferenze"])
+
+
+def test_limit_keeps_splits_and_main_questions_whole() -> None:
+    found = load_questions(data(100), limit=200)
+    assert 195 <= len(found) <= 220
+    assert sum(q.split == "train" for q in found) == pytest.approx(140, abs=8)
+    whole = {q: q.split for q in load_questions(data(100))}
+    assert all(whole[q] == q.split for q in found)
+    assert all(n == 8 for n in Counter(q.main for q in found).values())
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ("{", BadFile, "is not JSON"),
+        ('{"question": "x"}', BadFile, "is a dict, expected a list of main questions"),
+        ('["x"]', BadFile, "entry 0 is 'x', expected an object with 'question'"),
+        ('[{"answer": "x"}]', BadFile, "entry 0 has no 'question'; it has 'answer'"),
+        ('[{"question": "x"}]', BadFile, "entry 0: 'generated' is None, expected a list of steps"),
+        ('[{"question": "x", "generated": [{"subquestion": "y"}]}]', BadFile, "entry 0, step 0 has no 'answer'"),
+        (
+            '[{"question": "x", "generated": [{"subquestion": "y", "answer": " ", "cognitive_skill": "z"}]}]',
+            BadFile,
+            "entry 0, step 0: 'answer' is ' ', expected text",
+        ),
+        ("[]", BadArgument, "of 0 functions, expected at least 2"),
+        (json.dumps(data(7)), BadArgument, "'Knowledge Recall' has 7 examples, expected at least 8"),
+        (json.dumps([entry(0, FUNCTIONS * 9)]), BadArgument, "in too few main questions"),
+    ],
+)
+def test_bad_files(tmp_path, given, error, says) -> None:
+    path = tmp_path / "q.json"
+    path.write_text(given)
+    with pytest.raises(error, match=says) as e:
+        load_questions(path)
+    assert "\n" not in str(e.value)
+
+
+def test_other_bad_requests(tmp_path) -> None:
+    with pytest.raises(BadFile, match="cannot read questions"):
+        load_questions(tmp_path / "none.json")
+    with pytest.raises(BadArgument, match="context is 'retrival', expected one of .* Did you mean 'retrieval'"):
+        load_questions(data(), context="retrival")
+    with pytest.raises(BadArgument, match="test is given without data"):
+        load_questions(None, data())
+    with pytest.raises(BadArgument, match="limit is 0"):
+        load_questions(data(), limit=0)
+
+
+def test_numbers_may_be_answers() -> None:
+    given = data(20)
+    given[0]["generated"][0]["answer"] = 12
+    assert load_questions(given)[0].answer == "12"
+
+
+def test_hash_follows_what_is_asked() -> None:
+    assert hash_questions(load_questions(data())) == hash_questions(load_questions(data()))
+    assert hash_questions(load_questions(data(), context="none")) != hash_questions(load_questions(data()))
+
+
+def test_sizes_are_checked_again_after_some_are_dropped() -> None:
+    found = load_questions(data())
+    with pytest.raises(BadArgument, match="'Inference' has no test example"):
+        check_sizes([q for q in found if q.function != "Inference" or q.split != "test"])
+
+
+def lm(template: str | None) -> LM:
+    made = tokenizer()
+    made.chat_template = template
+    return LM(build(TINY[0]), made, "tiny")
+
+
+ASK = Question("w1 w2", (), "w3", "w4 w5", "Inference")
+
+
+def test_prompts_with_and_without_a_template() -> None:
+    plain, chat = lm(None), lm("<bos> {{ messages[0]['content'] }} w9 ")
+    unknown = 3
+    expected = (5, 6, unknown, unknown, 7)  # w1 w2 Answer briefly: w3
+    assert prompt_ids(plain, ASK) == (*expected, unknown)
+    assert prompt_ids(chat, ASK) == (0, *expected, 13)
+    assert prompt_ids(chat, ASK, template=False) == (*expected, unknown)
+    for model in (plain, chat):
+        asked = with_answer(model, ASK, "w4 w5")
+        assert asked.prompt == prompt_ids(model, ASK)
+        assert asked.target == (8, 9)
+
+
+def test_a_template_that_fails_is_one_line() -> None:
+    with pytest.raises(CannotDo, match="the chat template of model 'tiny' fails: no users here.*--no-template") as e:
+        prompt_ids(lm("{{ raise_exception('no users here') }}"), ASK)
+    assert "\n" not in str(e.value)
+
+
+def test_an_answer_without_tokens() -> None:
+    for template in (None, "{{ messages[0]['content'] }}"):
+        with pytest.raises(BadArgument, match="question 'w3'"):
+            with_answer(lm(template), ASK, " ")
