@@ -34,12 +34,13 @@ def test_run_writes_the_atlas_and_says_what_could_not_be_done(capsys, folder, tm
     assert code == 0
     assert err.count("a map of a task the model fails says little") == 2
     assert "maps could not be done: relations: none of the 20 has 30 pairs left" in out
+    assert "tokens long, but the model's context is 64" in out  # the cognitive questions
     made = atlas.open(tmp_path / "atlas")
     model = made.info["model"]
     assert (model["n_layers"], model["n_heads"], model["n_kv_heads"], model["d_head"]) == (3, 6, 2, 10)
     assert model["fingerprint"] in out
     assert made.info["run"]["versions"]["torch"]
-    assert set(made.info["run"]["seconds"]) == {"load", "maps", "gate"}
+    assert set(made.info["run"]["seconds"]) == {"load", "maps", "gate", "probe"}
     with pytest.raises(atlas.BadArgument, match="'maps' is not in this atlas; here are: gate"):
         made["maps"]
 

@@ -79,3 +79,14 @@ def test_gating_helps_the_task_it_is_fitted_to(lm) -> None:
     assert nll.sel(fit="retain") < nll.sel(fit="free")
     assert found.whole_accuracy.item() > 0.5
     assert found["always"].equals(found["any"])  # one seed
+
+
+def test_probing_reads_more_than_chance_and_says_what_words_alone_give(lm) -> None:
+    found = ha.probe(
+        lm, limit=250, probe="per-head", functions=["Math Calculation", "Semantic Understanding"], proof="none"
+    )
+    assert found.accuracy > found.majority_accuracy
+    assert found.accuracy > found.control_accuracy
+    assert found.head_accuracy.max() > 0.6
+    assert 0 < found.bag_of_words_accuracy < 1
+    assert found.importance.shape == (2, 30, 9)

@@ -152,6 +152,21 @@ def test_interrupted_capture_goes_on_at_the_batch_it_had_reached(lm, tmp_path) -
     assert [p.name for p in tmp_path.iterdir()] == ["probe.nc"]
 
 
+def test_going_on_with_other_batches_gives_the_same(lm, tmp_path) -> None:
+    whole = ha.probe(lm, questions(20), tokens=150, proof="none")
+
+    def stop(items, label):
+        for i, item in enumerate(items):
+            if i == 4:
+                raise KeyboardInterrupt
+            yield item
+
+    with pytest.raises(KeyboardInterrupt):
+        ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=stop)
+    again = ha.probe(lm, questions(20), tokens=150, proof="none", out=tmp_path)
+    np.testing.assert_allclose(again.signed, whole.signed, rtol=1e-3, atol=1e-7)
+
+
 def test_features_that_were_cut_off_are_read_again(lm, tmp_path) -> None:
     whole = ha.probe(lm, questions(20), tokens=100, proof="none")
 
@@ -221,6 +236,7 @@ def test_a_judge_picks_tokens_and_marks_answers(lm, endpoint, tmp_path, monkeypa
     endpoint.says = [None]
     without = ha.probe(lm, questions(20), judge=endpoint.address, judge_model="other", proof="none")
     assert "going on without it" in caplog.text
+    assert without.attrs["judge"] == f"other at {endpoint.address}, given up"
     assert without.signed.equals(alone.signed)
 
 

@@ -19,6 +19,7 @@ from headatlas.models.loading import load
 from headatlas.progress import Progress, silent
 from headatlas.public.gate import gate
 from headatlas.public.maps import maps
+from headatlas.public.probe import probe
 
 INDEX = "atlas.json"
 
@@ -70,7 +71,7 @@ def run(
         "methods": {},
     }
     write_json(folder / INDEX, info)
-    methods: dict[str, Callable[..., xr.Dataset]] = {"maps": maps, "gate": gate}
+    methods: dict[str, Callable[..., xr.Dataset]] = {"maps": maps, "gate": gate, "probe": probe}
     for name, method in methods.items():
         try:
             method(lm, out=folder, progress=progress)

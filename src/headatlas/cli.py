@@ -45,7 +45,7 @@ def run(
     device: Device = "auto",
     dtype: Dtype = "auto",
 ) -> None:
-    """Map a model into a folder with every method there is: so far, maps, and gate in its quick preset."""
+    """Map a model into a folder with every method there is: so far maps, gate and probe, in their quick presets."""
     from headatlas import atlas, tables
     from headatlas.terminal import bar
 
@@ -61,6 +61,9 @@ def run(
         _table("Heads by category", tables.categories(made["maps"]))
     if "gate" in made.complete:
         for title, rows in tables.gates(made["gate"]).items():
+            _table(title, rows)
+    if "probe" in made.complete:
+        for title, rows in tables.probes(made["probe"]).items():
             _table(title, rows)
     typer.echo(f"wrote {', '.join(str(p) for p in sorted(made.folder.iterdir()))}")
 

@@ -253,6 +253,7 @@ def _function(one: xr.Dataset, n: int = 4) -> dict[str, Any]:
         "questions": int(one.questions.sum()),
         "recall": f"{one.accuracy_per_function.item():.0%}",
         "before elbow": int(one.before_elbow.sum()),
+        "clear": int(one.clears_control.sum()),
         "selected": int(one.selected.sum()),
         "r": _number(float(xr.corr(one.signed, one.signed_others))),
         "most important": ", ".join(best),

@@ -39,11 +39,11 @@ def capture(
     there = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
     sheets = [make_sheet([asked[i] for i in group]) for group in groups]
     budget = tokens_at_once(lm, tokens)
-    for number, (_, chosen) in enumerate(progress(list(batches(sheets, 1, budget)), "reading answers")):
-        name = f"{READ} {number}"
-        if name in done:
-            continue
+    finished = {int(i) for name in list(done) if name.startswith(READ) for i in done[name][0]}
+    for _, chosen in progress(list(batches(sheets, 1, budget)), "reading answers"):
         examples = [i for s in chosen for i in groups[s]]
+        if finished.issuperset(examples):
+            continue
         with telling_memory(budget):
             states = answer_states(lm, [sheets[s] for s in chosen])
         for example, (surprisal, z) in zip(examples, states, strict=True):
@@ -59,7 +59,7 @@ def capture(
             features[example] = mean.cpu().numpy()
         if isinstance(features, np.memmap):
             features.flush()
-        done[name] = (np.array(examples),)
+        done[f"{READ} {examples[0]}"] = (np.array(examples),)
 
 
 def generate_answers(
@@ -67,7 +67,6 @@ def generate_answers(
     prompts: Sequence[Sequence[int]],
     max_new_tokens: int,
     *,
-    batch: int = 32,
     done: Done | None = None,
     label: str = "answering",
     progress: Progress = silent,
@@ -75,10 +74,12 @@ def generate_answers(
     """Greedy answers, prompts of like length together."""
     done = {} if done is None else done
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    batch = max(32, tokens_at_once(lm, None) // (max(map(len, prompts)) + max_new_tokens))
     found = [""] * len(prompts)
     starts = range(0, len(order), batch)
-    for number, start in enumerate(progress(starts, label)):
-        name, some = f"{label} {number}", order[start : start + batch]
+    for start in progress(starts, label):
+        some = order[start : start + batch]
+        name = f"{label} {start} to {start + len(some)}"
         if name not in done:
             texts = lm.generate([list(prompts[i]) for i in some], max_new_tokens)
             done[name] = (np.array(texts),)

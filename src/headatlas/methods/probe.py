@@ -161,19 +161,19 @@ def chance_level(
 ) -> np.ndarray:
     """The weight that each head reaches for each class, [class, head], when the labels of the test examples are shuffled.
 
-    each: for every class, what all test examples say, [example, head]. In 99 of 100 shuffles no head exceeds its level for any
-    class: levels lie as many standard deviations above the mean over all examples as the most extreme one of a shuffle does.
+    each: for every class, what all test examples say, [example, head]. In 99 of 100 shuffles no head goes beyond its level for any
+    class: levels lie as many standard deviations off the mean over all examples as the most extreme head of a shuffle does.
     """
     orders = np.array([generator.permutation(labels) for _ in range(draws)])
-    levels, spreads, extremes = [], [], []
+    centres, spreads, extremes = [], [], []
     for c, says in enumerate(each):
         chosen = orders == c
-        weight = weigh(chosen @ says / chosen.sum(1, keepdims=True))  # [shuffle, head]
-        levels.append(weigh(says.mean(0)))
-        spreads.append(weight.std(0) + 1e-12)
-        extremes.append(((weight - levels[-1]) / spreads[-1]).max(1))
-    reach = np.quantile(np.max(extremes, axis=0), 0.99)
-    return np.array(levels) + reach * np.array(spreads)
+        means = chosen @ says / chosen.sum(1, keepdims=True)  # [shuffle, head]
+        centres.append(says.mean(0))
+        spreads.append(means.std(0) + 1e-12)
+        extremes.append((np.abs(means - centres[-1]) / spreads[-1]).max(1))
+    reach = np.quantile(np.max(extremes, axis=0), 0.99) * np.array(spreads)
+    return np.maximum(weigh(centres + reach), weigh(centres - reach))
 
 
 def before_elbow(importance: np.ndarray) -> np.ndarray:

@@ -129,20 +129,23 @@ def probe(
         "keep": keep,
         "k": k,
         "template": int(template),
-        "judge": judge or "",
+        "judge": f"{judge_model} at {judge}" if judge else "",
         "seed": seed,
     }
+    said = [q.answer for q in questions]
+    share_right = np.nan
+    if answers == "generated":
+        prompts = [prompt_ids(lm, q, template) for q in questions]
+    else:
+        asked = [with_answer(lm, q, a, template) for q, a in zip(questions, said, strict=True)]
     with ExitStack() as stack:
         folder = Path(out) if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         done = Finished(folder / ".probe", stamp)
         options: dict[str, Any] = {"done": done, "progress": progress}
-        said = [q.answer for q in questions]
-        share_right = np.nan
         if answers == "generated":
-            prompts = [prompt_ids(lm, q, template) for q in questions]
             said = generate_answers(lm, prompts, settings.new_tokens, **options)
             questions, said, share_right = _usable(lm, questions, said, keep, arbiter, k)
-        asked = [with_answer(lm, q, a, template) for q, a in zip(questions, said, strict=True)]
+            asked = [with_answer(lm, q, a, template) for q, a in zip(questions, said, strict=True)]
         features = _room(done.folder, lm, len(asked), done)
         groups: dict[str, list[int]] = {}
         for i, q in enumerate(questions):
@@ -177,6 +180,8 @@ def probe(
             ask, measures = _asking(lm, proof, questions, chosen, template, settings.new_tokens, everywhere, tokens)
             proven = prove(ask, measures, found.importance, pushes, settings.tests, seed=seed, progress=progress)
             found = found.merge(proven).assign(proof_questions=("function", [len(chosen[f]) for f in names]))
+        if arbiter and arbiter.given_up:
+            stamp["judge"] += ", given up"
         found = found.assign_attrs(stamp | {"proof": proof, "everywhere": int(everywhere)} | asdict(settings.training))
         del examples, features  # the file is about to go
         if out is not None:
