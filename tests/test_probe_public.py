@@ -203,7 +203,7 @@ def test_answers_of_nothing_are_dropped_and_told(lm, caplog, monkeypatch) -> Non
     monkeypatch.setattr(
         public,
         "generate_answers",
-        lambda *a, **k: ["" if i % 50 == 0 else t or "w5" for i, t in enumerate(made(*a, **k))],
+        lambda *a, **k: [[] if i % 50 == 0 else t or [9] for i, t in enumerate(made(*a, **k))],
     )
     found = ha.probe(lm, questions(), answers="generated", proof="none")
     assert int(found.questions.sum()) == 196
@@ -212,7 +212,7 @@ def test_answers_of_nothing_are_dropped_and_told(lm, caplog, monkeypatch) -> Non
 
 def test_a_proof_by_generating(lm, monkeypatch) -> None:
     few = replace(public.PRESETS["quick"], proof=2, new_tokens=4)
-    few = replace(few, tests=replace(few.tests, draws=2, shares=(0.1,), alphas=(-4.0, 4.0)))
+    few = replace(few, trials=replace(few.trials, draws=2, shares=(0.1,), alphas=(-4.0, 4.0)))
     monkeypatch.setitem(public.PRESETS, "quick", few)
     for everywhere in (False, True):
         found = ha.probe(lm, questions(), proof="generate", everywhere=everywhere)
@@ -238,6 +238,61 @@ def test_a_judge_picks_tokens_and_marks_answers(lm, endpoint, tmp_path, monkeypa
     assert "going on without it" in caplog.text
     assert without.attrs["judge"] == f"other at {endpoint.address}, given up"
     assert without.signed.equals(alone.signed)
+
+
+def test_generated_answers_are_read_at_the_tokens_the_model_gave(lm, monkeypatch) -> None:
+    """Tokens that their own text would be cut into differently (here: an unknown word) are kept as they are."""
+    unknown = 3
+    monkeypatch.setattr(public, "generate_answers", lambda model, prompts, n, **k: [[9, unknown, 4] for _ in prompts])
+    seen = []
+    read = public.capture
+
+    def look(model, asked, *rest, **options):
+        seen.extend(a.target for a in asked)
+        return read(model, asked, *rest, **options)
+
+    monkeypatch.setattr(public, "capture", look)
+    ha.probe(lm, questions(20), answers="generated", proof="none")
+    assert set(seen) == {(9, unknown, 4)}
+
+
+def test_too_long_for_an_answer_is_told_before_any_work(lm, tmp_path) -> None:
+    given = questions(20)
+    given[3]["question"] = " ".join(["w1"] * 40)
+    for options in ({"answers": "generated"}, {"proof": "generate"}):
+        with pytest.raises(BadArgument, match=r"question 'w.*' is a prompt of \d+ tokens: with 32 new ones it exceeds"):
+            ha.probe(lm, given, out=tmp_path, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_proof_is_asked_as_the_rest_is(lm, monkeypatch) -> None:
+    """Without the template in the proof too; everywhere if so asked; and with heads really scaled while text is generated."""
+    heard = []
+
+    def score(model, asked, changes, *, everywhere, tokens):
+        heard.append((asked[0].prompt, everywhere))
+        return torch.zeros(len(changes), len(asked), 3)
+
+    monkeypatch.setattr(public, "answers_under", score)
+    ha.probe(lm, questions(20), everywhere=True, template=False)
+    assert {everywhere for _, everywhere in heard} == {True}
+    shut = []
+
+    def generate(model, prompts, n, **options):
+        last = model.head_outputs([[4, 5, 6]])[0]  # [token, layer, head, d_head]
+        shut.append([int((z.abs().amax(-1) < 1e-3).sum()) for z in (last[0], last[-1])])
+        return [[4] for _ in prompts]
+
+    few = replace(public.PRESETS["quick"], proof=1)
+    few = replace(few, trials=replace(few.trials, draws=2, shares=(0.1, 0.5), alphas=(1.0,)))
+    monkeypatch.setitem(public.PRESETS, "quick", few)
+    monkeypatch.setattr(public, "generate_answers", generate)
+    for everywhere in (False, True):
+        shut.clear()
+        ha.probe(lm, questions(20), proof="generate", everywhere=everywhere)
+        assert shut[0] == [0, 0]  # the whole model
+        assert shut[1:3] == [[2 * everywhere, 2], [9 * everywhere, 9]]  # the top 10 % and 50 % of 18 heads
+        assert shut[-1] == [0, 0]  # pushed, not removed
 
 
 def test_activations_that_are_not_numbers_are_named(lm) -> None:
@@ -268,7 +323,11 @@ def test_a_hybrid_model_has_nan_where_it_has_no_heads() -> None:
         ({"probe": "linear"}, "probe is 'linear', expected one of published, per-head"),
         ({"keep": "right"}, "keep is 'right'"),
         ({"proof": "yes"}, "proof is 'yes', expected one of score, generate, none"),
-        ({"k": 0}, "k is 0"),
+        ({"k": 0}, "k is 0, expected a whole number, at least 1"),
+        ({"k": 2.5}, "k is 2.5"),
+        ({"seed": -1}, "seed is -1, expected a whole number, at least 0"),
+        ({"limit": "40"}, "limit is '40'"),
+        ({"keep": "correct"}, "keep is 'correct' with answers='reference'"),
         ({"tokens": 0}, "tokens is 0"),
         ({"judge": "there"}, "judge is 'there', expected the address"),
         ({"functions": ["Magic"]}, "functions has 'Magic'"),

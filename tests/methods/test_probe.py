@@ -20,10 +20,9 @@ from headatlas.methods.probe import (
     fit_probe,
     interval,
     normalised,
-    predict,
     probe_map,
 )
-from headatlas.methods.wording import bag_of_words, majority
+from headatlas.methods.wording import bag_of_words, majority, sentence_about
 
 CLASSES = 4
 NAMES = ["a", "b", "c", "d"]
@@ -144,7 +143,44 @@ def test_test_questions_are_never_trained_on() -> None:
     changed = Examples(other, data.train, data.validation, data.test, data.device)
     a, b = (fit_probe(d, labels, CLASSES, Training(epochs=2)).probe.state_dict() for d in (data, changed))
     assert all(torch.equal(a[name], b[name]) for name in a)
-    assert not np.array_equal(predict(fit_probe(data, labels, CLASSES, Training(epochs=2)).probe, changed), labels)
+
+
+def test_the_best_head_is_chosen_on_validation_examples() -> None:
+    """One head tells the class except in test examples, another except in validation examples."""
+    data, labels, _ = planted(0.0, n=400)
+    towards = 3 * np.random.default_rng(5).normal(size=(2, CLASSES, 16))
+    for head, silent in ((0, data.test), (1, data.validation)):
+        loud = np.setdiff1d(np.arange(400), silent)
+        data.features[loud, 2, head] += towards[head][labels[loud]]
+    found = probe_map(data, labels, NAMES, kind="per-head")
+    assert found.head_accuracy[2, 1] > 0.9
+    assert found.accuracy < 0.5
+
+
+def test_steps_of_a_main_question_are_not_independent() -> None:
+    """Features that follow the main question, labels that are the same throughout it: nothing about labels is known."""
+    generator = np.random.default_rng(0)
+    groups = np.repeat(np.arange(60), 25)
+    labels = generator.integers(CLASSES, size=60)[groups]
+    x = generator.normal(size=(1500, 4, 6, 8)) + 3 * generator.normal(size=(60, 4, 6, 8))[groups]
+    parts = [np.flatnonzero((groups >= a) & (groups < b)) for a, b in ((0, 30), (30, 40), (40, 60))]
+    alone = Examples(x.astype(np.float32), *parts, torch.device("cpu"))
+    marked = probe_map(alone, labels, NAMES, kind="per-head").clears_control
+    assert marked.any()  # as if they were independent
+    together = Examples(x.astype(np.float32), *parts, torch.device("cpu"), groups)
+    assert not probe_map(together, labels, NAMES, kind="per-head").clears_control.any()
+
+
+def test_labels_are_shuffled_within_groups() -> None:
+    """A head that follows the main question tells nothing; one that tells a main question's steps apart does."""
+    generator = np.random.default_rng(1)
+    groups, labels = np.repeat(np.arange(60), 3), np.tile(np.arange(3), 60)
+    of_group = generator.normal(size=60)[groups]
+    each = [np.stack([of_group, generator.normal(size=180) + 2 * (labels == c)], axis=1) for c in range(3)]
+    level = chance_level(each, labels, groups, np.abs, 300, generator)
+    own = np.abs([each[c][labels == c].mean(0) for c in range(3)])
+    assert (own[:, 1] > level[:, 1]).all()
+    assert (own[:, 0] <= level[:, 0] + 1e-9).all()
 
 
 def test_a_loss_that_is_not_finite_is_told() -> None:
@@ -209,7 +245,7 @@ def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
     inside = []
     for _ in range(200):
         each = generator.normal([1.0, 2.0, -1.0], 0.5, size=(40, 3))
-        low, high = interval(each, np.abs, 400, generator)
+        low, high = interval(each, np.arange(40), np.abs, 400, generator)
         inside.append((low <= [1, 2, 1]) & (high >= [1, 2, 1]))
     assert 0.9 < np.mean(inside) < 0.98
 
@@ -221,7 +257,7 @@ def test_a_level_is_exceeded_by_chance_as_rarely_as_it_says() -> None:
     for _ in range(200):
         labels = generator.integers(3, size=90)
         each = [generator.normal([0, 5.0, 0.1, 0], [1.0, 0.1, 3.0, 0.01], size=(90, 4)) for _ in range(3)]
-        level = chance_level(each, labels, np.abs, 300, generator)
+        level = chance_level(each, labels, np.arange(90), np.abs, 300, generator)
         own = np.abs([each[c][labels == c].mean(0) for c in range(3)])
         exceeded.append((own > level).any())
     assert np.mean(exceeded) < 0.04
@@ -232,8 +268,8 @@ def test_a_head_that_says_the_same_of_every_question_does_not_clear_its_level() 
     labels = np.arange(90) % 3
     each = [generator.normal([5.0, 0.0], 0.1, size=(90, 2)) for _ in range(3)]
     each[1][labels == 1, 1] += 1
-    level = chance_level(each, labels, np.abs, 300, generator)
-    low = np.array([interval(each[c][labels == c], np.abs, 300, generator)[0] for c in range(3)])
+    level = chance_level(each, labels, np.arange(90), np.abs, 300, generator)
+    low = np.array([interval(each[c][labels == c], np.arange(30), np.abs, 300, generator)[0] for c in range(3)])
     assert (low > level).tolist() == [[False, False], [False, True], [False, False]]
 
 
@@ -246,6 +282,12 @@ def test_directions_point_from_the_rest_to_the_class() -> None:
     unit = apart / np.linalg.norm(apart, axis=-1, keepdims=True)
     sigma = np.einsum("blhd,lhd->blh", x, unit).std(0)
     np.testing.assert_allclose(found[1], unit * sigma[..., None], rtol=1e-3, atol=1e-4)
+
+
+def test_the_sentence_a_step_is_about() -> None:
+    main = "Ann has a red hat. Bo takes the bus 47! Which bus does Bo take?"
+    assert sentence_about(main, "What colour has the hat of Ann?") == "Ann has a red hat."
+    assert sentence_about("No sentence at all", "What?") == "No sentence at all"
 
 
 def test_wording() -> None:

@@ -24,7 +24,7 @@ def endpoint():
         def do_POST(self) -> None:
             self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             said = self.server.says[min(len(self.server.asked), len(self.server.says)) - 1]
-            self.send_response(200 if said is not None else 503)
+            self.send_response(503 if said is None else said if isinstance(said, int) else 200)
             self.end_headers()
             reply = {"choices": [{"message": {"content": said}}]}
             self.wfile.write(json.dumps(reply).encode() if said is not None else b"down")
@@ -61,7 +61,7 @@ def test_a_verdict_and_its_cache(endpoint, tmp_path) -> None:
 
 def test_it_asks_again_before_it_gives_up(endpoint, caplog) -> None:
     endpoint.says = [None, '{"right": false, "pieces": []}']
-    judge = Judge(endpoint.address, "m")
+    judge = Judge(endpoint.address, "m", pause=0)
     assert judge.ask(ASK, "x", PIECES, 5) == Verdict(False, [])
     assert len(endpoint.asked) == 2
     assert not caplog.records
@@ -70,7 +70,7 @@ def test_it_asks_again_before_it_gives_up(endpoint, caplog) -> None:
 def test_an_endpoint_that_is_down_is_given_up_and_told_once(endpoint, caplog) -> None:
     caplog.set_level(logging.WARNING)
     endpoint.says = [None]
-    judge = Judge(endpoint.address, "m")
+    judge = Judge(endpoint.address, "m", pause=0)
     assert judge.ask(ASK, "x", PIECES, 5) is None
     assert judge.ask(ASK, "y", PIECES, 5) is None
     assert len(endpoint.asked) == 3
@@ -80,18 +80,38 @@ def test_an_endpoint_that_is_down_is_given_up_and_told_once(endpoint, caplog) ->
 
 
 @pytest.mark.parametrize("said", ["no idea", "{", '{"right": "yes"}', '["right"]'])
-def test_what_cannot_be_understood_is_no_verdict(endpoint, said) -> None:
-    endpoint.says = [said]
-    assert Judge(endpoint.address, "m").ask(ASK, "x", PIECES, 5) is None
+def test_what_cannot_be_understood_is_no_verdict_and_not_kept(endpoint, said) -> None:
+    endpoint.says = [said, '{"right": true, "pieces": [1]}']
+    judge = Judge(endpoint.address, "m")
+    assert judge.ask(ASK, "x", PIECES, 5) is None
+    assert judge.ask(ASK, "x", PIECES, 5) == Verdict(True, [1])
+
+
+def test_a_refused_question_is_skipped_and_the_next_one_asked(endpoint, caplog) -> None:
+    endpoint.says = [400, '{"right": true, "pieces": [1]}']
+    judge = Judge(endpoint.address, "m")
+    assert judge.ask(ASK, "x", PIECES, 5) is None
+    assert "judged offline" in caplog.text
+    assert judge.ask(ASK, "y", PIECES, 5) == Verdict(True, [1])
+
+
+def test_replies_that_cannot_be_kept_still_count(endpoint, tmp_path, caplog) -> None:
+    (tmp_path / "file").write_text("")
+    endpoint.says = ['{"right": true, "pieces": [1]}']
+    judge = Judge(endpoint.address, "m", Replies(tmp_path / "file"))
+    assert judge.ask(ASK, "x", PIECES, 5) == Verdict(True, [1])
+    assert judge.ask(ASK, "y", PIECES, 5) == Verdict(True, [1])
+    assert "not kept" in caplog.text
 
 
 def test_an_endpoint_that_never_replies_is_given_up(caplog) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        judge = Judge(f"http://127.0.0.1:{silent.getsockname()[1]}/v1", "m", timeout=0.05, tries=2)
+        judge = Judge(f"http://127.0.0.1:{silent.getsockname()[1]}/v1", "m", timeout=0.05, tries=2, pause=0)
         assert judge.ask(ASK, "x", PIECES, 5) is None
     assert "timed out; going on without it" in caplog.text
 
 
-def test_an_address_is_checked() -> None:
-    with pytest.raises(BadArgument, match="judge is 'localhost:1', expected the address of an endpoint"):
-        Judge("localhost:1", "m")
+@pytest.mark.parametrize("address", ["localhost:1", "http://", "http://localhost:80a/v1", "http://a b/v1", "ftp://x"])
+def test_an_address_is_checked(address) -> None:
+    with pytest.raises(BadArgument, match="expected the address of an endpoint"):
+        Judge(address, "m")

@@ -111,9 +111,14 @@ def test_limit_keeps_splits_and_main_questions_whole() -> None:
             BadFile,
             "entry 0, step 0: 'answer' is ' ', expected text",
         ),
+        (
+            json.dumps([{"question": "\ud83d", "generated": []}]),
+            BadFile,
+            "entry 0: 'question' is '.ud83d', which is not valid Unicode",
+        ),
         ("[]", BadArgument, "of 0 functions, expected at least 2"),
         (json.dumps(data(7)), BadArgument, "'Knowledge Recall' has 7 examples, expected at least 8"),
-        (json.dumps([entry(0, FUNCTIONS * 9)]), BadArgument, "in too few main questions"),
+        (json.dumps([entry(0, FUNCTIONS * 9)]), BadArgument, "needs main questions in train, validation and test"),
     ],
 )
 def test_bad_files(tmp_path, given, error, says) -> None:
@@ -135,6 +140,32 @@ def test_other_bad_requests(tmp_path) -> None:
         load_questions(data(), limit=0)
 
 
+def test_a_main_question_is_the_same_however_it_is_spaced() -> None:
+    given = data(30)
+    given += [entry(i) | {"question": f"  Main  {i}?"} for i in range(30)]
+    homes = {}
+    for q in load_questions(given):
+        assert homes.setdefault(q.group, q.split) == q.split
+    assert len(homes) == 30
+    found = load_questions(data(30), [entry(i) | {"question": f"MAIN {i}?"} for i in range(10)])
+    assert sum(q.split != "test" for q in found) == 20 * 8
+
+
+def test_csv(tmp_path) -> None:
+    path = tmp_path / "q.csv"
+    rows = [f"main {i}?,step {j}?,a{j},{s}" for j, s in enumerate(FUNCTIONS) for i in range(40)]
+    path.write_text("\n".join(["question,subquestion,answer,cognitive_skill", *rows]))
+    assert load_questions(path) == load_questions(data(40))
+    path.write_text("question,answer\nx,y\n")
+    with pytest.raises(BadFile, match="lacks the columns subquestion, cognitive_skill"):
+        load_questions(path)
+
+
+def test_too_few_with_a_limit_are_said_to_be() -> None:
+    with pytest.raises(BadArgument, match="with limit=9"):
+        load_questions(data(40), limit=9)
+
+
 def test_numbers_may_be_answers() -> None:
     given = data(20)
     given[0]["generated"][0]["answer"] = 12
@@ -148,7 +179,7 @@ def test_hash_follows_what_is_asked() -> None:
 
 def test_sizes_are_checked_again_after_some_are_dropped() -> None:
     found = load_questions(data())
-    with pytest.raises(BadArgument, match="'Inference' has no test example"):
+    with pytest.raises(BadArgument, match="'Inference' has no test example: it needs main questions"):
         check_sizes([q for q in found if q.function != "Inference" or q.split != "test"])
 
 

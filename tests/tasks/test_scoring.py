@@ -27,6 +27,19 @@ from headatlas.tasks.scoring import informative, is_right, token_f1, words
         ("the", "Paris", False),
         ("a big old red barn", "the big red barn", True),
         ("a small blue shed", "the big red barn", False),
+        ("A", "a", True),
+        ("B", "A", False),
+        ("=", "=", True),
+        ("5", "-5", False),
+        ("5", ".5", False),
+        ("0.5", ".5", True),
+        ("4", "3/4", False),
+        ("11:30", "10:30", False),
+        ("3 hours 30 minutes", "2 hours 30 minutes", False),
+        ("Lyon in 1990", "Paris in 1990", False),
+        ("It is not 5, it is 6", "5", False),
+        ("21", "twenty-one", True),
+        ("forty", "40 pens", True),
         ("not Paris", "Paris", True),  # what containment cannot see; the judge can
     ],
 )
@@ -58,6 +71,10 @@ def test_content_words_by_surprisal() -> None:
 def test_a_stop_word_is_told_from_a_piece_of_a_word() -> None:
     pieces = ["to", "ma", "toes", " do", " be", " to", " green", " in"]
     assert informative(pieces, np.arange(8.0), k=4) == [0, 1, 2, 6]
+
+
+def test_pieces_of_letters_are_no_punctuation() -> None:
+    assert informative(["na", "\ufffd", "\ufffd", "ve", " caf", "\ufffd", "."], np.arange(7.0), k=3) == [3, 4, 5]
 
 
 def test_nothing_but_stop_words() -> None:

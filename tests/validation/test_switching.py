@@ -5,13 +5,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from headatlas.validation.switching import _draw, _p
+from headatlas.validation.removal import draw_like
+from headatlas.validation.switching import _p
 
 
 def test_random_heads_are_matched_by_layer_and_drawn_from_all() -> None:
     tested = [(0, 1), (0, 2), (3, 0)]
     generator = np.random.default_rng(0)
-    drawn = [_draw(tested, 4, generator) for _ in range(50)]
+    drawn = [draw_like(tested, 4, generator) for _ in range(50)]
     assert all(Counter(layer for layer, _ in d) == {0: 2, 3: 1} and len(set(d)) == 3 for d in drawn)
     assert {head for d in drawn for head in d} == {(layer, h) for layer in (0, 3) for h in range(4)}
 
@@ -25,7 +26,7 @@ def test_p_is_uniform_where_the_ranking_means_nothing() -> None:
         order = [
             (int(a), int(b)) for a, b in zip(*np.unravel_index(generator.permutation(32)[:12], (4, 8)), strict=True)
         ]
-        sets = [order, *(_draw(order, 8, generator) for _ in range(19))]
+        sets = [order, *(draw_like(order, 8, generator) for _ in range(19))]
         small += _p("facilitation", np.array([sum(worth[h] for h in s) for s in sets])) <= 0.05
     assert 6 <= small <= 36  # 20 expected
 

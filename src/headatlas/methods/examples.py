@@ -19,6 +19,9 @@ class Examples:
     validation: np.ndarray
     test: np.ndarray
     device: torch.device
+    groups: np.ndarray | None = (
+        None  # [example]: examples of one group depend on each other, as steps of a main question do
+    )
 
     def batches(self, chosen: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         for a in range(0, len(chosen), size):

@@ -37,8 +37,9 @@ def capture(
     """
     done = {} if done is None else done
     there = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
-    sheets = [make_sheet([asked[i] for i in group]) for group in groups]
     budget = tokens_at_once(lm, tokens)
+    groups = [part for group in groups for part in _cut(group, max(1, budget // max(len(asked[i]) for i in group)))]
+    sheets = [make_sheet([asked[i] for i in group]) for group in groups]
     finished = {int(i) for name in list(done) if name.startswith(READ) for i in done[name][0]}
     for _, chosen in progress(list(batches(sheets, 1, budget)), "reading answers"):
         examples = [i for s in chosen for i in groups[s]]
@@ -62,6 +63,10 @@ def capture(
         done[f"{READ} {examples[0]}"] = (np.array(examples),)
 
 
+def _cut(group: Sequence[int], size: int) -> list[Sequence[int]]:
+    return [group[a : a + size] for a in range(0, len(group), size)]
+
+
 def generate_answers(
     lm: LM,
     prompts: Sequence[Sequence[int]],
@@ -70,19 +75,22 @@ def generate_answers(
     done: Done | None = None,
     label: str = "answering",
     progress: Progress = silent,
-) -> list[str]:
-    """Greedy answers, prompts of like length together."""
+) -> list[list[int]]:
+    """Greedy answers as tokens, prompts of like length together."""
     done = {} if done is None else done
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     batch = max(32, tokens_at_once(lm, None) // (max(map(len, prompts)) + max_new_tokens))
-    found = [""] * len(prompts)
+    found: list[list[int]] = [[] for _ in prompts]
     starts = range(0, len(order), batch)
     for start in progress(starts, label):
         some = order[start : start + batch]
         name = f"{label} {start} to {start + len(some)}"
         if name not in done:
-            texts = lm.generate([list(prompts[i]) for i in some], max_new_tokens)
-            done[name] = (np.array(texts),)
-        for i, text in zip(some, done[name][0].tolist(), strict=True):
-            found[i] = text.strip()
+            new = lm.generate_ids([list(prompts[i]) for i in some], max_new_tokens)
+            padded = np.full((len(some), max_new_tokens), -1)
+            for row, ids in zip(padded, new, strict=True):
+                row[: len(ids)] = ids
+            done[name] = (padded,)
+        for i, row in zip(some, done[name][0], strict=True):
+            found[i] = row[row >= 0].tolist()
     return found

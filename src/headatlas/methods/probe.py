@@ -150,26 +150,40 @@ Weigh = Callable[[np.ndarray], np.ndarray]
 """What a mean over examples counts for: its size for attributions, what lies above chance for classifiers."""
 
 
-def interval(each: np.ndarray, weigh: Weigh, draws: int, generator: np.random.Generator) -> np.ndarray:
-    """95 % bootstrap interval of the weight of each head's mean, from [example, head]: [2, head]."""
-    counts = generator.multinomial(len(each), np.full(len(each), 1 / len(each)), size=draws)
-    return np.quantile(weigh(counts @ each / len(each)), [0.025, 0.975], axis=0)
+def interval(
+    each: np.ndarray, groups: np.ndarray, weigh: Weigh, draws: int, generator: np.random.Generator
+) -> np.ndarray:
+    """95 % bootstrap interval of the weight of each head's mean, from [example, head]: [2, head]. Whole groups are drawn."""
+    names, group = np.unique(groups, return_inverse=True)
+    counts = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)[:, group]
+    return np.quantile(weigh(counts @ each / counts.sum(1, keepdims=True)), [0.025, 0.975], axis=0)
 
 
 def chance_level(
-    each: Sequence[np.ndarray], labels: np.ndarray, weigh: Weigh, draws: int, generator: np.random.Generator
+    each: Sequence[np.ndarray],
+    labels: np.ndarray,
+    groups: np.ndarray,
+    weigh: Weigh,
+    draws: int,
+    generator: np.random.Generator,
 ) -> np.ndarray:
     """The weight that each head reaches for each class, [class, head], when the labels of the test examples are shuffled.
 
-    each: for every class, what all test examples say, [example, head]. In 99 of 100 shuffles no head goes beyond its level for any
-    class: levels lie as many standard deviations off the mean over all examples as the most extreme head of a shuffle does.
+    each: for every class, what all test examples say, [example, head]. Labels are shuffled within groups, whose examples have
+    more in common than labels; examples that are alone, among themselves. In 99 of 100 shuffles no head goes beyond its level for
+    any class: levels lie as many standard deviations off as the most extreme head of a shuffle does.
     """
-    orders = np.array([generator.permutation(labels) for _ in range(draws)])
+    names, group, size = np.unique(groups, return_inverse=True, return_counts=True)
+    group = np.where(size[group] == 1, len(names), group)
+    home = np.argsort(group, kind="stable")
+    orders = np.empty((draws, len(labels)), dtype=labels.dtype)
+    for order in orders:
+        order[home] = labels[np.lexsort((generator.random(len(labels)), group))]
     centres, spreads, extremes = [], [], []
     for c, says in enumerate(each):
         chosen = orders == c
         means = chosen @ says / chosen.sum(1, keepdims=True)  # [shuffle, head]
-        centres.append(says.mean(0))
+        centres.append(means.mean(0))
         spreads.append(means.std(0) + 1e-12)
         extremes.append((np.abs(means - centres[-1]) / spreads[-1]).max(1))
     reach = np.quantile(np.max(extremes, axis=0), 0.99) * np.array(spreads)
@@ -235,8 +249,10 @@ def probe_map(
     weight = weigh(own)
     importance, total = normalised(weight), weight.sum(1, keepdims=True)
     total = np.where(total > 0, total, 1)
-    low, high = np.stack([interval(says[c][truth == c], weigh, draws, generator) for c in range(n)], axis=1) / total
-    level = chance_level(says, truth, weigh, draws, generator) / total
+    groups = np.arange(len(truth)) if data.groups is None else data.groups[data.test]
+    drawn = [interval(says[c][truth == c], groups[truth == c], weigh, draws, generator) for c in range(n)]
+    low, high = np.stack(drawn, axis=1) / total
+    level = chance_level(says, truth, groups, weigh, draws, generator) / total
     elbow = np.stack([before_elbow(row) for row in importance])
     confusion = np.array([[np.mean(predicted[0][truth == a] == b) for b in range(n)] for a in range(n)])
     recall = np.stack([(alone[0][1][truth == c] == c).mean(0) for c in range(n)])

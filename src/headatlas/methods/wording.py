@@ -1,5 +1,6 @@
 """What the wording alone gives away: classifiers that see a question's words and nothing of the model."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -15,6 +16,13 @@ def bag_of_words(texts: Sequence[str], labels: np.ndarray, train: np.ndarray, te
     classifier = make_pipeline(words, LogisticRegression(C=10, max_iter=1000))
     classifier.fit([texts[i] for i in train], labels[train])
     return float((classifier.predict([texts[i] for i in test]) == labels[test]).mean())
+
+
+def sentence_about(main: str, step: str) -> str:
+    """The sentence of a main question that has most words in common with a step: where a reader, or attention, would look."""
+    sentences = re.split(r"(?<=[.?!])\s+", main)
+    asked = set(re.findall(r"\w{3,}", step.lower()))
+    return max(sentences, key=lambda s: len(asked & set(re.findall(r"\w{3,}", s.lower()))))
 
 
 def majority(labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:

@@ -75,7 +75,8 @@ def answers_under(
     sheets, place = [], []
     for e, a in enumerate(asked):
         shared = 0 if everywhere else len(a.prompt) - 1
-        together = max(1, (budget - shared) // (len(a) - shared))
+        packs = shared > 0 and len(lay_out(lm, [Sheet((a, a), shared)]).inputs["input_ids"]) == 1
+        together = max(1, (budget - shared) // (len(a) - shared) if packs else budget // len(a))
         for first in range(0, len(changes), together):
             n = len(changes[first : first + together])
             sheets.append(Sheet((a,) * n, shared))

@@ -258,12 +258,19 @@ class LM:
 
     # --- writing text
 
-    @torch.no_grad()
     def generate(self, prompts: Text | Sequence[Text], max_new_tokens: int = 64, **options: Any) -> Any:
         """Continue each prompt, greedily unless options (those of transformers' `generate`) say otherwise.
 
         One prompt gives one text, a list gives a list: the new text only, or token ids where there is no tokenizer.
         """
+        new: list[Any] = self.generate_ids(prompts, max_new_tokens, **options)
+        if self._tokenizer is not None:
+            new = [self._tokenizer.decode(row, skip_special_tokens=True) for row in new]
+        return new[0] if _is_text(prompts) and len(new) == 1 else new
+
+    @torch.no_grad()
+    def generate_ids(self, prompts: Text | Sequence[Text], max_new_tokens: int = 64, **options: Any) -> list[list[int]]:
+        """`generate`, but the new tokens as they are, without the one that ends a text."""
         ids = self.encode(prompts)
         longest = max(map(len, ids))
         if max_new_tokens < 1:
@@ -285,10 +292,7 @@ class LM:
         if not options["do_sample"]:  # a model's own sampling settings only earn warnings here
             options = {"temperature": None, "top_p": None, "top_k": None} | options
         tokens = self.model.generate(**inputs, max_new_tokens=max_new_tokens, **options)[:, longest:].tolist()
-        new: list[Any] = [list(takewhile(lambda t: t not in ends, row)) for row in tokens]
-        if self._tokenizer is not None:
-            new = [self._tokenizer.decode(row, skip_special_tokens=True) for row in new]
-        return new[0] if _is_text(prompts) and len(new) == 1 else new
+        return [list(takewhile(lambda t: t not in ends, row)) for row in tokens]
 
 
 def _is_text(texts: Any) -> bool:

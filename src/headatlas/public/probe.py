@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from headatlas.headmap.store import Finished, Replies, save
 from headatlas.methods.examples import Examples
 from headatlas.methods.features import READ, capture, generate_answers
 from headatlas.methods.probe import PROBES, Training, directions, probe_map
-from headatlas.methods.wording import bag_of_words
+from headatlas.methods.wording import bag_of_words, sentence_about
 from headatlas.models.answers import MEASURES, Change, answers_under
 from headatlas.models.cache import cache_folder
 from headatlas.models.default import DEFAULT_MODEL
@@ -40,7 +41,7 @@ from headatlas.tasks.questions import (
     with_answer,
 )
 from headatlas.tasks.scoring import informative, is_right, token_f1
-from headatlas.validation.answering import Ask, Tests, prove
+from headatlas.validation.answering import Ask, Trials, prove
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +58,12 @@ class Settings:
     draws: int  # of the bootstrap
     new_tokens: int  # of a generated answer
     proof: int  # test questions of each function that the proof asks
-    tests: Tests
+    trials: Trials
 
 
 PRESETS = {
-    "quick": Settings(900, Training(30, 3e-4, 32, 5), 1, 500, 32, 8, Tests((0.05, 0.1, 0.2))),
-    "full": Settings(None, Training(), 5, 2000, 128, 64, Tests((0.01, 0.02, 0.05, 0.1, 0.2, 0.3))),
+    "quick": Settings(900, Training(30, 3e-4, 32, 5), 1, 500, 32, 8, Trials((0.05, 0.1, 0.2))),
+    "full": Settings(None, Training(), 5, 2000, 128, 64, Trials((0.01, 0.02, 0.05, 0.1, 0.2, 0.3))),
 }
 
 
@@ -114,8 +115,14 @@ def probe(
             raise BadArgument(
                 f"{name} is {value!r}, expected one of {', '.join(choices)}.{did_you_mean(str(value), choices)}"
             )
-    if k < 1:
-        raise BadArgument(f"k is {k}, expected at least 1")
+    numbers: tuple[tuple[str, Any, int], ...] = (("k", k, 1), ("seed", seed, 0), ("limit", limit, 1))
+    for name, number, least in numbers:
+        if number is not None and not (isinstance(number, Integral) and least <= int(number) < 2**63):
+            raise BadArgument(f"{name} is {number!r}, expected a whole number, at least {least}")
+    if keep == "correct" and answers == "reference":
+        raise BadArgument(
+            "keep is 'correct' with answers='reference', which are all correct: ask for answers='generated'"
+        )
     settings = PRESETS[preset]
     use = settings.limit if limit is None and data is None else limit
     questions = load_questions(data, test, context=context, functions=functions, limit=use, seed=seed)
@@ -132,29 +139,31 @@ def probe(
         "judge": f"{judge_model} at {judge}" if judge else "",
         "seed": seed,
     }
-    said = [q.answer for q in questions]
-    share_right = np.nan
-    if answers == "generated":
-        prompts = [prompt_ids(lm, q, template) for q in questions]
-    else:
-        asked = [with_answer(lm, q, a, template) for q, a in zip(questions, said, strict=True)]
+    if answers == "generated" or proof == "generate":
+        _check_room(lm, questions, template, settings.new_tokens)
+    asked = [with_answer(lm, q, q.answer, template) for q in questions]
+    said, share_right = [q.answer for q in questions], np.nan
     with ExitStack() as stack:
         folder = Path(out) if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         done = Finished(folder / ".probe", stamp)
         options: dict[str, Any] = {"done": done, "progress": progress}
         if answers == "generated":
-            said = generate_answers(lm, prompts, settings.new_tokens, **options)
-            questions, said, share_right = _usable(lm, questions, said, keep, arbiter, k)
-            asked = [with_answer(lm, q, a, template) for q, a in zip(questions, said, strict=True)]
+            ids = generate_answers(lm, [a.prompt for a in asked], settings.new_tokens, **options)
+            said = [lm.tokenizer.decode(new, skip_special_tokens=True).strip() for new in ids]
+            asked = [Asked(a.prompt, tuple(new)) for a, new in zip(asked, ids, strict=True)]
+            kept, share_right = _usable(lm, questions, said, asked, keep, arbiter, k)
+            questions, said, asked = [questions[i] for i in kept], [said[i] for i in kept], [asked[i] for i in kept]
+            check_sizes(questions, " that were answered" + " right" * (keep == "correct"))
         features = _room(done.folder, lm, len(asked), done)
         groups: dict[str, list[int]] = {}
         for i, q in enumerate(questions):
-            groups.setdefault(q.main, []).append(i)
+            groups.setdefault(q.group, []).append(i)
         choose = _chooser(lm, questions, said, asked, arbiter, k)
         capture(lm, asked, list(groups.values()), choose, features, tokens=tokens, **options)
         split = np.array([q.split for q in questions])
         train, validation, tested = (np.flatnonzero(split == s) for s in SPLITS)
-        examples = Examples(features, train, validation, tested, lm.device)
+        main = np.unique([q.group for q in questions], return_inverse=True)[1]
+        examples = Examples(features, train, validation, tested, lm.device, main)
         names = _names(questions)
         labels = np.array([names.index(q.function) for q in questions])
         found = probe_map(
@@ -178,11 +187,13 @@ def probe(
             pushes[:, there] = directions(examples, labels, len(names))
             chosen = {f: tested[labels[tested] == c][: settings.proof].tolist() for c, f in enumerate(names)}
             ask, measures = _asking(lm, proof, questions, chosen, template, settings.new_tokens, everywhere, tokens)
-            proven = prove(ask, measures, found.importance, pushes, settings.tests, seed=seed, progress=progress)
+            proven = prove(ask, measures, found.importance, pushes, settings.trials, seed=seed, progress=progress)
             found = found.merge(proven).assign(proof_questions=("function", [len(chosen[f]) for f in names]))
         if arbiter and arbiter.given_up:
             stamp["judge"] += ", given up"
-        found = found.assign_attrs(stamp | {"proof": proof, "everywhere": int(everywhere)} | asdict(settings.training))
+        found = found.assign_attrs(
+            stamp | {"proof": proof, "everywhere": int(bool(everywhere))} | asdict(settings.training)
+        )
         del examples, features  # the file is about to go
         if out is not None:
             save(found, Path(out) / "probe.nc")
@@ -196,33 +207,38 @@ def _names(questions: Sequence[Question]) -> list[str]:
     return [f for f in FUNCTIONS if f in there] + sorted(there - set(FUNCTIONS))
 
 
+def _check_room(lm: LM, questions: Sequence[Question], template: bool, new_tokens: int) -> None:
+    """That every prompt leaves room for an answer, before any work is done."""
+    for q in questions:
+        n = len(prompt_ids(lm, q, template))
+        if lm.anatomy.context and n + new_tokens > lm.anatomy.context:
+            raise BadArgument(
+                f"question {q.text[:40]!r} is a prompt of {n} tokens: with {new_tokens} new ones it exceeds the model's context of"
+                f" {lm.anatomy.context}"
+            )
+
+
 def _usable(
-    lm: LM, questions: list[Question], said: list[str], keep: str, judge: Judge | None, k: int
-) -> tuple[list[Question], list[str], float]:
-    """Questions with an answer, and, if asked, only those answered right; the share of right ones."""
-    there = [i for i, text in enumerate(said) if text and lm.tokenizer(text, add_special_tokens=False)["input_ids"]]
+    lm: LM, questions: list[Question], said: list[str], asked: list[Asked], keep: str, judge: Judge | None, k: int
+) -> tuple[list[int], float]:
+    """Which questions have an answer, and, if asked, a right one; the share of right ones."""
+    there = [i for i, text in enumerate(said) if text]
     if len(there) < len(said):
         log.info("dropped %d questions that the model answered with nothing", len(said) - len(there))
     right = []
     for i in there:
-        verdict = judge.ask(questions[i], said[i], pieces(lm, said[i]), k) if judge else None
+        verdict = judge.ask(questions[i], said[i], pieces(lm, asked[i].target), k) if judge else None
         right.append(verdict.right if verdict else is_right(said[i], questions[i].answer))
     log.info("%d of %d answers are right", sum(right), len(right))
-    kept = [i for i, good in zip(there, right, strict=True) if good or keep == "all"]
-    questions, said = [questions[i] for i in kept], [said[i] for i in kept]
-    check_sizes(questions)
-    return questions, said, float(np.mean(right))
+    return [i for i, good in zip(there, right, strict=True) if good or keep == "all"], sum(right) / max(1, len(right))
 
 
-def pieces(lm: LM, answer: str | Sequence[int]) -> list[str]:
+def pieces(lm: LM, answer: Sequence[int]) -> list[str]:
     """An answer's tokens as text, with a space in front where a word begins."""
     tokenizer = lm.tokenizer
-    ids = tokenizer(answer, add_special_tokens=False)["input_ids"] if isinstance(answer, str) else list(answer)
-    raw = tokenizer.convert_ids_to_tokens(ids)
-    return [
-        f"{' ' * str(t).startswith(('Ġ', '▁', ' '))}{tokenizer.decode([i]).strip()}"
-        for t, i in zip(raw, ids, strict=True)
-    ]
+    raw = [str(t) for t in tokenizer.convert_ids_to_tokens(list(answer))]
+    begins = [t.startswith(("Ġ", "▁", " ")) for t in raw]
+    return [f"{' ' * space}{tokenizer.decode([i]).strip()}" for space, i in zip(begins, answer, strict=True)]
 
 
 def _chooser(
@@ -268,6 +284,7 @@ def _wording(questions: list[Question], said: list[str], labels: np.ndarray, dat
         "prompt": [in_words(q) for q in questions],
         "answer": said,
         "question and answer": [f"{q.text} {a}" for q, a in zip(questions, said, strict=True)],
+        "sentence asked about": [f"{sentence_about(q.main, q.text)} {q.text}" for q in questions],
     }
     reached = [bag_of_words(given, labels, data.train, data.test) for given in texts.values()]
     return xr.Dataset(
@@ -301,10 +318,10 @@ def _asking(
                 if change.add is not None:
                     heads = change.add.abs().sum(-1) > 0
                     stack.enter_context(lm.patched(heads, change.add, add=True, positions=where))
-                said = generate_answers(lm, prompts, new_tokens)
+                new = generate_answers(lm, prompts, new_tokens)
             for e, i in enumerate(tested[function]):
-                reference = questions[i].answer
-                found[c, e] = token_f1(said[e], reference), is_right(said[e], reference)
+                text, reference = lm.tokenizer.decode(new[e], skip_special_tokens=True), questions[i].answer
+                found[c, e] = token_f1(text, reference), is_right(text, reference)
         return found
 
     return (score, MEASURES) if proof == "score" else (generate, ("f1", "right"))

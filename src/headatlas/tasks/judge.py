@@ -6,9 +6,10 @@ import logging
 import re
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from headatlas.errors import CannotDo
-from headatlas.tasks.endpoint import ask_endpoint, check_endpoint
+from headatlas.tasks.endpoint import Refused, ask_endpoint, check_endpoint
 from headatlas.tasks.questions import Question, in_words
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class Judge:
     replies: MutableMapping[str, str] = field(default_factory=dict)
     timeout: float = 30.0
     tries: int = 3
+    pause: float = 1.0
     given_up: bool = False
 
     def __post_init__(self) -> None:
@@ -53,15 +55,28 @@ class Judge:
             k=k,
         )
         key = hashlib.sha256(f"{self.endpoint}\n{self.model}\n{prompt}".encode()).hexdigest()[:32]
-        if key not in self.replies and not self.given_up:
+        if key in self.replies:
+            return _understand(self.replies[key], len(pieces), k)
+        if self.given_up:
+            return None
+        how: dict[str, Any] = {"timeout": self.timeout, "tries": self.tries, "pause": self.pause}
+        try:
+            reply = ask_endpoint(self.endpoint, self.model, prompt, **how)
+        except Refused as e:
+            log.warning("judge: %s; this answer is judged offline", e)
+            return None
+        except CannotDo as e:
+            self.given_up = True
+            log.warning("judge: %s; going on without it", e)
+            return None
+        verdict = _understand(reply, len(pieces), k)
+        if verdict is not None:  # what cannot be understood is asked again next time
             try:
-                self.replies[key] = ask_endpoint(
-                    self.endpoint, self.model, prompt, timeout=self.timeout, tries=self.tries
-                )
+                self.replies[key] = reply
             except CannotDo as e:
-                self.given_up = True
-                log.warning("judge: %s; going on without it", e)
-        return _understand(self.replies[key], len(pieces), k) if key in self.replies else None
+                log.warning("judge: %s; its replies are not kept", e)
+                self.replies = {key: reply}
+        return verdict
 
 
 def _understand(reply: str, n: int, k: int) -> Verdict | None:

@@ -4,7 +4,9 @@ A JSON list of {"question": …, "answer": …, "generated": [{"subquestion": �
 an example; its label is the function; its context is the main question and, of the steps before it, those it is told (`context`).
 """
 
+import csv
 import hashlib
+import io
 import json
 import logging
 from collections import Counter
@@ -52,6 +54,11 @@ class Question:
     function: str
     split: str = ""
 
+    @property
+    def group(self) -> str:
+        """The main question, however it is spaced and capitalised."""
+        return " ".join(self.main.casefold().split())
+
 
 def load_questions(
     data: str | Path | Sequence[Any] | None = None,
@@ -83,7 +90,7 @@ def load_questions(
     else:
         found = _split(_without(*parts), SPLITS[:2], seed) + [replace(q, split="test") for q in parts[1]]
     found = _limited(found, limit, seed)
-    check_sizes(found)
+    check_sizes(found, f" with limit={limit}" if limit else "")
     return found
 
 
@@ -97,10 +104,11 @@ def _read(data: Any, name: str, context: str) -> list[Question]:
     if isinstance(data, str | Path):
         where = str(data)
         try:
-            data = json.loads(Path(data).read_text(encoding="utf-8-sig"))
+            text = Path(data).read_text(encoding="utf-8-sig")
+            data = _from_csv(where, text) if where.lower().endswith(".csv") else json.loads(text)
         except (OSError, UnicodeDecodeError) as e:
             raise BadFile(f"cannot read questions from {where}: {one_line(e)}") from e
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise BadFile(f"{where} is not JSON: {one_line(e)}") from e
     if not isinstance(data, list | tuple):
         raise BadFile(f"{where} is a {type(data).__name__}, expected a list of main questions (the CogQA layout)")
@@ -121,6 +129,21 @@ def _read(data: Any, name: str, context: str) -> list[Question]:
     return found
 
 
+def _from_csv(where: str, text: str) -> list[dict[str, Any]]:
+    """Rows of question, subquestion, answer, cognitive_skill: the steps of a main question in the order they have there."""
+    columns = ("question", "subquestion", "answer", "cognitive_skill")
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    if missing := [c for c in columns if c not in (reader.fieldnames or ())]:
+        raise BadFile(f"{where} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}")
+    mains: dict[str, list[dict[str, Any]]] = {}
+    try:
+        for row in reader:
+            mains.setdefault(row["question"] or "", []).append({c: row[c] for c in columns[1:]})
+    except csv.Error as e:
+        raise BadFile(f"{where}, line {reader.line_num} is not CSV: {one_line(e)}") from e
+    return [{"question": main, "generated": steps} for main, steps in mains.items()]
+
+
 def _text(entry: Any, key: str, where: str) -> str:
     if not isinstance(entry, dict):
         raise BadFile(f"{where} is {_short(entry)}, expected an object with {key!r}")
@@ -131,6 +154,10 @@ def _text(entry: Any, key: str, where: str) -> str:
         value = str(value)
     if not isinstance(value, str) or not value.strip():
         raise BadFile(f"{where}: {key!r} is {_short(value)}, expected text")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as e:
+        raise BadFile(f"{where}: {key!r} is {_short(value)}, which is not valid Unicode") from e
     return value.strip()
 
 
@@ -161,8 +188,8 @@ def _with_functions(parts: list[list[Question]], functions: Sequence[str] | str 
 
 def _without(train: list[Question], test: list[Question]) -> list[Question]:
     """Train questions whose main question is not tested."""
-    tested = {q.main for q in test}
-    kept = [q for q in train if q.main not in tested]
+    tested = {q.group for q in test}
+    kept = [q for q in train if q.group not in tested]
     if len(kept) < len(train):
         log.info("left %d questions out of training: their main questions are in the test file", len(train) - len(kept))
     return kept
@@ -172,7 +199,7 @@ def _split(questions: list[Question], splits: Sequence[str], seed: int) -> list[
     """Main questions dealt to splits so that every function has its share in each, as nearly as can be."""
     mains: dict[str, Counter[str]] = {}
     for q in questions:
-        mains.setdefault(q.main, Counter())[q.function] += 1
+        mains.setdefault(q.group, Counter())[q.function] += 1
     counts = Counter(q.function for q in questions)
     whole = sum(SHARES[s] for s in splits)
     missing = {s: {f: n * SHARES[s] / whole for f, n in counts.items()} for s in splits}
@@ -187,7 +214,7 @@ def _split(questions: list[Question], splits: Sequence[str], seed: int) -> list[
         home[listed[i]] = chosen
         for f, n in steps.items():
             missing[chosen][f] -= n
-    return [replace(q, split=home[q.main]) for q in questions]
+    return [replace(q, split=home[q.group]) for q in questions]
 
 
 def _limited(questions: list[Question], limit: int | None, seed: int) -> list[Question]:
@@ -202,7 +229,7 @@ def _limited(questions: list[Question], limit: int | None, seed: int) -> list[Qu
         steps: dict[str, list[str]] = {}
         for q in questions:
             if q.split == split:
-                steps.setdefault(q.main, []).append(q.function)
+                steps.setdefault(q.group, []).append(q.function)
         left = [list(steps)[i] for i in generator.permutation(len(steps))]
         so_far: Counter[str] = Counter()
         while left and so_far.total() < round(limit * LIMITED[split]):
@@ -210,26 +237,26 @@ def _limited(questions: list[Question], limit: int | None, seed: int) -> list[Qu
             chosen = left.pop(int(np.argmax(scarce)))
             so_far.update(steps[chosen])
             kept.add(chosen)
-    return [q for q in questions if q.main in kept]
+    return [q for q in questions if q.group in kept]
 
 
-def check_sizes(questions: list[Question]) -> None:
-    """Enough examples of every function, in every split."""
+def check_sizes(questions: list[Question], why: str = "") -> None:
+    """Enough examples of every function, in every split; `why` there may be too few."""
     counts = Counter(q.function for q in questions)
     if len(counts) < 2:
         raise BadArgument(
-            f"the questions are of {len(counts)} function{'s' * (len(counts) != 1)}, expected at least 2: nothing to tell apart"
+            f"questions{why} are of {len(counts)} function{'s' * (len(counts) != 1)}, expected at least 2: nothing to tell apart"
         )
     for function, n in counts.items():
         if n < FEWEST:
             raise BadArgument(
-                f"function {function!r} has {n} example{'s' * (n != 1)}, expected at least {FEWEST}: give more, or leave it out"
-                " with functions"
+                f"function {function!r} has {n} example{'s' * (n != 1)}{why}, expected at least {FEWEST}: give more, or leave it"
+                " out with functions"
             )
         for split in SPLITS:
             if not any(q.split == split and q.function == function for q in questions):
                 raise BadArgument(
-                    f"function {function!r} has no {split} example: its {n} examples are in too few main questions"
+                    f"function {function!r} has no {split} example{why}: it needs main questions in train, validation and test"
                 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+BROKEN = "\ufffd"  # a piece of a letter, in tokenizers that cut letters into bytes
 RIGHT_F1 = 0.6  # tokens in common from which an answer counts as the reference in other words
 
 _LITTLE = """a about above after again all also am an and any are as at be because been before being below between both but by can
@@ -16,16 +17,34 @@ until up upon us very was we were what when where whether which while who whom w
 your"""
 _STOP = frozenset(_LITTLE.split()) - {"no"}  # which may be all there is to an answer
 _COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
-eighteen nineteen twenty"""
-_NUMBERS = {word: str(i) for i, word in enumerate(_COUNTING.split())}
+eighteen nineteen"""
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_NUMBERS = {word: i for i, word in enumerate(_COUNTING.split())}
+_NUMBERS |= {word: 20 + 10 * i for i, word in enumerate(_TENS.split())}
+_COMPOUND = re.compile(rf"\b({_TENS.replace(' ', '|')})[- ]({'|'.join(_COUNTING.split()[1:10])})\b")
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words and numbers, without articles and punctuation: '1,200.0 pens' → ['1200', 'pens']."""
+    """Lower-case words and numbers, without articles and punctuation: '1,200.0 pens' → ['1200', 'pens'].
+
+    Articles and punctuation stay where there is nothing else: 'A' may be the answer to a multiple choice.
+    """
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.lower())
-    found = re.findall(r"\d+(?:\.\d+)?|[^\W\d_]+(?:['’][^\W\d_]+)*", text)
-    found = [_NUMBERS.get(w, w) for w in found if w not in ("a", "an", "the")]
-    return [w.rstrip("0").rstrip(".") if re.fullmatch(r"\d+\.\d+", w) else w for w in found]
+    text = _COMPOUND.sub(lambda m: str(_NUMBERS[m[1]] + _NUMBERS[m[2]]), text)
+    found = re.findall(r"(?<![\w.])-?(?:\d+\.)?\.?\d+|\d+|[^\W\d_]+(?:['’][^\W\d_]+)*", text)
+    found = [str(_NUMBERS.get(w, _plain_number(w))) for w in found]
+    return [w for w in found if w not in ("a", "an", "the")] or found or text.split()
+
+
+def _plain_number(word: str) -> str:
+    if not _is_number(word) or len(word) > 15:
+        return word
+    value = float(word)
+    return str(int(value) if value.is_integer() else value)
+
+
+def _is_number(word: str) -> bool:
+    return word[-1].isdecimal()
 
 
 def token_f1(answer: str, reference: str) -> float:
@@ -36,18 +55,21 @@ def token_f1(answer: str, reference: str) -> float:
 
 
 def is_right(answer: str, reference: str) -> bool:
-    """The same words; or the reference's words in a row within the answer; or, where both give numbers, the same last one;
-    or mostly the same words. 'Yes' and 'no' must agree whenever the reference begins with one."""
+    """Where the reference has numbers, they must be the last ones of the answer, and what is counted must not be something else.
+    Otherwise: the same words, or the reference's words in a row within the answer, or mostly the same words. 'Yes' and 'no' must
+    agree whenever the reference begins with one."""
     a, b = words(answer), words(reference)
-    if not a or not b:
-        return False
+    if not a or not b or a == b:
+        return bool(a) and a == b
     if b[0] in ("yes", "no") and (a[0] in ("yes", "no") or len(b) == 1):
         return a[0] == b[0]
-    if a == b or any(a[i : i + len(b)] == b for i in range(len(a) - len(b) + 1)):
+    wanted = [w for w in b if _is_number(w)]
+    if wanted:
+        named = [{w for w in given if not _is_number(w) and w not in _STOP} for given in (a, b)]
+        same = [w for w in a if _is_number(w)][-len(wanted) :] == wanted
+        return same and (not all(named) or bool(named[0] & named[1]))
+    if any(a[i : i + len(b)] == b for i in range(len(a) - len(b) + 1)):
         return True
-    numbers = [[w for w in given if w[0].isdigit()] for given in (a, b)]
-    if numbers[1]:
-        return bool(numbers[0]) and numbers[0][-1] == numbers[1][-1]
     return token_f1(answer, reference) >= RIGHT_F1
 
 
@@ -69,7 +91,7 @@ def informative(pieces: Sequence[str], surprisal: np.ndarray, k: int = 5) -> lis
     content = [
         i
         for i, piece in enumerate(pieces)
-        if any(c.isalnum() for c in piece) and whole[word_of[i]].strip().lower() not in _STOP
+        if any(c.isalnum() or c == BROKEN for c in piece) and whole[word_of[i]].strip().lower() not in _STOP
     ]
     chosen = content or list(range(len(pieces)))
     return sorted(sorted(chosen, key=lambda i: (-surprisal[i], i))[:k])

@@ -26,7 +26,7 @@ measure being the one that p-values are about; more is better."""
 
 
 @dataclass(frozen=True)
-class Tests:
+class Trials:
     shares: tuple[float, ...]  # of all heads, to be removed
     masked: float = 0.1  # share of heads whose removal makes up the specialisation matrix and the hierarchy
     draws: int = 20
@@ -39,7 +39,7 @@ def prove(
     measures: Sequence[str],
     importance: xr.DataArray,
     pushes: Tensor,
-    tests: Tests,
+    trials: Trials,
     *,
     seed: int = 0,
     progress: Progress = silent,
@@ -49,8 +49,8 @@ def prove(
     shape = (importance.sizes["layer"], importance.sizes["head"])
     there = int(importance.isel(function=0).notnull().sum())
     ranked = {f: top_heads(importance.sel(function=f).values, there) for f in functions}
-    steps = sorted({max(1, round(share * there)) for share in tests.shares})
-    masked = max(1, round(tests.masked * there))
+    steps = sorted({max(1, round(share * there)) for share in trials.shares})
+    masked = max(1, round(trials.masked * there))
     orders = {name: [f for f in functions if f in of] for name, of in (("lower", LOWER), ("higher", HIGHER))}
     orders = orders if all(orders.values()) else {}
     unions = {o: sorted({head for f in of for head in ranked[f][:masked]}) for o, of in orders.items()}
@@ -65,26 +65,26 @@ def prove(
         removed = {
             "top": [own[:m] for m in steps],
             "lowest": [own[::-1][:m] for m in steps],
-            "random": [drawn for m in steps for drawn in like(own[:m], tests.draws)],
+            "random": [drawn for m in steps for drawn in like(own[:m], trials.draws)],
             "masked": [ranked[f][:masked] for f in functions],
             "order": list(unions.values()),
-            "order_random": [drawn for heads in unions.values() for drawn in like(heads, tests.order_draws)],
+            "order_random": [drawn for heads in unions.values() for drawn in like(heads, trials.order_draws)],
         }
         pushed = _gate([own[:masked]], shape, 0.0)[0] == 0
         changes = [Change(torch.ones(shape))]
         changes += [Change(gate) for sets in removed.values() for gate in _gate(sets, shape)]
-        changes += [Change(torch.ones(shape), alpha * pushes[number] * pushed[..., None]) for alpha in tests.alphas]
+        changes += [Change(torch.ones(shape), alpha * pushes[number] * pushed[..., None]) for alpha in trials.alphas]
         asked = ask(function, changes).mean(1)  # [change, measure]
         parts = np.split(asked, np.cumsum([1, *map(len, removed.values())]))
         values = dict(zip(["whole", *removed, "pushed"], parts, strict=True))
-        found.append(_one(values, tests.draws, len(orders), tests.order_draws))
+        found.append(_one(values, trials.draws, len(orders), trials.order_draws))
     coords = {
         "function": functions,
         "removed": steps,
-        "draw": range(tests.draws),
+        "draw": range(trials.draws),
         "masked": functions,
         "order": list(orders),
-        "alpha": list(tests.alphas),
+        "alpha": list(trials.alphas),
         "measure": list(measures),
     }
     return xr.concat(found, "function").assign_coords(coords).assign(masked_heads=masked)

@@ -1,0 +1,108 @@
+"""The proof of a probe's map, against answers that follow the heads in a known way."""
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+from headatlas.models.answers import Change
+from headatlas.validation.answering import SCALE, Trials, prove
+
+LAYERS, HEADS, D = 4, 5, 3
+NAMES = ["Retrieval", "Inference", "Other"]
+WORTH = np.random.default_rng(0).uniform(0, 1, (3, LAYERS, HEADS))
+PUSHES = torch.from_numpy(np.random.default_rng(1).normal(size=(3, LAYERS, HEADS, D))).float()
+TRIALS = Trials((0.1, 0.25), masked=0.1, draws=20, alphas=(-1.0, 2.0))
+
+
+def ask(function: str, changes: list[Change]) -> np.ndarray:
+    """Two questions: each head's share of the answer is its worth to the function; pushes count by their first number."""
+    worth = torch.from_numpy(WORTH[NAMES.index(function)]).float()
+    said = []
+    for change in changes:
+        pushed = 0.0 if change.add is None else change.add[..., 0].sum().item()
+        said.append((worth * change.gate).sum().item() + pushed)
+    said = np.array(said)[:, None, None]
+    return np.concatenate([said - 1, said + 1], axis=1) * [1.0, 2.0]  # [change, question, measure]
+
+
+@pytest.fixture(scope="module")
+def proven() -> xr.Dataset:
+    dims = ("function", "layer", "head")
+    importance = xr.DataArray(WORTH / WORTH.sum((1, 2), keepdims=True), dims=dims, coords={"function": NAMES})
+    return prove(ask, ("log_p", "double"), importance, PUSHES, TRIALS)
+
+
+def ranked(function: int) -> list[tuple[int, int]]:
+    order = np.argsort(-WORTH[function], axis=None)
+    return list(zip(*np.unravel_index(order, (LAYERS, HEADS)), strict=True))
+
+
+def loss(function: int, heads) -> float:
+    return (1 - SCALE) * sum(WORTH[function][head] for head in heads)
+
+
+def test_top_and_lowest_heads(proven) -> None:
+    assert proven.removed.values.tolist() == [2, 5]
+    for i, name in enumerate(NAMES):
+        one = proven.sel(function=name, measure="log_p")
+        assert one.whole.item() == pytest.approx(WORTH[i].sum(), rel=1e-5)
+        for m in (2, 5):
+            fallen = one.whole - one.removal_top.sel(removed=m)
+            assert fallen.item() == pytest.approx(loss(i, ranked(i)[:m]), rel=1e-4)
+            fallen = one.whole - one.removal_lowest.sel(removed=m)
+            assert fallen.item() == pytest.approx(loss(i, ranked(i)[-m:]), rel=1e-4, abs=1e-5)
+    np.testing.assert_allclose(proven.removal_top.sel(measure="double"), 2 * proven.removal_top.sel(measure="log_p"))
+
+
+def test_random_heads_are_of_the_same_layers(monkeypatch) -> None:
+    seen = []
+
+    def look(function: str, changes: list[Change]) -> np.ndarray:
+        seen.append([(c.gate < 1).sum(1).tolist() for c in changes if c.add is None])
+        return ask(function, changes)
+
+    importance = xr.DataArray(WORTH, dims=("function", "layer", "head"), coords={"function": NAMES})
+    prove(look, ("log_p", "double"), importance, PUSHES, TRIALS)
+    for per_layer in seen:
+        top, random = per_layer[1:3], per_layer[5:45]
+        assert all(drawn == top[0] for drawn in random[:20])
+        assert all(drawn == top[1] for drawn in random[20:])
+
+
+def test_p_counts_draws_that_hurt_as_much(proven) -> None:
+    one = proven.sel(measure="log_p")
+    expected = (1 + (one.removal_random <= one.removal_top).sum("draw")) / 21
+    np.testing.assert_allclose(
+        proven.removal_p.transpose("function", "removed"), expected.transpose("function", "removed")
+    )
+    assert (proven.removal_p.sel(removed=5) <= 0.1).all()  # here the map is the truth
+
+
+def test_specialisation_is_whose_heads_by_what_is_asked(proven) -> None:
+    for i, asked in enumerate(NAMES):
+        for j, masked in enumerate(NAMES):
+            change = proven.specialisation.sel(function=asked, masked=masked, measure="log_p").item()
+            assert change == pytest.approx(-loss(i, ranked(j)[:2]), rel=1e-4, abs=1e-5)
+
+
+def test_orders_are_the_heads_of_lower_and_of_higher_functions(proven) -> None:
+    assert proven.order.values.tolist() == ["lower", "higher"]
+    for order, j in (("lower", 0), ("higher", 1)):
+        change = proven.hierarchy.sel(function="Other", order=order, measure="log_p").item()
+        assert change == pytest.approx(-loss(2, ranked(j)[:2]), rel=1e-4)
+    assert proven.hierarchy_random.sizes["order_draw"] == TRIALS.order_draws
+
+
+def test_pushes_go_along_the_direction_in_the_top_heads_only(proven) -> None:
+    for i, name in enumerate(NAMES):
+        along = sum(PUSHES[i][head][0].item() for head in ranked(i)[:2])
+        for alpha in (-1.0, 2.0):
+            change = proven.intervention.sel(function=name, alpha=alpha, measure="log_p").item()
+            assert change == pytest.approx(alpha * along, rel=1e-4, abs=1e-5)
+
+
+def test_without_both_orders_there_is_no_hierarchy() -> None:
+    importance = xr.DataArray(WORTH[1:], dims=("function", "layer", "head"), coords={"function": NAMES[1:]})
+    found = prove(ask, ("log_p", "double"), importance, PUSHES, TRIALS)
+    assert found.sizes["order"] == 0
