@@ -83,7 +83,7 @@ def test_gating_helps_the_task_it_is_fitted_to(lm) -> None:
 
 def test_probing_reads_more_than_chance_and_says_what_words_alone_give(lm) -> None:
     found = ha.probe(
-        lm, limit=250, probe="per-head", functions=["Math Calculation", "Semantic Understanding"], proof="none"
+        lm, limit=120, probe="per-head", functions=["Math Calculation", "Semantic Understanding"], proof="none"
     )
     assert found.accuracy > found.majority_accuracy
     assert found.accuracy > found.control_accuracy

@@ -220,8 +220,9 @@ def probes(found: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
     }
     if "removal_top" in found:
         first = found.measure.values[0]
-        title = f"Heads removed while answering: change of {first}"
-        parts[title] = [_removed(found.sel(function=f, measure=first)) for f in found.function.values.tolist()]
+        parts[f"Heads removed while answering: change of {first} (p: random heads of the same layers do as much)"] = [
+            row for f in found.function.values.tolist() for row in _removed(found.sel(function=f, measure=first))
+        ]
         parts[f"Change of {first}: whose {found.masked_heads.item()} top heads are removed × what is asked"] = [
             {"heads of": f} | {g: _number(v) for g, v in _change(found, f, first)}
             for f in found.function.values.tolist()
@@ -260,15 +261,16 @@ def _function(one: xr.Dataset, n: int = 4) -> dict[str, Any]:
     }
 
 
-def _removed(one: xr.Dataset) -> dict[str, Any]:
-    row = {"asked": one.function.item(), "whole": _number(one.whole.item())}
+def _removed(one: xr.Dataset) -> list[dict[str, Any]]:
+    rows = []
     for m in one.removed.values.tolist():
         at = one.sel(removed=m)
-        row[f"top {m}"] = _number((at.removal_top - one.whole).item())
-        row[f"random {m}"] = _number((at.removal_random - one.whole).mean().item())
-        row[f"lowest {m}"] = _number((at.removal_lowest - one.whole).item())
-        row[f"p {m}"] = _number(at.removal_p.item())
-    return row
+        row = {"asked": one.function.item(), "whole": _number(one.whole.item()), "heads": m}
+        row |= {"top": _number((at.removal_top - one.whole).item())}
+        row |= {"random": _number((at.removal_random - one.whole).mean().item())}
+        row |= {"lowest": _number((at.removal_lowest - one.whole).item()), "p": _number(at.removal_p.item())}
+        rows.append(row)
+    return rows
 
 
 def _change(found: xr.Dataset, masked: str, measure: str) -> list[tuple[str, float]]:
