@@ -99,7 +99,7 @@ def compare_memory() -> None:
         vocab_size=1000,
         hidden_size=512,
         intermediate_size=64,
-        num_hidden_layers=24,
+        num_hidden_layers=12,
         num_attention_heads=32,
         head_dim=64,
     )
@@ -111,12 +111,12 @@ def compare_memory() -> None:
 
     peaks = []
     for n in (400, 400, 1600):  # the first warms up
-        asked = [Asked(draw(8), draw(4)) for _ in range(n)]
+        asked = [Asked(draw(4), draw(2)) for _ in range(n)]
         with tempfile.TemporaryDirectory() as folder, Watch() as watch:
             shape = (n, lm.n_layers, lm.n_heads, lm.d_head)
             path = Path(folder) / "features.npy"
             features = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-            capture(lm, asked, [[i] for i in range(n)], everything, features)
+            capture(lm, asked, [[i] for i in range(n)], everything, features, tokens=512)
             size = features.nbytes
         peaks.append(watch.peak)
         print(f"{n:5} examples, {size / 2**20:6.0f} MB of features: at most {watch.peak / 2**20:6.0f} MB of memory")

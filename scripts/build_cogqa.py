@@ -15,7 +15,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -30,8 +30,11 @@ MAIN = 416
 HELD_OUT = 0.25
 TRIES = 2500  # draws for one main question at most; most are too long or ask a slot for what it cannot carry
 ENOUGH = 30  # of which so many that fit are compared
+DRESSED = 0.9  # of the facts are told as something someone knows or says
 WAY_WEIGHT = 0.15  # ways of reasoning are far fewer than forms, so their counts are larger
-MAIN_WORDS = (15, 50)
+MAIN_WORDS = (15, 65)
+FACT_WORDS = 43  # all facts together
+FULL_WORDS = 39  # up to this length of all facts they are dressed up and asides are added
 SUB_WORDS = (4, 16)
 ANSWER_WORDS = (1, 9)
 
@@ -100,6 +103,7 @@ class Item:
     sentence: str
     ask: str
     ask_short: str
+    turned: tuple[str, str, str] | None = None  # a yes/no question put the other way: question, short, sentence
 
 
 @dataclass
@@ -130,6 +134,11 @@ def capital(text: str) -> str:
 def stop(text: str) -> str:
     text = capital(text.strip())
     return text if text[-1] in ".?!" else text + "."
+
+
+def articles(text: str) -> str:
+    """'a emerald' to 'an emerald'."""
+    return re.sub(r"\b([Aa]) (?=[aeiou])(?!one\b|uni|use|eu)", r"\1n ", text)
 
 
 def count_words(text: str) -> int:
@@ -194,8 +203,7 @@ def value_item(scene: Scene, name: str, fill: str, function: str) -> Item | None
     v: object = draw_number(rng, low, high) if numeric else rng.choice(values)
     w: object = other_number(rng, int(str(v)), low, high) if numeric else rng.choice([o for o in values if o != v])
     if function == R:
-        text = rng.choice(["{p} {v}.", "{p} {v}, while {q} {w}.", "As {q} knows, {p} {v}.", "{q} {w} and {p} {v}."])
-        text = text.format(p=p, q=q, v=says(v), w=says(w))
+        text = rng.choice(rows(words.STATED))[0].format(p=p, q=q, v=says(v), w=says(w)) + "."
     elif function == SYN:
         text = rng.choice(
             [
@@ -204,16 +212,20 @@ def value_item(scene: Scene, name: str, fill: str, function: str) -> Item | None
                 "{p}, who knows that {q} {w}, {v}.",
                 "{q} is told by {p} that {p.she} {v} and {q.she} {w}.",
                 "{q} tells {p} that {q.she} {w} and {p.she} {v}.",
+                "{p} and {q} know that {p.she} {v} and {q.she} {w}.",
+                "{p} knows {q}: {q.she} {w}, {p.she} {v}.",
             ]
         ).format(p=p, q=q, v=says(v), w=says(w), rel=scene.relation)
     elif function == LOG:
         group = rng.choice([row[0] for row in rows(words.GROUPS)])
         kind = rng.choice(["all", "all", "or", "if", "if", "if"] if "cond" in form else ["all", "all", "or"])
         if kind == "all":
-            text = f"{p} is in the {group}, and everyone there {says(v)}."
+            text = rng.choice(rows(words.ALL))[0].format(p=p, q=q, group=group, v=says(v)) + "."
         elif kind == "or":
             either = " or ".join(map(str, rng.sample([v, w], 2)))
-            text = f"{p} {says(either)}, {fmt(form.get('neg', 'but not {w}'), w=w)}."
+            neg = fmt(form.get("neg", "but not {w}"), w=w)
+            neg = neg.replace("but not", rng.choice(["but not", "and not", "and certainly not"]))
+            text = f"{p} {says(either)}, {neg}."
         else:
             when, yes, no = rng.choice(CONDITIONS)
             first, second, is_so = (v, w, yes) if rng.random() < 0.5 else (w, v, no)
@@ -227,6 +239,12 @@ def value_item(scene: Scene, name: str, fill: str, function: str) -> Item | None
         text = f"{p} {says(phrase, key + '_third', key + '_base' if key + '_base' in form else 'base')}."
         if must and key + "_third" in form and key + "_base" not in form:
             return None
+        found = re.fullmatch(r"(.+) (has|have) (\w+)", phrase)
+        if found and name != "floor" and rng.random() < 0.6:
+            text = rng.choice(rows(words.COUNTED))[0].format(
+                p=p, q=q, owner=found[1], has=found[2], parts=found[3], v=says("that many")
+            )
+            text = stop(text)
     elif function == INF:
         if "clue" not in form:
             return None
@@ -253,12 +271,12 @@ def value_item(scene: Scene, name: str, fill: str, function: str) -> Item | None
                 lo, hi = v - rng.randint(1, 2), v + rng.randint(1, 3)
             wrong, sentence = rng.choice(rows(form["pick"]))
             w = lo if wrong == "lo" else hi
-            text = stop(fmt(sentence, v=v, lo=lo, hi=hi, need=v - 1))
+            text = stop(goals(rng, fmt(sentence, v=v, lo=lo, hi=hi, need=v - 1)))
         else:
             good, bad, sentence = rng.choice(rows(form["pick"]))
             if good != "*":
                 v, w = good, bad
-            text = stop(fmt(sentence, v=v, w=w))
+            text = stop(goals(rng, fmt(sentence, v=v, w=w)))
     if str(v) == str(w) or (numeric and function in (K, SEM, M)):
         w = other_number(rng, int(str(v)), low, high) if numeric else rng.choice([o for o in values if o != v])
 
@@ -274,6 +292,7 @@ def value_item(scene: Scene, name: str, fill: str, function: str) -> Item | None
             return f"Is {p} {fmt(form['third'], v=value)[3:]}?"
         return f"Does {p} {fmt(form['base'], v=value)}?"
 
+    turned = None
     if variant == "open":
         question, answer, sentence = ask, short, said
     elif variant == "or":
@@ -282,8 +301,10 @@ def value_item(scene: Scene, name: str, fill: str, function: str) -> Item | None
         question = closed(v if variant == "yes" else w)
         answer = capital(variant)
         sentence = f"{answer}, {said}"
+        other = "No" if variant == "yes" else "Yes"
+        turned = closed(w if variant == "yes" else v), other, f"{other}, {said}"
     wording = ("should-" if must else "") + ("yes/no" if variant in ("yes", "no") else variant)
-    return Item(function, f"{name}:{wording}", text, question, answer, sentence, ask, short)
+    return Item(function, f"{name}:{wording}", text, question, answer, sentence, ask, short, turned)
 
 
 # ------------------------------------------------------------------------------------------------ which of two people
@@ -300,11 +321,22 @@ def which(
     number = rng.randrange(len(wordings))
     question, short, sentence = wordings[number]
     if not short:
-        one, two = scene.pair()
-        question = question.replace("{one}", str(one)).replace("{two}", str(two))
-        short = "Yes" if one == right else "No"
-        sentence = f"{short}, {sentence}"
-    return Item(function, f"{form}:{number}", text, question, short, sentence, wordings[0][0], wordings[0][1])
+        answers = []
+        for one, two in rng.sample([(scene.a, scene.b), (scene.b, scene.a)], 2):
+            asked = question.replace("{one}", str(one)).replace("{two}", str(two))
+            short = "Yes" if one == right else "No"
+            answers.append((asked, short, f"{short}, {sentence}"))
+        (question, short, sentence), turned = answers
+    else:
+        turned = None
+    return Item(function, f"{form}:{number}", text, question, short, sentence, wordings[0][0], wordings[0][1], turned)
+
+
+def goals(rng: Rng, text: str) -> str:
+    """The same goal in other words: 'wants' alone would tell a choice."""
+    text = re.sub(r"\bwants to\b", lambda _: rng.choice(words.WANTS_TO.split("; ")), text)
+    text = re.sub(r"\bwants (?=an? |the |some |one )", lambda _: rng.choice(words.WANTS.split("; ")) + " ", text)
+    return re.sub(r"\b(They|they) want to\b", lambda m: f"{m[1]} {rng.choice(words.WANT_TO.split('; '))}", text)
 
 
 def two_orders(rng: Rng, first: str, second: str, middle: str) -> str:
@@ -327,14 +359,7 @@ def compare_item(scene: Scene, name: str, fill: str, function: str) -> Item | No
 
     asked, right, less = (comp, p, q) if rng.random() < 0.6 else (inverse, q, p)
     if function == R:
-        text = rng.choice(
-            [
-                f"{own(right)} is {asked} than {rest(less)}.",
-                f"As {less} knows, {own(right)} is {asked} than {less.hers if thing else less.she + ' is'}.",
-            ]
-        )
-        if not thing:
-            text = f"{own(right)} is {asked} than {rest(less)}."
+        text = f"{own(right)} is {asked} than {rest(less)}."
     elif function == SYN:
         if thing:
             told = f"{less} tells {right} that {right.his} {thing} is {asked} than {less.hers}."
@@ -394,12 +419,15 @@ def compare_item(scene: Scene, name: str, fill: str, function: str) -> Item | No
     return which(scene, right, "compare" if thing else "compare people", function, text, wordings)
 
 
-def rule(scene: Scene, first: str, second: str) -> str:
-    """'If it rains, <first>; otherwise <second>. It is raining.', the first being what follows."""
+def rule(scene: Scene, first: tuple[str, str], second: tuple[str, str]) -> str:
+    """'If it rains, <first>; otherwise <second>. It is raining.', the first being what follows.
+
+    Either is given in full, and as it is said when the other went before.
+    """
     when, yes, no = scene.rng.choice(CONDITIONS)
     if scene.rng.random() < 0.5:
-        return f"If {when}, {first}; otherwise {second}. {yes}."
-    return f"If {when}, {second}; otherwise {first}. {no}."
+        return f"If {when}, {first[0]}; otherwise {second[1]}. {yes}."
+    return f"If {when}, {second[0]}; otherwise {first[1]}. {no}."
 
 
 def whose_item(scene: Scene, name: str, thing: str, function: str) -> Item | None:
@@ -409,7 +437,7 @@ def whose_item(scene: Scene, name: str, thing: str, function: str) -> Item | Non
     aux = rng.choice(AUXILIARIES.get(function, ["should", "will"]))
     verb, goal, good, bad = rng.choice(rows(words.WHOSE[thing]))
     if function == R:
-        text = rng.choice([f"They {aux} {verb} {p}'s {thing}.", f"As {q} knows, they {aux} {verb} {p}'s {thing}."])
+        text = f"They {aux} {verb} {p}'s {thing}."
     elif function == SYN:
         text = rng.choice(
             [
@@ -420,7 +448,11 @@ def whose_item(scene: Scene, name: str, thing: str, function: str) -> Item | Non
     elif function == LOG:
         text = rng.choice(
             [
-                rule(scene, f"they {aux} {verb} {p}'s {thing}", f"{q}'s"),
+                rule(
+                    scene,
+                    (f"they {aux} {verb} {p}'s {thing}", f"{p}'s"),
+                    (f"they {aux} {verb} {q}'s {thing}", f"{q}'s"),
+                ),
                 f"They {aux} {verb} {p}'s {thing} or {q}'s, but not {q}'s.",
             ]
         )
@@ -443,7 +475,7 @@ def whose_item(scene: Scene, name: str, thing: str, function: str) -> Item | Non
             text = f"{p} grins and gets {p.his} {thing} ready, while {q} sulks about {q.hers}."
     elif function == DEC:
         text = two_orders(rng, f"{p}'s {thing} {good}", f"{q}'s {thing} {bad}", ", and ")
-        text = f"They want to {goal}. {text}"
+        text = goals(rng, f"They want to {goal}: {text}")
     else:
         return None
     a, b = scene.pair()
@@ -462,7 +494,7 @@ def did_item(scene: Scene, name: str, deed: str, function: str) -> Item | None:
     p, q = scene.pair()
     past, base, passive, clue, sense = rows(words.DID[deed])[0]
     if function == R:
-        text = rng.choice([f"{p} {past}.", f"As {q} knows, {p} {past}.", f"{p} {past} while {q} was out."])
+        text = rng.choice([f"{p} {past}.", f"{p} {past} while {q} was out."])
     elif function == SYN:
         text = rng.choice(
             [
@@ -502,7 +534,7 @@ def task_item(scene: Scene, name: str, task: str, function: str) -> Item | None:
     aux = rng.choice(AUXILIARIES.get(function, ["should", "will"]))
     base, goal, good, bad, clue = rows(words.TASK[task])[0]
     if function == R:
-        text = rng.choice([f"{p} {aux} {base}.", f"As {q} knows, {p} {aux} {base}."])
+        text = f"{p} {aux} {base}."
     elif function == SYN:
         text = rng.choice(
             [
@@ -514,12 +546,10 @@ def task_item(scene: Scene, name: str, task: str, function: str) -> Item | None:
     elif function == LOG:
         text = rng.choice(
             [
-                rule(scene, f"{p} {aux} {base}", f"{q} {aux}"),
+                rule(scene, (f"{p} {aux} {base}", f"{p} {aux}"), (f"{q} {aux} {base}", f"{q} {aux}")),
                 f"{scene.a} or {scene.b} {aux} {base}, but not {q}.",
             ]
         )
-        if f"{q} {aux};" in text:
-            text = rule(scene, f"{p} {aux} {base}", f"{q} {aux} {base}")
     elif function == SEM:
         text = rng.choice(
             [
@@ -532,7 +562,7 @@ def task_item(scene: Scene, name: str, task: str, function: str) -> Item | None:
         text = stop(clue.format(p=p, q=q))
     elif function == DEC:
         text = two_orders(rng, f"{p} {good}", f"{q} {bad}", ", and ")
-        text = f"They want to {goal}. {text}"
+        text = goals(rng, f"They want to {goal}: {text}")
     else:
         return None
     a, b = scene.pair()
@@ -564,7 +594,10 @@ def point_item(scene: Scene, name: str, fill: str, function: str) -> Item | None
         else:
             table = {K: words.QUIZ_KNOW, SEM: words.QUIZ_SENSE, SYN: words.QUIZ_SYNTAX}[function]
             wanted, right, wrong = rng.choice(rows(table))
-        text = f"For the {prize}, name {wanted}: " + two_orders(rng, f"{p} says {right}", f"{q} says {wrong}", ", ")
+        text = f"for the {prize} they must name {wanted}: " + two_orders(
+            rng, f"{p} says {right}", f"{q} says {wrong}", ", "
+        )
+        text = capital(text)
     elif function == SYN:
         text = rng.choice(
             [
@@ -573,21 +606,18 @@ def point_item(scene: Scene, name: str, fill: str, function: str) -> Item | None
             ]
         )
     elif function == R:
-        text = rng.choice(
-            [f"{p} {gets} the {prize}, although {q} is quicker.", f"As {q} knows, {p} {gets} the {prize}."]
-        )
+        text = rng.choice([f"{p} {gets} the {prize}, although {q} is quicker.", f"{p} {gets} the {prize}."])
     elif function == LOG:
         text = rng.choice(
             [
                 f"Whoever answers last {gets} the {prize}. {q} answers before {p}.",
                 f"{scene.a} or {scene.b} {gets} the {prize}, but not {q}.",
-                rule(scene, f"{p} {gets} the {prize}", f"{q} {gets} it"),
+                rule(
+                    scene,
+                    (f"{p} {gets} the {prize}", f"{p} {gets} it"),
+                    (f"{q} {gets} the {prize}", f"{q} {gets} it"),
+                ),
             ]
-        )
-        text = re.sub(
-            r"(If [^,]+, \w+ (?:should get|gets)) it; otherwise (\w+ (?:should get|gets)) the (\w+)\.",
-            r"\1 the \3; otherwise \2 it.",
-            text,
         )
     elif function == INF:
         aux, gets = False, "gets"
@@ -596,9 +626,9 @@ def point_item(scene: Scene, name: str, fill: str, function: str) -> Item | None
         aux, gets = True, "should get"
         text = rng.choice(
             [
-                f"The {prize} is to honour fair play. {p} keeps the rules, and {q} cheats.",
-                f"The {prize} is to honour hard work. {q} never tries, and {p} always does.",
-                f"The {prize} is to cheer up a loser. {q} wins often, and {p} never.",
+                f"The {prize} is to honour fair play: {p} keeps the rules, and {q} cheats.",
+                f"The {prize} is to honour hard work: {q} never tries, and {p} always does.",
+                f"The {prize} is to cheer up a loser: {q} wins often, and {p} never.",
             ]
         )
     a, b = scene.pair()
@@ -610,6 +640,8 @@ def point_item(scene: Scene, name: str, fill: str, function: str) -> Item | None
     ]
     return which(scene, p, "point", function, text, wordings)
 
+
+NAMES = frozenset((words.GIRLS + " " + words.BOYS).split())
 
 PERSON_SLOTS: dict[str, Callable[[Scene, str, str, str], Item | None]] = {
     "cmp": compare_item,
@@ -660,6 +692,63 @@ def within(text: str, limits: tuple[int, int]) -> bool:
     return limits[0] <= count_words(text) <= limits[1]
 
 
+def dressed(scene: Scene, item: Item) -> str:
+    """The fact as someone knows or says it, as retrieval and syntax have it anyway; what is asked stays the same."""
+    rng, text = scene.rng, item.text
+    if rng.random() > DRESSED:
+        return text
+    if item.function == SYN:
+        return rng.choice(rows(words.DRESS_PLAIN))[0] + " " + inside(text)
+    others = [person for person in (scene.a, scene.b, scene.c) if not re.search(rf"\b{person}\b", text)]
+    o = rng.choice(others or [scene.c])
+    p = next((p for p in (scene.a, scene.b) if text.startswith(f"{p} ")), None)
+    if item.function == R or p is None or p == o or re.match(r"\w+ (or|and|tells|knows) ", text) or rng.random() < 0.3:
+        return (
+            rng.choice(rows(words.DRESS + ";" + words.DRESS_PLAIN))[0].format(o=o, rel=scene.relation)
+            + " "
+            + inside(text)
+        )
+    table = words.DRESS_SUBJECT + (";" + words.DRESS_TELLS if o.girl != p.girl else "")
+    return rng.choice(rows(table))[0].format(p=p, o=o, rel=scene.relation) + text[len(str(p)) :]
+
+
+def joinable(text: str) -> bool:
+    """Whether a clause may follow: not after a list, a rule or a second sentence."""
+    return not re.search(r"[:;]|\. ", text)
+
+
+def inside(text: str) -> str:
+    """A sentence as it begins behind 'and'."""
+    first = re.split(r"\W", text)[0]
+    return text if first in NAMES else text[0].lower() + text[1:]
+
+
+def sentences(scene: Scene, facts: list[str]) -> list[str]:
+    """The facts, two to a sentence, some joined to an aside about a third person: no sentence shows one function."""
+    rng = scene.rng
+    asides = rng.sample(rows(words.ASIDES), len(facts))
+    length = sum(map(count_words, facts))
+    for (aside,) in asides:
+        text = stop(aside.format(r=scene.c, q=scene.b, p=scene.a, rel=scene.relation))
+        if length + count_words(text) <= FULL_WORDS:
+            facts = [*facts, text]
+            length += count_words(text)
+    facts = rng.sample(facts, len(facts))
+    firsts = [fact for fact in facts if joinable(fact)]
+    lasts = [fact for fact in facts if not joinable(fact)]
+    while len(lasts) < len(firsts):
+        lasts.append(firsts.pop())
+    made = []
+    for number, last in enumerate(lasts):
+        if number < len(firsts):
+            first = firsts[number]
+            apart = "while" not in first and first.split()[0] != last.split()[0]
+            made.append(first[:-1] + (", while " if apart and rng.random() < 0.25 else ", and ") + inside(last))
+        else:
+            made.append(last)
+    return rng.sample(made, len(made))
+
+
 def try_main(rng: Rng, theme: str, counts: Counter[str], size: int) -> Main | None:
     """One draw: functions that are behind, slots that can carry them, all of it within the limits of length."""
     scene = new_scene(rng)
@@ -678,13 +767,20 @@ def try_main(rng: Rng, theme: str, counts: Counter[str], size: int) -> Main | No
         item = slot_item(scene, slot, function)
         if item is None or not within(item.question, SUB_WORDS):
             return None
-        items.append(item)
-        if sum(count_words(i.text) for i in items) > MAIN_WORDS[1] - 4:
+        items.append(replace(item, text=articles(item.text), question=articles(item.question)))
+        if sum(count_words(i.text) for i in items) > FACT_WORDS:
             return None
     rng.shuffle(items)
+    length = sum(count_words(item.text) for item in items)
+    for number, item in enumerate(items):
+        text = articles(dressed(scene, item))
+        if length + count_words(text) - count_words(item.text) <= FULL_WORDS:
+            length += count_words(text) - count_words(item.text)
+            items[number] = replace(item, text=text)
     opening = rng.choice(rows(openings))[0].format(a=scene.a, b=scene.b)
     goal = rng.choice([item for item in items if item.function in HIGHER])
-    text = " ".join([*(item.text for item in items), goal.ask])
+    facts = [item.text for item in items]
+    text = " ".join([*sentences(scene, facts), goal.ask])
     if count_words(text) + count_words(opening) <= MAIN_WORDS[1]:
         text = f"{stop(opening)} {text}"
     elif not all(re.search(rf"\b{person}\b", text) for person in (scene.a, scene.b)):
@@ -700,12 +796,13 @@ def build(rng: Rng) -> list[Main]:
     mains: list[Main] = []
     counts: Counter[str] = Counter()
     pairs: Counter[tuple[str, ...]] = Counter()
+    answers: Counter[tuple[str, str]] = Counter()
     seen: set[str] = set()
     themes = list(words.THEMES)
     for number in range(MAIN):
         theme = themes[number % len(themes)]
         drawn: list[Main] = []
-        for size in (5, 4) if number % 3 == 0 else (4,):
+        for size in (5, 4) if number % 8 == 0 else (4,):
             if not drawn:
                 draws = (try_main(rng, theme, counts, size) for _ in range(TRIES))
                 drawn = list(islice((m for m in draws if m and m.text not in seen), ENOUGH))
@@ -717,12 +814,22 @@ def build(rng: Rng) -> list[Main]:
                 sum(pairs[k] * (1 if len(k) == 2 else WAY_WEIGHT) for i in m.items for k in kinds(i)) / len(m.items)
             ),
         )
+        best = Main(best.text, best.answer, tuple(evened(item, answers) for item in best.items))
         for item in best.items:
             counts[item.function] += 1
+            answers[item.function, item.short] += 1
             pairs.update(kinds(item))
         seen.add(best.text)
         mains.append(best)
     return mains
+
+
+def evened(item: Item, answers: Counter[tuple[str, str]]) -> Item:
+    """A yes/no question the other way round, where its answer is the commoner one of its function."""
+    if item.turned is None or answers[item.function, item.short] <= answers[item.function, item.turned[1]]:
+        return item
+    question, short, sentence = item.turned
+    return replace(item, question=question, short=short, sentence=sentence)
 
 
 def base_form(item: Item) -> str:

@@ -25,6 +25,56 @@ RELATIONS = "friend neighbour cousin classmate colleague"
 GROUPS = """choir; band; chess club; drama club; book club; swimming team; hockey team; night class; scout group;
 gardening club"""
 
+# Wordings that all functions share, so that no word belongs to one. {v}, {w}: "has 12 pens".
+STATED = """
+    {p} {v}; {p} {v}; {p} {v}, while {q} {w}; {q} {w} and {p} {v}; {p} {v}, but not {q}, who {w}; It is {q} who {w},
+    and {p} {v}; {q} {w}, but {p} {v}"""
+ALL = """
+    {p} is in the {group}, and everyone there {v}; {p} is in the {group}, where each of them {v}; Each member of the
+    {group} {v}, and {p} is one of them; As {q} knows, everyone in the {group} {v}, and {p} is in it; {p} has joined
+    the {group}, a group whose every member {v}"""
+COUNTED = """
+    {p} knows how many {parts} {owner} {has}, and {p.she} {v}; {q} says how many {parts} {owner} {has}, and {p} {v};
+    the {parts} {owner} {has} can be counted, and {p} {v}; {p}, who counted the {parts} {owner} {has}, {v}"""
+# Before a whole fact, and in place of its subject {p}; {o} is someone else.
+DRESS = """
+    As {o} knows,; {o} says that; {o} tells everyone that; {o}, who wants to help, knows that; {o} wants it known
+    that; {o} wants to add that; {o} writes in {o.his} diary that; {o} says with a smile that; {o} tells {o.his}
+    {rel} that; As {o} said three times,; {o} says once more that; {o}, whose word counts, says that; {o} hears
+    that; As {o} says to each of them,; {o} says more than once that"""
+DRESS_PLAIN = """
+    Everyone there knows that; As everyone there knows,; If anyone asks,; As many people know,; Believe it or not,;
+    Like it or not,; To be exact,; To tell the truth,; As one can see,; What is more,; Strange but true,; As a dozen
+    people know,; Needless to say,; As they tell each other,; Rain or not,"""
+DRESS_SUBJECT = """
+    {p} says that {p.she}; {p}, who knows {o},; {p}, whose {rel} is {o},; It is clear that {p}; {p} says to {o} that
+    {p.she}; {p}, who wants to help {o},"""
+DRESS_TELLS = "{p} tells {o} that {p.she}; {o} is told by {p} that {p.she}; {o} hears from {p} that {p.she}"
+WANTS_TO = "wants to; wants to; would like to; hopes to; plans to"
+WANTS = "wants; wants; would like; hopes for; looks for"
+WANT_TO = "want to; want to; would like to; hope to; plan to"
+# Asides about a third person {r}, in the ways of all functions.
+ASIDES = """
+    as {q} knows, {r} is late; {r} should rest; {r} will wait, as {p} knows; {r} has a goldfish; {r} is shorter than
+    {r.his} sister; {r} will sleep while {p} talks; {r} knows the way; {r} should smile more; {r} has as many
+    cousins as a week has days; {r} has a door the colour of grass; {r} comes from the capital of Peru; {r} was born
+    on the day before Christmas; {r} owns as many hens as a spider has legs; {r} sings as many do; {r} dreams of the
+    largest desert; {r} knows the first letter of the alphabet; {r} has a dozen cousins; {r} is green with envy; {r}
+    owns half a dozen hens; {r} owns a score of hens; {r} has a pair of skis; {r} has an emerald ring; {r} has put
+    on a crimson tie; {r} is out of sorts; {r}, whose {rel} sings, hums; {r} tells {q} that {r.his} {rel} is late;
+    it is {r} who whistles; {r} says that {r.she} saw it; {r}, whose {rel} is a twin, sneezes; {r} is told by {p}
+    that tea is ready; {r}, who knows {q}, waves; {r} tells {p} that the tea is hers, not his; {r} hears that
+    {r.she} is invited; {r} had 9 hens and sold 4; {r} has 3 boxes of 5 buttons each; {r} called 4 times, then 2
+    more; {r} is 6 years older than {r.his} {rel}; {r} had 20 hens but lost 2; {r} sneezes 3 times an hour, 12 hours
+    a day; {r} slept 2 hours, then 5 more; {r} has 7 plus 5 buttons; {r} looks at {r.his} receipt; {r} puts {r.his}
+    diary aside; {r} smiles and hides {r.his} key; {r} hums with all {r.his} might; {r} stands beside {r.his} box;
+    {r} comes in with wet hair; {r} has kept all {r.his} lists; {r} rubs {r.his} hands and grins; {r} likes tea or
+    milk, but not both; {r} is in the choir, and everyone there hums; if it rains, {r} will nap; {r} or {q} sneezed,
+    but it was not loud; {r} is thinner than {q} but not thin; {r} asks if it is late or not; everyone there likes
+    {r}; if the bell rings, {r} nods; {r} was away all day; {r} wants to nap; {r} wants a kite or a ball; {r} needs
+    only one nap; {r} wants one more try; {r} should nap or walk; {r} wants to stay; {r} hopes to win; {r} would
+    like a rest, which costs little"""
+
 # ------------------------------------------------------------------------------------------------ one person's value
 
 NUMBERS_KNOWN = """
@@ -201,7 +251,7 @@ FORMS: dict[str, dict[str, str]] = {
             Saturday|the day between Friday and Sunday""",
         "clue": "*|{p} has put '{x}' beside {v} on {p.his} calendar; *|{p} has kept all of {v} free to {x}",
         "pick": """*|*|{p} wants a dry day to {x}: {w} looks wet, {v} looks dry;
-            *|*|{p} wants to {x} in peace: {w} is always busy, {v} is quiet;
+            *|*|{p} wants to {x} undisturbed: {w} is always busy, {v} is quiet;
             *|*|{p} wants to {x} with {q}, who is away on {w} and free on {v}""",
     },
     "month": {
@@ -212,7 +262,6 @@ FORMS: dict[str, dict[str, str]] = {
         "short": "In {v}",
         "neg": "but not in {w}",
         "values": "January; February; March; April; May; June; July; August; September; October; November; December",
-        "cond": "",
         "know": """January|the first month of the year; December|the month of Christmas; February|the shortest month;
             June|the month after May; October|the month of Halloween; April|the month before May;
             September|the month after August; March|the third month of the year; November|the month before December""",
@@ -554,9 +603,8 @@ COMPARE: dict[str, dict[str, str]] = {
         "clue": "{p} saved up two years for {p.his} gift, while {q} emptied {q.his} pockets for {q.hers}; {p} took "
         "out a loan "
         "for {p.his} gift, {q} used loose change",
-        "more": "{p}'s gift cost {b} notes of {a} euros, {q}'s {c} euros.|a*b; {p}'s gift cost {a} euros plus {b} "
-        "for the box, "
-        "{q}'s {c}.|a+b",
+        "more": "{p}'s gift cost {a} euros a month for {b} months, {q}'s {c} euros in all.|a*b; "
+        "{p}'s gift cost {a} euros plus {b} for the box, {q}'s {c}.|a+b",
     },
     "older": {
         "head": "|older|younger",
