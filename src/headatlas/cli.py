@@ -175,7 +175,7 @@ def gate(
 def probe(
     model: Model = "smollm2",
     data: Annotated[
-        Path | None, typer.Option(help="Questions in the CogQA layout (JSON). Without them, our own.")
+        Path | None, typer.Option(help="Questions in the CogQA layout (JSON, or CSV). Without them, our own.")
     ] = None,
     test: Annotated[
         Path | None, typer.Option(help="Test questions in the same layout. Without them, a fifth of the data.")
@@ -202,7 +202,7 @@ def probe(
     ] = None,
     judge_model: Annotated[str, typer.Option(help="The model to ask there.")] = "gpt-4o-mini",
     proof: Annotated[
-        str, typer.Option(help="Heads removed while answering: score (log P), generate (text) or none.")
+        str, typer.Option(help="Heads removed while answering: score (log P), generate (text; slow) or none.")
     ] = "score",
     everywhere: Annotated[
         bool, typer.Option(help="Remove them at the prompt too, not from where answering begins.")
