@@ -209,7 +209,7 @@ def test_patterns_asked_wrongly() -> None:
 def test_one_layer_can_be_replayed(caplog) -> None:
     with caplog.at_level(logging.WARNING, "headatlas"):
         ablate(looking("previous"), ASKED)
-    assert not caplog.text
+    assert not [r for r in caplog.records if r.name.startswith("headatlas")]
 
 
 def test_pattern_file(tmp_path) -> None:
