@@ -7,10 +7,9 @@ Both are timed in turn in one run and compared by their medians; only the ratio 
 
 import argparse
 import statistics
-import time
-from collections.abc import Callable
 
 import torch
+from timing import timed
 
 import headatlas as ha
 
@@ -21,16 +20,6 @@ def prompts(lm: ha.LM, count: int, tokens: int) -> list[list[int]]:
     lengths = torch.randint(int(tokens * 0.9), int(tokens * 1.1) + 1, (count,), generator=generator).tolist()
     vocabulary = lm.model.get_input_embeddings().num_embeddings
     return [torch.randint(vocabulary, (n,), generator=generator).tolist() for n in lengths]
-
-
-def timed(work: Callable[[], object]) -> float:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    work()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
 
 
 def compare(lm: ha.LM, texts: list[list[int]], batch_size: int, rounds: int) -> tuple[float, float]:

@@ -14,7 +14,6 @@ Each pair runs in one process, in turn, after a warm-up; medians are compared. O
 import argparse
 import random
 import statistics
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -23,6 +22,7 @@ from unittest.mock import patch
 
 import torch
 import transformers
+from timing import timed
 
 import headatlas as ha
 from headatlas.methods.ablate import ablate
@@ -32,15 +32,6 @@ from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import load_relations
 
 GATES = 4
-
-
-def timed(work: Callable[[], object]) -> float:
-    synchronise = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    synchronise()
-    start = time.perf_counter()
-    work()
-    synchronise()
-    return time.perf_counter() - start
 
 
 def in_turn(rounds: int, *works: Callable[[], object]) -> list[float]:

@@ -14,12 +14,12 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
+from timing import timed
 
 import headatlas as ha
 from headatlas.headmap.store import load
@@ -30,15 +30,6 @@ from headatlas.methods.probe import Training, fit_probe, predict
 from headatlas.models.heads import hooked
 from headatlas.models.targets import Asked
 from headatlas.tasks.questions import FUNCTIONS, SPLITS, Question, load_questions, with_answer
-
-
-def timed(work: Callable[[], object]) -> float:
-    synchronise = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    synchronise()
-    start = time.perf_counter()
-    work()
-    synchronise()
-    return time.perf_counter() - start
 
 
 def by_main(questions: list[Question]) -> list[list[int]]:

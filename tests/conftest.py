@@ -1,6 +1,9 @@
 """Set-up shared by all tests, and the table of families × properties, written from what really ran."""
 
+import json
 import os
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -98,6 +101,34 @@ def folder(tmp_path: Path) -> Path:
     build(TINY[0]).save_pretrained(tmp_path / "tiny")
     tokenizer().save_pretrained(tmp_path / "tiny")
     return tmp_path / "tiny"
+
+
+@pytest.fixture
+def endpoint():
+    """An endpoint that says what `server.says` holds, turn by turn (the last for ever): a text; None or a status fails."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.server.path = self.path
+            self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            said = self.server.says[min(len(self.server.asked), len(self.server.says)) - 1]
+            self.send_response(503 if said is None else said if isinstance(said, int) else 200)
+            self.end_headers()
+            reply = {"choices": [{"message": {"content": said}}]}
+            self.wfile.write(json.dumps(reply).encode() if said is not None else b"down")
+
+        def log_message(self, *args) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server.asked, server.says = [], []
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    server.address = f"http://127.0.0.1:{server.server_port}/v1"
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 @pytest.hookimpl(tryfirst=True)

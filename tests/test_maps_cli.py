@@ -1,8 +1,6 @@
 """`headatlas maps` and `headatlas head`."""
 
-import http.server
 import json
-import threading
 
 import pytest
 
@@ -68,31 +66,13 @@ def test_errors_are_one_line(capsys, folder, tmp_path, arguments, code, says) ->
     assert not (tmp_path / "out" / "maps.nc").exists()
 
 
-def test_describe_asks_the_endpoint_it_is_given(capsys, folder) -> None:
-    asked = []
-
-    class Endpoint(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-            reply = json.dumps({"choices": [{"message": {"content": "It maps words to words."}}]}).encode()
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(reply)
-
-        def log_message(self, *args) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}/v1"
-    code, out, err = headatlas(
-        capsys, "head", folder, "L1.H2", "--tokens", 3, "--describe", address, "--describe-model", "m"
-    )
-    server.shutdown()
-    server.server_close()
+def test_describe_asks_the_endpoint_it_is_given(capsys, folder, endpoint) -> None:
+    endpoint.says = ["It maps words to words."]
+    options = ["--tokens", 3, "--describe", endpoint.address, "--describe-model", "m"]
+    code, out, err = headatlas(capsys, "head", folder, "L1.H2", *options)
     assert (code, err) == (0, "")
     assert "It maps words to words." in out
-    [(path, content)] = asked
-    assert path == "/v1/chat/completions"
+    [content] = endpoint.asked
+    assert endpoint.path == "/v1/chat/completions"
     assert content["model"] == "m"
     assert content["messages"][0]["content"].count("→") == 3

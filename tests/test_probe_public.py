@@ -15,7 +15,6 @@ from headatlas.models.lm import LM
 from headatlas.public import probe as public
 from headatlas.tasks.questions import FUNCTIONS, load_questions, with_answer
 from tests.models.tiny import TINY, build, tokenizer
-from tests.tasks.test_judge import endpoint  # noqa: F401  # a fixture
 from tests.test_cli import headatlas
 
 BY_ID = {t.id: t for t in TINY}
@@ -40,6 +39,14 @@ def questions(n: int = 50, seed: int = 0) -> list[dict]:
         ]
         found.append({"question": f"w{i % 57} w{i // 57} {some(3)}", "answer": "w1", "generated": steps})
     return found
+
+
+def stop(items, label):
+    """A progress that is interrupted at the fifth item."""
+    for i, item in enumerate(items):
+        if i == 4:
+            raise KeyboardInterrupt
+        yield item
 
 
 @pytest.fixture(scope="module")
@@ -127,12 +134,6 @@ def test_interrupted_capture_goes_on_at_the_batch_it_had_reached(lm, tmp_path) -
     whole = ha.probe(lm, questions(20), tokens=100, proof="none")
     reached = []
 
-    def stop(items, label):
-        for i, item in enumerate(items):
-            if i == 4:
-                raise KeyboardInterrupt
-            yield item
-
     with pytest.raises(KeyboardInterrupt):
         ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=stop)
     assert not (tmp_path / "probe.nc").exists()
@@ -155,12 +156,6 @@ def test_interrupted_capture_goes_on_at_the_batch_it_had_reached(lm, tmp_path) -
 def test_going_on_with_other_batches_gives_the_same(lm, tmp_path) -> None:
     whole = ha.probe(lm, questions(20), tokens=150, proof="none")
 
-    def stop(items, label):
-        for i, item in enumerate(items):
-            if i == 4:
-                raise KeyboardInterrupt
-            yield item
-
     with pytest.raises(KeyboardInterrupt):
         ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=stop)
     again = ha.probe(lm, questions(20), tokens=150, proof="none", out=tmp_path)
@@ -170,15 +165,17 @@ def test_going_on_with_other_batches_gives_the_same(lm, tmp_path) -> None:
 def test_features_that_were_cut_off_are_read_again(lm, tmp_path) -> None:
     whole = ha.probe(lm, questions(20), tokens=100, proof="none")
 
-    def stop(items, label):
-        for i, item in enumerate(items):
-            if i == 4:
-                raise KeyboardInterrupt
-            yield item
-
     with pytest.raises(KeyboardInterrupt):
         ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=stop)
     (tmp_path / ".probe" / "features.npy").write_bytes(b"\x93NUMPY")
+    assert ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path).equals(whole)
+
+
+def test_a_damaged_part_is_read_again(lm, tmp_path) -> None:
+    whole = ha.probe(lm, questions(20), tokens=100, proof="none")
+    with pytest.raises(KeyboardInterrupt):
+        ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=stop)
+    next((tmp_path / ".probe").glob("answers*.npz")).write_bytes(b"")
     assert ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path).equals(whole)
 
 
@@ -221,7 +218,7 @@ def test_a_proof_by_generating(lm, monkeypatch) -> None:
         assert (found.removal_top <= 1).all()
 
 
-def test_a_judge_picks_tokens_and_marks_answers(lm, endpoint, tmp_path, monkeypatch, caplog) -> None:  # noqa: F811
+def test_a_judge_picks_tokens_and_marks_answers(lm, endpoint, tmp_path, monkeypatch, caplog) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path))
     endpoint.says = ['{"right": true, "pieces": [0]}']

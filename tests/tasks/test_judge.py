@@ -1,10 +1,7 @@
 """The judge at an endpoint, played by a server of our own on loopback."""
 
-import json
 import logging
 import socket
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -14,33 +11,6 @@ from headatlas.tasks.judge import Judge, Verdict
 from headatlas.tasks.questions import Question
 
 ASK = Question("main", (), "how many?", "12", "Math Calculation")
-
-
-@pytest.fixture
-def endpoint():
-    """An endpoint that says what `server.says` holds, turn by turn (the last for ever); None is a broken reply."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            said = self.server.says[min(len(self.server.asked), len(self.server.says)) - 1]
-            self.send_response(503 if said is None else said if isinstance(said, int) else 200)
-            self.end_headers()
-            reply = {"choices": [{"message": {"content": said}}]}
-            self.wfile.write(json.dumps(reply).encode() if said is not None else b"down")
-
-        def log_message(self, *args) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    server.asked, server.says = [], []
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    server.address = f"http://127.0.0.1:{server.server_port}/v1"
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 PIECES = ["There", " are", " twelve", " pens", " here", "."]

@@ -12,16 +12,17 @@ CHUNK = 256  # examples evaluated at once
 
 @dataclass(frozen=True)
 class Examples:
-    """Features [example, layer, head, d_head] (on disk, or in memory) and which examples are used for what."""
+    """Features [example, layer, head, d_head] (on disk, or in memory) and which examples are used for what.
+
+    groups [example]: examples of one group depend on each other, as the steps of a main question do; without it, none do.
+    """
 
     features: np.ndarray
     train: np.ndarray
     validation: np.ndarray
     test: np.ndarray
     device: torch.device
-    groups: np.ndarray | None = (
-        None  # [example]: examples of one group depend on each other, as steps of a main question do
-    )
+    groups: np.ndarray | None = None
 
     def batches(self, chosen: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         for a in range(0, len(chosen), size):

@@ -40,7 +40,7 @@ def capture(
     budget = tokens_at_once(lm, tokens)
     groups = [part for group in groups for part in _cut(group, max(1, budget // max(len(asked[i]) for i in group)))]
     sheets = [make_sheet([asked[i] for i in group]) for group in groups]
-    finished = {int(i) for name in list(done) if name.startswith(READ) for i in done[name][0]}
+    finished = {int(i) for name in list(done) if name.startswith(READ) for i in done.get(name, ([],))[0]}
     for _, chosen in progress(list(batches(sheets, 1, budget)), "reading answers"):
         examples = [i for s in chosen for i in groups[s]]
         if finished.issuperset(examples):
@@ -61,6 +61,14 @@ def capture(
         if isinstance(features, np.memmap):
             features.flush()
         done[f"{READ} {examples[0]}"] = (np.array(examples),)
+
+
+def pieces(lm: LM, answer: Sequence[int]) -> list[str]:
+    """An answer's tokens as text, with a space in front where a word begins."""
+    tokenizer = lm.tokenizer
+    raw = [str(t) for t in tokenizer.convert_ids_to_tokens(list(answer))]
+    begins = [t.startswith(("Ġ", "▁", " ")) for t in raw]
+    return [f"{' ' * space}{tokenizer.decode([i]).strip()}" for space, i in zip(begins, answer, strict=True)]
 
 
 def _cut(group: Sequence[int], size: int) -> list[Sequence[int]]:

@@ -39,6 +39,9 @@ class Training:
     patience: int = 10  # epochs without a lower validation loss after which training ends
 
 
+PUBLISHED = Training()
+
+
 class Probe(nn.Module):
     """Step 5. Takes mean z [example, layer, head, d_head]; the layer's mean over heads is put beside it here."""
 
@@ -211,7 +214,7 @@ def probe_map(
     functions: Sequence[str],
     *,
     kind: str = "published",
-    training: Training = Training(),  # noqa: B008  # frozen
+    training: Training = PUBLISHED,
     controls: int = 1,
     draws: int = 1000,
     seed: int = 0,

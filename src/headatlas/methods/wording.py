@@ -5,9 +5,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+import xarray as xr
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+
+from headatlas.methods.examples import Examples
+from headatlas.tasks.questions import Question, in_words
 
 
 def bag_of_words(texts: Sequence[str], labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
@@ -23,6 +27,21 @@ def sentence_about(main: str, step: str) -> str:
     sentences = re.split(r"(?<=[.?!])\s+", main)
     asked = set(re.findall(r"\w{3,}", step.lower()))
     return max(sentences, key=lambda s: len(asked & set(re.findall(r"\w{3,}", s.lower()))))
+
+
+def wording(questions: Sequence[Question], said: Sequence[str], labels: np.ndarray, data: Examples) -> xr.Dataset:
+    """What classifiers reach that see nothing but words: of each text that the model sees, and of what it says."""
+    texts = {
+        "question": [q.text for q in questions],
+        "prompt": [in_words(q) for q in questions],
+        "answer": list(said),
+        "question and answer": [f"{q.text} {a}" for q, a in zip(questions, said, strict=True)],
+        "sentence asked about": [f"{sentence_about(q.main, q.text)} {q.text}" for q in questions],
+    }
+    reached = [bag_of_words(given, labels, data.train, data.test) for given in texts.values()]
+    return xr.Dataset(
+        {"bag_of_words_accuracy": reached[0], "bag_of_words": ("wording", reached)}, coords={"wording": list(texts)}
+    )
 
 
 def majority(labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:

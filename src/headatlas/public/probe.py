@@ -17,9 +17,9 @@ from headatlas.errors import BadArgument, did_you_mean
 from headatlas.headmap.files import check_folder
 from headatlas.headmap.store import Finished, Replies, save
 from headatlas.methods.examples import Examples
-from headatlas.methods.features import READ, capture, generate_answers
-from headatlas.methods.probe import PROBES, Training, directions, probe_map
-from headatlas.methods.wording import bag_of_words, sentence_about
+from headatlas.methods.features import READ, capture, generate_answers, pieces
+from headatlas.methods.probe import PROBES, PUBLISHED, Training, directions, probe_map
+from headatlas.methods.wording import wording
 from headatlas.models.answers import MEASURES, Change, answers_under
 from headatlas.models.cache import cache_folder
 from headatlas.models.default import DEFAULT_MODEL
@@ -35,7 +35,6 @@ from headatlas.tasks.questions import (
     Question,
     check_sizes,
     hash_questions,
-    in_words,
     load_questions,
     prompt_ids,
     with_answer,
@@ -63,7 +62,7 @@ class Settings:
 
 PRESETS = {
     "quick": Settings(900, Training(30, 3e-4, 32, 5), 1, 500, 32, 8, Trials((0.05, 0.1, 0.2))),
-    "full": Settings(None, Training(), 5, 2000, 128, 64, Trials((0.01, 0.02, 0.05, 0.1, 0.2, 0.3))),
+    "full": Settings(None, PUBLISHED, 5, 2000, 128, 64, Trials((0.01, 0.02, 0.05, 0.1, 0.2, 0.3))),
 }
 
 
@@ -177,7 +176,7 @@ def probe(
             seed=seed,
             progress=progress,
         )
-        found = _all_layers(found, lm).merge(_wording(questions, said, labels, examples))
+        found = _all_layers(found, lm).merge(wording(questions, said, labels, examples))
         counts = [[int(((split == s) & (labels == c)).sum()) for s in SPLITS] for c in range(len(names))]
         found = found.assign(questions=(("function", "split"), counts), answers_right=share_right)
         found = found.assign_coords(split=list(SPLITS))
@@ -233,14 +232,6 @@ def _usable(
     return [i for i, good in zip(there, right, strict=True) if good or keep == "all"], sum(right) / max(1, len(right))
 
 
-def pieces(lm: LM, answer: Sequence[int]) -> list[str]:
-    """An answer's tokens as text, with a space in front where a word begins."""
-    tokenizer = lm.tokenizer
-    raw = [str(t) for t in tokenizer.convert_ids_to_tokens(list(answer))]
-    begins = [t.startswith(("Ġ", "▁", " ")) for t in raw]
-    return [f"{' ' * space}{tokenizer.decode([i]).strip()}" for space, i in zip(begins, answer, strict=True)]
-
-
 def _chooser(
     lm: LM, questions: list[Question], said: list[str], asked: list[Asked], judge: Judge | None, k: int
 ) -> Callable[[int, np.ndarray], list[int]]:
@@ -275,21 +266,6 @@ def _all_layers(found: xr.Dataset, lm: LM) -> xr.Dataset:
     flags = [name for name, variable in found.data_vars.items() if variable.dtype == bool]
     wide = found.drop_vars(flags).reindex(layer=range(lm.n_layers))
     return wide.merge(found[flags].reindex(layer=range(lm.n_layers), fill_value=False))
-
-
-def _wording(questions: list[Question], said: list[str], labels: np.ndarray, data: Examples) -> xr.Dataset:
-    """What classifiers reach that see nothing but words."""
-    texts = {
-        "question": [q.text for q in questions],
-        "prompt": [in_words(q) for q in questions],
-        "answer": said,
-        "question and answer": [f"{q.text} {a}" for q, a in zip(questions, said, strict=True)],
-        "sentence asked about": [f"{sentence_about(q.main, q.text)} {q.text}" for q in questions],
-    }
-    reached = [bag_of_words(given, labels, data.train, data.test) for given in texts.values()]
-    return xr.Dataset(
-        {"bag_of_words_accuracy": reached[0], "bag_of_words": ("wording", reached)}, coords={"wording": list(texts)}
-    )
 
 
 def _asking(
