@@ -334,7 +334,7 @@ def head(
 
     weights, tokenizer, _ = open_weights(model)
     layer, index = parse_head(name, weights.anatomy)
-    found = salient_operations(weights, tokenizer, layer, index, tokens=tokens)
+    found = salient_operations(weights, tokenizer, [layer], tokens=tokens).sel(layer=layer, head=index)
     explained = [{"relation": r, "mappings": n} for r, n in explained_by(found, load_relations()).items()]
     scores = tables.head_scores(load_map(atlas_folder / "maps.nc"), layer, index) if atlas_folder else []
     text = describe_operations(found, describe, describe_model) if describe else None

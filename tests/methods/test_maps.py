@@ -306,7 +306,7 @@ def test_dynamic_scores_and_their_correlation(lm: LM) -> None:
 
 def test_salient_operations_are_the_most_amplified(lm: LM) -> None:
     layer = [i for i, s in enumerate(lm.anatomy.sites) if s][-1]
-    found = salient_operations(lm.weights, lm.tokenizer, layer, 1, tokens=7, outputs=3, chunk=10)
+    found = salient_operations(lm.weights, lm.tokenizer, tokens=7, outputs=3, chunk=10).sel(layer=layer, head=1)
     E = lm.weights.embedding()
     x = (E if layer == 0 else lm.weights.first_mlp(E.to(lm.model.dtype))).float()
     y = x @ lm.weights.W_V(layer, 1).float() @ lm.weights.W_O(layer, 1).float()
@@ -320,7 +320,7 @@ def test_salient_operations_are_the_most_amplified(lm: LM) -> None:
 
 def test_mappings_are_explained_by_relations() -> None:
     lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
-    found = salient_operations(lm.weights, lm.tokenizer, 1, 1, tokens=5, outputs=2)
+    found = salient_operations(lm.weights, lm.tokenizer, [1], tokens=5, outputs=2).sel(layer=1, head=1)
     pair = (str(found.token.values[3]), str(found.strongest.values[3][1]))
     right, wrong = Relation("right", "Knowledge", (pair, ("a", "b"))), Relation("wrong", "Knowledge", (("a", "b"),))
     assert explained_by(found, [wrong, right]) == {"right": 1}

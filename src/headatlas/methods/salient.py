@@ -1,7 +1,7 @@
-"""Salient operations of one head: which tokens it amplifies most, and what it turns them into.
+"""Salient operations: which tokens a head amplifies most, and what it turns them into.
 
-1. x is every token's input to the head, as in `maps`: E for layer 0, block 0's MLP of E for later layers.
-2. Amplification of a token: ‖x · W_V · W_O‖ / ‖x‖.
+1. x is every token's input to a head, as in `maps`: E for layer 0, block 0's MLP of E for later layers.
+2. Amplification of a token: ‖x · W_V · W_O‖ / ‖x‖, of which the square is v · G · v with v = x · W_V and G = W_O · W_Oᵀ.
 3. For the most amplified tokens, the strongest outputs of x · W_V · W_O · U, and the most suppressed ones.
 4. Which known relations explain these mappings: how many (token, output) are pairs of each.
 """
@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
+from torch import Tensor
 
 from headatlas.methods.maps import HeadWeights
+from headatlas.progress import Progress, silent
 from headatlas.tasks.relations import Relation
 
 
@@ -21,46 +23,72 @@ from headatlas.tasks.relations import Relation
 def salient_operations(
     weights: HeadWeights,
     tokenizer: Any,
-    layer: int,
-    head: int,
+    layers: Sequence[int] | None = None,
     *,
     tokens: int = 30,
     outputs: int = 5,
+    device: torch.device | str = "cpu",
     chunk: int = 8192,
+    progress: Progress = silent,
 ) -> xr.Dataset:
-    """The `tokens` most amplified tokens with their strongest and weakest `outputs`, strongest first."""
+    """For every head of `layers` (all of them), its `tokens` most amplified tokens with their strongest and weakest `outputs`."""
     anatomy = weights.anatomy
-    value = weights.value(layer)[head * anatomy.n_kv_heads // anatomy.n_heads].float()
-    output, embedding = weights.output(layer)[head].float(), weights.embedding()
+    chosen = range(anatomy.n_layers) if layers is None else layers
+    there = [i for i in chosen if anatomy.sites[i] is not None]
+    group = anatomy.n_heads // anatomy.n_kv_heads
+    embedding = weights.embedding()
     known = min(len(tokenizer), len(embedding))  # embeddings may be padded with rows that are no token
-    gain = torch.empty(known)
-    for start in range(0, known, chunk):
-        rows = embedding[start : min(start + chunk, known)].float()
-        x = rows if layer == 0 else weights.first_mlp(rows)
-        gain[start : start + len(x)] = ((x @ value @ output).norm(dim=-1) / x.norm(dim=-1).clamp(min=1e-12)).cpu()
-    top = gain.topk(min(tokens, known)).indices
-    rows = embedding[top.to(embedding.device)].float()
-    x = rows if layer == 0 else weights.first_mlp(rows)
-    logits = (x @ value @ output) @ weights.unembedding()[:, :known].float()
-    strongest, weakest = logits.topk(outputs).indices, logits.topk(outputs, largest=False).indices
+    kept, shown = min(tokens, known), min(outputs, known)
 
-    def words(ids: torch.Tensor) -> np.ndarray:
-        flat = [tokenizer.decode([i]) for i in ids.flatten().tolist()]
-        return np.array(flat, dtype=object).reshape(tuple(ids.shape))
+    def inputs(rows: Tensor, layer: int) -> Tensor:
+        rows = rows.to(device).float()
+        return rows if layer == 0 else weights.first_mlp(rows).to(device).float()
 
+    value = {i: weights.value(i) for i in there}  # [kv head, d, D]; views where the model is in memory
+    gram = {i: (o := weights.output(i).to(device).float()) @ o.mT for i in there}  # [head, D, D]
+    best = {i: (torch.empty(anatomy.n_heads, 0), torch.empty(anatomy.n_heads, 0, dtype=torch.long)) for i in there}
+    for start in progress(range(0, known, chunk), "salient tokens"):
+        rows = embedding[start : min(start + chunk, known)]
+        by_front = {front: inputs(rows, front) for front in {min(i, 1) for i in there}}
+        for i in there:
+            x = by_front[min(i, 1)]
+            v = x @ value[i].to(device).float()  # [kv head, token, D]
+            v = v.repeat_interleave(group, 0)
+            gain = ((v @ gram[i]) * v).sum(-1).clamp(min=0).sqrt() / x.norm(dim=-1).clamp(min=1e-12)
+            seen = torch.cat([best[i][0], gain.cpu()], 1)
+            ids = torch.cat([best[i][1], torch.arange(start, start + len(x)).expand(anatomy.n_heads, -1)], 1)
+            top, place = seen.topk(min(kept, seen.shape[1]))
+            best[i] = top, ids.gather(1, place)
+    unembedding = weights.unembedding()[:, :known].to(device).float()
+    shape = (len(chosen), anatomy.n_heads, kept)
+    gains = np.full(shape, np.nan, dtype=np.float32)
+    words = {"token": np.full(shape, "", dtype=object)}
+    words |= {name: np.full((*shape, shown), "", dtype=object) for name in ("strongest", "suppressed")}
+    for at, i in enumerate(chosen):
+        if i not in best:
+            continue
+        top, ids = best[i]
+        x = inputs(embedding[ids.flatten().to(embedding.device)], i).unflatten(0, (anatomy.n_heads, kept))
+        v = x @ value[i].to(device).float().repeat_interleave(group, 0)
+        logits = (v @ weights.output(i).to(device).float()) @ unembedding
+        gains[at] = top.numpy()
+        for name, found in (
+            ("token", ids),
+            ("strongest", logits.topk(shown).indices),
+            ("suppressed", logits.topk(shown, largest=False).indices),
+        ):
+            each, back = np.unique(found.cpu().numpy(), return_inverse=True)
+            words[name][at] = np.array([tokenizer.decode([t]) for t in each.tolist()], dtype=object)[back]
+    dims = ("layer", "head", "rank", "output")
     return xr.Dataset(
-        {
-            "amplification": ("rank", gain[top].numpy()),
-            "token": ("rank", words(top)),
-            "strongest": (("rank", "output"), words(strongest)),
-            "suppressed": (("rank", "output"), words(weakest)),
-        },
-        attrs={"method": "salient operations", "layer": layer, "head": head},
+        {"amplification": (dims[:3], gains)} | {name: (dims[: w.ndim], w) for name, w in words.items()},
+        coords={"layer": list(chosen), "head": range(anatomy.n_heads)},
+        attrs={"method": "salient"},
     )
 
 
 def explained_by(operations: xr.Dataset, relations: Sequence[Relation]) -> dict[str, int]:
-    """How many of a head's salient mappings each relation explains, most first, none left out but the zeros."""
+    """How many of one head's salient mappings each relation explains, most first, none left out but the zeros."""
     found = {}
     for relation in relations:
         pairs = {(s.lower(), t.lower()) for s, t in relation.pairs}

@@ -1,0 +1,69 @@
+"""All head maps of an atlas side by side, whichever method they are from: what tables, figures and the page compare heads by."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import xarray as xr
+
+MEASURES: dict[str, tuple[tuple[str, str], ...]] = {
+    "probe": (("importance", "function"),),
+    "dissociate": (("importance", "function"),),
+    "maps": (("score", "relation"), ("suppression", "relation")),
+    "gate": (("facilitation", "task"), ("interference", "task"), ("irrelevance", "task")),
+    "ablate": (("effect", "task"),),
+    "taylor": (("effect", "task"),),
+    "ig": (("effect", "task"),),
+    "pattern": (("score", "pattern"),),
+}
+"""What each method says of heads: its variables, and the dimension that names what they are about."""
+
+
+def overview(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
+    """`score(map, layer, head)`, with `low` and `high` where a method gives an interval (a bootstrap's, or the range over seeds).
+
+    maps: datasets by method, each with the variables DESIGN names; those of other methods are left out, as are subjects without
+    any score. Coordinates of `map`: `method`, `measure` (importance, facilitation, …) and `subject` (a function, relation, task).
+    """
+    rows = [row for method, found in maps.items() for row in _rows(method, found)]
+    if not rows:
+        nothing = np.empty((0, 0, 0))
+        empty = dict.fromkeys(("score", "low", "high"), (("map", "layer", "head"), nothing))
+        return xr.Dataset(
+            empty, coords={c: ("map", np.empty(0, "<U1")) for c in ("map", "method", "measure", "subject")}
+        )
+    labels = [row.coords["map"].item() for row in rows]
+    assert len(set(labels)) == len(labels), labels
+    return xr.concat(rows, "map", coords="minimal", join="outer")
+
+
+def _rows(method: str, found: xr.Dataset) -> Iterator[xr.Dataset]:
+    there = [(m, d) for m, d in MEASURES.get(method, ()) if m in found and {d, "layer", "head"} <= set(found[m].dims)]
+    for measure, dim in there:
+        for i, subject in enumerate(found[dim].values.tolist()):
+            one = found[measure].isel({dim: i})
+            seeds = "seed" in one.dims
+            low, high = (
+                (one.min("seed"), one.max("seed"))
+                if seeds and one.sizes["seed"] > 1
+                else (found[n].isel({dim: i}) for n in ("low", "high"))
+                if measure == "importance" and {"low", "high"} <= set(found)
+                else (xr.full_like(one.mean("seed") if seeds else one, np.nan),) * 2
+            )
+            score = one.mean("seed") if seeds else one
+            if score.notnull().any():
+                parts = {"score": score, "low": low, "high": high}
+                row = xr.Dataset(
+                    {n: (("layer", "head"), v.transpose("layer", "head").values) for n, v in parts.items()}
+                )
+                label = f"{method}: {subject}" + f", {measure}" * (len(there) > 1)
+                names = {"map": label, "method": method, "measure": measure, "subject": str(subject)}
+                yield row.assign_coords(names | {d: found[d].values for d in ("layer", "head")})
+
+
+def ranks(score: xr.DataArray) -> xr.DataArray:
+    """Place of each head among all, by map: 1 is the highest; ties share the better place; NaN has none."""
+    flat = score.stack(at=("layer", "head")).values
+    order = np.sort(np.where(np.isnan(flat), -np.inf, flat), axis=-1)
+    place = np.stack([len(o) - np.searchsorted(o, f, "right") + 1.0 for o, f in zip(order, flat, strict=True)])
+    place[np.isnan(flat)] = np.nan
+    return score.copy(data=place.reshape(score.shape))

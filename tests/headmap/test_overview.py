@@ -1,0 +1,48 @@
+"""All maps of an atlas side by side."""
+
+import numpy as np
+import xarray as xr
+
+from headatlas.headmap.overview import overview, ranks
+
+
+def dataset(**variables: tuple) -> xr.Dataset:
+    return xr.Dataset(variables).pipe(lambda d: d.assign_coords({n: range(d.sizes[n]) for n in ("layer", "head")}))
+
+
+def test_every_method_s_maps_stand_side_by_side() -> None:
+    rng = np.random.default_rng(0)
+    dims = ("function", "layer", "head")
+    importance = rng.random((2, 3, 4))
+    probe = dataset(importance=(dims, importance), low=(dims, importance - 1), high=(dims, importance + 1))
+    probe = probe.assign_coords(function=["A", "B"])
+    roles = {n: (("task", "seed", "layer", "head"), rng.random((1, 5, 3, 4))) for n in ("facilitation", "interference")}
+    gate = dataset(**roles).assign_coords(task=["math"])
+    score = np.stack([rng.random((3, 4)), np.full((3, 4), np.nan)])
+    maps = dataset(score=(("relation", "layer", "head"), score)).assign_coords(relation=["one", "left out"])
+    found = overview({"probe": probe, "gate": gate, "maps": maps, "mine": maps})
+    assert found.map.values.tolist() == [
+        "probe: A",
+        "probe: B",
+        "gate: math, facilitation",
+        "gate: math, interference",
+        "maps: one",
+    ]
+    assert found.measure.values.tolist() == ["importance", "importance", "facilitation", "interference", "score"]
+    np.testing.assert_array_equal(found.score.sel(map="probe: B"), importance[1])
+    np.testing.assert_array_equal(found.high.sel(map="probe: B"), importance[1] + 1)
+    seeds = gate.facilitation.isel(task=0)
+    np.testing.assert_allclose(found.score.sel(map="gate: math, facilitation"), seeds.mean("seed"))
+    np.testing.assert_array_equal(found.low.sel(map="gate: math, facilitation"), seeds.min("seed"))
+    assert found.low.sel(map="maps: one").isnull().all()
+
+
+def test_nothing_is_an_empty_overview() -> None:
+    found = overview({})
+    assert found.sizes["map"] == 0
+    assert found.method.values.tolist() == []
+
+
+def test_ranks_share_the_better_place_and_leave_nan_out() -> None:
+    score = xr.DataArray([[[3.0, 1.0], [3.0, np.nan]], [[0.0, 0.0], [-1.0, 2.0]]], dims=("map", "layer", "head"))
+    np.testing.assert_array_equal(ranks(score), [[[1, 3], [1, np.nan]], [[2, 2], [4, 1]]])
