@@ -33,7 +33,7 @@ def overview(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
         )
     labels = [row.coords["map"].item() for row in rows]
     assert len(set(labels)) == len(labels), labels
-    return xr.concat(rows, "map", coords="minimal", join="outer")
+    return xr.concat(rows, "map", coords=["method", "measure", "subject"], join="outer")
 
 
 def _rows(method: str, found: xr.Dataset) -> Iterator[xr.Dataset]:
