@@ -55,7 +55,7 @@ def _rows(method: str, found: xr.Dataset) -> Iterator[xr.Dataset]:
                 row = xr.Dataset(
                     {n: (("layer", "head"), v.transpose("layer", "head").values) for n, v in parts.items()}
                 )
-                label = f"{method}: {subject}" + f", {measure}" * (len(there) > 1)
+                label = f"{method}: {subject}" + f", {measure}" * (len(MEASURES[method]) > 1)
                 names = {"map": label, "method": method, "measure": measure, "subject": str(subject)}
                 yield row.assign_coords(names | {d: found[d].values for d in ("layer", "head")})
 
