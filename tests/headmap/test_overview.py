@@ -21,7 +21,7 @@ def test_every_method_s_maps_stand_side_by_side() -> None:
     score = np.stack([rng.random((3, 4)), np.full((3, 4), np.nan)])
     maps = dataset(score=(("relation", "layer", "head"), score)).assign_coords(relation=["one", "left out"])
     found = overview({"probe": probe, "gate": gate, "maps": maps, "mine": maps})
-    assert found.map.values.tolist() == [
+    assert found.chart.values.tolist() == [
         "probe: A",
         "probe: B",
         "gate: math, facilitation",
@@ -29,12 +29,12 @@ def test_every_method_s_maps_stand_side_by_side() -> None:
         "maps: one, score",
     ]
     assert found.measure.values.tolist() == ["importance", "importance", "facilitation", "interference", "score"]
-    np.testing.assert_array_equal(found.score.sel(map="probe: B"), importance[1])
-    np.testing.assert_array_equal(found.high.sel(map="probe: B"), importance[1] + 1)
+    np.testing.assert_array_equal(found.score.sel(chart="probe: B"), importance[1])
+    np.testing.assert_array_equal(found.high.sel(chart="probe: B"), importance[1] + 1)
     seeds = gate.facilitation.isel(task=0)
-    np.testing.assert_allclose(found.score.sel(map="gate: math, facilitation"), seeds.mean("seed"))
-    np.testing.assert_array_equal(found.low.sel(map="gate: math, facilitation"), seeds.min("seed"))
-    assert found.low.sel(map="maps: one, score").isnull().all()
+    np.testing.assert_allclose(found.score.sel(chart="gate: math, facilitation"), seeds.mean("seed"))
+    np.testing.assert_array_equal(found.low.sel(chart="gate: math, facilitation"), seeds.min("seed"))
+    assert found.low.sel(chart="maps: one, score").isnull().all()
 
 
 def test_nothing_is_an_empty_overview() -> None:
@@ -44,5 +44,5 @@ def test_nothing_is_an_empty_overview() -> None:
 
 
 def test_ranks_share_the_better_place_and_leave_nan_out() -> None:
-    score = xr.DataArray([[[3.0, 1.0], [3.0, np.nan]], [[0.0, 0.0], [-1.0, 2.0]]], dims=("map", "layer", "head"))
+    score = xr.DataArray([[[3.0, 1.0], [3.0, np.nan]], [[0.0, 0.0], [-1.0, 2.0]]], dims=("chart", "layer", "head"))
     np.testing.assert_array_equal(ranks(score), [[[1, 3], [1, np.nan]], [[2, 2], [4, 1]]])

@@ -19,21 +19,21 @@ MEASURES: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 def overview(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
-    """`score(map, layer, head)`, with `low` and `high` where a method gives an interval (a bootstrap's, or the range over seeds).
+    """`score(chart, layer, head)`, with `low` and `high` where a method gives an interval (a bootstrap's, or the range over seeds).
 
     maps: datasets by method, each with the variables DESIGN names; those of other methods are left out, as are subjects without
-    any score. Coordinates of `map`: `method`, `measure` (importance, facilitation, …) and `subject` (a function, relation, task).
+    any score. Coordinates of `chart`: `method`, `measure` (importance, facilitation, …) and `subject` (a function, relation, task).
     """
     rows = [row for method, found in maps.items() for row in _rows(method, found)]
     if not rows:
         nothing = np.empty((0, 0, 0))
-        empty = dict.fromkeys(("score", "low", "high"), (("map", "layer", "head"), nothing))
+        empty = dict.fromkeys(("score", "low", "high"), (("chart", "layer", "head"), nothing))
         return xr.Dataset(
-            empty, coords={c: ("map", np.empty(0, "<U1")) for c in ("map", "method", "measure", "subject")}
+            empty, coords={c: ("chart", np.empty(0, "<U1")) for c in ("chart", "method", "measure", "subject")}
         )
-    labels = [row.coords["map"].item() for row in rows]
+    labels = [row.coords["chart"].item() for row in rows]
     assert len(set(labels)) == len(labels), labels
-    return xr.concat(rows, "map", coords=["method", "measure", "subject"], join="outer")
+    return xr.concat(rows, "chart", coords=["method", "measure", "subject"], join="outer")
 
 
 def _rows(method: str, found: xr.Dataset) -> Iterator[xr.Dataset]:
@@ -56,7 +56,7 @@ def _rows(method: str, found: xr.Dataset) -> Iterator[xr.Dataset]:
                     {n: (("layer", "head"), v.transpose("layer", "head").values) for n, v in parts.items()}
                 )
                 label = f"{method}: {subject}" + f", {measure}" * (len(MEASURES[method]) > 1)
-                names = {"map": label, "method": method, "measure": measure, "subject": str(subject)}
+                names = {"chart": label, "method": method, "measure": measure, "subject": str(subject)}
                 yield row.assign_coords(names | {d: found[d].values for d in ("layer", "head")})
 
 
