@@ -39,7 +39,7 @@ def test_every_method_s_maps_stand_side_by_side() -> None:
 
 def test_nothing_is_an_empty_overview() -> None:
     found = overview({})
-    assert found.sizes["map"] == 0
+    assert found.sizes["chart"] == 0
     assert found.method.values.tolist() == []
 
 
