@@ -40,8 +40,13 @@ def test_run_writes_the_atlas_and_says_what_could_not_be_done(capsys, folder, tm
     assert (model["n_layers"], model["n_heads"], model["n_kv_heads"], model["d_head"]) == (3, 6, 2, 10)
     assert model["fingerprint"] in out
     assert made.info["run"]["versions"]["torch"]
-    assert set(made.info["run"]["seconds"]) == {"load", "maps", "gate", "probe"}
-    with pytest.raises(atlas.BadArgument, match="'maps' is not in this atlas; here are: gate"):
+    assert [name for name, m in made.info["methods"].items() if m["complete"]] == [
+        "salient",
+        "pattern",
+        "taylor",
+        "gate",
+    ]
+    with pytest.raises(atlas.BadArgument, match="'maps' is not in this atlas; here are: gate, taylor"):
         made["maps"]
 
 
@@ -50,10 +55,10 @@ def test_an_atlas_gives_its_maps(tmp_path, monkeypatch) -> None:
     mine = [{"name": "one", "category": "Knowledge", "pairs": [[f"w{i}", f"w{i + 1}"] for i in range(40)]}]
     monkeypatch.setattr(public_maps, "load_relations", lambda given: load_relations(mine))
     made = atlas.run(lm, tmp_path / "atlas")
-    assert made.complete == ["maps", "gate"]
+    assert made.complete == ["maps", "gate", "taylor", "pattern", "salient"]
     assert made["maps"].score.sel(relation="one").shape == (3, 6)
     assert "maps" in repr(made)
-    assert sorted(os.listdir(tmp_path / "atlas")) == ["atlas.json", "gate.nc", "maps.nc"]
+    assert sorted(os.listdir(tmp_path / "atlas"))[:4] == [".lock", "atlas.json", "gate.nc", "maps.nc"]
 
 
 def test_models_lists_families_and_says_the_same_as_json(capsys) -> None:

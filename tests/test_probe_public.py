@@ -150,7 +150,7 @@ def test_interrupted_capture_goes_on_at_the_batch_it_had_reached(lm, tmp_path) -
         ha.probe(lm, questions(20), tokens=100, proof="none", seed=1, out=tmp_path)
     assert len(reached) - first == first + 4  # another seed is another work, from the start
     assert again.equals(whole)
-    assert [p.name for p in tmp_path.iterdir()] == ["probe.nc"]
+    assert [p.name for p in tmp_path.iterdir()] == [".lock", "probe.nc"]
 
 
 def test_going_on_with_other_batches_gives_the_same(lm, tmp_path) -> None:

@@ -19,6 +19,7 @@ def test_public_names() -> None:
         "pattern",
         "probe",
         "run",
+        "salient",
         "stability",
         "taylor",
     ]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headatlas.public.gate import gate
     from headatlas.public.maps import maps
     from headatlas.public.probe import probe
+    from headatlas.public.salient import salient
     from headatlas.public.yardsticks import ablate, ig, pattern, taylor
     from headatlas.validation.agreement import agreement, stability
 
@@ -34,6 +35,7 @@ __all__ = [
     "pattern",
     "probe",
     "run",
+    "salient",
     "stability",
     "taylor",
 ]
@@ -53,6 +55,7 @@ _HOME = {
     "pattern": "public.yardsticks",
     "probe": "public.probe",
     "run": "atlas",
+    "salient": "public.salient",
     "stability": "validation.agreement",
     "taylor": "public.yardsticks",
 }

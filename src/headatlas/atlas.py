@@ -1,27 +1,67 @@
-"""The whole flow: load a model, describe it, run the methods one after another, keep what they found in a folder."""
+"""The whole flow: load a model, plan the work, do what is not done yet, draw it, write the page."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
-from headatlas.errors import BadArgument, BadFile, HeadAtlasError
-from headatlas.headmap.files import check_folder, read_json, write_json
+from headatlas.errors import BadArgument, BadFile, HeadAtlasError, did_you_mean
+from headatlas.headmap.files import alone_in, check_folder, read_json, write_json
+from headatlas.headmap.overview import MEASURES
 from headatlas.headmap.provenance import describe_model, describe_run
 from headatlas.headmap.store import load as load_map
+from headatlas.headmap.store import load_attributes
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.progress import Progress, silent
+from headatlas.public.common import Job, finish
 from headatlas.public.gate import gate
 from headatlas.public.maps import maps
 from headatlas.public.probe import probe
+from headatlas.public.salient import salient
+from headatlas.public.yardsticks import ablate, ig, pattern, taylor
+from headatlas.tasks.questions import FUNCTIONS
 
 INDEX = "atlas.json"
+PLANS: dict[str, Callable[..., Job]] = {
+    "maps": maps.plan,
+    "salient": salient.plan,
+    "pattern": pattern.plan,
+    "taylor": taylor.plan,
+    "ig": ig.plan,
+    "gate": gate.plan,
+    "probe": probe.plan,
+    "ablate": ablate.plan,
+}
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # the methods of each, and their settings
+    "quick": {
+        "maps": {},
+        "salient": {},
+        "pattern": {},
+        "taylor": {"examples": 16},
+        "gate": {"preset": "quick"},
+        "probe": {"preset": "quick"},
+    },
+    "full": {
+        "maps": {"dynamic": 64, "causal": 64},
+        "salient": {},
+        "pattern": {},
+        "taylor": {},
+        "ig": {},
+        "gate": {"preset": "full"},
+        "probe": {"preset": "full"},
+        "ablate": {},
+    },
+}
+KNOWN = (*MEASURES, "salient", "contrast")
+
+Plan = Mapping[str, Job | HeadAtlasError]
+"""What is to be done, by method: a job, or why it cannot be."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +77,17 @@ class Atlas:
             raise BadArgument(
                 f"method {method!r} is not in this atlas; here are: {', '.join(self.complete) or 'none yet'}"
             )
-        return load_map(self.folder / self.info["methods"][method]["file"])
+        return load_map(self.folder / f"{method}.nc")
 
     @property
     def complete(self) -> list[str]:
         """The methods this atlas has results of."""
-        return [name for name, method in self.info["methods"].items() if method["complete"]]
+        return [name for name in KNOWN if (self.folder / f"{name}.nc").is_file()]
+
+    @property
+    def maps(self) -> dict[str, xr.Dataset]:
+        """All results, by method."""
+        return {name: self[name] for name in self.complete}
 
     def __repr__(self) -> str:
         model = self.info["model"]
@@ -50,50 +95,115 @@ class Atlas:
         return f"Atlas({str(self.folder)!r}: {model['name']}, {model['n_layers']} × {model['n_heads']} heads; methods: {methods})"
 
 
+def plan(
+    lm: LM,
+    out: str | Path,
+    *,
+    preset: str = "quick",
+    methods: Sequence[str] | None = None,
+    functions: Sequence[str] | None = None,
+    progress: Progress = silent,
+) -> Plan:
+    """What `run` would do: a job for each method, or why it cannot be done. Arguments as there."""
+    settings = PRESETS[_one_of("preset", preset, PRESETS)]
+    names = list(settings) if methods is None else [_one_of("methods", name, PLANS) for name in methods]
+    if not names:
+        raise BadArgument(f"methods is empty, expected some of {', '.join(PLANS)}")
+    for name in functions or ():
+        _one_of("functions", name, FUNCTIONS)
+    planned: dict[str, Job | HeadAtlasError] = {}
+    for name in sorted(set(names), key=list(PLANS).index):
+        options = settings.get(name, {}) | ({"functions": functions} if name == "probe" else {})
+        try:
+            planned[name] = PLANS[name](lm, out=out, progress=progress, **options)
+        except HeadAtlasError as e:
+            planned[name] = e
+    return planned
+
+
+def _one_of(argument: str, value: str, choices: Mapping[str, Any] | Sequence[str]) -> str:
+    if value not in choices:
+        raise BadArgument(
+            f"{argument}: {value!r} is not one of {', '.join(choices)}.{did_you_mean(str(value), choices)}"
+        )
+    return value
+
+
 def run(
     model: LM | str | Path = DEFAULT_MODEL,
     out: str | Path = "atlas",
     *,
+    preset: str = "quick",
+    methods: Sequence[str] | None = None,
+    functions: Sequence[str] | None = None,
     device: str = "auto",
     dtype: str = "auto",
     command: str = "",
     progress: Progress = silent,
+    tell: Callable[[Plan], None] = lambda plan: None,
 ) -> Atlas:
-    """Map a model into the folder `out` with every method there is. One that cannot be done is noted, with the reason."""
+    """Map a model into the folder `out`, draw it, write its page. Run again, it does only what is missing or has changed.
+
+    preset: 'quick' for a laptop, 'full' as published. methods: which ones (the preset's). functions: of the probe (all eight).
+    A method that cannot be done is noted in atlas.json, with the reason. tell: is handed the plan before work begins.
+    """
     folder = Path(out)
     check_folder(folder)
-    clock = [time.perf_counter()]
-    lm = model if isinstance(model, LM) else load(model, device, dtype)
-    clock.append(time.perf_counter())
-    info: dict[str, Any] = {
-        "model": describe_model(lm),
-        "run": describe_run() | {"command": command, "seed": 0},
-        "methods": {},
-    }
-    write_json(folder / INDEX, info)
-    methods: dict[str, Callable[..., xr.Dataset]] = {"maps": maps, "gate": gate, "probe": probe}
-    for name, method in methods.items():
-        try:
-            method(lm, out=folder, progress=progress)
-            info["methods"][name] = {"complete": True, "file": f"{name}.nc"}
-        except HeadAtlasError as e:
-            info["methods"][name] = {"complete": False, "why": str(e)}
-        clock.append(time.perf_counter())
-    info["run"]["seconds"] = {
-        part: round(stop - start, 2)
-        for part, (start, stop) in zip(["load", *info["methods"]], pairwise(clock), strict=True)
-    }
-    write_json(folder / INDEX, info)
+    with alone_in(folder):
+        lm = model if isinstance(model, LM) else load(model, device, dtype)
+        planned = plan(lm, folder, preset=preset, methods=methods, functions=functions, progress=progress)
+        tell(planned)
+        info = _begin(folder, lm, command)
+        for name, job in planned.items():
+            info["methods"][name] = _do(job, info["methods"].get(name, {}))
+            write_json(folder / INDEX, info)
     return open(folder)
 
 
+def _begin(folder: Path, lm: LM, command: str) -> dict[str, Any]:
+    """The folder's index, with what earlier runs for the same model noted."""
+    info: dict[str, Any] = {"model": describe_model(lm), "run": describe_run() | {"command": command}, "methods": {}}
+    try:
+        earlier = read_json(folder / INDEX)
+        if earlier["model"]["fingerprint"] == info["model"]["fingerprint"]:
+            info["methods"] = dict(earlier["methods"])
+    except (BadFile, KeyError, TypeError, ValueError):  # none, or not ours: it is written anew
+        pass
+    write_json(folder / INDEX, info)
+    return info
+
+
+def _do(job: Job | HeadAtlasError, earlier: dict[str, Any]) -> dict[str, Any]:
+    """Do one job and say how it went."""
+    if isinstance(job, HeadAtlasError):
+        return {"complete": False, "why": str(job)}
+    if job.state == "done" and earlier.get("key") == job.key:
+        return earlier
+    start = time.perf_counter()
+    try:
+        finish(job)
+    except HeadAtlasError as e:
+        return {"complete": False, "why": str(e)}
+    done = {"complete": True, "file": job.path.name, "key": job.key}
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    return done | {"time": when, "seconds": round(time.perf_counter() - start, 2)}
+
+
 def open(folder: str | Path) -> Atlas:
-    """An atlas made earlier."""
+    """An atlas made earlier, or any folder of head maps."""
     path = Path(folder)
-    if not (path / INDEX).is_file():
-        raise BadFile(f"{path} is not an atlas: it has no {INDEX} (make one with `headatlas run --out {path}`)")
-    info = read_json(path / INDEX)
-    missing = {"model", "run", "methods"} - set(info)
-    if missing:
-        raise BadFile(f"{path / INDEX} lacks {', '.join(sorted(missing))}: not an atlas of this version")
-    return Atlas(path, info)
+    if (path / INDEX).is_file():
+        info = read_json(path / INDEX)
+        missing = {"model", "run", "methods"} - set(info)
+        if missing:
+            raise BadFile(f"{path / INDEX} lacks {', '.join(sorted(missing))}: not an atlas of this version")
+        return Atlas(path, info)
+    files = [path / f"{name}.nc" for name in KNOWN if (path / f"{name}.nc").is_file()]
+    if not files:
+        raise BadFile(
+            f"{path} is not an atlas: it has no {INDEX} and no head map (make one with `headatlas run --out {path}`)"
+        )
+    found, said = load_map(files[0]), load_attributes(files[0])
+    model = {"name": said.get("model", path.name), "fingerprint": said.get("fingerprint", "")}
+    shape = {"n_layers": found.sizes["layer"], "n_heads": found.sizes["head"]}
+    return Atlas(path, {"model": model | shape, "run": {}, "methods": {}})

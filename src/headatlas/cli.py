@@ -275,8 +275,10 @@ def ablate(
         return
     options: dict[str, Any] = {"examples": examples, "shots": shots, "tokens": tokens, "device": device, "out": out}
     chosen = _tasks(tasks, data) or ("math", "syntax")
-    if how in ("taylor", "ig"):
-        found = {"taylor": ha.taylor, "ig": ha.ig}[how](model, chosen, progress=bar, **options)
+    if how == "taylor":
+        found = ha.taylor(model, chosen, progress=bar, **options)
+    elif how == "ig":
+        found = ha.ig(model, chosen, progress=bar, **options)
     else:
         found = ha.ablate(model, chosen, how, progress=bar, **options)
     name = how if how in ("taylor", "ig") else "ablate"

@@ -235,7 +235,7 @@ def test_interrupted_work_goes_on_where_it_was(tmp_path, monkeypatch) -> None:
     again = ha.maps(lm, RELATIONS, out=tmp_path, progress=count, baselines=False)
     assert worked == [2]
     np.testing.assert_array_equal(again.score, whole.score)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["maps.nc"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "maps.nc"]
     assert load(tmp_path / "maps.nc").score.equals(again.score)
     ha.maps(lm, RELATIONS, out=tmp_path, progress=count, min_pairs=11, baselines=False)
     assert worked == [2, 0, 1, 2]  # another setting: nothing of the old is used
@@ -257,7 +257,7 @@ def test_what_the_file_says(tmp_path) -> None:
     assert stored.member.dims == ("category", "layer", "head")
     assert stored.category.dims == ("relation",)
     assert stored.attrs["fingerprint"] == lm.fingerprint()
-    assert {"model", "data", "time", "torch", "headatlas", "seed", "method"} <= set(stored.attrs)
+    assert {"model", "data", "key", "torch", "headatlas", "seed", "method"} <= set(stored.attrs)
     assert np.isnan(stored.score[:, :3]).all()  # layers without heads
     assert not np.isnan(stored.score[:2, 3]).any()
     assert stored.member.sel(category_name="Knowledge").equals(found.member.sel(category_name="Knowledge"))

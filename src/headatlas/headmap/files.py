@@ -8,7 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from headatlas.errors import BadArgument, BadFile, CannotDo, one_line
+
+_UNFINISHED = ".part"
 
 
 @contextmanager
@@ -16,7 +20,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`, renamed to it when the block ends well and removed when it does not."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_UNFINISHED, dir=path.parent)
         os.close(handle)
     except OSError as e:
         raise CannotDo(f"cannot write {path}: {e.strerror}") from e
@@ -47,6 +51,22 @@ def check_folder(out: str | Path | None) -> None:
         Path(out).mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise CannotDo(f"cannot make the folder {out}: {e.strerror}") from e
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process while results are written to it; what a killed one left half-written is swept away."""
+    lock = FileLock(folder / ".lock", timeout=0, is_singleton=True)  # the system lets go of it however a process ends
+    try:
+        with lock:
+            if lock.lock_counter == 1:
+                for left in folder.rglob(f".*{_UNFINISHED}"):
+                    left.unlink(missing_ok=True)
+            yield
+    except Timeout as e:
+        raise CannotDo(f"another headatlas is at work in {folder}: wait for it, or give another folder") from e
+    except OSError as e:
+        raise CannotDo(f"cannot write to {folder}: {e.strerror}") from e
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -31,19 +31,32 @@ def load(path: Path) -> xr.Dataset:
     return dataset.set_xindex("category_name") if "category_name" in dataset.coords else dataset
 
 
+def load_attributes(path: Path) -> dict[str, Any]:
+    """What a head map says of itself, without reading it; nothing, where there is none or it is damaged."""
+    try:
+        with xr.open_dataset(path, engine="h5netcdf") as dataset:
+            return dict(dataset.attrs)
+    except (OSError, ValueError, KeyError):
+        return {}
+
+
 class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):
     """A folder of finished parts of a longer work, by name. Made for one `key` (model, data, settings); another empties it."""
 
     def __init__(self, folder: Path, key: dict[str, Any]) -> None:
         self.folder = folder
-        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-        if folder.is_dir() and not (folder / name).is_file():
+        if not self.begun(folder, key):
             self.clear()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).touch()
+            (folder / _name(key)).touch()
         except OSError as e:
             raise CannotDo(f"cannot write to {folder}: {e.strerror}") from e
+
+    @staticmethod
+    def begun(folder: Path, key: dict[str, Any]) -> bool:
+        """Whether there is work of this key."""
+        return (folder / _name(key)).is_file()
 
     def _path(self, part: str) -> Path:
         name = quote(part, safe=" ")
@@ -73,6 +86,10 @@ class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):
 
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _name(key: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class Replies(MutableMapping[str, str]):

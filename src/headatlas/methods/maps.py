@@ -325,11 +325,4 @@ def score_relations(
             "layer": range(anatomy.n_layers),
             "head": range(anatomy.n_heads),
         },
-        attrs={
-            "method": "maps",
-            "threshold": threshold,
-            "min_pairs": min_pairs,
-            "first_mlp": int(first_mlp),
-            "seed": seed,
-        },
     )

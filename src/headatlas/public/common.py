@@ -1,16 +1,113 @@
-"""What the public calls share: how results are stamped, and how seeds are named."""
+"""What the public calls share: work that is planned first and done later, how results are stamped, how seeds are named."""
 
-from collections.abc import Iterable, Sequence
+import functools
+import hashlib
+import inspect
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, Protocol, cast
+
+import xarray as xr
 
 from headatlas.errors import BadArgument
+from headatlas.headmap.files import alone_in
 from headatlas.headmap.provenance import describe_run, flat
+from headatlas.headmap.store import Finished, load, load_attributes, save
 from headatlas.models.lm import LM
+from headatlas.progress import Progress, silent
 from headatlas.tasks.prompts import Task
 
 Tasks = str | Path | Task | Iterable[Any]
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A method's work, planned: arguments are checked and data is read, nothing is computed."""
+
+    name: str  # of the method, and of its file
+    says: str  # what will be done, for people
+    stamp: dict[str, Any]  # model, data, settings: what every part of the work depends on
+    work: Callable[[Finished, Progress], xr.Dataset]
+    settings: dict[str, Any] = field(default_factory=dict)  # what only the result as a whole depends on
+    out: Path | None = None
+    progress: Progress = silent
+
+    @property
+    def path(self) -> Path:
+        assert self.out is not None
+        return self.out / f"{self.name}.nc"
+
+    @property
+    def key(self) -> str:
+        """Of all that the result depends on. Other libraries' versions are told, but do not make a result stale."""
+        libraries = set(flat(describe_run())) - {"headatlas"}
+        depends = {k: v for k, v in (self.stamp | self.settings).items() if k not in libraries}
+        return hashlib.sha256(json.dumps(depends, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+    @property
+    def state(self) -> str:
+        """'done', 'begun' or 'to do', by what lies in the folder."""
+        if self.out is None:
+            return "to do"
+        if load_attributes(self.path).get("key") == self.key:
+            return "done"
+        return "begun" if Finished.begun(self.path.parent / f".{self.name}", self.stamp) else "to do"
+
+
+def finish(job: Job) -> xr.Dataset:
+    """Do the work, going on where an interrupted one had stopped; or read the result, if it is there already."""
+    stamp = {"method": job.name} | job.stamp | job.settings | {"key": job.key}
+    if job.out is None:
+        with tempfile.TemporaryDirectory() as folder:
+            found = job.work(Finished(Path(folder) / job.name, {}), job.progress)
+            return found.assign_attrs(stamp | found.attrs)
+    with alone_in(job.out):
+        if job.state == "done":
+            return load(job.path)
+        _check_model(job)
+        done = Finished(job.out / f".{job.name}", job.stamp)
+        found = job.work(done, job.progress)
+        found = found.assign_attrs(stamp | found.attrs)
+        save(found, job.path)
+        done.clear()
+        return found
+
+
+def _check_model(job: Job) -> None:
+    """An atlas is of one model. Names are compared too: a model read from disk and one in memory differ in precision."""
+    for path in sorted(job.path.parent.glob("*.nc")):
+        there = load_attributes(path)
+        same = [there.get(k, job.stamp[k]) == job.stamp[k] for k in ("model", "fingerprint")]
+        if path != job.path and not any(same):
+            raise BadArgument(
+                f"out is {str(job.out)!r}, where {path.name} is of the model {there['model']!r}, not of {job.stamp['model']!r}:"
+                " give another folder"
+            )
+
+
+class Method(Protocol[P]):
+    """A public call, which does its work at once; `plan` takes the same arguments and gives a Job to `finish` later."""
+
+    plan: Callable[P, Job]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> xr.Dataset: ...
+
+
+def method(plan: Callable[P, Job]) -> Method[P]:
+    """Make a public call of a function that plans its work."""
+
+    @functools.wraps(plan)
+    def call(*args: P.args, **kwargs: P.kwargs) -> xr.Dataset:
+        return finish(plan(*args, **kwargs))
+
+    signature = inspect.signature(plan).replace(return_annotation=xr.Dataset)
+    vars(call).update(plan=plan, __signature__=signature)
+    return cast(Method[P], call)
 
 
 def seed_numbers(seeds: int | Sequence[int]) -> list[int]:
@@ -23,5 +120,9 @@ def seed_numbers(seeds: int | Sequence[int]) -> list[int]:
 
 def stamp_of(lm: LM, data: str) -> dict[str, Any]:
     """What a file says about where it came from; no time of day, so that the same work gives the same file."""
+    return stamp(lm.name, lm.fingerprint(), lm.n_kv_heads, data)
+
+
+def stamp(model: str, fingerprint: str, n_kv_heads: int, data: str) -> dict[str, Any]:
     versions = {k: v for k, v in flat(describe_run()).items() if k != "time"}
-    return {"model": lm.name, "fingerprint": lm.fingerprint(), "data": data} | versions
+    return {"model": model, "fingerprint": fingerprint, "n_kv_heads": n_kv_heads, "data": data} | versions

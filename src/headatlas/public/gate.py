@@ -14,18 +14,19 @@ import xarray as xr
 
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.headmap.files import check_folder
-from headatlas.headmap.store import Finished, save
+from headatlas.headmap.store import Finished
 from headatlas.methods.gate import PRESETS, ROLES, Settings, fit_contrast, gate_tasks, ungated
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.models.targets import measure
 from headatlas.progress import Progress, silent
-from headatlas.public.common import Tasks, seed_numbers, stamp_of
+from headatlas.public.common import Job, Tasks, method, seed_numbers, stamp_of
 from headatlas.tasks.prompts import Task, check_shots, hash_tasks, held_out_sheets, load_tasks
 from headatlas.validation.switching import switch_off_curves
 
 
+@method
 def gate(
     model: LM | str | Path = DEFAULT_MODEL,
     tasks: Tasks | None = None,
@@ -43,7 +44,7 @@ def gate(
     device: str = "auto",
     out: str | Path | None = None,
     progress: Progress = silent,
-) -> xr.Dataset:
+) -> Job:
     """Which heads a task needs, which it would be better without, which are idle (docs/gate.md).
 
     tasks: names of built-in ones (without any: math and syntax), JSON Lines or CSV files with prompt and target, 'hf:' addresses,
@@ -66,37 +67,48 @@ def gate(
             f"{'tasks' if tasks is not None else 'halves'} does not go with keep and lose: give one or the other"
         )
     lm = model if isinstance(model, LM) else load(model, device)
+    folder = None if out is None else Path(out)
     if keep is not None and lose is not None:
-        return _contrast(lm, keep, lose, numbers, settings, shots, tokens, out, progress)
+        return _contrast(lm, keep, lose, numbers, settings, shots, tokens, folder, progress)
     chosen = load_tasks(lm, ("math", "syntax") if tasks is None else tasks, shots)
     split = [[replace(t.halves()[i], name=f"{t.name}, half {i}") for t in chosen] for i in (0, 1) if halves]
     for half in chain(*split):
         check_shots(half)
-    stamp = stamp_of(lm, hash_tasks(chosen)) | {"preset": preset, **_flat_settings(settings)}
-    done = Finished(Path(out) / ".gate", stamp | {"seeds": numbers}) if out is not None else None
     names = [t.name for t in chosen]
-    options: dict[str, Any] = {"tokens": tokens, "progress": progress}
-    found = gate_tasks(lm, chosen, numbers, settings, done=done, **options)
-    curves = []
-    for task in chosen:
-        one = found.sel(task=task.name)
-        retained = torch.from_numpy(one.gate.sel(fit="retain").mean("seed").values)
-        scores = one[list(ROLES)].mean("seed")
-        held_out = held_out_sheets(lm, task, settings.switching)
-        label = f"{task.name}: switching heads off"
-        curves.append(switch_off_curves(lm, retained, scores, held_out, steps=settings.steps, label=label, **options))
-    found = found.merge(xr.concat(curves, "task").assign_coords(task=names))
-    if halves:
-        parts = [
-            gate_tasks(lm, half, numbers, settings, done=done, **options).assign_coords(task=names) for half in split
-        ]
-        both = xr.concat([p[list(ROLES)].mean("seed") for p in parts], "half").assign_coords(half=["first", "second"])
-        found = found.merge(both.rename({role: f"{role}_half" for role in ROLES}))
-    found = found.assign_attrs(stamp)
-    if out is not None and done is not None:
-        save(found, Path(out) / "gate.nc")
-        done.clear()
-    return found
+
+    def work(done: Finished, progress: Progress) -> xr.Dataset:
+        options: dict[str, Any] = {"tokens": tokens, "progress": progress}
+        found = gate_tasks(lm, chosen, numbers, settings, done=done, **options)
+        curves = []
+        for task in chosen:
+            one = found.sel(task=task.name)
+            retained = torch.from_numpy(one.gate.sel(fit="retain").mean("seed").values)
+            scores = one[list(ROLES)].mean("seed")
+            held_out = held_out_sheets(lm, task, settings.switching)
+            label = f"{task.name}: switching heads off"
+            curves.append(
+                switch_off_curves(lm, retained, scores, held_out, steps=settings.steps, label=label, **options)
+            )
+        found = found.merge(xr.concat(curves, "task").assign_coords(task=names))
+        if halves:
+            parts = [
+                gate_tasks(lm, half, numbers, settings, done=done, **options).assign_coords(task=names)
+                for half in split
+            ]
+            both = xr.concat([p[list(ROLES)].mean("seed") for p in parts], "half")
+            both = both.assign_coords(half=["first", "second"])
+            found = found.merge(both.rename({role: f"{role}_half" for role in ROLES}))
+        return found
+
+    return Job(
+        "gate",
+        f"{', '.join(names)}: {len(numbers)} seeds, {settings.free.updates} + {settings.pressed.updates} updates",
+        stamp_of(lm, hash_tasks(chosen)) | {"preset": preset, **_flat_settings(settings), "seeds": numbers},
+        work,
+        {"halves": int(halves)},
+        folder,
+        progress,
+    )
 
 
 def _contrast(
@@ -107,9 +119,9 @@ def _contrast(
     settings: Settings,
     shots: int | None,
     tokens: int | None,
-    out: str | Path | None,
+    out: Path | None,
     progress: Progress,
-) -> xr.Dataset:
+) -> Job:
     pair: list[Task] = []
     for name, given in (("keep", keep), ("lose", lose)):
         loaded = load_tasks(lm, given, shots)
@@ -118,31 +130,34 @@ def _contrast(
         pair += loaded
     if pair[0].train == pair[1].train:
         raise BadArgument("keep and lose are the same examples: nothing tells them apart")
-    theta = fit_contrast(lm, pair[0], pair[1], seeds, settings, tokens=tokens, progress=progress)
-    gates = theta.sigmoid()
-    nll, accuracy = np.empty((2, 2, 3, len(seeds)))
-    for side, task in enumerate(pair):
-        held_out = held_out_sheets(lm, task, settings.held_out)
-        whole = ungated(lm, task, held_out, tokens)
-        nll[side, 0], accuracy[side, 0] = whole["whole_nll"], whole["whole_accuracy"]
-        for i, used in enumerate((gates, gates.round()), 1):
-            log_p, right = measure(lm, held_out, used, tokens)
-            nll[side, i], accuracy[side, i] = -log_p.mean(1), right.float().mean(1)
-    gates[:, lm.layers_without_heads] = torch.nan
-    found = xr.Dataset(
-        {
-            "gate": (("seed", "layer", "head"), gates.numpy()),
-            "lost": (("seed", "layer", "head"), (1 - gates).numpy()),
-            "nll": (("side", "gates", "seed"), nll),
-            "accuracy": (("side", "gates", "seed"), accuracy),
-        },
-        coords={"side": ["keep", "lose"], "gates": ["whole", "fitted", "rounded"], "seed": seeds}
-        | {"layer": range(lm.n_layers), "head": range(lm.n_heads)},
-        attrs=stamp_of(lm, hash_tasks(pair)) | _flat_settings(settings) | {"keep": pair[0].name, "lose": pair[1].name},
-    )
-    if out is not None:
-        save(found, Path(out) / "contrast.nc")
-    return found
+
+    def work(done: Finished, progress: Progress) -> xr.Dataset:
+        theta = fit_contrast(lm, pair[0], pair[1], seeds, settings, tokens=tokens, progress=progress)
+        gates = theta.sigmoid()
+        nll, accuracy = np.empty((2, 2, 3, len(seeds)))
+        for side, task in enumerate(pair):
+            held_out = held_out_sheets(lm, task, settings.held_out)
+            whole = ungated(lm, task, held_out, tokens)
+            nll[side, 0], accuracy[side, 0] = whole["whole_nll"], whole["whole_accuracy"]
+            for i, used in enumerate((gates, gates.round()), 1):
+                log_p, right = measure(lm, held_out, used, tokens)
+                nll[side, i], accuracy[side, i] = -log_p.mean(1), right.float().mean(1)
+        gates[:, lm.layers_without_heads] = torch.nan
+        return xr.Dataset(
+            {
+                "gate": (("seed", "layer", "head"), gates.numpy()),
+                "lost": (("seed", "layer", "head"), (1 - gates).numpy()),
+                "nll": (("side", "gates", "seed"), nll),
+                "accuracy": (("side", "gates", "seed"), accuracy),
+            },
+            coords={"side": ["keep", "lose"], "gates": ["whole", "fitted", "rounded"], "seed": seeds}
+            | {"layer": range(lm.n_layers), "head": range(lm.n_heads)},
+        )
+
+    names = {"keep": pair[0].name, "lose": pair[1].name}
+    said = f"keep {names['keep']}, lose {names['lose']}: {len(seeds)} seeds"
+    stamp = stamp_of(lm, hash_tasks(pair)) | _flat_settings(settings) | {"seeds": seeds} | names
+    return Job("contrast", said, stamp, work, out=out, progress=progress)
 
 
 def _settings(preset: Any, strength: Any, updates: Any, batch: Any) -> Settings:

@@ -6,18 +6,20 @@ from typing import Any, Literal
 
 import xarray as xr
 
-from headatlas.headmap.provenance import describe_run, flat
-from headatlas.headmap.store import Finished, save
+from headatlas.headmap.files import check_folder
+from headatlas.headmap.store import Finished
 from headatlas.methods.maps import BASELINES, score_relations
 from headatlas.methods.maps_dynamic import check_dynamic
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import check_device, load, open_weights
 from headatlas.progress import Progress, silent
+from headatlas.public.common import Job, method, stamp
 from headatlas.tasks.relations import Relation, hash_relations, load_relations
 from headatlas.validation.relations import check_causal
 
 
+@method
 def maps(
     model: LM | str | Path = DEFAULT_MODEL,
     relations: str | Path | Iterable[Relation | dict[str, Any]] | None = None,
@@ -33,7 +35,7 @@ def maps(
     seed: int = 0,
     out: str | Path | None = None,
     progress: Progress = silent,
-) -> xr.Dataset:
+) -> Job:
     """Which relations every head implements, from its parameters alone (docs/maps.md).
 
     model: an LM, or anything `load` takes; then only the tensors needed are read from disk, layer by layer.
@@ -43,30 +45,31 @@ def maps(
     dynamic, causal: check the scores in real runs, and by removing heads, on up to so many pairs a relation (0: not at all).
     out: a folder for maps.nc; interrupted work goes on there at the layer it had reached.
     """
+    check_folder(out)
     chosen = load_relations(relations)
     weights, tokenizer, name = open_weights(model)
     settings: dict[str, Any] = {"k": k, "min_pairs": min_pairs, "first_mlp": first_mlp, "seed": seed}
-    stamp = {"model": name, "fingerprint": weights.fingerprint(), "data": hash_relations(chosen)}
-    done = Finished(Path(out) / ".maps", stamp | settings) if out is not None else None
-    found = score_relations(
-        weights,
-        tokenizer,
-        chosen,
-        **settings,
-        threshold=threshold,
-        baselines=tuple(BASELINES) if baselines else (),
-        device=model.device if isinstance(model, LM) else check_device(device),
-        done=done,
-        progress=progress,
+    where = model.device if isinstance(model, LM) else check_device(device)
+
+    def work(done: Finished, progress: Progress) -> xr.Dataset:
+        used = tuple(BASELINES) if baselines else ()
+        options: dict[str, Any] = {"threshold": threshold, "baselines": used, "device": where}
+        found = score_relations(weights, tokenizer, chosen, **settings, **options, done=done, progress=progress)
+        if dynamic or causal:
+            lm = model if isinstance(model, LM) else load(model, device)
+            if dynamic:
+                found = found.merge(check_dynamic(lm, chosen, dynamic, **settings, progress=progress))
+            if causal:
+                found = found.merge(check_causal(lm, chosen, found, causal, seed=seed, progress=progress))
+        return found.set_xindex("category_name")
+
+    return Job(
+        "maps",
+        f"{len(chosen)} relations, {sum(len(r.pairs) for r in chosen):,} pairs, from the parameters alone",
+        stamp(name, weights.fingerprint(), weights.anatomy.n_kv_heads, hash_relations(chosen))
+        | {key: int(value) if isinstance(value, bool) else value for key, value in settings.items()},
+        work,
+        {"threshold": threshold, "baselines": int(baselines), "dynamic": dynamic, "causal": causal},
+        None if out is None else Path(out),
+        progress,
     )
-    if dynamic or causal:
-        lm = model if isinstance(model, LM) else load(model, device)
-        if dynamic:
-            found = found.merge(check_dynamic(lm, chosen, dynamic, **settings, progress=progress))
-        if causal:
-            found = found.merge(check_causal(lm, chosen, found, causal, seed=seed, progress=progress))
-    found = found.set_xindex("category_name").assign_attrs(stamp | flat(describe_run()))
-    if out is not None and done is not None:
-        save(found, Path(out) / "maps.nc")
-        done.clear()
-    return found

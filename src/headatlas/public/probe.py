@@ -1,7 +1,6 @@
 """`ha.probe`."""
 
 import logging
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -15,7 +14,7 @@ import xarray as xr
 
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.headmap.files import check_folder
-from headatlas.headmap.store import Finished, Replies, save
+from headatlas.headmap.store import Finished, Replies
 from headatlas.methods.examples import Examples
 from headatlas.methods.features import READ, capture, generate_answers, pieces
 from headatlas.methods.probe import PROBES, PUBLISHED, Training, directions, probe_map
@@ -27,7 +26,7 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.models.targets import Asked
 from headatlas.progress import Progress, silent
-from headatlas.public.common import stamp_of
+from headatlas.public.common import Job, method, stamp_of
 from headatlas.tasks.judge import Judge
 from headatlas.tasks.questions import (
     FUNCTIONS,
@@ -66,6 +65,7 @@ PRESETS = {
 }
 
 
+@method
 def probe(
     model: LM | str | Path = DEFAULT_MODEL,
     data: str | Path | Sequence[Any] | None = None,
@@ -89,7 +89,7 @@ def probe(
     device: str = "auto",
     out: str | Path | None = None,
     progress: Progress = silent,
-) -> xr.Dataset:
+) -> Job:
     """Which cognitive functions can be read from every head, beside what the wording alone would tell (docs/probe.md).
 
     data: a file or a list in the CogQA layout; test: the same, for the test questions. Without data, our own questions.
@@ -140,31 +140,30 @@ def probe(
     }
     if answers == "generated" or proof == "generate":
         _check_room(lm, questions, template, settings.new_tokens)
-    asked = [with_answer(lm, q, q.answer, template) for q in questions]
-    said, share_right = [q.answer for q in questions], np.nan
-    with ExitStack() as stack:
-        folder = Path(out) if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        done = Finished(folder / ".probe", stamp)
+    names = _names(questions)
+
+    def work(done: Finished, progress: Progress) -> xr.Dataset:
         options: dict[str, Any] = {"done": done, "progress": progress}
+        used, said, share_right = questions, [q.answer for q in questions], np.nan
+        asked = [with_answer(lm, q, q.answer, template) for q in used]
         if answers == "generated":
             ids = generate_answers(lm, [a.prompt for a in asked], settings.new_tokens, **options)
             said = [lm.tokenizer.decode(new, skip_special_tokens=True).strip() for new in ids]
             asked = [Asked(a.prompt, tuple(new)) for a, new in zip(asked, ids, strict=True)]
-            kept, share_right = _usable(lm, questions, said, asked, keep, arbiter, k)
-            questions, said, asked = [questions[i] for i in kept], [said[i] for i in kept], [asked[i] for i in kept]
-            check_sizes(questions, " that were answered" + " right" * (keep == "correct"))
+            kept, share_right = _usable(lm, used, said, asked, keep, arbiter, k)
+            used, said, asked = [used[i] for i in kept], [said[i] for i in kept], [asked[i] for i in kept]
+            check_sizes(used, " that were answered" + " right" * (keep == "correct"))
         features = _room(done.folder, lm, len(asked), done)
         groups: dict[str, list[int]] = {}
-        for i, q in enumerate(questions):
+        for i, q in enumerate(used):
             groups.setdefault(q.group, []).append(i)
-        choose = _chooser(lm, questions, said, asked, arbiter, k)
+        choose = _chooser(lm, used, said, asked, arbiter, k)
         capture(lm, asked, list(groups.values()), choose, features, tokens=tokens, **options)
-        split = np.array([q.split for q in questions])
+        split = np.array([q.split for q in used])
         train, validation, tested = (np.flatnonzero(split == s) for s in SPLITS)
-        main = np.unique([q.group for q in questions], return_inverse=True)[1]
+        main = np.unique([q.group for q in used], return_inverse=True)[1]
         examples = Examples(features, train, validation, tested, lm.device, main)
-        names = _names(questions)
-        labels = np.array([names.index(q.function) for q in questions])
+        labels = np.array([names.index(q.function) for q in used])
         found = probe_map(
             examples,
             labels,
@@ -176,7 +175,7 @@ def probe(
             seed=seed,
             progress=progress,
         )
-        found = _all_layers(found, lm).merge(wording(questions, said, labels, examples))
+        found = _all_layers(found, lm).merge(wording(used, said, labels, examples))
         counts = [[int(((split == s) & (labels == c)).sum()) for s in SPLITS] for c in range(len(names))]
         found = found.assign(questions=(("function", "split"), counts), answers_right=share_right)
         found = found.assign_coords(split=list(SPLITS))
@@ -185,19 +184,22 @@ def probe(
             pushes = torch.zeros(len(names), lm.n_layers, lm.n_heads, lm.d_head)
             pushes[:, there] = directions(examples, labels, len(names))
             chosen = {f: tested[labels[tested] == c][: settings.proof].tolist() for c, f in enumerate(names)}
-            ask, measures = _asking(lm, proof, questions, chosen, template, settings.new_tokens, everywhere, tokens)
+            ask, measures = _asking(lm, proof, used, chosen, template, settings.new_tokens, everywhere, tokens)
             proven = prove(ask, measures, found.importance, pushes, settings.trials, seed=seed, progress=progress)
             found = found.merge(proven).assign(proof_questions=("function", [len(chosen[f]) for f in names]))
-        if arbiter and arbiter.given_up:
-            stamp["judge"] += ", given up"
-        found = found.assign_attrs(
-            stamp | {"proof": proof, "everywhere": int(bool(everywhere))} | asdict(settings.training)
-        )
-        del examples, features  # the file is about to go
-        if out is not None:
-            save(found, Path(out) / "probe.nc")
-        done.clear()
-    return found
+        if arbiter and arbiter.given_up:  # it counts as another result: asked again, the judge may be there
+            found = found.assign_attrs(judge=f"{stamp['judge']}, given up", key="")
+        return found
+
+    return Job(
+        "probe",
+        f"{len(questions)} questions, {len(names)} functions, {answers} answers; proof: {proof}",
+        stamp,
+        work,
+        {"proof": proof, "everywhere": int(bool(everywhere))} | asdict(settings.training),
+        None if out is None else Path(out),
+        progress,
+    )
 
 
 def _names(questions: Sequence[Question]) -> list[str]:

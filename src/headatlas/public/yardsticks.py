@@ -9,7 +9,7 @@ import xarray as xr
 
 from headatlas.errors import BadArgument
 from headatlas.headmap.files import check_folder
-from headatlas.headmap.store import save
+from headatlas.headmap.store import Finished
 from headatlas.methods import ablate as ablation
 from headatlas.methods import gradients
 from headatlas.methods import pattern as patterns
@@ -19,10 +19,11 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.models.targets import Asked
 from headatlas.progress import Progress, silent
-from headatlas.public.common import Tasks, stamp_of
+from headatlas.public.common import Job, Tasks, method, stamp_of
 from headatlas.tasks.prompts import hash_tasks, held_out_sheets, load_tasks
 
 
+@method
 def ablate(
     model: LM | str | Path = DEFAULT_MODEL,
     tasks: Tasks = ("math", "syntax"),
@@ -34,19 +35,20 @@ def ablate(
     device: str = "auto",
     out: str | Path | None = None,
     progress: Progress = silent,
-) -> xr.Dataset:
+) -> Job:
     """What removing each head alone does: effect(task, layer, head) = mean log P(target), whole model minus without the head.
 
     how: a removed head's output is 'zero', its 'mean' over the data, or its value on another prompt ('resample').
     examples: how many held-out ones of each task. out: a folder for ablate.nc.
     """
 
-    def effects(lm: LM, asked: list[Asked], label: str) -> np.ndarray:
+    def effects(lm: LM, asked: list[Asked], label: str, progress: Progress) -> np.ndarray:
         return ablation.ablate(lm, asked, how, tokens=tokens, label=label, progress=progress)[0].numpy()
 
-    return _yardstick("ablate", model, tasks, effects, {"how": how}, examples, shots, tokens, device, out)
+    return _yardstick("ablate", model, tasks, effects, {"how": how}, examples, shots, tokens, device, out, progress)
 
 
+@method
 def taylor(
     model: LM | str | Path = DEFAULT_MODEL,
     tasks: Tasks = ("math", "syntax"),
@@ -57,15 +59,16 @@ def taylor(
     device: str = "auto",
     out: str | Path | None = None,
     progress: Progress = silent,
-) -> xr.Dataset:
+) -> Job:
     """`ablate` guessed from one gradient: effect = ∂ log P / ∂ gate at gate 1; importance = the mean of its absolute value."""
 
-    def effects(lm: LM, asked: list[Asked], label: str) -> np.ndarray:
+    def effects(lm: LM, asked: list[Asked], label: str, progress: Progress) -> np.ndarray:
         return gradients.gate_gradients(lm, asked, tokens=tokens, label=label, progress=progress).numpy()
 
-    return _yardstick("taylor", model, tasks, effects, {}, examples, shots, tokens, device, out)
+    return _yardstick("taylor", model, tasks, effects, {}, examples, shots, tokens, device, out, progress)
 
 
+@method
 def ig(
     model: LM | str | Path = DEFAULT_MODEL,
     tasks: Tasks = ("math", "syntax"),
@@ -77,18 +80,19 @@ def ig(
     device: str = "auto",
     out: str | Path | None = None,
     progress: Progress = silent,
-) -> xr.Dataset:
+) -> Job:
     """`taylor` integrated while all gates go from 0 to 1 together: effects add up to what all heads contribute."""
     if steps < 1:
         raise BadArgument(f"steps is {steps}, expected at least 1")
     levels = gradients.midpoints(steps)
 
-    def effects(lm: LM, asked: list[Asked], label: str) -> np.ndarray:
+    def effects(lm: LM, asked: list[Asked], label: str, progress: Progress) -> np.ndarray:
         return gradients.gate_gradients(lm, asked, levels, tokens=tokens, label=label, progress=progress).numpy()
 
-    return _yardstick("ig", model, tasks, effects, {"steps": steps}, examples, shots, tokens, device, out)
+    return _yardstick("ig", model, tasks, effects, {"steps": steps}, examples, shots, tokens, device, out, progress)
 
 
+@method
 def pattern(
     model: LM | str | Path = DEFAULT_MODEL,
     *,
@@ -97,53 +101,65 @@ def pattern(
     seed: int = 0,
     device: str = "auto",
     out: str | Path | None = None,
-) -> xr.Dataset:
+    progress: Progress = silent,
+) -> Job:
     """Where heads look on random tokens said twice: score(pattern, layer, head) for induction, previous and duplicate."""
     check_folder(out)
     lm = model if isinstance(model, LM) else load(model, device)
-    found = patterns.pattern(lm, length=length, sequences=sequences, seed=seed)
-    found = found.assign_attrs(stamp_of(lm, ""))
-    if out is not None:
-        save(found, Path(out) / "pattern.nc")
-    return found
+
+    def work(done: Finished, progress: Progress) -> xr.Dataset:
+        return patterns.pattern(lm, length=length, sequences=sequences, seed=seed)
+
+    settings = {"length": length or 0, "sequences": sequences, "seed": seed}
+    said = f"{sequences} sequences of random tokens, said twice"
+    return Job(
+        "pattern", said, stamp_of(lm, "") | settings, work, out=None if out is None else Path(out), progress=progress
+    )
 
 
 def _yardstick(
     name: str,
     model: LM | str | Path,
     tasks: Tasks,
-    effects: Callable[[LM, list[Asked], str], np.ndarray],
+    effects: Callable[[LM, list[Asked], str, Progress], np.ndarray],
     settings: dict[str, Any],
     examples: int,
     shots: int | None,
     tokens: int | None,
     device: str,
     out: str | Path | None,
-) -> xr.Dataset:
+    progress: Progress,
+) -> Job:
     """The same form for all: per-example effects [example, layer, head] of each task, averaged, over halves too."""
     check_folder(out)
     if examples < 2:
         raise BadArgument(f"examples is {examples}, expected at least 2")
     lm = model if isinstance(model, LM) else load(model, device)
     chosen = load_tasks(lm, tasks, shots)
-    found = []
-    for task in chosen:
-        held_out = held_out_sheets(lm, task, examples)
-        whole = ungated(lm, task, held_out, tokens)
-        each = effects(lm, [a for sheet in held_out for a in sheet.asked], f"{task.name}: {name}")
-        parts = {
-            "effect": (("layer", "head"), each.mean(0)),
-            "importance": (("layer", "head"), np.abs(each).mean(0)),
-            "effect_half": (("half", "layer", "head"), np.stack([_mean(each[0::2]), _mean(each[1::2])])),
-            "baseline": ((), -whole.pop("whole_nll")),
-        }
-        found.append(xr.Dataset(parts).assign(whole))
-    names = {"task": [t.name for t in chosen], "half": ["first", "second"]}
-    result = xr.concat(found, "task").assign_coords({**names, "layer": range(lm.n_layers), "head": range(lm.n_heads)})
-    result = result.assign_attrs(stamp_of(lm, hash_tasks(chosen)) | {"method": name} | settings)
-    if out is not None:
-        save(result, Path(out) / f"{name}.nc")
-    return result
+
+    def work(done: Finished, progress: Progress) -> xr.Dataset:
+        found = []
+        for task in chosen:
+            held_out = held_out_sheets(lm, task, examples)
+            whole = ungated(lm, task, held_out, tokens)
+            if task.name not in done:
+                asked = [a for sheet in held_out for a in sheet.asked]
+                done[task.name] = (effects(lm, asked, f"{task.name}: {name}", progress),)
+            (each,) = done[task.name]
+            parts = {
+                "effect": (("layer", "head"), each.mean(0)),
+                "importance": (("layer", "head"), np.abs(each).mean(0)),
+                "effect_half": (("half", "layer", "head"), np.stack([_mean(each[0::2]), _mean(each[1::2])])),
+                "baseline": ((), -whole.pop("whole_nll")),
+            }
+            found.append(xr.Dataset(parts).assign(whole))
+        names = {"task": [t.name for t in chosen], "half": ["first", "second"]}
+        return xr.concat(found, "task").assign_coords(names | {"layer": range(lm.n_layers), "head": range(lm.n_heads)})
+
+    said = f"{', '.join(t.name for t in chosen)}: {examples} examples each"
+    said += "".join(f", {k} {v}" for k, v in settings.items())
+    stamp = stamp_of(lm, hash_tasks(chosen)) | {"examples": examples} | settings
+    return Job(name, said, stamp, work, out=None if out is None else Path(out), progress=progress)
 
 
 def _mean(each: np.ndarray) -> np.ndarray:

@@ -1,0 +1,50 @@
+"""`ha.salient`."""
+
+from pathlib import Path
+
+import xarray as xr
+
+from headatlas.errors import BadArgument
+from headatlas.headmap.files import check_folder
+from headatlas.headmap.store import Finished
+from headatlas.methods.salient import salient_operations
+from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.lm import LM
+from headatlas.models.loading import check_device, open_weights
+from headatlas.progress import Progress, silent
+from headatlas.public.common import Job, method, stamp
+
+
+@method
+def salient(
+    model: LM | str | Path = DEFAULT_MODEL,
+    *,
+    tokens: int = 8,
+    outputs: int = 4,
+    device: str = "auto",
+    out: str | Path | None = None,
+    progress: Progress = silent,
+) -> Job:
+    """Of every head, the tokens it amplifies most and what it makes of them, from its parameters alone.
+
+    `token(layer, head, rank)` with their `amplification`, and the `strongest` and most `suppressed` outputs of each.
+    tokens, outputs: how many. out: a folder for salient.nc.
+    """
+    check_folder(out)
+    for name, value in (("tokens", tokens), ("outputs", outputs)):
+        if value < 1:
+            raise BadArgument(f"{name} is {value}, expected at least 1")
+    weights, tokenizer, called = open_weights(model)
+    where = model.device if isinstance(model, LM) else check_device(device)
+
+    def work(done: Finished, progress: Progress) -> xr.Dataset:
+        return salient_operations(weights, tokenizer, tokens=tokens, outputs=outputs, device=where, progress=progress)
+
+    return Job(
+        "salient",
+        f"the {tokens} most amplified tokens of every head, from the parameters alone",
+        stamp(called, weights.fingerprint(), weights.anatomy.n_kv_heads, "") | {"tokens": tokens, "outputs": outputs},
+        work,
+        out=None if out is None else Path(out),
+        progress=progress,
+    )
