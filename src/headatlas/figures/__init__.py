@@ -1,0 +1,20 @@
+"""The figures that papers print: one function each, from datasets to a matplotlib Figure."""
+
+from headatlas.figures.card import head_card
+from headatlas.figures.categories import category_map
+from headatlas.figures.gates import always_any
+from headatlas.figures.importance import importance_grid
+from headatlas.figures.layers import layer_profile
+from headatlas.figures.matrices import agreement, specialisation
+from headatlas.figures.removal import removal_curves
+
+__all__ = [
+    "agreement",
+    "always_any",
+    "category_map",
+    "head_card",
+    "importance_grid",
+    "layer_profile",
+    "removal_curves",
+    "specialisation",
+]

@@ -1,0 +1,140 @@
+"""Every figure that an atlas has the results for, with its caption."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import xarray as xr
+from matplotlib.figure import Figure
+
+from headatlas.errors import BadArgument, did_you_mean
+from headatlas.figures.categories import category_map
+from headatlas.figures.gates import always_any
+from headatlas.figures.importance import importance_grid
+from headatlas.figures.layers import layer_profile
+from headatlas.figures.matrices import agreement, specialisation
+from headatlas.figures.removal import removal_curves
+from headatlas.figures.style import PUBLISHED
+from headatlas.figures.style import palette as palette_of
+from headatlas.headmap.curves import removal
+from headatlas.headmap.overview import MEASURES, overview
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure to be drawn: its name, what of, and what it shows."""
+
+    name: str
+    draw: Callable[[], Figure]
+    says: str
+    methods: list[str]
+
+
+FIGURES = ("importance", "categories", "always-any", "removal", "specialisation", "layers", "agreement")
+
+
+def pictures(
+    maps: Mapping[str, xr.Dataset], only: Sequence[str] | None = None, palette: str = PUBLISHED
+) -> Iterator[Picture]:
+    """The figures these datasets (by method) can be drawn as. Asked for by name (`only`), one that cannot be is an error."""
+    palette_of(palette)
+    for name in only or ():
+        if name not in FIGURES:
+            raise BadArgument(f"only has {name!r}, expected some of {', '.join(FIGURES)}.{did_you_mean(name, FIGURES)}")
+    there = list(_possible(maps, palette))
+    for name in only or ():
+        if not any(kind == name for kind, _ in there):
+            raise BadArgument(
+                f"only has {name!r}, which cannot be drawn of what is here: {', '.join(maps) or 'nothing'} (it needs {_NEEDS[name]})"
+            )
+    for kind, picture in there:
+        if only is None or kind in only:
+            yield picture
+
+
+_NEEDS = {
+    "importance": "a map over layer and head",
+    "categories": "maps",
+    "always-any": "gate",
+    "removal": "probe with proof, maps with causal, or gate",
+    "specialisation": "probe with proof",
+    "layers": "a map over layer and head",
+    "agreement": "two maps in which heads differ",
+}
+
+
+def _possible(maps: Mapping[str, xr.Dataset], palette: str) -> Iterator[tuple[str, Picture]]:
+    charts = overview(maps)
+    mapped = list(dict.fromkeys(charts.method.values.tolist()))
+    gate = maps.get("gate", xr.Dataset())
+    for method in mapped:
+        if method != "gate":
+            draw = partial(importance_grid, maps[method], MEASURES[method][0][0], palette=palette)
+            yield (
+                "importance",
+                Picture(f"importance-{method}", draw, f"{_WHAT[method]} {_SAYS['importance']}", [method]),
+            )
+    if "maps" in maps and "member" in maps["maps"] and "category_name" in maps["maps"].coords:
+        draw = partial(category_map, maps["maps"], palette=palette)
+        yield "categories", Picture("categories", draw, _SAYS["categories"], ["maps"])
+    if {"always", "any"} <= set(gate):
+        draw = partial(always_any, gate, "score", palette=palette)
+        yield "always-any", Picture("always-any", draw, _SAYS["always-any"], ["gate"])
+    if {"facilitation", "irrelevance", "interference"} <= set(gate):
+        draw = partial(always_any, gate, "roles", palette=palette)
+        yield "always-any", Picture("always-any-roles", draw, _SAYS["roles"], ["gate"])
+    for method, found in maps.items():
+        if removal({method: found}).sizes["curve"]:
+            draw = partial(removal_curves, found, palette=palette)
+            yield "removal", Picture(f"removal-{method}", draw, _SAYS["removal"], [method])
+    for method, found in maps.items():
+        if "specialisation" in found:
+            draw = partial(specialisation, found, palette=palette)
+            yield "specialisation", Picture(f"specialisation-{method}", draw, _SAYS["specialisation"], [method])
+    if float(abs(charts.score).sum()):
+        yield "layers", Picture("layers", partial(layer_profile, maps, palette=palette), _SAYS["layers"], mapped)
+    spread = charts.score.max(("layer", "head")) > charts.score.min(("layer", "head"))
+    if int(spread.sum()) > 1:
+        yield "agreement", Picture("agreement", partial(agreement, maps, palette=palette), _SAYS["agreement"], mapped)
+
+
+_WHAT = {
+    "probe": "Importance of each head to a probe that reads cognitive functions; it sums to 1 for each function and is not causal.",
+    "dissociate": "Importance of each head to a function, by gates fitted to lose it and keep the others; it sums to 1 for each.",
+    "maps": "Share of a relation's pairs that each head implements, from its parameters alone.",
+    "ablate": "log P(target) lost when each head alone is removed.",
+    "taylor": "log P(target) lost without each head, guessed from one gradient.",
+    "ig": "log P(target) lost without each head, from gradients integrated over all gates.",
+    "pattern": "Share of attention on the token that each pattern points at, on random tokens said twice.",
+}
+_SAYS = {
+    "importance": "One heatmap of layers × heads each; where the colour bar's last label has a plus, larger values are clipped to it.",
+    "categories": "Heads by the categories of relations they implement, from their parameters alone: a head belongs to a category when"
+    " its score or suppression for one of the category's relations reaches the threshold.",
+    "always-any": "How far each head facilitates a task: the least over seeds (always) and the most (any).",
+    "roles": "The three roles of each head as colours, as bright as their scores: the least over seeds (always) and the most (any)."
+    " Mixtures are disagreement between seeds.",
+    "removal": "Quality as heads are removed: the top heads of the map, random heads of the same layers (band: 90 % of the draws), and"
+    " the lowest. p: how often random heads do as much, at the last step. Of gates: log P with heads switched off minus on.",
+    "specialisation": "Rows: whose top heads were removed. Columns: which function was asked. Cells: how the answers changed."
+    " A specialised map has its strongest cells on the diagonal.",
+    "layers": "Share of each map's importance that lies in each layer, over relative depth. The grey line is an even share.",
+    "agreement": "Spearman correlation over heads of every two maps; beside it, of every two seeds of the gate maps.",
+}
+
+
+def caption(picture: Picture, maps: Mapping[str, xr.Dataset], when: Mapping[str, str]) -> str:
+    """What was measured, on what, and when. when: by method."""
+    lines = [picture.says, ""]
+    for method in picture.methods:
+        said = {k: v for k, v in maps[method].attrs.items() if k not in ("method", "model", "fingerprint") and v != ""}
+        shape = f"{maps[method].sizes['layer']} layers × {maps[method].sizes['head']} heads"
+        model = f"{maps[method].attrs.get('model', 'unknown model')} ({maps[method].attrs.get('fingerprint', 'no fingerprint')})"
+        settings = ", ".join(f"{k} {_plain(v)}" for k, v in said.items())
+        lines.append(f"{method}: {model}, {shape}; {settings}" + (f"; {when[method]}" if method in when else ""))
+    return "\n".join(lines) + "\n"
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(str, value)) if hasattr(value, "__iter__") and not isinstance(value, str) else str(value)

@@ -1,0 +1,88 @@
+"""F4, the head card: everything known about one head on one page."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from headatlas.figures.style import PUBLISHED, printable, styled, wrap
+from headatlas.figures.style import palette as palette_of
+from headatlas.headmap.card import Card, card
+
+MOST = 28  # charts shown, the best places first
+
+
+def head_card(maps: Mapping[str, xr.Dataset], layer: int, head: int, *, palette: str = PUBLISHED) -> Figure:
+    """Scores and ranks per method, what the head amplifies and writes, its roles, what removing it breaks."""
+    return draw(card(maps, layer, head), palette)
+
+
+@styled
+def draw(plan: Card, colours: str = PUBLISHED) -> Figure:
+    used = palette_of(colours)
+    methods = list(dict.fromkeys(s.method for s in plan.standings))
+    colour = {m: used.lines[i % len(used.lines)] for i, m in enumerate(methods)}
+    shown = [s for s in plan.standings if s.value != 0][:MOST]
+    lines = _words(plan)
+    total_w, total_h = 10.5, max(3.2, 1.35 + 0.2 * max(len(shown), 3), 1.1 + 0.16 * len(lines))
+    figure = Figure(figsize=(total_w, total_h))
+    figure.text(0.02, 1 - 0.3 / total_h, plan.name, fontsize=16, weight="bold", va="center")
+    beside = " · ".join(p for p in (plan.model, ", ".join(plan.categories)) if p)
+    figure.text(0.14, 1 - 0.3 / total_h, printable(beside), fontsize=9, color="#444444", va="center", parse_math=False)
+    tall = 0.2 * max(len(shown), 1)
+    axes = figure.add_axes((2.7 / total_w, 1 - (0.95 + tall) / total_h, 2.1 / total_w, tall / total_h))
+    for i, s in enumerate(shown):
+        above = 1 - (s.rank - 1) / max(1, s.of - 1)
+        axes.plot([0, above], [i, i], color=colour[s.method], linewidth=1)
+        axes.plot(above, i, "o", color=colour[s.method], markersize=4)
+        interval = "" if np.isnan(s.low) else f" ({s.low:.2g} to {s.high:.2g})"
+        said = f"{s.value:.3g}{interval}, rank {s.rank}".replace("-", "−")
+        axes.text(1.06, i, said, va="center", fontsize=6.5, transform=axes.get_yaxis_transform())
+    axes.set_yticks(range(len(shown)), [printable(_short(s.chart)) for s in shown], fontsize=6.5, parse_math=False)
+    axes.set_ylim(max(len(shown), 1) - 0.4, -0.6)
+    axes.set_xlim(0, 1.04)
+    axes.set_xticks([0, 0.5, 1], ["last", "middle", "first"])
+    axes.spines[["top", "right"]].set_visible(False)
+    left_out = len(plan.standings) - len(shown)
+    more = f" ({left_out} more, lower or 0)" if left_out else ""
+    axes.set_title(f"Place among all heads{more}", loc="left", fontsize=8.5)
+    for i, (text, weight) in enumerate(lines):
+        y = 1 - (0.72 + 0.16 * i) / total_h
+        figure.text(6.5 / total_w, y, printable(text), fontsize=7, weight=weight, va="top", parse_math=False)
+    return figure
+
+
+def _short(text: str, most: int = 40) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _words(plan: Card) -> list[tuple[str, str]]:
+    """The right half: lines of text with their weight."""
+    lines: list[tuple[str, str]] = []
+
+    def section(title: str, texts: list[str]) -> None:
+        if texts:
+            lines.extend([("", "normal")] * bool(lines))
+            lines.append((title, "bold"))
+            lines.extend((line, "normal") for text in texts for line in wrap(text, 3.9, 7).splitlines())
+
+    words = [f"{o.token!r} ({o.amplification:.2f}) → {' '.join(map(repr, o.strongest))}" for o in plan.operations]
+    section("Tokens it amplifies most → what it writes", words)
+    section("What it writes least", [f"{o.token!r} → {' '.join(map(repr, o.suppressed))}" for o in plan.operations[:4]])
+    roles = [s for s in plan.standings if s.method == "gate"]
+    by_task: dict[str, list[str]] = {}
+    for s in sorted(roles, key=lambda s: (s.subject, -s.value)):
+        by_task.setdefault(s.subject, []).append(f"{s.measure} {s.value:.2f}")
+    section("Roles (mean over seeds)", [f"{task}: {', '.join(said)}" for task, said in by_task.items()])
+    alone = [s for s in plan.standings if s.measure == "effect"]
+    section(
+        "What it is worth alone (log P lost without it)", [f"{s.subject}, {s.method}: {s.value:+.3f}" for s in alone]
+    )
+    sets = [
+        f"{r.subject}, top {r.heads} by {r.why}: {r.measure} {r.change:+.2f}; random heads {r.random:+.2f}"
+        + (f", p = {r.p:.2f}" if not np.isnan(r.p) else "")
+        for r in plan.removed
+    ]
+    section("Removed together with other top heads", sets)
+    return lines or [("This atlas has no more about it.", "normal")]

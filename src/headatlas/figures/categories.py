@@ -1,0 +1,136 @@
+"""F2, the category map: which categories of relations every head belongs to."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from headatlas.errors import BadArgument
+from headatlas.figures.style import PUBLISHED, printable, styled, ticks, wrap
+from headatlas.figures.style import palette as palette_of
+from headatlas.headmap.about import about, unit
+
+UNCLASSIFIED = "Unclassified"
+
+
+@dataclass(frozen=True)
+class CategoryMap:
+    """What to draw: for every panel a class for each head [layer, head], −1 where a layer has none; colours by class."""
+
+    heading: str
+    panels: list[tuple[str, np.ndarray]]
+    classes: list[str]
+    colours: list[str]
+    legend: list[int]  # classes from top to bottom
+    xlabel: str
+    ylabel: str
+    xticks: list[int]
+    yticks: list[int]
+
+
+def category_map(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
+    """All categories in one large panel, then each in its own. Needs `member(category, layer, head)`, as `maps` gives."""
+    return draw(plan(found, palette))
+
+
+def plan(found: xr.Dataset, colours: str = PUBLISHED) -> CategoryMap:
+    """What the map shows."""
+    used = palette_of(colours)
+    if "member" not in found or "category_name" not in found.coords:
+        here = ", ".join(map(str, found.data_vars)) or "nothing"
+        raise BadArgument(
+            f"found has no member(category, layer, head) with category_name, as `maps` gives; it has {here}"
+        )
+    names = [str(n) for n in found.category_name.values]
+    member = found.member.transpose("category", "layer", "head").values.astype(bool)
+    several = [f"{n} categories" for n in range(2, len(names) + 1)]
+    classes = [*names, *several, UNCLASSIFIED]
+    spare = [c for c in used.lines if c not in used.categories + used.several]
+    own = [*used.categories, *spare, *used.lines * len(names)][: len(names)]
+    many = [*used.several, *[used.several[-1]] * len(names)][: len(several)]
+    count = member.sum(0)
+    of = np.where(count == 0, len(classes) - 1, np.where(count == 1, member.argmax(0), len(names) + count - 2))
+    absent = _absent(found)
+    of[absent] = -1
+    panels = [("All Categories", of)]
+    for i, name in enumerate(names):
+        panels.append((name, np.where(absent, -1, np.where(member[i], i, len(classes) - 1))))
+    n_layers, n_heads = of.shape
+    ends = [n for n in (n_layers,) if n % 16 == 0]  # the published axis ends on its last tick
+    return CategoryMap(
+        heading=about(found),
+        panels=panels,
+        classes=classes,
+        colours=[*own, *many, used.none],
+        legend=[
+            *range(len(names) + len(several) - 1, len(names) - 1, -1),
+            *range(len(names) - 1, -1, -1),
+            len(classes) - 1,
+        ],
+        xlabel="layer",
+        ylabel=unit(found).lower() if unit(found) == "Head" else unit(found),
+        xticks=ticks(n_layers, 16, 9) + ends,
+        yticks=ticks(n_heads, 12, 12),
+    )
+
+
+def _absent(found: xr.Dataset) -> np.ndarray:
+    """Layers without heads, where scores tell."""
+    shape = (found.sizes["layer"], found.sizes["head"])
+    scored = [found[n] for n in ("score", "score_multi") if n in found]
+    if not scored:
+        return np.zeros(shape, bool)
+    return np.logical_and.reduce([s.isnull().all("relation").transpose("layer", "head").values for s in scored])
+
+
+@styled
+def draw(plan: CategoryMap) -> Figure:
+    n_layers, n_heads = plan.panels[0][1].shape
+    shape = float(np.clip(n_heads / n_layers, 0.5, 1.4))  # height of a panel by its width
+    small = 2.5
+    across = -(-(len(plan.panels) - 1) // 2)
+    gap_x, gap_y, left, top, bottom, key = 0.6, 0.62, 0.55, 0.72, 0.45, 1.35
+    low = small * shape
+    big_h = 2 * low + gap_y
+    big_w = min(big_h / shape, 5.5)
+    total_w = left + big_w + key + across * (small + gap_x) + 0.1
+    total_h = bottom + big_h + top
+    figure = Figure(figsize=(total_w, total_h))
+
+    def axes_at(x: float, y: float, w: float, h: float) -> Axes:
+        return figure.add_axes((x / total_w, y / total_h, w / total_w, h / total_h))
+
+    for i, (title, of) in enumerate(plan.panels):
+        row, column = divmod(i - 1, across) if i else (0, 0)
+        x = left if i == 0 else left + big_w + key + gap_x + column * (small + gap_x) - 0.1
+        y = bottom if i == 0 else bottom + (1 - row) * (low + gap_y)
+        w, h = (big_w, big_h) if i == 0 else (small, low)
+        axes = axes_at(x, y, w, h)
+        cell = min(w * 72 / n_layers, h * 72 / n_heads, 28)
+        for c, colour in enumerate(plan.colours):
+            at = np.argwhere(of == c)
+            axes.scatter(at[:, 0], at[:, 1], s=(0.8 * cell) ** 2, c=colour, marker="s", linewidths=0)
+        axes.set_xlim(-0.5 - 0.01 * n_layers, n_layers - 0.5 + 0.02 * n_layers)
+        axes.set_ylim(-0.5 - 0.01 * n_heads, n_heads - 0.5 + 0.02 * n_heads)
+        axes.set_xticks(plan.xticks)
+        axes.set_yticks(plan.yticks)
+        axes.set_title(wrap(title, w, 9), parse_math=False)
+        axes.set_xlabel(plan.xlabel, labelpad=1)
+        axes.set_ylabel(plan.ylabel, labelpad=1)
+    marks = [Line2D([], [], linestyle="", marker="s", markersize=6, color=plan.colours[c]) for c in plan.legend]
+    names = [wrap(plan.classes[c], key, 7.5) for c in plan.legend]
+    place = ((left + big_w + 0.05) / total_w, (bottom + big_h) / total_h)
+    figure.legend(marks, names, loc="upper left", bbox_to_anchor=place, handletextpad=0.2, borderaxespad=0.2)
+    figure.text(
+        left / total_w,
+        1 - 0.1 / total_h,
+        printable(plan.heading),
+        va="top",
+        fontsize=8,
+        color="#444444",
+        parse_math=False,
+    )
+    return figure

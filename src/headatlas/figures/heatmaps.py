@@ -1,0 +1,147 @@
+"""Heatmaps of heads side by side on one colour scale: the form of the importance grid and of the gate grid."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from headatlas.figures.style import neat_step, printable, styled, ticks, wrap
+
+TITLE = 9  # points
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    values: np.ndarray  # [layer, head], or [layer, head, 3]: colours
+
+
+@dataclass(frozen=True)
+class Scale:
+    label: str
+    low: float
+    high: float
+    ticks: list[float]
+    labels: list[str]
+    colours: str
+
+
+@dataclass(frozen=True)
+class Heatmaps:
+    """What to draw."""
+
+    heading: str
+    panels: list[Panel]
+    columns: int
+    xlabel: str
+    ylabel: str
+    xticks: list[int]
+    yticks: list[int]
+    scale: Scale | None  # None: the values are colours
+    legend: list[tuple[str, str]]  # (colour, meaning)
+
+
+def scale_of(values: np.ndarray, label: str, sequential: str, diverging: str) -> Scale:
+    """A colour scale for maps [subject, layer, head] of any method.
+
+    Importances that sum to 1 end at about 3 / number of heads, rounded; others near their 99.5th percentile. What is beyond is
+    clipped, and the last label says so with a plus (a minus at the lower end of maps that have both signs).
+    """
+    there = values[np.isfinite(values)]
+    top = float(np.abs(there).max()) if there.size else 0.0
+    if top == 0:
+        return Scale(label, 0, 1, [0, 1], ["0", "1"], sequential)
+    heads = np.isfinite(values).sum(axis=(-2, -1)).max()
+    totals = np.nansum(values, axis=(-2, -1))
+    if (there >= 0).all() and np.allclose(totals[totals > 0], 1, atol=0.02):
+        end = min(1.0, 3 / heads)
+    else:
+        end = float(np.quantile(np.abs(there), 0.995)) or top
+    step = neat_step(end)
+    end = step * max(1, round(end / step))
+    signed = bool((there < 0).any())
+    places = np.arange(-round(end / step) if signed else 0, round(end / step) + 1) * step
+    digits = max(0, -int(np.floor(np.log10(step) + 1e-9)))
+    labels = [f"{abs(p):.{digits}f}" if abs(p) < step / 2 else f"{p:.{digits}f}".replace("-", "−") for p in places]
+    if there.max() > end * (1 + 1e-9):
+        labels[-1] += "+"
+    if signed and there.min() < -end * (1 + 1e-9):
+        labels[0] = f"≤ {labels[0]}"
+    low = -end if signed else 0.0
+    return Scale(label, low, end, [float(p) for p in places], labels, diverging if signed else sequential)
+
+
+def axis_ticks(n_layers: int, n_heads: int, every: int, most: int) -> tuple[list[int], list[int]]:
+    return ticks(n_heads, every, most), ticks(n_layers, every, most)
+
+
+@styled
+def draw(plan: Heatmaps) -> Figure:
+    """Every panel the same size; cells as square as a readable panel allows."""
+    rows = -(-len(plan.panels) // plan.columns)
+    n_layers, n_heads = plan.panels[0].values.shape[:2]
+    shape = float(np.clip(n_layers / n_heads, 0.6, 2.0))  # taller or wider panels would be slivers
+    area = 4.6 if len(plan.panels) > 4 else 7.0  # square inches
+    width = max(1.3, min(2.9, np.sqrt(area / shape)))
+    height = width * shape
+    titles = [wrap(p.title, width + 0.15, TITLE) for p in plan.panels]
+    lines = max(t.count("\n") + 1 for t in titles)
+    left, right, bottom, top, between = 0.55, 1.1, 0.45, 0.42, 0.22
+    above = 0.08 + 0.15 * lines
+    key = 0.0 if not plan.legend else max(1.6, 0.075 * max(len(m) for _, m in plan.legend) + 0.5)
+    right = key or right
+    total_w = left + plan.columns * width + (plan.columns - 1) * between + right
+    total_h = bottom + rows * (height + above) + top + 0.08 * (rows - 1)
+    figure = Figure(figsize=(total_w, total_h))
+    for i, (panel, title) in enumerate(zip(plan.panels, titles, strict=True)):
+        row, column = divmod(i, plan.columns)
+        x = left + column * (width + between)
+        y = bottom + (rows - 1 - row) * (height + above + 0.08)
+        axes = figure.add_axes((x / total_w, y / total_h, width / total_w, height / total_h))
+        scale = plan.scale
+        norm = None if scale is None else Normalize(scale.low, scale.high)
+        cmap = None if scale is None else scale.colours
+        axes.set_facecolor("#bdbdbd")  # layers without heads
+        axes.imshow(np.ma.masked_invalid(panel.values), cmap=cmap, norm=norm, aspect="auto")
+        axes.set_title(title, parse_math=False)
+        below = i + plan.columns >= len(plan.panels)
+        axes.set_xticks(plan.xticks, [str(t) for t in plan.xticks] if below else [])
+        axes.set_yticks(plan.yticks, [str(t) for t in plan.yticks] if column == 0 else [])
+        if below:
+            axes.set_xlabel(plan.xlabel, labelpad=2)
+        if column == 0:
+            axes.set_ylabel(plan.ylabel, labelpad=2)
+    figure.text(
+        left / total_w,
+        1 - 0.09 / total_h,
+        printable(plan.heading),
+        va="top",
+        fontsize=8,
+        color="#444444",
+        parse_math=False,
+    )
+    across = left + plan.columns * width + (plan.columns - 1) * between
+    if plan.scale is not None:
+        tall = rows * (height + above) - above
+        middle = bottom + (rows * (height + above) - above) / 2
+        place = ((across + 0.18) / total_w, (middle - tall / 2) / total_h, 0.13 / total_w, tall / total_h)
+        axes = figure.add_axes(place)
+        gradient = np.linspace(plan.scale.low, plan.scale.high, 256)[:, None]
+        axes.imshow(
+            gradient,
+            cmap=plan.scale.colours,
+            aspect="auto",
+            origin="lower",
+            extent=(0, 1, plan.scale.low, plan.scale.high),
+        )
+        axes.set_xticks([])
+        axes.yaxis.tick_right()
+        axes.set_yticks(plan.scale.ticks, plan.scale.labels)
+        beside = (across + 0.42 + 0.065 * max(len(text) for text in plan.scale.labels)) / total_w
+        figure.text(beside, middle / total_h, plan.scale.label, rotation=270, ha="left", va="center", fontsize=8)
+    for i, (colour, meaning) in enumerate(plan.legend):
+        y = 1 - (top + above + 0.08 + 0.2 * i) / total_h
+        figure.text((across + 0.15) / total_w, y, "■", color=colour, fontsize=11, va="center")
+        figure.text((across + 0.33) / total_w, y, meaning, fontsize=7.5, va="center")
+    return figure

@@ -1,0 +1,109 @@
+"""F4, the layer profile: in which layers a function's importance lies, on a depth axis on which models compare."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from headatlas.errors import BadArgument
+from headatlas.figures.style import PUBLISHED, printable, styled, wrap
+from headatlas.figures.style import palette as palette_of
+from headatlas.headmap.about import NAMES
+from headatlas.headmap.overview import MEASURES, overview
+
+DASHES = ("-", "--", ":", "-.")
+MOST = 10  # lines in a panel; relations beyond are averaged by category
+
+
+@dataclass(frozen=True)
+class Profile:
+    title: str
+    depth: np.ndarray  # [layer] in 0 … 1
+    lines: dict[str, np.ndarray]  # share of importance per layer; sums to 1
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """What to draw."""
+
+    heading: str
+    panels: list[Profile]
+    colours: tuple[str, ...]
+
+
+def layer_profile(maps: Mapping[str, xr.Dataset], *, palette: str = PUBLISHED) -> Figure:
+    """Share of importance per layer, one line per function, one panel per method (datasets by method)."""
+    return draw(plan(maps, palette))
+
+
+def plan(maps: Mapping[str, xr.Dataset], colours: str = PUBLISHED) -> Profiles:
+    """What the profiles show: of each method its first measure, |effects| for yardsticks."""
+    charts = overview(maps)
+    panels = []
+    for method in dict.fromkeys(charts.method.values.tolist()):
+        measure = MEASURES[method][0][0]
+        one = charts.isel(chart=np.flatnonzero((charts.method == method) & (charts.measure == measure)))
+        score = np.abs(one.score.transpose("chart", "layer", "head"))
+        subject = one.subject.values.tolist()
+        if len(subject) > MOST and method == "maps" and "category" in maps["maps"].coords:
+            category = dict(
+                zip(maps["maps"].relation.values.tolist(), maps["maps"].category.values.tolist(), strict=True)
+            )
+            score = score.assign_coords(of=("chart", [category[s] for s in subject])).groupby("of").mean()
+            score, subject = score.rename(of="chart"), score.of.values.tolist()
+        total = score.sum(("layer", "head")).values
+        by_layer = score.sum("head").transpose("chart", "layer").values
+        lines = {s: v / t for s, v, t in zip(subject, by_layer, total, strict=True) if t > 0}
+        if lines:
+            n = by_layer.shape[1]
+            title = f"{NAMES.get(method, method)}: {'|effect|' if measure == 'effect' else measure}"
+            panels.append(Profile(title, (np.arange(n) + 0.5) / n, dict(list(lines.items())[: 2 * MOST])))
+    if not panels:
+        raise BadArgument(f"maps has no map that profiles can be drawn of; it has {', '.join(maps) or 'nothing'}")
+    first = next(iter(maps.values()))
+    heading = " · ".join(
+        p for p in ("Layer profiles", str(first.attrs.get("model", "")), f"{first.sizes['layer']} layers") if p
+    )
+    return Profiles(heading, panels, palette_of(colours).lines)
+
+
+@styled
+def draw(plan: Profiles) -> Figure:
+    width, height, key, left, bottom, above = 3.3, 1.7, 1.75, 0.6, 0.45, 0.5
+    wide = min(2, len(plan.panels))
+    rows = -(-len(plan.panels) // wide)
+    total_w, total_h = wide * (left + width + key), rows * (height + above) + bottom + 0.2
+    figure = Figure(figsize=(total_w, total_h))
+    for i, panel in enumerate(plan.panels):
+        row, column = divmod(i, wide)
+        x, y = column * (left + width + key) + left, bottom + (rows - 1 - row) * (height + above)
+        axes = figure.add_axes((x / total_w, y / total_h, width / total_w, height / total_h))
+        few = len(panel.depth) <= 40
+        for j, (name, share) in enumerate(panel.lines.items()):
+            style = DASHES[j // len(plan.colours) % len(DASHES)] if len(plan.colours) > 4 else DASHES[j % len(DASHES)]
+            colour = plan.colours[j % len(plan.colours)]
+            label = wrap(name, key, 6.5)
+            axes.plot(
+                panel.depth, 100 * share, style, color=colour, marker="o" if few else "", markersize=2, label=label
+            )
+        axes.axhline(100 / len(panel.depth), color="#999999", linewidth=0.6, zorder=0)
+        axes.set_xlim(0, 1)
+        axes.set_ylim(bottom=0)
+        axes.set_title(wrap(panel.title, width + 1), parse_math=False)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_ylabel("share per layer (%)", labelpad=2)
+        if i + wide >= len(plan.panels):
+            axes.set_xlabel("relative depth", labelpad=2)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.05), fontsize=6.5, labelspacing=0.25, handlelength=1.8)
+    figure.text(
+        left / total_w,
+        1 - 0.08 / total_h,
+        printable(plan.heading),
+        va="top",
+        fontsize=8,
+        color="#444444",
+        parse_math=False,
+    )
+    return figure

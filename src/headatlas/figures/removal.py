@@ -1,0 +1,125 @@
+"""F4, removal curves: quality as heads are removed; top heads against random and lowest ones."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from headatlas.errors import BadArgument
+from headatlas.figures.style import PUBLISHED, capital, columns, printable, styled, wrap
+from headatlas.figures.style import palette as palette_of
+from headatlas.headmap.about import about
+from headatlas.headmap.curves import removal
+
+LINES: dict[str, tuple[str, str, Literal["-", "--", ":"]]] = {
+    "top": ("top heads", "o", "-"),
+    "random": ("random heads of the same layers", "", "--"),
+    "lowest": ("lowest heads", "s", ":"),
+}
+
+
+@dataclass(frozen=True)
+class Curves:
+    title: str
+    removed: np.ndarray
+    lines: dict[str, np.ndarray]  # top, random, lowest: what there is of them
+    band: tuple[np.ndarray, np.ndarray]  # the middle 90 % of the random draws
+    p: float  # at the last step
+    ylabel: str
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What to draw."""
+
+    heading: str
+    panels: list[Curves]
+    colours: dict[str, str]
+
+
+def removal_curves(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
+    """One small panel per function, relation or task whose heads were removed (`probe` and `maps`) or switched off (`gate`)."""
+    return draw(plan(found, palette))
+
+
+def plan(found: xr.Dataset, colours: str = PUBLISHED) -> Removal:
+    """What the curves show."""
+    used = palette_of(colours)
+    method = str(found.attrs.get("method", "gate" if "switch_off" in found else "probe"))
+    all_curves = removal({method: found})
+    if not all_curves.sizes["curve"]:
+        raise BadArgument("found has no removal curves: it was made without proof")
+    panels = []
+    for i in range(all_curves.sizes["curve"]):
+        one = all_curves.isel(curve=i)
+        one = one.isel(removed=np.flatnonzero(one.top.notnull()))
+        why = one.why.item()
+        title = one.subject.item() if why == "importance" else f"{capital(one.subject.item())}: {why}"
+        lines = {n: one[n].values for n in LINES if one[n].notnull().any()}
+        band = (one.random_low.values, one.random_high.values)
+        panels.append(Curves(title, one.removed.values, lines, band, float(one.p[-1]), one.measure.item()))
+    return Removal(about(found), panels, dict(zip(LINES, (used.lines[0], "#777777", used.lines[1]), strict=True)))
+
+
+@styled
+def draw(plan: Removal) -> Figure:
+    wide = columns(len(plan.panels))
+    rows = -(-len(plan.panels) // wide)
+    width, height, between, above = 1.75, 1.4, 0.5, 0.5
+    left, bottom, top = 0.65, 0.75, 0.2
+    total_w = max(5.2, left + wide * (width + between) - between + 0.15)
+    total_h = bottom + rows * (height + above) + top
+    figure = Figure(figsize=(total_w, total_h))
+    for i, panel in enumerate(plan.panels):
+        row, column = divmod(i, wide)
+        x, y = left + column * (width + between), bottom + (rows - 1 - row) * (height + above)
+        axes = figure.add_axes((x / total_w, y / total_h, width / total_w, height / total_h))
+        axes.fill_between(panel.removed, *panel.band, color=plan.colours["random"], alpha=0.22, linewidth=0)
+        for name, values in panel.lines.items():
+            _, marker, dashes = LINES[name]
+            axes.plot(panel.removed, values, dashes, marker=marker, markersize=3, color=plan.colours[name])
+        axes.set_title(wrap(panel.title, width + 0.35, 8.5), fontsize=8.5, parse_math=False)
+        axes.margins(x=0.04)
+        axes.set_xticks(_spread(panel.removed))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.locator_params(axis="y", nbins=4)
+        if not np.isnan(panel.p):
+            said = f"p {'<' if panel.p < 0.01 else '='} {max(panel.p, 0.01):.2f}"
+            axes.text(0.03, 0.04, said, transform=axes.transAxes, fontsize=7, color="#444444")
+        if column == 0:
+            axes.set_ylabel(panel.ylabel, labelpad=2)
+        if i + wide >= len(plan.panels):
+            axes.set_xlabel("heads removed", labelpad=2)
+    shown = [n for n in LINES if any(n in p.lines for p in plan.panels)]
+    marks: list[Line2D | Patch] = [
+        Line2D([], [], linestyle=LINES[n][2], marker=LINES[n][1], markersize=3, color=plan.colours[n]) for n in shown
+    ]
+    marks.append(Patch(color=plan.colours["random"], alpha=0.22, linewidth=0))
+    names = [LINES[n][0] for n in shown] + ["90 % of random draws"]
+    many = 2 if total_w < 6 else 4
+    figure.legend(
+        marks, names, loc="lower left", bbox_to_anchor=(left / total_w - 0.01, 0), ncols=many, columnspacing=1.2
+    )
+    figure.text(
+        left / total_w,
+        1 - 0.08 / total_h,
+        printable(plan.heading),
+        va="top",
+        fontsize=8,
+        color="#444444",
+        parse_math=False,
+    )
+    return figure
+
+
+def _spread(removed: np.ndarray, apart: float = 0.14) -> list[int]:
+    """Steps whose labels do not touch, the last one always."""
+    kept: list[int] = []
+    for step in reversed(removed.tolist()):
+        if not kept or kept[-1] - step >= apart * max(removed.max(), 1):
+            kept.append(int(step))
+    return kept

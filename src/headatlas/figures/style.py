@@ -1,0 +1,131 @@
+"""What all figures share: one style sheet, palettes, ticks, texts, and how a figure becomes files."""
+
+import functools
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import numpy as np
+from matplotlib import font_manager, rc_context
+from matplotlib.figure import Figure
+
+from headatlas.errors import BadArgument, did_you_mean
+
+SHEET = Path(__file__).parent / "headatlas.mplstyle"
+FORMATS = ("png", "svg", "pdf")
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Palette:
+    sequential: str  # importances: dark is nothing
+    diverging: str  # changes: the middle is nothing
+    score: str  # gates
+    categories: tuple[str, ...]
+    several: tuple[str, ...]  # heads of two, three, … categories
+    none: str
+    roles: tuple[str, str, str]  # facilitating, irrelevant, interfering
+    lines: tuple[str, ...]
+
+
+_TAB = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
+_OKABE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#000000")
+PALETTES = {
+    "published": Palette(
+        "viridis", "RdBu", "turbo", _TAB[:4], _TAB[4:7], "#e3e3e3", ("#00c000", "#0000ff", "#ff0000"), _TAB
+    ),
+    "colour-blind": Palette(
+        "cividis", "PuOr", "cividis", _OKABE[:4], _OKABE[4:7], "#e3e3e3", ("#0072B2", "#F0E442", "#D55E00"), _OKABE
+    ),
+    "grey": Palette(
+        "gray",
+        "RdGy",
+        "gray",
+        ("#000000", "#4d4d4d", "#7a7a7a", "#a3a3a3"),
+        ("#1f1f1f", "#333333", "#666666"),
+        "#ebebeb",
+        ("#ffffff", "#8a8a8a", "#2b2b2b"),
+        ("#000000", "#4d4d4d", "#7a7a7a", "#a3a3a3"),
+    ),
+}
+PUBLISHED = "published"
+
+
+def palette(name: str) -> Palette:
+    if name not in PALETTES:
+        raise BadArgument(f"palette is {name!r}, expected one of {', '.join(PALETTES)}.{did_you_mean(name, PALETTES)}")
+    return PALETTES[name]
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Draw in our style, whatever the caller's is, and leave the caller's as it was."""
+
+    @functools.wraps(draw)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with rc_context(fname=SHEET):
+            return draw(*args, **kwargs)
+
+    return inside
+
+
+def save(figure: Figure, path: Path, form: str) -> None:
+    """Write one file, the same bytes every time: without the time of day."""
+    silent: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}
+    with rc_context(fname=SHEET):
+        figure.savefig(path, format=form, metadata=silent.get(form))
+
+
+def ticks(n: int, every: int, most: int) -> list[int]:
+    """Round places on an axis of n: every so many; fewer for long axes, so that at most `most` stand there; more for short ones."""
+    step = every
+    while step > 1 and (n - 1) // step < 2:
+        step = step // 2 if step % 2 == 0 and step // 2 in (1, 2, 4, 8) else max(1, step // 2)
+    while (n - 1) // step + 1 > most:
+        step += every
+    return list(range(0, n, step))
+
+
+def neat_step(span: float, at_least: float = 3.5) -> float:
+    """The largest of 1, 2, 5 · 10ⁿ that fits at least so many times into span."""
+    power = 10.0 ** np.floor(np.log10(span))
+    return float(max(m * p for p in (power, power / 10) for m in (1, 2, 5) if span / (m * p) >= at_least))
+
+
+def printable(text: str) -> str:
+    """With characters the font lacks, or that move other text, written as escapes."""
+    return "".join(c if ord(c) in _glyphs() and c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+@functools.cache
+def _glyphs() -> frozenset[int]:
+    font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))
+    return frozenset(font.get_charmap())
+
+
+def wrap(text: str, inches: float, size: float = 9) -> str:
+    """Broken into lines that fit so many inches at a font size."""
+    wide = max(6, int(inches * 72 / (0.56 * size)))
+    return "\n".join(textwrap.wrap(printable(text), wide)) or " "
+
+
+def columns(n: int) -> int:
+    """How many panels beside each other; the eight functions are published as two rows of four."""
+    return n if n <= 4 else -(-n // -(-n // 4)) if n <= 12 else int(np.ceil(np.sqrt(1.6 * n)))
+
+
+def capital(name: str) -> str:
+    return name[:1].upper() + name[1:]
+
+
+def check_formats(formats: Iterable[str]) -> list[str]:
+    listed = [f.strip().lower() for f in formats]
+    for form in listed:
+        if form not in FORMATS:
+            raise BadArgument(
+                f"format has {form!r}, expected some of {', '.join(FORMATS)}.{did_you_mean(form, FORMATS)}"
+            )
+    if not listed:
+        raise BadArgument(f"format is empty, expected some of {', '.join(FORMATS)}")
+    return listed

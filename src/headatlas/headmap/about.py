@@ -1,0 +1,66 @@
+"""What a dataset of head maps is about: its method and model in words, its unit, its parts."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import xarray as xr
+
+from headatlas.errors import BadArgument
+
+NAMES = {
+    "probe": "Probe",
+    "dissociate": "Dissociate",
+    "maps": "MAPS",
+    "gate": "Causal head gating",
+    "ablate": "Ablation",
+    "taylor": "Gradients (Taylor)",
+    "ig": "Integrated gradients",
+    "pattern": "Attention patterns",
+    "salient": "Salient operations",
+}
+
+
+def about(found: xr.Dataset) -> str:
+    """Method, model and size: 'Probe · smollm2 · 30 layers × 9 heads'."""
+    said = found.attrs
+    units = "head" if unit(found) == "Head" else "KV group"
+    counts = [(found.sizes["layer"], "layer"), (found.sizes["head"], units)]
+    shape = " × ".join(f"{n} {word}{'s' * (n != 1)}" for n, word in counts)
+    named = [NAMES.get(str(said.get("method", "")), str(said.get("method", ""))), str(said.get("model", "")), shape]
+    return " · ".join(part for part in named if part)
+
+
+def unit(found: xr.Dataset) -> str:
+    """What the axis `head` counts: query heads, or key-value groups after `by_kv_group`."""
+    return str(found.attrs.get("unit", "Head"))
+
+
+def subject_dim(score: xr.DataArray) -> Hashable:
+    """The dimension that names what maps are about: function, relation, task, …"""
+    return next(d for d in score.dims if d not in ("layer", "head"))
+
+
+def by_kv_group(found: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset:
+    """The same maps summed per key-value group, the unit that cache compressors and pruners work on.
+
+    Membership is that of any head of the group. What cannot be summed is left out: intervals, p-values, and what was measured
+    with sets of heads. n_kv_heads: how many groups; without it, what the dataset says of its model.
+    """
+    n_heads = found.sizes["head"]
+    groups: Any = found.attrs.get("n_kv_heads") if n_kv_heads is None else n_kv_heads
+    if groups is None:
+        raise BadArgument("n_kv_heads is not known of these maps: give it")
+    if not 0 < groups <= n_heads or n_heads % groups:
+        raise BadArgument(f"n_kv_heads is {groups}, which does not divide the {n_heads} heads")
+    kept = [
+        n
+        for n, v in found.data_vars.items()
+        if "head" in v.dims and v.dtype.kind in "bfiu" and n not in ("low", "high")
+    ]
+    size = n_heads // int(groups)
+    grouped = found[kept].coarsen(head=size)
+    flags = [n for n in kept if found[n].dtype == bool]
+    summed = grouped.sum(skipna=False).drop_vars(flags)
+    if flags:
+        summed = summed.merge(found[flags].coarsen(head=size).any())
+    return summed.assign_coords(head=range(int(groups))).assign_attrs(found.attrs | {"unit": "KV group"})

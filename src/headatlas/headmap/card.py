@@ -1,0 +1,110 @@
+"""Everything an atlas knows of one head."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from headatlas.headmap.curves import removal
+from headatlas.headmap.overview import overview, ranks
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a head stands in one chart."""
+
+    chart: str
+    method: str
+    subject: str
+    measure: str
+    value: float
+    low: float  # NaN: no interval
+    high: float
+    rank: int  # 1 is the highest
+    of: int
+
+
+@dataclass(frozen=True)
+class Operation:
+    token: str
+    amplification: float
+    strongest: list[str]
+    suppressed: list[str]
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A set of top heads that this head is one of, and what removing the set did."""
+
+    method: str
+    subject: str
+    why: str
+    heads: int
+    measure: str
+    change: float
+    random: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Card:
+    layer: int
+    head: int
+    model: str
+    standings: list[Standing]  # the best places first, but scores of 0 last
+    operations: list[Operation]
+    categories: list[str]
+    removed: list[Removed]
+
+    @property
+    def name(self) -> str:
+        return f"L{self.layer}.H{self.head}"
+
+
+def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
+    """What each method says of head `head` of layer `layer`, with its place among all heads."""
+    charts = overview(maps)
+    place = ranks(charts.score)
+    standings = []
+    for i, chart in enumerate(charts.chart.values.tolist()):
+        one, rank = charts.isel(chart=i), place.isel(chart=i)
+        here = one.sel(layer=layer, head=head)
+        if not np.isnan(here.score):
+            names = (chart, here.method.item(), here.subject.item(), here.measure.item())
+            numbers = (float(here.score), float(here.low), float(here.high))
+            standings.append(Standing(*names, *numbers, int(rank.sel(layer=layer, head=head)), int(rank.count())))
+    model = next((str(found.attrs["model"]) for found in maps.values() if "model" in found.attrs), "")
+    categories = []
+    if "maps" in maps and "member" in maps["maps"]:
+        member = maps["maps"].member.sel(layer=layer, head=head).values
+        categories = [str(n) for n, m in zip(maps["maps"].category_name.values, member, strict=True) if m]
+    ordered = sorted(standings, key=lambda s: (s.value == 0, s.rank / s.of))
+    return Card(layer, head, model, ordered, _operations(maps, layer, head), categories, _removed(maps, ordered))
+
+
+def _operations(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> list[Operation]:
+    if "salient" not in maps:
+        return []
+    one = maps["salient"].sel(layer=layer, head=head)
+    rows = zip(one.token.values, one.amplification.values, one.strongest.values, one.suppressed.values, strict=True)
+    return [Operation(str(t), float(a), list(map(str, s)), list(map(str, w))) for t, a, s, w in rows if not np.isnan(a)]
+
+
+def _removed(maps: Mapping[str, xr.Dataset], standings: list[Standing]) -> list[Removed]:
+    """The smallest removed set of each curve that the head is in. Gates were ranked by the mean over seeds, as charts are."""
+    curves = removal(maps)
+    found = []
+    for i in range(curves.sizes["curve"]):
+        one = curves.isel(curve=i)
+        names = (one.method.item(), one.subject.item(), one.why.item())
+        measure = {"importance": "score" if names[0] == "maps" else "importance"}.get(names[2], names[2])
+        rank = next((s.rank for s in standings if (s.method, s.subject, s.measure) == (*names[:2], measure)), None)
+        steps = one.removed.values[(one.removed.values > 0) & one.top.notnull().values]
+        within = [int(m) for m in steps if rank is not None and rank <= m]
+        if within:
+            at = one.sel(removed=within[0])
+            whole = float(one.top.sel(removed=0))
+            numbers = (float(at.top) - whole, float(at.random) - whole, float(at.p))
+            found.append(Removed(*names, within[0], one.measure.item().removeprefix("change of "), *numbers))
+    return found
