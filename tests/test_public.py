@@ -11,6 +11,8 @@ def test_public_names() -> None:
     verbs = [
         "ablate",
         "agreement",
+        "compare",
+        "figures",
         "gate",
         "ig",
         "load",

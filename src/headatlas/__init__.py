@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headatlas.atlas import Atlas, open, run
+    from headatlas import figures
+    from headatlas.atlas import Atlas, compare, open, run
     from headatlas.errors import HeadAtlasError
     from headatlas.models.lm import LM
     from headatlas.models.loading import load
@@ -27,6 +28,8 @@ __all__ = [
     "Weights",
     "ablate",
     "agreement",
+    "compare",
+    "figures",
     "gate",
     "ig",
     "load",
@@ -47,6 +50,7 @@ _HOME = {
     "Weights": "models.weights",
     "ablate": "public.yardsticks",
     "agreement": "validation.agreement",
+    "compare": "atlas",
     "gate": "public.gate",
     "ig": "public.yardsticks",
     "load": "models.loading",
@@ -62,6 +66,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "figures":
+        return import_module("headatlas.figures")
     if name not in _HOME:
         raise AttributeError(f"module 'headatlas' has no attribute {name!r}")
     return getattr(import_module(f"headatlas.{_HOME[name]}"), name)

@@ -1,5 +1,7 @@
 """The whole flow: load a model, plan the work, do what is not done yet, draw it, write the page."""
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +11,9 @@ from typing import Any
 
 import xarray as xr
 
+from headatlas import __version__
 from headatlas.errors import BadArgument, BadFile, HeadAtlasError, did_you_mean
+from headatlas.headmap.about import by_kv_group
 from headatlas.headmap.files import alone_in, check_folder, read_json, write_json
 from headatlas.headmap.overview import MEASURES
 from headatlas.headmap.provenance import describe_model, describe_run
@@ -22,10 +26,12 @@ from headatlas.progress import Progress, silent
 from headatlas.public.common import Job, finish
 from headatlas.public.gate import gate
 from headatlas.public.maps import maps
+from headatlas.public.pictures import write_figures, write_report
 from headatlas.public.probe import probe
 from headatlas.public.salient import salient
 from headatlas.public.yardsticks import ablate, ig, pattern, taylor
 from headatlas.tasks.questions import FUNCTIONS
+from headatlas.validation.compare import compare as compare_maps
 
 INDEX = "atlas.json"
 PLANS: dict[str, Callable[..., Job]] = {
@@ -88,6 +94,30 @@ class Atlas:
     def maps(self) -> dict[str, xr.Dataset]:
         """All results, by method."""
         return {name: self[name] for name in self.complete}
+
+    def by(self, unit: str | None) -> dict[str, xr.Dataset]:
+        """All results; with unit 'kv-group', those that can be, summed per key-value group."""
+        if unit is None:
+            return self.maps
+        if unit != "kv-group":
+            raise BadArgument(f"by is {unit!r}, expected kv-group")
+        groups = self.info["model"].get("n_kv_heads")
+        maps = {name: found for name, found in self.maps.items() if name in MEASURES}
+        return {name: by_kv_group(found, found.attrs.get("n_kv_heads", groups)) for name, found in maps.items()}
+
+    @property
+    def when(self) -> dict[str, str]:
+        """When each method was completed."""
+        return {name: m["time"] for name, m in self.info["methods"].items() if "time" in m}
+
+    def check_shape(self, n_layers: int, n_heads: int, model: str) -> None:
+        """That the atlas is of a model with so many heads."""
+        own = (self.info["model"]["n_layers"], self.info["model"]["n_heads"])
+        if own != (n_layers, n_heads):
+            raise BadArgument(
+                f"atlas is {str(self.folder)!r}, of {self.info['model']['name']} with {own[0]} × {own[1]} heads,"
+                f" but {model} has {n_layers} × {n_heads}"
+            )
 
     def __repr__(self) -> str:
         model = self.info["model"]
@@ -157,7 +187,29 @@ def run(
         for name, job in planned.items():
             info["methods"][name] = _do(job, info["methods"].get(name, {}))
             write_json(folder / INDEX, info)
+        _show(folder, info, progress)
     return open(folder)
+
+
+def _show(folder: Path, info: dict[str, Any], progress: Progress) -> None:
+    """Draw the figures and write the page, unless they are there and of these results."""
+    files = [folder / f"{name}.nc" for name in KNOWN if (folder / f"{name}.nc").is_file()]
+    text = b"".join(f.read_bytes() for f in files) + json.dumps([__version__, info["methods"]]).encode()
+    key = hashlib.sha256(text).hexdigest()[:16]
+    if info.get("shown") == key and (folder / "report.html").is_file():
+        return
+    atlas = Atlas(folder, info)
+    if files:
+        write_figures(atlas.maps, folder / "figures", when=atlas.when, progress=progress)
+    write_report(atlas.maps, info, folder / "report.html")
+    info["shown"] = key
+    write_json(folder / INDEX, info)
+
+
+def compare(a: Atlas | str | Path, b: Atlas | str | Path) -> xr.Dataset:
+    """Agreement of two atlases, chart by chart: head by head where both models have the same heads, by relative depth always."""
+    first, second = (x if isinstance(x, Atlas) else open(x) for x in (a, b))
+    return compare_maps(first.maps, second.maps)
 
 
 def _begin(folder: Path, lm: LM, command: str) -> dict[str, Any]:
@@ -167,6 +219,7 @@ def _begin(folder: Path, lm: LM, command: str) -> dict[str, Any]:
         earlier = read_json(folder / INDEX)
         if earlier["model"]["fingerprint"] == info["model"]["fingerprint"]:
             info["methods"] = dict(earlier["methods"])
+            info["shown"] = earlier.get("shown")
     except (BadFile, KeyError, TypeError, ValueError):  # none, or not ours: it is written anew
         pass
     write_json(folder / INDEX, info)

@@ -1,10 +1,16 @@
 """Results as rows of plain values, for the terminal and for JSON."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from headatlas.errors import BadArgument, did_you_mean
+from headatlas.headmap.card import Card
+from headatlas.headmap.curves import removal
+from headatlas.headmap.overview import overview
+from headatlas.headmap.overview import ranks as ranks_of
 from headatlas.tasks.questions import HIGHER, LOWER
 
 
@@ -18,6 +24,38 @@ def top_heads(score: xr.DataArray, n: int) -> list[tuple[str, float]]:
     order = np.argsort(-values, axis=None, kind="stable")[:n]
     found = [(int(a), int(b)) for a, b in zip(*np.unravel_index(order, values.shape), strict=True)]
     return [(head_name(a, b), float(values[a, b])) for a, b in found if values[a, b] > 0]
+
+
+def plan(planned: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What `run` is about to do: a row per method."""
+    return [
+        {"method": name, "state": getattr(job, "state", "cannot be done"), "what": getattr(job, "says", str(job))}
+        for name, job in planned.items()
+    ]
+
+
+def warnings(maps: Mapping[str, xr.Dataset]) -> list[str]:
+    """What a reader of the tables must know before believing them."""
+    lines = []
+    found = maps.get("probe", xr.Dataset())
+    if "clears_control" in found:
+        clear = int(found.clears_control.any("function").sum())
+        of = int(found.importance.isel(function=0).count())
+        lines.append(f"probe: {clear or 'none'} of {of} heads clear what shuffled labels give")
+    if {"accuracy", "bag_of_words"} <= set(found):
+        words = found.bag_of_words.max()
+        which = found.wording.values[int(found.bag_of_words.argmax())]
+        right, guessed = f"{float(found.accuracy):.1%}", f"{float(words):.1%}"
+        lines.append(
+            f"probe: reads the function right in {right} of test questions; words alone ({which}) in {guessed}"
+        )
+    found = maps.get("gate", xr.Dataset())
+    if {"whole_accuracy", "guess_accuracy"} <= set(found):
+        for task in found.task.values.tolist():
+            one = found.sel(task=task)
+            right, guessed = f"{float(one.whole_accuracy):.0%}", f"{float(one.guess_accuracy):.0%}"
+            lines.append(f"gate: the whole model gets {right} of {task} right; the best guess {guessed}")
+    return lines
 
 
 def relations(maps: xr.Dataset, n: int = 3) -> list[dict[str, Any]]:
@@ -83,19 +121,6 @@ def categories(maps: xr.Dataset) -> list[dict[str, Any]]:
     several = maps.member.sum("category")
     rows += [{"category": f"{n} categories", "heads": int((several == n).sum()), "from": ""} for n in (2, 3, 4)]
     return [*rows, {"category": "Unclassified", "heads": int((several == 0).sum()), "from": ""}]
-
-
-def head_scores(maps: xr.Dataset, layer: int, head: int) -> list[dict[str, Any]]:
-    """One head's score, suppression and rank among all heads, for every relation it serves at all."""
-    rows = []
-    for name in maps.relation.values.tolist():
-        one = maps.sel(relation=name)
-        score, suppression = (float(v[layer, head]) for v in (one.score, one.suppression))
-        if score > 0 or suppression > 0:
-            rank = int((one.score > score).sum()) + 1
-            row = {"relation": name, "score": round(score, 3), "rank": rank, "suppression": round(suppression, 3)}
-            rows.append(row | {"rank of suppression": int((one.suppression > suppression).sum()) + 1})
-    return sorted(rows, key=lambda row: -max(row["score"], row["suppression"]))
 
 
 def operations(found: xr.Dataset) -> list[dict[str, Any]]:
@@ -285,3 +310,126 @@ def _order(one: xr.Dataset) -> dict[str, Any]:
         row[f"{name}-order questions"] = _number(one.hierarchy.sel(function=asked).mean().item())
         row[f"random heads, {name}"] = _number(one.hierarchy_random.sel(function=asked).mean().item())
     return row
+
+
+def evidence(maps: Mapping[str, xr.Dataset], n: int = 3) -> list[dict[str, Any]]:
+    """The short table of an atlas: for every function, task and relation its top heads, and what removing them did.
+
+    Of relations only those that a head reaches the threshold of; of gates, what heads facilitate; no patterns.
+    """
+    charts, curves = overview(maps), removal(maps)
+    rows = []
+    for i in range(charts.sizes["chart"]):
+        one = charts.isel(chart=i)
+        method, subject, measure = one.method.item(), one.subject.item(), one.measure.item()
+        least = float(maps["maps"].attrs.get("threshold", 0.15)) if method == "maps" else 0.0
+        shown = {
+            "probe": "importance",
+            "dissociate": "importance",
+            "gate": "facilitation",
+            "maps": "score",
+            "ablate": "effect",
+        }
+        best = top_heads(one.score, n)
+        if shown.get(method) != measure or not best or best[0][1] < least:
+            continue
+        row = {"method": method, "subject": subject, "top heads": ", ".join(_with_interval(one, h, v) for h, v in best)}
+        rows.append(row | _proof(curves, method, subject, measure))
+    return rows
+
+
+def _with_interval(one: xr.Dataset, name: str, value: float) -> str:
+    layer, head = (int(part[1:]) for part in name.split("."))
+    at = one.sel(layer=layer, head=head)
+    if np.isnan(at.low):
+        return f"{name} {value:.3g}"
+    return f"{name} {value:.3g} ({at.low.item():.3g} to {at.high.item():.3g})"
+
+
+def _proof(curves: xr.Dataset, method: str, subject: str, measure: str) -> dict[str, str]:
+    """What removing the fewest top heads that were removed did."""
+    blank = {"removed": "-", "change": "-", "random": "-", "p": "-"}
+    if not curves.sizes["curve"]:
+        return blank
+    why = {"importance": "importance", "score": "importance"}.get(measure, measure)
+    of = (curves.method == method) & (curves.subject == subject) & (curves.why == why)
+    for i in np.flatnonzero(of.values):
+        one = curves.isel(curve=i)
+        steps = one.removed.values[(one.removed.values > 0) & one.top.notnull().values]
+        at, whole = one.sel(removed=steps[0]), one.top.sel(removed=0)
+        change, random = float(at.top - whole), float(at.random - whole)
+        said = one.measure.item().removeprefix("change of ")
+        return {
+            "removed": f"top {steps[0]}",
+            "change": f"{said} {change:+.2f}",
+            "random": f"{random:+.2f}",
+            "p": _number(at.p.item()),
+        }
+    return blank
+
+
+def heads(maps: Mapping[str, xr.Dataset], subject: str, top: int, method: str | None = None) -> list[dict[str, Any]]:
+    """The top heads of a function, relation, task or pattern in every chart about it; plain numbers, None where there is none."""
+    charts = overview(maps)
+    known = list(dict.fromkeys(charts.subject.values.tolist()))
+    about = [s for s in known if s.lower() == subject.lower()]
+    if not about:
+        choices = ", ".join(known) or "none, for the atlas is empty"
+        raise BadArgument(f"function is {subject!r}, expected one of {choices}.{did_you_mean(subject, known)}")
+    methods = list(dict.fromkeys(charts.method.values[np.isin(charts.subject.values, about)].tolist()))
+    if method is not None and method not in methods:
+        raise BadArgument(f"method is {method!r}, expected one of those with {about[0]!r}: {', '.join(methods)}")
+    place = ranks_of(charts.score)
+    rows = []
+    for i in range(charts.sizes["chart"]):
+        one = charts.isel(chart=i)
+        if one.subject.item() not in about or (method is not None and one.method.item() != method):
+            continue
+        for name, value in top_heads(one.score, top):
+            layer, head = (int(part[1:]) for part in name.split("."))
+            at, rank = one.sel(layer=layer, head=head), place.isel(chart=i).sel(layer=layer, head=head)
+            row = {
+                "method": one.method.item(),
+                "measure": one.measure.item(),
+                "rank": int(rank),
+                "head": name,
+                "value": value,
+            }
+            row |= {n: None if np.isnan(at[n]) else float(at[n]) for n in ("low", "high")}
+            if "clears_control" in (found := maps[one.method.item()]):
+                row["clears"] = bool(found.clears_control.sel(function=one.subject.item(), layer=layer, head=head))
+            rows.append(row)
+    return rows
+
+
+def compared(found: xr.Dataset) -> list[dict[str, Any]]:
+    """A row per chart that two atlases share."""
+    rows = []
+    for i in range(found.sizes["chart"]):
+        one = found.isel(chart=i)
+        row = {"chart": one.chart.item()}
+        if found.head_by_head:
+            row |= {"spearman": _number(one.spearman.item()), "p": f"{one.spearman_p.item():.4f}"}
+            row |= {"top 5 % shared": _number(one.overlap.item()), "p of it": f"{one.overlap_p.item():.4f}"}
+        row |= {"depth in A": _number(one.depth_a.item()), "in B": _number(one.depth_b.item())}
+        rows.append(row | {"r over depth": _number(one.depth_r.item())})
+    return rows
+
+
+def standings(card: Card) -> list[dict[str, Any]]:
+    """Where a head stands in every chart of an atlas, but those in which it scores 0."""
+    return [
+        {"chart": s.chart, "value": round(s.value, 4), "rank": s.rank, "of": s.of}
+        | ({"low": round(s.low, 4), "high": round(s.high, 4)} if not np.isnan(s.low) else {"low": None, "high": None})
+        for s in card.standings
+        if s.value != 0
+    ]
+
+
+def removals(card: Card) -> list[dict[str, Any]]:
+    """The removed sets of top heads that a head is one of."""
+    return [
+        {"subject": r.subject, "top heads by": r.why, "removed": r.heads, f"change of {r.measure}": round(r.change, 3)}
+        | {"random heads": round(r.random, 3), "p": None if np.isnan(r.p) else round(r.p, 3)}
+        for r in card.removed
+    ]

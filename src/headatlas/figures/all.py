@@ -46,7 +46,7 @@ def pictures(
     for name in only or ():
         if not any(kind == name for kind, _ in there):
             raise BadArgument(
-                f"only has {name!r}, which cannot be drawn of what is here: {', '.join(maps) or 'nothing'} (it needs {_NEEDS[name]})"
+                f"only has {name!r}, which needs {_NEEDS[name]}; here are: {', '.join(maps) or 'no maps'}"
             )
     for kind, picture in there:
         if only is None or kind in only:
@@ -109,13 +109,13 @@ _WHAT = {
     "pattern": "Share of attention on the token that each pattern points at, on random tokens said twice.",
 }
 _SAYS = {
-    "importance": "One heatmap of layers × heads each; where the colour bar's last label has a plus, larger values are clipped to it.",
-    "categories": "Heads by the categories of relations they implement, from their parameters alone: a head belongs to a category when"
+    "importance": "One heatmap of layers × heads each; where the last label of the colours has a plus, larger values are clipped.",
+    "categories": "Heads by the categories of relations they implement, from their parameters alone: a head belongs to one when"
     " its score or suppression for one of the category's relations reaches the threshold.",
     "always-any": "How far each head facilitates a task: the least over seeds (always) and the most (any).",
     "roles": "The three roles of each head as colours, as bright as their scores: the least over seeds (always) and the most (any)."
     " Mixtures are disagreement between seeds.",
-    "removal": "Quality as heads are removed: the top heads of the map, random heads of the same layers (band: 90 % of the draws), and"
+    "removal": "Quality as heads are removed: the top heads of the map, random heads of the same layers (band: 90 % of draws), and"
     " the lowest. p: how often random heads do as much, at the last step. Of gates: log P with heads switched off minus on.",
     "specialisation": "Rows: whose top heads were removed. Columns: which function was asked. Cells: how the answers changed."
     " A specialised map has its strongest cells on the diagonal.",
@@ -128,7 +128,7 @@ def caption(picture: Picture, maps: Mapping[str, xr.Dataset], when: Mapping[str,
     """What was measured, on what, and when. when: by method."""
     lines = [picture.says, ""]
     for method in picture.methods:
-        said = {k: v for k, v in maps[method].attrs.items() if k not in ("method", "model", "fingerprint") and v != ""}
+        said = {k: v for k, v in maps[method].attrs.items() if k not in ("method", "model", "fingerprint") and str(v)}
         shape = f"{maps[method].sizes['layer']} layers × {maps[method].sizes['head']} heads"
         model = f"{maps[method].attrs.get('model', 'unknown model')} ({maps[method].attrs.get('fingerprint', 'no fingerprint')})"
         settings = ", ".join(f"{k} {_plain(v)}" for k, v in said.items())

@@ -1,14 +1,20 @@
-"""Figures as files, with their captions."""
+"""Figures and the page as files."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import xarray as xr
 
+from headatlas.errors import BadArgument
 from headatlas.figures.all import caption, pictures
+from headatlas.figures.card import draw as draw_card
 from headatlas.figures.style import FORMATS, PUBLISHED, check_formats, save
+from headatlas.headmap.card import Card
 from headatlas.headmap.files import whole_file
+from headatlas.headmap.store import save as save_map
 from headatlas.progress import Progress, silent
+from headatlas.report.page import page
 
 
 def write_figures(
@@ -34,3 +40,27 @@ def write_figures(
         with whole_file(folder / f"{picture.name}.txt") as aside:
             aside.write_text(caption(picture, maps, when or {}), encoding="utf-8")
     return written
+
+
+def write_card(known: Card, path: Path) -> None:
+    """Draw a head card into a file; its ending says the format."""
+    (form,) = check_formats([path.suffix.removeprefix(".") or "none"])
+    figure = draw_card(known)
+    with whole_file(path) as aside:
+        save(figure, aside, form)
+
+
+def write_report(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any], path: Path) -> None:
+    """Write the page of an atlas: datasets by method, and what atlas.json says."""
+    text = page(maps, info)
+    with whole_file(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def keep(found: xr.Dataset, folder: Path) -> Path:
+    """Keep an imported dataset under the name of its method; never in place of another."""
+    path = folder / f"{found.attrs['method']}.nc"
+    if path.exists():
+        raise BadArgument(f"out is {str(folder)!r}, where {path.name} is already: give another folder")
+    save_map(found, path)
+    return path

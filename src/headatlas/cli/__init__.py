@@ -1,0 +1,47 @@
+"""The `headatlas` command: reads arguments, calls the library, prints. Nothing is computed here."""
+
+import logging
+import sys
+
+import typer
+
+from headatlas.cli import atlas, methods  # noqa: F401  # they add their commands
+from headatlas.cli.app import app
+from headatlas.errors import HeadAtlasError, one_line
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point. Every error ends as one line on standard error and an exit code."""
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in argv
+    argv = [a for a in argv if a != "--debug"]
+    _show_log()
+    try:
+        code = app(args=argv, prog_name="headatlas", standalone_mode=False)
+    except HeadAtlasError as e:
+        code = _fail(str(e), e.exit_code, debug)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _fail("interrupted", 1, debug)
+    except Exception as e:  # noqa: BLE001  # the last line of defence: a bug must not print a page of traceback
+        if hasattr(
+            e, "format_message"
+        ):  # click's own errors; typer brings a click of its own, or uses the installed one
+            code = _fail(one_line(e.format_message()), 2, debug)
+        else:
+            code = _fail(f"unexpected {type(e).__name__}: {one_line(e)} (please report it, with --debug)", 1, debug)
+    sys.exit(code or 0)
+
+
+def _show_log() -> None:
+    """HeadAtlas's own messages as plain lines on standard error."""
+    log = logging.getLogger("headatlas")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.handlers = [logging.StreamHandler()]
+
+
+def _fail(message: str, code: int, debug: bool) -> int:
+    if debug and sys.exc_info()[0] is not None:
+        raise
+    typer.echo(f"error: {' '.join(message.splitlines())}", err=True)
+    return code

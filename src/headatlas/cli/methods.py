@@ -1,0 +1,242 @@
+"""The commands that run one method."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headatlas.cli.app import Device, Json, Model, app, listed, show, show_parts
+
+Tasks = Annotated[
+    str, typer.Option(help="Built-in tasks (see `headatlas tasks`) or hf: addresses, with commas between.")
+]
+Data = Annotated[
+    list[Path] | None,
+    typer.Option(help="A JSON Lines or CSV file with prompt and target; may be given more than once."),
+]
+Shots = Annotated[
+    int | None,
+    typer.Option(help="Worked examples before each prompt. Built-in tasks have a number of their own, files none."),
+]
+Tokens = Annotated[
+    int | None, typer.Option(help="Tokens run through the model at once: lower it when memory runs out.")
+]
+
+
+@app.command()
+def maps(
+    model: Model = "smollm2",
+    relations: Annotated[
+        Path | None, typer.Option(help="A folder of NAME.json files, one such file, or a CSV file.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for maps.nc; interrupted work goes on there.")] = Path("atlas"),
+    k: Annotated[int | None, typer.Option(help="Outputs that count as a hit. Without it, the published rule.")] = None,
+    threshold: Annotated[float, typer.Option(help="Score from which a head belongs to a category.")] = 0.15,
+    dynamic: Annotated[int, typer.Option(help="Check scores in real runs on up to so many pairs a relation.")] = 0,
+    causal: Annotated[int, typer.Option(help="Check by removing heads on up to so many prompts a relation.")] = 0,
+    baselines: Annotated[bool, typer.Option(help="Score shuffled and random weights beside it.")] = True,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """What every head does, from its parameters alone. The model is not loaded unless it is checked."""
+    import headatlas as ha
+    from headatlas import tables
+    from headatlas.terminal import bar
+
+    found = ha.maps(
+        model,
+        relations,
+        k="auto" if k is None else k,
+        threshold=threshold,
+        baselines=baselines,
+        dynamic=dynamic,
+        causal=causal,
+        device=device,
+        out=out,
+        progress=bar,
+    )
+    parts = {
+        "Relations and their heads": tables.relations(found),
+        "Checked in real runs": tables.checks(found),
+        "Heads by category": tables.categories(found),
+    }
+    show_parts(parts, as_json, out / "maps.nc")
+
+
+@app.command()
+def gate(
+    model: Model = "smollm2",
+    tasks: Tasks = "",
+    data: Data = None,
+    keep: Annotated[str | None, typer.Option(help="With --lose: find heads that this task can spare …")] = None,
+    lose: Annotated[str | None, typer.Option(help="… and this one, matched example by example, needs.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many. Without it, what the preset says.")] = None,
+    preset: Annotated[
+        str, typer.Option(help="quick (minutes on a laptop) or full (as published; wants a GPU).")
+    ] = "quick",
+    strength: Annotated[float | None, typer.Option(help="Size of λ, the pressure on gates; above 0.")] = None,
+    updates: Annotated[int | None, typer.Option(help="Updates of each fit.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Examples an update.")] = None,
+    shots: Shots = None,
+    tokens: Tokens = None,
+    halves: Annotated[bool, typer.Option(help="Fit each half of the data too, to see how stable the map is.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for gate.nc; interrupted work goes on there.")] = Path("atlas"),
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Which heads a task needs, which it would be better without, which are idle."""
+    import headatlas as ha
+    from headatlas import tables
+    from headatlas.terminal import bar
+
+    found = ha.gate(
+        model,
+        _tasks(tasks, data) or None,
+        keep=keep,
+        lose=lose,
+        seeds=seeds,
+        preset=preset,
+        shots=shots,
+        strength=strength,
+        updates=updates,
+        batch=batch,
+        tokens=tokens,
+        halves=halves,
+        device=device,
+        out=out,
+        progress=bar,
+    )
+    parts = tables.gates(found) if keep is None else tables.contrast(found)
+    show_parts(parts, as_json, out / ("gate.nc" if keep is None else "contrast.nc"))
+
+
+@app.command()
+def probe(
+    model: Model = "smollm2",
+    data: Annotated[
+        Path | None, typer.Option(help="Questions in the CogQA layout (JSON, or CSV). Without them, our own.")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="Test questions in the same layout. Without them, a fifth of the data.")
+    ] = None,
+    answers: Annotated[
+        str, typer.Option(help="reference (teacher-forced) or generated (the model's own).")
+    ] = "reference",
+    kind: Annotated[
+        str, typer.Option("--probe", help="published (one probe over all heads) or per-head.")
+    ] = "published",
+    preset: Annotated[str, typer.Option(help="quick (minutes on a laptop) or full (trained as published).")] = "quick",
+    context: Annotated[
+        str, typer.Option(help="Earlier steps a question is told: retrieval, all or none.")
+    ] = "retrieval",
+    functions: Annotated[
+        str, typer.Option(help="Labels to use, with commas between, or all. Without it, the eight functions.")
+    ] = "",
+    keep: Annotated[str, typer.Option(help="Of generated answers: all, or the correct ones.")] = "all",
+    k: Annotated[int, typer.Option(help="Answer tokens that are kept.")] = 5,
+    limit: Annotated[int | None, typer.Option(help="Use about so many questions.")] = None,
+    template: Annotated[bool, typer.Option(help="Ask in the tokenizer's chat template, where it has one.")] = True,
+    judge: Annotated[
+        str | None, typer.Option(help="Let this OpenAI-compatible endpoint pick tokens and mark answers.")
+    ] = None,
+    judge_model: Annotated[str, typer.Option(help="The model to ask there.")] = "gpt-4o-mini",
+    proof: Annotated[
+        str, typer.Option(help="Heads removed while answering: score (log P), generate (text; slow) or none.")
+    ] = "score",
+    everywhere: Annotated[
+        bool, typer.Option(help="Remove them at the prompt too, not from where answering begins.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of the split, the training and the draws.")] = 0,
+    tokens: Tokens = None,
+    out: Annotated[Path, typer.Option(help="Folder for probe.nc; interrupted work goes on there.")] = Path("atlas"),
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Which cognitive functions can be read from every head, and whether that is more than the wording gives away."""
+    import headatlas as ha
+    from headatlas import tables
+    from headatlas.terminal import bar
+
+    names = listed(functions)
+    found = ha.probe(
+        model,
+        data,
+        test=test,
+        answers=answers,
+        probe=kind,
+        preset=preset,
+        context=context,
+        functions="all" if names == ["all"] else names,
+        keep=keep,
+        k=k,
+        limit=limit,
+        template=template,
+        judge=judge,
+        judge_model=judge_model,
+        proof=proof,
+        everywhere=everywhere,
+        seed=seed,
+        tokens=tokens,
+        device=device,
+        out=out,
+        progress=bar,
+    )
+    show_parts(tables.probes(found), as_json, out / "probe.nc")
+
+
+@app.command()
+def ablate(
+    model: Model = "smollm2",
+    tasks: Tasks = "",
+    data: Data = None,
+    how: Annotated[
+        str,
+        typer.Option(
+            help="zero, mean or resample: heads removed one by one. taylor or ig: guessed from gradients."
+            " pattern: where heads look."
+        ),
+    ] = "zero",
+    examples: Annotated[int, typer.Option(help="Held-out examples of each task.")] = 32,
+    shots: Shots = None,
+    tokens: Tokens = None,
+    out: Annotated[Path, typer.Option(help="Folder for the result, such as ablate.nc.")] = Path("atlas"),
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """What each head alone is worth to a task: the yardstick of the other maps."""
+    import headatlas as ha
+    from headatlas import tables
+    from headatlas.terminal import bar
+
+    if how == "pattern":
+        found = ha.pattern(model, device=device, out=out)
+        show_parts(
+            {"Where heads look, on random tokens said twice": tables.patterns(found)}, as_json, out / "pattern.nc"
+        )
+        return
+    options: dict[str, Any] = {"examples": examples, "shots": shots, "tokens": tokens, "device": device, "out": out}
+    chosen = _tasks(tasks, data) or ("math", "syntax")
+    if how == "taylor":
+        found = ha.taylor(model, chosen, progress=bar, **options)
+    elif how == "ig":
+        found = ha.ig(model, chosen, progress=bar, **options)
+    else:
+        found = ha.ablate(model, chosen, how, progress=bar, **options)
+    name = how if how in ("taylor", "ig") else "ablate"
+    show_parts({f"log P(target) lost without a head ({how})": tables.effects(found)}, as_json, out / f"{name}.nc")
+
+
+@app.command()
+def tasks(as_json: Json = False) -> None:
+    """List the built-in tasks of `gate` and `ablate`."""
+    from headatlas.tasks.prompts import describe_tasks
+
+    show("Built-in tasks", describe_tasks(), as_json)
+    if not as_json:
+        typer.echo(
+            'Your own: JSON Lines of {"prompt": "…", "target": "…"} or CSV with these columns (--data), hf:NAME (--tasks).'
+        )
+
+
+def _tasks(names: str, data: list[Path] | None) -> list[Any]:
+    return [*(listed(names) or ()), *(data or ())]
