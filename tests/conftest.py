@@ -24,6 +24,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-docs", action="store_true", help="write docs/families.md from this run instead of checking it"
     )
+    parser.addoption(
+        "--update-references",
+        action="store_true",
+        help="keep figures as they are drawn now as what they should look like",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

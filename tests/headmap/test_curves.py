@@ -39,3 +39,17 @@ def test_curves_of_all_methods_begin_with_the_whole_model() -> None:
 
 def test_without_proof_there_is_no_curve() -> None:
     assert removal({"probe": xr.Dataset()}).sizes["curve"] == 0
+
+
+def test_curves_that_begin_with_nothing_removed_do_so_once() -> None:
+    maps = xr.Dataset(
+        {
+            "removal_top": (("relation", "removed", "measure"), [[[5.0], [1.0]]]),
+            "removal_random": (("relation", "removed", "draw", "measure"), [[[[5.0]], [[4.0]]]]),
+            "whole_model": (("relation", "measure"), [[5.0]]),
+        },
+        coords={"relation": ["one"], "removed": [0, 4], "measure": ["accuracy"]},
+    )
+    found = removal({"maps": maps})
+    assert found.removed.values.tolist() == [0, 4]
+    np.testing.assert_array_equal(found.top, [[5, 1]])

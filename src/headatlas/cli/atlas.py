@@ -54,6 +54,8 @@ def run(
     for name, method in made.info["methods"].items():
         if not method["complete"]:
             typer.echo(f"{name} could not be done: {method['why']}")
+    if not any(method["complete"] for method in made.info["methods"].values()):
+        raise typer.Exit(1)
     if rows := tables.evidence(made.maps):
         title = "Top heads and their evidence (interval: 95 % of a bootstrap, or the range over seeds;"
         show_table(f"{title} p: random heads of the same layers change as much)", rows)

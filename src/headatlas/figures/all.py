@@ -92,6 +92,8 @@ def _possible(maps: Mapping[str, xr.Dataset], palette: str) -> Iterator[tuple[st
         if "specialisation" in found:
             draw = partial(specialisation, found, palette=palette)
             yield "specialisation", Picture(f"specialisation-{method}", draw, _SAYS["specialisation"], [method])
+    if not mapped:
+        return
     if float(abs(charts.score).sum()):
         yield "layers", Picture("layers", partial(layer_profile, maps, palette=palette), _SAYS["layers"], mapped)
     spread = charts.score.max(("layer", "head")) > charts.score.min(("layer", "head"))

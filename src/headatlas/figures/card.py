@@ -25,11 +25,13 @@ def draw(plan: Card, colours: str = PUBLISHED) -> Figure:
     colour = {m: used.lines[i % len(used.lines)] for i, m in enumerate(methods)}
     shown = [s for s in plan.standings if s.value != 0][:MOST]
     lines = _words(plan)
-    total_w, total_h = 10.5, max(3.2, 1.35 + 0.2 * max(len(shown), 3), 1.1 + 0.16 * len(lines))
+    total_w, total_h = 11.4, max(3.2, 1.35 + 0.2 * max(len(shown), 3), 1.1 + 0.16 * len(lines))
     figure = Figure(figsize=(total_w, total_h))
-    figure.text(0.02, 1 - 0.3 / total_h, plan.name, fontsize=16, weight="bold", va="center")
+    figure.text(0.2 / total_w, 1 - 0.3 / total_h, plan.name, fontsize=16, weight="bold", va="center")
     beside = " · ".join(p for p in (plan.model, ", ".join(plan.categories)) if p)
-    figure.text(0.14, 1 - 0.3 / total_h, printable(beside), fontsize=9, color="#444444", va="center", parse_math=False)
+    figure.text(
+        1.5 / total_w, 1 - 0.3 / total_h, printable(beside), fontsize=9, color="#444444", va="center", parse_math=False
+    )
     tall = 0.2 * max(len(shown), 1)
     axes = figure.add_axes((2.7 / total_w, 1 - (0.95 + tall) / total_h, 2.1 / total_w, tall / total_h))
     for i, s in enumerate(shown):
@@ -49,7 +51,7 @@ def draw(plan: Card, colours: str = PUBLISHED) -> Figure:
     axes.set_title(f"Place among all heads{more}", loc="left", fontsize=8.5)
     for i, (text, weight) in enumerate(lines):
         y = 1 - (0.72 + 0.16 * i) / total_h
-        figure.text(6.5 / total_w, y, printable(text), fontsize=7, weight=weight, va="top", parse_math=False)
+        figure.text(7.3 / total_w, y, printable(text), fontsize=7, weight=weight, va="top", parse_math=False)
     return figure
 
 

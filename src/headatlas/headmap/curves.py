@@ -48,6 +48,9 @@ def _curve(
     lowest: xr.DataArray | None,
     p: xr.DataArray | None,
 ) -> xr.Dataset:
+    some = np.flatnonzero(top.removed.values > 0)
+    top, random = top.isel(removed=some), random.isel(removed=some)
+    lowest, p = (x if x is None else x.isel(removed=some) for x in (lowest, p))
     nothing = np.full(top.sizes["removed"], np.nan)
     draws = random.transpose("removed", "draw").values
     there = ~np.isnan(draws).all(1)

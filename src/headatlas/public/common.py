@@ -71,7 +71,11 @@ def finish(job: Job) -> xr.Dataset:
             return load(job.path)
         _check_model(job)
         done = Finished(job.out / f".{job.name}", job.stamp)
-        found = job.work(done, job.progress)
+        try:
+            found = job.work(done, job.progress)
+        finally:
+            if not done:
+                done.clear()  # nothing was begun that could go on
         found = found.assign_attrs(stamp | found.attrs)
         save(found, job.path)
         done.clear()

@@ -1,0 +1,290 @@
+"""What figures show, without drawing them."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import headatlas as ha
+from headatlas.errors import BadArgument
+from headatlas.figures import categories, gates, importance, layers, matrices, removal
+from headatlas.figures.all import caption, pictures
+from headatlas.figures.style import PALETTES, columns, neat_step, printable, ticks, wrap
+from headatlas.headmap.about import by_kv_group
+from headatlas.tasks.questions import FUNCTIONS
+from tests.figures import synthetic
+
+
+@pytest.mark.parametrize(
+    ("n", "every", "most", "expected"),
+    [
+        (32, 6, 9, [0, 6, 12, 18, 24, 30]),
+        (48, 6, 9, [0, 6, 12, 18, 24, 30, 36, 42]),
+        (9, 6, 9, [0, 3, 6]),
+        (1, 6, 9, [0]),
+        (2, 6, 9, [0, 1]),
+        (126, 6, 9, [0, 18, 36, 54, 72, 90, 108]),
+        (28, 3, 12, list(range(0, 28, 3))),
+        (24, 3, 12, list(range(0, 24, 3))),
+        (64, 12, 12, [0, 12, 24, 36, 48, 60]),
+    ],
+)
+def test_ticks(n, every, most, expected) -> None:
+    assert ticks(n, every, most) == expected
+
+
+class TestImportance:
+    def test_the_published_eight_in_their_order(self) -> None:
+        shuffled = [FUNCTIONS[i] for i in (3, 1, 7, 0, 2, 6, 5, 4)]
+        plan = importance.plan(synthetic.probe(32, 32, shuffled))
+        assert [p.title for p in plan.panels] == [
+            "Knowledge Recall",
+            "Retrieval",
+            "Logical Reasoning",
+            "Decision-making",
+            "Semantic Understanding",
+            "Syntactic Understanding",
+            "Inference",
+            "Math Calculation",
+        ]
+        assert (plan.columns, plan.xlabel, plan.ylabel) == (4, "Head", "Layer")
+        assert plan.scale.label == "Heads Importance"
+        assert plan.scale.colours == "viridis"
+
+    @pytest.mark.parametrize(
+        ("shape", "labels"),
+        [
+            ((32, 32), ["0.0000", "0.0005", "0.0010", "0.0015", "0.0020", "0.0025", "0.0030+"]),
+            ((48, 32), ["0.0000", "0.0005", "0.0010", "0.0015", "0.0020+"]),
+            ((30, 9), ["0.000", "0.002", "0.004", "0.006", "0.008", "0.010", "0.012+"]),
+            ((1, 1), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
+        ],
+    )
+    def test_the_scale_ends_at_three_times_an_even_share(self, shape, labels) -> None:
+        scale = importance.plan(synthetic.probe(*shape)).scale
+        assert scale.labels == labels
+        assert scale.high == float(labels[-1].rstrip("+"))
+
+    def test_no_plus_where_nothing_is_clipped(self) -> None:
+        even = synthetic.probe(32, 32)
+        even["importance"][:] = 1 / 1024
+        assert importance.plan(even).scale.labels[-1] == "0.0030"
+
+    def test_cells_are_the_values(self) -> None:
+        found = synthetic.probe(6, 8)
+        plan = importance.plan(found)
+        np.testing.assert_array_equal(plan.panels[1].values, found.importance.sel(function="Retrieval"))
+
+    def test_signed_maps_have_a_scale_with_both_ends(self) -> None:
+        found = synthetic.ablate(12, 12)
+        scale = importance.plan(found).scale
+        assert scale.low == -scale.high
+        assert scale.colours == "RdBu"
+        assert scale.labels[0].startswith("≤ −")
+        assert scale.labels[-1].endswith("+")
+
+    def test_any_list_of_functions_and_any_map(self) -> None:
+        plan = importance.plan(synthetic.maps(6, 8), "suppression")
+        assert (len(plan.panels), plan.scale.label) == (8, "suppression")
+        assert importance.plan(synthetic.probe(6, 8, ["One", "Two", "Three"])).columns == 3
+        assert plan.heading == "MAPS · synthetic · 6 layers × 8 heads"
+
+    def test_layers_without_heads_do_not_count(self) -> None:
+        found = synthetic.probe(64, 32)
+        found["importance"][:, 32:] = np.nan
+        found["importance"] /= found.importance.sum(("layer", "head"))
+        assert importance.plan(found).scale.high == pytest.approx(0.0030)
+
+    def test_a_wrong_variable_is_told(self) -> None:
+        with pytest.raises(BadArgument, match="'importanc'.*here are: importance, low, high"):
+            importance.plan(synthetic.probe(6, 8), "importanc")
+
+
+class TestCategories:
+    def test_panels_colours_and_legend(self) -> None:
+        plan = categories.plan(synthetic.maps(80, 64))
+        assert [t for t, _ in plan.panels] == [
+            "All Categories",
+            "Algorithmic",
+            "Knowledge",
+            "Linguistic",
+            "Translation",
+        ]
+        named = dict(zip(plan.classes, plan.colours, strict=True))
+        assert named["Algorithmic"] == "#1f77b4"  # blue
+        assert named["Knowledge"] == "#ff7f0e"  # orange
+        assert named["Linguistic"] == "#2ca02c"  # green
+        assert named["Translation"] == "#d62728"  # red
+        assert [named[f"{n} categories"] for n in (2, 3, 4)] == ["#9467bd", "#8c564b", "#e377c2"]  # purple, brown, pink
+        assert [plan.classes[i] for i in plan.legend] == [
+            "4 categories",
+            "3 categories",
+            "2 categories",
+            "Translation",
+            "Linguistic",
+            "Knowledge",
+            "Algorithmic",
+            "Unclassified",
+        ]
+        assert plan.xticks == [0, 16, 32, 48, 64, 80]
+        assert plan.yticks == [0, 12, 24, 36, 48, 60]
+        assert (plan.xlabel, plan.ylabel) == ("layer", "head")
+
+    def test_every_head_has_the_class_of_its_memberships(self) -> None:
+        member = np.zeros((4, 1, 6), bool)
+        for head, of in enumerate([(), (1,), (0, 3), (0, 1, 2), (0, 1, 2, 3), (3,)]):
+            member[list(of), 0, head] = True
+        found = synthetic.maps(1, 6)
+        found["member"] = ("category", "layer", "head"), member
+        plan = categories.plan(found)
+        classes = [plan.classes[i] for i in plan.panels[0][1][0]]
+        assert classes == ["Unclassified", "Knowledge", "2 categories", "3 categories", "4 categories", "Translation"]
+        own = [plan.classes[i] for i in plan.panels[1][1][0]]
+        assert own == ["Unclassified", "Unclassified", "Algorithmic", "Algorithmic", "Algorithmic", "Unclassified"]
+
+    def test_other_categories_get_colours_of_their_own(self) -> None:
+        plan = categories.plan(synthetic.maps(6, 8, [*"abcdef"]))
+        assert len(set(plan.colours[:6])) == 6
+        assert len(plan.panels) == 7
+
+    def test_without_members_it_says_what_is_missing(self) -> None:
+        with pytest.raises(BadArgument, match="no member"):
+            categories.plan(synthetic.gate(2, 2))
+
+
+class TestGates:
+    def test_tasks_are_rows_and_always_stands_before_any(self) -> None:
+        found = synthetic.gate(28, 24)
+        plan = gates.plan(found)
+        assert [p.title for p in plan.panels] == ["Math (Always)", "Math (Any)", "Syntax (Always)", "Syntax (Any)"]
+        assert plan.columns == 2
+        assert plan.xticks == list(range(0, 24, 3))
+        assert plan.scale.colours == "turbo"
+        assert (plan.scale.low, plan.scale.high) == (0, 1)
+        np.testing.assert_array_equal(plan.panels[2].values, found["always"].sel(task="syntax"))
+
+    def test_roles_are_mixed_as_colours(self) -> None:
+        found = synthetic.gate(1, 1, ["math"], 2)
+        for role, values in (("facilitation", [1, 0]), ("irrelevance", [0, 0]), ("interference", [0, 1])):
+            found[role][:] = np.array(values)[None, :, None, None]
+        plan = gates.plan(found, "roles")
+        always, at_all = (p.values[0, 0].tolist() for p in plan.panels)
+        assert always == [0, 0, 0]  # the seeds disagree: no role in every one
+        assert at_all == pytest.approx([1, 192 / 255, 0])  # red and green
+        assert [meaning for _, meaning in plan.legend][:3] == ["facilitating", "irrelevant", "interfering"]
+
+    def test_a_wrong_rendering_is_told(self) -> None:
+        with pytest.raises(BadArgument, match="'role', expected one of score, roles. Did you mean 'roles'"):
+            gates.plan(synthetic.gate(2, 2), "role")
+
+
+class TestProof:
+    def test_curves_start_at_the_whole_model(self) -> None:
+        found = synthetic.probe(6, 8)
+        plan = removal.plan(found)
+        assert [p.title for p in plan.panels] == list(FUNCTIONS)
+        panel = plan.panels[0]
+        assert panel.removed.tolist() == [0, 3, 7, 14]
+        assert {n: v[0] for n, v in panel.lines.items()} == {"top": -2, "random": -2, "lowest": -2}
+        np.testing.assert_allclose(panel.lines["top"][1:], found.removal_top[0, :, 0])
+        assert (panel.band[0] <= panel.lines["random"]).all()
+        assert panel.p == pytest.approx(float(found.removal_p[0, -1]))
+
+    def test_gates_have_a_panel_for_each_role(self) -> None:
+        plan = removal.plan(synthetic.gate(6, 8))
+        assert [p.title for p in plan.panels][:2] == ["Math: facilitation", "Math: interference"]
+        assert "lowest" not in plan.panels[0].lines
+
+    def test_specialisation_has_removed_heads_in_rows(self) -> None:
+        found = synthetic.probe(6, 8)
+        plan = matrices.plan_specialisation(found)
+        assert plan.rows == plan.columns == list(FUNCTIONS)
+        masked, asked = 2, 5
+        assert plan.values[masked, asked] == found.specialisation[asked, masked, 0]
+
+    def test_without_proof_it_says_so(self) -> None:
+        with pytest.raises(BadArgument, match="without proof"):
+            removal.plan(xr.Dataset(attrs={"method": "probe"}))
+        with pytest.raises(BadArgument, match="without proof"):
+            matrices.plan_specialisation(synthetic.maps(2, 2))
+
+    def test_profiles_sum_to_one(self) -> None:
+        plan = layers.plan(synthetic.atlas(12, 8))
+        assert [p.title for p in plan.panels][:2] == ["Probe: importance", "MAPS: score"]
+        for panel in plan.panels:
+            assert panel.depth[[0, -1]].tolist() == pytest.approx([0.5 / 12, 11.5 / 12])
+            for share in panel.lines.values():
+                assert share.sum() == pytest.approx(1)
+        np.testing.assert_allclose(
+            plan.panels[0].lines["Retrieval"], synthetic.probe(12, 8).importance.sel(function="Retrieval").sum("head")
+        )
+
+    def test_agreement_is_spearman_of_every_two_charts(self) -> None:
+        found = synthetic.probe(6, 8, ["A", "B"])
+        plan = matrices.plan_agreement({"probe": found, "gate": synthetic.gate(6, 8)})
+        a, b = (found.importance.sel(function=f) for f in "AB")
+        assert plan.values[0, 1] == pytest.approx(float(ha.agreement(a, b, draws=1).spearman))
+        assert plan.rows[2] == "gate: math, facilitation"
+        assert len(plan.beside["math, facilitation"]) == 3  # pairs of three seeds
+        with pytest.raises(BadArgument, match="has 1 maps"):
+            matrices.plan_agreement({"probe": found.isel(function=[0])})
+
+
+def test_groups_are_summed_and_named() -> None:
+    found = synthetic.probe(6, 8)
+    grouped = by_kv_group(found)
+    assert grouped.sizes["head"] == 4
+    np.testing.assert_allclose(grouped.importance[0, 0, 1], found.importance[0, 0, 2:4].sum())
+    assert bool(grouped.clears_control[0, 0, 0]) == bool(found.clears_control[0, 0, :2].any())
+    assert "low" not in grouped
+    plan = importance.plan(grouped)
+    assert plan.xlabel == "KV group"
+    assert plan.heading.endswith("6 layers × 4 KV groups")
+    with pytest.raises(BadArgument, match="n_kv_heads is 3, which does not divide the 8 heads"):
+        by_kv_group(found, 3)
+
+
+def test_pictures_of_an_atlas() -> None:
+    made = synthetic.atlas(6, 8)
+    assert [p.name for p in pictures(made)] == [
+        "importance-probe",
+        "importance-maps",
+        "importance-ablate",
+        "categories",
+        "always-any",
+        "always-any-roles",
+        "removal-probe",
+        "removal-gate",
+        "specialisation-probe",
+        "layers",
+        "agreement",
+    ]
+    assert [p.name for p in pictures(made, ["layers", "categories"])] == ["categories", "layers"]
+    with pytest.raises(BadArgument, match="'layer', expected some of .* Did you mean 'layers'"):
+        list(pictures(made, ["layer"]))
+    with pytest.raises(BadArgument, match="'categories', which needs maps; here are: gate"):
+        list(pictures({"gate": made["gate"]}, ["categories"]))
+    with pytest.raises(BadArgument, match="palette is 'colorblind'"):
+        list(pictures(made, palette="colorblind"))
+    assert list(pictures({})) == []
+
+
+def test_a_caption_says_what_of_what_and_when() -> None:
+    made = synthetic.atlas(6, 8)
+    picture = next(iter(pictures(made)))
+    text = caption(picture, made, {"probe": "2026-11-15T12:00:00+00:00"})
+    for part in ("not causal", "synthetic", "6 layers × 8 heads", "2026-11-15T12:00:00"):
+        assert part in text
+
+
+def test_palettes_have_a_colour_for_everything() -> None:
+    for name, palette in PALETTES.items():
+        own = [*palette.categories, *palette.several, palette.none]
+        assert len(set(own)) == len(own), name
+        assert len(set(palette.roles)) == 3
+
+
+def test_texts_are_made_to_fit_the_font_and_the_width() -> None:
+    assert printable("a\t東\u202e") == "a\\t\\u6771\\u202e"
+    assert wrap("Semantic Understanding", 1.0).count("\n") == 1
+    assert [columns(n) for n in (1, 3, 4, 5, 8, 12, 20)] == [1, 3, 4, 3, 4, 4, 6]
+    assert [neat_step(x) for x in (3 / 1024, 3 / 1536, 1.0)] == pytest.approx([0.0005, 0.0005, 0.2])
