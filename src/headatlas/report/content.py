@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from headatlas.headmap.about import NAMES
 from headatlas.headmap.curves import removal
 from headatlas.headmap.overview import MEASURES, overview
 
@@ -17,7 +18,6 @@ Content = dict[str, Any]
 
 
 class Method(NamedTuple):
-    title: str
     subject: str  # what its charts are about
     says: dict[str, str]  # by measure: what a chart shows and does not show
     cite: tuple[str, str] | None = None  # reference, arXiv number
@@ -27,7 +27,6 @@ _GATES = ("Causal Head Gating, Nam et al., NeurIPS 2025", "2505.13737")
 _GRADIENT = ("Are Sixteen Heads Really Better than One?, Michel, Levy & Neubig, NeurIPS 2019", "1905.10650")
 METHODS: dict[str, Method] = {
     "probe": Method(
-        "Probe",
         "Function",
         {
             "importance": "How much a trained classifier leans on each head to tell the functions apart; it sums to 1 over heads."
@@ -36,7 +35,6 @@ METHODS: dict[str, Method] = {
         ("Cognitive Mirrors (probing cognitive functions of attention heads), Ma et al., NeurIPS 2025", "2512.10978"),
     ),
     "maps": Method(
-        "MAPS",
         "Relation",
         {
             "score": "Share of the relation's word pairs that the head's parameters alone map from source to target."
@@ -50,7 +48,6 @@ METHODS: dict[str, Method] = {
         ),
     ),
     "gate": Method(
-        "Gates",
         "Task",
         {
             "facilitation": "How far a head's gate stays open although closing it is rewarded (mean over seeds): high means"
@@ -63,7 +60,6 @@ METHODS: dict[str, Method] = {
         _GATES,
     ),
     "dissociate": Method(
-        "Dissociation",
         "Function",
         {
             "importance": "Heads this function needs and the other functions can spare, from gates fitted for that; they sum to 1."
@@ -72,7 +68,6 @@ METHODS: dict[str, Method] = {
         _GATES,
     ),
     "ablate": Method(
-        "Ablation",
         "Task",
         {
             "effect": "Fall of log P(target) when this one head is removed; above 0 the head helps, below 0 it harms."
@@ -80,7 +75,6 @@ METHODS: dict[str, Method] = {
         },
     ),
     "taylor": Method(
-        "Gradient",
         "Task",
         {
             "effect": "Effect of removing a head as one gradient predicts it. A cheap estimate of ablation, not a removal."
@@ -88,21 +82,19 @@ METHODS: dict[str, Method] = {
         _GRADIENT,
     ),
     "ig": Method(
-        "Integrated gradient",
         "Task",
         {
             "effect": "Effect of removing a head as gradients between closed and open gates predict it. An estimate, not a removal."
         },
     ),
     "pattern": Method(
-        "Attention pattern",
         "Pattern",
         {
             "score": "How closely the head's attention follows the pattern on repeated random tokens."
             " It is where a head looks, not what that does."
         },
     ),
-    "salient": Method("Salient tokens", "Token", {}),
+    "salient": Method("Token", {}),
 }
 COLOURS = {"Algorithmic": "#1f77b4", "Knowledge": "#ff7f0e", "Linguistic": "#2ca02c", "Translation": "#d62728"}
 SEVERAL = {2: "#9467bd", 3: "#8c564b", 4: "#e377c2"}
@@ -163,7 +155,7 @@ def _groups(charts: xr.Dataset) -> Iterator[Content]:
         yield {
             "method": method,
             "measure": measure,
-            "title": f"{about.title}: {measure}",
+            "title": f"{NAMES[method]}: {measure}",
             "subject": about.subject,
             "says": about.says.get(measure, ""),
             "charts": mine,
@@ -262,7 +254,7 @@ def _curves(maps: Maps, charts: Sequence[Content]) -> Iterator[Content]:
         key = (names["method"], measure, names["subject"])
         of = next((c for c, row in enumerate(charts) if (row["method"], row["measure"], row["subject"]) == key), None)
         values = {n: _list(one[n].values) for n in ("top", "lowest", "random", "random_low", "random_high", "p")}
-        title = METHODS[names["method"]].title if names["method"] in METHODS else names["method"]
+        title = NAMES.get(names["method"], names["method"])
         says = SWITCHED if names["method"] == "gate" else ""
         yield (
             names
@@ -368,7 +360,7 @@ def _provenance(maps: Maps, info: Mapping[str, Any]) -> list[Content]:
     rest = {k: v for k, v in info.items() if k not in ("model", "run", "methods")}
     tables.append(("Atlas", dict(_flat(rest))))
     for method, found in maps.items():
-        title = METHODS[method].title if method in METHODS else method
+        title = NAMES.get(method, method)
         rows = dict(_flat(found.attrs))
         tables.append((title, {k: v for k, v in rows.items() if (k, v) not in said and k != "method" and v}))
     return [{"title": title, "rows": list(rows.items())} for title, rows in tables if rows]
