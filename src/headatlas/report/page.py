@@ -1,11 +1,43 @@
-"""The page (a placeholder until the helper's lands)."""
+"""The page to explore an atlas with: one file that opens from disk and asks nothing of any network."""
 
+import html
+import json
+import re
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any
 
+import plotly.offline
 import xarray as xr
+
+from headatlas.report.content import content
 
 
 def page(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any]) -> str:
-    """The page."""
-    return "<html></html>"
+    """The whole HTML text, for datasets by method and what atlas.json says."""
+    shown = content(maps, info)
+    parts = {
+        "title": html.escape(f"HeadAtlas: {shown['model']}"),
+        "style": _own("page.css"),
+        "plotly": _inside_script(plotly.offline.get_plotlyjs()),
+        "data": embed(shown),
+        "script": _inside_script(_own("page.js")),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _own("page.html"))
+
+
+def embed(value: Any) -> str:
+    """JSON that no HTML parser can take for markup, whatever names and tokens are in it."""
+    text = json.dumps(
+        value, allow_nan=False, separators=(",", ":")
+    )  # ASCII: U+2028 and lone surrogates are escaped too
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _inside_script(code: str) -> str:
+    """Code whose strings can neither end the script element they stand in nor start a comment there."""
+    return re.sub(r"<(?=/script|!--)", r"\\x3c", code, flags=re.IGNORECASE)
+
+
+def _own(name: str) -> str:
+    return (files("headatlas.report") / name).read_text(encoding="utf-8")

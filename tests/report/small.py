@@ -1,0 +1,115 @@
+"""A small atlas made up by hand, for what the page shows of it: 4 layers of 3 heads, of which layer 2 has none."""
+
+import numpy as np
+import xarray as xr
+
+LAYERS, HEADS, WITHOUT = 4, 3, 2
+FUNCTIONS = ["Retrieval", "Inference"]
+INFO = {
+    "model": {"name": "tiny", "fingerprint": "f1nger", "n_layers": LAYERS, "n_heads": HEADS},
+    "run": {"time": "2026-01-02T03:04:05+00:00", "versions": {"torch": "9.9"}, "command": "headatlas run tiny"},
+}
+
+
+def scores(seed: int, *sizes: int, layers: int = LAYERS, heads: int = HEADS) -> np.ndarray:
+    values = np.random.default_rng(seed).random((*sizes, layers, heads))
+    values[..., WITHOUT, :] = np.nan
+    return values
+
+
+def dataset(variables: dict, **coords: object) -> xr.Dataset:
+    found = xr.Dataset(variables, coords=coords)
+    return found.assign_coords({d: range(found.sizes[d]) for d in ("layer", "head")})
+
+
+def probe(functions: list[str] = FUNCTIONS, layers: int = LAYERS, heads: int = HEADS) -> xr.Dataset:
+    n, dims = len(functions), ("function", "layer", "head")
+    importance = scores(0, n, layers=layers, heads=heads)
+    importance /= np.nansum(importance, axis=(1, 2), keepdims=True)
+    draws = np.random.default_rng(1).normal(-2, 0.1, (n, 2, 9, 1))
+    return dataset(
+        {
+            "importance": (dims, importance),
+            "low": (dims, importance * 0.5),
+            "high": (dims, importance * 1.5),
+            "clears_control": (dims, np.zeros(importance.shape, bool)),
+            "accuracy": 0.41,
+            "accuracy_per_function": ("function", np.full(n, 0.41)),
+            "bag_of_words": ("wording", [0.2, 0.39]),
+            "control_accuracy": 0.14,
+            "majority_accuracy": 0.13,
+            "questions": (("function", "split"), np.full((n, 2), 20)),
+            "whole": (("function", "measure"), np.full((n, 1), -1.0)),
+            "removal_top": (("function", "removed", "measure"), np.tile([[[-3.0], [-4.0]]], (n, 1, 1))),
+            "removal_lowest": (("function", "removed", "measure"), np.tile([[[-1.0], [-1.5]]], (n, 1, 1))),
+            "removal_random": (("function", "removed", "draw", "measure"), draws),
+            "removal_p": (("function", "removed"), np.full((n, 2), 0.1)),
+        },
+        function=functions,
+        wording=["question", "answer"],
+        split=["train", "test"],
+        measure=["log_p"],
+        removed=[1, 3],
+    ).assign_attrs(data="pr0be", k=5)
+
+
+def maps(relations: tuple[str, str] = ("country_to_capital", "copying"), **sizes: int) -> xr.Dataset:
+    score = scores(2, 2, **sizes)
+    dims = ("relation", "removed", "measure")
+    member = np.zeros((4, *score.shape[1:]), bool)
+    member[0, 0, 0] = member[1, 0, :2] = member[:, 1, 2] = True
+    return dataset(
+        {
+            "score": (("relation", "layer", "head"), score),
+            "suppression": (("relation", "layer", "head"), np.where(np.isnan(score), np.nan, 0.0)),
+            "member": (("category", "layer", "head"), member),
+            # as check_causal writes them: counted from 0 removed heads, no p, no lowest heads
+            "removal_top": (dims, np.tile([[[0.9], [0.1]]], (2, 1, 1))),
+            "removal_random": (("draw", *dims), np.full((3, 2, 2, 1), 0.8)),
+            "whole_model": (("relation", "measure"), np.full((2, 1), 0.9)),
+        },
+        relation=list(relations),
+        removed=[0, 2],
+        measure=["accuracy"],
+        category_name=("category", ["Algorithmic", "Knowledge", "Linguistic", "Translation"]),
+    ).assign_attrs(threshold=0.15, data="m4ps")
+
+
+def gate(tasks: tuple[str, ...] = ("math", "syntax"), **sizes: int) -> xr.Dataset:
+    n, dims = len(tasks), ("task", "seed", "layer", "head")
+    roles = {
+        name: scores(3 + i, n, 2, **sizes) for i, name in enumerate(("facilitation", "interference", "irrelevance"))
+    }
+    return dataset(
+        {name: (dims, values) for name, values in roles.items()}
+        | {
+            "always": (("task", "layer", "head"), roles["facilitation"].min(1)),
+            "any": (("task", "layer", "head"), roles["facilitation"].max(1)),
+            "switch_off": (("task", "role", "switched"), np.full((n, 1, 1), -2.0)),
+            "switch_off_random": (("task", "role", "switched", "draw"), np.full((n, 1, 1, 4), -1.0)),
+            "switch_off_p": (("task", "role", "switched"), np.full((n, 1, 1), 0.2)),
+        },
+        task=list(tasks),
+        role=["facilitation"],
+        switched=[2],
+    )
+
+
+def ablate() -> xr.Dataset:
+    return dataset({"effect": (("task", "layer", "head"), scores(7, 2) - 0.5)}, task=["math", "syntax"])
+
+
+def salient(token: str = " Paris", layers: int = LAYERS, heads: int = HEADS) -> xr.Dataset:
+    dims, shape = ("layer", "head", "rank", "output"), (layers, heads, 2, 2)
+    return dataset(
+        {
+            "token": (dims[:3], np.full(shape[:3], token, object)),
+            "amplification": (dims[:3], np.full(shape[:3], 7.0)),
+            "strongest": (dims, np.full(shape, " France", object)),
+            "suppressed": (dims, np.full(shape, " Rome", object)),
+        }
+    )
+
+
+def atlas() -> dict[str, xr.Dataset]:
+    return {"maps": maps(), "gate": gate(), "probe": probe(), "ablate": ablate(), "salient": salient()}

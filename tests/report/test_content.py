@@ -1,0 +1,162 @@
+"""What the page shows, without a browser."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from headatlas.headmap.overview import overview
+from headatlas.report import content as module
+from headatlas.report.content import content, scale
+from tests.report import small
+
+
+def unpack(text: str, kind: str = "<f4") -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), kind)
+
+
+def test_charts_are_the_overview_in_float32_with_intervals_where_there_are_some() -> None:
+    maps = small.atlas()
+    found, whole = content(maps, small.INFO), overview(maps)
+    assert (found["layers"], found["heads"]) == ([0, 1, 2, 3], [0, 1, 2])
+    assert len(found["charts"]) == whole.sizes["chart"] == 14
+    for i, chart in enumerate(found["charts"]):
+        np.testing.assert_array_equal(unpack(chart["score"]), whole.score[i].values.ravel().astype("f4"))
+        assert (chart["low"] is None) == (chart["method"] in ("maps", "ablate"))
+    assert [g["title"] for g in found["groups"]][:3] == ["Probe: importance", "MAPS: score", "MAPS: suppression"]
+    assert all(g["says"] for g in found["groups"])
+    assert sorted(c for g in found["groups"] for c in g["charts"]) == list(range(14))
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "last"), [(32, 32, "0.0030+"), (48, 32, "0.0020+"), (30, 9, "0.012+"), (126, 128, "0.00020+")]
+)
+def test_the_scale_of_importances_ends_at_three_times_their_mean_as_published(
+    layers: int, heads: int, last: str
+) -> None:
+    values = np.random.default_rng(0).pareto(2, (2, layers, heads))
+    ticks = scale(values / values.sum((1, 2), keepdims=True), shares=True)["ticks"]
+    assert (ticks[0]["text"], ticks[-1]["text"]) == (f"{0:.{len(last) - 3}f}", last)
+
+
+def test_scales_of_other_scores() -> None:
+    roles = scale(np.array([[[0.1, 0.9]]]))
+    assert (roles["low"], roles["high"], roles["ticks"][-1]["text"]) == (0, 1, "1.0")
+    effects = scale(np.array([[[-0.1, 0.4], [0.2, np.nan]]]))
+    assert effects["diverging"]
+    assert effects["low"] == -effects["high"] == pytest.approx(-0.4)
+    assert effects["ticks"][len(effects["ticks"]) // 2] == {"at": 0.5, "text": "0.0"}
+    for nothing in (np.zeros((1, 2, 2)), np.full((1, 1, 1), np.nan), np.ones((1, 1, 1))):
+        assert scale(nothing)["high"] > scale(nothing)["low"]
+
+
+def test_agreement_is_spearman_over_heads_and_none_for_constant_charts() -> None:
+    found = content(small.atlas(), small.INFO)
+    matrix = found["agreement"]["spearman"]
+    constant = [i for i, c in enumerate(found["charts"]) if c["measure"] == "suppression"]
+    assert constant
+    assert all(matrix[c][d] is None for c in constant for d in range(14))
+    a, b = (unpack(found["charts"][i]["score"]) for i in (0, 1))
+    there = ~np.isnan(a)
+    ranks = [v[there].argsort().argsort() for v in (a, b)]
+    assert matrix[0][1] == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-4)
+
+
+def test_categories_are_bits_and_absent_heads_have_none() -> None:
+    found = content(small.atlas(), small.INFO)["categories"]
+    assert found["names"] == ["Algorithmic", "Knowledge", "Linguistic", "Translation"]
+    assert found["colours"] == ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"]
+    assert [s["name"] for s in found["several"]] == ["4 categories", "3 categories", "2 categories"]
+    assert found["bits"] == [3, 2, 0, 0, 0, 15, -1, -1, -1, 0, 0, 0]
+    assert found["threshold"] == 0.15
+
+
+def test_always_and_any_are_titled_by_task() -> None:
+    found = content(small.atlas(), small.INFO)["always"]
+    assert [a["title"] for a in found] == ["Math (Always)", "Math (Any)", "Syntax (Always)", "Syntax (Any)"]
+
+
+def test_curves_know_the_chart_whose_top_heads_were_removed() -> None:
+    found = content(small.atlas(), small.INFO)
+    named = {(c["method"], c["subject"], c["why"]): c for c in found["curves"]}
+    assert len(named) == 6
+    for (method, subject, _), curve in named.items():
+        chart = found["charts"][curve["chart"]]
+        assert (chart["method"], chart["subject"]) == (method, subject)
+        assert chart["measure"] != "suppression"
+    mine = named["probe", "Retrieval", "importance"]
+    assert (mine["removed"], mine["top"], mine["p"]) == ([0, 1, 3], [-1, -3, -4], [None, 0.1, 0.1])
+    assert named["maps", "copying", "score"]["removed"] == [0, 2]
+    assert named["maps", "copying", "score"]["top"] == [0.9, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "clears", "said"),
+    [
+        (0.41, 0, "too close to tell apart"),
+        (0.41, 0, "No head's importance clears the shuffled-label control"),
+        (0.30, 0, "the wording alone explains its success"),
+        (0.90, 3, "reads more than wording"),
+        (0.90, 3, "3 of 24 importances clear the shuffled-label control"),
+    ],
+)
+def test_the_verdict_on_the_probe_is_plain(accuracy: float, clears: int, said: str) -> None:
+    probe = small.probe()
+    probe["accuracy"] = accuracy
+    probe.clears_control.values.flat[:clears] = True
+    found = content({"probe": probe}, small.INFO)["probe"]
+    assert said in found["verdict"]
+    assert [r["name"] for r in found["rows"]] == [
+        "The probe, on held-out questions",
+        "Bag of words: question",
+        "Bag of words: answer",
+        "Probe on shuffled labels",
+        "Always the commonest class",
+    ]
+
+
+def test_salient_tokens_are_numbers_in_one_list_and_fewer_where_heads_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = content(small.atlas(), small.INFO)["salient"]
+    assert found["texts"] == [" France", " Paris", " Rome"]
+    np.testing.assert_array_equal(unpack(found["token"], "<u4"), np.full(24, 1))
+    np.testing.assert_array_equal(unpack(found["suppressed"], "<u4"), np.full(48, 2))
+    monkeypatch.setattr(module, "TOKENS", 70)
+    few = content(small.atlas(), small.INFO)["salient"]
+    assert few["ranks"] == 1
+    assert len(unpack(few["token"], "<u4")) == 12
+
+
+def test_provenance_tells_model_run_settings_and_data() -> None:
+    found = content(small.atlas(), small.INFO)
+    rows = {(t["title"], *row) for t in found["provenance"] for row in t["rows"]}
+    assert rows >= {
+        ("Model", "fingerprint", "f1nger"),
+        ("Run", "command", "headatlas run tiny"),
+        ("Run", "versions torch", "9.9"),
+        ("Probe", "data", "pr0be"),
+        ("Probe", "k", "5"),
+        ("MAPS", "data", "m4ps"),
+    }
+    assert [c["arxiv"] for c in found["cite"]] == ["2512.10978", "2412.11965", "2505.13737"]
+    assert [c["arxiv"] for c in content({"ablate": small.ablate()}, {})["cite"]] == []
+
+
+def as_json(maps: dict[str, xr.Dataset], info: dict) -> dict:
+    return json.loads(json.dumps(content(maps, info), allow_nan=False))
+
+
+@pytest.mark.parametrize("method", list(small.atlas()))
+def test_any_variable_may_be_absent(method: str) -> None:
+    whole = small.atlas()
+    for name in [*whole[method].variables, None]:
+        one = whole[method].drop_vars(name) if name else whole[method]
+        assert as_json({method: one}, {})["layers"] == [0, 1, 2, 3]
+        assert as_json({**whole, method: one}, small.INFO)["charts"]
+
+
+@pytest.mark.parametrize("maps", [{}, {"probe": xr.Dataset()}, {"mine": small.ablate()}, {"salient": small.salient()}])
+def test_without_charts_there_is_still_a_page(maps: dict[str, xr.Dataset]) -> None:
+    found = as_json(maps, {})
+    assert (found["charts"], found["groups"], found["agreement"], found["probe"]) == ([], [], None, None)

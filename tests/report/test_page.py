@@ -1,0 +1,387 @@
+"""The page in a real browser: what a reader can do with it, and what it must never do."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from headatlas.report.page import embed, page
+from tests.report import small
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the page's tests need playwright")
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.xdist_group("browser")
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="the page's tests need chromium on the path")
+HOSTILE = "</script><script>alert(1)</script>"
+IMAGE = "<img src=x onerror=alert(2)>"
+Open = Callable[..., "playwright.Page"]
+
+
+def test_embedded_json_holds_no_markup() -> None:
+    text = embed({"a": "</script><!--&\u2028\u2029\ud800"})
+    assert not set(text) & set("<>&\u2028\u2029")
+    text.encode()
+
+
+def test_hostile_names_are_nowhere_in_the_text_of_the_page() -> None:
+    text = page({"probe": small.probe([HOSTILE, "<b>"]), "salient": small.salient(IMAGE)}, {"model": {"name": HOSTILE}})
+    assert HOSTILE not in text
+    assert IMAGE not in text
+    assert len(re.findall(r"<script[ >]", text.split("<body>")[0])) == 0
+
+
+def test_the_page_names_nothing_to_fetch_and_forbids_it() -> None:
+    text = page(small.atlas(), small.INFO)
+    assert "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:" in text
+    own = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+    assert not re.findall(r"(?:src|href)=[\"'](?!#|data:)", own)
+    assert "@import" not in own
+    assert "url(" not in own
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator["playwright.Browser"]:
+    with playwright.sync_playwright() as p:
+        started = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+def show(
+    chrome: "playwright.Browser", folder: Path, maps: dict, info: dict, wrong: list[str], **context: object
+) -> "playwright.Page":
+    """An atlas's page, opened from disk; what it logs, throws or asks for is put on the list of what is wrong."""
+    path = folder / "report.html"
+    path.write_text(page(maps, info), encoding="utf-8")
+    tab = chrome.new_context(**{"viewport": {"width": 1300, "height": 7000}} | context).new_page()
+    tab.on("console", lambda m: wrong.append(f"console: {m.text}"))
+    tab.on("pageerror", lambda e: wrong.append(f"error: {e}"))
+    tab.on("dialog", lambda d: (wrong.append(f"dialog: {d.message}"), d.dismiss()))
+    expected = (path.as_uri(), "data:", "blob:")
+    tab.on("request", lambda r: None if r.url.startswith(expected) else wrong.append(f"request: {r.url}"))
+    tab.goto(path.as_uri())
+    return tab
+
+
+@pytest.fixture
+def opened(chrome: "playwright.Browser", tmp_path: Path) -> Iterator[Open]:
+    wrong: list[str] = []
+    before = chrome.contexts
+    yield lambda maps, info=small.INFO, **context: show(chrome, tmp_path, maps, info, wrong, **context)
+    for context in chrome.contexts:
+        if context not in before:
+            context.close()
+    assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def shared(
+    chrome: "playwright.Browser", tmp_path_factory: pytest.TempPathFactory
+) -> tuple["playwright.Page", list[str]]:
+    wrong: list[str] = []
+    return show(chrome, tmp_path_factory.mktemp("page"), small.atlas(), small.INFO, wrong), wrong
+
+
+@pytest.fixture
+def tab(shared: tuple["playwright.Page", list[str]]) -> Iterator["playwright.Page"]:
+    """The small atlas, opened once for all tests that can begin anywhere: opening takes seconds."""
+    shared[0].select_option("#method", label="Probe: importance")
+    yield shared[0]
+    assert shared[1] == []
+
+
+def click_head(tab: "playwright.Page", panel: str, row: int, column: int) -> None:
+    """A click on the cell itself, as by hand; row and column as drawn, from the top left."""
+    chart = tab.locator(f"{panel} .js-plotly-plot")
+    chart.scroll_into_view_if_needed()
+    box = chart.locator(".nsewdrag").bounding_box()
+    rows, columns = chart.evaluate("d => [d.data[0].y.length, d.data[0].x.length]")
+    tab.mouse.move(box["x"] + 1, box["y"] + 1)
+    at = box["x"] + (column + 0.5) * box["width"] / columns, box["y"] + (row + 0.5) * box["height"] / rows
+    tab.mouse.move(*at)
+    playwright.expect(tab.locator("#tip")).to_contain_text(f"L{row}.H{column} ")
+    tab.mouse.click(*at)
+
+
+LIT = "d => d.layout.shapes.length ? [d.layout.shapes[0].xanchor, d.layout.shapes[0].yanchor] : null"
+Z = "d => d.data[0].z.flat()"
+
+
+@needs_browser
+def test_a_click_shows_the_head_s_card_and_lights_it_up_everywhere(tab: "playwright.Page") -> None:
+    click_head(tab, "#small .panel:nth-child(2)", 3, 1)
+    card = tab.locator("#card")
+    playwright.expect(card.locator("h2")).to_have_text("L3.H1")
+    probe = small.probe()
+    value = float(probe.importance.sel(function="Inference", layer=3, head=1))
+    place = int((probe.importance.sel(function="Inference") >= value).sum())
+    row = card.locator("h3:text-is('Probe: importance') + table tr", has_text="Inference")
+    assert f"{value:.3g}" in row.inner_text()
+    assert row.locator("td").last.inner_text() == str(place)
+    assert f"{value * 0.5:.3g} to {value * 1.5:.3g}" in row.inner_text()
+    text = card.inner_text()
+    for part in (
+        "Roles",
+        "math",
+        "Removal",
+        "Ablation, syntax",
+        "Salient tokens",
+        "Paris",
+        "France",
+        "Rome",
+        "× 7",
+        "MAPS: score",
+    ):
+        assert part in text
+    assert tab.locator("#subject option:checked").inner_text() == "Inference"
+    for panel in ("#small .panel:nth-child(1)", "#large", "#always-maps .panel:nth-child(4)"):
+        assert tab.locator(f"{panel} .js-plotly-plot").evaluate(LIT) == [1, 3]
+    assert tab.locator("#categories-maps .panel:nth-child(1) .js-plotly-plot").evaluate(LIT) == [3, 1]
+    in_finder = tab.locator("#finder-chart .js-plotly-plot").evaluate(LIT)
+    assert in_finder[0] == pytest.approx(float(probe.importance.sel(function="Retrieval", layer=3, head=1)))
+    assert "Selected L3.H1" in tab.locator("#announce").inner_text()
+
+
+@needs_browser
+def test_a_card_tells_which_removed_sets_a_head_was_in(tab: "playwright.Page") -> None:
+    order = np.argsort(-np.nan_to_num(small.probe().importance.values[0], nan=-1), axis=None)
+    for place, expected in ((0, "Retrieval: top 1"), (2, "Retrieval: top 3")):
+        tab.fill("#head", "L{}.H{}".format(*divmod(int(order[place]), small.HEADS)))
+        tab.press("#head", "Enter")
+        assert expected in tab.locator("#card").inner_text()
+        assert "is among the top" in tab.locator("#removal-curves .lit >> nth=0").inner_text()
+    row = tab.locator("#card tr", has_text="Retrieval: top 3").inner_text()
+    assert re.search(r"−3\s+−0\.9\d*|−3\s+−1", row)
+    assert "0.1" in row
+
+
+@needs_browser
+def test_hover_tells_head_value_rank_and_interval(tab: "playwright.Page") -> None:
+    click_head(tab, "#small .panel:nth-child(1)", 0, 2)
+    tip = tab.locator("#tip").inner_text()
+    assert re.search(r"L0\.H2 \(layer 0, head 2\)\n.*Retrieval: 0\.\d+\nrank \d of 9\ninterval 0\.\d+ to 0\.\d+", tip)
+
+
+@needs_browser
+def test_the_slider_fades_heads_and_counts_those_that_remain(tab: "playwright.Page") -> None:
+    chart = tab.locator("#large .js-plotly-plot")
+    assert "9 of 9 heads remain" in tab.locator("#threshold-value").inner_text()
+    assert sum(z is not None and z > 0.5 for z in chart.evaluate(Z)) == 9
+    tab.locator("#threshold").evaluate("s => { s.value = 800; s.dispatchEvent(new Event('input')); }")
+    values = small.probe().importance.values
+    left = int((values[0] >= np.nanmax(values) * 0.64).sum())
+    assert 0 < left < 9
+    playwright.expect(tab.locator("#threshold-value")).to_contain_text(f"{left} of 9 heads remain")
+    tab.wait_for_timeout(500)  # the maps follow when the slider rests
+    assert sum(z is not None and z > 0.5 for z in chart.evaluate(Z)) == left
+    assert sum(z is None for z in chart.evaluate(Z)) == 3
+
+
+@needs_browser
+def test_methods_and_subjects_can_be_switched(tab: "playwright.Page") -> None:
+    assert tab.locator("#small h3").all_inner_texts() == small.FUNCTIONS
+    tab.select_option("#method", label="MAPS: score")
+    assert tab.locator("#small h3").all_inner_texts() == ["country to capital", "copying"]
+    assert tab.locator("#subject-name").inner_text() == "Relation"
+    tab.select_option("#subject", label="copying")
+    assert tab.locator("#large h3").inner_text() == "MAPS: score, copying"
+    score = small.maps().score.sel(relation="copying")
+    best = "L{}.H{}".format(*np.unravel_index(int(np.nanargmax(score.values)), score.shape))
+    assert tab.locator("#top tbody tr >> nth=0").inner_text().split() == ["1", best, f"{float(score.max()):.3g}"]
+    tab.locator("#top button >> nth=0").click()
+    playwright.expect(tab.locator("#card h2")).to_have_text(best)
+    tab.select_option("#method", label="Ablation: effect")
+    assert tab.locator("#scale").inner_text().count("0.0") >= 1
+
+
+@needs_browser
+def test_the_finder_places_heads_by_any_charts_and_selects_them(tab: "playwright.Page") -> None:
+    tab.select_option("#finder-x", label="math (Ablation: effect)")
+    tab.select_option("#finder-y", label="copying (MAPS: score)")
+    tab.select_option("#finder-colour", label="Inference (Probe: importance)")
+    chart = tab.locator("#finder-chart .js-plotly-plot")
+    x, y = chart.evaluate("d => [d.data[0].x, d.data[0].y]")
+    effect, score = small.ablate().effect.values[0].ravel(), small.maps().score.values[1].ravel()
+    there = ~np.isnan(effect)
+    np.testing.assert_allclose(x, effect[there], atol=1e-6)
+    np.testing.assert_allclose(y, score[there], atol=1e-6)
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    share = "d => ['x', 'y'].map(a => [d.layout[a + 'axis'].range, d.data[0][a][4]]).map(([r, v]) => (v - r[0]) / (r[1] - r[0]))"
+    fx, fy = chart.evaluate(share)
+    at = box["x"] + 62 + fx * (box["width"] - 76), box["y"] + 10 + (1 - fy) * (box["height"] - 54)
+    tab.mouse.move(box["x"] + 70, box["y"] + 15)
+    tab.mouse.move(*at)
+    playwright.expect(tab.locator("#tip")).to_contain_text("L1.H1")
+    painted = tab.locator("#finder-chart canvas").evaluate(
+        "(c, p) => c.getContext('2d').getImageData(...p, 1, 1).data[3]",
+        [round(at[0] - box["x"]), round(at[1] - box["y"])],
+    )
+    assert painted > 0
+    tab.mouse.click(*at)
+    playwright.expect(tab.locator("#card h2")).to_have_text("L1.H1")
+
+
+@needs_browser
+def test_a_click_on_an_agreement_puts_both_charts_into_the_finder(tab: "playwright.Page") -> None:
+    box = tab.locator("#agreement-chart .nsewdrag").bounding_box()
+    at = box["x"] + 0.5 * box["width"] / 14, box["y"] + 1.5 * box["height"] / 14
+    tab.mouse.move(box["x"] + box["width"] - 3, box["y"] + 3)
+    tab.mouse.move(*at)
+    playwright.expect(tab.locator("#tip")).to_contain_text(
+        "Probe: importance, Inference\nProbe: importance, Retrieval\nSpearman"
+    )
+    tab.mouse.click(*at)
+    chosen = [tab.locator(f"#finder-{a} option:checked").inner_text() for a in "xy"]
+    assert chosen == ["Retrieval (Probe: importance)", "Inference (Probe: importance)"]
+
+
+@needs_browser
+def test_heads_are_found_by_name_and_wrong_names_get_a_polite_answer(tab: "playwright.Page") -> None:
+    for text, name in (("L3.H2", "L3.H2"), (" l0 h1 ", "L0.H1"), ("1,1", "L1.H1")):
+        tab.fill("#head", text)
+        tab.click("#goto button")
+        playwright.expect(tab.locator("#card h2")).to_have_text(name)
+    for text, said in (
+        ("L9.H0", "There is no head “L9.H0”. Heads here are L0.H0 to L3.H2."),
+        ("<b>", "“<b>”"),
+        ("L2.H0", "layer 2 may have no"),
+    ):
+        tab.fill("#head", text)
+        tab.click("#goto button")
+        playwright.expect(tab.locator("#goto-message")).to_contain_text(said)
+    assert tab.locator("#card h2").inner_text() == "L1.H1"
+
+
+@needs_browser
+def test_arrow_keys_move_the_selection_past_layers_without_heads(tab: "playwright.Page") -> None:
+    tab.fill("#head", "L1.H1")
+    tab.press("#head", "Enter")
+    tab.focus("#small .panel >> nth=0")
+    for key, name in (
+        ("ArrowDown", "L3.H1"),
+        ("ArrowDown", "L3.H1"),
+        ("ArrowRight", "L3.H2"),
+        ("ArrowUp", "L1.H2"),
+        ("ArrowLeft", "L1.H1"),
+    ):
+        tab.keyboard.press(key)
+        assert tab.locator("#card h2").inner_text() == name
+    tab.focus("#categories-maps .panel >> nth=0")
+    for key, name in (("ArrowRight", "L3.H1"), ("ArrowUp", "L3.H2"), ("ArrowLeft", "L1.H2")):
+        tab.keyboard.press(key)
+        assert tab.locator("#card h2").inner_text() == name
+    assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+@needs_browser
+def test_controls_have_labels_and_charts_have_text(tab: "playwright.Page") -> None:
+    for control in tab.locator("select, input").all():
+        assert control.evaluate("c => c.labels.length && c.labels[0].innerText.trim()")
+    charts = tab.locator(".js-plotly-plot")
+    assert charts.count() > 15
+    for chart in charts.all():
+        assert chart.get_attribute("role") == "img"
+        assert len(chart.get_attribute("aria-label")) > 20
+    for section in tab.locator("main > section").all():
+        assert len(section.locator("p").all_inner_texts()[0]) > 40
+    assert tab.locator("#contents a").count() == tab.locator("main > section").count() == 9
+
+
+@needs_browser
+def test_dark_follows_the_system_and_the_button(opened: Open) -> None:
+    tab = opened(small.atlas(), color_scheme="dark")
+    font = "d => d.layout.font.color"
+    chart = tab.locator("#large .js-plotly-plot")
+    dark, paper = chart.evaluate(font), tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert paper == "rgb(20, 23, 26)"
+    tab.click("#theme")
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 250)"
+    assert chart.evaluate(font) != dark
+    tab.click("#theme")
+    assert chart.evaluate(font) == dark
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 250)"
+    assert chart.evaluate("d => d._fullLayout.width") <= 700
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert chart.evaluate(font) == dark
+
+
+@needs_browser
+def test_hostile_names_and_tokens_are_shown_as_text(opened: Open) -> None:
+    bold = "<b>bold</b> <a href='https://example.com'>x</a>"
+    maps = {
+        "probe": small.probe([HOSTILE, bold]).assign_attrs({"data": IMAGE}),
+        "maps": small.maps((IMAGE, bold)),
+        "gate": small.gate((HOSTILE,)),
+        "salient": small.salient(IMAGE),
+    }
+    maps["maps"] = (
+        maps["maps"].drop_vars("category_name").assign_coords(category_name=("category", [HOSTILE, bold, IMAGE, "x"]))
+    )
+    tab = opened(maps, {"model": {"name": HOSTILE, "n_layers": 4, "n_heads": 3}})
+    assert tab.locator("h1").inner_text() == f"HeadAtlas: {HOSTILE}"
+    assert tab.locator("#small h3 >> nth=0").inner_text() == HOSTILE
+    assert tab.locator("#card code >> nth=0").inner_text() == IMAGE
+    click_head(tab, "#small .panel:nth-child(2)", 1, 1)
+    assert bold in tab.locator("#tip").inner_text()
+    tab.select_option("#finder-x", value="1")
+    assert tab.locator("#finder-chart .xtitle").text_content().endswith(bold)
+    inside = tab.locator("main, #card, header, #bar")
+    assert sum(part.locator("img, b, script, svg a").count() for part in inside.all()) == 0
+    assert tab.locator("body > script").count() == 3
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [400, 800])
+def test_narrow_windows_need_no_sideways_scrolling(opened: Open, width: int) -> None:
+    tab = opened(small.atlas(), viewport={"width": width, "height": 9000})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.emulate_media(media="print")
+    assert not tab.locator("#bar").is_visible()
+
+
+def one_by_one() -> dict[str, xr.Dataset]:
+    one = (("function", "layer", "head"), [[[1.0]]])
+    return {"probe": small.dataset({"importance": one}, function=["Only"])}
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("maps", "text"),
+    [
+        ({}, "This atlas holds no map of heads yet"),
+        ({"salient": small.salient()}, "This atlas holds no map of heads yet"),
+        (one_by_one(), "1 layer × 1 head; 1 map"),
+        ({"ablate": small.ablate()}, "Fall of log P(target)"),
+        ({"maps": small.maps().drop_vars("member")}, "country to capital"),
+        ({"mine": small.ablate()}, "This atlas holds no map of heads yet"),
+    ],
+    ids=["nothing", "tokens", "1×1", "one method", "no categories", "unknown method"],
+)
+def test_small_and_odd_atlases_give_a_sensible_page(opened: Open, maps: dict[str, xr.Dataset], text: str) -> None:
+    tab = opened(maps, {})
+    assert text in tab.locator("body").inner_text()
+    there = [s.get_attribute("id") for s in tab.locator("main > section").all()]
+    assert there[0] == "overview"
+    assert there[-1] == "provenance"
+
+
+@needs_browser
+def test_the_largest_models_fit(opened: Open) -> None:
+    sizes = {"layers": 126, "heads": 128}
+    maps = {"probe": small.probe(**sizes), "maps": small.maps(**sizes), "gate": small.gate(**sizes)}
+    tab = opened(maps, {"model": {"name": "large"}})
+    click_head(tab, "#large", 100, 64)
+    playwright.expect(tab.locator("#card h2")).to_have_text("L100.H64")
+    took = tab.evaluate(
+        "() => { const t = performance.now(); document.querySelector('#head').value = 'L7.H7';"
+        " document.querySelector('#goto').requestSubmit(); return performance.now() - t; }"
+    )
+    assert took < 2000
+    assert tab.locator("#small .js-plotly-plot >> nth=0").evaluate(LIT) == [7, 7]
