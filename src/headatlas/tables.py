@@ -44,7 +44,7 @@ def warnings(maps: Mapping[str, xr.Dataset]) -> list[str]:
         lines.append(f"probe: {clear or 'none'} of {of} heads clear what shuffled labels give")
     if {"accuracy", "bag_of_words"} <= set(found):
         words = found.bag_of_words.max()
-        which = found.wording.values[int(found.bag_of_words.argmax())]
+        which = found.wording.values[np.argmax(found.bag_of_words.values)]
         right, guessed = f"{float(found.accuracy):.1%}", f"{float(words):.1%}"
         lines.append(
             f"probe: reads the function right in {right} of test questions; words alone ({which}) in {guessed}"

@@ -62,8 +62,10 @@ def _rows(method: str, found: xr.Dataset) -> Iterator[xr.Dataset]:
 
 def ranks(score: xr.DataArray) -> xr.DataArray:
     """Place of each head among all, by map: 1 is the highest; ties share the better place; NaN has none."""
-    flat = score.stack(at=("layer", "head")).values
+    score = score.transpose("chart", "layer", "head")
+    flat = score.values.reshape(score.sizes["chart"], score.sizes["layer"] * score.sizes["head"])
     order = np.sort(np.where(np.isnan(flat), -np.inf, flat), axis=-1)
-    place = np.stack([len(o) - np.searchsorted(o, f, "right") + 1.0 for o, f in zip(order, flat, strict=True)])
+    place = np.array([len(o) - np.searchsorted(o, f, "right") + 1.0 for o, f in zip(order, flat, strict=True)])
+    place = place.reshape(flat.shape)
     place[np.isnan(flat)] = np.nan
     return score.copy(data=place.reshape(score.shape))

@@ -60,7 +60,7 @@ class Settings:
 
 
 PRESETS = {
-    "quick": Settings(900, Training(30, 3e-4, 32, 5), 1, 500, 32, 8, Trials((0.05, 0.1, 0.2))),
+    "quick": Settings(900, Training(30, 3e-4, 32, 5), 1, 500, 32, 6, Trials((0.05, 0.1, 0.2))),
     "full": Settings(None, PUBLISHED, 5, 2000, 128, 64, Trials((0.01, 0.02, 0.05, 0.1, 0.2, 0.3))),
 }
 
