@@ -29,6 +29,7 @@ from headatlas.public.maps import maps
 from headatlas.public.pictures import write_figures, write_report
 from headatlas.public.probe import probe
 from headatlas.public.salient import salient
+from headatlas.public.shown import show_atlas, show_maps
 from headatlas.public.yardsticks import ablate, ig, pattern, taylor
 from headatlas.tasks.questions import FUNCTIONS
 from headatlas.validation.compare import compare as compare_maps
@@ -83,7 +84,7 @@ class Atlas:
             raise BadArgument(
                 f"method {method!r} is not in this atlas; here are: {', '.join(self.complete) or 'none yet'}"
             )
-        return load_map(self.folder / f"{method}.nc")
+        return show_maps(load_map(self.folder / f"{method}.nc"))
 
     @property
     def complete(self) -> list[str]:
@@ -123,6 +124,9 @@ class Atlas:
         model = self.info["model"]
         methods = ", ".join(self.complete) or "none yet"
         return f"Atlas({str(self.folder)!r}: {model['name']}, {model['n_layers']} × {model['n_heads']} heads; methods: {methods})"
+
+    def _repr_html_(self) -> str:
+        return show_atlas(self.maps, self.info, str(self.folder))
 
 
 def plan(

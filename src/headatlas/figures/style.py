@@ -5,10 +5,10 @@ import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, BinaryIO, ParamSpec
 
 import numpy as np
-from matplotlib import font_manager, rc_context
+from matplotlib import font_manager, rc_context, rcParams
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument, did_you_mean
@@ -70,11 +70,11 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return inside
 
 
-def save(figure: Figure, path: Path, form: str) -> None:
-    """Write one file, the same bytes every time: without the time of day."""
+def save(figure: Figure, to: Path | BinaryIO, form: str, dpi: float | None = None) -> None:
+    """Write one figure, the same bytes every time: without the time of day. dpi: for print, unless you say otherwise."""
     silent: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}
     with rc_context(fname=SHEET):
-        figure.savefig(path, format=form, metadata=silent.get(form))
+        figure.savefig(to, format=form, metadata=silent.get(form), dpi=dpi or rcParams["savefig.dpi"])
 
 
 def ticks(n: int, every: int, most: int) -> list[int]:

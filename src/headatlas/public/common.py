@@ -19,6 +19,7 @@ from headatlas.headmap.provenance import describe_run, flat
 from headatlas.headmap.store import Finished, load, load_attributes, save
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
+from headatlas.public.shown import show_maps
 from headatlas.tasks.prompts import Task
 
 Tasks = str | Path | Task | Iterable[Any]
@@ -65,10 +66,10 @@ def finish(job: Job) -> xr.Dataset:
     if job.out is None:
         with tempfile.TemporaryDirectory() as folder:
             found = job.work(Finished(Path(folder) / job.name, {}), job.progress)
-            return found.assign_attrs(stamp | found.attrs)
+            return show_maps(found.assign_attrs(stamp | found.attrs))
     with alone_in(job.out):
         if job.state == "done":
-            return load(job.path)
+            return show_maps(load(job.path))
         _check_model(job)
         done = Finished(job.out / f".{job.name}", job.stamp)
         try:
@@ -79,7 +80,7 @@ def finish(job: Job) -> xr.Dataset:
         found = found.assign_attrs(stamp | found.attrs)
         save(found, job.path)
         done.clear()
-        return found
+        return show_maps(found)
 
 
 def _check_model(job: Job) -> None:
