@@ -102,9 +102,10 @@ class Atlas:
             return self.maps
         if unit != "kv-group":
             raise BadArgument(f"by is {unit!r}, expected kv-group")
-        groups = self.info["model"].get("n_kv_heads")
         maps = {name: found for name, found in self.maps.items() if name in MEASURES}
-        return {name: by_kv_group(found, found.attrs.get("n_kv_heads", groups)) for name, found in maps.items()}
+        said = [found.attrs.get("n_kv_heads") for found in maps.values()]
+        groups = next((g for g in (self.info["model"].get("n_kv_heads"), *said) if g is not None), None)
+        return {name: by_kv_group(found, groups) for name, found in maps.items()}
 
     @property
     def when(self) -> dict[str, str]:

@@ -70,13 +70,17 @@ def show_table(title: str, rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style="dim")
     keys = list(dict.fromkeys(key for row in rows for key in row))
     for key in keys:
         table.add_column(key.replace("_", " "), overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row.get(key)) for key in keys))
-    Console(markup=False, width=None if sys.stdout.isatty() else 200).print(table)
+    console = Console(
+        markup=False, highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 200
+    )
+    console.print(title, style="bold")
+    console.print(table)
 
 
 def _cell(value: Any) -> str:

@@ -141,6 +141,10 @@ def _square(value: Any, where: str) -> np.ndarray:
     return array
 
 
+def _plain(value: Any) -> str:
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
 def _seeded(array: np.ndarray) -> np.ndarray:
     return array[None] if array.ndim == 2 else array
 
@@ -165,7 +169,7 @@ def _rows(table: pd.DataFrame, kind: str, file: Path) -> Parts:
         if numbers.isna().any() or (numbers < 0).any() or (numbers % 1 != 0).any():
             row = int(np.flatnonzero(numbers.isna() | (numbers < 0) | (numbers % 1 != 0))[0])
             raise BadFile(
-                f"{file}, row {row + 1}: {key} is {table[key].iloc[row]!r}, expected a whole number, 0 or more"
+                f"{file}, row {row + 1}: {key} is {_plain(table[key].iloc[row])}, expected a whole number, 0 or more"
             )
         table[key] = numbers.astype(int)
     if table.duplicated(keys).any():

@@ -52,7 +52,7 @@ def write_card(known: Card, path: Path) -> None:
 
 def write_report(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any], path: Path) -> None:
     """Write the page of an atlas: datasets by method, and what atlas.json says."""
-    text = page(maps, info)
+    text = page(maps, {name: said for name, said in info.items() if name != "shown"})  # that is between runs
     with whole_file(path) as aside:
         aside.write_text(text, encoding="utf-8")
 

@@ -23,11 +23,11 @@ class HeadMaps(xr.Dataset):
         method = str(self.attrs.get("method", ""))
         drawn = next(iter(pictures({method: self})), None) if {"layer", "head"} <= set(self.dims) else None
         picture = "" if drawn is None else thumbnail(drawn.draw())
-        return picture + xr.Dataset(self)._repr_html_()
+        return picture + super()._repr_html_()
 
 
 def show_maps(found: xr.Dataset) -> HeadMaps:
-    return HeadMaps(found, attrs=found.attrs)
+    return HeadMaps(found.data_vars, found.coords, found.attrs)
 
 
 def show_atlas(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any], folder: str) -> str:

@@ -1,0 +1,368 @@
+"""The whole flow: planned, resumed, never done twice, killed at any moment; and what is asked of a finished atlas."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+import headatlas as ha
+from headatlas import atlas
+from headatlas.errors import BadArgument, BadFile, CannotDo
+from headatlas.headmap.store import load, save
+from headatlas.models.lm import LM
+from tests.figures import synthetic
+from tests.models.tiny import TINY, build, tokenizer
+from tests.test_cli import headatlas
+
+QUICK = ["salient", "pattern", "taylor"]
+
+
+@pytest.fixture(scope="module")
+def lm() -> LM:
+    return LM(build(TINY[0]), tokenizer(), "tiny")
+
+
+@pytest.fixture
+def made(tmp_path) -> Path:
+    """A folder of synthetic head maps."""
+    for name, found in synthetic.atlas(12, 8).items():
+        save(found, tmp_path / "made" / f"{name}.nc")
+    return tmp_path / "made"
+
+
+def states(lm: LM, out: Path, **options) -> dict[str, str]:
+    return {name: job.state for name, job in atlas.plan(lm, out, **options).items()}
+
+
+class TestRun:
+    def test_a_finished_part_is_not_computed_again(self, lm, tmp_path, monkeypatch) -> None:
+        first = ha.run(lm, tmp_path, methods=QUICK)
+        assert states(lm, tmp_path, methods=QUICK) == dict.fromkeys(QUICK, "done")
+        monkeypatch.setattr("headatlas.public.common.save", lambda *a: pytest.fail("computed again"))
+        monkeypatch.setattr("headatlas.atlas.write_figures", lambda *a, **k: pytest.fail("drawn again"))
+        assert ha.run(lm, tmp_path, methods=QUICK).info["methods"] == first.info["methods"]
+
+    def test_a_changed_setting_recomputes_only_what_depends_on_it(self, lm, tmp_path, monkeypatch) -> None:
+        ha.run(lm, tmp_path, methods=QUICK)
+        before = {n: (tmp_path / f"{n}.nc").stat().st_mtime_ns for n in QUICK}
+        monkeypatch.setitem(atlas.PRESETS["quick"], "taylor", {"examples": 8})
+        assert states(lm, tmp_path, methods=QUICK) == {"salient": "done", "pattern": "done", "taylor": "to do"}
+        ha.run(lm, tmp_path, methods=QUICK)
+        changed = [n for n in QUICK if (tmp_path / f"{n}.nc").stat().st_mtime_ns != before[n]]
+        assert changed == ["taylor"]
+
+    def test_a_changed_model_is_another_atlas(self, lm, tmp_path) -> None:
+        ha.run(lm, tmp_path, methods=["pattern"])
+        other = LM(build(TINY[0]), tokenizer(), "other")
+        with_other = other.model.get_input_embeddings().weight
+        with_other.data.mul_(1.5)
+        assert states(other, tmp_path, methods=["pattern"]) == {"pattern": "to do"}
+        made = ha.run(other, tmp_path, methods=["taylor"])
+        assert made.info["methods"]["taylor"]["why"].endswith("give another folder")
+
+    def test_methods_are_kept_between_runs(self, lm, tmp_path) -> None:
+        ha.run(lm, tmp_path, methods=["pattern"])
+        made = ha.run(lm, tmp_path, methods=["taylor"])
+        assert list(made.info["methods"]) == ["pattern", "taylor"]
+        assert made.complete == ["taylor", "pattern"]
+
+    def test_the_second_of_two_runs_stops(self, lm, tmp_path) -> None:
+        with FileLock(tmp_path / ".lock"), pytest.raises(CannotDo, match="another headatlas is at work in"):
+            ha.run(lm, tmp_path, methods=["pattern"])
+        with FileLock(tmp_path / ".lock"), pytest.raises(CannotDo, match="another headatlas is at work in"):
+            ha.pattern(lm, out=tmp_path)
+
+    @pytest.mark.parametrize(
+        ("asked", "says"),
+        [
+            ({"methods": ["map"]}, "methods: 'map' is not one of .* Did you mean 'maps'"),
+            ({"methods": []}, "methods is empty"),
+            ({"preset": "fast"}, "preset: 'fast' is not one of quick, full"),
+            ({"functions": ["Maths"]}, "functions: 'Maths' is not one of Knowledge Recall"),
+        ],
+    )
+    def test_what_is_asked_wrongly_is_told_before_any_work(self, lm, tmp_path, asked, says) -> None:
+        with pytest.raises(BadArgument, match=says):
+            ha.run(lm, tmp_path, **asked)
+        assert not list(tmp_path.glob("*.nc"))
+
+    def test_a_damaged_result_is_computed_again(self, lm, tmp_path) -> None:
+        whole = ha.run(lm, tmp_path, methods=["pattern"])["pattern"]
+        path = tmp_path / "pattern.nc"
+        path.write_bytes(path.read_bytes()[:1000])
+        assert states(lm, tmp_path, methods=["pattern"]) == {"pattern": "to do"}
+        np.testing.assert_array_equal(ha.run(lm, tmp_path, methods=["pattern"])["pattern"].score, whole.score)
+
+
+KILLED = """
+import os, pathlib, signal, sys
+import headatlas as ha
+from tests.test_atlas import KILL_METHODS, lm_for_killing
+folder, at, after = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "after"
+renamed, replace = 0, pathlib.Path.replace
+def counted(self, target):
+    global renamed
+    renamed += 1
+    if renamed == at and not after:
+        os.kill(os.getpid(), signal.SIGKILL)
+    done = replace(self, target)
+    if renamed == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return done
+pathlib.Path.replace = counted
+ha.run(lm_for_killing(), folder, methods=KILL_METHODS)
+"""
+KILL_METHODS = ["pattern", "taylor", "gate"]
+
+
+def lm_for_killing() -> LM:
+    return LM(build(TINY[0]), tokenizer(), "tiny")
+
+
+def test_killed_at_any_moment_it_ends_with_the_same_files(tmp_path) -> None:
+    """Killed for good as files are about to be, or have just been, renamed: index, parts, results, figures, page."""
+    ha.run(lm_for_killing(), tmp_path / "undisturbed", methods=KILL_METHODS)
+    killed = tmp_path / "killed"
+    for at, when in ((1, "after"), (2, "before"), (4, "after"), (4, "before"), (7, "before"), (9, "after")):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, str(killed), str(at), when],
+            cwd=Path(__file__).parent.parent,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-500:]
+    assert not (killed / "report.html").is_file()
+    ha.run(lm_for_killing(), killed, methods=KILL_METHODS)
+    names = sorted(str(p.relative_to(killed)) for p in killed.rglob("*"))
+    assert names == sorted(
+        str(p.relative_to(killed.parent / "undisturbed")) for p in (tmp_path / "undisturbed").rglob("*")
+    )
+    for name in names:
+        a, b = (_timeless(f / name) for f in (tmp_path / "undisturbed", killed))
+        assert a == b, name
+
+
+def _timeless(path: Path) -> bytes:
+    """A file's bytes, without times and the folder's own name."""
+    if path.is_dir():
+        return b""
+    if path.suffix in (".json", ".html", ".txt"):
+        text = re.sub(r"\d{4}-\d\d-\d\dT[\d:+]+|\"seconds\": ?[\d.e-]+|\"shown\": ?\"\w+\"", "", path.read_text())
+        return text.encode()
+    return path.read_bytes()
+
+
+class TestAsking:
+    def test_heads_of_a_function_as_table_json_and_csv(self, capsys, made) -> None:
+        code, table, _ = headatlas(capsys, "heads", made, "--function", "math calculation", "--top", 3)
+        assert code == 0
+        assert table.count("importance") == 3
+        _, text, _ = headatlas(capsys, "heads", made, "--function", "Math Calculation", "--top", 3, "--json")
+        rows = json.loads(text)
+        found = load(made / "probe.nc").sel(function="Math Calculation")
+        best = found.importance.values.max()
+        assert rows[0]["value"] == pytest.approx(best)
+        assert rows[0]["low"] == pytest.approx(0.7 * best)
+        assert [r["rank"] for r in rows] == [1, 2, 3]
+        _, text, _ = headatlas(capsys, "heads", made, "--function", "Math Calculation", "--top", 3, "--csv")
+        assert text.splitlines()[0] == "method,measure,rank,head,value,low,high,clears"
+        assert len(text.splitlines()) == 4
+
+    def test_heads_by_kv_group(self, capsys, made) -> None:
+        _, text, _ = headatlas(
+            capsys, "heads", made, "--function", "Retrieval", "--by", "kv-group", "--json", "--top", 48
+        )
+        assert sum(r["value"] for r in json.loads(text)) == pytest.approx(1)
+        code, _, err = headatlas(capsys, "heads", made, "--by", "layer")
+        assert code == 2
+        assert "by is 'layer', expected kv-group" in err
+
+    def test_all_top_heads_with_their_evidence(self, capsys, made) -> None:
+        _, text, _ = headatlas(capsys, "heads", made, "--json")
+        rows = {(r["method"], r["subject"]): r for r in json.loads(text)}
+        row = rows["probe", "Inference"]
+        found = load(made / "probe.nc").sel(function="Inference", measure="log_p")
+        assert row["removed"] == "top 3"
+        assert float(row["change"].removeprefix("log P ")) == pytest.approx(float(found.removal_top[0] + 2), abs=0.006)
+        assert float(row["p"]) == pytest.approx(float(found.removal_p[0]), abs=0.006)
+        assert ("gate", "math") in rows
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (["heads", "DIR", "--function", "Maths calculation"], "Did you mean"),
+            (
+                ["heads", "DIR", "--function", "Retrieval", "--method", "gate"],
+                "expected one of those with 'Retrieval': probe",
+            ),
+            (["heads", "DIR", "--top", "0"], "--top"),
+            (["figures", "DIR", "--only", "heat"], "only has 'heat'"),
+            (["figures", "DIR", "--format", "jpg"], "format has 'jpg'"),
+            (["figures", "DIR", "--palette", "rainbow"], "palette is 'rainbow'"),
+            (["figures", "/no/such"], "is not an atlas"),
+            (["report", "/no/such"], "is not an atlas"),
+            (["compare", "DIR", "/no/such"], "is not an atlas"),
+        ],
+    )
+    def test_asked_wrongly(self, capsys, made, arguments, says) -> None:
+        code, _, err = headatlas(capsys, *(made if a == "DIR" else a for a in arguments))
+        assert code == (1 if "not an atlas" in says else 2)
+        assert says in err
+        assert len(err.splitlines()) == 1
+
+    def test_figures_and_report_of_any_folder_of_maps(self, capsys, made) -> None:
+        code, out, _ = headatlas(capsys, "figures", made, "--only", "categories", "--format", "svg")
+        assert (code, out.strip()) == (0, str(made / "figures" / "categories.svg"))
+        code, out, _ = headatlas(capsys, "figures", made, "--only", "importance", "--format", "png", "--by", "kv-group")
+        assert f"{made / 'figures-kv-group' / 'importance-probe.png'}" in out
+        code, out, _ = headatlas(capsys, "report", made)
+        assert code == 0
+        assert "L3.H5" not in (made / "report.html").read_text()[:2000]
+        assert (made / "report.html").stat().st_size > 4_000_000  # the plotting library is inside
+
+    def test_two_checkpoints_are_compared_head_by_head_and_other_models_by_depth(self, capsys, made, tmp_path) -> None:
+        found = ha.compare(made, made)
+        assert bool(found.head_by_head)
+        assert float(found.spearman.min()) == pytest.approx(1)
+        assert float(found.depth_r.min()) == pytest.approx(1)
+        for name, other in synthetic.atlas(24, 4).items():
+            save(other, tmp_path / "other" / f"{name}.nc")
+        found = ha.compare(made, tmp_path / "other")
+        assert not bool(found.head_by_head)
+        assert found.spearman.isnull().all()
+        assert float(found.depth_r.sel(chart="probe: Math Calculation")) > 0.5  # both are made to be late
+        assert float(found.depth_a.sel(chart="probe: Math Calculation")) > 0.7
+        code, out, _ = headatlas(capsys, "compare", made, tmp_path / "other")
+        assert code == 0
+        assert "by relative depth only" in out
+
+    def test_a_folder_without_an_index_opens(self, made) -> None:
+        opened = ha.open(made)
+        assert opened.complete == ["probe", "maps", "gate", "ablate", "salient"]
+        assert "12 × 8 heads" in repr(opened)
+        with pytest.raises(BadFile, match="not an atlas"):
+            ha.open(made.parent)
+
+    def test_a_notebook_shows_a_table_and_a_thumbnail(self, made) -> None:
+        page = ha.open(made)._repr_html_()
+        assert "<table>" in page
+        assert "data:image/png;base64," in page
+        assert "MAPS" in page
+        one = ha.open(made)["maps"]
+        assert "data:image/png;base64," in one._repr_html_()
+        assert "xr-wrap" in one._repr_html_()  # xarray's own description
+        assert "data:image" not in one.score.sel(relation="relation_0").to_dataset().isel(layer=0)._repr_html_()
+
+    def test_a_head_card_from_the_command(self, capsys, folder, tmp_path) -> None:
+        lm = ha.load(folder)
+        ha.run(lm, tmp_path / "atlas", methods=["taylor", "pattern"])
+        card = tmp_path / "card.svg"
+        arguments = ["head", folder, "L1.H3", "--atlas", tmp_path / "atlas", "--figure", card, "--tokens", 5]
+        code, out, _ = headatlas(capsys, *arguments)
+        assert code == 0
+        assert "pattern: induction" in out
+        assert card.read_text().startswith("<?xml")
+        code, text, _ = headatlas(capsys, *arguments, "--json")
+        assert {r["chart"] for r in json.loads(text)["standings"]} >= {"taylor: math", "pattern: induction"}
+        code, _, err = headatlas(capsys, "head", folder, "L1.H3", "--figure", tmp_path / "card")
+        assert (code, "format has 'none'" in err) == (2, True)
+
+
+class TestImport:
+    @pytest.mark.parametrize("kind", ["csv", "json", "rows.json", "npy"])
+    def test_importances_of_any_origin_are_drawn(self, capsys, tmp_path, kind) -> None:
+        found = synthetic.probe(5, 4)
+        path = tmp_path / f"scores.{kind}"
+        table = found.importance.to_dataframe().reset_index()[["function", "layer", "head", "importance"]]
+        if kind == "csv":
+            table.to_csv(path, index=False)
+        elif kind == "json":
+            path.write_text(
+                json.dumps({str(f): found.importance.sel(function=f).values.tolist() for f in found.function.values})
+            )
+        elif kind == "rows.json":
+            path.write_text(table.to_json(orient="records", double_precision=15))
+        else:
+            np.save(path, found.importance.values)
+        code, out, err = headatlas(
+            capsys, "import", path, "--as", "importance", "--out", tmp_path / "in", "--model", "theirs"
+        )
+        assert code == 0, err
+        assert "5 layer, 4 head" in out or "8 function" in out
+        stored = load(tmp_path / "in" / "probe.nc")
+        np.testing.assert_allclose(stored.importance.sel(function=found.function), found.importance, rtol=1e-6)
+        assert stored.attrs["model"] == "theirs"
+        code, out, _ = headatlas(capsys, "figures", tmp_path / "in", "--format", "png")
+        assert "importance-probe.png" in out
+        code, _, err = headatlas(capsys, "import", path, "--as", "importance", "--out", tmp_path / "in")
+        assert (code, "probe.nc is already" in err) == (2, True)
+
+    def test_categories_and_gates(self, capsys, tmp_path) -> None:
+        (tmp_path / "c.csv").write_text("category,layer,head\nKnowledge,2,1\nLinguistic,0,0\nKnowledge,0,0\n")
+        code, _, err = headatlas(capsys, "import", tmp_path / "c.csv", "--as", "categories", "--out", tmp_path / "c")
+        assert code == 0, err
+        member = load(tmp_path / "c" / "maps.nc").member
+        assert member.shape == (2, 3, 2)
+        assert member.sel(category_name="Knowledge").values.sum() == 2
+        assert bool(member.sel(category_name="Linguistic")[0, 0])
+        rows = [f"math,{s},{layer},{h},{0.1 * s + 0.2 * h}" for s in (0, 1) for layer in (0, 1) for h in (0, 1, 2)]
+        (tmp_path / "g.csv").write_text("task,seed,layer,head,facilitation\n" + "\n".join(rows))
+        code, _, err = headatlas(capsys, "import", tmp_path / "g.csv", "--as", "gate", "--out", tmp_path / "g")
+        assert code == 0, err
+        gate = load(tmp_path / "g" / "gate.nc")
+        np.testing.assert_allclose(gate["always"][0, 0], [0, 0.2, 0.4])
+        np.testing.assert_allclose(gate["any"][0, 0], [0.1, 0.3, 0.5])
+        for name in ("c", "g"):
+            assert headatlas(capsys, "figures", tmp_path / name, "--format", "png")[0] == 0
+            assert headatlas(capsys, "report", tmp_path / name)[0] == 0
+
+    @pytest.mark.parametrize(
+        ("name", "content", "kind", "says"),
+        [
+            (
+                "a.csv",
+                "function,layer,head,importance\nA,0,0,1\nA,0,0,2\n",
+                "importance",
+                "row 2: function A, layer 0, head 0 stands there twice",
+            ),
+            ("a.csv", "function,layer,head,importance\nA,-1,0,1\n", "importance", "row 1: layer is -1"),
+            ("a.csv", "function,layer,head,importance\nA,x,0,1\n", "importance", "row 1: layer is 'x'"),
+            ("a.csv", "function,layer,head,importance\nA,0,0,much\n", "importance", "importance of A is 'much'"),
+            (
+                "a.csv",
+                "function,layer,head,importance\nA,999999999,0,1\n",
+                "importance",
+                "is one of them not an index?",
+            ),
+            ("a.csv", "layer,head\n0,0\n", "importance", "lacks function, a value"),
+            ("a.csv", "", "importance", "cannot read"),
+            ("a.json", "{", "importance", "cannot read"),
+            ("a.json", '{"A": [[1, 2], [3]]}', "importance", "not a table of numbers"),
+            ("a.json", '{"A": [[1]], "B": [[1, 2]]}', "importance", "different sizes"),
+            ("a.json", "{}", "importance", "expected an object of maps"),
+            ("a.json", '{"math": {"interference": [[1]]}}', "gate", "need a facilitation score"),
+            ("a.json", '{"math": [[1]]}', "gate", "expected an object with facilitation"),
+            ("a.txt", "", "importance", "expected a file that ends in .csv, .json, .npy"),
+            ("a.csv", "", "scores", "kind is 'scores'"),
+        ],
+    )
+    def test_bad_files_are_told_in_a_line(self, capsys, tmp_path, name, content, kind, says) -> None:
+        (tmp_path / name).write_text(content)
+        code, _, err = headatlas(capsys, "import", tmp_path / name, "--as", kind, "--out", tmp_path / "in")
+        assert code in (1, 2)
+        assert says in err
+        assert len(err.splitlines()) == 1
+        assert not list((tmp_path / "in").glob("*.nc"))
+
+    def test_nothing_in_a_file_is_run(self, capsys, tmp_path) -> None:
+        np.save(tmp_path / "a.npy", np.array([print], dtype=object), allow_pickle=True)
+        code, _, err = headatlas(capsys, "import", tmp_path / "a.npy", "--as", "importance", "--out", tmp_path / "in")
+        assert code == 1
+        assert "allow_pickle=False" in err
