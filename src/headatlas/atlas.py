@@ -175,19 +175,19 @@ def run(
     dtype: str = "auto",
     command: str = "",
     progress: Progress = silent,
-    tell: Callable[[Plan], None] = lambda plan: None,
+    tell: Callable[[LM, Plan], None] = lambda lm, plan: None,
 ) -> Atlas:
     """Map a model into the folder `out`, draw it, write its page. Run again, it does only what is missing or has changed.
 
     preset: 'quick' for a laptop, 'full' as published. methods: which ones (the preset's). functions: of the probe (all eight).
-    A method that cannot be done is noted in atlas.json, with the reason. tell: is handed the plan before work begins.
+    A method that cannot be done is noted in atlas.json, with the reason. tell: is handed the model and the plan before work begins.
     """
     folder = Path(out)
     check_folder(folder)
     with alone_in(folder):
         lm = model if isinstance(model, LM) else load(model, device, dtype)
         planned = plan(lm, folder, preset=preset, methods=methods, functions=functions, progress=progress)
-        tell(planned)
+        tell(lm, planned)
         info = _begin(folder, lm, command)
         for name, job in planned.items():
             info["methods"][name] = _do(job, info["methods"].get(name, {}))

@@ -49,7 +49,7 @@ def run(
         dtype=dtype,
         command=shlex.join(["headatlas", *sys.argv[1:]]),
         progress=bar,
-        tell=lambda plan: show_table("Plan", tables.plan(plan)),
+        tell=lambda lm, plan: show_table(f"Plan for {lm!r}, fingerprint {lm.fingerprint()}", tables.plan(plan)),
     )
     for name, method in made.info["methods"].items():
         if not method["complete"]:

@@ -58,7 +58,6 @@ def by_kv_group(found: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset:
         if "head" in v.dims and v.dtype.kind in "bfiu" and n not in ("low", "high")
     ]
     size = n_heads // int(groups)
-    flags = [n for n in kept if found[n].dtype == bool]
     parts = found[kept].coarsen(head=size).construct(head=("head", "of_group"))
-    summed = parts.drop_vars(flags).sum("of_group", skipna=False).merge(parts[flags].any("of_group"))
+    summed = parts.map(lambda v: v.any("of_group") if v.dtype == bool else v.sum("of_group", skipna=False))
     return summed.assign_coords(head=range(int(groups))).assign_attrs(found.attrs | {"unit": "KV group"})
