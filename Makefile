@@ -1,5 +1,6 @@
 # make atlas   set up, then map the default model into atlas/
 # make test    set up, then lint, types, layering and all tests
+# make docs-figures    the figures and numbers of README.md, from atlas/
 PYTHON ?= python3
 BIN := .venv/bin
 # The constraints hold for build environments too, so nothing unpinned is ever installed.
@@ -7,17 +8,26 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install --quiet
 
-.PHONY: atlas test setup setup-dev docs clean
+.PHONY: atlas test setup setup-dev browser docs docs-figures clean
 
 atlas: .venv/.ready
 	$(BIN)/headatlas run --out atlas
 
-test: .venv/.ready-dev
+test: .venv/.ready-dev browser
 	$(BIN)/ruff check src tests benchmarks scripts
 	$(BIN)/ruff format --check src tests benchmarks scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# The page is tested in a real browser: Debian's, fetched where that is possible.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq >/dev/null && apt-get install -y -qq chromium >/dev/null 2>&1; } \
+	  || echo "no chromium here, and it could not be installed: tests of the page in a browser will be SKIPPED"
+
+docs-figures: .venv/.ready-dev browser
+	$(BIN)/headatlas run --out atlas
+	$(BIN)/python scripts/docs_figures.py atlas
 
 docs: .venv/.ready-dev
 	$(BIN)/python -m pytest -q -n 2 tests/models/test_families.py --update-docs

@@ -1,10 +1,15 @@
 """What the pages say is what the program does."""
 
+import importlib.util
+import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import typer.main
 
+from headatlas.cli.app import app
 from headatlas.models.cache import cache_folder
 from headatlas.models.families import FAMILIES
 from tests.test_default_model import lm  # noqa: F401  # the fixture that fetches the default model
@@ -25,8 +30,53 @@ def test_python_on_the_pages_runs(page, lm, capsys) -> None:  # noqa: F811
 
 def test_the_readme_counts_and_lists_what_is_here() -> None:
     readme = (ROOT / "README.md").read_text()
-    assert f"in {len(FAMILIES)} architectures" in readme
+    assert f"{len(FAMILIES)} families" in readme
     here = {p.name for p in (ROOT / "src" / "headatlas").rglob("*.py")} - {"__init__.py"}
     assert here <= set(re.findall(r"(\w+\.py)", readme))
     for page in re.findall(r"\]\((docs/[\w.-]+)\)", readme):
         assert (ROOT / page).is_file()
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_pictures_and_pages_that_are_linked_are_there() -> None:
+    for page in PAGES:
+        for link in re.findall(r"\]\(((?!https?:|#)[^)#]+)", page.read_text()):
+            assert (page.parent / link).is_file(), f"{page.name}: {link}"
+
+
+def test_commands_on_the_pages_exist_with_their_options() -> None:
+    """Every line of a code block that calls headatlas: its command, its options, and choices that are written out."""
+    commands = typer.main.get_command(app).commands
+    seen = set()
+    for page in PAGES:
+        for text in re.findall(r"```\n(.*?)```", page.read_text(), flags=re.DOTALL):
+            for line in text.splitlines():
+                for call in (
+                    re.findall(r"headatlas (?!is|run`)[^#]*", line)[:1] if line.startswith("headatlas ") else ()
+                ):
+                    words = shlex.split(re.split(r"\s{3,}", call)[0].replace("[", "").replace("]", ""))
+                    names = [w for w in words[1:2] if w in commands]
+                    assert names, f"{page.name}: {line}"
+                    seen.add(names[0])
+                    options = {o for p in commands[names[0]].params for o in (*p.opts, *p.secondary_opts)}
+                    for word in words:
+                        if word.startswith("--"):
+                            assert word.split("=")[0] in options, f"{page.name}: {line}"
+    assert seen >= {"run", "maps", "gate", "probe", "ablate", "figures", "report", "heads", "head", "compare", "import"}
+
+
+def test_every_command_is_on_the_first_page() -> None:
+    readme = (ROOT / "README.md").read_text()
+    missing = [name for name in typer.main.get_command(app).commands if not re.search(rf"\b{name}\b", readme)]
+    assert not missing
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_default_run() -> None:
+    """What `make docs-figures` wrote into the README stands there unchanged."""
+    spec = importlib.util.spec_from_file_location("docs_figures", ROOT / "scripts" / "docs_figures.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    run = json.loads((ROOT / "docs" / "figures" / "default-run.json").read_text())
+    assert script.BEGIN + script.block(run) + script.END in (ROOT / "README.md").read_text()

@@ -334,7 +334,10 @@ def evidence(maps: Mapping[str, xr.Dataset], n: int = 3) -> list[dict[str, Any]]
         if shown.get(method) != measure or not best or best[0][1] < least:
             continue
         row = {"method": method, "subject": subject, "top heads": ", ".join(_with_interval(one, h, v) for h, v in best)}
-        rows.append(row | _proof(curves, method, subject, measure))
+        proof = _proof(curves, method, subject, measure)
+        if method == "maps" and proof["random"] == "-" and maps["maps"].sizes.get("baseline"):
+            proof["random"] = f"chance {float(maps['maps'].baseline_score.sel(relation=subject).max()):.2f}"
+        rows.append(row | proof)
     return rows
 
 

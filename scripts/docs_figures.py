@@ -1,0 +1,82 @@
+"""The figures and numbers of README.md, from an atlas of the default model: `make docs-figures`."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import headatlas as ha
+from headatlas import tables
+from headatlas.figures import head_card
+from headatlas.figures.all import pictures
+from headatlas.figures.style import save
+
+ROOT = Path(__file__).parent.parent
+FIGURES = ROOT / "docs" / "figures"
+SHOWN = ("importance-probe", "categories", "always-any", "removal-probe", "specialisation-probe", "layers", "agreement")
+BEGIN, END = "<!-- default run: written by `make docs-figures` -->\n", "<!-- end of default run -->"
+
+
+def block(run: dict) -> str:
+    """The README's part about the default run."""
+    keys = ("method", "subject", "top heads", "removed", "change", "random", "p")
+    lines = [
+        f"What `make atlas` says about {run['model']} ({run['shape']}):",
+        "",
+        "| " + " | ".join(keys) + " |",
+        "| " + " | ".join("---" for _ in keys) + " |",
+    ]
+    lines += ["| " + " | ".join(str(row[key]) for key in keys) + " |" for row in run["evidence"]]
+    lines += [
+        "",
+        "Intervals are 95 % of a bootstrap (probe) or the range over seeds (gate). *Removed* is how many top heads were; *random* the",
+        "same with random heads of the same layers, or the best score of any head with shuffled or random weights; *p* how often random",
+        "heads change as much. Beside it:",
+        "",
+    ]
+    lines += [f"- {line}" for line in run["warnings"]]
+    took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in run["seconds"].items())
+    lines += ["", f"It took, on {run['cores']}: {took}; then the figures and the page."]
+    return "\n".join(lines) + "\n"
+
+
+def main(folder: str) -> None:
+    atlas = ha.open(folder)
+    maps, info = atlas.maps, atlas.info
+    FIGURES.mkdir(exist_ok=True)
+    for picture in pictures(maps):
+        if picture.name in SHOWN:
+            save(picture.draw(), FIGURES / f"{picture.name}.png", "png", dpi=110)
+    save(head_card(maps, 23, 4), FIGURES / "card.png", "png", dpi=110)
+    screenshot(Path(folder).resolve() / "report.html", FIGURES / "report.png")
+    run = {
+        "model": info["model"]["name"],
+        "shape": f"{info['model']['n_layers']} layers × {info['model']['n_heads']} heads",
+        "fingerprint": info["model"]["fingerprint"],
+        "evidence": [row for row in tables.evidence(maps, 2) if row["method"] in ("probe", "gate", "maps")],
+        "warnings": tables.warnings(maps),
+        "seconds": {name: method["seconds"] for name, method in info["methods"].items()},
+        "cores": "2 CPU cores",
+    }
+    (FIGURES / "default-run.json").write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+    readme = ROOT / "README.md"
+    before, _, rest = readme.read_text().partition(BEGIN)
+    readme.write_text(before + BEGIN + block(run) + END + rest.partition(END)[2])
+
+
+def screenshot(page: Path, path: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1300, "height": 900})
+        tab.goto(page.as_uri())
+        tab.fill("#head", "L23.H4")
+        tab.press("#head", "Enter")
+        tab.wait_for_function("document.querySelectorAll('#small .js-plotly-plot').length > 0")
+        tab.screenshot(path=path)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
