@@ -29,9 +29,9 @@ def block(run: dict) -> str:
     lines += ["| " + " | ".join(str(row[key]) for key in keys) + " |" for row in run["evidence"]]
     lines += [
         "",
-        "Intervals are 95 % of a bootstrap (probe) or the range over seeds (gate). *Removed* is how many top heads were; *random* the",
-        "same with random heads of the same layers, or the best score of any head with shuffled or random weights; *p* how often random",
-        "heads change as much. Beside it:",
+        "Intervals are 95 % of a bootstrap (probe) or the range over seeds (gate). *Removed* is how many top heads were; *random*",
+        "the same with random heads of the same layers, or the best score of any head with shuffled or random weights; *p* how",
+        "often random heads change as much. Beside it:",
         "",
     ]
     lines += [f"- {line}" for line in run["warnings"]]
