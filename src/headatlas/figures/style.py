@@ -81,7 +81,7 @@ def ticks(n: int, every: int, most: int) -> list[int]:
     """Round places on an axis of n: every so many; fewer for long axes, so that at most `most` stand there; more for short ones."""
     step = every
     while step > 1 and (n - 1) // step < 2:
-        step = step // 2 if step % 2 == 0 and step // 2 in (1, 2, 4, 8) else max(1, step // 2)
+        step = max(1, step // 2)
     while (n - 1) // step + 1 > most:
         step += every
     return list(range(0, n, step))
