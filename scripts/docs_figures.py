@@ -31,7 +31,7 @@ def block(run: dict) -> str:
         "",
         "Intervals are 95 % of a bootstrap (probe) or the range over seeds (gate). *Removed* is how many top heads were; *random*",
         "the same with random heads of the same layers, or the best score of any head with shuffled or random weights; *p* how",
-        "often random heads change as much. Beside it:",
+        "often random heads lower it as much. Beside it:",
         "",
     ]
     lines += [f"- {line}" for line in run["warnings"]]
@@ -53,7 +53,7 @@ def main(folder: str) -> None:
         "model": info["model"]["name"],
         "shape": f"{info['model']['n_layers']} layers × {info['model']['n_heads']} heads",
         "fingerprint": info["model"]["fingerprint"],
-        "evidence": [row for row in tables.evidence(maps, 2) if row["method"] in ("probe", "gate", "maps")],
+        "evidence": tables.evidence_in_words(tables.evidence(maps, 2)),
         "warnings": tables.warnings(maps),
         "seconds": {name: method["seconds"] for name, method in info["methods"].items()},
         "cores": "2 CPU cores",

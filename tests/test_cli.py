@@ -122,7 +122,7 @@ def test_a_folder_that_is_no_atlas(tmp_path) -> None:
         (None, "is not an atlas"),
         ("{", "is not JSON"),
         ("[]", "expected an object"),
-        ("{}", "lacks methods, model, run"),
+        ("{}", "lacks model"),
     ]:
         if content is not None:
             (tmp_path / "atlas.json").write_text(content)

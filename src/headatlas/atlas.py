@@ -22,8 +22,9 @@ from headatlas.headmap.store import load_attributes
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
+from headatlas.models.weights import Weights
 from headatlas.progress import Progress, silent
-from headatlas.public.common import Job, finish
+from headatlas.public.common import Job, check_model, finish
 from headatlas.public.gate import gate
 from headatlas.public.maps import maps
 from headatlas.public.pictures import write_figures, write_report
@@ -84,7 +85,9 @@ class Atlas:
             raise BadArgument(
                 f"method {method!r} is not in this atlas; here are: {', '.join(self.complete) or 'none yet'}"
             )
-        return show_maps(load_map(self.folder / f"{method}.nc"))
+        found = load_map(self.folder / f"{method}.nc")
+        _check_dims(method, found)
+        return show_maps(found)
 
     @property
     def complete(self) -> list[str]:
@@ -112,14 +115,14 @@ class Atlas:
         """When each method was completed."""
         return {name: m["time"] for name, m in self.info["methods"].items() if "time" in m}
 
-    def check_shape(self, n_layers: int, n_heads: int, model: str) -> None:
-        """That the atlas is of a model with so many heads."""
-        own = (self.info["model"]["n_layers"], self.info["model"]["n_heads"])
-        if own != (n_layers, n_heads):
-            raise BadArgument(
-                f"atlas is {str(self.folder)!r}, of {self.info['model']['name']} with {own[0]} × {own[1]} heads,"
-                f" but {model} has {n_layers} × {n_heads}"
-            )
+    def check_model(self, weights: Weights, name: str) -> None:
+        """That the atlas is of this model."""
+        for method in self.complete:
+            said = load_attributes(self.folder / f"{method}.nc")
+            if weights.fingerprint() != said.get("fingerprint") and weights.likeness() != said.get("likeness"):
+                raise BadArgument(
+                    f"atlas is {str(self.folder)!r}, whose {method}.nc is of {said.get('model')}, not of this {name}"
+                )
 
     def __repr__(self) -> str:
         model = self.info["model"]
@@ -146,6 +149,8 @@ def plan(
         raise BadArgument(f"methods is empty, expected some of {', '.join(PLANS)}")
     for name in functions or ():
         _one_of("functions", name, FUNCTIONS)
+    if functions and "probe" not in names:
+        raise BadArgument(f"functions is given, but the methods are {', '.join(names)}: functions are those of probe")
     planned: dict[str, Job | HeadAtlasError] = {}
     for name in sorted(set(names), key=list(PLANS).index):
         options = settings.get(name, {}) | ({"functions": functions} if name == "probe" else {})
@@ -188,6 +193,12 @@ def run(
         lm = model if isinstance(model, LM) else load(model, device, dtype)
         planned = plan(lm, folder, preset=preset, methods=methods, functions=functions, progress=progress)
         tell(lm, planned)
+        for job in planned.values():
+            if isinstance(job, Job):
+                check_model(job)
+        for name in KNOWN:
+            if name not in planned and (folder / f"{name}.nc").is_file():
+                _check_dims(name, load_map(folder / f"{name}.nc"))  # it will be drawn with the rest
         info = _begin(folder, lm, command)
         for name, job in planned.items():
             info["methods"][name] = _do(job, info["methods"].get(name, {}))
@@ -201,13 +212,16 @@ def _show(folder: Path, info: dict[str, Any], progress: Progress) -> None:
     files = [folder / f"{name}.nc" for name in KNOWN if (folder / f"{name}.nc").is_file()]
     text = b"".join(f.read_bytes() for f in files) + json.dumps([__version__, info["methods"]]).encode()
     key = hashlib.sha256(text).hexdigest()[:16]
-    if info.get("shown") == key and (folder / "report.html").is_file():
+    shown = info.get("shown") or {}
+    if shown.get("key") == key and all((folder / name).is_file() for name in shown["files"]):
         return
     atlas = Atlas(folder, info)
-    if files:
-        write_figures(atlas.maps, folder / "figures", when=atlas.when, progress=progress)
+    drawn = write_figures(atlas.maps, folder / "figures", when=atlas.when, progress=progress)
     write_report(atlas.maps, info, folder / "report.html")
-    info["shown"] = key
+    written = [str(path.relative_to(folder)) for path in drawn] + ["report.html"]
+    for name in set(shown.get("files", [])) - set(written):  # figures of what is no longer there
+        (folder / name).unlink(missing_ok=True)
+    info["shown"] = {"key": key, "files": written}
     write_json(folder / INDEX, info)
 
 
@@ -252,9 +266,14 @@ def open(folder: str | Path) -> Atlas:
     path = Path(folder)
     if (path / INDEX).is_file():
         info = read_json(path / INDEX)
-        missing = {"model", "run", "methods"} - set(info)
-        if missing:
-            raise BadFile(f"{path / INDEX} lacks {', '.join(sorted(missing))}: not an atlas of this version")
+        for part in ("model", "run", "methods"):
+            if not isinstance(info.get(part), dict):
+                raise BadFile(f"{path / INDEX} lacks {part}: not an atlas of this version")
+        named = all(
+            isinstance(info["model"].get(k), t) for k, t in (("name", str), ("n_layers", int), ("n_heads", int))
+        )
+        if not named or not all(isinstance(m, dict) and "complete" in m for m in info["methods"].values()):
+            raise BadFile(f"{path / INDEX} is not laid out as an atlas of this version")
         return Atlas(path, info)
     files = [path / f"{name}.nc" for name in KNOWN if (path / f"{name}.nc").is_file()]
     if not files:
@@ -262,6 +281,16 @@ def open(folder: str | Path) -> Atlas:
             f"{path} is not an atlas: it has no {INDEX} and no head map (make one with `headatlas run --out {path}`)"
         )
     found, said = load_map(files[0]), load_attributes(files[0])
-    model = {"name": said.get("model", path.name), "fingerprint": said.get("fingerprint", "")}
+    _check_dims(files[0].stem, found)
+    model = {"name": str(said.get("model", path.name)), "fingerprint": said.get("fingerprint", "")}
     shape = {"n_layers": found.sizes["layer"], "n_heads": found.sizes["head"]}
     return Atlas(path, {"model": model | shape, "run": {}, "methods": {}})
+
+
+def _check_dims(name: str, found: xr.Dataset) -> None:
+    """That a dataset is over layers and heads, and each of its subjects is there once."""
+    if not {"layer", "head"} <= set(found.dims):
+        raise BadFile(f"{name}.nc has no head maps: its dimensions are {', '.join(map(str, found.dims)) or 'none'}")
+    for _, dim in MEASURES.get(name, ()):
+        if dim in found.coords and len(set(found[dim].values.tolist())) < found.sizes[dim]:
+            raise BadFile(f"{name}.nc has a {dim} twice: {', '.join(map(str, found[dim].values))}")

@@ -85,10 +85,13 @@ def test_head_cards_fit_and_say_what_is_known() -> None:
 
 
 def test_names_are_text_not_mathematics() -> None:
-    found = synthetic.probe(6, 8, ["$\\frac{1}{", "<script>", "50 %", "東京"])
+    found = synthetic.probe(6, 8, ["$\\frac{1}{", "<script>", "_hidden", "東京"])
     check_layout(figures.importance_grid(found))
     check_layout(figures.specialisation(found))
-    check_layout(figures.layer_profile({"probe": found}))
+    profile = figures.layer_profile({"probe": found})
+    check_layout(profile)
+    assert "_hidden" in [t.get_text() for t in profile.findobj(Text)]
+    check_layout(figures.category_map(synthetic.maps(6, 8, ["$x$", "_y"])))
 
 
 def test_layers_without_heads_are_drawn_grey() -> None:

@@ -8,8 +8,9 @@ import headatlas as ha
 from headatlas.errors import BadArgument
 from headatlas.figures import categories, gates, importance, layers, matrices, removal
 from headatlas.figures.all import caption, pictures
-from headatlas.figures.style import PALETTES, columns, neat_step, printable, ticks, wrap
+from headatlas.figures.style import PALETTES, columns, printable, ticks, wrap
 from headatlas.headmap.about import by_kv_group
+from headatlas.headmap.scale import neat_step
 from headatlas.tasks.questions import FUNCTIONS
 from tests.figures import synthetic
 
@@ -78,7 +79,7 @@ class TestImportance:
         found = synthetic.ablate(12, 12)
         scale = importance.plan(found).scale
         assert scale.low == -scale.high
-        assert scale.colours == "RdBu"
+        assert scale.colours == "RdBu_r"
         assert scale.labels[0].startswith("≤ −")
         assert scale.labels[-1].endswith("+")
 
@@ -141,6 +142,13 @@ class TestCategories:
         own = [plan.classes[i] for i in plan.panels[1][1][0]]
         assert own == ["Unclassified", "Unclassified", "Algorithmic", "Algorithmic", "Algorithmic", "Unclassified"]
 
+    def test_names_have_their_colours_in_whatever_order_they_come(self) -> None:
+        found = synthetic.maps(6, 8, ["Mine", "Translation", "Algorithmic"])
+        plan = categories.plan(found)
+        assert [t for t, _ in plan.panels[1:]] == ["Algorithmic", "Translation", "Mine"]
+        assert plan.colours[:2] == ["#1f77b4", "#d62728"]
+        np.testing.assert_array_equal(plan.panels[1][1] == 0, found.member[2])
+
     def test_other_categories_get_colours_of_their_own(self) -> None:
         plan = categories.plan(synthetic.maps(6, 8, [*"abcdef"]))
         assert len(set(plan.colours[:6])) == 6
@@ -171,6 +179,18 @@ class TestGates:
         assert always == [0, 0, 0]  # the seeds disagree: no role in every one
         assert at_all == pytest.approx([1, 192 / 255, 0])  # red and green
         assert [meaning for _, meaning in plan.legend][:3] == ["facilitating", "irrelevant", "interfering"]
+
+    def test_scores_above_one_are_not_clipped(self) -> None:
+        found = synthetic.gate(2, 2)
+        found["any"][:] = 2.4
+        assert gates.plan(found).scale.high == 3
+
+    def test_roles_of_groups_are_as_bright_as_those_of_heads(self) -> None:
+        found = synthetic.gate(4, 4).assign_attrs(n_kv_heads=2)
+        for role in ("facilitation", "irrelevance", "interference"):
+            found[role][:] = 1 / 3
+        one, grouped = (gates.plan(f, "roles").panels[0].values.max() for f in (found, by_kv_group(found)))
+        assert one == pytest.approx(grouped)
 
     def test_a_wrong_rendering_is_told(self) -> None:
         with pytest.raises(BadArgument, match="'role', expected one of score, roles. Did you mean 'roles'"):
@@ -217,6 +237,12 @@ class TestProof:
         np.testing.assert_allclose(
             plan.panels[0].lines["Retrieval"], synthetic.probe(12, 8).importance.sel(function="Retrieval").sum("head")
         )
+
+    def test_profiles_leave_no_function_out_and_say_what_is_averaged(self) -> None:
+        many = [f"f{i}" for i in range(30)]
+        assert list(layers.plan({"probe": synthetic.probe(6, 8, many)}).panels[0].lines) == many
+        wide = synthetic.maps(6, 8, [*"abcdef"])  # twelve relations
+        assert layers.plan({"maps": wide}).panels[0].title == "MAPS: score, mean of each category"
 
     def test_agreement_is_spearman_of_every_two_charts(self) -> None:
         found = synthetic.probe(6, 8, ["A", "B"])

@@ -37,7 +37,7 @@ def test_the_scale_of_importances_ends_at_three_times_their_mean_as_published(
     layers: int, heads: int, last: str
 ) -> None:
     values = np.random.default_rng(0).pareto(2, (2, layers, heads))
-    ticks = scale(values / values.sum((1, 2), keepdims=True), shares=True)["ticks"]
+    ticks = scale(values / values.sum((1, 2), keepdims=True))["ticks"]
     assert (ticks[0]["text"], ticks[-1]["text"]) == (f"{0:.{len(last) - 3}f}", last)
 
 

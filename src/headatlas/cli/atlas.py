@@ -39,6 +39,12 @@ def run(
     from headatlas import tables
     from headatlas.terminal import bar
 
+    planned: list[str] = []
+
+    def tell(lm: Any, plan: Any) -> None:
+        planned.extend(plan)
+        show_table(f"Plan for {lm!r}, fingerprint {lm.fingerprint()}", tables.plan(plan))
+
     made = ha.run(
         model,
         out,
@@ -49,20 +55,21 @@ def run(
         dtype=dtype,
         command=shlex.join(["headatlas", *sys.argv[1:]]),
         progress=bar,
-        tell=lambda lm, plan: show_table(f"Plan for {lm!r}, fingerprint {lm.fingerprint()}", tables.plan(plan)),
+        tell=tell,
     )
-    for name, method in made.info["methods"].items():
-        if not method["complete"]:
-            typer.echo(f"{name} could not be done: {method['why']}")
-    if not any(method["complete"] for method in made.info["methods"].values()):
+    failed = {n: m["why"] for n, m in made.info["methods"].items() if n in planned and not m["complete"]}
+    for name, why in failed.items():
+        typer.echo(f"{name} could not be done: {why}")
+    if failed and (methods or len(failed) == len(planned)):
         raise typer.Exit(1)
-    if rows := tables.evidence(made.maps):
+    if rows := tables.evidence_in_words(tables.evidence(made.maps)):
         title = "Top heads and their evidence (interval: 95 % of a bootstrap, or the range over seeds;"
-        show_table(f"{title} p: random heads of the same layers change as much)", rows)
+        show_table(f"{title} p: how often random heads of the same layers lower it as much)", rows)
     for line in tables.warnings(made.maps):
         typer.echo(line)
+    shown = made.info["shown"]["files"]
     typer.echo(
-        f"wrote {made.folder / 'report.html'}, {made.folder / 'figures'} and {', '.join(f'{m}.nc' for m in made.complete)}"
+        f"wrote {', '.join(f'{m}.nc' for m in made.complete)}, {sum(f.endswith('.png') for f in shown)} figures, {made.folder / 'report.html'}"
     )
 
 
@@ -95,7 +102,8 @@ def figures(
         progress=bar,
     )
     for path in written:
-        typer.echo(str(path))
+        if path.suffix != ".txt":  # its caption
+            typer.echo(str(path))
 
 
 @app.command()
@@ -119,7 +127,9 @@ def heads(
         str,
         typer.Option(help="A function, relation, task or pattern. Without it, the top heads of all, with evidence."),
     ] = "",
-    top: Annotated[int, typer.Option(min=1, help="How many heads.")] = 10,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="How many heads. Without it, 10 of a function, 3 of all.")
+    ] = None,
     method: Annotated[str | None, typer.Option(help="Only what this method says.")] = None,
     by: By = None,
     as_json: Json = False,
@@ -131,9 +141,10 @@ def heads(
 
     maps = ha.open(folder).by(by)
     if function:
-        show(f"Top heads of {function}", tables.heads(maps, function, top, method), as_json, as_csv)
+        show(f"Top heads of {function}", tables.heads(maps, function, top or 10, method), as_json, as_csv)
     else:
-        show("Top heads and their evidence", tables.evidence(maps, min(top, 3)), as_json, as_csv)
+        rows = tables.evidence(maps, top or 3)
+        show("Top heads and their evidence", rows if as_json else tables.evidence_in_words(rows), as_json, as_csv)
 
 
 @app.command()
@@ -205,7 +216,7 @@ def head(
     weights, tokenizer, called = open_weights(model)
     layer, index = parse_head(name, weights.anatomy)
     if atlas:
-        atlas.check_shape(weights.anatomy.n_layers, weights.anatomy.n_heads, called)
+        atlas.check_model(weights, called)
     operations = salient_operations(weights, tokenizer, [layer], tokens=tokens)
     found = operations.sel(layer=layer, head=index)
     explained = [{"relation": r, "mappings": n} for r, n in explained_by(found, load_relations()).items()]

@@ -118,10 +118,11 @@ _SAYS = {
     "roles": "The three roles of each head as colours, as bright as their scores: the least over seeds (always) and the most (any)."
     " Mixtures are disagreement between seeds.",
     "removal": "Quality as heads are removed: the top heads of the map, random heads of the same layers (band: 90 % of draws), and"
-    " the lowest. p: how often random heads do as much, at the last step. Of gates: log P with heads switched off minus on.",
+    " the lowest. p: how often random heads lower it as much, at the last step. Of gates: log P with heads switched off minus on.",
     "specialisation": "Rows: whose top heads were removed. Columns: which function was asked. Cells: how the answers changed."
     " A specialised map has its strongest cells on the diagonal.",
-    "layers": "Share of each map's importance that lies in each layer, over relative depth. The grey line is an even share.",
+    "layers": "Share of each map that lies in each layer, over relative depth; of many relations, the mean of each category."
+    " The grey line is an even share.",
     "agreement": "Spearman correlation over heads of every two maps; beside it, of every two seeds of the gate maps.",
 }
 

@@ -12,6 +12,7 @@ from headatlas.errors import BadArgument
 from headatlas.figures.style import PUBLISHED, printable, styled, ticks, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import about, unit
+from headatlas.tasks.relations import CATEGORIES
 
 UNCLASSIFIED = "Unclassified"
 
@@ -44,12 +45,14 @@ def plan(found: xr.Dataset, colours: str = PUBLISHED) -> CategoryMap:
         raise BadArgument(
             f"found has no member(category, layer, head) with category_name, as `maps` gives; it has {here}"
         )
-    names = [str(n) for n in found.category_name.values]
-    member = found.member.transpose("category", "layer", "head").values.astype(bool)
+    there = [str(n) for n in found.category_name.values]
+    names = [n for n in CATEGORIES if n in there] + [n for n in there if n not in CATEGORIES]
+    member = found.member.transpose("category", "layer", "head").values.astype(bool)[[there.index(n) for n in names]]
     several = [f"{n} categories" for n in range(2, len(names) + 1)]
     classes = [*names, *several, UNCLASSIFIED]
-    spare = [c for c in used.lines if c not in used.categories + used.several]
-    own = [*used.categories, *spare, *used.lines * len(names)][: len(names)]
+    known = dict(zip(CATEGORIES, used.categories, strict=True))
+    spare = iter([c for c in used.lines if c not in used.categories + used.several] + list(used.lines) * len(names))
+    own = [known.get(n) or next(spare) for n in names]
     many = [*used.several, *[used.several[-1]] * len(names)][: len(several)]
     count = member.sum(0)
     of = np.where(count == 0, len(classes) - 1, np.where(count == 1, member.argmax(0), len(names) + count - 2))
@@ -123,7 +126,9 @@ def draw(plan: CategoryMap) -> Figure:
     marks = [Line2D([], [], linestyle="", marker="s", markersize=6, color=plan.colours[c]) for c in plan.legend]
     names = [wrap(plan.classes[c], key, 7.5) for c in plan.legend]
     place = ((left + big_w + 0.05) / total_w, (bottom + big_h) / total_h)
-    figure.legend(marks, names, loc="upper left", bbox_to_anchor=place, handletextpad=0.2, borderaxespad=0.2)
+    legend = figure.legend(marks, names, loc="upper left", bbox_to_anchor=place, handletextpad=0.2, borderaxespad=0.2)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
     figure.text(
         left / total_w,
         1 - 0.1 / total_h,

@@ -44,7 +44,8 @@ def plan(found: xr.Dataset, show: str = "score", colours: str = PUBLISHED) -> He
     xticks, yticks = axis_ticks(found.sizes["layer"], found.sizes["head"], every=3, most=12)
     scale = None
     if show == "score":
-        end = max(1, round(max((float(np.nanmax(p.values, initial=0)) for p in panels), default=1.0)))
+        end = int(np.ceil(max((float(np.nanmax(p.values, initial=0)) for p in panels), default=1.0) - 1e-9)) or 1
+        end = max(end, int(found.attrs.get("group_size", 1)))
         places = [float(v) for v in np.linspace(0, end, 6)]
         scale = Scale("Facilitation score", 0, end, places, [f"{p:.1f}" for p in places], used.score)
     legend = [*zip(used.roles, MEANING, strict=True), ("#000000", "no role in every seed")] if show == "roles" else []
@@ -60,6 +61,6 @@ def _mixed(one: xr.Dataset, over: str, colours: tuple[str, ...]) -> np.ndarray:
         s.transpose("layer", "head").values[..., None] * np.array(to_rgb(c))
         for s, c in zip(scores, colours, strict=True)
     ]
-    mixed = np.sum(parts, axis=0)
+    mixed = np.sum(parts, axis=0) / int(one.attrs.get("group_size", 1))
     mixed[np.isnan(mixed)] = 0.74  # layers without heads
     return np.clip(mixed, 0, 1)

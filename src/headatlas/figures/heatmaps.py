@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from headatlas.figures.style import neat_step, printable, styled, ticks, wrap
+from headatlas.figures.style import printable, styled, ticks, wrap
+from headatlas.headmap.scale import range_of
 
 TITLE = 9  # points
 
@@ -43,33 +44,10 @@ class Heatmaps:
 
 
 def scale_of(values: np.ndarray, label: str, sequential: str, diverging: str) -> Scale:
-    """A colour scale for maps [subject, layer, head] of any method.
-
-    Importances that sum to 1 end at about 3 / number of heads, rounded; others near their 99.5th percentile. What is beyond is
-    clipped, and the last label says so with a plus (a minus at the lower end of maps that have both signs).
-    """
-    there = values[np.isfinite(values)]
-    top = float(np.abs(there).max()) if there.size else 0.0
-    if top == 0:
-        return Scale(label, 0, 1, [0, 1], ["0", "1"], sequential)
-    heads = np.isfinite(values).sum(axis=(-2, -1)).max()
-    totals = np.nansum(values, axis=(-2, -1))
-    if (there >= 0).all() and np.allclose(totals[totals > 0], 1, atol=0.02):
-        end = min(1.0, 3 / heads)
-    else:
-        end = float(np.quantile(np.abs(there), 0.995)) or top
-    step = neat_step(end)
-    end = step * max(1, round(end / step))
-    signed = bool((there < 0).any())
-    places = np.arange(-round(end / step) if signed else 0, round(end / step) + 1) * step
-    digits = max(0, -int(np.floor(np.log10(step) + 1e-9)))
-    labels = [f"{abs(p):.{digits}f}" if abs(p) < step / 2 else f"{p:.{digits}f}".replace("-", "−") for p in places]
-    if there.max() > end * (1 + 1e-9):
-        labels[-1] += "+"
-    if signed and there.min() < -end * (1 + 1e-9):
-        labels[0] = f"≤ {labels[0]}"
-    low = -end if signed else 0.0
-    return Scale(label, low, end, [float(p) for p in places], labels, diverging if signed else sequential)
+    """The colour scale of maps [subject, layer, head]."""
+    found = range_of(values)
+    colours = diverging if found.signed else sequential
+    return Scale(label, found.low, found.high, found.ticks, found.labels, colours)
 
 
 def axis_ticks(n_layers: int, n_heads: int, every: int, most: int) -> tuple[list[int], list[int]]:

@@ -46,20 +46,20 @@ def plan(maps: Mapping[str, xr.Dataset], colours: str = PUBLISHED) -> Profiles:
         measure = MEASURES[method][0][0]
         one = charts.isel(chart=np.flatnonzero((charts.method == method) & (charts.measure == measure)))
         score = np.abs(one.score.transpose("chart", "layer", "head"))
-        subject = one.subject.values.tolist()
+        subject, averaged = one.subject.values.tolist(), ""
         if len(subject) > MOST and method == "maps" and "category" in maps["maps"].coords:
             category = dict(
                 zip(maps["maps"].relation.values.tolist(), maps["maps"].category.values.tolist(), strict=True)
             )
             score = score.assign_coords(of=("chart", [category[s] for s in subject])).groupby("of").mean()
-            score, subject = score.rename(of="chart"), score.of.values.tolist()
+            score, subject, averaged = score.rename(of="chart"), score.of.values.tolist(), ", mean of each category"
         total = score.sum(("layer", "head")).values
         by_layer = score.sum("head").transpose("chart", "layer").values
         lines = {s: v / t for s, v, t in zip(subject, by_layer, total, strict=True) if t > 0}
         if lines:
             n = by_layer.shape[1]
-            title = f"{NAMES.get(method, method)}: {'|effect|' if measure == 'effect' else measure}"
-            panels.append(Profile(title, (np.arange(n) + 0.5) / n, dict(list(lines.items())[: 2 * MOST])))
+            title = f"{NAMES.get(method, method)}: {'|effect|' if measure == 'effect' else measure}{averaged}"
+            panels.append(Profile(title, (np.arange(n) + 0.5) / n, lines))
     if not panels:
         raise BadArgument(f"maps has no map that profiles can be drawn of; it has {', '.join(maps) or 'nothing'}")
     first = next(iter(maps.values()))
@@ -71,7 +71,9 @@ def plan(maps: Mapping[str, xr.Dataset], colours: str = PUBLISHED) -> Profiles:
 
 @styled
 def draw(plan: Profiles) -> Figure:
-    width, height, key, left, bottom, above = 3.3, 1.7, 1.75, 0.6, 0.45, 0.5
+    width, key, left, bottom, above = 3.3, 1.75, 0.6, 0.45, 0.5
+    rows_of_text = max(sum(wrap(n, key, 6.5).count("\n") + 1 for n in p.lines) for p in plan.panels)
+    height = max(1.7, 0.125 * rows_of_text)
     wide = min(2, len(plan.panels))
     rows = -(-len(plan.panels) // wide)
     total_w, total_h = wide * (left + width + key), rows * (height + above) + bottom + 0.2
@@ -81,13 +83,10 @@ def draw(plan: Profiles) -> Figure:
         x, y = column * (left + width + key) + left, bottom + (rows - 1 - row) * (height + above)
         axes = figure.add_axes((x / total_w, y / total_h, width / total_w, height / total_h))
         few = len(panel.depth) <= 40
-        for j, (name, share) in enumerate(panel.lines.items()):
+        for j, share in enumerate(panel.lines.values()):
             style = DASHES[j // len(plan.colours) % len(DASHES)] if len(plan.colours) > 4 else DASHES[j % len(DASHES)]
             colour = plan.colours[j % len(plan.colours)]
-            label = wrap(name, key, 6.5)
-            axes.plot(
-                panel.depth, 100 * share, style, color=colour, marker="o" if few else "", markersize=2, label=label
-            )
+            axes.plot(panel.depth, 100 * share, style, color=colour, marker="o" if few else "", markersize=2)
         axes.axhline(100 / len(panel.depth), color="#999999", linewidth=0.6, zorder=0)
         axes.set_xlim(0, 1)
         axes.set_ylim(bottom=0)
@@ -96,7 +95,11 @@ def draw(plan: Profiles) -> Figure:
         axes.set_ylabel("share per layer (%)", labelpad=2)
         if i + wide >= len(plan.panels):
             axes.set_xlabel("relative depth", labelpad=2)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.05), fontsize=6.5, labelspacing=0.25, handlelength=1.8)
+        names, place = [wrap(name, key, 6.5) for name in panel.lines], (1.01, 1.05)
+        few_words = {"fontsize": 6.5, "labelspacing": 0.25, "handlelength": 1.8}
+        legend = axes.legend(axes.lines[: len(names)], names, loc="upper left", bbox_to_anchor=place, **few_words)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
     figure.text(
         left / total_w,
         1 - 0.08 / total_h,

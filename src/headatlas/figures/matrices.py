@@ -11,10 +11,11 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument
-from headatlas.figures.style import PUBLISHED, neat_step, printable, styled
+from headatlas.figures.style import PUBLISHED, printable, styled
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import about
 from headatlas.headmap.overview import overview
+from headatlas.headmap.scale import neat_step
 from headatlas.validation.agreement import agreement as agree
 
 

@@ -34,14 +34,14 @@ _TAB = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377
 _OKABE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#000000")
 PALETTES = {
     "published": Palette(
-        "viridis", "RdBu", "turbo", _TAB[:4], _TAB[4:7], "#e3e3e3", ("#00c000", "#0000ff", "#ff0000"), _TAB
+        "viridis", "RdBu_r", "turbo", _TAB[:4], _TAB[4:7], "#e3e3e3", ("#00c000", "#0000ff", "#ff0000"), _TAB
     ),
     "colour-blind": Palette(
-        "cividis", "PuOr", "cividis", _OKABE[:4], _OKABE[4:7], "#e3e3e3", ("#0072B2", "#F0E442", "#D55E00"), _OKABE
+        "cividis", "PuOr_r", "cividis", _OKABE[:4], _OKABE[4:7], "#e3e3e3", ("#0072B2", "#F0E442", "#D55E00"), _OKABE
     ),
     "grey": Palette(
         "gray",
-        "RdGy",
+        "RdGy_r",
         "gray",
         ("#000000", "#4d4d4d", "#7a7a7a", "#a3a3a3"),
         ("#1f1f1f", "#333333", "#666666"),
@@ -85,12 +85,6 @@ def ticks(n: int, every: int, most: int) -> list[int]:
     while (n - 1) // step + 1 > most:
         step += every
     return list(range(0, n, step))
-
-
-def neat_step(span: float, at_least: float = 3.5) -> float:
-    """The largest of 1, 2, 5 · 10ⁿ that fits at least so many times into span."""
-    power = 10.0 ** np.floor(np.log10(span))
-    return float(max(m * p for p in (power, power / 10) for m in (1, 2, 5) if span / (m * p) >= at_least))
 
 
 def printable(text: str) -> str:

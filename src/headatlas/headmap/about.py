@@ -6,6 +6,7 @@ from typing import Any
 import xarray as xr
 
 from headatlas.errors import BadArgument
+from headatlas.headmap.overview import MEASURES
 
 NAMES = {
     "probe": "Probe",
@@ -43,8 +44,9 @@ def subject_dim(score: xr.DataArray) -> Hashable:
 def by_kv_group(found: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset:
     """The same maps summed per key-value group, the unit that cache compressors and pruners work on.
 
-    Membership is that of any head of the group. What cannot be summed is left out: intervals, p-values, and what was measured
-    with sets of heads. n_kv_heads: how many groups; without it, what the dataset says of its model.
+    What the method says of heads is summed, seed by seed where there are seeds; a group is what any of its heads is (a member of a
+    category, selected, clear of the control). Bootstrap intervals, and what was measured with sets of heads, are left out.
+    n_kv_heads: how many groups; without it, what the dataset says of its model.
     """
     n_heads = found.sizes["head"]
     groups: Any = found.attrs.get("n_kv_heads") if n_kv_heads is None else n_kv_heads
@@ -52,12 +54,17 @@ def by_kv_group(found: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset:
         raise BadArgument("n_kv_heads is not known of these maps: give it")
     if not 0 < groups <= n_heads or n_heads % groups:
         raise BadArgument(f"n_kv_heads is {groups}, which does not divide the {n_heads} heads")
-    kept = [
-        n
-        for n, v in found.data_vars.items()
-        if "head" in v.dims and v.dtype.kind in "bfiu" and n not in ("low", "high")
-    ]
     size = n_heads // int(groups)
+    measured = {name for name, _ in MEASURES.get(str(found.attrs.get("method")), ())}
+    flags = {"member", "selected", "before_elbow", "clears_control"}
+    kept = [str(n) for n, v in found.data_vars.items() if "head" in v.dims and str(n) in measured | flags]
     parts = found[kept].coarsen(head=size).construct(head=("head", "of_group"))
     summed = parts.map(lambda v: v.any("of_group") if v.dtype == bool else v.sum("of_group", skipna=False))
-    return summed.assign_coords(head=range(int(groups))).assign_attrs(found.attrs | {"unit": "KV group"})
+    summed = summed.assign_coords(head=range(int(groups)))
+    summed = summed.assign_attrs(found.attrs | {"unit": "KV group", "group_size": size})
+    if {"facilitation", "always"} <= set(found):
+        over = summed.facilitation
+        summed = summed.assign(always=over.min("seed"), any=over.max("seed")) if "seed" in over.dims else summed
+    if "score" in kept and "relation" in found.score.dims:
+        summed = summed.assign(best_head=found.score.max(("layer", "head")))
+    return summed

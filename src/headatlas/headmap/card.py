@@ -80,7 +80,10 @@ def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
         member = maps["maps"].member.sel(layer=layer, head=head).values
         categories = [str(n) for n, m in zip(maps["maps"].category_name.values, member, strict=True) if m]
     ordered = sorted(standings, key=lambda s: (s.value == 0, s.rank / s.of))
-    return Card(layer, head, model, ordered, _operations(maps, layer, head), categories, _removed(maps, ordered))
+    places = {c: _place(charts.score.isel(chart=i), layer, head) for i, c in enumerate(charts.chart.values.tolist())}
+    return Card(
+        layer, head, model, ordered, _operations(maps, layer, head), categories, _removed(maps, ordered, places)
+    )
 
 
 def _operations(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> list[Operation]:
@@ -91,7 +94,16 @@ def _operations(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> list[O
     return [Operation(str(t), float(a), list(map(str, s)), list(map(str, w))) for t, a, s, w in rows if not np.isnan(a)]
 
 
-def _removed(maps: Mapping[str, xr.Dataset], standings: list[Standing]) -> list[Removed]:
+def _place(score: xr.DataArray, layer: int, head: int) -> int:
+    """How many heads were taken before this one and with it: of tied heads, the first by layer and head come first."""
+    at = score.sel(layer=layer, head=head)
+    flat = np.nan_to_num(score.transpose("layer", "head").values, nan=-np.inf).ravel()
+    order = np.argsort(-flat, kind="stable")
+    here = int(score.indexes["layer"].get_loc(layer)) * score.sizes["head"] + int(score.indexes["head"].get_loc(head))
+    return int(np.flatnonzero(order == here)[0]) + 1 if not np.isnan(at) else len(flat) + 1
+
+
+def _removed(maps: Mapping[str, xr.Dataset], standings: list[Standing], places: dict[str, int]) -> list[Removed]:
     """The smallest removed set of each curve that the head is in. Gates were ranked by the mean over seeds, as charts are."""
     curves = removal(maps)
     found = []
@@ -99,7 +111,9 @@ def _removed(maps: Mapping[str, xr.Dataset], standings: list[Standing]) -> list[
         one = curves.isel(curve=i)
         names = (one.method.item(), one.subject.item(), one.why.item())
         measure = {"importance": "score" if names[0] == "maps" else "importance"}.get(names[2], names[2])
-        rank = next((s.rank for s in standings if (s.method, s.subject, s.measure) == (*names[:2], measure)), None)
+        rank = next(
+            (places[s.chart] for s in standings if (s.method, s.subject, s.measure) == (*names[:2], measure)), None
+        )
         steps = one.removed.values[(one.removed.values > 0) & one.top.notnull().values]
         within = [int(m) for m in steps if rank is not None and rank <= m]
         if within:

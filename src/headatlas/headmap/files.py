@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from headatlas.errors import BadArgument, BadFile, CannotDo, one_line
 
-_UNFINISHED = ".part"
+_UNFINISHED = ".headatlas-part"
 
 
 @contextmanager
@@ -60,8 +60,9 @@ def alone_in(folder: Path) -> Iterator[None]:
     try:
         with lock:
             if lock.lock_counter == 1:
-                for left in folder.rglob(f".*{_UNFINISHED}"):
-                    left.unlink(missing_ok=True)
+                for place in ("", "figures/", ".*/"):  # results, figures, parts of interrupted work
+                    for left in folder.glob(f"{place}.*{_UNFINISHED}"):
+                        left.unlink(missing_ok=True)
             yield
     except Timeout as e:
         raise CannotDo(f"another headatlas is at work in {folder}: wait for it, or give another folder") from e

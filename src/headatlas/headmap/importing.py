@@ -44,7 +44,7 @@ def import_scores(
         raise BadArgument(f"scores is {str(path)!r}, expected a file that ends in {', '.join(readers)}")
     try:
         parts = readers[file.suffix.lower()](file, kind, names)
-    except (OSError, ValueError, TypeError, KeyError) as e:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as e:
         if isinstance(e, BadFile | BadArgument):
             raise
         raise BadFile(f"cannot read {file} as {kind}: {one_line(e)}") from e
@@ -62,6 +62,8 @@ def _dataset(kind: str, parts: Parts) -> xr.Dataset:
         raise BadFile(
             f"maps have different sizes, or none: {', '.join(map(str, sorted(shapes))) or 'there are no maps'}"
         )
+    if any(np.isinf(v).any() for part in parts.values() for v in part.values()):
+        raise BadFile("there are infinite scores among them, which cannot be drawn")
     n_layers, n_heads = shapes.pop()
     coords: dict[str, Any] = {"layer": range(n_layers), "head": range(n_heads)}
     names = list(parts)
@@ -90,7 +92,7 @@ def _dataset(kind: str, parts: Parts) -> xr.Dataset:
 
 
 def _csv(file: Path, kind: str, names: Sequence[str] | None) -> Parts:
-    return _rows(pd.read_csv(file, skipinitialspace=True), kind, file)
+    return _rows(pd.read_csv(file, skipinitialspace=True, keep_default_na=False, na_values=[""]), kind, file)
 
 
 def _json(file: Path, kind: str, names: Sequence[str] | None) -> Parts:
@@ -100,17 +102,20 @@ def _json(file: Path, kind: str, names: Sequence[str] | None) -> Parts:
     if not isinstance(content, Mapping) or not content:
         raise BadFile(f"{file} holds {type(content).__name__}, expected an object of maps by name, or a list of rows")
     if kind != "gate":
-        return {str(k): {"importance": _square(v, f"{file}: {k}")} for k, v in content.items()}
+        return {str(k): {"importance": _square(v, f"{file}: {k}", (2,))} for k, v in content.items()}
     parts: Parts = {}
     for task, roles in content.items():
         if not isinstance(roles, Mapping):
             raise BadFile(f"{file}: {task} holds {type(roles).__name__}, expected an object with {', '.join(ROLES)}")
-        parts[str(task)] = {r: _seeded(_square(roles[r], f"{file}: {task}, {r}")) for r in ROLES if r in roles}
+        parts[str(task)] = {r: _seeded(_square(roles[r], f"{file}: {task}, {r}", (2, 3))) for r in ROLES if r in roles}
     return parts
 
 
 def _npy(file: Path, kind: str, names: Sequence[str] | None) -> Parts:
-    values = np.load(file, allow_pickle=False).astype(np.float64)
+    values = np.load(file, allow_pickle=False)
+    if values.dtype.kind not in "biuf":
+        raise BadFile(f"{file} holds {values.dtype}, expected numbers")
+    values = values.astype(np.float64)
     expected = (
         "[task, role, layer, head] or [task, role, seed, layer, head]" if kind == "gate" else "[name, layer, head]"
     )
@@ -131,12 +136,12 @@ def _npy(file: Path, kind: str, names: Sequence[str] | None) -> Parts:
     }
 
 
-def _square(value: Any, where: str) -> np.ndarray:
+def _square(value: Any, where: str, dimensions: tuple[int, ...]) -> np.ndarray:
     try:
         array = np.array(value, dtype=np.float64)
     except (ValueError, TypeError) as e:
         raise BadFile(f"{where} is not a table of numbers with rows of one length: {one_line(e)}") from e
-    if array.ndim not in (2, 3):
+    if array.ndim not in dimensions:
         raise BadFile(f"{where} has {array.ndim} dimensions, expected layers × heads")
     return array
 
@@ -151,6 +156,8 @@ def _seeded(array: np.ndarray) -> np.ndarray:
 
 def _rows(table: pd.DataFrame, kind: str, file: Path) -> Parts:
     """A row per head: columns by name, in any case."""
+    if table.empty:
+        raise BadFile(f"{file} has no rows")
     table.columns = pd.Index([str(c).strip().lower() for c in table.columns])
     name = next((c for c in (NAMES[kind], "function", "relation", "category", "task", "name") if c in table), None)
     columns = [r for r in ROLES if r in table] if kind == "gate" else [next((c for c in VALUES if c in table), "")]
@@ -163,6 +170,10 @@ def _rows(table: pd.DataFrame, kind: str, file: Path) -> Parts:
             f"{file} lacks {', '.join(missing)}: it has the columns {', '.join(table.columns)}, expected {expected}"
         )
     assert name is not None
+    if table[name].isna().any():
+        row = int(np.flatnonzero(table[name].isna())[0])
+        raise BadFile(f"{file}, row {row + 1}: {name} is empty")
+    table[name] = table[name].astype(str)
     keys = [name, *(["seed"] if kind == "gate" and "seed" in table else []), "layer", "head"]
     for key in ("layer", "head"):
         numbers = pd.to_numeric(table[key], errors="coerce")
@@ -196,6 +207,4 @@ def _rows(table: pd.DataFrame, kind: str, file: Path) -> Parts:
                 raise BadFile(f"{file}: {c} of {label} is {bad!r}, expected a number")
             of[c][tuple(np.asarray(a) for a in at)] = values
         parts[str(label)] = of if kind == "gate" else {"importance": of[columns[0]][0]}
-    if not parts:
-        raise BadFile(f"{file} has no rows")
     return parts

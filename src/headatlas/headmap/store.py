@@ -26,7 +26,7 @@ def load(path: Path) -> xr.Dataset:
     """Read a head map."""
     try:
         dataset = xr.load_dataset(path, engine="h5netcdf")
-    except (OSError, ValueError, KeyError) as e:
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError) as e:
         raise BadFile(f"cannot read {path} as a head map: {one_line(e)}") from e
     return dataset.set_xindex("category_name") if "category_name" in dataset.coords else dataset
 
@@ -36,7 +36,7 @@ def load_attributes(path: Path) -> dict[str, Any]:
     try:
         with xr.open_dataset(path, engine="h5netcdf") as dataset:
             return dict(dataset.attrs)
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError):
         return {}
 
 

@@ -1,7 +1,9 @@
 """Short, stable names for weights: what an atlas was made from, and whether it is still the same."""
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,3 +44,25 @@ def fingerprint_tensors(named: Iterable[tuple[str, Tensor]]) -> str:
             total = (total * 31 + int((piece * place).sum())) % (1 << 64)
         lines.append(f"{name} {tuple(tensor.shape)} {tensor.dtype} {total}\n")
     return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()[:16]
+
+
+@torch.no_grad()
+def fingerprint_values(tensors: Iterable[Tensor]) -> str:
+    """Of values alone, as the nearest bfloat16: the same whether they are held in bfloat16, or in float32 made from it."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        bits = tensor.detach().float().cpu().contiguous().view(torch.int32).to(torch.int64)
+        digest.update(((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(torch.int16).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def fingerprint_setup(config: Any, tokenizer: Any) -> str:
+    """Of what makes outputs from weights and tokens from texts: the configuration, the tokenizer, its chat template."""
+    passing = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "architectures", "use_cache"}
+    settings = {k: v for k, v in config.to_dict().items() if k not in passing and not k.startswith("_attn")}
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    words = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab()
+    state = {"padding", "truncation"}  # these change as it is used
+    words = {k: v for k, v in words.items() if k not in state}
+    content = [settings, words, getattr(tokenizer, "chat_template", None)]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from headatlas.errors import BadArgument, BadFile, UnsupportedModel, one_line
 from headatlas.models import families
 from headatlas.models.checkpoint import Checkpoint
 from headatlas.models.families import Anatomy, Site
-from headatlas.models.fingerprint import fingerprint_model
+from headatlas.models.fingerprint import fingerprint_model, fingerprint_values
 from headatlas.models.quiet import quiet_transformers
 
 
@@ -30,8 +30,12 @@ class Weights:
         get: Callable[[str, str], Tensor | None],
         front: Callable[[], PreTrainedModel],
         fingerprint: Callable[[], str],
+        config: PretrainedConfig,
+        source: str,
     ) -> None:
         self.anatomy = anatomy
+        self.config = config
+        self.source = source  # 'memory' or 'disk'
         self._get = get  # (module path, "weight" or "bias") → tensor
         self._front = front  # a model with at least the embeddings and block 0
         self.fingerprint = fingerprint
@@ -42,7 +46,7 @@ class Weights:
             module = model.get_submodule(path)
             return None if getattr(module, kind, None) is None else families.parameter(module, kind)
 
-        return cls(anatomy, get, lambda: model, lambda: fingerprint_model(model))
+        return cls(anatomy, get, lambda: model, lambda: fingerprint_model(model), model.config, "memory")
 
     @classmethod
     def from_disk(cls, folder: str | Path) -> "Weights":
@@ -80,7 +84,12 @@ class Weights:
                 model.get_submodule(f"{anatomy.blocks}.0").float()
             return model
 
-        return cls(anatomy, get, front, checkpoint.fingerprint)
+        return cls(anatomy, get, front, checkpoint.fingerprint, config, "disk")
+
+    def likeness(self) -> str:
+        """A short hash of some weights as bfloat16: the same for one model on disk and in memory, in whatever precision."""
+        layers = [i for i, site in enumerate(self.anatomy.sites) if site is not None]
+        return fingerprint_values([*(self.output(i) for i in {layers[0], layers[-1]}), self.embedding()[:256]])
 
     @cached_property
     def _model(self) -> PreTrainedModel:

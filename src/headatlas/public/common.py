@@ -17,7 +17,9 @@ from headatlas.errors import BadArgument
 from headatlas.headmap.files import alone_in
 from headatlas.headmap.provenance import describe_run, flat
 from headatlas.headmap.store import Finished, load, load_attributes, save
+from headatlas.models.fingerprint import fingerprint_setup
 from headatlas.models.lm import LM
+from headatlas.models.weights import Weights
 from headatlas.progress import Progress, silent
 from headatlas.public.shown import show_maps
 from headatlas.tasks.prompts import Task
@@ -70,7 +72,7 @@ def finish(job: Job) -> xr.Dataset:
     with alone_in(job.out):
         if job.state == "done":
             return show_maps(load(job.path))
-        _check_model(job)
+        check_model(job)
         done = Finished(job.out / f".{job.name}", job.stamp)
         try:
             found = job.work(done, job.progress)
@@ -83,16 +85,20 @@ def finish(job: Job) -> xr.Dataset:
         return show_maps(found)
 
 
-def _check_model(job: Job) -> None:
-    """An atlas is of one model. Names are compared too: a model read from disk and one in memory differ in precision."""
+def check_model(job: Job) -> None:
+    """An atlas is of one model. Read from disk and held in memory it may differ in precision, and so in its fingerprint."""
     for path in sorted(job.path.parent.glob("*.nc")):
         there = load_attributes(path)
-        same = [there.get(k, job.stamp[k]) == job.stamp[k] for k in ("model", "fingerprint")]
-        if path != job.path and not any(same):
-            raise BadArgument(
-                f"out is {str(job.out)!r}, where {path.name} is of the model {there['model']!r}, not of {job.stamp['model']!r}:"
-                " give another folder"
+        if not there:
+            continue  # damaged: it is told where it is read
+        same = there.get("fingerprint") == job.stamp["fingerprint"] or (
+            there.get("likeness") == job.stamp["likeness"] and there.get("read_from") != job.stamp["read_from"]
+        )
+        if not same:
+            of = (
+                f"imported ({there['source']})" if "imported" in there else f"of another model ({there.get('model')!r})"
             )
+            raise BadArgument(f"out is {str(job.out)!r}, where {path.name} is {of}: give another folder")
 
 
 class Method(Protocol[P]):
@@ -124,10 +130,15 @@ def seed_numbers(seeds: int | Sequence[int]) -> list[int]:
 
 
 def stamp_of(lm: LM, data: str) -> dict[str, Any]:
-    """What a file says about where it came from; no time of day, so that the same work gives the same file."""
-    return stamp(lm.name, lm.fingerprint(), lm.n_kv_heads, data)
+    return stamp(lm.weights, lm.tokenizer, lm.name, data)
 
 
-def stamp(model: str, fingerprint: str, n_kv_heads: int, data: str) -> dict[str, Any]:
+def stamp(weights: Weights, tokenizer: Any, name: str, data: str) -> dict[str, Any]:
+    """What a file says about where it came from; no time of day, so that the same work gives the same file.
+
+    The fingerprint is of the weights in their precision, the likeness is not; the setup is of configuration and tokenizer.
+    """
+    model = {"model": name, "fingerprint": weights.fingerprint(), "likeness": weights.likeness()}
+    model |= {"read_from": weights.source, "setup": fingerprint_setup(weights.config, tokenizer)}
     versions = {k: v for k, v in flat(describe_run()).items() if k != "time"}
-    return {"model": model, "fingerprint": fingerprint, "n_kv_heads": n_kv_heads, "data": data} | versions
+    return model | {"n_kv_heads": weights.anatomy.n_kv_heads, "data": data} | versions

@@ -66,7 +66,7 @@ def maps(
     return Job(
         "maps",
         f"{len(chosen)} relations, {sum(len(r.pairs) for r in chosen):,} pairs, from the parameters alone",
-        stamp(name, weights.fingerprint(), weights.anatomy.n_kv_heads, hash_relations(chosen))
+        stamp(weights, tokenizer, name, hash_relations(chosen))
         | {key: int(value) if isinstance(value, bool) else value for key, value in settings.items()},
         work,
         {"threshold": threshold, "baselines": int(baselines), "dynamic": dynamic, "causal": causal},

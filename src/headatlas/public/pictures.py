@@ -12,6 +12,7 @@ from headatlas.figures.card import draw as draw_card
 from headatlas.figures.style import FORMATS, PUBLISHED, check_formats, save
 from headatlas.headmap.card import Card
 from headatlas.headmap.files import whole_file
+from headatlas.headmap.store import load as load_map
 from headatlas.headmap.store import save as save_map
 from headatlas.progress import Progress, silent
 from headatlas.report.page import page
@@ -37,8 +38,10 @@ def write_figures(
             with whole_file(path) as aside:
                 save(figure, aside, form)
             written.append(path)
-        with whole_file(folder / f"{picture.name}.txt") as aside:
+        path = folder / f"{picture.name}.txt"
+        with whole_file(path) as aside:
             aside.write_text(caption(picture, maps, when or {}), encoding="utf-8")
+        written.append(path)
     return written
 
 
@@ -62,5 +65,16 @@ def keep(found: xr.Dataset, folder: Path) -> Path:
     path = folder / f"{found.attrs['method']}.nc"
     if path.exists():
         raise BadArgument(f"out is {str(folder)!r}, where {path.name} is already: give another folder")
+    for other in sorted(folder.glob("*.nc")):
+        first, second = (_whose(dataset) for dataset in (load_map(other), found))
+        if first != second:
+            raise BadArgument(
+                f"out is {str(folder)!r}, where {other.name} is {first}, not {second}: give another folder"
+            )
     save_map(found, path)
     return path
+
+
+def _whose(found: xr.Dataset) -> str:
+    how = "imported scores" if "imported" in found.attrs else "a map"
+    return f"{how} of {found.attrs.get('model')} with {found.sizes.get('layer')} × {found.sizes.get('head')} heads"

@@ -43,7 +43,7 @@ def salient(
     return Job(
         "salient",
         f"the {tokens} most amplified tokens of every head, from the parameters alone",
-        stamp(called, weights.fingerprint(), weights.anatomy.n_kv_heads, "") | {"tokens": tokens, "outputs": outputs},
+        stamp(weights, tokenizer, called, "") | {"tokens": tokens, "outputs": outputs},
         work,
         out=None if out is None else Path(out),
         progress=progress,

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from headatlas.figures.all import pictures
 from headatlas.figures.style import save
 from headatlas.headmap.about import NAMES, about
+from headatlas.headmap.overview import MEASURES
 
 
 class HeadMaps(xr.Dataset):
@@ -21,7 +22,12 @@ class HeadMaps(xr.Dataset):
 
     def _repr_html_(self) -> str:
         method = str(self.attrs.get("method", ""))
-        drawn = next(iter(pictures({method: self})), None) if {"layer", "head"} <= set(self.dims) else None
+        whole = all(set(self[n].dims) >= {d, "layer", "head"} for n, d in MEASURES.get(method, ()) if n in self)
+        drawn = (
+            next(iter(pictures({method: self})), None)
+            if whole and all(self.sizes.get(d) for d in ("layer", "head"))
+            else None
+        )
         picture = "" if drawn is None else thumbnail(drawn.draw())
         return picture + super()._repr_html_()
 

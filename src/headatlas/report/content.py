@@ -9,9 +9,12 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from headatlas.figures.style import PALETTES, PUBLISHED
 from headatlas.headmap.about import NAMES
 from headatlas.headmap.curves import removal
 from headatlas.headmap.overview import MEASURES, overview
+from headatlas.headmap.scale import range_of
+from headatlas.tasks.relations import CATEGORIES
 
 Maps = Mapping[str, xr.Dataset]
 Content = dict[str, Any]
@@ -96,8 +99,8 @@ METHODS: dict[str, Method] = {
     ),
     "salient": Method("Token", {}),
 }
-COLOURS = {"Algorithmic": "#1f77b4", "Knowledge": "#ff7f0e", "Linguistic": "#2ca02c", "Translation": "#d62728"}
-SEVERAL = {2: "#9467bd", 3: "#8c564b", 4: "#e377c2"}
+COLOURS = dict(zip(CATEGORIES, PALETTES[PUBLISHED].categories, strict=True))
+SEVERAL = dict(zip((2, 3, 4), PALETTES[PUBLISHED].several, strict=True))
 OTHERS = ("#17becf", "#bcbd22", "#7f7f7f", "#393b79")  # categories of the user's own
 TOKENS = 120_000  # salient tokens written into the page at most: 16,000 heads would else need tens of megabytes
 NONE_CLEAR = "No head's importance clears the shuffled-label control, so no single bright cell of its maps is evidence by itself."
@@ -159,51 +162,21 @@ def _groups(charts: xr.Dataset) -> Iterator[Content]:
             "subject": about.subject,
             "says": about.says.get(measure, ""),
             "charts": mine,
-            "scale": scale(charts.score.values[mine], shares=measure == "importance"),
+            "scale": scale(charts.score.values[mine]),
         }
 
 
-def scale(values: np.ndarray, *, shares: bool = False) -> Content:
-    """The colour scale of charts [chart, layer, head]: its ends, its ticks, and whether larger values are clipped to its end.
-
-    shares: importances, which sum to 1: 3 / (number of heads) is three times their mean, as in the published figures.
-    Values that fall below 0 get a scale with white at 0 in the middle.
-    """
-    there = values[np.isfinite(values)]
-    largest = float(np.abs(there).max(initial=0))
-    diverging = bool((there < 0).any())
-    if shares and not diverging and len(there) and np.allclose(np.nansum(values, axis=(1, 2)), 1, atol=1e-3):
-        end = min(1.0, 3 * len(values) / len(there))
-    elif not diverging and 0.5 < largest <= 1:
-        end = 1.0
-    else:
-        end = float(np.quantile(np.abs(there), 0.995)) if largest > 0 else 1.0
-        end = end or largest
-    step = _neat(end / (3 if diverging else 5))
-    steps = max(1, round(end / step))
-    end = steps * step
-    ticks = np.arange(-steps if diverging else 0, steps + 1) * step
-    clipped = largest > end * (1 + 1e-9)
-    decimals = max(
-        0, -math.floor(math.log10(step)) + (not math.isclose(step / 10 ** math.floor(math.log10(step)) % 1, 0))
-    )
-    texts = [f"{t:.{decimals}f}".replace("-", "−") for t in ticks]
-    if clipped:
-        texts[-1] += "+"
-        texts[0] = "≤ " * diverging + texts[0]
-    low = float(ticks[0])
+def scale(values: np.ndarray) -> Content:
+    """The colour scale of charts [chart, layer, head]: its ends and its ticks."""
+    found = range_of(values)
+    span = found.high - found.low
     return {
-        "low": low,
-        "high": float(ticks[-1]),
-        "largest": largest,
-        "diverging": diverging,
-        "ticks": [{"at": float((t - low) / (ticks[-1] - low)), "text": s} for t, s in zip(ticks, texts, strict=True)],
+        "low": found.low,
+        "high": found.high,
+        "largest": float(np.abs(values[np.isfinite(values)]).max(initial=0)),
+        "diverging": found.signed,
+        "ticks": [{"at": (t - found.low) / span, "text": s} for t, s in zip(found.ticks, found.labels, strict=True)],
     }
-
-
-def _neat(x: float) -> float:
-    power = 10.0 ** math.floor(math.log10(x))
-    return power * min((1, 2, 2.5, 5, 10), key=lambda m: abs(math.log(x / power / m)))
 
 
 def _categories(maps: xr.Dataset | None, at: Mapping[str, list[int]]) -> Content | None:
@@ -243,9 +216,7 @@ def _always(gate: xr.Dataset | None, at: Mapping[str, list[int]]) -> Iterator[Co
 
 def _curves(maps: Maps, charts: Sequence[Content]) -> Iterator[Content]:
     """Removal curves, each with the chart whose top heads were removed: what tells whether one head was among them."""
-    whole = {m: d for m, d in maps.items() if _has_curves(m, d)}
-    # MAPS counts from 0 removed heads, and `removal` puts the whole model before all curves: 0 must not be there twice
-    found = removal({m: d.isel(removed=d.removed.values > 0) if "removed" in d.dims else d for m, d in whole.items()})
+    found = removal({m: d for m, d in maps.items() if _has_curves(m, d)})
     for i in range(found.sizes["curve"]):
         one = found.isel(curve=i)
         one = one.isel(removed=one.top.notnull().values)

@@ -1,0 +1,36 @@
+"""Results as rows of plain values, for the terminal and for JSON."""
+
+from headatlas.tables.atlas import compared, evidence, evidence_in_words, heads, plan, removals, standings, warnings
+from headatlas.tables.methods import (
+    categories,
+    checks,
+    contrast,
+    effects,
+    gates,
+    operations,
+    patterns,
+    probes,
+    relations,
+    top_heads,
+)
+
+__all__ = [
+    "categories",
+    "checks",
+    "compared",
+    "contrast",
+    "effects",
+    "evidence",
+    "evidence_in_words",
+    "gates",
+    "heads",
+    "operations",
+    "patterns",
+    "plan",
+    "probes",
+    "relations",
+    "removals",
+    "standings",
+    "top_heads",
+    "warnings",
+]

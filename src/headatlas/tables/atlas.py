@@ -1,0 +1,193 @@
+"""What an atlas says as a whole, as rows: numbers are numbers, None where there is none."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from headatlas.errors import BadArgument, did_you_mean
+from headatlas.headmap.about import unit
+from headatlas.headmap.card import Card
+from headatlas.headmap.curves import removal
+from headatlas.headmap.overview import overview, ranks
+from headatlas.tables.methods import best, head_name
+
+Maps = Mapping[str, xr.Dataset]
+SHOWN = {"probe": "importance", "dissociate": "importance", "gate": "facilitation", "maps": "score", "ablate": "effect"}
+
+
+def plan(planned: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What `run` is about to do: a row per method."""
+    return [
+        {"method": name, "state": getattr(job, "state", "cannot be done"), "what": getattr(job, "says", str(job))}
+        for name, job in planned.items()
+    ]
+
+
+def warnings(maps: Maps) -> list[str]:
+    """What a reader of the tables must know before believing them."""
+    lines = []
+    found = maps.get("probe", xr.Dataset())
+    if "clears_control" in found:
+        clear = int(found.clears_control.any("function").sum())
+        of = int(found.importance.isel(function=0).count())
+        lines.append(f"probe: {clear or 'none'} of {of} heads clear what shuffled labels give")
+    if {"accuracy", "bag_of_words"} <= set(found):
+        words = found.bag_of_words.max()
+        which = found.wording.values[np.argmax(found.bag_of_words.values)]
+        right, guessed = f"{float(found.accuracy):.1%}", f"{float(words):.1%}"
+        lines.append(
+            f"probe: reads the function right in {right} of test questions; words alone ({which}) in {guessed}"
+        )
+    found = maps.get("gate", xr.Dataset())
+    if {"whole_accuracy", "guess_accuracy"} <= set(found):
+        for task in found.task.values.tolist():
+            one = found.sel(task=task)
+            right, guessed = f"{float(one.whole_accuracy):.0%}", f"{float(one.guess_accuracy):.0%}"
+            lines.append(f"gate: the whole model gets {right} of {task} right; the best guess {guessed}")
+    return lines
+
+
+def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
+    """The short table of an atlas: for every function, task and relation its top heads, and what removing them did.
+
+    Of relations only those that a head reaches the threshold of; of gates, what heads facilitate; no patterns.
+    """
+    charts, curves = overview(maps), removal(maps)
+    rows = []
+    for i in range(charts.sizes["chart"]):
+        one = charts.isel(chart=i)
+        method, subject, measure = one.method.item(), one.subject.item(), one.measure.item()
+        top = best(one.score, n)
+        if SHOWN.get(method) != measure or not top or not _reaches(maps[method], method, subject, top[0][2]):
+            continue
+        named = unit(maps[method])
+        row = {"method": method, "subject": subject, "top_heads": [_standing(one, *head, named) for head in top]}
+        rows.append(row | _proof(curves, method, subject, measure) | {"chance": _chance(maps[method], subject)})
+    return rows
+
+
+def _reaches(found: xr.Dataset, method: str, subject: str, highest: float) -> bool:
+    """Whether a head of a relation reaches the threshold of categories; of groups of heads, one of them."""
+    if method != "maps":
+        return True
+    highest = float(found.best_head.sel(relation=subject)) if "best_head" in found else highest
+    return highest >= float(found.attrs.get("threshold", 0.15))
+
+
+def _chance(found: xr.Dataset, subject: str) -> float | None:
+    """The best score of any head with shuffled or random weights."""
+    if not found.sizes.get("baseline") or "baseline_score" not in found:
+        return None
+    return _or_none(found.baseline_score.sel(relation=subject).max())
+
+
+def _standing(one: xr.Dataset, layer: int, head: int, value: float, named: str) -> dict[str, Any]:
+    at = one.sel(layer=layer, head=head)
+    return {"head": head_name(layer, head, named), "value": value, "low": _or_none(at.low), "high": _or_none(at.high)}
+
+
+def _or_none(value: Any) -> float | None:
+    return None if math.isnan(float(value)) else float(value)
+
+
+def _proof(curves: xr.Dataset, method: str, subject: str, measure: str) -> dict[str, Any]:
+    """What removing the fewest top heads that were removed did."""
+    why = {"score": "importance"}.get(measure, measure)
+    for i in range(curves.sizes["curve"]):
+        one = curves.isel(curve=i)
+        if (one.method.item(), one.subject.item(), one.why.item()) == (method, subject, why):
+            steps = one.removed.values[(one.removed.values > 0) & one.top.notnull().values]
+            at, whole = one.sel(removed=steps[0]), one.top.sel(removed=0)
+            said = {"removed": int(steps[0]), "of": one.measure.item().removeprefix("change of ")}
+            return said | {"change": float(at.top - whole), "random": float(at.random - whole), "p": _or_none(at.p)}
+    return {"removed": None, "of": None, "change": None, "random": None, "p": None}
+
+
+def evidence_in_words(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """`evidence` for people."""
+    return [
+        {
+            "method": row["method"],
+            "subject": row["subject"],
+            "top heads": ", ".join(_with_interval(h) for h in row["top_heads"]),
+            "removed": "-" if row["removed"] is None else f"top {row['removed']}",
+            "change": "-" if row["removed"] is None else f"{row['of']} {row['change']:+.2f}",
+            "random": (f"chance {row['chance']:.2f}" if row["chance"] is not None else "-")
+            if row["removed"] is None
+            else f"{row['random']:+.2f}",
+            "p": "-" if row["p"] is None else f"{row['p']:.2f}",
+        }
+        for row in rows
+    ]
+
+
+def _with_interval(head: dict[str, Any]) -> str:
+    interval = "" if head["low"] is None else f" ({head['low']:.3g} to {head['high']:.3g})"
+    return f"{head['head']} {head['value']:.3g}{interval}"
+
+
+def heads(maps: Maps, subject: str, top: int, method: str | None = None) -> list[dict[str, Any]]:
+    """The top heads of a function, relation, task or pattern in every chart about it."""
+    charts = overview(maps)
+    known = list(dict.fromkeys(charts.subject.values.tolist()))
+    about = [s for s in known if s.lower() == subject.lower()]
+    if not about:
+        choices = ", ".join(known) or "none, for the atlas is empty"
+        raise BadArgument(f"function is {subject!r}, expected one of {choices}.{did_you_mean(subject, known)}")
+    methods = list(dict.fromkeys(charts.method.values[np.isin(charts.subject.values, about)].tolist()))
+    if method is not None and method not in methods:
+        raise BadArgument(f"method is {method!r}, expected one of those with {about[0]!r}: {', '.join(methods)}")
+    place = ranks(charts.score)
+    rows = []
+    for i in range(charts.sizes["chart"]):
+        one = charts.isel(chart=i)
+        found = maps[one.method.item()]
+        if one.subject.item() not in about or (method is not None and one.method.item() != method):
+            continue
+        for layer, head, value in best(one.score, top):
+            rank = place.isel(chart=i).sel(layer=layer, head=head)
+            row = {"method": one.method.item(), "measure": one.measure.item(), "rank": int(rank)}
+            row |= _standing(one, layer, head, value, unit(found))
+            if "clears_control" in found:
+                row["clears"] = bool(found.clears_control.sel(function=one.subject.item(), layer=layer, head=head))
+            rows.append(row)
+    return rows
+
+
+def compared(found: xr.Dataset) -> list[dict[str, Any]]:
+    """A row per chart that two atlases share."""
+    by_head = {"spearman": "spearman", "p": "spearman_p", "top 5 % shared": "overlap", "p of it": "overlap_p"}
+    by_depth = {"depth in A": "depth_a", "in B": "depth_b", "r over depth": "depth_r"}
+    names = (by_head if found.head_by_head else {}) | by_depth
+    return [
+        {"chart": str(chart)} | {title: _or_none(found[name][i]) for title, name in names.items()}
+        for i, chart in enumerate(found.chart.values)
+    ]
+
+
+def standings(card: Card) -> list[dict[str, Any]]:
+    """Where a head stands in every chart of an atlas, but those in which it scores 0."""
+    return [
+        {
+            "chart": s.chart,
+            "value": s.value,
+            "low": _or_none(s.low),
+            "high": _or_none(s.high),
+            "rank": s.rank,
+            "of": s.of,
+        }
+        for s in card.standings
+        if s.value != 0
+    ]
+
+
+def removals(card: Card) -> list[dict[str, Any]]:
+    """The removed sets of top heads that a head is one of."""
+    return [
+        {"subject": r.subject, "top heads by": r.why, "removed": r.heads, "of": r.measure}
+        | {"change": r.change, "random heads": r.random, "p": _or_none(r.p)}
+        for r in card.removed
+    ]
