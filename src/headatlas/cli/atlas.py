@@ -67,10 +67,9 @@ def run(
         show_table(f"{title} p: how often random heads of the same layers lower it as much)", rows)
     for line in tables.warnings(made.maps):
         typer.echo(line)
-    shown = made.info["shown"]["files"]
-    typer.echo(
-        f"wrote {', '.join(f'{m}.nc' for m in made.complete)}, {sum(f.endswith('.png') for f in shown)} figures, {made.folder / 'report.html'}"
-    )
+    drawn = sum(name.endswith(".png") for name in made.info["shown"]["files"])
+    files = ", ".join(f"{method}.nc" for method in made.complete)
+    typer.echo(f"wrote {files}, {drawn} figures, {made.folder / 'report.html'}")
 
 
 @app.command()
