@@ -61,7 +61,7 @@ def fingerprint_setup(config: Any, tokenizer: Any) -> str:
     passing = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "architectures", "use_cache"}
     settings = {k: v for k, v in config.to_dict().items() if k not in passing and not k.startswith("_attn")}
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    words = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab()
+    words = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab() if tokenizer else {}
     state = {"padding", "truncation"}  # these change as it is used
     words = {k: v for k, v in words.items() if k not in state}
     content = [settings, words, getattr(tokenizer, "chat_template", None)]

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headatlas.errors import BadArgument, UnsupportedModel
 from headatlas.models import heads as h
 from headatlas.models.families import find_anatomy, parameter
+from headatlas.models.fingerprint import fingerprint_setup
 from headatlas.models.weights import Weights
 
 Text = str | Sequence[int]
@@ -79,6 +80,10 @@ class LM:
     def fingerprint(self) -> str:
         """A short hash of the weights as they are in memory now, precision included. Any change changes it."""
         return self.weights.fingerprint()
+
+    def setup(self) -> str:
+        """A short hash of what else decides its outputs: the configuration, the tokenizer, the chat template."""
+        return fingerprint_setup(self.model.config, self._tokenizer)
 
     @property
     def _batched(self) -> list[int]:

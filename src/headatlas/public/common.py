@@ -17,7 +17,6 @@ from headatlas.errors import BadArgument
 from headatlas.headmap.files import alone_in
 from headatlas.headmap.provenance import describe_run, flat
 from headatlas.headmap.store import Finished, load, load_attributes, save
-from headatlas.models.fingerprint import fingerprint_setup
 from headatlas.models.lm import LM
 from headatlas.models.weights import Weights
 from headatlas.progress import Progress, silent
@@ -130,15 +129,15 @@ def seed_numbers(seeds: int | Sequence[int]) -> list[int]:
 
 
 def stamp_of(lm: LM, data: str) -> dict[str, Any]:
-    return stamp(lm.weights, lm.tokenizer, lm.name, data)
+    return stamp(lm.weights, lm.setup(), lm.name, data)
 
 
-def stamp(weights: Weights, tokenizer: Any, name: str, data: str) -> dict[str, Any]:
+def stamp(weights: Weights, setup: str, name: str, data: str) -> dict[str, Any]:
     """What a file says about where it came from; no time of day, so that the same work gives the same file.
 
     The fingerprint is of the weights in their precision, the likeness is not; the setup is of configuration and tokenizer.
     """
     model = {"model": name, "fingerprint": weights.fingerprint(), "likeness": weights.likeness()}
-    model |= {"read_from": weights.source, "setup": fingerprint_setup(weights.config, tokenizer)}
+    model |= {"read_from": weights.source, "setup": setup}
     versions = {k: v for k, v in flat(describe_run()).items() if k != "time"}
     return model | {"n_kv_heads": weights.anatomy.n_kv_heads, "data": data} | versions

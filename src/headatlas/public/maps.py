@@ -11,6 +11,7 @@ from headatlas.headmap.store import Finished
 from headatlas.methods.maps import BASELINES, score_relations
 from headatlas.methods.maps_dynamic import check_dynamic
 from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.fingerprint import fingerprint_setup
 from headatlas.models.lm import LM
 from headatlas.models.loading import check_device, load, open_weights
 from headatlas.progress import Progress, silent
@@ -66,7 +67,7 @@ def maps(
     return Job(
         "maps",
         f"{len(chosen)} relations, {sum(len(r.pairs) for r in chosen):,} pairs, from the parameters alone",
-        stamp(weights, tokenizer, name, hash_relations(chosen))
+        stamp(weights, fingerprint_setup(weights.config, tokenizer), name, hash_relations(chosen))
         | {key: int(value) if isinstance(value, bool) else value for key, value in settings.items()},
         work,
         {"threshold": threshold, "baselines": int(baselines), "dynamic": dynamic, "causal": causal},

@@ -9,6 +9,7 @@ from headatlas.headmap.files import check_folder
 from headatlas.headmap.store import Finished
 from headatlas.methods.salient import salient_operations
 from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.fingerprint import fingerprint_setup
 from headatlas.models.lm import LM
 from headatlas.models.loading import check_device, open_weights
 from headatlas.progress import Progress, silent
@@ -43,7 +44,8 @@ def salient(
     return Job(
         "salient",
         f"the {tokens} most amplified tokens of every head, from the parameters alone",
-        stamp(weights, tokenizer, called, "") | {"tokens": tokens, "outputs": outputs},
+        stamp(weights, fingerprint_setup(weights.config, tokenizer), called, "")
+        | {"tokens": tokens, "outputs": outputs},
         work,
         out=None if out is None else Path(out),
         progress=progress,
