@@ -212,15 +212,15 @@ def _show(folder: Path, info: dict[str, Any], progress: Progress) -> None:
     files = [folder / f"{name}.nc" for name in KNOWN if (folder / f"{name}.nc").is_file()]
     text = b"".join(f.read_bytes() for f in files) + json.dumps([__version__, info["methods"]]).encode()
     key = hashlib.sha256(text).hexdigest()[:16]
-    shown = info.get("shown") or {}
-    if shown.get("key") == key and all((folder / name).is_file() for name in shown["files"]):
+    shown = info.get("shown") or {"key": "", "files": []}
+    if shown["key"] == key and all((folder / name).is_file() for name in shown["files"]):
         return
     atlas = Atlas(folder, info)
     drawn = write_figures(atlas.maps, folder / "figures", when=atlas.when, progress=progress)
     write_report(atlas.maps, info, folder / "report.html")
     written = [str(path.relative_to(folder)) for path in drawn] + ["report.html"]
-    for name in set(shown.get("files", [])) - set(written):  # figures of what is no longer there
-        (folder / name).unlink(missing_ok=True)
+    for name in set(shown["files"]) - set(written):  # figures of what is no longer there
+        (folder / "figures" / Path(name).name).unlink(missing_ok=True)
     info["shown"] = {"key": key, "files": written}
     write_json(folder / INDEX, info)
 
@@ -237,9 +237,10 @@ def _begin(folder: Path, lm: LM, command: str) -> dict[str, Any]:
     try:
         earlier = read_json(folder / INDEX)
         if earlier["model"]["fingerprint"] == info["model"]["fingerprint"]:
-            info["methods"] = dict(earlier["methods"])
-            info["shown"] = earlier.get("shown")
-    except (BadFile, KeyError, TypeError, ValueError):  # none, or not ours: it is written anew
+            info["methods"] = {str(name): dict(said) for name, said in earlier["methods"].items()}
+            shown = earlier.get("shown", {})
+            info["shown"] = {"key": str(shown["key"]), "files": [str(name) for name in shown["files"]]}
+    except (BadFile, KeyError, TypeError, ValueError, AttributeError):  # none, or not ours: it is written anew
         pass
     write_json(folder / INDEX, info)
     return info

@@ -196,10 +196,19 @@ def probe(
         f"{len(questions)} questions, {len(names)} functions, {answers} answers; proof: {proof}",
         stamp,
         work,
-        {"proof": proof, "everywhere": int(bool(everywhere))} | asdict(settings.training),
+        {"proof": proof, "everywhere": int(bool(everywhere))} | _flat_settings(settings, proof),
         None if out is None else Path(out),
         progress,
     )
+
+
+def _flat_settings(settings: Settings, proof: str) -> dict[str, Any]:
+    """What the preset stands for, as attributes of a file."""
+    given = asdict(settings)
+    training, trials, asked = given.pop("training"), given.pop("trials"), given.pop("proof")
+    del given["limit"]  # the questions themselves are in the key
+    proven = {"asked": asked} | {k: list(v) if isinstance(v, tuple) else v for k, v in trials.items()}
+    return training | given | ({f"proof_{k}": v for k, v in proven.items()} if proof != "none" else {})
 
 
 def _names(questions: Sequence[Question]) -> list[str]:
