@@ -191,19 +191,20 @@ def run(
     check_folder(folder)
     with alone_in(folder):
         lm = model if isinstance(model, LM) else load(model, device, dtype)
-        planned = plan(lm, folder, preset=preset, methods=methods, functions=functions, progress=progress)
-        tell(lm, planned)
-        for job in planned.values():
-            if isinstance(job, Job):
-                check_model(job)
-        for name in KNOWN:
-            if name not in planned and (folder / f"{name}.nc").is_file():
-                _check_dims(name, load_map(folder / f"{name}.nc"))  # it will be drawn with the rest
-        info = _begin(folder, lm, command)
-        for name, job in planned.items():
-            info["methods"][name] = _do(job, info["methods"].get(name, {}))
-            write_json(folder / INDEX, info)
-        _show(folder, info, progress)
+        with lm.weights.unchanged():
+            planned = plan(lm, folder, preset=preset, methods=methods, functions=functions, progress=progress)
+            tell(lm, planned)
+            for job in planned.values():
+                if isinstance(job, Job):
+                    check_model(job)
+            for name in KNOWN:
+                if name not in planned and (folder / f"{name}.nc").is_file():
+                    _check_dims(name, load_map(folder / f"{name}.nc"))  # it will be drawn with the rest
+            info = _begin(folder, lm, command)
+            for name, job in planned.items():
+                info["methods"][name] = _do(job, info["methods"].get(name, {}))
+                write_json(folder / INDEX, info)
+            _show(folder, info, progress)
     return open(folder)
 
 

@@ -4,7 +4,8 @@ Both ways share one description of where things are (`families`): on disk it is 
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,8 @@ class Weights:
         self.source = source  # 'memory' or 'disk'
         self._get = get  # (module path, "weight" or "bias") → tensor
         self._front = front  # a model with at least the embeddings and block 0
-        self.fingerprint = fingerprint
+        self._fingerprint = fingerprint
+        self._known: str | None = None
 
     @classmethod
     def from_model(cls, model: PreTrainedModel, anatomy: Anatomy) -> "Weights":
@@ -85,6 +87,19 @@ class Weights:
             return model
 
         return cls(anatomy, get, front, checkpoint.fingerprint, config, "disk")
+
+    def fingerprint(self) -> str:
+        """A short hash of all weights, in their precision."""
+        return self._known or self._fingerprint()
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """While inside, weights are taken to stay as they are, and are read once for their fingerprint."""
+        self._known = self.fingerprint()
+        try:
+            yield
+        finally:
+            self._known = None
 
     def likeness(self) -> str:
         """A short hash of some weights as bfloat16: the same for one model on disk and in memory, in whatever precision."""
