@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from headatlas.errors import BadArgument
-from headatlas.figures.style import PUBLISHED, printable, styled, ticks, wrap
+from headatlas.figures.style import PUBLISHED, heading, styled, ticks, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import about, unit
 from headatlas.tasks.relations import CATEGORIES
@@ -129,13 +129,5 @@ def draw(plan: CategoryMap) -> Figure:
     legend = figure.legend(marks, names, loc="upper left", bbox_to_anchor=place, handletextpad=0.2, borderaxespad=0.2)
     for text in legend.get_texts():
         text.set_parse_math(False)
-    figure.text(
-        left / total_w,
-        1 - 0.1 / total_h,
-        printable(plan.heading),
-        va="top",
-        fontsize=8,
-        color="#444444",
-        parse_math=False,
-    )
+    heading(figure, plan.heading, left)
     return figure

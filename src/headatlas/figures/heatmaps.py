@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from headatlas.figures.style import printable, styled, ticks, wrap
+from headatlas.figures.style import heading, styled, ticks, wrap
 from headatlas.headmap.scale import range_of
 
 TITLE = 9  # points
@@ -90,15 +90,7 @@ def draw(plan: Heatmaps) -> Figure:
             axes.set_xlabel(plan.xlabel, labelpad=2)
         if column == 0:
             axes.set_ylabel(plan.ylabel, labelpad=2)
-    figure.text(
-        left / total_w,
-        1 - 0.09 / total_h,
-        printable(plan.heading),
-        va="top",
-        fontsize=8,
-        color="#444444",
-        parse_math=False,
-    )
+    heading(figure, plan.heading, left)
     across = left + plan.columns * width + (plan.columns - 1) * between
     if plan.scale is not None:
         tall = rows * (height + above) - above

@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument
-from headatlas.figures.style import PUBLISHED, printable, styled, wrap
+from headatlas.figures.style import PUBLISHED, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import NAMES
 from headatlas.headmap.overview import MEASURES, overview
@@ -100,13 +100,5 @@ def draw(plan: Profiles) -> Figure:
         legend = axes.legend(axes.lines[: len(names)], names, loc="upper left", bbox_to_anchor=place, **few_words)
         for text in legend.get_texts():
             text.set_parse_math(False)
-    figure.text(
-        left / total_w,
-        1 - 0.08 / total_h,
-        printable(plan.heading),
-        va="top",
-        fontsize=8,
-        color="#444444",
-        parse_math=False,
-    )
+    heading(figure, plan.heading, left)
     return figure

@@ -11,7 +11,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument
-from headatlas.figures.style import PUBLISHED, printable, styled
+from headatlas.figures.style import PUBLISHED, heading, printable, styled
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import about
 from headatlas.headmap.overview import overview
@@ -182,13 +182,5 @@ def draw(plan: Matrix) -> Figure:
         seeds.axvline(0, color="#999999", linewidth=0.6)
         seeds.set_title("Seeds of the gate maps, pairwise", fontsize=8)
         seeds.set_xlabel("Spearman correlation", labelpad=2)
-    figure.text(
-        0.1 / total_w,
-        1 - 0.1 / total_h,
-        printable(plan.heading),
-        va="top",
-        fontsize=8,
-        color="#444444",
-        parse_math=False,
-    )
+    heading(figure, plan.heading, 0.1)
     return figure

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from headatlas.errors import BadArgument
-from headatlas.figures.style import PUBLISHED, capital, columns, printable, styled, wrap
+from headatlas.figures.style import PUBLISHED, capital, columns, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import about
 from headatlas.headmap.curves import removal
@@ -104,15 +104,7 @@ def draw(plan: Removal) -> Figure:
     figure.legend(
         marks, names, loc="lower left", bbox_to_anchor=(left / total_w - 0.01, 0), ncols=many, columnspacing=1.2
     )
-    figure.text(
-        left / total_w,
-        1 - 0.08 / total_h,
-        printable(plan.heading),
-        va="top",
-        fontsize=8,
-        color="#444444",
-        parse_math=False,
-    )
+    heading(figure, plan.heading, left)
     return figure
 
 

@@ -104,6 +104,13 @@ def wrap(text: str, inches: float, size: float = 9) -> str:
     return "\n".join(textwrap.wrap(printable(text), wide)) or " "
 
 
+def heading(figure: Figure, text: str, left: float) -> None:
+    """What the figure is of, small, above all panels; left: inches."""
+    width, height = figure.get_size_inches()
+    place = (left / width, 1 - 0.09 / height)
+    figure.text(*place, printable(text), va="top", fontsize=8, color="#444444", parse_math=False)
+
+
 def columns(n: int) -> int:
     """How many panels beside each other; the eight functions are published as two rows of four."""
     return n if n <= 4 else -(-n // -(-n // 4)) if n <= 12 else int(np.ceil(np.sqrt(1.6 * n)))
