@@ -6,8 +6,10 @@ import xarray as xr
 
 import headatlas as ha
 from headatlas.errors import BadArgument
-from headatlas.figures import categories, gates, importance, layers, matrices, removal
+from headatlas.figures import categories, gates, importance, layers, removal
+from headatlas.figures.agreement import plan as plan_agreement
 from headatlas.figures.all import caption, pictures
+from headatlas.figures.specialisation import plan as plan_specialisation
 from headatlas.figures.style import PALETTES, columns, printable, ticks, wrap
 from headatlas.headmap.about import by_kv_group
 from headatlas.headmap.scale import neat_step
@@ -216,7 +218,7 @@ class TestProof:
 
     def test_specialisation_has_removed_heads_in_rows(self) -> None:
         found = synthetic.probe(6, 8)
-        plan = matrices.plan_specialisation(found)
+        plan = plan_specialisation(found)
         assert plan.rows == plan.columns == list(FUNCTIONS)
         masked, asked = 2, 5
         assert plan.values[masked, asked] == found.specialisation[asked, masked, 0]
@@ -225,7 +227,7 @@ class TestProof:
         with pytest.raises(BadArgument, match="without proof"):
             removal.plan(xr.Dataset(attrs={"method": "probe"}))
         with pytest.raises(BadArgument, match="without proof"):
-            matrices.plan_specialisation(synthetic.maps(2, 2))
+            plan_specialisation(synthetic.maps(2, 2))
 
     def test_profiles_sum_to_one(self) -> None:
         plan = layers.plan(synthetic.atlas(12, 8))
@@ -246,13 +248,13 @@ class TestProof:
 
     def test_agreement_is_spearman_of_every_two_charts(self) -> None:
         found = synthetic.probe(6, 8, ["A", "B"])
-        plan = matrices.plan_agreement({"probe": found, "gate": synthetic.gate(6, 8)})
+        plan = plan_agreement({"probe": found, "gate": synthetic.gate(6, 8)})
         a, b = (found.importance.sel(function=f) for f in "AB")
         assert plan.values[0, 1] == pytest.approx(float(ha.agreement(a, b, draws=1).spearman))
         assert plan.rows[2] == "gate: math, facilitation"
         assert len(plan.beside["math, facilitation"]) == 3  # pairs of three seeds
         with pytest.raises(BadArgument, match="has 1 maps"):
-            matrices.plan_agreement({"probe": found.isel(function=[0])})
+            plan_agreement({"probe": found.isel(function=[0])})
 
 
 def test_groups_are_summed_and_named() -> None:

@@ -177,7 +177,7 @@ def import_scores(
     """Make a dataset of scores from elsewhere, so that they can be drawn without running the model."""
     from headatlas.headmap.files import check_folder
     from headatlas.headmap.importing import import_scores as read
-    from headatlas.public.pictures import keep
+    from headatlas.headmap.importing import keep
 
     check_folder(out)
     found = read(scores, kind, names=listed(names), model=model)

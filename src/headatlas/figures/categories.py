@@ -62,7 +62,7 @@ def plan(found: xr.Dataset, colours: str = PUBLISHED) -> CategoryMap:
     for i, name in enumerate(names):
         panels.append((name, np.where(absent, -1, np.where(member[i], i, len(classes) - 1))))
     n_layers, n_heads = of.shape
-    ends = [n for n in (n_layers,) if n % 16 == 0]  # the published axis ends on its last tick
+    ends = [n_layers] if n_layers % 16 == 0 else []  # the published axis ends on its last tick
     return CategoryMap(
         heading=about(found),
         panels=panels,

@@ -18,9 +18,10 @@ import pandas as pd
 import xarray as xr
 
 from headatlas.errors import BadArgument, BadFile, did_you_mean, one_line
+from headatlas.headmap.store import load, save
+from headatlas.methods.gate import ROLES
 from headatlas.tasks.questions import FUNCTIONS
 
-ROLES = ("facilitation", "interference", "irrelevance")
 METHODS = {"importance": "probe", "categories": "maps", "gate": "gate"}  # whose file each kind becomes
 NAMES = {"importance": "function", "categories": "category", "gate": "task"}
 VALUES = ("importance", "score", "value", "effect", "member")
@@ -208,3 +209,23 @@ def _rows(table: pd.DataFrame, kind: str, file: Path) -> Parts:
             of[c][tuple(np.asarray(a) for a in at)] = values
         parts[str(label)] = of if kind == "gate" else {"importance": of[columns[0]][0]}
     return parts
+
+
+def keep(found: xr.Dataset, folder: Path) -> Path:
+    """Keep an imported dataset under the name of its method; never in place of another."""
+    path = folder / f"{found.attrs['method']}.nc"
+    if path.exists():
+        raise BadArgument(f"out is {str(folder)!r}, where {path.name} is already: give another folder")
+    for other in sorted(folder.glob("*.nc")):
+        first, second = (_whose(dataset) for dataset in (load(other), found))
+        if first != second:
+            raise BadArgument(
+                f"out is {str(folder)!r}, where {other.name} is {first}, not {second}: give another folder"
+            )
+    save(found, path)
+    return path
+
+
+def _whose(found: xr.Dataset) -> str:
+    how = "imported scores" if "imported" in found.attrs else "a map"
+    return f"{how} of {found.attrs.get('model')} with {found.sizes.get('layer')} × {found.sizes.get('head')} heads"

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import xarray as xr
 
+from headatlas.errors import BadArgument
+
 MEASURES: dict[str, tuple[tuple[str, str], ...]] = {
     "probe": (("importance", "function"),),
     "dissociate": (("importance", "function"),),
@@ -32,7 +34,8 @@ def overview(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
             empty, coords={c: ("chart", np.empty(0, "<U1")) for c in ("chart", "method", "measure", "subject")}
         )
     labels = [row.coords["chart"].item() for row in rows]
-    assert len(set(labels)) == len(labels), labels
+    if twice := sorted({label for label in labels if labels.count(label) > 1}):
+        raise BadArgument(f"maps has charts of the same name: {', '.join(twice)}")
     return xr.concat(rows, "chart", coords=["method", "measure", "subject"], join="outer")
 
 

@@ -6,14 +6,11 @@ from typing import Any
 
 import xarray as xr
 
-from headatlas.errors import BadArgument
 from headatlas.figures.all import caption, pictures
 from headatlas.figures.card import draw as draw_card
 from headatlas.figures.style import FORMATS, PUBLISHED, check_formats, save
 from headatlas.headmap.card import Card
 from headatlas.headmap.files import whole_file
-from headatlas.headmap.store import load as load_map
-from headatlas.headmap.store import save as save_map
 from headatlas.progress import Progress, silent
 from headatlas.report.page import page
 
@@ -58,23 +55,3 @@ def write_report(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any], path: 
     text = page(maps, {name: said for name, said in info.items() if name != "shown"})  # that is between runs
     with whole_file(path) as aside:
         aside.write_text(text, encoding="utf-8")
-
-
-def keep(found: xr.Dataset, folder: Path) -> Path:
-    """Keep an imported dataset under the name of its method; never in place of another."""
-    path = folder / f"{found.attrs['method']}.nc"
-    if path.exists():
-        raise BadArgument(f"out is {str(folder)!r}, where {path.name} is already: give another folder")
-    for other in sorted(folder.glob("*.nc")):
-        first, second = (_whose(dataset) for dataset in (load_map(other), found))
-        if first != second:
-            raise BadArgument(
-                f"out is {str(folder)!r}, where {other.name} is {first}, not {second}: give another folder"
-            )
-    save_map(found, path)
-    return path
-
-
-def _whose(found: xr.Dataset) -> str:
-    how = "imported scores" if "imported" in found.attrs else "a map"
-    return f"{how} of {found.attrs.get('model')} with {found.sizes.get('layer')} × {found.sizes.get('head')} heads"

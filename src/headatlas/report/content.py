@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from headatlas.figures.style import PALETTES, PUBLISHED
@@ -15,6 +14,7 @@ from headatlas.headmap.curves import removal
 from headatlas.headmap.overview import MEASURES, overview
 from headatlas.headmap.scale import range_of
 from headatlas.tasks.relations import CATEGORIES
+from headatlas.validation.agreement import spearman_matrix
 
 Maps = Mapping[str, xr.Dataset]
 Content = dict[str, Any]
@@ -248,8 +248,7 @@ def _agreement(charts: xr.Dataset) -> Content | None:
     n = charts.sizes["chart"]
     if n < 2:
         return None
-    heads = pd.DataFrame(charts.score.values.reshape(n, -1).T)
-    return {"spearman": [_list(row) for row in heads.corr("spearman", min_periods=3).to_numpy()]}
+    return {"spearman": [_list(row) for row in spearman_matrix(charts.score.values.reshape(n, -1))]}
 
 
 def _probe(probe: xr.Dataset | None) -> Content | None:

@@ -11,7 +11,6 @@ from headatlas.tables.methods import (
     patterns,
     probes,
     relations,
-    top_heads,
 )
 
 __all__ = [
@@ -31,6 +30,5 @@ __all__ = [
     "relations",
     "removals",
     "standings",
-    "top_heads",
     "warnings",
 ]

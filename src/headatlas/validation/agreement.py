@@ -37,6 +37,11 @@ def agreement(a: xr.DataArray, b: xr.DataArray, *, draws: int = 10_000, seed: in
     return xr.Dataset({n: (rest, found[:, i].reshape(shape)) for i, n in enumerate(names)}, coords=coords)
 
 
+def spearman_matrix(maps: np.ndarray) -> np.ndarray:
+    """Spearman correlation of every two of maps [map, head]; NaN where one is constant or fewer than three heads have both."""
+    return pd.DataFrame(maps.T).corr("spearman", min_periods=3).to_numpy()
+
+
 def _compare(x: np.ndarray, y: np.ndarray, draws: int, seed: int) -> tuple[float, float, float, float]:
     there = ~(np.isnan(x) | np.isnan(y))
     x, y = x[there], y[there]

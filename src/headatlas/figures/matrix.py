@@ -1,0 +1,92 @@
+"""A labelled square with a colour for every cell: the form of the specialisation matrix and of the agreement of maps."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from headatlas.figures.style import heading, printable, styled
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What to draw."""
+
+    heading: str
+    rows: list[str]
+    columns: list[str]
+    values: np.ndarray  # [row, column], NaN: no value
+    ylabel: str
+    xlabel: str
+    label: str  # of the colour bar
+    limit: float
+    written: bool  # numbers in the cells
+    borders: list[int]  # rows and columns before which a group begins
+    colours: str
+    beside: dict[str, np.ndarray]  # a second panel: points by name, such as agreement between seeds
+
+
+@styled
+def draw(plan: Matrix) -> Figure:
+    n_rows, n_columns = plan.values.shape
+    cell = 0.46 if plan.written else float(np.clip(7.0 / n_rows, 0.06, 0.3))
+    size = min(8.0, cell * 72 * 0.8)  # points
+    words = 0.0088 * size  # inches a letter
+    left = 0.35 + words * max(map(len, plan.rows)) * 0.95
+    bottom = 0.35 + words * max(map(len, plan.columns)) * (0.72 if plan.written else 0.95)
+    width, height = n_columns * cell, n_rows * cell
+    side = 2.4 if plan.beside else 0.0
+    apart = 1.6 if plan.beside else 0.0
+    total_w, total_h = left + width + 0.95 + apart + side, bottom + max(height, 1.2) + 0.5
+    figure = Figure(figsize=(total_w, total_h))
+    axes = figure.add_axes((left / total_w, bottom / total_h, width / total_w, height / total_h))
+    axes.set_facecolor("#dddddd")
+    norm = Normalize(-plan.limit, plan.limit)
+    image = axes.imshow(np.ma.masked_invalid(plan.values), cmap=plan.colours, norm=norm, aspect="auto")
+    turned = 40 if plan.written else 90
+    axes.set_xticks(
+        range(n_columns),
+        [printable(c) for c in plan.columns],
+        rotation=turned,
+        ha="right" if plan.written else "center",
+        rotation_mode="anchor" if plan.written else "default",
+        fontsize=size,
+        parse_math=False,
+    )
+    axes.set_yticks(range(n_rows), [printable(r) for r in plan.rows], fontsize=size, parse_math=False)
+    axes.tick_params(length=0)
+    axes.set_xlabel(plan.xlabel)
+    axes.set_ylabel(plan.ylabel)
+    for at in plan.borders:
+        axes.axhline(at - 0.5, color="black", linewidth=0.5)
+        axes.axvline(at - 0.5, color="black", linewidth=0.5)
+    if plan.written:
+        for (r, c), value in np.ndenumerate(plan.values):
+            if np.isfinite(value):
+                dark = abs(value) > 0.6 * plan.limit
+                axes.text(
+                    c,
+                    r,
+                    f"{value:.2f}".replace("-", "−"),
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    color="white" if dark else "black",
+                )
+    bar = figure.add_axes(((left + width + 0.15) / total_w, bottom / total_h, 0.12 / total_w, height / total_h))
+    figure.colorbar(image, cax=bar, label=plan.label)
+    if plan.beside:
+        tall = min(height, 0.28 * len(plan.beside) + 0.1)
+        place = (left + width + 0.95 + apart, bottom + height - tall, side - 0.15, tall)
+        seeds = figure.add_axes((place[0] / total_w, place[1] / total_h, place[2] / total_w, place[3] / total_h))
+        for i, values in enumerate(plan.beside.values()):
+            seeds.plot(values, np.full(len(values), i), "o", markersize=3, color="#333333", alpha=0.6)
+        seeds.set_yticks(range(len(plan.beside)), [printable(n) for n in plan.beside], parse_math=False)
+        seeds.set_ylim(len(plan.beside) - 0.5, -0.5)
+        seeds.set_xlim(-1.05, 1.05)
+        seeds.axvline(0, color="#999999", linewidth=0.6)
+        seeds.set_title("Seeds of the gate maps, pairwise", fontsize=8)
+        seeds.set_xlabel("Spearman correlation", labelpad=2)
+    heading(figure, plan.heading, 0.1)
+    return figure
