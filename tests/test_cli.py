@@ -103,6 +103,15 @@ def test_debug_shows_the_traceback() -> None:
     assert "BadArgument" in done.stderr
 
 
+def test_an_interruption_is_one_line_and_1(capsys, folder, monkeypatch) -> None:
+    def stop(*a, **k) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(atlas, "run", stop)
+    code, _, err = headatlas(capsys, "run", folder)
+    assert (code, err) == (1, "error: interrupted\n")
+
+
 def test_a_bug_is_one_line_too(capsys, folder, monkeypatch) -> None:
     monkeypatch.setattr(atlas, "run", lambda *a, **k: 1 / 0)
     code, _, err = headatlas(capsys, "run", folder)

@@ -9,6 +9,8 @@ from headatlas.cli import atlas, methods  # noqa: F401  # they add their command
 from headatlas.cli.app import app
 from headatlas.errors import HeadAtlasError, one_line
 
+INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. Every error ends as one line on standard error and an exit code."""
@@ -18,6 +20,8 @@ def main(arguments: list[str] | None = None) -> None:
     _show_log()
     try:
         code = app(args=argv, prog_name="headatlas", standalone_mode=False)
+        if code == INTERRUPTED:
+            code = _fail("interrupted", 1, debug)
     except HeadAtlasError as e:
         code = _fail(str(e), e.exit_code, debug)
     except (KeyboardInterrupt, typer.Abort):
