@@ -1,0 +1,192 @@
+"""The shipped models do what their truth says, training puts functions where they should go, and planted relations are exact."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import headatlas as ha
+from headatlas.errors import HeadAtlasError
+from headatlas.planted import training
+from headatlas.planted.asking import LONGEST, SHORTEST, planted_questions, planted_task
+from headatlas.planted.functions import BACKGROUND, FUNCTIONS, ID, LENGTH, WORDS, Draw
+from headatlas.planted.interference import HURTS, plant_interference
+from headatlas.planted.known import SHIPPED, accept, answer, measure_functions, planted_folder, read_truth
+from headatlas.planted.relations import plant_relations
+from headatlas.tasks.questions import FUNCTIONS as QUESTION_FUNCTIONS
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_model_is_accepted(name):
+    folder = planted_folder(name)
+    lm, truth = ha.load(folder, device="cpu"), read_truth(folder)
+    measured = measure_functions(lm, truth)
+    assert list(measured) == list(QUESTION_FUNCTIONS)
+    assert accept(measured) == []
+    for row in measured.values():  # the numbers the issue asks for, said again
+        assert row["all"] >= 0.98
+        assert row["only"] >= 0.95
+        assert row["without"] <= row["chance"] + 0.10
+    assert (folder / "model.safetensors").stat().st_size <= 12e6
+
+
+def test_shipped_models_differ_in_placement_and_one_shares_keys():
+    folders = [planted_folder(name) for name in SHIPPED]
+    first, second = map(read_truth, folders)
+    assert all(first.functions[f] != second.functions[f] for f in FUNCTIONS)
+    kv = [json.loads((f / "config.json").read_text())["num_key_value_heads"] for f in folders]
+    assert min(kv) < max(kv) == training.HEADS
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_recipe_places_heads_where_the_truth_says(name):
+    folder = planted_folder(name)
+    assert training.place_heads(json.loads((folder / "truth.json").read_text())["seed"]) == read_truth(folder)
+
+
+def test_every_head_has_one_home():
+    for seed in range(20):
+        truth = training.place_heads(seed)
+        homes = [h for heads in truth.functions.values() for h in heads] + truth.background
+        assert sorted(homes) == [(layer, h) for layer in range(training.LAYERS) for h in range(training.HEADS)]
+        for f, heads in truth.functions.items():
+            layers = sorted({layer for layer, _ in heads})
+            assert layers == list(range(layers[0], layers[0] + len(FUNCTIONS[f].heads)))
+
+
+def test_only_a_function_s_own_heads_are_taught(monkeypatch):
+    """One step on each function alone: its heads' output weights move, and no others'."""
+    monkeypatch.setattr(training, "POOL", 8)
+    truth = training.place_heads(0)
+    attention = torch.nn.Linear(training.HEADS * training.D_HEAD, 16, bias=False)
+    routed = training.Routed(attention)
+    z = torch.randn(2, 5, training.HEADS * training.D_HEAD, requires_grad=True)
+    learn = torch.zeros(2, training.HEADS)
+    learn[0, 3] = learn[1, 5] = 1
+    routed.learn, routed.there = learn, torch.ones_like(learn)
+    given = routed(z)
+    torch.testing.assert_close(given, attention(z))  # all take part
+    given.square().sum().backward()
+    moved = z.grad.unflatten(-1, (training.HEADS, -1)).abs().sum((1, 3)) > 0
+    assert moved.tolist() == (learn > 0).tolist()
+    assert sorted(truth.functions) == sorted(FUNCTIONS)
+    routed.there = learn
+    shut = z.detach().unflatten(-1, (training.HEADS, -1)) * learn[:, None, :, None]
+    torch.testing.assert_close(routed(z), attention(shut.flatten(2)))
+
+
+def test_training_goes_from_start_to_a_folder_that_load_takes(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(training, "POOL", 16)
+    monkeypatch.setattr(training, "D_MODEL", 32)
+    monkeypatch.setattr(training, "D_MLP", 32)
+    truth = training.plant(tmp_path / "new", seed=7, kv_heads=2, steps=4, device="cpu")
+    lm = ha.load(tmp_path / "new", device="cpu")
+    assert (lm.n_layers, lm.n_heads, lm.n_kv_heads) == (training.LAYERS, training.HEADS, 2)
+    assert read_truth(tmp_path / "new") == truth
+    assert lm.tokenizer.decode(lm.encode("Anna recalls")[0]) == "<begin> Anna recalls"
+    assert "not accepted" in caplog.text
+    with pytest.raises(HeadAtlasError, match="there already"):
+        training.plant(tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({"kv_heads": 3}, "kv_heads is 3"), ({"steps": 0}, "steps is 0"), ({"seed": -1}, "seed is -1")],
+)
+def test_training_is_asked_rightly(tmp_path, given, message):
+    with pytest.raises(HeadAtlasError, match=message):
+        training.plant(tmp_path / "new", **given)
+
+
+def test_answers_follow_from_the_words_before_them():
+    """Every generator against a plain reading of its rule."""
+    word = np.array(WORDS)
+    numbers = {WORDS[ID["zero"] + i]: i for i in range(30)}
+    tables = {"Knowledge Recall": {}, "Semantic Understanding": {}, "background": {}}
+    for name, function in {**FUNCTIONS, "background": BACKGROUND}.items():
+        batch = function.make(Draw(20, 3, "cpu"))
+        assert batch.tokens.shape == batch.answers.shape == (20, LENGTH)
+        for tokens, asked in zip(word[batch.tokens.numpy()], batch.answers.numpy(), strict=True):
+            for i in np.flatnonzero(asked):
+                before, said = list(tokens[:i]), tokens[i]
+                if name in ("Knowledge Recall", "Semantic Understanding"):
+                    assert tables[name].setdefault(before[-2], said) == said
+                elif name == "background":
+                    assert tables[name].setdefault((before[-2], before[-1]), said) == said
+                elif name == "Retrieval":
+                    at = before[1:-1:2].index(before[-1])
+                    assert before[2 + 2 * at] == said
+                elif name == "Decision-making":
+                    assert said == max(before[-5:-1], key=numbers.get)
+                elif name == "Math Calculation":
+                    assert numbers[said] == numbers[before[-4]] + numbers[before[-2]]
+                elif name == "Syntactic Understanding":
+                    many = before[-5].endswith("s")
+                    assert said == (before[-2] if many else f"{before[-2]}s")
+                elif name == "Logical Reasoning":
+                    pairs = dict(zip(before[2:-1:2], before[3::2], strict=True))
+                    assert pairs.get(before[-1], said) == said
+    batch = FUNCTIONS["Inference"].make(Draw(20, 3, "cpu"))
+    kind = {WORDS[ID["robin"] + i]: WORDS[ID["bird"] + i // 8] for i in range(48)}
+    for tokens, asked in zip(word[batch.tokens.numpy()], batch.answers.numpy(), strict=True):
+        told = dict(zip(tokens[1:13:2], tokens[2:13:2], strict=True))
+        assert all(told[kind[tokens[i - 1]]] == tokens[i] for i in np.flatnonzero(asked))
+
+
+def test_prompts_are_cut_before_an_answer_the_model_knows():
+    lm = ha.load(planted_folder("one"), device="cpu")
+    for function in FUNCTIONS:
+        task = planted_task(function, 4, 4)
+        assert len(task.train) == len(task.held_out) == 4
+        assert not set(task.train) & set(task.held_out)
+        for e in task.held_out:
+            ids = lm.encode(e.prompt)[0]
+            assert SHORTEST <= len(ids) <= LONGEST
+            assert f" {lm.generate(e.prompt, max_new_tokens=1).strip()}" == e.target
+    questions = planted_questions(4)
+    assert len({q["question"] for q in questions}) == 4 * len(FUNCTIONS)
+
+
+def test_interfering_heads_make_it_worse_and_the_model_given_is_left_alone():
+    folder = planted_folder("one")
+    lm, truth = ha.load(folder, device="cpu"), read_truth(folder)
+    before = {name: p.clone() for name, p in lm.model.named_parameters()}
+    noisy, interferes, heads = plant_interference(lm, truth)
+    assert all(torch.equal(p, before[name]) for name, p in lm.model.named_parameters())
+    assert set(heads) <= set(truth.background)
+    assert len(interferes) >= len(FUNCTIONS) / 2
+    for function, found in interferes.items():
+        assert found
+        assert set(found) <= set(heads)
+        with noisy.gated(1 - ha_mask(noisy, heads)):
+            cleared = answer(noisy, function, 16, seed=1)[0].mean()
+        assert cleared - answer(noisy, function, 16, seed=1)[0].mean() >= HURTS / 2
+
+
+def ha_mask(lm, heads):
+    mask = torch.zeros(lm.n_layers, lm.n_heads)
+    for head in heads:
+        mask[head] = 1
+    return mask
+
+
+def test_planted_relations_are_written_exactly():
+    planted = plant_relations(0.0, seed=1)
+    weights, ids = planted.lm.weights, planted.lm.tokenizer.get_vocab()
+    relation = planted.relations[0]
+    (layer, head), (low_layer, low_head) = planted.writers[relation.name][0], planted.suppressors[relation.name][0]
+    for at, h, pick in ((layer, head, "argmax"), (low_layer, low_head, "argmin")):
+        x = weights.embedding()[[ids[s] for s, _ in relation.pairs]]
+        x = x if at == 0 else weights.first_mlp(x)
+        said = getattr(x @ weights.W_V(at, h) @ weights.W_O(at, h) @ weights.unembedding(), pick)(1)
+        assert said.tolist() == [ids[t] for _, t in relation.pairs]
+
+
+def test_a_folder_without_truth_is_told(tmp_path):
+    with pytest.raises(HeadAtlasError, match="neither one of one, two nor a folder with a truth.json"):
+        planted_folder(tmp_path)
+    shutil.copy(planted_folder("one") / "config.json", tmp_path / "truth.json")
+    with pytest.raises(HeadAtlasError, match="not a truth file"):
+        read_truth(planted_folder(tmp_path))
