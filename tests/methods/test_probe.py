@@ -23,6 +23,7 @@ from headatlas.methods.probe import (
     probe_map,
 )
 from headatlas.methods.wording import bag_of_words, majority, sentence_about
+from headatlas.methods.written import written
 
 CLASSES = 4
 NAMES = ["a", "b", "c", "d"]
@@ -62,6 +63,33 @@ def test_planted_heads_are_found(kind, signal) -> None:
     assert found.selectivity == pytest.approx((found.accuracy - found.control_accuracy).item())
     assert (found.low <= found.importance + 1e-12).mean() > 0.95  # |mean| of next to nothing is bootstrapped too high
     assert (found.importance <= found.high + 1e-12).mean() > 0.95
+
+
+def test_what_is_written_equals_a_loop_over_heads() -> None:
+    data, labels, _ = planted(1.0, n=120, layers=2, heads=3, d=4)
+    out = np.random.default_rng(1).normal(size=(2, 3, 4, 7)).astype(np.float32)
+    found = written(data, labels, CLASSES, torch.from_numpy(out @ out.transpose(0, 1, 3, 2)))
+    for layer in range(2):
+        for head in range(3):
+            writes = data.features[:, layer, head] @ out[layer, head]
+            of_class = [data.train[labels[data.train] == c] for c in range(CLASSES)]
+            mean = np.mean([writes[some].mean(0) for some in of_class], axis=0)
+            size = ((writes - mean) ** 2).sum(1)
+            usual = np.mean([size[some].mean() for some in of_class])
+            np.testing.assert_allclose(found[:, layer * 3 + head], size[data.test] / usual, rtol=1e-3)
+
+
+def test_a_head_that_writes_for_one_class_alone_is_that_class_s() -> None:
+    data, labels, _ = planted(0.0)
+    data.features[labels == 2, 3, 5] *= 4
+    data.features[:, 1, 1] = 0.0  # a head that never writes
+    identity = torch.eye(16).expand(6, 8, 16, 16)
+    found = probe_map(data, labels, NAMES, kind="written", write=identity)
+    best = found.importance.sel(function="c").argmax(("layer", "head"))
+    assert (int(best["layer"]), int(best["head"])) == (3, 5)
+    assert found.selected.sel(function="c").values.nonzero()[0].tolist() == [3]
+    assert float(found.importance[:, 1, 1].sum()) == 0
+    np.testing.assert_allclose(found.importance.sum(("layer", "head")), 1)
 
 
 def test_many_weak_heads_are_marked_too() -> None:

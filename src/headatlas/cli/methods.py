@@ -123,7 +123,7 @@ def probe(
         str, typer.Option(help="reference (teacher-forced) or generated (the model's own).")
     ] = "reference",
     kind: Annotated[
-        str, typer.Option("--probe", help="published (one probe over all heads) or per-head.")
+        str, typer.Option("--probe", help="published (one probe over all heads), per-head or written.")
     ] = "published",
     preset: Annotated[str, typer.Option(help="quick (minutes on a laptop) or full (trained as published).")] = "quick",
     context: Annotated[

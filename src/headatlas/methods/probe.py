@@ -7,6 +7,9 @@
    dimensions and over the examples, signed. The map is its absolute value, summing to 1 over heads.
 7. The heads of c are those before the elbow of the falling curve of importance.
 
+Beside the published probe: 'per-head', a linear classifier for each head alone, whose importance is its recall above chance; and
+'written', without any classifier: how much more a head writes in examples of c than in those of other classes (`written.py`).
+
 Ours: training stops where the validation loss is least; importance and accuracy are measured on test questions, with bootstrap
 intervals. Labels are shuffled twice over: another probe is trained on shuffled labels, for its accuracy; and the labels of the test
 questions are shuffled, for the importance each head has then. A head is *selected* only if its interval clears that, too.
@@ -26,6 +29,7 @@ from headatlas.errors import CannotDo
 from headatlas.methods.examples import CHUNK, Examples
 from headatlas.methods.per_head import per_head
 from headatlas.methods.wording import majority
+from headatlas.methods.written import written
 from headatlas.progress import Progress, silent
 
 
@@ -205,7 +209,7 @@ def before_elbow(importance: np.ndarray) -> np.ndarray:
 
 # --- as labelled arrays
 
-PROBES = ("published", "per-head")
+PROBES = ("published", "per-head", "written")
 
 
 def probe_map(
@@ -214,13 +218,17 @@ def probe_map(
     functions: Sequence[str],
     *,
     kind: str = "published",
+    write: Tensor | None = None,
     training: Training = PUBLISHED,
     controls: int = 1,
     draws: int = 1000,
     seed: int = 0,
     progress: Progress = silent,
 ) -> xr.Dataset:
-    """Importance(function, layer, head) and all that says how far to trust it. Layers are those that `data` has."""
+    """Importance(function, layer, head) and all that says how far to trust it. Layers are those that `data` has.
+
+    write: for kind 'written', W_O · W_Oᵀ of each head [layer, head, d_head, d_head].
+    """
     n, truth = len(functions), labels[data.test]
     generator = np.random.default_rng([seed, 3])
     shuffles = [_shuffled(labels, (data.train, data.validation, data.test), generator) for _ in range(controls)]
@@ -238,14 +246,19 @@ def probe_map(
             predicted.append(predict(control.probe, data))
         says = [attributions(fitted.probe, data, data.test, c) for c in range(n)]
     else:
-        weigh = _above_zero
         predicted = [
             test[
                 :, (validation == lab[data.validation][:, None]).mean(0).argmax()
             ]  # the best head on validation examples
             for (validation, test), lab in zip(alone, given, strict=True)
         ]
-        says = [(alone[0][1] == c) - 1 / n for c in range(n)]
+        if kind == "per-head":
+            weigh = _above_zero
+            says = [(alone[0][1] == c) - 1 / n for c in range(n)]
+        else:
+            assert write is not None
+            weigh = np.abs
+            says = [written(data, labels, n, write)] * n
     accuracy = [float((p == lab[data.test]).mean()) for p, lab in zip(predicted, given, strict=True)]
     own = np.stack([says[c][truth == c].mean(0) for c in range(n)])
     others = np.stack([says[c][truth != c].mean(0) for c in range(n)])

@@ -94,7 +94,7 @@ def probe(
 
     data: a file or a list in the CogQA layout; test: the same, for the test questions. Without data, our own questions.
     answers: 'reference' ones are teacher-forced; 'generated' ones are the model's own, of which keep='correct' keeps the right.
-    probe: 'published', or 'per-head' classifiers. preset: 'quick' for a laptop; 'full' trains as published.
+    probe: 'published', 'per-head' classifiers, or what was 'written'. preset: 'quick' for a laptop; 'full' trains as published.
     context: which earlier steps a question is told, 'retrieval', 'all' or 'none'. functions: the eight, others by name, or 'all'.
     k: answer tokens that are kept. limit: use about so many questions. template=False: without the tokenizer's chat template.
     judge: an OpenAI-compatible endpoint that picks the tokens and says which answers are right; otherwise this is done offline.
@@ -169,6 +169,7 @@ def probe(
             labels,
             names,
             kind=probe,
+            write=_writing(lm) if probe == "written" else None,
             training=settings.training,
             controls=settings.controls,
             draws=settings.draws,
@@ -268,6 +269,13 @@ def _room(folder: Path, lm: LM, n: int, done: Finished) -> np.ndarray:
     for name in [name for name in done if name.startswith(READ)]:
         del done[name]
     return np.lib.format.open_memmap(path, mode="w+", dtype=precision, shape=shape)
+
+
+def _writing(lm: LM) -> torch.Tensor:
+    """W_O · W_Oᵀ of each head, [layer, head, d_head, d_head], layers with heads only."""
+    there = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+    out = [lm.weights.output(layer).float() for layer in there]
+    return torch.stack([(w @ w.transpose(1, 2)).to(lm.device) for w in out])
 
 
 def _all_layers(found: xr.Dataset, lm: LM) -> xr.Dataset:
