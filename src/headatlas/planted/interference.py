@@ -10,13 +10,14 @@ from headatlas.planted.known import Heads, Truth, answer
 
 NOISY = 2  # heads that get noise
 HURTS = 0.1  # nats a head must cost a function, alone, to count as interfering with it
-SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+ENOUGH = 3  # functions it must hurt
+SCALES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 def plant_interference(lm: LM, truth: Truth, seed: int = 0) -> tuple[LM, dict[str, Heads], Heads]:
     """A copy of the model with noisy heads; which of them interfere with which function; and all of them.
 
-    The noise is a random W_O for background heads, each as small as it can be and still hurt half of the functions. Whether a head
+    The noise is a random W_O for background heads, each as small as it can be and still hurt three functions. Whether a head
     hurts is measured with its noise alone, in an otherwise clean model.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -31,7 +32,7 @@ def plant_interference(lm: LM, truth: Truth, seed: int = 0) -> tuple[LM, dict[st
             alone = _copied(lm)
             _set(alone, head, scale * write)
             hurt = [f for f, loss in _losses(alone).items() if loss - clean[f] >= HURTS]
-            if len(hurt) >= len(FUNCTIONS) / 2:
+            if len(hurt) >= ENOUGH:
                 break
         _set(noisy, head, scale * write)
         for f in hurt:

@@ -1,0 +1,49 @@
+"""What a method must beat: how much a head writes, how steep log P is in its output, and nothing at all."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headatlas.models import heads as h
+from headatlas.models.lm import LM
+from headatlas.models.targets import Asked, batches, frozen, log_probs, make_sheet, tokens_at_once
+
+
+@torch.no_grad()
+def output_norms(lm: LM, asked: Sequence[Asked]) -> np.ndarray:
+    """Mean |z · W_O| over all tokens of the prompts, [layer, head]; NaN for layers without heads."""
+    found = np.full((lm.n_layers, lm.n_heads), np.nan)
+    total = {layer: torch.zeros(lm.n_heads) for layer in range(lm.n_layers) if layer not in lm.layers_without_heads}
+    for one in asked:
+
+        def add(layer: int, z: Tensor) -> None:
+            written = torch.einsum("bthd,hde->bthe", z, lm.weights.output(layer).to(z))
+            total[layer] += written.norm(dim=-1).mean((0, 1)).float().cpu()
+
+        with h.hooked(lm.model, lm.anatomy, add):
+            lm.model(**lm.batch([one.prompt]))
+    for layer, size in total.items():
+        found[layer] = size.numpy() / len(asked)
+    return found
+
+
+def gradient_norms(lm: LM, asked: Sequence[Asked], tokens: int | None = None) -> np.ndarray:
+    """Root mean square of |∂ log P(target) / ∂ z| over examples, [layer, head]; NaN for layers without heads."""
+    square = np.full((lm.n_layers, lm.n_heads), np.nan)
+    square[[i for i in range(lm.n_layers) if i not in lm.layers_without_heads]] = 0.0
+    sheets = [make_sheet([a]) for a in asked]
+    for _, chosen in batches(sheets, 1, tokens_at_once(lm, tokens)):
+        moved: dict[int, Tensor] = {}
+
+        def move(layer: int, z: Tensor, moved: dict[int, Tensor] = moved) -> Tensor:
+            moved[layer] = torch.zeros_like(z, requires_grad=True)
+            return z + moved[layer]
+
+        with frozen(lm), torch.enable_grad(), h.hooked(lm.model, lm.anatomy, move):
+            log_p = log_probs(lm, [sheets[i] for i in chosen])[0]
+            slopes = torch.autograd.grad(log_p.sum(), list(moved.values()))
+        for layer, slope in zip(moved, slopes, strict=True):
+            square[layer] += slope.double().square().sum((0, 1, 3)).cpu().numpy()
+    return np.sqrt(square / len(asked))

@@ -1,0 +1,38 @@
+"""How well a map finds the heads that are known to serve a function."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+Heads = Iterable[tuple[int, int]]
+
+
+def recovery(score: np.ndarray, heads: Heads, unsure: Heads = ()) -> tuple[float, float]:
+    """AUROC and average precision of a map [layer, head] for the known heads; those one is unsure of are left out.
+
+    A head without a score (NaN) counts as last.
+    """
+    truth = np.zeros(score.shape, dtype=bool)
+    counts = np.ones(score.shape, dtype=bool)
+    for layer, head in heads:
+        truth[layer, head] = True
+    for layer, head in unsure:
+        counts[layer, head] = truth[layer, head]
+    lowest = np.nanmin(score) - 1 if np.isfinite(score).any() else 0.0
+    given = np.where(np.isnan(score), lowest, score)
+    if not truth.any() or truth[counts].all():
+        return np.nan, np.nan
+    return float(roc_auc_score(truth[counts], given[counts])), float(
+        average_precision_score(truth[counts], given[counts])
+    )
+
+
+def mean_interval(values: np.ndarray, draws: int = 10_000, seed: int = 0) -> tuple[float, float, float]:
+    """The mean of values, without NaN, and its 95 % bootstrap interval."""
+    there = values[~np.isnan(values)]
+    if not there.size:
+        return np.nan, np.nan, np.nan
+    drawn = np.random.default_rng(seed).choice(there, (draws, there.size)).mean(1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return float(there.mean()), float(low), float(high)
