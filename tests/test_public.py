@@ -11,6 +11,7 @@ def test_public_names() -> None:
     verbs = [
         "ablate",
         "agreement",
+        "benchmark",
         "compare",
         "figures",
         "gate",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headatlas import figures
     from headatlas.atlas import Atlas, compare, open, run
+    from headatlas.benchmarking.run import benchmark
     from headatlas.errors import HeadAtlasError
     from headatlas.models.lm import LM
     from headatlas.models.loading import load
@@ -28,6 +29,7 @@ __all__ = [
     "Weights",
     "ablate",
     "agreement",
+    "benchmark",
     "compare",
     "figures",
     "gate",
@@ -50,6 +52,7 @@ _HOME = {
     "Weights": "models.weights",
     "ablate": "public.yardsticks",
     "agreement": "validation.agreement",
+    "benchmark": "benchmarking.run",
     "compare": "atlas",
     "gate": "public.gate",
     "ig": "public.yardsticks",

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from headatlas.cli import atlas, methods  # noqa: F401  # they add their commands
+from headatlas.cli import atlas, benchmark, methods  # noqa: F401  # they add their commands
 from headatlas.cli.app import app
 from headatlas.errors import HeadAtlasError, one_line
 

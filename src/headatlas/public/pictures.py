@@ -7,6 +7,7 @@ from typing import Any
 import xarray as xr
 
 from headatlas.figures.all import caption, pictures
+from headatlas.figures.benchmark import quality_and_cost
 from headatlas.figures.card import draw as draw_card
 from headatlas.figures.style import FORMATS, PUBLISHED, check_formats, save
 from headatlas.headmap.card import Card
@@ -55,3 +56,14 @@ def write_report(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any], path: 
     text = page(maps, {name: said for name, said in info.items() if name != "shown"})  # that is between runs
     with whole_file(path) as aside:
         aside.write_text(text, encoding="utf-8")
+
+
+def write_benchmark(found: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw quality against cost, a file per format."""
+    figure = quality_and_cost(found)
+    written = []
+    for form in check_formats(formats):
+        written.append(folder / f"benchmark.{form}")
+        with whole_file(written[-1]) as aside:
+            save(figure, aside, form)
+    return written

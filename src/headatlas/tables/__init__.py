@@ -1,6 +1,7 @@
 """Results as rows of plain values, for the terminal and for JSON."""
 
 from headatlas.tables.atlas import compared, evidence, evidence_in_words, heads, plan, removals, standings, warnings
+from headatlas.tables.benchmark import benchmark, real
 from headatlas.tables.methods import (
     categories,
     checks,
@@ -14,6 +15,7 @@ from headatlas.tables.methods import (
 )
 
 __all__ = [
+    "benchmark",
     "categories",
     "checks",
     "compared",
@@ -27,6 +29,7 @@ __all__ = [
     "patterns",
     "plan",
     "probes",
+    "real",
     "relations",
     "removals",
     "standings",

@@ -7,143 +7,34 @@ interferes; and random models with relations written into chosen heads.
 import hashlib
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from headatlas.atlas import Atlas
+from headatlas.atlas import open as open_atlas
+from headatlas.benchmarking.contenders import CONTENDERS, Known
+from headatlas.benchmarking.real import assess, hash_atlas
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.headmap.files import check_folder
 from headatlas.headmap.provenance import describe_run, flat
 from headatlas.headmap.store import Finished
-from headatlas.methods.baselines import gradient_norms, output_norms
 from headatlas.models.cache import cache_folder
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.models.passes import counted
-from headatlas.planted.asking import LONGEST, SHORTEST, planted_questions, planted_task
-from headatlas.planted.functions import FUNCTIONS
+from headatlas.planted.asking import LONGEST, SHORTEST
 from headatlas.planted.interference import plant_interference
-from headatlas.planted.known import SHIPPED, Heads, accept, measure_functions, planted_folder, read_truth
+from headatlas.planted.known import SHIPPED, accept, measure_functions, planted_folder, read_truth
 from headatlas.planted.relations import NOISE, plant_relations
 from headatlas.planted.training import plant
 from headatlas.progress import Progress, silent
 from headatlas.public.common import Job, method
-from headatlas.public.gate import gate
-from headatlas.public.maps import maps
-from headatlas.public.probe import probe
-from headatlas.public.yardsticks import ablate, ig, taylor
-from headatlas.tasks.prompts import Task, held_out_sheets
-from headatlas.tasks.relations import Relation
 from headatlas.validation.truth import mean_interval, recovery
 
-EXAMPLES, HELD_OUT = 128, 64  # of each function, for methods that fit and for those that only measure
-MEASURED = 32
 RELATION_SEEDS = (0, 1)
-
-
-@dataclass(frozen=True)
-class Known:
-    """A model, and which heads serve which subject. `unsure` heads are neither right nor wrong."""
-
-    name: str
-    group: str  # what its results are averaged with
-    lm: LM
-    heads: dict[str, Heads]
-    unsure: Heads
-    relations: list[Relation]
-
-
-Scores = dict[str, np.ndarray]
-"""A map [layer, head] of every subject."""
-
-
-@dataclass(frozen=True)
-class Contender:
-    truth: str  # the kind of truth it is measured against
-    says: str
-    score: Callable[[Known, int], Scores]
-
-
-def _tasks(seed: int) -> list[Task]:
-    return [planted_task(f, EXAMPLES, HELD_OUT, seed) for f in FUNCTIONS]
-
-
-def _of(found: xr.DataArray, dim: str) -> Scores:
-    found = found.mean("seed") if "seed" in found.dims else found
-    return {str(s): found.isel({dim: i}).transpose("layer", "head").values for i, s in enumerate(found[dim].values)}
-
-
-def _measured(measure: Callable[[LM, Any], np.ndarray]) -> Callable[[Known, int], Scores]:
-    def score(known: Known, seed: int) -> Scores:
-        sheets = {t.name: held_out_sheets(known.lm, t, MEASURED) for t in _tasks(seed)}
-        return {f: measure(known.lm, [a for sheet in on for a in sheet.asked]) for f, on in sheets.items()}
-
-    return score
-
-
-def _random(known: Known, seed: int) -> Scores:
-    generator = np.random.default_rng([seed, *known.name.encode()])
-    return {f: generator.random((known.lm.n_layers, known.lm.n_heads)) for f in FUNCTIONS}
-
-
-def _yardstick(
-    call: Callable[..., xr.Dataset], measure: str, sign: int = 1, **options: Any
-) -> Callable[[Known, int], Scores]:
-    def score(known: Known, seed: int) -> Scores:
-        return _of(sign * call(known.lm, _tasks(seed), examples=MEASURED, **options)[measure], "task")
-
-    return score
-
-
-def _gate(role: str) -> Callable[[Known, int], Scores]:
-    def score(known: Known, seed: int) -> Scores:
-        return _of(gate(known.lm, _tasks(seed), seeds=[3 * seed + i for i in range(3)])[role], "task")
-
-    return score
-
-
-def _probe(kind: str) -> Callable[[Known, int], Scores]:
-    def score(known: Known, seed: int) -> Scores:
-        found = probe(known.lm, planted_questions(EXAMPLES, seed), probe=kind, proof="none", seed=seed)
-        return _of(found.importance, "function")
-
-    return score
-
-
-def _maps(measure: str) -> Callable[[Known, int], Scores]:
-    def score(known: Known, seed: int) -> Scores:
-        return _of(maps(known.lm, known.relations, baselines=False, seed=seed)[measure], "relation")
-
-    return score
-
-
-CONTENDERS = {
-    "random": Contender("functions", "baseline: a random order", _random),
-    "norm": Contender("functions", "baseline: how much a head writes, |z · W_O|", _measured(output_norms)),
-    "gradient": Contender("functions", "baseline: |∂ log P / ∂ z|", _measured(gradient_norms)),
-    "taylor": Contender("functions", "|∂ log P / ∂ gate|", _yardstick(taylor, "importance")),
-    "ig": Contender("functions", "∂ log P / ∂ gate, integrated from 0 to 1", _yardstick(ig, "effect")),
-    "ablate": Contender("functions", "a head removed", _yardstick(ablate, "effect")),
-    "ablate-mean": Contender(
-        "functions", "a head's output replaced by its mean", _yardstick(ablate, "effect", how="mean")
-    ),
-    "ablate-resample": Contender(
-        "functions", "… by that on another prompt", _yardstick(ablate, "effect", how="resample")
-    ),
-    "gate": Contender("functions", "facilitation, mean of 3 seeds", _gate("facilitation")),
-    "probe": Contender("functions", "the published probe", _probe("published")),
-    "probe-per-head": Contender("functions", "a classifier for each head", _probe("per-head")),
-    "probe-written": Contender("functions", "what heads write for one function alone", _probe("written")),
-    "gate-interference": Contender("interference", "interference, mean of 3 seeds", _gate("interference")),
-    "ablate-interference": Contender("interference", "removal that helps", _yardstick(ablate, "effect", sign=-1)),
-    "maps": Contender("relations", "score", _maps("score")),
-    "maps-suppression": Contender("suppression", "suppression", _maps("suppression")),
-}
-TRUTHS = ("functions", "interference", "relations", "suppression")
 
 
 @method
@@ -151,6 +42,8 @@ def benchmark(
     methods: Sequence[str] | None = None,
     models: Sequence[str | Path] = SHIPPED,
     *,
+    atlas: Atlas | str | Path | None = None,
+    atlas_model: LM | str | Path | None = None,
     seed: int = 0,
     device: str = "auto",
     out: str | Path | None = None,
@@ -160,6 +53,8 @@ def benchmark(
 
     methods: which; all without any. models: 'one' and 'two' come with the package; folders that `headatlas plant` wrote;
     'seed:3' (or 'seed:3/4' with 4 KV heads) is trained now, unless it was before, which wants a GPU.
+    atlas: of a real model. What can be said of its maps without a truth: agreement, stability, and whether removal hurts.
+    atlas_model: that model, where its name in the atlas does not say where it lies.
     seed: of the prompts and of what is random in the methods. out: a folder for benchmark.nc; interrupted work goes on there.
     """
     check_folder(out)
@@ -173,18 +68,23 @@ def benchmark(
         raise BadArgument(f"{'models' if chosen else 'methods'} is empty: name at least one")
     folders = {str(m): _folder(str(m), device, progress) for m in models}
     wanted = {CONTENDERS[name].truth for name in chosen}
+    real = atlas if atlas is None or isinstance(atlas, Atlas) else open_atlas(atlas)
 
     def work(done: Finished, progress: Progress) -> xr.Dataset:
         found = []
-        for known in _models(folders, wanted, seed, device, progress):
-            for name in chosen:
-                if CONTENDERS[name].truth == known[0]:
-                    part = f"{known[1].name}: {name}"
-                    if part not in done:
-                        done[part] = _measure(name, known[1], seed)
-                    values, cost = done[part]
-                    found.append((name, known[1], values, cost))
-        return _as_dataset(chosen, found)
+        for truth, known in _models(folders, wanted, seed, device):
+            contenders = [name for name in chosen if CONTENDERS[name].truth == truth]
+            for name in progress(contenders, f"model {known.name}"):
+                part = f"{known.name}: {name}"
+                if part not in done:
+                    done[part] = _measure(name, known, seed)
+                found.append((name, known, *done[part]))
+        result = _as_dataset(chosen, found)
+        if real is None:
+            return result
+        source = real.info["model"]["name"] if atlas_model is None else atlas_model
+        lm = source if isinstance(source, LM) else load(source, device)
+        return result.merge(assess(real, lm, seed=seed, done=done, progress=progress), combine_attrs="no_conflicts")
 
     versions = {k: v for k, v in flat(describe_run()).items() if k != "time"}
     weights = {
@@ -196,7 +96,7 @@ def benchmark(
         f"{len(chosen)} methods on {', '.join(folders)}",
         stamp | {"seed": seed} | versions,
         work,
-        {"methods": ", ".join(chosen)},
+        {"methods": ", ".join(chosen), "atlas": "" if real is None else hash_atlas(real)},
         None if out is None else Path(out),
         progress,
     )
@@ -213,7 +113,7 @@ def _folder(model: str, device: str, progress: Progress) -> Path:
     return planted_folder(model)
 
 
-def _models(folders: dict[str, Path], wanted: set[str], seed: int, device: str, progress: Progress) -> Any:
+def _models(folders: dict[str, Path], wanted: set[str], seed: int, device: str) -> Iterator[tuple[str, Known]]:
     """(kind of truth, model), one at a time."""
     for name, folder in folders.items():
         lm, truth = load(folder, device), read_truth(folder)

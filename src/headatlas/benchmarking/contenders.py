@@ -1,0 +1,123 @@
+"""What is measured: methods and baselines, each as a function from a model whose heads are known to a map of every subject."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from headatlas.methods.baselines import gradient_norms, output_norms
+from headatlas.models.lm import LM
+from headatlas.planted.asking import planted_questions, planted_task
+from headatlas.planted.functions import FUNCTIONS
+from headatlas.planted.known import Heads
+from headatlas.public.gate import gate
+from headatlas.public.maps import maps
+from headatlas.public.probe import probe
+from headatlas.public.yardsticks import ablate, ig, taylor
+from headatlas.tasks.prompts import Task, held_out_sheets
+from headatlas.tasks.relations import Relation
+
+EXAMPLES, HELD_OUT = 128, 64  # of each function, for methods that fit and for those that only measure
+MEASURED = 32
+
+
+@dataclass(frozen=True)
+class Known:
+    """A model, and which heads serve which subject. `unsure` heads are neither right nor wrong."""
+
+    name: str
+    group: str  # what its results are averaged with
+    lm: LM
+    heads: dict[str, Heads]
+    unsure: Heads
+    relations: list[Relation]
+
+
+Scores = dict[str, np.ndarray]
+"""A map [layer, head] of every subject."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    truth: str  # the kind of truth it is measured against
+    says: str
+    score: Callable[[Known, int], Scores]
+
+
+def _tasks(seed: int) -> list[Task]:
+    return [planted_task(f, EXAMPLES, HELD_OUT, seed) for f in FUNCTIONS]
+
+
+def _of(found: xr.DataArray, dim: str) -> Scores:
+    found = found.mean("seed") if "seed" in found.dims else found
+    return {str(s): found.isel({dim: i}).transpose("layer", "head").values for i, s in enumerate(found[dim].values)}
+
+
+def _measured(measure: Callable[[LM, Any], np.ndarray]) -> Callable[[Known, int], Scores]:
+    def score(known: Known, seed: int) -> Scores:
+        sheets = {t.name: held_out_sheets(known.lm, t, MEASURED) for t in _tasks(seed)}
+        return {f: measure(known.lm, [a for sheet in on for a in sheet.asked]) for f, on in sheets.items()}
+
+    return score
+
+
+def _random(known: Known, seed: int) -> Scores:
+    generator = np.random.default_rng([seed, *known.name.encode()])
+    return {f: generator.random((known.lm.n_layers, known.lm.n_heads)) for f in FUNCTIONS}
+
+
+def _yardstick(
+    call: Callable[..., xr.Dataset], measure: str, sign: int = 1, **options: Any
+) -> Callable[[Known, int], Scores]:
+    def score(known: Known, seed: int) -> Scores:
+        return _of(sign * call(known.lm, _tasks(seed), examples=MEASURED, **options)[measure], "task")
+
+    return score
+
+
+def _gate(role: str) -> Callable[[Known, int], Scores]:
+    def score(known: Known, seed: int) -> Scores:
+        return _of(gate(known.lm, _tasks(seed), seeds=[3 * seed + i for i in range(3)])[role], "task")
+
+    return score
+
+
+def _probe(kind: str) -> Callable[[Known, int], Scores]:
+    def score(known: Known, seed: int) -> Scores:
+        found = probe(known.lm, planted_questions(EXAMPLES, seed), probe=kind, proof="none", seed=seed)
+        return _of(found.importance, "function")
+
+    return score
+
+
+def _maps(measure: str) -> Callable[[Known, int], Scores]:
+    def score(known: Known, seed: int) -> Scores:
+        return _of(maps(known.lm, known.relations, baselines=False, seed=seed)[measure], "relation")
+
+    return score
+
+
+CONTENDERS = {
+    "random": Contender("functions", "baseline: a random order", _random),
+    "norm": Contender("functions", "baseline: how much a head writes, |z · W_O|", _measured(output_norms)),
+    "gradient": Contender("functions", "baseline: |∂ log P / ∂ z|", _measured(gradient_norms)),
+    "taylor": Contender("functions", "|∂ log P / ∂ gate|", _yardstick(taylor, "importance")),
+    "ig": Contender("functions", "∂ log P / ∂ gate, integrated from 0 to 1", _yardstick(ig, "effect")),
+    "ablate": Contender("functions", "a head removed", _yardstick(ablate, "effect")),
+    "ablate-mean": Contender(
+        "functions", "a head's output replaced by its mean", _yardstick(ablate, "effect", how="mean")
+    ),
+    "ablate-resample": Contender(
+        "functions", "… by that on another prompt", _yardstick(ablate, "effect", how="resample")
+    ),
+    "gate": Contender("functions", "facilitation, mean of 3 seeds", _gate("facilitation")),
+    "probe": Contender("functions", "the published probe", _probe("published")),
+    "probe-per-head": Contender("functions", "a classifier for each head", _probe("per-head")),
+    "probe-written": Contender("functions", "what heads write for one function alone", _probe("written")),
+    "gate-interference": Contender("interference", "interference, mean of 3 seeds", _gate("interference")),
+    "ablate-interference": Contender("interference", "removal that helps", _yardstick(ablate, "effect", sign=-1)),
+    "maps": Contender("relations", "score", _maps("score")),
+    "maps-suppression": Contender("suppression", "suppression", _maps("suppression")),
+}

@@ -1,0 +1,74 @@
+"""The commands about models whose heads are known."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headatlas.cli.app import Device, Json, app, listed, show_parts
+
+
+@app.command()
+def benchmark(
+    methods: Annotated[str, typer.Option(help="With commas between; without it, all, baselines among them.")] = "",
+    models: Annotated[
+        str, typer.Option(help="one, two, folders of `headatlas plant`, or seed:N (trained now; wants a GPU).")
+    ] = "one,two",
+    atlas: Annotated[
+        Path | None, typer.Option(help="An atlas: beside the planted models, what can be said of its maps.")
+    ] = None,
+    atlas_model: Annotated[
+        str | None, typer.Option(help="The atlas's model, where its name there does not say where it lies.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the prompts, and of what is random in the methods.")] = 0,
+    out: Annotated[
+        Path, typer.Option(help="Folder for benchmark.nc and its figure; interrupted work goes on there.")
+    ] = Path("benchmark"),
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Every method against models whose heads are known: does it find them, and at what cost?"""
+    import headatlas as ha
+    from headatlas import tables
+    from headatlas.public.pictures import write_benchmark
+    from headatlas.terminal import bar
+
+    found = ha.benchmark(
+        listed(methods),
+        listed(models) or [],
+        atlas=atlas,
+        atlas_model=atlas_model,
+        seed=seed,
+        device=device,
+        out=out,
+        progress=bar,
+    )
+    drawn = write_benchmark(found, out)
+    parts = {
+        "Against planted heads": tables.benchmark(found),
+        f"Where no truth is known: {found.attrs.get('real', '')}": tables.real(found),
+    }
+    show_parts(parts, as_json, out / "benchmark.nc")
+    if not as_json:
+        for path in drawn:
+            typer.echo(f"wrote {path}")
+
+
+@app.command()
+def plant(
+    out: Annotated[Path, typer.Argument(help="A new folder for the model and its truth.json.")],
+    seed: Annotated[int, typer.Option(help="Of placement, weights and data.")] = 0,
+    kv_heads: Annotated[int, typer.Option(help="8, or fewer for grouped-query attention.")] = 8,
+    steps: Annotated[int, typer.Option(help="Of training.")] = 8000,
+    device: Device = "auto",
+) -> None:
+    """Train a small model whose functions live in chosen heads. Minutes on a GPU, a day on a CPU."""
+    from headatlas.cli.app import show
+    from headatlas.planted.training import plant as train
+    from headatlas.terminal import bar
+
+    truth = train(out, seed, kv_heads, steps=steps, device=device, progress=bar)
+    show(
+        "Planted", [{"function": f, "heads": " ".join(f"L{a}.H{b}" for a, b in h)} for f, h in truth.functions.items()]
+    )
+    typer.echo(f"wrote {out}")

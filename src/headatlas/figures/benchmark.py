@@ -1,0 +1,105 @@
+"""Quality against cost: how well each method finds heads that are known, and how many passes through the model that takes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from headatlas.figures.style import PUBLISHED, capital, heading, styled
+from headatlas.figures.style import palette as palette_of
+
+MARKERS = "osD^vP*X"
+BACKWARD = 2.0  # a backward pass costs about two forward ones
+
+
+@dataclass(frozen=True)
+class Point:
+    name: str
+    x: float
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    x_label: str
+    points: list[Point]
+    joined: bool  # points of one name are a line
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What to draw."""
+
+    heading: str
+    panels: list[Panel]
+    colours: tuple[str, ...]
+
+
+def quality_and_cost(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
+    """AUROC with its interval over passes a function, one panel per kind of truth; for relations, over noise."""
+    return draw(plan(found, palette))
+
+
+def plan(found: xr.Dataset, colours: str = PUBLISHED) -> Quality:
+    panels: dict[str, Panel] = {}
+    for name in found.contender.values.tolist():
+        for over in found.over.values.tolist():
+            one = found.sel(contender=name, over=over)
+            mean, low, high = (float(one[f"auroc_{part}"]) for part in ("mean", "low", "high"))
+            if np.isnan(mean):
+                continue
+            kind, _, noise = over.partition(", noise ")
+            if noise:
+                title, label, x = "Relations", "noise (times the relation's size)", float(noise)
+            else:
+                cost = found.sel(contender=name, model=found.group == over)
+                title, label = capital(kind), "passes of one example, per function"
+                x = float((cost.forward + BACKWARD * cost.backward).mean())
+            panel = panels.setdefault(title, Panel(title, label, [], bool(noise)))
+            panel.points.append(Point(name, x, mean, low, high))
+    models = found.attrs.get("model", "")
+    said = f"Methods against planted heads · models {models} · 95 % bootstrap intervals · a backward pass counts as 2"
+    return Quality(said, list(panels.values()), palette_of(colours).lines)
+
+
+@styled
+def draw(plan: Quality) -> Figure:
+    width, height, key, left, bottom, above = 2.6, 2.6, 1.35, 0.55, 0.5, 0.5
+    total_w, total_h = len(plan.panels) * (left + width + key), height + bottom + above
+    figure = Figure(figsize=(total_w, total_h))
+    for i, panel in enumerate(plan.panels):
+        x = i * (left + width + key) + left
+        axes = figure.add_axes((x / total_w, bottom / total_h, width / total_w, height / total_h))
+        for j, name in enumerate(dict.fromkeys(p.name for p in panel.points)):
+            points = [p for p in panel.points if p.name == name]
+            mean = np.array([p.mean for p in points])
+            off = np.array([[p.mean - p.low for p in points], [p.high - p.mean for p in points]])
+            axes.errorbar(
+                [p.x for p in points],
+                mean,
+                np.maximum(off, 0),
+                fmt=MARKERS[j % len(MARKERS)] + ("-" if panel.joined else ""),
+                color=plan.colours[j % len(plan.colours)],
+                markersize=4,
+                linewidth=1,
+                elinewidth=0.8,
+                label=name,
+                clip_on=False,
+            )
+        axes.axhline(0.5, color="#999999", linewidth=0.6, zorder=0)
+        if not panel.joined:
+            axes.set_xscale("symlog", linthresh=10)
+        axes.set_xlim(left=0)
+        axes.set_ylim(min(0.4, *(p.low for p in panel.points)) - 0.02, 1.0)
+        axes.set_title(panel.title, parse_math=False)
+        axes.set_xlabel(panel.x_label, labelpad=2)
+        if i == 0:
+            axes.set_ylabel("AUROC for the planted heads", labelpad=2)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.03), fontsize=6.5, labelspacing=0.35, handlelength=1.6)
+    heading(figure, plan.heading, left)
+    return figure

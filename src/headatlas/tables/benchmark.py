@@ -1,0 +1,74 @@
+"""The benchmark as rows for the terminal and for JSON."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+
+def benchmark(found: xr.Dataset) -> list[dict[str, Any]]:
+    """A row per contender and kind of truth; what is known of the same method on a real model stands beside it."""
+    rows = []
+    for name in found.contender.values.tolist():
+        for over in found.over.values.tolist():
+            one = found.sel(contender=name, over=over)
+            if np.isnan(one.auroc_mean):
+                continue
+            cost = found.sel(contender=name, model=found.group == over)
+            rows.append(
+                {
+                    "method": name,
+                    "truth": over,
+                    "AUROC": _digits(one.auroc_mean),
+                    "95 %": f"{float(one.auroc_low):.3f} to {float(one.auroc_high):.3f}",
+                    "average precision": _digits(one.average_precision_mean),
+                    "seconds": round(float(cost.seconds.mean()), 1),
+                    "forward": round(float(cost.forward.mean())),
+                    "backward": round(float(cost.backward.mean())),
+                }
+                | _beside(found, name)
+            )
+    return rows
+
+
+def real(found: xr.Dataset) -> list[dict[str, Any]]:
+    """A row per map of the real model."""
+    if "real" not in found.dims:
+        return []
+    rows = []
+    for i in range(found.sizes["real"]):
+        one = found.isel(real=i)
+        rows.append(
+            {
+                "method": str(one.real_method.item()),
+                "subject": str(one.real_subject.item()),
+                "agreement": _digits(one.agreement),
+                "stability": _digits(one.stability),
+                "loss, top 5 % removed": _digits(one.removal_loss),
+                "random of the same layers": _digits(one.removal_random),
+                "p": _digits(one.removal_p),
+                "p corrected": _digits(one.removal_p_corrected),
+            }
+        )
+    return rows
+
+
+def _beside(found: xr.Dataset, name: str) -> dict[str, Any]:
+    """Of a method's maps of the real model: mean agreement and stability, and how many pass the removal test."""
+    if "real" not in found.dims:
+        return {}
+    own = found.isel(real=np.flatnonzero(found.real_method.values == name))
+    n = own.sizes["real"]
+    return {
+        "agreement": _mean(own.agreement),
+        "stability": _mean(own.stability),
+        "removal p < 0.05": f"{int((own.removal_p_corrected < 0.05).sum())} of {n}" if n else None,
+    }
+
+
+def _mean(values: xr.DataArray) -> float | None:
+    return None if np.isnan(values).all() else round(float(values.mean()), 3)
+
+
+def _digits(value: xr.DataArray) -> float | None:
+    return None if np.isnan(value) else round(float(value), 3)

@@ -1,0 +1,58 @@
+"""What can be said of a map where no truth is known: does it agree with others, does it agree with itself, does removal hurt?"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import xarray as xr
+from scipy.stats import false_discovery_control
+
+from headatlas.headmap.overview import MEASURES, overview
+from headatlas.validation.agreement import TOP, spearman_matrix, stability
+from headatlas.validation.removal import Heads, draw_like, top_heads
+
+AGAIN = {"gate": ("facilitation", "seed"), "taylor": ("effect_half", "half")}
+AGAIN |= {"ig": AGAIN["taylor"], "ablate": AGAIN["taylor"]}
+
+LogP = Callable[[Sequence[Heads]], np.ndarray]
+"""Sets of heads → mean log P of the right answers with each set removed."""
+
+
+def removal_test(score: np.ndarray, log_p: LogP, *, draws: int = 20, seed: int = 0) -> tuple[float, float, float]:
+    """The top 5 % of a map [layer, head] removed: loss of log P, mean loss over random heads of the same layers, and a p-value."""
+    heads = top_heads(score, max(1, round(TOP * np.isfinite(score).sum())))
+    generator = np.random.default_rng(seed)
+    random = [draw_like(heads, score.shape[1], generator) for _ in range(draws)]
+    whole, without, *others = log_p([[], heads, *random])
+    lost, by_chance = whole - without, whole - np.array(others)
+    return float(lost), float(by_chance.mean()), float((1 + (by_chance >= lost).sum()) / (1 + draws))
+
+
+def agreement_of(maps: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], float]:
+    """(method, subject) → mean Spearman with the other methods' first measures of the same subject, where there are any."""
+    charts = overview(maps)
+    flat = charts.score.transpose("chart", "layer", "head").values.reshape(charts.sizes["chart"], -1)
+    labels = list(zip(charts.method.values, charts.measure.values, charts.subject.values, strict=True))
+    first = [i for i, (method, measure, _) in enumerate(labels) if MEASURES[method][0][0] == measure]
+    rho = spearman_matrix(flat)
+    found = {}
+    for i in first:
+        others = [j for j in first if j != i and labels[j][2] == labels[i][2]]
+        if others:
+            found[str(labels[i][0]), str(labels[i][2])] = float(np.nanmean(rho[i, others]))
+    return found
+
+
+def stability_of(maps: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], float]:
+    """(method, subject) → Spearman of a map with itself over seeds, or over halves of the data."""
+    found: dict[tuple[str, str], float] = {}
+    for method, (measure, dim) in AGAIN.items():
+        if method in maps and measure in maps[method] and maps[method].sizes.get(dim, 0) > 1:
+            over = MEASURES[method][0][1]
+            again = stability(maps[method][measure], dim).spearman
+            found |= {(method, str(s)): float(again.sel({over: s})) for s in again[over].values}
+    return found
+
+
+def corrected(p: np.ndarray) -> np.ndarray:
+    """p-values corrected for their number (Benjamini and Hochberg)."""
+    return false_discovery_control(p) if len(p) else np.empty(0)
