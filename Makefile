@@ -1,6 +1,7 @@
 # make atlas   set up, then map the default model into atlas/
 # make test    set up, then lint, types, layering and all tests
 # make docs-figures    the figures and numbers of README.md, from atlas/
+# make docs-benchmark  its table of methods against planted heads, and docs/benchmark.md
 PYTHON ?= python3
 BIN := .venv/bin
 # The constraints hold for build environments too, so nothing unpinned is ever installed.
@@ -8,7 +9,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install --quiet
 
-.PHONY: atlas test setup setup-dev browser docs docs-figures clean
+.PHONY: atlas test setup setup-dev browser docs docs-figures docs-benchmark clean
 
 atlas: .venv/.ready
 	$(BIN)/headatlas run --out atlas
@@ -28,6 +29,12 @@ browser:
 docs-figures: .venv/.ready-dev browser
 	$(BIN)/headatlas run --out atlas
 	$(BIN)/python scripts/docs_figures.py atlas
+
+docs-benchmark: .venv/.ready-dev
+	$(BIN)/headatlas run --out atlas
+	$(BIN)/headatlas ablate --examples 16 --out atlas
+	$(BIN)/headatlas benchmark --atlas atlas --out benchmark
+	$(BIN)/python scripts/docs_benchmark.py benchmark
 
 docs: .venv/.ready-dev
 	$(BIN)/python -m pytest -q -n 2 tests/models/test_families.py --update-docs
@@ -50,4 +57,4 @@ setup-dev: .venv/.ready-dev
 	@touch $@
 
 clean:
-	rm -rf .venv atlas
+	rm -rf .venv atlas benchmark

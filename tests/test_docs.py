@@ -73,10 +73,33 @@ def test_every_command_is_on_the_first_page() -> None:
     assert not missing
 
 
-def test_the_numbers_of_the_readme_are_those_of_the_default_run() -> None:
-    """What `make docs-figures` wrote into the README stands there unchanged."""
-    spec = importlib.util.spec_from_file_location("docs_figures", ROOT / "scripts" / "docs_figures.py")
+def _script(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    return script
+
+
+def test_the_tables_of_the_benchmark_are_those_it_gave() -> None:
+    """What `make docs-benchmark` wrote stands there unchanged."""
+    script = _script("docs_benchmark")
+    run = json.loads((ROOT / "docs" / "figures" / "benchmark.json").read_text())
+    assert script.BEGIN + script.readme_block(run) + script.END in (ROOT / "README.md").read_text()
+    assert script.BEGIN + script.page_block(run) + script.END in (ROOT / "docs" / "benchmark.md").read_text()
+    assert run["planted"] == script.planted()
+
+
+def test_the_benchmark_says_that_targets_are_met() -> None:
+    run = json.loads((ROOT / "docs" / "figures" / "benchmark.json").read_text())
+    auroc = {(row["method"], row["truth"]): row["AUROC"] for row in run["table"]}
+    assert auroc["gate", "functions"] >= 0.95
+    assert auroc["ablate", "functions"] >= 0.95
+    assert auroc["probe-written", "functions"] >= 0.90
+    assert auroc["maps", "relations, noise 0"] >= 0.98
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_default_run() -> None:
+    """What `make docs-figures` wrote into the README stands there unchanged."""
+    script = _script("docs_figures")
     run = json.loads((ROOT / "docs" / "figures" / "default-run.json").read_text())
     assert script.BEGIN + script.block(run) + script.END in (ROOT / "README.md").read_text()

@@ -21,7 +21,7 @@ from headatlas.tasks.relations import load_relations
 from headatlas.validation.evidence import agreement_of, corrected, removal_test, stability_of
 from headatlas.validation.relations import relation_questions
 
-ASK, MOST_RELATIONS = 8, 8  # prompts of a removal test on a real model; relations that are tested
+ASK, MOST_RELATIONS = 6, 8  # prompts of a removal test on a real model; relations that are tested
 
 
 def hash_atlas(atlas: Atlas) -> str:

@@ -16,7 +16,7 @@ import xarray as xr
 from headatlas.atlas import Atlas
 from headatlas.atlas import open as open_atlas
 from headatlas.benchmarking.contenders import CONTENDERS, Known
-from headatlas.benchmarking.real import assess, hash_atlas
+from headatlas.benchmarking.real import ASK, assess, hash_atlas
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.headmap.files import check_folder
 from headatlas.headmap.provenance import describe_run, flat
@@ -94,7 +94,7 @@ def benchmark(
     return Job(
         "benchmark",
         f"{len(chosen)} methods on {', '.join(folders)}",
-        stamp | {"seed": seed} | versions,
+        stamp | {"seed": seed, "asked": ASK} | versions,
         work,
         {"methods": ", ".join(chosen), "atlas": "" if real is None else hash_atlas(real)},
         None if out is None else Path(out),
