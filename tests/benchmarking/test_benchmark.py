@@ -13,7 +13,7 @@ import headatlas as ha
 from headatlas import tables
 from headatlas.benchmarking import run
 from headatlas.benchmarking.contenders import CONTENDERS, Known
-from headatlas.errors import BadArgument
+from headatlas.errors import BadArgument, HeadAtlasError
 from headatlas.figures import benchmark as figure
 from headatlas.headmap.store import save
 from headatlas.methods.baselines import gradient_norms, output_norms
@@ -30,6 +30,7 @@ from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
 
 CHEAP = ["random", "norm", "taylor", "maps"]
+pytestmark = pytest.mark.xdist_group("benchmark")  # one worker, one `found`
 
 
 @pytest.fixture(scope="module")
@@ -145,13 +146,13 @@ class TestBenchmark:
 
         def stops(items, label):
             for item in items:
-                left[0] -= 1
+                left[0] -= label.startswith("model")
                 if left[0] == 0:
                     raise KeyboardInterrupt
                 yield item
 
         with pytest.raises(KeyboardInterrupt):
-            ha.benchmark(CHEAP, ["one"], out=tmp_path, progress=stops)
+            ha.benchmark(CHEAP[:3], ["one"], out=tmp_path, progress=stops)
         measured = run._measure
 
         def counting(name, known, seed):
@@ -160,10 +161,10 @@ class TestBenchmark:
 
         again: list[str] = []
         monkeypatch.setattr(run, "_measure", counting)
-        result = ha.benchmark(CHEAP, ["one"], out=tmp_path)
-        assert "random" not in again
-        assert "norm" not in again
-        np.testing.assert_array_equal(result.auroc, found.auroc)
+        result = ha.benchmark(CHEAP[:3], ["one"], out=tmp_path)
+        assert again == ["taylor"]
+        expected = found.auroc.sel(contender=CHEAP[:3], model=["one"], subject=list(FUNCTIONS))
+        np.testing.assert_array_equal(result.auroc, expected)
 
     def test_the_table_and_the_figure(self, found) -> None:
         rows = tables.benchmark(found)
@@ -193,6 +194,7 @@ class TestBenchmark:
         ({"models": []}, "models is empty"),
         ({"models": ["three"]}, "model 'three' is neither one of one, two nor a folder"),
         ({"models": ["seed:1/3"]}, "kv_heads is 3"),
+        ({"seed": -1}, "seed is -1"),
     ],
 )
 def test_bad_input(given, message) -> None:
@@ -200,13 +202,27 @@ def test_bad_input(given, message) -> None:
         ha.benchmark(**{"methods": ["random"], "models": ["one"]} | given)
 
 
-def test_a_model_that_is_not_what_its_truth_says_is_refused(tmp_path) -> None:
-    """The truth of another placement."""
+def with_truth(folder, truth: dict):
     for path in planted_folder("one").iterdir():
-        source = planted_folder("two") if path.name == "truth.json" else planted_folder("one")
-        (tmp_path / path.name).write_bytes((source / path.name).read_bytes())
-    with pytest.raises(BadArgument, match="is not what its truth says: Knowledge Recall has"):
-        ha.benchmark(["random"], [tmp_path])
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "truth.json").write_text(json.dumps(truth))
+    return folder
+
+
+def test_functions_that_are_not_where_the_truth_says_are_left_out(tmp_path, caplog) -> None:
+    one, two = (json.loads((planted_folder(m) / "truth.json").read_text()) for m in ("one", "two"))
+    one["functions"]["Retrieval"] = two["functions"]["Retrieval"]
+    found = ha.benchmark(["random"], [with_truth(tmp_path, one)])
+    assert found.subject.values.tolist() == [f for f in FUNCTIONS if f != "Retrieval"]
+    assert "Retrieval is left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("heads", "message"), [(["L0.H0"], "no function is where its truth.json says"), (["L9.H0"], "L9.H0|9")]
+)
+def test_a_model_that_is_not_what_its_truth_says_is_refused(tmp_path, heads, message) -> None:
+    with pytest.raises(HeadAtlasError, match=message):
+        ha.benchmark(["random"], [with_truth(tmp_path, {"functions": {"Retrieval": heads}, "background": []})])
 
 
 class TestReal:
@@ -222,6 +238,16 @@ class TestReal:
         assert by_chance < lost
         assert p < 0.5  # some draws have the head too
         assert removal_test(-score, lambda sets: np.zeros(len(sets)))[2] == 1
+
+    def test_p_values_are_true_where_nothing_matters(self) -> None:
+        """Losses drawn at random: p ≤ x in at most a share x of tests."""
+        generator = np.random.default_rng(0)
+        score = generator.random((6, 8))
+        p = np.array([removal_test(score, lambda sets: generator.random(len(sets)), seed=i)[2] for i in range(2000)])
+        for x in (1 / 60, 0.05, 0.1, 0.3, 0.7):
+            assert (p <= x + 1e-9).mean() <= x + 0.02
+        assert (p <= 0.05).mean() > 0.03
+        assert p.min() == pytest.approx(1 / 60)
 
     def test_correction_is_that_of_benjamini_and_hochberg(self) -> None:
         p = np.array([0.01, 0.04, 0.03, 0.5])

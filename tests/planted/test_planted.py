@@ -1,7 +1,6 @@
 """The shipped models do what their truth says, training puts functions where they should go, and planted relations are exact."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ def test_a_shipped_model_is_accepted(name):
     lm, truth = ha.load(folder, device="cpu"), read_truth(folder)
     measured = measure_functions(lm, truth)
     assert list(measured) == list(QUESTION_FUNCTIONS)
-    assert accept(measured) == []
+    assert accept(measured) == {}
     for row in measured.values():  # the numbers the issue asks for, said again
         assert row["all"] >= 0.98
         assert row["only"] >= 0.95
@@ -86,7 +85,7 @@ def test_training_goes_from_start_to_a_folder_that_load_takes(tmp_path, monkeypa
     assert (lm.n_layers, lm.n_heads, lm.n_kv_heads) == (training.LAYERS, training.HEADS, 2)
     assert read_truth(tmp_path / "new") == truth
     assert lm.tokenizer.decode(lm.encode("Anna recalls")[0]) == "<begin> Anna recalls"
-    assert "not accepted" in caplog.text
+    assert "Retrieval is not accepted" in caplog.text
     with pytest.raises(HeadAtlasError, match="there already"):
         training.plant(tmp_path / "new")
 
@@ -187,6 +186,10 @@ def test_planted_relations_are_written_exactly():
 def test_a_folder_without_truth_is_told(tmp_path):
     with pytest.raises(HeadAtlasError, match="neither one of one, two nor a folder with a truth.json"):
         planted_folder(tmp_path)
-    shutil.copy(planted_folder("one") / "config.json", tmp_path / "truth.json")
-    with pytest.raises(HeadAtlasError, match="not a truth file"):
+    for text in ("{}", "[]", "no JSON", '{"functions": {"Retrieval": ["2.3"]}, "background": []}'):
+        (tmp_path / "truth.json").write_text(text)
+        with pytest.raises(HeadAtlasError, match="not a truth file"):
+            read_truth(planted_folder(tmp_path))
+    (tmp_path / "truth.json").write_text('{"functions": {"Cooking": ["L1.H1"]}, "background": []}')
+    with pytest.raises(HeadAtlasError, match="'Cooking' is not one of the functions Knowledge Recall, "):
         read_truth(planted_folder(tmp_path))

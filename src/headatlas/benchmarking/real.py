@@ -42,7 +42,7 @@ def assess(atlas: Atlas, lm: LM, *, seed: int = 0, done: Done | None = None, pro
     ]
     rows = []
     for name, subject, score in progress(charts, "removal tests"):
-        part = f"real: {name} {subject}"
+        part = f"{hash_atlas(atlas)}: {name} {subject}"
         if part not in done:
             asked = ASKED[name](lm, subject)
             score = score.mean("seed") if "seed" in score.dims else score

@@ -50,6 +50,8 @@ def read_truth(folder: Path) -> Truth:
 
     try:
         content = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+        if unknown := set(content["functions"]) - set(FUNCTIONS):
+            raise ValueError(f"{min(unknown)!r} is not one of the functions {', '.join(FUNCTIONS)}")
         return Truth({str(f): heads(h) for f, h in content["functions"].items()}, heads(content["background"]))
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as e:
         raise BadFile(f"{folder / 'truth.json'} is not a truth file: {one_line(e)}") from e
@@ -69,23 +71,26 @@ def answer(lm: LM, function: str, sequences: int = 64, seed: int = 0) -> tuple[T
 def measure_functions(lm: LM, truth: Truth) -> dict[str, dict[str, float]]:
     """Of each function: accuracy with all heads, with only its own, without them; and what guessing gives."""
     found = {}
-    for name, function in FUNCTIONS.items():
-        own = head_mask(truth.functions[name], lm.anatomy).float()
-        found[name] = {"chance": round(function.chance, 4)}
+    for name, heads in truth.functions.items():
+        own = head_mask(heads, lm.anatomy).float()
+        found[name] = {"chance": round(FUNCTIONS[name].chance, 4)}
         for condition, gate in (("all", torch.ones_like(own)), ("only", own), ("without", 1 - own)):
             with lm.gated(gate):
                 found[name][condition] = round(float(answer(lm, name)[1].float().mean()), 4)
     return found
 
 
-def accept(measured: dict[str, dict[str, float]]) -> list[str]:
-    """Why a model cannot be accepted, function by function; nothing if it can."""
-    problems = []
+def accept(measured: dict[str, dict[str, float]]) -> dict[str, str]:
+    """Functions that cannot be accepted, and why not; nothing if all can."""
+    problems = {}
     for name, row in measured.items():
-        for condition in ("all", "only"):
-            if row[condition] < ACCEPTED[condition]:
-                heads = "all heads" if condition == "all" else "only its own heads"
-                problems.append(f"{name} has {row[condition]:.1%} with {heads}, expected {ACCEPTED[condition]:.0%}")
+        found = [
+            f"{row[condition]:.1%} with {heads}, expected {ACCEPTED[condition]:.0%}"
+            for condition, heads in (("all", "all heads"), ("only", "only its own heads"))
+            if row[condition] < ACCEPTED[condition]
+        ]
         if row["without"] > row["chance"] + ACCEPTED["without"]:
-            problems.append(f"{name} has {row['without']:.1%} without its heads, where chance is {row['chance']:.1%}")
+            found.append(f"{row['without']:.1%} without its heads, where chance is {row['chance']:.1%}")
+        if found:
+            problems[name] = " and ".join(found)
     return problems

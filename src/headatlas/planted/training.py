@@ -28,6 +28,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from headatlas.errors import BadArgument
 from headatlas.models.cache import built_aside
 from headatlas.models.loading import check_device, load
+from headatlas.models.quiet import quiet_transformers
 from headatlas.planted.functions import BACKGROUND, BEGIN, FUNCTIONS, ID, LENGTH, UNKNOWN, WORDS, Draw
 from headatlas.planted.known import Heads, Truth, accept, measure_functions
 from headatlas.progress import Progress, silent
@@ -66,7 +67,7 @@ def plant(
     place = check_device(device)
     truth = place_heads(seed)
     model = train(truth, seed, kv_heads, steps, place, progress)
-    with built_aside(folder) as aside:
+    with built_aside(folder) as aside, quiet_transformers():
         model.half().save_pretrained(aside)
         make_tokenizer().save_pretrained(aside)
         lm = load(aside, device=str(place), dtype="float32")
@@ -75,8 +76,8 @@ def plant(
         (aside / "truth.json").write_text(
             json.dumps(truth.to_dict() | recipe | {"measured": measured}, indent=1) + "\n"
         )
-    for problem in accept(measured):
-        log.warning("%s: not accepted: %s", folder.name, problem)
+    for function, problem in accept(measured).items():
+        log.warning("%s: %s is not accepted: %s", folder.name, function, problem)
     return truth
 
 
