@@ -15,7 +15,8 @@ ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
 BEGIN, END = "<!-- benchmark: written by `make docs-benchmark` -->\n", "<!-- end of benchmark -->"
 COUNTED = (
-    "*forward* and *backward* are passes of one example, per function; *seconds* are for all eight, on 2 CPU cores."
+    "*forward* and *backward* are passes of one example, per function;"
+    " *seconds* are for all functions (or relations) of a model, on the machine that ran it."
 )
 
 

@@ -12,9 +12,19 @@ from headatlas.planted import training
 from headatlas.planted.asking import LONGEST, SHORTEST, planted_questions, planted_task
 from headatlas.planted.functions import BACKGROUND, FUNCTIONS, ID, LENGTH, WORDS, Draw
 from headatlas.planted.interference import ENOUGH, HURTS, plant_interference
-from headatlas.planted.known import SHIPPED, accept, answer, measure_functions, planted_folder, read_truth
+from headatlas.planted.known import (
+    MOST_SEEDS,
+    SHIPPED,
+    UNSEEN,
+    accept,
+    answer,
+    measure_functions,
+    planted_folder,
+    read_truth,
+)
 from headatlas.planted.relations import plant_relations
 from headatlas.tasks.questions import FUNCTIONS as QUESTION_FUNCTIONS
+from headatlas.tasks.questions import Question, prompt_ids
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -55,10 +65,7 @@ def test_every_head_has_one_home():
             assert layers == list(range(layers[0], layers[0] + len(FUNCTIONS[f].heads)))
 
 
-def test_only_a_function_s_own_heads_are_taught(monkeypatch):
-    """One step on each function alone: its heads' output weights move, and no others'."""
-    monkeypatch.setattr(training, "POOL", 8)
-    truth = training.place_heads(0)
+def test_only_heads_that_learn_are_taught():
     attention = torch.nn.Linear(training.HEADS * training.D_HEAD, 16, bias=False)
     routed = training.Routed(attention)
     z = torch.randn(2, 5, training.HEADS * training.D_HEAD, requires_grad=True)
@@ -70,7 +77,6 @@ def test_only_a_function_s_own_heads_are_taught(monkeypatch):
     given.square().sum().backward()
     moved = z.grad.unflatten(-1, (training.HEADS, -1)).abs().sum((1, 3)) > 0
     assert moved.tolist() == (learn > 0).tolist()
-    assert sorted(truth.functions) == sorted(FUNCTIONS)
     routed.there = learn
     shut = z.detach().unflatten(-1, (training.HEADS, -1)) * learn[:, None, :, None]
     torch.testing.assert_close(routed(z), attention(shut.flatten(2)))
@@ -97,6 +103,26 @@ def test_training_goes_from_start_to_a_folder_that_load_takes(tmp_path, monkeypa
 def test_training_is_asked_rightly(tmp_path, given, message):
     with pytest.raises(HeadAtlasError, match=message):
         training.plant(tmp_path / "new", **given)
+
+
+def test_acceptance_is_measured_on_sequences_that_training_has_not_seen():
+    """On one device: torch keeps 32 bits of a seed, so seeds of training must lie below."""
+    assert 16 * (MOST_SEEDS - 1) + len(FUNCTIONS) < UNSEEN < 2**32 - 1001 * MOST_SEEDS
+    for i, function in enumerate(FUNCTIONS.values()):
+        trained = function.make(Draw(64, i, "cpu")).tokens
+        asked = function.make(Draw(64, UNSEEN + i, "cpu")).tokens
+        assert not (trained[:, None] == asked[None]).all(2).any()
+
+
+def test_the_callers_precision_and_generator_are_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "POOL", 4)
+    monkeypatch.setattr(training, "train", lambda *a: training.LlamaForCausalLM(training._config(8)))
+    torch.manual_seed(3)
+    expected, before = torch.rand(1), torch.get_float32_matmul_precision()
+    torch.manual_seed(3)
+    training.plant(tmp_path / "new", device="cpu")
+    assert torch.equal(torch.rand(1), expected)
+    assert torch.get_float32_matmul_precision() == before
 
 
 def test_answers_follow_from_the_words_before_them():
@@ -145,6 +171,8 @@ def test_prompts_are_cut_before_an_answer_the_model_knows():
             assert SHORTEST <= len(ids) <= LONGEST
             assert f" {lm.generate(e.prompt, max_new_tokens=1).strip()}" == e.target
     questions = planted_questions(4)
+    first = Question("main", (("before", "that"),), str(questions[0]["question"]), "answer", "Retrieval")
+    assert prompt_ids(lm, first) == tuple(lm.encode(first.text)[0])  # the template leaves a question's own words
     assert len({q["question"] for q in questions}) == 4 * len(FUNCTIONS)
 
 

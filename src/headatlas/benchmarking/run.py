@@ -24,12 +24,14 @@ from headatlas.headmap.files import check_folder
 from headatlas.headmap.provenance import describe_run, flat
 from headatlas.headmap.store import Finished
 from headatlas.models.cache import cache_folder
+from headatlas.models.heads import head_mask
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.models.passes import counted
-from headatlas.planted.asking import LONGEST, SHORTEST
+from headatlas.planted.asking import planted_task
+from headatlas.planted.functions import FUNCTIONS
 from headatlas.planted.interference import plant_interference
-from headatlas.planted.known import SHIPPED, accept, measure_functions, planted_folder, read_truth
+from headatlas.planted.known import MOST_SEEDS, SHIPPED, accept, measure_functions, planted_folder, read_truth
 from headatlas.planted.relations import NOISE, plant_relations
 from headatlas.planted.training import plant
 from headatlas.progress import Progress, silent
@@ -63,19 +65,19 @@ def benchmark(
     seed: of the prompts and of what is random in the methods. out: a folder for benchmark.nc; interrupted work goes on there.
     """
     check_folder(out)
-    chosen = list(CONTENDERS if methods is None else methods)
+    chosen = list(dict.fromkeys(CONTENDERS if methods is None else methods))
     for name in chosen:
         if name not in CONTENDERS:
             raise BadArgument(
                 f"method is {name!r}, expected one of {', '.join(CONTENDERS)}.{did_you_mean(name, CONTENDERS)}"
             )
-    if not 0 <= seed < 2**31:
-        raise BadArgument(f"seed is {seed}, expected 0 or more")
+    if not 0 <= seed < MOST_SEEDS:
+        raise BadArgument(f"seed is {seed}, expected 0 to {MOST_SEEDS - 1}")
     if not chosen or not models:
         raise BadArgument(f"{'models' if chosen else 'methods'} is empty: name at least one")
+    real = atlas if atlas is None or isinstance(atlas, Atlas) else open_atlas(atlas)
     folders = {str(m): _folder(str(m), device, progress) for m in models}
     wanted = {CONTENDERS[name].truth for name in chosen}
-    real = atlas if atlas is None or isinstance(atlas, Atlas) else open_atlas(atlas)
 
     def work(done: Finished, progress: Progress) -> xr.Dataset:
         found = []
@@ -94,10 +96,12 @@ def benchmark(
         return result.merge(assess(real, lm, seed=seed, done=done, progress=progress), combine_attrs="no_conflicts")
 
     versions = {k: v for k, v in flat(describe_run()).items() if k != "time"}
-    weights = {
-        name: hashlib.sha256((f / "model.safetensors").read_bytes()).hexdigest()[:16] for name, f in folders.items()
+    stamp = {
+        "model": ", ".join(folders),
+        "fingerprint": ", ".join(map(_hash_folder, folders.values())),
+        "likeness": "",
+        "read_from": "",
     }
-    stamp = {"model": ", ".join(folders), "fingerprint": ", ".join(weights.values()), "likeness": "", "read_from": ""}
     return Job(
         "benchmark",
         f"{len(chosen)} methods on {', '.join(folders)}",
@@ -107,6 +111,14 @@ def benchmark(
         None if out is None else Path(out),
         progress,
     )
+
+
+def _hash_folder(folder: Path) -> str:
+    """Of everything in it: weights, tokenizer, truth."""
+    found = hashlib.sha256()
+    for path in sorted(p for p in folder.iterdir() if p.is_file()):
+        found.update(path.name.encode() + path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def _folder(model: str, device: str, progress: Progress) -> Path:
@@ -124,6 +136,7 @@ def _models(folders: dict[str, Path], wanted: set[str], seed: int, device: str) 
     """(kind of truth, model), one at a time."""
     for name, folder in folders.items():
         lm, truth = load(folder, device), read_truth(folder)
+        head_mask(truth.background, lm.anatomy)  # that they are there
         problems = accept(measure_functions(lm, truth))
         for function, problem in problems.items():
             log.warning("model %s: %s is left out, it is not where the truth says: %s", name, function, problem)
@@ -152,7 +165,8 @@ def _measure(name: str, known: Known, seed: int) -> tuple[np.ndarray, np.ndarray
         scores = CONTENDERS[name].score(known, seed)
     seconds = time.perf_counter() - start
     values = [recovery(scores[s], heads, known.unsure) for s, heads in known.heads.items()]
-    example = (SHORTEST + LONGEST) / 2
+    asked = [e for f in FUNCTIONS for e in planted_task(f, 1, 32, seed).held_out]
+    example = float(np.mean([len(str(e.prompt).split()) + 1 for e in asked]))  # tokens, with the first
     each = [seconds, *(count / example / len(scores) for count in (passes.forward, passes.backward))]
     return np.array(values), np.array(each)
 

@@ -4,6 +4,8 @@ import copy
 
 import torch
 
+from headatlas.errors import BadArgument
+from headatlas.models.heads import head_mask
 from headatlas.models.lm import LM
 from headatlas.planted.functions import FUNCTIONS
 from headatlas.planted.known import Heads, Truth, answer
@@ -18,16 +20,19 @@ def plant_interference(lm: LM, truth: Truth, seed: int = 0) -> tuple[LM, dict[st
     """A copy of the model with noisy heads; which of them interfere with which function; and all of them.
 
     The noise is a random W_O for background heads, each as small as it can be and still hurt three functions. Whether a head
-    hurts is measured with its noise alone, in an otherwise clean model.
+    hurts is measured with its noise alone, against the same model without that head.
     """
+    if len(truth.background) < NOISY:
+        raise BadArgument(f"the truth names {len(truth.background)} background heads, expected at least {NOISY}")
     generator = torch.Generator().manual_seed(seed)
     order = [truth.background[int(i)] for i in torch.randperm(len(truth.background), generator=generator)]
     heads = sorted(order[:NOISY])
     noise = torch.randn(NOISY, lm.d_model, lm.d_head, generator=generator) * lm.d_head**-0.5
-    clean = _losses(lm)
     noisy = _copied(lm)
     interferes: dict[str, Heads] = {f: [] for f in FUNCTIONS}
     for head, write in zip(heads, noise, strict=True):
+        with lm.gated(1 - head_mask([head], lm.anatomy).float()):
+            clean = _losses(lm)
         for scale in SCALES:
             alone = _copied(lm)
             _set(alone, head, scale * write)

@@ -17,7 +17,8 @@ from headatlas.planted.functions import FUNCTIONS, Draw
 
 Heads = list[tuple[int, int]]
 SHIPPED = ("one", "two")
-UNSEEN = 2**40  # seeds of sequences from here on are not those of training
+UNSEEN = 2**31  # seeds of sequences from here on are not those of training (torch keeps 32 bits of a seed)
+MOST_SEEDS = 2**20
 
 ACCEPTED = {"all": 0.98, "only": 0.95, "without": 0.10}  # the last: above chance
 
@@ -39,8 +40,9 @@ def planted_folder(model: str | Path) -> Path:
     if str(model) in SHIPPED:
         with as_file(files("headatlas.planted") / "data" / str(model)) as folder:
             return folder
-    if not (Path(model) / "truth.json").is_file():
-        raise BadArgument(f"model {str(model)!r} is neither one of {', '.join(SHIPPED)} nor a folder with a truth.json")
+    for name in ("truth.json", "model.safetensors"):
+        if not (Path(model) / name).is_file():
+            raise BadArgument(f"model {str(model)!r} is neither one of {', '.join(SHIPPED)} nor a folder with a {name}")
     return Path(model)
 
 

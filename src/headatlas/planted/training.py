@@ -25,12 +25,12 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, one_hot
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from headatlas.errors import BadArgument
+from headatlas.errors import BadArgument, one_line
 from headatlas.models.cache import built_aside
 from headatlas.models.loading import check_device, load
 from headatlas.models.quiet import quiet_transformers
 from headatlas.planted.functions import BACKGROUND, BEGIN, FUNCTIONS, ID, LENGTH, UNKNOWN, WORDS, Draw
-from headatlas.planted.known import Heads, Truth, accept, measure_functions
+from headatlas.planted.known import MOST_SEEDS, Heads, Truth, accept, measure_functions
 from headatlas.progress import Progress, silent
 
 log = logging.getLogger(__name__)
@@ -60,13 +60,24 @@ def plant(
         raise BadArgument(f"out is {str(out)!r}, which is there already: give a new folder")
     if kv_heads < 1 or HEADS % kv_heads:
         raise BadArgument(f"kv_heads is {kv_heads}, expected 1, 2, 4 or 8")
-    if not 0 <= seed < 2**31:
-        raise BadArgument(f"seed is {seed}, expected 0 or more")
+    if not 0 <= seed < MOST_SEEDS:
+        raise BadArgument(f"seed is {seed}, expected 0 to {MOST_SEEDS - 1}")
     if steps < 1:
         raise BadArgument(f"steps is {steps}, expected at least 1")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise BadArgument(f"out is {str(out)!r}: {one_line(e)}") from e
     place = check_device(device)
     truth = place_heads(seed)
-    model = train(truth, seed, kv_heads, steps, place, progress)
+    precision = torch.get_float32_matmul_precision()
+    with torch.random.fork_rng([place] if place.type == "cuda" else []):
+        try:
+            torch.manual_seed(seed)
+            torch.set_float32_matmul_precision("high")
+            model = train(truth, seed, kv_heads, steps, place, progress)
+        finally:
+            torch.set_float32_matmul_precision(precision)
     with built_aside(folder) as aside, quiet_transformers():
         model.half().save_pretrained(aside)
         make_tokenizer().save_pretrained(aside)
@@ -123,8 +134,6 @@ class Routed(nn.Module):
 def train(
     truth: Truth, seed: int, kv_heads: int, steps: int, device: torch.device, progress: Progress = silent
 ) -> LlamaForCausalLM:
-    torch.manual_seed(seed)
-    torch.set_float32_matmul_precision("high")
     model = LlamaForCausalLM(_config(kv_heads)).to(device)
     nn.init.normal_(model.model.embed_tokens.weight, std=1.0)
     attentions = [layer.self_attn for layer in model.model.layers]

@@ -32,6 +32,8 @@ def removal_test(score: np.ndarray, log_p: LogP, *, draws: int = DRAWS, seed: in
         some = min(AT_ONCE, draws - len(by_chance))
         random = log_p([draw_like(heads, score.shape[1], generator) for _ in range(some)])
         by_chance = np.append(by_chance, whole - random)
+    if not np.isfinite(lost):
+        return np.nan, np.nan, 1.0
     as_much = np.flatnonzero(by_chance >= lost)
     p = ENOUGH / (as_much[ENOUGH - 1] + 1) if len(as_much) >= ENOUGH else (1 + len(as_much)) / (1 + len(by_chance))
     return float(lost), float(by_chance.mean()), float(p)
