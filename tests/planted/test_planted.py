@@ -217,7 +217,9 @@ def test_a_folder_without_truth_is_told(tmp_path):
     for text in ("{}", "[]", "no JSON", '{"functions": {"Retrieval": ["2.3"]}, "background": []}'):
         (tmp_path / "truth.json").write_text(text)
         with pytest.raises(HeadAtlasError, match="not a truth file"):
-            read_truth(planted_folder(tmp_path))
+            read_truth(tmp_path)
     (tmp_path / "truth.json").write_text('{"functions": {"Cooking": ["L1.H1"]}, "background": []}')
+    with pytest.raises(HeadAtlasError, match="nor a folder with a model.safetensors"):
+        planted_folder(tmp_path)
     with pytest.raises(HeadAtlasError, match="'Cooking' is not one of the functions Knowledge Recall, "):
-        read_truth(planted_folder(tmp_path))
+        read_truth(tmp_path)
