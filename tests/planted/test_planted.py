@@ -8,6 +8,7 @@ import torch
 
 import headatlas as ha
 from headatlas.errors import HeadAtlasError
+from headatlas.models.heads import head_mask
 from headatlas.planted import training
 from headatlas.planted.asking import LONGEST, SHORTEST, planted_questions, planted_task
 from headatlas.planted.functions import BACKGROUND, FUNCTIONS, ID, LENGTH, WORDS, Draw
@@ -187,16 +188,9 @@ def test_interfering_heads_make_it_worse_and_the_model_given_is_left_alone():
     for function, found in interferes.items():
         assert found
         assert set(found) <= set(heads)
-        with noisy.gated(1 - ha_mask(noisy, heads)):
+        with noisy.gated(1 - head_mask(heads, noisy.anatomy).float()):
             cleared = answer(noisy, function, 16, seed=1)[0].mean()
         assert cleared - answer(noisy, function, 16, seed=1)[0].mean() >= HURTS / 2
-
-
-def ha_mask(lm, heads):
-    mask = torch.zeros(lm.n_layers, lm.n_heads)
-    for head in heads:
-        mask[head] = 1
-    return mask
 
 
 def test_planted_relations_are_written_exactly():

@@ -42,7 +42,6 @@ Scores = dict[str, np.ndarray]
 @dataclass(frozen=True)
 class Contender:
     truth: str  # the kind of truth it is measured against
-    says: str
     score: Callable[[Known, int], Scores]
 
 
@@ -102,24 +101,20 @@ def _maps(measure: str) -> Callable[[Known, int], Scores]:
 
 
 CONTENDERS = {
-    "random": Contender("functions", "baseline: a random order", _random),
-    "norm": Contender("functions", "baseline: how much a head writes, |z · W_O|", _measured(output_norms)),
-    "gradient": Contender("functions", "baseline: |∂ log P / ∂ z|", _measured(gradient_norms)),
-    "taylor": Contender("functions", "|∂ log P / ∂ gate|", _yardstick(taylor, "importance")),
-    "ig": Contender("functions", "∂ log P / ∂ gate, integrated from 0 to 1", _yardstick(ig, "effect")),
-    "ablate": Contender("functions", "a head removed", _yardstick(ablate, "effect")),
-    "ablate-mean": Contender(
-        "functions", "a head's output replaced by its mean", _yardstick(ablate, "effect", how="mean")
-    ),
-    "ablate-resample": Contender(
-        "functions", "… by that on another prompt", _yardstick(ablate, "effect", how="resample")
-    ),
-    "gate": Contender("functions", "facilitation, mean of 3 seeds", _gate("facilitation")),
-    "probe": Contender("functions", "the published probe", _probe("published")),
-    "probe-per-head": Contender("functions", "a classifier for each head", _probe("per-head")),
-    "probe-written": Contender("functions", "what heads write for one function alone", _probe("written")),
-    "gate-interference": Contender("interference", "interference, mean of 3 seeds", _gate("interference")),
-    "ablate-interference": Contender("interference", "removal that helps", _yardstick(ablate, "effect", sign=-1)),
-    "maps": Contender("relations", "score", _maps("score")),
-    "maps-suppression": Contender("suppression", "suppression", _maps("suppression")),
+    "random": Contender("functions", _random),  # baseline: a random order
+    "norm": Contender("functions", _measured(output_norms)),  # baseline: how much a head writes, |z · W_O|
+    "gradient": Contender("functions", _measured(gradient_norms)),  # baseline: |∂ log P / ∂ z|
+    "taylor": Contender("functions", _yardstick(taylor, "importance")),  # |∂ log P / ∂ gate|
+    "ig": Contender("functions", _yardstick(ig, "effect")),  # ∂ log P / ∂ gate, integrated from 0 to 1
+    "ablate": Contender("functions", _yardstick(ablate, "effect")),
+    "ablate-mean": Contender("functions", _yardstick(ablate, "effect", how="mean")),
+    "ablate-resample": Contender("functions", _yardstick(ablate, "effect", how="resample")),
+    "gate": Contender("functions", _gate("facilitation")),
+    "probe": Contender("functions", _probe("published")),
+    "probe-per-head": Contender("functions", _probe("per-head")),  # a classifier for each head
+    "probe-written": Contender("functions", _probe("written")),  # what heads write for one function alone
+    "gate-interference": Contender("interference", _gate("interference")),
+    "ablate-interference": Contender("interference", _yardstick(ablate, "effect", sign=-1)),  # removal that helps
+    "maps": Contender("relations", _maps("score")),
+    "maps-suppression": Contender("suppression", _maps("suppression")),
 }

@@ -14,13 +14,13 @@ from headatlas.headmap.overview import MEASURES
 from headatlas.models.heads import head_mask
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, Sheet, make_sheet, measure
-from headatlas.planted.known import Heads
 from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.prompts import BUILT_IN, hash_tasks, held_out_sheets, load_tasks
 from headatlas.tasks.questions import FUNCTIONS, load_questions, with_answer
 from headatlas.tasks.relations import load_relations
 from headatlas.validation.evidence import agreement_of, corrected, removal_test, stability_of
 from headatlas.validation.relations import relation_questions
+from headatlas.validation.removal import Heads
 
 ASK, MOST_RELATIONS = 6, 8  # prompts of a removal test on a real model; relations that are tested
 

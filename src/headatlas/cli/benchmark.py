@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headatlas.cli.app import Device, Json, app, listed, show_parts
+from headatlas.cli.app import Device, Json, app, listed, show, show_parts
 
 
 @app.command()
@@ -63,7 +63,6 @@ def plant(
     device: Device = "auto",
 ) -> None:
     """Train a small model whose functions live in chosen heads. Minutes on a GPU, a day on a CPU."""
-    from headatlas.cli.app import show
     from headatlas.planted.training import plant as train
     from headatlas.terminal import bar
 

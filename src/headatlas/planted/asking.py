@@ -19,7 +19,7 @@ def planted_questions(examples: int = 128, seed: int = 0) -> list[dict[str, obje
     """As many questions of each function, every one a main question of its own."""
     return [
         {
-            "question": f"{e.prompt}",
+            "question": e.prompt,
             "answer": str(e.target).strip(),
             "generated": [{"subquestion": e.prompt, "answer": str(e.target).strip(), "cognitive_skill": function}],
         }
