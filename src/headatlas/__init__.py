@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headatlas.models.lm import LM
     from headatlas.models.loading import load
     from headatlas.models.weights import Weights
+    from headatlas.public.dissociate import dissociate
     from headatlas.public.gate import gate
     from headatlas.public.maps import maps
     from headatlas.public.probe import probe
@@ -31,6 +32,7 @@ __all__ = [
     "agreement",
     "benchmark",
     "compare",
+    "dissociate",
     "figures",
     "gate",
     "ig",
@@ -54,6 +56,7 @@ _HOME = {
     "agreement": "validation.agreement",
     "benchmark": "benchmarking.run",
     "compare": "atlas",
+    "dissociate": "public.dissociate",
     "gate": "public.gate",
     "ig": "public.yardsticks",
     "load": "models.loading",

@@ -185,6 +185,67 @@ def probe(
 
 
 @app.command()
+def dissociate(
+    model: Model = "smollm2",
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Questions in the CogQA layout (JSON, or CSV); or JSON Lines or CSV files with prompt and target, each a function"
+            " (of a single one, each kind). Without them, our own questions."
+        ),
+    ] = None,
+    tasks: Annotated[
+        str, typer.Option(help="Instead of questions: built-in tasks and relations, with commas between.")
+    ] = "",
+    test: Annotated[
+        Path | None, typer.Option(help="Test questions in the CogQA layout. Without them, a fifth of the data.")
+    ] = None,
+    functions: Annotated[str, typer.Option(help="Only these, with commas between.")] = "",
+    seeds: Annotated[int | None, typer.Option(help="How many. Without it, what the preset says.")] = None,
+    preset: Annotated[str, typer.Option(help="quick (minutes on a laptop) or full (wants a GPU).")] = "quick",
+    context: Annotated[
+        str, typer.Option(help="Earlier steps a question is told: retrieval, all or none.")
+    ] = "retrieval",
+    limit: Annotated[int | None, typer.Option(help="Use about so many examples.")] = None,
+    shots: Shots = None,
+    template: Annotated[bool, typer.Option(help="Ask in the tokenizer's chat template, where it has one.")] = True,
+    updates: Annotated[int | None, typer.Option(help="Updates of each fit.")] = None,
+    penalty: Annotated[float | None, typer.Option(help="λ, what a lost head costs in the end.")] = None,
+    tokens: Tokens = None,
+    out: Annotated[Path, typer.Option(help="Folder for dissociate.nc; interrupted work goes on there.")] = Path(
+        "atlas"
+    ),
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Which heads each function needs and the others do not."""
+    import headatlas as ha
+    from headatlas import tables
+    from headatlas.terminal import bar
+
+    given: list[Any] = _tasks(tasks, data)
+    found = ha.dissociate(
+        model,
+        given[0] if len(given) == 1 else given or None,
+        test=test,
+        functions=listed(functions),
+        seeds=seeds,
+        preset=preset,
+        context=context,
+        limit=limit,
+        shots=shots,
+        template=template,
+        updates=updates,
+        penalty=penalty,
+        tokens=tokens,
+        device=device,
+        out=out,
+        progress=bar,
+    )
+    show_parts(tables.dissociations(found), as_json, out / "dissociate.nc")
+
+
+@app.command()
 def ablate(
     model: Model = "smollm2",
     tasks: Tasks = "",

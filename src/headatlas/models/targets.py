@@ -16,10 +16,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, one_hot
 from transformers import PreTrainedModel
 
 from headatlas.errors import BadArgument, CannotDo
+from headatlas.models import heads as h
 from headatlas.models.lm import LM, Text
 
 ROW = 256  # tokens a packed row is filled to, about: attention looks over the whole row
@@ -133,25 +134,33 @@ class Layout:
     """Texts as model inputs, the same for every gate, and where the tokens that predict targets lie.
 
     owner [row, place]: which text a token belongs to; −1 for a sheet's shared beginning, and for padding.
+    sheet [row, place]: which sheet; −1 for padding.
     """
 
     inputs: dict[str, Tensor]
     rows: list[int]
     places: list[int]
     owner: Tensor
+    sheet: Tensor
 
 
 def log_probs(
-    lm: LM, sheets: Sequence[Sheet], gate: Tensor | None = None, *, packed: bool = False
+    lm: LM,
+    sheets: Sequence[Sheet],
+    gate: Tensor | None = None,
+    *,
+    packed: bool = False,
+    under: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """log P(target | prompt), and whether every target token was the likeliest: both [gate, example], float32 and bool.
 
     gate: [gate, layer, head]; without one, the whole model as a single gate. Examples come sheet by sheet. Differentiable in the
     gate. packed: where that saves tokens and the model can. Otherwise every text has a row of its own, padded on the right, and
     gate may be [gate, example, layer, head].
+    under: for each sheet the one gate it is run under, instead of every sheet under every gate; both are then [1, example].
     """
     may = packed and (gate is None or gate.ndim == 3)
-    return _run(lm, sheets, lay_out(lm, sheets) if may else _stack(lm, sheets), gate)
+    return _run(lm, sheets, lay_out(lm, sheets) if may else _stack(lm, sheets), gate, under)
 
 
 def lay_out(lm: LM, sheets: Sequence[Sheet]) -> Layout:
@@ -163,19 +172,22 @@ def lay_out(lm: LM, sheets: Sequence[Sheet]) -> Layout:
     return _stack(lm, sheets)
 
 
-def _logits(lm: LM, layout: Layout, gate: Tensor | None) -> Tensor:
+def _logits(lm: LM, layout: Layout, gate: Tensor | None, under: Sequence[int] | None = None) -> Tensor:
     """[gate · target token, vocabulary], in float32 or better."""
-    gates, n = 1 if gate is None else len(gate), len(layout.inputs["input_ids"])
+    gates, n = 1 if gate is None or under is not None else len(gate), len(layout.inputs["input_ids"])
     rows = (torch.arange(gates)[:, None] * n + torch.tensor(layout.rows)).flatten()
-    with _under(lm, gate, n), logits_only(lm, rows, torch.tensor(layout.places).repeat(gates)):
+    with _under(lm, gate, layout, under), logits_only(lm, rows, torch.tensor(layout.places).repeat(gates)):
         inputs = {name: t.repeat(gates, *[1] * (t.ndim - 1)) for name, t in layout.inputs.items()}
         logits = lm.model(**inputs, use_cache=False).logits[0]
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _run(lm: LM, sheets: Sequence[Sheet], layout: Layout, gate: Tensor | None) -> tuple[Tensor, Tensor]:
-    gates, asked = 1 if gate is None else len(gate), [a for sheet in sheets for a in sheet.asked]
-    logits = _logits(lm, layout, gate)
+def _run(
+    lm: LM, sheets: Sequence[Sheet], layout: Layout, gate: Tensor | None, under: Sequence[int] | None
+) -> tuple[Tensor, Tensor]:
+    gates = 1 if gate is None or under is not None else len(gate)
+    asked = [a for sheet in sheets for a in sheet.asked]
+    logits = _logits(lm, layout, gate, under)
     wanted = torch.tensor([t for a in asked for t in a.target], device=logits.device).repeat(gates)
     lengths = [len(a.target) for a in asked]
     log_p = -cross_entropy(logits, wanted, reduction="none").view(gates, -1)
@@ -193,10 +205,11 @@ def _stack(lm: LM, sheets: Sequence[Sheet]) -> Layout:
     rows = [i for i, a in enumerate(asked) for _ in a.target]
     places = [p for a, t in zip(asked, texts, strict=True) for p in range(len(t) - len(a.target), len(t))]
     tokens = lm.pad(texts, "right")["input_ids"]
-    owner = torch.full(tokens.shape, -1)
-    for i, shared in enumerate(sheet.shared for sheet in sheets for _ in sheet.asked):
-        owner[i, shared : len(texts[i])] = i
-    return Layout({"input_ids": tokens}, rows, places, owner)
+    owner, sheet_of = (torch.full(tokens.shape, -1) for _ in range(2))
+    for i, s in enumerate(s for s, sheet in enumerate(sheets) for _ in sheet.asked):
+        owner[i, sheets[s].shared : len(texts[i])] = i
+        sheet_of[i, : len(texts[i])] = s
+    return Layout({"input_ids": tokens}, rows, places, owner, sheet_of)
 
 
 def _pack(lm: LM, sheets: Sequence[Sheet], at_least: int = 0) -> Layout:
@@ -234,15 +247,16 @@ def _pack(lm: LM, sheets: Sequence[Sheet], at_least: int = 0) -> Layout:
                 if text:
                     owner[row, here] = starts[i] + text - 1
                     found.setdefault(i, []).extend((row, p) for p in range(at - len(sheet.asked[text - 1].target), at))
-    index = torch.arange(width)
-    same_sheet = sheet_of[:, :, None] == sheet_of[:, None, :]
-    seen = same_sheet & ((text_of[:, None, :] == 0) | (text_of[:, :, None] == text_of[:, None, :]))
+    index, on, of = torch.arange(width, device=lm.device), sheet_of.to(lm.device), text_of.to(lm.device)
+    seen = on[:, :, None] == on[:, None, :]
+    seen &= (of[:, None, :] == 0) | (of[:, :, None] == of[:, None, :])
     seen &= index[:, None] >= index
-    hidden = torch.zeros(seen.shape, dtype=lm.model.dtype).masked_fill(~seen, torch.finfo(lm.model.dtype).min)
+    hidden = torch.zeros(seen.shape, dtype=lm.model.dtype, device=lm.device)
+    hidden.masked_fill_(~seen, torch.finfo(lm.model.dtype).min)
     inputs = {"input_ids": tokens, "position_ids": position, "attention_mask": hidden[:, None]}
     where = [pair for i in range(len(sheets)) for pair in found[i]]
     rows, places = ([w[k] for w in where] for k in (0, 1))
-    return Layout({k: v.to(lm.device) for k, v in inputs.items()}, rows, places, owner)
+    return Layout({k: v.to(lm.device) for k, v in inputs.items()}, rows, places, owner, sheet_of)
 
 
 _PACKED: WeakKeyDictionary[PreTrainedModel, list[tuple[int, int, bool, bool]]] = WeakKeyDictionary()
@@ -354,10 +368,19 @@ def frozen(lm: LM) -> Iterator[None]:
 
 
 @contextmanager
-def _under(lm: LM, gate: Tensor | None, rows: int) -> Iterator[None]:
-    """The model under every gate in turn, for `rows` texts each."""
+def _under(lm: LM, gate: Tensor | None, layout: Layout, under: Sequence[int] | None) -> Iterator[None]:
+    """The model under every gate in turn, all texts each; or, with `under`, each sheet under a gate of its own."""
     with ExitStack() as stack:
-        if gate is not None:
+        if gate is not None and under is not None:
+            # a product instead of picking, whose gradient is not the same twice on a GPU
+            which = one_hot(torch.tensor(under)[layout.sheet.clamp(min=0)], len(gate)).to(gate)  # [row, place, gate]
+
+            def edit(layer: int, z: Tensor) -> Tensor:
+                return z * (which @ gate[:, layer]).to(z.device, z.dtype)[..., None]
+
+            stack.enter_context(h.hooked(lm.model, lm.anatomy, edit))
+        elif gate is not None:
+            rows = len(layout.inputs["input_ids"])
             stack.enter_context(lm.gated(gate.flatten(0, 1) if gate.ndim == 4 else gate.repeat_interleave(rows, dim=0)))
         yield
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
+from headatlas.errors import BadArgument, did_you_mean
 from headatlas.figures.all import pictures
 from headatlas.figures.style import save
 from headatlas.headmap.about import NAMES, about
@@ -19,6 +21,18 @@ class HeadMaps(xr.Dataset):
     """An xarray.Dataset of head maps that a notebook shows as a thumbnail above xarray's own description."""
 
     __slots__ = ()
+
+    def gates(self, subject: str) -> np.ndarray:
+        """A mask [layer, head] for `lm.gated` that turns a function off: 0 for the heads `selected` for it, 1 elsewhere."""
+        if "selected" not in self:
+            raise BadArgument(f"method {self.attrs.get('method')!r} selects no heads: dissociate and probe do")
+        known = [str(f) for f in self["function"].values]
+        if subject not in known:
+            raise BadArgument(
+                f"function is {subject!r}, expected one of {', '.join(known)}.{did_you_mean(str(subject), known)}"
+            )
+        selected = self["selected"].sel(function=subject).transpose("layer", "head").values
+        return np.where(selected, 0.0, 1.0)
 
     def _repr_html_(self) -> str:
         method = str(self.attrs.get("method", ""))

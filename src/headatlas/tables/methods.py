@@ -162,14 +162,73 @@ def contrast(found: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
     mean = found.mean("seed")
     rows = [
         {"task": f"{side} {found.attrs[side]}"}
-        | {f"accuracy {g}": _number(mean.accuracy.sel(side=side, gates=g).item()) for g in found.gates.values.tolist()}
-        | {f"-log P {g}": _number(mean.nll.sel(side=side, gates=g).item()) for g in found.gates.values.tolist()}
+        | {
+            f"accuracy {g}": _number(mean.accuracy.sel(side=side, gates=g).item())
+            for g in found["gates"].values.tolist()
+        }
+        | {f"-log P {g}": _number(mean.nll.sel(side=side, gates=g).item()) for g in found["gates"].values.tolist()}
         for side in ("keep", "lose")
     ]
     lost = found.lost.min("seed")
     most = [{"head": h, "lost in every seed": _number(v)} for h, v in top_heads(lost, 10)]
     share = {"head": "all heads, share lost", "lost in every seed": f"{float((lost >= 0.5).sum() / lost.count()):.1%}"}
     return {"Kept and lost": rows, "Heads the lost task needs and the kept one can spare": [*most, share]}
+
+
+def dissociations(found: xr.Dataset, n: int = 4) -> dict[str, list[dict[str, Any]]]:
+    """Each function's heads, what their removal does to it and to the others, and how their number was chosen."""
+    functions = found.function.values.tolist()
+    parts: dict[str, list[dict[str, Any]]] = {
+        "Heads removed for good: change of log P per answer token, on test questions (p: random heads do as much)": [
+            _dissociated(found.sel(function=f)) for f in functions
+        ],
+        "Heads that are shut (1 - gate of 0.5 or more) in every seed and in any": [
+            {
+                "function": f,
+                "always": int((found.always.sel(function=f) >= 0.5).sum()),
+                "any": int((found["any"].sel(function=f) >= 0.5).sum()),
+                "most so": " ".join(f"{h} {v:.2f}" for h, v in top_heads(found.score.sel(function=f).mean("seed"), n)),
+            }
+            for f in functions
+        ],
+        "How many heads: change of the function / of the others on validation questions, by number of heads removed": [
+            {"function": f}
+            | {
+                str(m): _pair(found.own_curve.sel(function=f, removed=m), found.other_curve.sel(function=f, removed=m))
+                for m in found.removed.values.tolist()
+            }
+            for f in functions
+        ],
+    }
+    removed = [f for f in functions if int(found.heads.sel(function=f))]
+    if removed:
+        parts["Whose heads are removed × what is asked"] = [
+            {"heads of": f}
+            | {
+                g: _number((found.own_effect if f == g else found.other_effect.sel(other=g)).sel(function=f).item())
+                for g in functions
+            }
+            for f in removed
+        ]
+    return parts
+
+
+def _dissociated(one: xr.Dataset) -> dict[str, Any]:
+    return {
+        "function": one.function.item(),
+        "log P": _number(one.baseline.item()),
+        "heads": int(one.heads) or "-",
+        "itself": _number(one.own_effect.item()),
+        "others": _number(one.other_effect.mean().item()),
+        "worst other": _number(one.other_effect.min().item()),
+        "random heads": _number(one.random_effect.mean().item()),
+        "p, corrected": _number(one.p_corrected.item()),
+        "": one.verdict.item(),
+    }
+
+
+def _pair(own: xr.DataArray, other: xr.DataArray) -> str:
+    return "-" if np.isnan(own.item()) else f"{own.item():.2f} / {other.item():.2f}"
 
 
 def effects(found: xr.Dataset, n: int = 5) -> list[dict[str, Any]]:

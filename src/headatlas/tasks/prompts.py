@@ -114,7 +114,7 @@ def _load(lm: LM, task: Any) -> Task:
         )
         return _checked(replace(task, train=train, held_out=held_out))
     if isinstance(task, str) and task.startswith("hf:"):
-        return _split(task, _check(task, _from_hub(task)))
+        return split_examples(task, _check(task, _from_hub(task)))
     if isinstance(task, str | Path):
         if str(task) == "aba_abb":
             return aba_abb(lm)
@@ -130,18 +130,18 @@ def _load(lm: LM, task: Any) -> Task:
                 f"task {str(task)[:60]!r} is neither built in ({', '.join(BUILT_IN)}) nor a file."
                 f"{did_you_mean(str(task), BUILT_IN)}"
             )
-        return _split(path.stem, _read(path))
+        return split_examples(path.stem, _read(path))
     if not isinstance(task, Iterable):
         raise BadArgument(
             f"task {task!r} is not a task, expected a name, a file or examples; built in: {', '.join(BUILT_IN)}"
         )
     examples = [{"prompt": e.prompt, "target": e.target, "kind": e.kind} if isinstance(e, Example) else e for e in task]
-    return _split("task", _check("tasks", examples))
+    return split_examples("task", _check("tasks", examples))
 
 
 def _built_in(name: str) -> Task:
     file = files("headatlas.tasks") / "data" / "gate" / f"{name}.jsonl"
-    return replace(_split(name, _parse_lines(name, file.read_text(encoding="utf-8"))), shots=1)
+    return replace(split_examples(name, _parse_lines(name, file.read_text(encoding="utf-8"))), shots=1)
 
 
 def _read(path: Path) -> list[tuple[Example, str]]:
@@ -225,7 +225,8 @@ def _once(examples: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(examples))
 
 
-def _split(name: str, given: list[tuple[Example, str]]) -> Task:
+def split_examples(name: str, given: list[tuple[Example, str]]) -> Task:
+    """A task of examples that come with their splits; where none has one, a fifth is held out."""
     examples = list(_once(given))
     if len(examples) < 2:
         raise BadArgument(
@@ -292,7 +293,7 @@ def aba_abb(lm: LM, seed: int = 0) -> Task:
         kind = ("aba", "abb")[i % 2]
         example = Example(f"- {a}: {b}:", f" {a if kind == 'aba' else b}", kind)
         examples.append((example, SPLITS[i >= ABA_ABB["train"]]))
-    return replace(_split("aba_abb", examples), shots=ABA_ABB["shots"], separator="\n")
+    return replace(split_examples("aba_abb", examples), shots=ABA_ABB["shots"], separator="\n")
 
 
 # --- as the model meets them
@@ -323,6 +324,12 @@ def held_out_sheets(lm: LM, task: Task, limit: int) -> list[Sheet]:
         taken[task.held_out[i].kind] += 1
     chosen = [i for _, i in sorted(turns, key=lambda t: t[0])[:limit]]
     return [sheet for (sheet,) in _lay_out(lm, [task], "held_out", chosen, generator)]
+
+
+def sheets_of(lm: LM, task: Task, split: str, seed: int) -> list[Sheet]:
+    """All examples of a split, each behind worked examples."""
+    chosen = range(len(getattr(task, split)))
+    return [sheet for (sheet,) in _lay_out(lm, [task], split, chosen, np.random.default_rng(seed))]
 
 
 def _lay_out(

@@ -1,0 +1,189 @@
+"""dissociate: which heads does this function need that the others do not? Contrastive gating, one function against the rest.
+
+Gates g[l, h] = sigmoid(θ[l, h] / T) multiply every head's output z at every position; weights are frozen. For each function f they
+start open (θ = 3) and minimise, with Δ = −log P under the gates minus that of the whole model, per answer token,
+
+    w · mean Δ of the others − mean of min(Δ, cap) of f + λ / 40 · Σ (1 − g).
+
+Four things keep this from finding nothing, or what is not asked for:
+
+1. λ is 0 at first, then grows: a function that the model is sure of is lost only when several heads are, and none of them may
+   be pushed back before the others are found. A head's gate is its mean from there on: how much pressure it withstood.
+2. T falls from 1 to `sharp`: in the end gates are open or shut, so that heads removed for good do what the gates did.
+3. The others count only while they have been losing lately. Otherwise gates earn more by making the others better (a model that is
+   bad at its answers' style has much to gain there) than by losing f, and no head of theirs is of f.
+4. Each seed draws examples of its own, and the others' from the same groups as f's: what differs is then the function.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headatlas.errors import CannotDo
+from headatlas.models.lm import LM
+from headatlas.models.targets import batches, frozen, log_probs, measure, telling_memory, tokens_at_once
+from headatlas.progress import Progress, silent
+from headatlas.tasks.labelled import Labelled
+
+START = 3.0  # θ of a gate that is as good as open
+PER = 40  # heads over which λ is spread
+LATELY = 0.8  # how slowly the running mean of what the others lose forgets
+
+
+@dataclass(frozen=True)
+class Settings:
+    updates: int
+    own: int  # examples of the function an update
+    others: int  # … and of each of the others
+    seeds: int
+    limit: int | None  # built-in questions used
+    steps: tuple[int, ...]  # numbers of heads that are tried
+    draws: int  # of random heads
+    lr: float = 0.2
+    weight: float = 3.0  # w: the others may lose a third of what the function loses
+    cap: float = 2.0  # nats a token that losing the function is worth
+    penalty: float = 1.0  # λ, in the end
+    grows: tuple[float, float] = (0.3, 0.7)  # shares of the updates between which λ grows from 0
+    sharp: float = 0.2  # T, in the end
+
+
+PRESETS = {
+    "quick": Settings(updates=40, own=3, others=1, seeds=1, limit=200, steps=(4, 8, 16, 32), draws=39, lr=0.4),
+    "full": Settings(
+        updates=160, own=16, others=3, seeds=4, limit=None, steps=(1, 2, 4, 6, 8, 12, 16, 20, 24, 32), draws=199
+    ),
+}
+
+
+def reference(lm: LM, data: Labelled, tokens: int | None = None) -> Tensor:
+    """Mean log P per answer token of every example, by the whole model [example]."""
+    return answered(lm, data, range(len(data.asked)), None, tokens)[0]
+
+
+def answered(
+    lm: LM, data: Labelled, examples: Sequence[int], gates: Tensor | None, tokens: int | None = None
+) -> Tensor:
+    """Mean log P per answer token of some examples under each gate: [gate, example]."""
+    sheets, on = data.sheets(examples)
+    log_p, _ = measure(lm, sheets, gates, tokens)
+    place = {i: k for k, i in enumerate(i for sheet in on for i in sheet)}
+    lengths = torch.tensor([len(data.asked[i].target) for i in examples])
+    return log_p[:, [place[i] for i in examples]] / lengths
+
+
+def drawn(data: Labelled, function: int, settings: Settings, seed: int) -> Iterator[list[int]]:
+    """Training examples for update after update: some of the function, in an order of this seed, and some of each other one."""
+    generator = np.random.default_rng([seed, function])
+    pools = [np.array(data.of("train", f)) for f in range(len(data.names))]
+    left: list[int] = []
+    while True:
+        while len(left) < settings.own:
+            left += generator.permutation(pools[function]).tolist()
+        own, left = left[: settings.own], left[settings.own :]
+        chosen = list(dict.fromkeys(own))
+        for f in (f for f in range(len(data.names)) if f != function):
+            pool = generator.permutation(pools[f])
+            beside = np.isin(data.group[pool], data.group[own])
+            chosen += pool[np.argsort(~beside, kind="stable")][: settings.others].tolist()
+        yield chosen
+
+
+def fit(
+    lm: LM,
+    data: Labelled,
+    whole: Tensor,
+    function: int,
+    seeds: Sequence[int],
+    settings: Settings,
+    *,
+    tokens: int | None = None,
+    progress: Progress = silent,
+) -> Tensor:
+    """Gates [seed, layer, head] that lose one function and keep the others: their mean while λ grows and stays. whole: the
+    `reference`."""
+    name = data.names[function]
+    there = torch.tensor([i not in lm.layers_without_heads for i in range(lm.n_layers)])[None, :, None]
+    theta = torch.full((len(seeds), lm.n_layers, lm.n_heads), START).requires_grad_()
+    optimiser = torch.optim.Adam([theta], lr=settings.lr)
+    examples = [drawn(data, function, settings, seed) for seed in seeds]
+    lately = torch.zeros(len(seeds))  # what the others lose
+    under_pressure = range(int(settings.grows[0] * settings.updates), settings.updates)
+    mean = torch.zeros_like(theta.detach())
+    budget = tokens_at_once(lm, tokens)
+    with frozen(lm):
+        for update in progress(range(settings.updates), f"{name}: losing it, keeping the others"):
+            part = update / settings.updates
+            heat = settings.sharp**part
+            penalty = settings.penalty * float(np.interp(part, settings.grows, (0, 1)))
+            now = [next(e) for e in examples]
+            grad, lost = _slope(lm, data, whole, function, now, theta.detach() / heat, lately > 0, settings, budget)
+            shut = torch.sigmoid(-theta.detach() / heat)
+            grad = grad / heat - penalty / PER * shut * (1 - shut) / heat * there
+            lately = LATELY * lately + (1 - LATELY) * lost if update else lost
+            _check(name, update, settings.updates, grad, shut, there)
+            theta.grad = grad
+            optimiser.step()
+            if update in under_pressure:
+                mean += torch.sigmoid(theta.detach() / heat) / len(under_pressure)
+    return mean
+
+
+def _slope(
+    lm: LM,
+    data: Labelled,
+    whole: Tensor,
+    function: int,
+    now: Sequence[Sequence[int]],
+    theta: Tensor,
+    harmed: Tensor,
+    settings: Settings,
+    budget: int,
+) -> tuple[Tensor, Tensor]:
+    """The objective's gradient in θ [seed, layer, head], and what the others lose [seed]. harmed [seed]: whether they count."""
+    pieces = [
+        (seed, sheet, on) for seed, examples in enumerate(now) for sheet, on in zip(*data.sheets(examples), strict=True)
+    ]
+    share = _shares(data, function, now)
+    grad, lost = torch.zeros_like(theta), torch.zeros(len(theta))
+    for _, chosen in batches([sheet for _, sheet, _ in pieces], 1, budget):
+        some = [pieces[i] for i in chosen]
+        asked = [(seed, example) for seed, _, on in some for example in on]
+        seeds, examples = (torch.tensor(x) for x in zip(*asked, strict=True))
+        own = torch.from_numpy(data.function)[examples] == function
+        part = torch.tensor([share[s][e] for s, e in asked])
+        length = torch.tensor([len(data.asked[e].target) for _, e in asked])
+        with telling_memory(budget), torch.enable_grad():
+            at = theta.clone().requires_grad_()
+            gates, under = at.sigmoid().to(lm.device), [seed for seed, _, _ in some]
+            log_p, _ = log_probs(lm, [sheet for _, sheet, _ in some], gates, packed=True, under=under)
+            worse = whole[examples] - log_p[0].float().cpu() / length
+            others = settings.weight * worse * harmed[seeds]
+            value = (part * torch.where(own, -worse.clamp(max=settings.cap), others)).sum()
+            (change,) = torch.autograd.grad(value, at)
+        grad += change
+        lost.index_add_(0, seeds, torch.where(own, 0.0, part * worse.detach()))
+    return grad, lost
+
+
+def _shares(data: Labelled, function: int, now: Sequence[Sequence[int]]) -> list[dict[int, float]]:
+    """How much each example counts: every function as much as another, and the others together as much as the one."""
+    found = []
+    for examples in now:
+        counts = np.bincount(data.function[list(examples)], minlength=len(data.names))
+        each = 1 / np.maximum(counts, 1) / np.where(np.arange(len(counts)) == function, 1, len(counts) - 1)
+        found.append({i: float(each[data.function[i]]) for i in examples})
+    return found
+
+
+def _check(name: str, update: int, updates: int, grad: Tensor, shut: Tensor, there: Tensor) -> None:
+    at = f"at update {update + 1} of {updates}"
+    if not grad.isfinite().all():
+        raise CannotDo(f"{name}: the gradient is not finite {at} (a model in float16 overflows easily)")
+    lost = ((shut > 0.5) | ~there).flatten(1).all(1)
+    if lost.any():
+        raise CannotDo(
+            f"{name}: diverged, all heads are lost {at}: raise the weight of the others, or lower the learning rate"
+        )

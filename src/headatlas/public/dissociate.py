@@ -1,0 +1,145 @@
+"""`ha.dissociate`."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+
+from headatlas.errors import BadArgument, did_you_mean
+from headatlas.headmap.files import check_folder
+from headatlas.headmap.store import Finished
+from headatlas.methods.dissociate import PRESETS, Settings, fit, reference
+from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.lm import LM
+from headatlas.models.loading import load
+from headatlas.progress import Progress, silent
+from headatlas.public.common import Job, method, seed_numbers, stamp_of
+from headatlas.tasks.labelled import load_labelled
+from headatlas.validation.selective import Trial, put_to_the_test
+
+SHUT = 0.5  # a head whose gate was below this in some seed may be chosen
+
+
+@method
+def dissociate(
+    model: LM | str | Path = DEFAULT_MODEL,
+    data: Any = None,
+    *,
+    test: str | Path | Sequence[Any] | None = None,
+    functions: Sequence[str] | str | None = None,
+    seeds: int | Sequence[int] | None = None,
+    preset: str = "quick",
+    context: str = "retrieval",
+    limit: int | None = None,
+    shots: int | None = None,
+    template: bool = True,
+    updates: int | None = None,
+    penalty: float | None = None,
+    tokens: int | None = None,
+    device: str = "auto",
+    out: str | Path | None = None,
+    progress: Progress = silent,
+) -> Job:
+    """Which heads each function needs and the others do not: gates that lose one function and keep the rest (docs/dissociate.md).
+
+    data: nothing for the built-in cognitive questions; a file or list in the CogQA layout (test: another one); or tasks, each of
+    them a function: names of built-in tasks and relations, files and lists as `gate` takes them, {name: examples}. Of a single
+    task, each kind is a function. functions: only these.
+    seeds: how many, or which. preset: 'quick' for a laptop, 'full' for a GPU. updates, penalty (λ in the end) override it.
+    context, template: of questions, as in `probe`; shots: of tasks, as in `gate`. limit: use about so many examples.
+    out: a folder for dissociate.nc; interrupted work goes on there, function by function.
+    """
+    check_folder(out)
+    settings = _settings(preset, updates, penalty)
+    numbers = seed_numbers(settings.seeds if seeds is None else seeds)
+    _check_limit(limit)
+    lm = model if isinstance(model, LM) else load(model, device)
+    use = settings.limit if limit is None else limit
+    asked = load_labelled(
+        lm, data, test, functions=functions, context=context, limit=use, shots=shots, template=template
+    )
+    names = list(asked.names)
+
+    def work(done: Finished, progress: Progress) -> xr.Dataset:
+        if "reference" not in done:
+            done["reference"] = (reference(lm, asked, tokens).numpy(),)
+        whole = torch.from_numpy(done["reference"][0])
+        score = np.empty((len(names), len(numbers), lm.n_layers, lm.n_heads), np.float32)
+        for f, name in enumerate(names):
+            if name not in done:
+                gate = fit(lm, asked, whole, f, numbers, settings, tokens=tokens, progress=progress)
+                done[name] = (gate.numpy(),)
+            score[f] = 1 - done[name][0]
+        score[:, :, lm.layers_without_heads] = np.nan
+        tested = put_to_the_test(
+            Trial(lm, asked, whole, tokens),
+            np.where(score.max(1) > SHUT, score.mean(1), np.nan),
+            settings.steps,
+            draws=settings.draws,
+            label="removing heads for good",
+            progress=progress,
+        )
+        baseline = [float(whole[asked.of("test", f)].mean()) for f in range(len(names))]
+        return _map(score, names, numbers).merge(tested).assign(baseline=("function", baseline))
+
+    return Job(
+        "dissociate",
+        f"{len(names)} functions, {len(numbers)} seed{'s' * (len(numbers) != 1)}, {settings.updates} updates each",
+        stamp_of(lm, asked.hash()) | {"preset": preset, **_flat(settings), "seeds": numbers},
+        work,
+        {"steps": list(settings.steps), "draws": settings.draws},
+        None if out is None else Path(out),
+        progress,
+    )
+
+
+def _map(score: np.ndarray, names: Sequence[str], seeds: Sequence[int]) -> xr.Dataset:
+    """The gates as a map: `score`, over seeds `always` (the least), `any` (the most) and `importance`, which sums to 1."""
+    dims = ("layer", "head")
+    over = score.mean(1)
+    total = np.nansum(over, axis=(1, 2), keepdims=True)
+    return xr.Dataset(
+        {
+            "score": (("function", "seed", *dims), score),
+            "importance": (("function", *dims), over / np.where(total > 0, total, 1)),
+            "always": (("function", *dims), score.min(1)),
+            "any": (("function", *dims), score.max(1)),
+        },
+        coords={
+            "function": list(names),
+            "seed": list(seeds),
+            "layer": range(score.shape[2]),
+            "head": range(score.shape[3]),
+        },
+    )
+
+
+def _check_limit(limit: Any) -> None:
+    if limit is not None and (not isinstance(limit, Integral) or limit < 1):
+        raise BadArgument(f"limit is {limit!r}, expected a whole number, at least 1")
+
+
+def _settings(preset: Any, updates: Any, penalty: Any) -> Settings:
+    if preset not in PRESETS:
+        raise BadArgument(f"preset is {preset!r}, expected one of {', '.join(PRESETS)}.{did_you_mean(preset, PRESETS)}")
+    settings = PRESETS[preset]
+    if updates is not None:
+        if not isinstance(updates, Integral) or updates < 1:
+            raise BadArgument(f"updates is {updates!r}, expected at least 1")
+        settings = replace(settings, updates=int(updates))
+    if penalty is not None:
+        if not isinstance(penalty, float | int | np.number) or not 0 <= penalty < math.inf:
+            raise BadArgument(f"penalty is {penalty!r}, expected a number that is 0 or more")
+        settings = replace(settings, penalty=float(penalty))
+    return settings
+
+
+def _flat(settings: Settings) -> dict[str, Any]:
+    given = {k: v for k, v in asdict(settings).items() if k not in ("seeds", "limit", "steps", "draws")}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}
