@@ -49,13 +49,21 @@ METHODS: dict[str, Callable[..., xr.Dataset]] = {
     "ablate": lambda lm, **o: ha.ablate(lm, TASKS, examples=8, **o),
     "gate": lambda lm, **o: ha.gate(lm, TASKS, seeds=2, updates=3, **o),
     "probe": lambda lm, **o: ha.probe(lm, questions(20), **o),
+    "dissociate": lambda lm, **o: ha.dissociate(lm, TASKS, seeds=2, updates=4, **o),
 }
 SUBJECTS = {
     "maps": ["next", "shuffled"],
-    **{name: ["first", "second"] for name in ("taylor", "ig", "ablate", "gate")},
+    **{name: ["first", "second"] for name in ("taylor", "ig", "ablate", "gate", "dissociate")},
 }
 AT_ONCE = ("pattern",)  # those that are done in one step
-IN_BATCHES = ("taylor", "ig", "ablate", "gate", "probe")  # those that take `tokens`, how many are run at once
+IN_BATCHES = (
+    "taylor",
+    "ig",
+    "ablate",
+    "gate",
+    "probe",
+    "dissociate",
+)  # those that take `tokens`, how many are run at once
 
 
 def model(family: str = "llama") -> LM:

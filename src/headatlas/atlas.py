@@ -25,6 +25,7 @@ from headatlas.models.loading import load
 from headatlas.models.weights import Weights
 from headatlas.progress import Progress, silent
 from headatlas.public.common import Job, check_model, finish
+from headatlas.public.dissociate import dissociate
 from headatlas.public.gate import gate
 from headatlas.public.maps import maps
 from headatlas.public.pictures import write_figures, write_report
@@ -32,6 +33,7 @@ from headatlas.public.probe import probe
 from headatlas.public.salient import salient
 from headatlas.public.shown import show_atlas, show_maps
 from headatlas.public.yardsticks import ablate, ig, pattern, taylor
+from headatlas.tasks.prompts import BUILT_IN
 from headatlas.tasks.questions import FUNCTIONS
 from headatlas.validation.compare import compare as compare_maps
 
@@ -44,6 +46,7 @@ PLANS: dict[str, Callable[..., Job]] = {
     "ig": ig.plan,
     "gate": gate.plan,
     "probe": probe.plan,
+    "dissociate": dissociate.plan,
     "ablate": ablate.plan,
 }
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # the methods of each, and their settings
@@ -54,6 +57,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # the methods of each, and th
         "taylor": {"examples": 16},
         "gate": {"preset": "quick"},
         "probe": {"preset": "quick"},
+        "dissociate": {"preset": "quick", "data": tuple(BUILT_IN)},  # short prompts: the eight functions want a GPU
     },
     "full": {
         "maps": {"dynamic": 64, "causal": 64},
@@ -63,6 +67,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # the methods of each, and th
         "ig": {},
         "gate": {"preset": "full"},
         "probe": {"preset": "full"},
+        "dissociate": {"preset": "full"},
         "ablate": {},
     },
 }
@@ -149,11 +154,15 @@ def plan(
         raise BadArgument(f"methods is empty, expected some of {', '.join(PLANS)}")
     for name in functions or ():
         _one_of("functions", name, FUNCTIONS)
-    if functions and "probe" not in names:
-        raise BadArgument(f"functions is given, but the methods are {', '.join(names)}: functions are those of probe")
+    if functions and not {"probe", "dissociate"} & set(names):
+        raise BadArgument(
+            f"functions is given, but the methods are {', '.join(names)}: functions are those of probe and dissociate"
+        )
     planned: dict[str, Job | HeadAtlasError] = {}
     for name in sorted(set(names), key=list(PLANS).index):
-        options = settings.get(name, {}) | ({"functions": functions} if name == "probe" else {})
+        options = settings.get(name, {})
+        if functions and name in ("probe", "dissociate"):
+            options = {k: v for k, v in options.items() if k != "data"} | {"functions": functions}
         try:
             planned[name] = PLANS[name](lm, out=out, progress=progress, **options)
         except HeadAtlasError as e:
@@ -184,7 +193,8 @@ def run(
 ) -> Atlas:
     """Map a model into the folder `out`, draw it, write its page. Run again, it does only what is missing or has changed.
 
-    preset: 'quick' for a laptop, 'full' as published. methods: which ones (the preset's). functions: of the probe (all eight).
+    preset: 'quick' for a laptop, 'full' as published. methods: which ones (the preset's). functions: of probe (all eight) and
+    of dissociate, which in the quick preset takes the built-in tasks instead, unless functions are named.
     A method that cannot be done is noted in atlas.json, with the reason. tell: is handed the model and the plan before work begins.
     """
     folder = Path(out)

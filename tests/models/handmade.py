@@ -13,7 +13,7 @@ CARRIER, SPOILER = (1, 2), (0, 1)
 LAYERS, HEADS = 2, 4
 
 
-def handmade(carriers: dict[tuple[int, int], range] | None = None, spoiler: bool = True) -> ha.LM:
+def handmade(carriers: dict[tuple[int, int], range] | None = None, spoiler: bool = True, gain: float = 16.0) -> ha.LM:
     """Attention is uniform, MLPs give nothing, norms are the identity. A carrier writes the words it sees (those in its range)
     where the unembedding reads them; the spoiler writes, three times as strongly, the word after the one it sees."""
     carriers = {CARRIER: range(WORDS)} if carriers is None else carriers
@@ -36,7 +36,7 @@ def handmade(carriers: dict[tuple[int, int], range] | None = None, spoiler: bool
         model.model.embed_tokens.weight[:, :16] = torch.eye(16)  # words come in here …
         model.lm_head.weight[:, 16:] = torch.eye(16)  # … and are read out there
         for (layer, head), words in carriers.items():
-            _set(model, layer, head, words, shift=0, gain=16.0)
+            _set(model, layer, head, words, shift=0, gain=gain)
         if spoiler:
             _set(model, *SPOILER, range(WORDS), shift=1, gain=48.0)
     return ha.load(model.eval())

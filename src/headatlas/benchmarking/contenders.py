@@ -1,13 +1,15 @@
 """What is measured: methods and baselines, each as a function from a model whose heads are known to a map of every subject."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from headatlas.methods.baselines import gradient_norms, output_norms
+from headatlas.methods.dissociate import PRESETS as SETTINGS
+from headatlas.methods.dissociate import fit, reference
 from headatlas.methods.gate import PRESETS, gate_tasks
 from headatlas.models.lm import LM
 from headatlas.planted.asking import planted_questions, planted_task
@@ -16,6 +18,7 @@ from headatlas.planted.known import Heads
 from headatlas.public.maps import maps
 from headatlas.public.probe import probe
 from headatlas.public.yardsticks import ablate, ig, taylor
+from headatlas.tasks.labelled import load_labelled
 from headatlas.tasks.prompts import Task, held_out_sheets
 from headatlas.tasks.relations import Relation
 
@@ -85,6 +88,16 @@ def _gate(role: str) -> Callable[[Known, int], Scores]:
     return score
 
 
+def _dissociate(known: Known, seed: int) -> Scores:
+    settings = replace(SETTINGS["quick"], own=6, seeds=2)
+    data = load_labelled(known.lm, _tasks(seed))
+    whole = reference(known.lm, data)
+    seeds = [settings.seeds * seed + i for i in range(settings.seeds)]
+    return {  # without its proof
+        name: 1 - fit(known.lm, data, whole, f, seeds, settings).mean(0).numpy() for f, name in enumerate(data.names)
+    }
+
+
 def _probe(kind: str) -> Callable[[Known, int], Scores]:
     def score(known: Known, seed: int) -> Scores:
         found = probe(known.lm, planted_questions(EXAMPLES, seed), probe=kind, proof="none", seed=seed)
@@ -110,6 +123,7 @@ CONTENDERS = {
     "ablate-mean": Contender("functions", _yardstick(ablate, "effect", how="mean")),
     "ablate-resample": Contender("functions", _yardstick(ablate, "effect", how="resample")),
     "gate": Contender("functions", _gate("facilitation")),
+    "dissociate": Contender("functions", _dissociate),
     "probe": Contender("functions", _probe("published")),
     "probe-per-head": Contender("functions", _probe("per-head")),  # a classifier for each head
     "probe-written": Contender("functions", _probe("written")),  # what heads write for one function alone

@@ -77,7 +77,9 @@ def figures(
     folder: Folder,
     only: Annotated[
         str,
-        typer.Option(help="Some of importance, categories, always-any, removal, specialisation, layers, agreement."),
+        typer.Option(
+            help="Some of importance, categories, always-any, removal, trade-off, specialisation, layers, agreement."
+        ),
     ] = "",
     formats: Annotated[str, typer.Option("--format", help="Some of png, svg, pdf.")] = "png,svg,pdf",
     palette: Annotated[str, typer.Option(help="published, colour-blind or grey.")] = "published",

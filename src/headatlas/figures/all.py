@@ -18,7 +18,8 @@ from headatlas.figures.removal import removal_curves
 from headatlas.figures.specialisation import specialisation
 from headatlas.figures.style import PUBLISHED
 from headatlas.figures.style import palette as palette_of
-from headatlas.headmap.curves import removal
+from headatlas.figures.tradeoff import trade_off
+from headatlas.headmap.curves import changes, removal
 from headatlas.headmap.overview import MEASURES, overview
 
 
@@ -32,7 +33,7 @@ class Picture:
     methods: list[str]
 
 
-FIGURES = ("importance", "categories", "always-any", "removal", "specialisation", "layers", "agreement")
+FIGURES = ("importance", "categories", "always-any", "removal", "trade-off", "specialisation", "layers", "agreement")
 
 
 def pictures(
@@ -59,7 +60,8 @@ _NEEDS = {
     "categories": "maps",
     "always-any": "gate",
     "removal": "probe with proof, maps with causal, or gate",
-    "specialisation": "probe with proof",
+    "trade-off": "dissociate",
+    "specialisation": "dissociate, or probe with proof",
     "layers": "a map over layer and head",
     "agreement": "two maps in which heads differ",
 }
@@ -89,8 +91,11 @@ def _possible(maps: Mapping[str, xr.Dataset], palette: str) -> Iterator[tuple[st
         if removal({method: found}).sizes["curve"]:
             draw = partial(removal_curves, found, palette=palette)
             yield "removal", Picture(f"removal-{method}", draw, _SAYS["removal"], [method])
+    if {"own_curve", "other_curve", "heads"} <= set(maps.get("dissociate", ())):
+        draw = partial(trade_off, maps["dissociate"], palette=palette)
+        yield "trade-off", Picture("trade-off", draw, _SAYS["trade-off"], ["dissociate"])
     for method, found in maps.items():
-        if "specialisation" in found:
+        if changes(found) is not None:
             draw = partial(specialisation, found, palette=palette)
             yield "specialisation", Picture(f"specialisation-{method}", draw, _SAYS["specialisation"], [method])
     if not mapped:
@@ -104,7 +109,8 @@ def _possible(maps: Mapping[str, xr.Dataset], palette: str) -> Iterator[tuple[st
 
 _WHAT = {
     "probe": "Importance of each head to a probe that reads cognitive functions; it sums to 1 for each function and is not causal.",
-    "dissociate": "Importance of each head to a function, by gates fitted to lose it and keep the others; it sums to 1 for each.",
+    "dissociate": "Importance of each head to a function, by gates fitted to lose it and keep the others; it sums to 1 for each."
+    " Empty where removing the heads did not prove, on test questions, that they are the function's own.",
     "maps": "Share of a relation's pairs that each head implements, from its parameters alone.",
     "ablate": "log P(target) lost when each head alone is removed.",
     "taylor": "log P(target) lost without each head, guessed from one gradient.",
@@ -120,6 +126,9 @@ _SAYS = {
     " Mixtures are disagreement between seeds.",
     "removal": "Quality as heads are removed: the top heads of the map, random heads of the same layers (band: 90 % of draws), and"
     " the lowest. p: how often random heads lower it as much, at the last step. Of gates: log P with heads switched off minus on.",
+    "trade-off": "Heads removed for good in the order of the map: what the function loses and what the others lose, on validation"
+    " questions, by which the number of heads is chosen (dotted). Cross and band: the same number on test questions, and the"
+    " middle 90 % of random heads of the same layers.",
     "specialisation": "Rows: whose top heads were removed. Columns: which function was asked. Cells: how the answers changed."
     " A specialised map has its strongest cells on the diagonal.",
     "layers": "Share of each map that lies in each layer, over relative depth; of many relations, the mean of each category."

@@ -16,6 +16,7 @@ TITLE = 9  # points
 class Panel:
     title: str
     values: np.ndarray  # [layer, head], or [layer, head, 3]: colours
+    why: str = ""  # why the panel is empty
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,12 @@ def draw(plan: Heatmaps) -> Figure:
         norm = None if scale is None else Normalize(scale.low, scale.high)
         cmap = None if scale is None else scale.colours
         axes.set_facecolor("#bdbdbd")  # layers without heads
-        axes.imshow(np.ma.masked_invalid(panel.values), cmap=cmap, norm=norm, aspect="auto")
+        shown = np.full(panel.values.shape, np.nan) if panel.why else panel.values
+        axes.imshow(np.ma.masked_invalid(shown), cmap=cmap, norm=norm, aspect="auto")
+        if panel.why:
+            axes.set_facecolor("white")
+            words = wrap(panel.why, width - 0.1, 7)
+            axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", fontsize=7, parse_math=False)
         axes.set_title(title, parse_math=False)
         below = i + plan.columns >= len(plan.panels)
         axes.set_xticks(plan.xticks, [str(t) for t in plan.xticks] if below else [])

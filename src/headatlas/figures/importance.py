@@ -18,6 +18,7 @@ def importance_grid(found: xr.Dataset, variable: str | None = None, *, palette: 
     """One heatmap per function of any method's map, on one colour scale.
 
     variable: which of the dataset's maps over (…, layer, head); without it, the method's first: importance, score or effect.
+    A function that `dissociate` found no heads of its own for has an empty panel, which says why.
     """
     return draw(plan(found, variable, palette))
 
@@ -41,15 +42,23 @@ def plan(found: xr.Dataset, variable: str | None = None, colours: str = PUBLISHE
     order = [titles.index(t) for t in [*known, *(t for t in titles if t not in known)]]
     order = [i for i in order if score[i].notnull().any()] or order
     values = score.values[order].astype(np.float64)
+    why = [str(w) for w in found.verdict.values] if {"verdict", "proven"} <= set(found) else [""] * len(titles)
+    why = ["" if "proven" in found and bool(found.proven[i]) else w for i, w in enumerate(why)]
+    shown = [i for i, o in enumerate(order) if not why[o]]
     xticks, yticks = axis_ticks(score.sizes["layer"], score.sizes["head"], every=6, most=9)
     return Heatmaps(
         heading=about(found),
-        panels=[Panel(titles[i], v) for i, v in zip(order, values, strict=True)],
+        panels=[Panel(titles[i], v, why[i]) for i, v in zip(order, values, strict=True)],
         columns=columns(len(order)),
         xlabel=unit(found),
         ylabel="Layer",
         xticks=xticks,
         yticks=yticks,
-        scale=scale_of(values, LABELS.get(name, name.replace("_", " ")), used.sequential, used.diverging),
+        scale=scale_of(
+            values[shown] if shown else values,
+            LABELS.get(name, name.replace("_", " ")),
+            used.sequential,
+            used.diverging,
+        ),
         legend=[],
     )

@@ -20,6 +20,22 @@ def removal(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
     return xr.concat(rows, "curve", coords=["method", "subject", "measure", "why"], join="outer")
 
 
+def changes(found: xr.Dataset) -> tuple[list[str], list[str], np.ndarray, str] | None:
+    """Whose heads were removed, what was asked, how that changed [removed of, asked], and the measure; None: not measured."""
+    if "specialisation" in found and "measure" in found.specialisation.dims:
+        measure = "log_p" if "log_p" in found.measure.values else str(found.measure.values[0])
+        change = found.specialisation.sel(measure=measure).transpose("masked", "function")
+        of, asked = ([str(v) for v in change[d].values] for d in ("masked", "function"))
+        return of, asked, change.values.astype(np.float64), "log P" if measure == "log_p" else measure
+    if {"own_effect", "other_effect"} <= set(found) and bool(found.own_effect.notnull().any()):
+        change = found.other_effect.transpose("function", "other").astype(np.float64)
+        values = np.where(np.eye(len(change), dtype=bool), found.own_effect.values[:, None], change.values)
+        there = np.flatnonzero(found.own_effect.notnull())
+        names = [str(v) for v in change["function"].values]
+        return [names[i] for i in there], names, values[there], "log P per token"
+    return None
+
+
 def _rows(method: str, found: xr.Dataset) -> Iterator[xr.Dataset]:
     if method == "gate" and "switch_off" in found:
         for task in found.task.values.tolist():

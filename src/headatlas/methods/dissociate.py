@@ -123,7 +123,7 @@ def fit(
             shut = torch.sigmoid(-theta.detach() / heat)
             grad = grad / heat - penalty / PER * shut * (1 - shut) / heat * there
             lately = LATELY * lately + (1 - LATELY) * lost if update else lost
-            _check(name, update, settings.updates, grad, shut, there)
+            _check(f"{name}, update {update + 1} of {settings.updates}", grad, lost, shut, there)
             theta.grad = grad
             optimiser.step()
             if update in under_pressure:
@@ -178,12 +178,8 @@ def _shares(data: Labelled, function: int, now: Sequence[Sequence[int]]) -> list
     return found
 
 
-def _check(name: str, update: int, updates: int, grad: Tensor, shut: Tensor, there: Tensor) -> None:
-    at = f"at update {update + 1} of {updates}"
-    if not grad.isfinite().all():
-        raise CannotDo(f"{name}: the gradient is not finite {at} (a model in float16 overflows easily)")
-    lost = ((shut > 0.5) | ~there).flatten(1).all(1)
-    if lost.any():
-        raise CannotDo(
-            f"{name}: diverged, all heads are lost {at}: raise the weight of the others, or lower the learning rate"
-        )
+def _check(at: str, grad: Tensor, lost: Tensor, shut: Tensor, there: Tensor) -> None:
+    if not (grad.isfinite().all() and lost.isfinite().all()):
+        raise CannotDo(f"{at}: the loss or its gradient is not finite (a model in float16 overflows easily)")
+    if ((shut > 0.5) | ~there).flatten(1).all(1).any():
+        raise CannotDo(f"{at}: diverged, all heads are lost: ask for fewer updates, or a higher penalty")

@@ -10,7 +10,7 @@ import xarray as xr
 
 from headatlas.figures.style import PALETTES, PUBLISHED
 from headatlas.headmap.about import NAMES
-from headatlas.headmap.curves import removal
+from headatlas.headmap.curves import changes, removal
 from headatlas.headmap.overview import MEASURES, overview
 from headatlas.headmap.scale import range_of
 from headatlas.tasks.relations import CATEGORIES
@@ -129,6 +129,7 @@ def content(maps: Maps, info: Mapping[str, Any]) -> Content:
         "always": list(_always(maps.get("gate"), at)),
         "curves": list(_curves(maps, rows)),
         "agreement": _agreement(charts),
+        "special": list(_special(maps)),
         "probe": _probe(maps.get("probe")),
         "salient": _salient(maps.get("salient"), at),
         "provenance": _provenance(maps, info),
@@ -241,6 +242,39 @@ def _has_curves(method: str, found: xr.Dataset) -> bool:
         return {"switch_off", "switch_off_random", "switch_off_p", "task", "role", "switched"} <= there
     beside = {"removal_top", "removal_random", "removed", "measure"} <= there
     return beside and bool({"whole", "whole_model"} & there) and bool({"function", "relation"} & there)
+
+
+def _special(maps: Maps) -> Iterator[Content]:
+    """Whose heads were removed, and what that did to every function; and what the test says of each function's heads."""
+    for method, found in maps.items():
+        said = changes(found)
+        verdicts = list(_verdicts(found))
+        if said is None and not verdicts:
+            continue
+        rows, columns, values, measure = said or ([], [], np.empty((0, 0)), "")
+        yield {
+            "title": NAMES.get(method, method),
+            "rows": rows,
+            "columns": columns,
+            "values": [_list(row) for row in values],
+            "measure": measure,
+            "verdicts": verdicts,
+        }
+
+
+def _verdicts(found: xr.Dataset) -> Iterator[Content]:
+    if not {"verdict", "heads", "own_effect", "other_effect", "random_effect", "p_corrected"} <= set(found):
+        return
+    for i, name in enumerate(found["function"].values.tolist()):
+        one = found.isel(function=i)
+        means = {"own": one.own_effect, "others": one.other_effect.mean(), "random": one.random_effect.mean()}
+        yield {
+            "function": str(name),
+            "heads": int(one.heads),
+            **{k: _plain(v.item()) for k, v in means.items()},
+            "p": _plain(one.p_corrected.item()),
+            "verdict": str(one.verdict.item()),
+        }
 
 
 def _agreement(charts: xr.Dataset) -> Content | None:

@@ -509,6 +509,23 @@ function curveTip(c, i) {
   const band = missing(c.random_low[i]) ? [] : [`random, middle 90 %: ${number(c.random_low[i])} to ${number(c.random_high[i])}`];
   return [`${c.removed[i]} heads removed`, ...each, ...band, ...(missing(c.p[i]) ? [] : [`p = ${number(c.p[i])}`])];
 }
+function special() {
+  for (const s of data.special) {
+    const most = Math.max(...s.values.flat().map((v) => Math.abs(v ?? 0)), 1e-9);
+    const shade = (v) => `background:rgba(${v < 0 ? "33,102,172" : "178,24,43"},${(0.55 * Math.abs(v)) / most})`;
+    const cell = (v) => (missing(v) ? "–" : el("span", { className: "shade", style: shade(v) }, number(v)));
+    const parts = [el("h3", {}, s.title)];
+    if (s.verdicts.length) {
+      const rows = s.verdicts.map((v) => [words(v.function), v.heads || "–", number(v.own), number(v.others), number(v.random), number(v.p), v.verdict]);
+      parts.push(table("On test questions: change of log P per answer token", ["Function", "Heads", "Itself", "Others", "Random heads", "p, corrected", "Result"], rows, [1, 2, 3, 4, 5]));
+    }
+    if (s.rows.length) {
+      const rows = s.rows.map((r, i) => [words(r), ...s.values[i].map(cell)]);
+      parts.push(table(`Change of ${s.measure}: whose heads are removed (rows) × what is asked (columns)`, ["", ...s.columns.map(words)], rows, range(s.columns.length).map((i) => i + 1)));
+    }
+    $("special-tables").append(...parts.map((p) => (p.tagName === "TABLE" ? el("div", { className: "wide-table" }, p) : p)));
+  }
+}
 function agreement() {
   const div = el("div", { className: "chart", role: "img" });
   $("agreement-chart").replaceChildren(el("div", { className: "panel" }, div));
@@ -572,8 +589,8 @@ function start() {
   addEventListener("beforeprint", () => { before = now(); printing(true); theme("light"); for (const view of views) if (view.stale) paint(view); });
   addEventListener("afterprint", () => { printing(false); theme(before); });
   addEventListener("scroll", () => ($("tip").hidden = true), { passive: true });
-  const some = data.charts.length > 0, { categories: grouped, always: needed, curves, agreement: alike, probe } = data;
-  const has = { closeup: some, finder: some, categories: grouped, always: needed.length, removal: curves.length, agreement: alike, evidence: probe };
+  const some = data.charts.length > 0, { categories: grouped, always: needed, curves, special: sets, agreement: alike, probe } = data;
+  const has = { closeup: some, finder: some, categories: grouped, always: needed.length, removal: curves.length, special: sets.length, agreement: alike, evidence: probe };
   for (const [id, there] of Object.entries(has)) if (!there) $(id).remove();
   $("contents").replaceChildren(...[...document.querySelectorAll("main > section")].map((s) => el("a", { href: `#${s.id}` }, s.querySelector("h2").textContent)));
   $("summary").textContent = N ? `${several(data.layers.length, "layer")} × ${several(H, "head")}; ${several(data.charts.length, "map")}` : "No heads";
@@ -590,6 +607,7 @@ function start() {
   if (data.categories) categories();
   if (data.always.length) always();
   if (data.curves.length) removal();
+  if (data.special.length) special();
   if (data.agreement) agreement();
   if (data.probe) evidence();
   provenance();
