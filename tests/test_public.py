@@ -13,6 +13,8 @@ def test_public_names() -> None:
         "agreement",
         "benchmark",
         "compare",
+        "compare_maps",
+        "dissociate",
         "figures",
         "gate",
         "ig",

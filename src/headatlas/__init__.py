@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headatlas.models.lm import LM
     from headatlas.models.loading import load
     from headatlas.models.weights import Weights
+    from headatlas.public.compare_maps import compare_maps
     from headatlas.public.dissociate import dissociate
     from headatlas.public.gate import gate
     from headatlas.public.maps import maps
@@ -32,6 +33,7 @@ __all__ = [
     "agreement",
     "benchmark",
     "compare",
+    "compare_maps",
     "dissociate",
     "figures",
     "gate",
@@ -56,6 +58,7 @@ _HOME = {
     "agreement": "validation.agreement",
     "benchmark": "benchmarking.run",
     "compare": "atlas",
+    "compare_maps": "public.compare_maps",
     "dissociate": "public.dissociate",
     "gate": "public.gate",
     "ig": "public.yardsticks",

@@ -46,7 +46,8 @@ def plan(found: xr.Dataset, colours: str = PUBLISHED) -> TradeOff:
     panels = []
     for i, name in enumerate(found["function"].values.tolist()):
         one = found.isel(function=i)
-        there = one.own_curve.notnull().values
+        chosen = one.sel(split="validation")
+        there = chosen.own_curve.notnull().values
         random = one.random_effect.values
         known = bool(np.isfinite(random).any())
         low, high = np.nanquantile(random, [0.05, 0.95]) if known else (np.nan, np.nan)
@@ -54,8 +55,8 @@ def plan(found: xr.Dataset, colours: str = PUBLISHED) -> TradeOff:
             Curve(
                 str(name),
                 one.removed.values[there],
-                one.own_curve.values[there],
-                one.other_curve.values[there],
+                chosen.own_curve.values[there],
+                chosen.other_curve.values[there],
                 int(one.heads),
                 (float(one.own_effect), float(one.other_effect.mean())),
                 (float(low), float(high)),

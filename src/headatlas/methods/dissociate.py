@@ -52,9 +52,7 @@ class Settings:
 
 PRESETS = {
     "quick": Settings(updates=40, own=3, others=1, seeds=1, limit=200, steps=(4, 8, 16, 32), draws=39, lr=0.4),
-    "full": Settings(
-        updates=160, own=16, others=3, seeds=4, limit=None, steps=(1, 2, 4, 6, 8, 12, 16, 20, 24, 32), draws=199
-    ),
+    "full": Settings(updates=160, own=16, others=3, seeds=4, limit=None, steps=(2, 4, 8, 12, 16, 24, 32), draws=199),
 }
 
 

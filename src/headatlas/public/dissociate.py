@@ -82,6 +82,7 @@ def dissociate(
             np.where(score.max(1) > SHUT, score.mean(1), np.nan),
             settings.steps,
             draws=settings.draws,
+            done=done,
             label="removing heads for good",
             progress=progress,
         )
@@ -91,9 +92,9 @@ def dissociate(
     return Job(
         "dissociate",
         f"{len(names)} functions, {len(numbers)} seed{'s' * (len(numbers) != 1)}, {settings.updates} updates each",
-        stamp_of(lm, asked.hash()) | {"preset": preset, **_flat(settings), "seeds": numbers},
+        stamp_of(lm, asked.hash()) | {"preset": preset, **flat_settings(settings), "seeds": numbers},
         work,
-        {"steps": list(settings.steps), "draws": settings.draws},
+        {},
         None if out is None else Path(out),
         progress,
     )
@@ -140,6 +141,7 @@ def _settings(preset: Any, updates: Any, penalty: Any) -> Settings:
     return settings
 
 
-def _flat(settings: Settings) -> dict[str, Any]:
-    given = {k: v for k, v in asdict(settings).items() if k not in ("seeds", "limit", "steps", "draws")}
+def flat_settings(settings: Settings) -> dict[str, Any]:
+    """What the preset stands for, as attributes of a file."""
+    given = {k: v for k, v in asdict(settings).items() if k not in ("seeds", "limit")}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}

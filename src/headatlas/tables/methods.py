@@ -194,7 +194,9 @@ def dissociations(found: xr.Dataset, n: int = 4) -> dict[str, list[dict[str, Any
         "How many heads: change of the function / of the others on validation questions, by number of heads removed": [
             {"function": f}
             | {
-                str(m): _pair(found.own_curve.sel(function=f, removed=m), found.other_curve.sel(function=f, removed=m))
+                str(m): _pair(
+                    *(found[c].sel(function=f, removed=m, split="validation") for c in ("own_curve", "other_curve"))
+                )
                 for m in found.removed.values.tolist()
             }
             for f in functions

@@ -68,7 +68,7 @@ def load_labelled(
     is a function: names of built-in tasks and relations, files and lists as `gate` takes them, {name: examples}, Relations.
     Of a single task, each `kind` is a function. limit: about so many questions, or examples of tasks, of each split its share.
     """
-    if data is None or _are_questions(data):
+    if data is None or are_questions(data):
         found = _from_questions(lm, data, test, functions, context, limit, template, seed)
     elif test is not None:
         raise BadArgument("test goes with questions in the CogQA layout only: of tasks, mark held_out examples as such")
@@ -78,7 +78,8 @@ def load_labelled(
     return found
 
 
-def _are_questions(data: Any) -> bool:
+def are_questions(data: Any) -> bool:
+    """Whether data is in the CogQA layout, rather than tasks."""
     if isinstance(data, str | Path):
         path = Path(data)
         if path.suffix.lower() == ".csv":

@@ -20,23 +20,33 @@ LogP = Callable[[Sequence[Heads]], np.ndarray]
 
 
 def removal_test(score: np.ndarray, log_p: LogP, *, draws: int = DRAWS, seed: int = 0) -> tuple[float, float, float]:
-    """The top 5 % of a map [layer, head] removed: loss of log P, mean loss over random heads of the same layers, and a p-value.
-
-    Drawing ends early where five draws already lose as much (Besag and Clifford 1991): the p-value holds all the same.
-    """
+    """The top 5 % of a map [layer, head] removed: loss of log P, mean loss over random heads of the same layers, and a p-value."""
     heads = top_heads(score, max(1, round(TOP * np.isfinite(score).sum())))
     generator = np.random.default_rng(seed)
     whole, without = log_p([[], heads])
-    lost, by_chance = whole - without, np.empty(0)
-    while len(by_chance) < draws and (by_chance >= lost).sum() < ENOUGH:
-        some = min(AT_ONCE, draws - len(by_chance))
-        random = log_p([draw_like(heads, score.shape[1], generator) for _ in range(some)])
-        by_chance = np.append(by_chance, whole - random)
-    if not np.isfinite(lost):
+
+    def lost_by_chance(some: int) -> np.ndarray:
+        return whole - log_p([draw_like(heads, score.shape[1], generator) for _ in range(some)])
+
+    by_chance, p = against_chance(whole - without, lost_by_chance, draws)
+    if not np.isfinite(whole - without):
         return np.nan, np.nan, 1.0
-    as_much = np.flatnonzero(by_chance >= lost)
-    p = ENOUGH / (as_much[ENOUGH - 1] + 1) if len(as_much) >= ENOUGH else (1 + len(as_much)) / (1 + len(by_chance))
-    return float(lost), float(by_chance.mean()), float(p)
+    return float(whole - without), float(by_chance.mean()), p
+
+
+def against_chance(
+    lost: float, draw: Callable[[int], np.ndarray], draws: int, at_once: int = AT_ONCE
+) -> tuple[np.ndarray, float]:
+    """What so many draws of random heads lose, and how often they lose as much as was lost: a p-value.
+
+    Drawing ends early where five already do (Besag and Clifford 1991): the p-value holds all the same.
+    """
+    found = np.empty(0)
+    while len(found) < draws and (found >= lost).sum() < ENOUGH:
+        found = np.append(found, draw(min(at_once, draws - len(found))))
+    as_much = np.flatnonzero(found >= lost)
+    p = ENOUGH / (as_much[ENOUGH - 1] + 1) if len(as_much) >= ENOUGH else (1 + len(as_much)) / (1 + len(found))
+    return found, float(p)
 
 
 def agreement_of(maps: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], float]:

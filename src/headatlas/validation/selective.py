@@ -16,14 +16,15 @@ from torch import Tensor
 
 from headatlas.methods.dissociate import answered
 from headatlas.models.lm import LM
-from headatlas.progress import Progress, silent
+from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.labelled import Labelled
-from headatlas.validation.evidence import corrected
+from headatlas.validation.evidence import against_chance, corrected
 from headatlas.validation.removal import Heads, draw_like, top_heads
 
 WEIGHT = 3.0  # a function's own loss must be so many times the others'
 SURE = 0.05  # p-values below this count
 PROVEN = "heads of its own"
+AT_LEAST = 20  # draws of random heads
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,14 @@ def trade_off(own: np.ndarray, other: np.ndarray) -> np.ndarray:
     return -own - WEIGHT * np.abs(other)
 
 
-def choose(effect: np.ndarray, function: int) -> int:
-    """Which of the sets is worth most; −1 where none is worth anything. effect: [set, function], on validation questions."""
+def choose(effect: np.ndarray, function: int, always: bool = False) -> int:
+    """Which of the sets is worth most; −1 where none is worth anything, unless one is `always` wanted. effect: [set, function],
+    on validation questions."""
+    if not len(effect):
+        return -1
     worth = trade_off(effect[:, function], others(effect, function))
-    best = int(np.argmax(worth)) if len(worth) else -1
-    return best if best >= 0 and worth[best] > 0 else -1
+    best = int(np.argmax(worth))
+    return best if always or worth[best] > 0 else -1
 
 
 def put_to_the_test(
@@ -74,31 +78,29 @@ def put_to_the_test(
     steps: Sequence[int],
     *,
     draws: int,
-    at_least: float = 0.0,
+    always: bool = False,
     seed: int = 0,
+    done: Done | None = None,
     label: str = "removing heads",
     progress: Progress = silent,
 ) -> xr.Dataset:
     """scores [function, layer, head]: the number of heads of each function chosen on validation, and its effects on test.
 
-    at_least: heads below this score are not candidates.
+    Only heads above 0 are candidates. always: choose the best number of heads even where it is worth nothing. Random heads are
+    drawn up to `draws` times, and at least 20 times; what was not drawn is NaN. Finished functions are put into `done`.
     """
-    names, shape = list(trial.data.names), scores.shape[1:]
+    done = {} if done is None else done
+    names = list(trial.data.names)
     found = []
     for function in progress(range(len(names)), label):
-        score = scores[function]
-        there = int((np.nan_to_num(score, nan=-np.inf) > at_least).sum())
-        tried = [m for m in steps if m <= there] or ([there] if there else [])
-        sets = [top_heads(score, m) for m in tried]
-        curve = np.full((len(steps), len(names)), np.nan)
-        if sets:
-            curve[: len(sets)] = trial.effects("validation", sets)
-        best = choose(curve[: len(sets)], function)
-        heads = sets[best] if best >= 0 else []
-        found.append(_tested(trial, function, heads, curve, draws, np.random.default_rng([seed, function]), shape))
-    result = xr.concat(found, "function").assign_coords(
-        function=names, other=names, removed=list(steps), draw=range(draws)
-    )
+        part = f"{label}: {names[function]}"
+        if part not in done:
+            generator = np.random.default_rng([seed, function])
+            done[part] = _test(trial, function, scores[function], steps, draws, always, generator)
+        found.append(_labelled(function, scores.shape[1:], steps, *done[part]))
+    coords = {"function": names, "other": names, "draw": range(draws)}
+    coords |= {"split": ["validation", "test"], "removed": list(steps)}
+    result = xr.concat(found, "function").assign_coords(coords)
     p = result.p.values.copy()
     tested = np.isfinite(p)
     p[tested] = corrected(p[tested])
@@ -107,26 +109,51 @@ def put_to_the_test(
     return result.assign(verdict=("function", said), proven=("function", [v == PROVEN for v in said]))
 
 
-def _tested(
+def _test(
     trial: Trial,
     function: int,
-    heads: Heads,
-    curve: np.ndarray,
+    score: np.ndarray,
+    steps: Sequence[int],
     draws: int,
+    always: bool,
     generator: np.random.Generator,
-    shape: tuple[int, ...],
-) -> xr.Dataset:
-    n = len(trial.data.names)
-    selected = np.zeros(shape, dtype=bool)
-    effect, by_chance, p = np.full(n, np.nan), np.full(draws, np.nan), np.nan
+) -> tuple[np.ndarray, ...]:
+    """The heads chosen [head, 2], changes under random heads on test [draw] and their p, changes on validation and on test
+    [step, function]."""
+    there = int((np.nan_to_num(score, nan=-np.inf) > 0).sum())
+    sets = [top_heads(score, m) for m in steps if m <= there]
+    curves = np.full((2, len(steps), len(trial.data.names)), np.nan)
+    if sets:
+        curves[0, : len(sets)] = trial.effects("validation", sets)
+        curves[1, : len(sets)] = trial.effects("test", sets)
+    best = choose(curves[0, : len(sets)], function, always)
+    heads = sets[best] if best >= 0 else []
+    by_chance, p = np.full(draws, np.nan), np.nan
     if heads:
-        selected[tuple(np.array(heads).T)] = True
-        effect = trial.effects("test", [heads])[0]
-        random = [draw_like(heads, shape[1], generator) for _ in range(draws)]
-        by_chance = trial.changes("test", random, function).mean(1)
-        p = (1 + (by_chance <= effect[function]).sum()) / (1 + draws)
-    own, rest = effect[function], effect.copy()
-    rest[function] = np.nan
+
+        def lost(some: int) -> np.ndarray:
+            random = [draw_like(heads, score.shape[1], generator) for _ in range(some)]
+            return -trial.changes("test", random, function).mean(1)
+
+        found, p = against_chance(-curves[1, best, function], lost, draws, AT_LEAST)
+        by_chance[: len(found)] = -found
+    return np.array(heads, int).reshape(-1, 2), by_chance, np.array(p), *curves
+
+
+def _labelled(
+    function: int,
+    shape: tuple[int, ...],
+    steps: Sequence[int],
+    heads: np.ndarray,
+    by_chance: np.ndarray,
+    p: np.ndarray,
+    validation: np.ndarray,
+    test: np.ndarray,
+) -> xr.Dataset:
+    selected = np.zeros(shape, dtype=bool)
+    selected[tuple(heads.T)] = True
+    rest = test[list(steps).index(len(heads))].copy() if len(heads) else np.full(test.shape[1], np.nan)
+    own, rest[function] = rest[function], np.nan
     return xr.Dataset(
         {
             "selected": (("layer", "head"), selected),
@@ -134,9 +161,9 @@ def _tested(
             "own_effect": own,
             "other_effect": ("other", rest),
             "random_effect": ("draw", by_chance),
-            "p": p,
-            "own_curve": ("removed", curve[:, function]),
-            "other_curve": ("removed", np.delete(curve, function, axis=1).mean(1)),
+            "p": p.item(),
+            "own_curve": (("split", "removed"), np.stack([validation, test])[:, :, function]),
+            "other_curve": (("split", "removed"), np.delete([validation, test], function, axis=2).mean(2)),
         }
     )
 
