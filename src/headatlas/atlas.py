@@ -71,7 +71,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # the methods of each, and th
         "ablate": {},
     },
 }
-KNOWN = (*MEASURES, "salient", "contrast")
+KNOWN = (*MEASURES, "salient", "contrast", "compare_maps")
 
 Plan = Mapping[str, Job | HeadAtlasError]
 """What is to be done, by method: a job, or why it cannot be."""

@@ -87,6 +87,48 @@ def ablate(layers: int, heads: int, seed: int = 0) -> xr.Dataset:
     )
 
 
+def dissociate(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS[:4], seed: int = 0) -> xr.Dataset:
+    """The second function has no heads, the third ones that are not proven."""
+    rng, n = np.random.default_rng(seed), len(functions)
+    score = rng.beta(0.2, 3, (n, 2, layers, heads))
+    said = ["heads of its own", "none found: no set of heads costs it 3 times what it costs the others"]
+    said += ["none proven: −0.10 on new questions, but random heads do as much (p = 0.60)"]
+    verdict = [said[i % 4] if i % 4 < 3 else said[0] for i in range(n)]
+    none = np.array([i % 4 == 1 for i in range(n)])
+    own, other = np.where(none, np.nan, -rng.random(n) - 1), -0.1 * rng.random((n, n))
+    other[np.eye(n, dtype=bool) | none[:, None]] = np.nan
+    curve = np.where(none[:, None, None], np.nan, -rng.random((n, 2, 3)).cumsum(2))
+    found = xr.Dataset(
+        {
+            "score": (("function", "seed", *MAP), score),
+            "importance": (("function", *MAP), score.mean(1) / score.mean(1).sum((1, 2), keepdims=True)),
+            "selected": (("function", *MAP), score.mean(1) > 0.3),
+            "heads": ("function", np.where(none, 0, 8)),
+            "own_effect": ("function", own),
+            "other_effect": (("function", "other"), other),
+            "random_effect": (("function", "draw"), np.where(none[:, None], np.nan, -rng.random((n, 20)))),
+            "p": ("function", np.where(none, np.nan, 0.01)),
+            "p_corrected": ("function", np.where(none, np.nan, 0.02)),
+            "own_curve": (("function", "split", "removed"), curve),
+            "other_curve": (("function", "split", "removed"), 0.1 * curve),
+            "verdict": ("function", verdict),
+            "proven": ("function", [v == said[0] for v in verdict]),
+            "baseline": ("function", np.full(n, -2.0)),
+        },
+        coords={"function": list(functions), "other": list(functions), "split": ["validation", "test"]}
+        | {"seed": range(2), "removed": [4, 8, 16], "layer": range(layers), "head": range(heads)},
+        attrs={"method": "dissociate", "model": "synthetic"},
+    )
+    return found.assign(always=found.score.min("seed"), any=found.score.max("seed"))
+
+
+def compare_maps(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS[:4]) -> xr.Dataset:
+    names = ["probe", "taylor", "ablate", "gate", "dissociate"]
+    parts = [dissociate(layers, heads, functions, seed).drop_vars(["score", "importance"]) for seed in range(5)]
+    found = xr.concat(parts, "ranking").assign_coords(ranking=names).assign_attrs(method="compare_maps")
+    return found.assign(selectivity=found.other_effect.mean("other") - found.own_effect)
+
+
 def salient(layers: int, heads: int) -> xr.Dataset:
     words = np.array([" Paris", "<b>", " 東京", "\n"], dtype=object)
     token = np.broadcast_to(words, (layers, heads, 4)).copy()
@@ -104,5 +146,5 @@ def salient(layers: int, heads: int) -> xr.Dataset:
 
 
 def atlas(layers: int, heads: int) -> dict[str, xr.Dataset]:
-    made = (probe, maps, gate, ablate, salient)
+    made = (probe, maps, gate, ablate, salient, dissociate, compare_maps)
     return {f.__name__: f(layers, heads) for f in made}

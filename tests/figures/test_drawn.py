@@ -68,6 +68,11 @@ def test_other_numbers_of_functions_tasks_and_categories_fit() -> None:
         check_layout(figures.importance_grid(found))
         check_layout(figures.removal_curves(found))
         check_layout(figures.specialisation(found))
+        lost = synthetic.dissociate(24, 16, names)
+        check_layout(figures.importance_grid(lost))
+        check_layout(figures.trade_off(lost))
+        check_layout(figures.specialisation(lost))
+        check_layout(figures.comparison(synthetic.compare_maps(24, 16, names)))
     check_layout(figures.always_any(synthetic.gate(12, 12, ["one"])))
     check_layout(figures.always_any(synthetic.gate(12, 12, ["one", "two", "three"])))
     check_layout(figures.category_map(synthetic.maps(12, 12, ["x", "y"])))
@@ -129,7 +134,19 @@ def test_drawing_leaves_the_caller_s_style_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["importance-probe", "categories", "always-any", "removal-probe", "specialisation-probe", "agreement"]
+    "name",
+    [
+        "importance-probe",
+        "categories",
+        "always-any",
+        "removal-probe",
+        "specialisation-probe",
+        "agreement",
+        "importance-dissociate",
+        "trade-off",
+        "specialisation-dissociate",
+        "comparison",
+    ],
 )
 def test_figures_look_as_they_did(name, tmp_path, request) -> None:
     """Compared at an eighth of the size, where letters blur and layout does not."""

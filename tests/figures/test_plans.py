@@ -6,9 +6,10 @@ import xarray as xr
 
 import headatlas as ha
 from headatlas.errors import BadArgument
-from headatlas.figures import categories, gates, importance, layers, removal
+from headatlas.figures import categories, gates, importance, layers, removal, tradeoff
 from headatlas.figures.agreement import plan as plan_agreement
 from headatlas.figures.all import caption, pictures
+from headatlas.figures.comparison import plan as plan_comparison
 from headatlas.figures.specialisation import plan as plan_specialisation
 from headatlas.figures.style import PALETTES, columns, printable, ticks, wrap
 from headatlas.headmap.about import by_kv_group
@@ -33,6 +34,45 @@ from tests.figures import synthetic
 )
 def test_ticks(n, every, most, expected) -> None:
     assert ticks(n, every, most) == expected
+
+
+class TestDissociate:
+    def test_a_function_without_heads_of_its_own_has_an_empty_panel_that_says_why(self) -> None:
+        found = synthetic.dissociate(6, 8)
+        panels = importance.plan(found).panels
+        assert [p.why[:11] for p in panels] == ["", "none found:", "none proven", ""]
+        assert panels[1].title == FUNCTIONS[1]
+
+    def test_the_colour_scale_is_that_of_the_panels_that_are_shown(self) -> None:
+        found = synthetic.dissociate(6, 8)
+        found["importance"][1] = 50.0
+        assert importance.plan(found).scale.high < 1
+
+    def test_the_specialisation_has_what_was_removed_in_rows_and_itself_on_the_diagonal(self) -> None:
+        found = synthetic.dissociate(6, 8)
+        plan = plan_specialisation(found)
+        assert plan.rows == [FUNCTIONS[0], FUNCTIONS[2], FUNCTIONS[3]]  # the second has no heads
+        assert plan.columns == list(FUNCTIONS[:4])
+        assert plan.values[1, 2] == found.own_effect[2]
+        assert plan.values[1, 3] == found.other_effect[2, 3]
+
+    def test_the_trade_off_shows_validation_and_marks_what_was_chosen(self) -> None:
+        found = synthetic.dissociate(6, 8)
+        plan = tradeoff.plan(found)
+        assert [p.chosen for p in plan.panels] == [8, 0, 8, 8]
+        np.testing.assert_array_equal(plan.panels[0].own, found.own_curve[0].sel(split="validation"))
+        assert plan.panels[1].why
+        with pytest.raises(BadArgument, match="no own_curve"):
+            tradeoff.plan(synthetic.probe(2, 2))
+
+    def test_the_comparison_has_a_panel_per_map_and_a_point_per_function(self) -> None:
+        found = synthetic.compare_maps(6, 8)
+        plan = plan_comparison(found)
+        assert [p.title for p in plan.panels] == ["Probe", "Taylor", "Ablate", "Gate", "Dissociate"]
+        np.testing.assert_array_equal(plan.panels[2].others, found.other_effect[2].mean("other"))
+        np.testing.assert_array_equal(plan.panels[2].proven, found.proven[2])
+        with pytest.raises(BadArgument, match="compare_maps"):
+            plan_comparison(synthetic.probe(2, 2))
 
 
 class TestImportance:
@@ -277,12 +317,16 @@ def test_pictures_of_an_atlas() -> None:
         "importance-probe",
         "importance-maps",
         "importance-ablate",
+        "importance-dissociate",
         "categories",
         "always-any",
         "always-any-roles",
         "removal-probe",
         "removal-gate",
+        "trade-off",
         "specialisation-probe",
+        "specialisation-dissociate",
+        "comparison",
         "layers",
         "agreement",
     ]

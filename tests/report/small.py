@@ -111,5 +111,27 @@ def salient(token: str = " Paris", layers: int = LAYERS, heads: int = HEADS) -> 
     )
 
 
+def dissociate(functions: list[str] = FUNCTIONS) -> xr.Dataset:
+    n = len(functions)
+    other = np.full((n, n), -0.05)
+    np.fill_diagonal(other, np.nan)
+    importance = scores(8, n)
+    return dataset(
+        {
+            "importance": (("function", "layer", "head"), importance / np.nansum(importance, (1, 2), keepdims=True)),
+            "heads": ("function", [2] * (n - 1) + [0]),
+            "own_effect": ("function", [-1.25] * (n - 1) + [np.nan]),
+            "other_effect": (("function", "other"), other),
+            "random_effect": (("function", "draw"), np.full((n, 3), -0.5)),
+            "p_corrected": ("function", [0.01] * (n - 1) + [np.nan]),
+            "verdict": ("function", ["heads of its own"] * (n - 1) + ["none found"]),
+        },
+        function=functions,
+        other=functions,
+    )
+
+
 def atlas() -> dict[str, xr.Dataset]:
-    return {"maps": maps(), "gate": gate(), "probe": probe(), "ablate": ablate(), "salient": salient()}
+    return {"maps": maps(), "gate": gate(), "probe": probe(), "ablate": ablate(), "salient": salient()} | {
+        "dissociate": dissociate()
+    }

@@ -21,10 +21,10 @@ def test_charts_are_the_overview_in_float32_with_intervals_where_there_are_some(
     maps = small.atlas()
     found, whole = content(maps, small.INFO), overview(maps)
     assert (found["layers"], found["heads"]) == ([0, 1, 2, 3], [0, 1, 2])
-    assert len(found["charts"]) == whole.sizes["chart"] == 14
+    assert len(found["charts"]) == whole.sizes["chart"] == 16
     for i, chart in enumerate(found["charts"]):
         np.testing.assert_array_equal(unpack(chart["score"]), whole.score[i].values.ravel().astype("f4"))
-        assert (chart["low"] is None) == (chart["method"] in ("maps", "ablate"))
+        assert (chart["low"] is None) == (chart["method"] in ("maps", "ablate", "dissociate"))
     assert [g["title"] for g in found["groups"]][:3] == ["Probe: importance", "MAPS: score", "MAPS: suppression"]
     assert all(g["says"] for g in found["groups"])
     assert sorted(c for g in found["groups"] for c in g["charts"]) == list(range(14))
@@ -160,3 +160,21 @@ def test_any_variable_may_be_absent(method: str) -> None:
 def test_without_charts_there_is_still_a_page(maps: dict[str, xr.Dataset]) -> None:
     found = as_json(maps, {})
     assert (found["charts"], found["groups"], found["agreement"], found["probe"]) == ([], [], None, None)
+
+
+def test_specialisation_has_whose_heads_were_removed_in_rows_and_what_the_test_said() -> None:
+    (special,) = content(small.atlas(), small.INFO)["special"]
+    assert special["rows"] == ["Retrieval"]  # Inference has no heads of its own
+    assert special["columns"] == ["Retrieval", "Inference"]
+    assert special["values"] == [[-1.25, -0.05]]
+    first, second = special["verdicts"]
+    assert first == {
+        "function": "Retrieval",
+        "heads": 2,
+        "own": -1.25,
+        "others": -0.05,
+        "random": -0.5,
+        "p": 0.01,
+        "verdict": "heads of its own",
+    }
+    assert (second["heads"], second["own"], second["verdict"]) == (0, None, "none found")

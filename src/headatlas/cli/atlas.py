@@ -26,10 +26,16 @@ def run(
     ] = "quick",
     methods: Annotated[
         str,
-        typer.Option(help="Some of maps, salient, pattern, taylor, ig, gate, probe, ablate. Without it, the preset's."),
+        typer.Option(
+            help="Some of maps, salient, pattern, taylor, ig, gate, probe, dissociate, ablate. Without it, the preset's."
+        ),
     ] = "",
     functions: Annotated[
-        str, typer.Option(help="Functions of the probe, with commas between. Without it, all eight.")
+        str,
+        typer.Option(
+            help="Functions of probe and dissociate, with commas between. Without it, all eight; but dissociate in the quick"
+            " preset takes the built-in tasks."
+        ),
     ] = "",
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -78,7 +84,7 @@ def figures(
     only: Annotated[
         str,
         typer.Option(
-            help="Some of importance, categories, always-any, removal, trade-off, specialisation, layers, agreement."
+            help="Some of importance, categories, always-any, removal, trade-off, specialisation, comparison, layers, agreement."
         ),
     ] = "",
     formats: Annotated[str, typer.Option("--format", help="Some of png, svg, pdf.")] = "png,svg,pdf",

@@ -245,6 +245,54 @@ def dissociate(
     show_parts(tables.dissociations(found), as_json, out / "dissociate.nc")
 
 
+@app.command("compare-maps")
+def compare_maps(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an atlas, or a new one with --model.")],
+    model: Annotated[
+        str | None, typer.Option(help="The model, where the atlas does not say where it lies, or is not there yet.")
+    ] = None,
+    data: Annotated[
+        list[Path] | None, typer.Option(help="As in `headatlas dissociate`. Without it, our own questions.")
+    ] = None,
+    tasks: Annotated[str, typer.Option(help="Instead: built-in tasks and relations, with commas between.")] = "",
+    test: Annotated[Path | None, typer.Option(help="Test questions in the CogQA layout.")] = None,
+    functions: Annotated[str, typer.Option(help="Only these, with commas between.")] = "",
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Some of probe, taylor, ablate, ablate-own (less the mean over functions), gate, dissociate."
+        ),
+    ] = "",
+    preset: Annotated[str, typer.Option(help="quick (on a laptop, an hour or more) or full (wants a GPU).")] = "quick",
+    limit: Annotated[int | None, typer.Option(help="Use about so many examples.")] = None,
+    tokens: Tokens = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Put every method's map of each function to the same test: what does the function lose, what do the others?"""
+    import headatlas as ha
+    from headatlas import tables
+    from headatlas.public.pictures import write_figures
+    from headatlas.terminal import bar
+
+    given: list[Any] = _tasks(tasks, data)
+    found = ha.compare_maps(
+        model or ha.open(folder).info["model"]["name"],
+        given[0] if len(given) == 1 else given or None,
+        methods=listed(methods),
+        test=test,
+        functions=listed(functions),
+        preset=preset,
+        limit=limit,
+        tokens=tokens,
+        device=device,
+        out=folder,
+        progress=bar,
+    )
+    write_figures({"compare_maps": found}, folder / "figures", only=["comparison"])
+    show_parts(tables.maps_compared(found), as_json, folder / "compare_maps.nc")
+
+
 @app.command()
 def ablate(
     model: Model = "smollm2",

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.figures.agreement import agreement
 from headatlas.figures.categories import category_map
+from headatlas.figures.comparison import comparison
 from headatlas.figures.gates import always_any
 from headatlas.figures.importance import importance_grid
 from headatlas.figures.layers import layer_profile
@@ -33,7 +34,17 @@ class Picture:
     methods: list[str]
 
 
-FIGURES = ("importance", "categories", "always-any", "removal", "trade-off", "specialisation", "layers", "agreement")
+FIGURES = (
+    "importance",
+    "categories",
+    "always-any",
+    "removal",
+    "trade-off",
+    "specialisation",
+    "comparison",
+    "layers",
+    "agreement",
+)
 
 
 def pictures(
@@ -62,6 +73,7 @@ _NEEDS = {
     "removal": "probe with proof, maps with causal, or gate",
     "trade-off": "dissociate",
     "specialisation": "dissociate, or probe with proof",
+    "comparison": "compare_maps",
     "layers": "a map over layer and head",
     "agreement": "two maps in which heads differ",
 }
@@ -98,6 +110,9 @@ def _possible(maps: Mapping[str, xr.Dataset], palette: str) -> Iterator[tuple[st
         if changes(found) is not None:
             draw = partial(specialisation, found, palette=palette)
             yield "specialisation", Picture(f"specialisation-{method}", draw, _SAYS["specialisation"], [method])
+    if {"ranking", "own_effect", "other_effect", "proven"} <= set(maps.get("compare_maps", xr.Dataset()).variables):
+        draw = partial(comparison, maps["compare_maps"], palette=palette)
+        yield "comparison", Picture("comparison", draw, _SAYS["comparison"], ["compare_maps"])
     if not mapped:
         return
     if float(abs(charts.score).sum()):
@@ -131,6 +146,9 @@ _SAYS = {
     " middle 90 % of random heads of the same layers.",
     "specialisation": "Rows: whose top heads were removed. Columns: which function was asked. Cells: how the answers changed."
     " A specialised map has its strongest cells on the diagonal.",
+    "comparison": "Each map's heads of each function removed for good, their number chosen on validation questions: change of log P"
+    " per answer token on test questions, of the function against the mean of the others. Green: the function loses more than three"
+    " times what the others lose or gain. Filled: so, and more than random heads of the same layers (p < 0.05, corrected).",
     "layers": "Share of each map that lies in each layer, over relative depth; of many relations, the mean of each category."
     " The grey line is an even share.",
     "agreement": "Spearman correlation over heads of every two maps; beside it, of every two seeds of the gate maps.",

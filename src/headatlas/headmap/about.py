@@ -18,6 +18,7 @@ NAMES = {
     "ig": "Integrated gradients",
     "pattern": "Attention patterns",
     "salient": "Salient operations",
+    "compare_maps": "Maps compared",
 }
 
 

@@ -27,7 +27,11 @@ def changes(found: xr.Dataset) -> tuple[list[str], list[str], np.ndarray, str] |
         change = found.specialisation.sel(measure=measure).transpose("masked", "function")
         of, asked = ([str(v) for v in change[d].values] for d in ("masked", "function"))
         return of, asked, change.values.astype(np.float64), "log P" if measure == "log_p" else measure
-    if {"own_effect", "other_effect"} <= set(found) and bool(found.own_effect.notnull().any()):
+    if (
+        {"own_effect", "other_effect"} <= set(found)
+        and found.own_effect.dims == ("function",)
+        and bool(found.own_effect.notnull().any())
+    ):
         change = found.other_effect.transpose("function", "other").astype(np.float64)
         values = np.where(np.eye(len(change), dtype=bool), found.own_effect.values[:, None], change.values)
         there = np.flatnonzero(found.own_effect.notnull())

@@ -103,7 +103,8 @@ def make_sheet(asked: Sequence[Asked]) -> Sheet:
     """A sheet of examples, sharing as much as they have in common."""
     prompts = [a.prompt for a in asked]
     longest = min(map(len, prompts)) - 1
-    shared = next((i for i in range(longest) if len({p[i] for p in prompts}) > 1), longest)
+    first, last = min(prompts), max(prompts)  # what these share, all share
+    shared = next((i for i in range(longest) if first[i] != last[i]), longest)
     return Sheet(tuple(asked), shared if len(asked) > 1 else 0)
 
 
@@ -113,12 +114,13 @@ def batches(sheets: Sequence[Sheet], gates: int, tokens: int) -> Iterator[tuple[
     Counted as if every text had a row of its own, padded: packing needs less, but not every model packs. The longest come first:
     memory that does not suffice shows at once, and whether a model packs is tried once and not with every longer text.
     """
-    order = sorted(range(len(sheets)), key=lambda i: (-sheets[i].shared - sheets[i].rest, i))
-    together = min(gates, max(1, tokens // max(_padded([sheet]) for sheet in sheets)))
+    texts, length = [len(sheet.asked) for sheet in sheets], [sheet.shared + sheet.rest for sheet in sheets]
+    order = sorted(range(len(sheets)), key=lambda i: (-length[i], i))
+    together = min(gates, max(1, tokens // max(n * m for n, m in zip(texts, length, strict=True))))
     for first in range(0, gates, together):
         chunk: list[int] = []
         for i in order:
-            if chunk and together * _padded([sheets[j] for j in [*chunk, i]]) > tokens:
+            if chunk and together * length[chunk[0]] * sum(texts[j] for j in [*chunk, i]) > tokens:
                 yield slice(first, first + together), chunk
                 chunk = []
             chunk.append(i)

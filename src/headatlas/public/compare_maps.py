@@ -42,7 +42,7 @@ SIZES: dict[str, dict[str, Any]] = {  # examples of each function for the yardst
         "gate": replace(GATES["quick"], free=Schedule(60, 0.3, 0.1), pressed=Schedule(120, 0.3, 0.1), batch=8),
     },
 }
-MAPS = ("probe", "taylor", "ablate", "ablate, less the mean", "gate", "dissociate")
+MAPS = ("probe", "taylor", "ablate", "ablate-own", "gate", "dissociate")
 
 
 @method
@@ -66,8 +66,8 @@ def compare_maps(
 ) -> Job:
     """Remove each map's heads of each function: what does the function lose, what the others? (docs/dissociate.md)
 
-    data and its options: as in `dissociate`. methods: some of probe (of questions only), taylor, ablate, 'ablate, less the mean'
-    over the functions, gate, dissociate. maps: your own beside them, by name, each over (function, layer, head), made without the
+    data and its options: as in `dissociate`. methods: some of probe (of questions only), taylor, ablate, ablate-own (less the mean
+    over functions), gate, dissociate. maps: your own beside them, by name, each over (function, layer, head), made without the
     test questions. preset: 'quick' for a laptop (it takes long), 'full' for a GPU.
     out: a folder for compare_maps.nc; interrupted work goes on there, map by map and function by function.
     """
@@ -110,10 +110,13 @@ def compare_maps(
             put_to_the_test(trial, score, settings.steps, label=f"{name}: removing heads", **options)
             for name, score in scores.items()
         ]
-        found = xr.concat(tested, "map").assign_coords(map=list(scores))
+        found = xr.concat(tested, "ranking").assign_coords(ranking=list(scores))
         found = found.assign_coords(layer=range(lm.n_layers), head=range(lm.n_heads))
         return found.assign(
-            map_score=(("map", "function", "layer", "head"), np.stack([s.astype(np.float32) for s in scores.values()])),
+            ranking_score=(
+                ("ranking", "function", "layer", "head"),
+                np.stack([s.astype(np.float32) for s in scores.values()]),
+            ),
             selectivity=found.other_effect.mean("other") - found.own_effect,
         )
 
@@ -147,7 +150,7 @@ def _score(
         if name not in done:
             done[name] = (read(progress),)
         return done[name][0]
-    if name == "ablate, less the mean":
+    if name == "ablate-own":
         single = _score("ablate", lm, data, whole, settings, sizes, read, done, tokens, progress)
         return single - single.mean(0)
     found = []

@@ -263,7 +263,10 @@ def _special(maps: Maps) -> Iterator[Content]:
 
 
 def _verdicts(found: xr.Dataset) -> Iterator[Content]:
-    if not {"verdict", "heads", "own_effect", "other_effect", "random_effect", "p_corrected"} <= set(found):
+    if (
+        not {"verdict", "heads", "own_effect", "other_effect", "random_effect", "p_corrected"} <= set(found)
+        or found.verdict.ndim > 1
+    ):
         return
     for i, name in enumerate(found["function"].values.tolist()):
         one = found.isel(function=i)

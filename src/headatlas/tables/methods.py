@@ -215,6 +215,39 @@ def dissociations(found: xr.Dataset, n: int = 4) -> dict[str, list[dict[str, Any
     return parts
 
 
+def maps_compared(found: xr.Dataset, at: int = 16) -> dict[str, list[dict[str, Any]]]:
+    """How every map fares: over all functions, and each function by itself."""
+    rows, each = [], []
+    for i, name in enumerate(found["ranking"].values.tolist()):
+        one = found.isel(ranking=i)
+        own, other = one.own_effect, one.other_effect.mean("other")
+        row = {
+            "map": name,
+            "heads": f"{one.heads.median().item():.0f}",
+            "itself": _number(own.mean().item()),
+            "others": _number(other.mean().item()),
+            "selectivity": _number(one.selectivity.mean().item()),
+            "3 x the others": f"{int((-own >= 3 * abs(other)).sum())} of {one.sizes['function']}",
+            "more than random": f"{int((one.p_corrected < 0.05).sum())} of {one.sizes['function']}",
+            "both": f"{int(one.proven.sum())} of {one.sizes['function']}",
+        }
+        if at in found.removed.values:
+            fixed = one.sel(removed=at, split="test")
+            row[f"itself / others at {at} heads"] = _pair(fixed.own_curve.mean(), fixed.other_curve.mean())
+        rows.append(row)
+        each.append(
+            {"map": name}
+            | {
+                str(f): _pair(own.isel(function=k), other.isel(function=k)) + " *" * bool(one.proven[k])
+                for k, f in enumerate(found["function"].values.tolist())
+            }
+        )
+    return {
+        "Maps compared: change of log P per answer token on test questions, means over functions": rows,
+        "Function by function, itself / others (* proven: 3 times the others, and more than random heads)": each,
+    }
+
+
 def _dissociated(one: xr.Dataset) -> dict[str, Any]:
     return {
         "function": one.function.item(),

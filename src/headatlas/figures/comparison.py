@@ -1,0 +1,123 @@
+"""Every map of the functions put to the same test: what removing its heads costs the function, against what it costs the others."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from headatlas.errors import BadArgument
+from headatlas.figures.style import PUBLISHED, capital, heading, styled
+from headatlas.figures.style import palette as palette_of
+from headatlas.headmap.about import about
+from headatlas.validation.selective import WEIGHT
+
+
+@dataclass(frozen=True)
+class Points:
+    title: str
+    own: np.ndarray  # [function]
+    others: np.ndarray
+    proven: np.ndarray
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What to draw."""
+
+    heading: str
+    panels: list[Points]
+    functions: list[str]
+    colours: list[str]
+
+
+def comparison(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
+    """A panel per map, a number per function: its own change of log P per token, down, against that of the others, across."""
+    return draw(plan(found, palette))
+
+
+def plan(found: xr.Dataset, colours: str = PUBLISHED) -> Comparison:
+    """What the panels show."""
+    if missing := [n for n in ("ranking", "own_effect", "other_effect", "proven") if n not in found]:
+        raise BadArgument(f"found has no {', '.join(missing)}, as `compare_maps` gives")
+    names = [str(f) for f in found["function"].values]
+    panels = [
+        Points(
+            capital(str(name)),
+            found.own_effect.isel(ranking=i).values,
+            found.other_effect.isel(ranking=i).mean("other").values,
+            found.proven.isel(ranking=i).values.astype(bool),
+        )
+        for i, name in enumerate(found["ranking"].values.tolist())
+    ]
+    lines = palette_of(colours).lines
+    return Comparison(about(found), panels, names, [lines[0], "#777777"])
+
+
+@styled
+def draw(plan: Comparison) -> Figure:
+    wide = min(3, len(plan.panels))
+    rows = -(-len(plan.panels) // wide)
+    side, between, above, left, bottom, top = 1.75, 0.25, 0.4, 0.65, 0.5, 0.25
+    key = 0.075 * max(len(f) for f in plan.functions) + 0.5
+    total_w = max(5.2, left + wide * (side + between) + key)
+    total_h = max(bottom + rows * (side + above) + top, bottom + top + 0.17 * (len(plan.functions) + 5))
+    figure = Figure(figsize=(total_w, total_h))
+    values = [v[np.isfinite(v)] for p in plan.panels for v in (p.own, p.others)]
+    every = np.concatenate(values) if values else np.zeros(1)
+    low, high = min(-0.1, every.min(initial=0)), max(0.1, every.max(initial=0))
+    low, high = low - 0.08 * (high - low), high + 0.08 * (high - low)
+    for i, panel in enumerate(plan.panels):
+        row, column = divmod(i, wide)
+        x, y = left + column * (side + between), total_h - top - (row + 1) * (side + above) + 0.05
+        axes = figure.add_axes((x / total_w, y / total_h, side / total_w, side / total_h))
+        axes.fill([0, low / WEIGHT, -low / WEIGHT], [0, low, low], color="#2f7f4f", alpha=0.12, linewidth=0)
+        axes.axhline(0, color="#bbbbbb", linewidth=0.6)
+        axes.axvline(0, color="#bbbbbb", linewidth=0.6)
+        axes.plot([low, 0], [low, 0], "--", color="#bbbbbb", linewidth=0.7)
+        for number, (own, others, proven) in enumerate(zip(panel.own, panel.others, panel.proven, strict=True), 1):
+            if np.isfinite(own):
+                colour = plan.colours[0] if proven else plan.colours[1]
+                axes.plot(others, own, "o", markersize=9, color=colour, markerfacecolor=colour if proven else "white")
+                tint = "white" if proven else "#333333"
+                axes.plot(
+                    others,
+                    own,
+                    marker=f"${number}$",
+                    markersize=3.6 + 1.4 * (number > 9),
+                    color=tint,
+                    markeredgewidth=0.2,
+                )
+        axes.set_xlim(low, high)
+        axes.set_ylim(low, high)
+        axes.set_title(panel.title, fontsize=8.5, parse_math=False)
+        axes.locator_params(nbins=4)
+        axes.spines[["top", "right"]].set_visible(False)
+        if column:
+            axes.set_yticklabels([])
+        else:
+            axes.set_ylabel("change of the function", labelpad=2)
+        if i + wide >= len(plan.panels):
+            axes.set_xlabel("change of the others", labelpad=2)
+        else:
+            axes.set_xticklabels([])
+    at = left + wide * (side + between) + 0.05
+    for number, name in enumerate(plan.functions, 1):
+        y = total_h - top - above - 0.17 * (number - 1)
+        figure.text(at / total_w, y / total_h, f"{number}  {name}", fontsize=7.5, va="center", parse_math=False)
+    marks = [
+        Line2D([], [], linestyle="", marker="o", markersize=7, color=plan.colours[0]),
+        Line2D([], [], linestyle="", marker="o", markersize=7, color=plan.colours[1], markerfacecolor="white"),
+        Line2D([], [], linewidth=6, color="#2f7f4f", alpha=0.12),
+    ]
+    y = total_h - top - above - 0.17 * len(plan.functions)
+    figure.legend(
+        marks,
+        ["proven", "not proven", f"{WEIGHT:g} times the others"],
+        loc="upper left",
+        bbox_to_anchor=((at - 0.1) / total_w, y / total_h),
+        fontsize=7,
+    )
+    heading(figure, plan.heading, left)
+    return figure

@@ -1,0 +1,157 @@
+"""`headatlas dissociate` and `compare-maps`, and `ha.compare_maps`."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+import headatlas as ha
+from headatlas.errors import BadArgument
+from headatlas.headmap.store import load
+from headatlas.tasks.labelled import load_labelled
+from tests.test_cli import headatlas
+from tests.test_contract import TASKS, model
+from tests.test_probe_public import questions
+
+NAMES = ["taylor", "ablate", "ablate-own", "gate", "dissociate"]
+
+
+@pytest.fixture(scope="module")
+def lm() -> ha.LM:
+    return model()
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "<mine>.jsonl"
+    rows = [{"prompt": f"w{i} w3", "target": f" w{i + 1}", "kind": ("one", "two")[i % 2]} for i in range(40)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_dissociate_prints_tables_and_writes_the_file(capsys, folder, data, tmp_path) -> None:
+    options = ["--data", data, "--updates", 3, "--out", tmp_path / "out"]
+    code, out, _ = headatlas(capsys, "dissociate", folder, *options)
+    assert code == 0
+    assert "Heads removed for good" in out
+    assert f"wrote {tmp_path / 'out' / 'dissociate.nc'}" in out
+    found = load(tmp_path / "out" / "dissociate.nc")
+    assert found.function.values.tolist() == ["one", "two"]
+    code, out, _ = headatlas(capsys, "dissociate", folder, *options, "--json")
+    first = next(iter(json.loads(out).values()))
+    assert [row["function"] for row in first] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--tasks", "maths"], "Did you mean 'math'"),
+        (["--preset", "slow"], "quick, full"),
+        (["--functions", "Retrieval"], "expected at least 2"),
+        (["--data", "none.json"], "cannot read questions"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, folder, tmp_path, options, text) -> None:
+    code, _, err = headatlas(capsys, "dissociate", folder, *options, "--out", tmp_path / "out")
+    assert code == 2 or code == 1
+    assert text in err
+    assert "Traceback" not in err
+
+
+def test_compare_maps_tests_every_map_alike(lm) -> None:
+    found = ha.compare_maps(lm, TASKS)
+    assert found["ranking"].values.tolist() == NAMES
+    assert found.own_effect.sizes == {"ranking": 5, "function": 2}
+    effect = found.ranking_score.sel(ranking="ablate")
+    np.testing.assert_allclose(
+        found.ranking_score.sel(ranking="ablate-own"), effect - effect.mean("function"), rtol=1e-5, atol=1e-6
+    )
+    for i in range(5):
+        for f in range(2):
+            one = found.isel(ranking=i, function=f)
+            m = int(one.heads)
+            if m:
+                assert one.own_curve.sel(removed=m, split="test") == one.own_effect
+                assert int(one.selected.sum()) == m
+                chosen, rest = (
+                    one.ranking_score.where(c).values for c in (one.selected, ~one.selected & (one.ranking_score > 0))
+                )
+                assert np.nanmin(chosen) >= np.nanmax(rest, initial=-np.inf)
+    np.testing.assert_allclose(found.selectivity, found.other_effect.mean("other") - found.own_effect)
+
+
+def test_compare_maps_makes_maps_from_training_examples_only(lm, monkeypatch) -> None:
+    seen: set = set()
+    data = load_labelled(lm, TASKS, limit=200)
+
+    def spy(lm, asked, **options):
+        seen.update(asked)
+        return torch.zeros(len(asked), lm.n_layers, lm.n_heads)
+
+    monkeypatch.setattr("headatlas.public.compare_maps.gate_gradients", spy)
+    ha.compare_maps(lm, TASKS, methods=["taylor"])
+    assert seen == {data.asked[i] for i in data.of("train")}
+
+
+def test_compare_maps_takes_questions_and_own_maps(lm) -> None:
+    given = questions(40)
+    names = load_labelled(lm, given).names
+    score = np.random.default_rng(0).random((len(names), lm.n_layers, lm.n_heads))
+    mine = xr.DataArray(score, dims=("function", "layer", "head"), coords={"function": list(names)})
+    found = ha.compare_maps(lm, given, maps={"mine": mine}, methods=["probe"])
+    assert found["ranking"].values.tolist() == ["mine", "probe"]
+    np.testing.assert_allclose(found.ranking_score[0], score, rtol=1e-6)
+    for bad, text in (
+        (mine[0], "dimensions"),
+        (mine[1:], "lacks the function"),
+        (mine[:, :1], r"of 1 × 6 heads, the model has 3 × 6"),
+    ):
+        with pytest.raises(BadArgument, match=text):
+            ha.compare_maps(lm, given, maps={"mine": bad})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"methods": ["probe"]}, "reads questions"),
+        ({"methods": ["tailor"]}, "Did you mean 'taylor'"),
+        ({"methods": []}, "methods is empty"),
+        ({"preset": "slow"}, "quick, full"),
+    ],
+)
+def test_compare_maps_bad_input(lm, options, text) -> None:
+    with pytest.raises(BadArgument, match=text):
+        ha.compare_maps(lm, TASKS, **options)
+
+
+def test_compare_maps_goes_on_where_it_was_interrupted(lm, tmp_path) -> None:
+    whole = ha.compare_maps(lm, TASKS, methods=["taylor", "dissociate"])
+    left = [3]
+
+    def stops(items, label):
+        for item in items:
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            yield item
+
+    with pytest.raises(KeyboardInterrupt):
+        ha.compare_maps(lm, TASKS, methods=["taylor", "dissociate"], out=tmp_path, progress=stops)
+    again = ha.compare_maps(lm, TASKS, methods=["taylor", "dissociate"], out=tmp_path)
+    np.testing.assert_array_equal(again.own_curve, whole.own_curve)
+
+
+def test_compare_maps_on_the_command_line(capsys, folder, data, tmp_path) -> None:
+    options = ["--model", folder, "--data", data, "--methods", "taylor,ablate-own"]
+    code, out, _ = headatlas(capsys, "compare-maps", tmp_path / "out", *options)
+    assert code == 0
+    assert "Maps compared" in out
+    assert "ablate-own" in out
+    for name in ("compare_maps.nc", "figures/comparison.png", "figures/comparison.txt"):
+        assert (tmp_path / "out" / name).is_file()
+    assert ha.open(tmp_path / "out").complete == ["compare_maps"]
+    code, _, err = headatlas(capsys, "compare-maps", tmp_path / "nothing")
+    assert code != 0
+    assert "is not an atlas" in err
