@@ -9,7 +9,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install --quiet
 
-.PHONY: atlas test setup setup-dev browser docs docs-figures docs-benchmark clean
+.PHONY: atlas test setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark clean
 
 atlas: .venv/.ready
 	$(BIN)/headatlas run --out atlas
@@ -29,6 +29,10 @@ browser:
 docs-figures: .venv/.ready-dev browser
 	$(BIN)/headatlas run --out atlas
 	$(BIN)/python scripts/docs_figures.py atlas
+
+docs-dissociate: .venv/.ready-dev
+	$(BIN)/headatlas run --out atlas
+	$(BIN)/python scripts/docs_dissociate.py atlas
 
 docs-benchmark: .venv/.ready-dev
 	$(BIN)/headatlas run --out atlas

@@ -314,7 +314,7 @@ class TestAsking:
 
     def test_a_folder_without_an_index_opens(self, made) -> None:
         opened = ha.open(made)
-        assert opened.complete == ["probe", "maps", "gate", "ablate", "salient"]
+        assert opened.complete == ["probe", "dissociate", "maps", "gate", "ablate", "salient", "compare_maps"]
         assert "12 × 8 heads" in repr(opened)
         with pytest.raises(BadFile, match="not an atlas"):
             ha.open(made.parent)

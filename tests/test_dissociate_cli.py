@@ -10,6 +10,7 @@ import xarray as xr
 import headatlas as ha
 from headatlas.errors import BadArgument
 from headatlas.headmap.store import load
+from headatlas.models.targets import Asked
 from headatlas.tasks.labelled import load_labelled
 from tests.test_cli import headatlas
 from tests.test_contract import TASKS, model
@@ -84,15 +85,25 @@ def test_compare_maps_tests_every_map_alike(lm) -> None:
 
 def test_compare_maps_makes_maps_from_training_examples_only(lm, monkeypatch) -> None:
     seen: set = set()
-    data = load_labelled(lm, TASKS, limit=200)
+    data = load_labelled(lm, TASKS)
+    train = {data.asked[i] for i in data.of("train")}
 
-    def spy(lm, asked, **options):
+    def yardstick(lm, asked, **options):
         seen.update(asked)
         return torch.zeros(len(asked), lm.n_layers, lm.n_heads)
 
-    monkeypatch.setattr("headatlas.public.compare_maps.gate_gradients", spy)
-    ha.compare_maps(lm, TASKS, methods=["taylor"])
-    assert seen == {data.asked[i] for i in data.of("train")}
+    def gate(lm, task, *rest, **options):
+        seen.update(Asked(e.prompt, e.target) for e in (*task.train, *task.held_out))
+        return torch.zeros(3, 1, lm.n_layers, lm.n_heads)
+
+    monkeypatch.setattr("headatlas.public.compare_maps.gate_gradients", yardstick)
+    monkeypatch.setattr("headatlas.public.compare_maps.ablate", lambda *a, **o: (yardstick(*a), None))
+    monkeypatch.setattr("headatlas.public.compare_maps.fit_task", gate)
+    for name in ("taylor", "ablate", "gate"):
+        seen.clear()
+        ha.compare_maps(lm, TASKS, methods=[name])
+        assert seen <= train, name
+        assert seen
 
 
 def test_compare_maps_takes_questions_and_own_maps(lm) -> None:
@@ -118,6 +129,7 @@ def test_compare_maps_takes_questions_and_own_maps(lm) -> None:
         ({"methods": ["probe"]}, "reads questions"),
         ({"methods": ["tailor"]}, "Did you mean 'taylor'"),
         ({"methods": []}, "methods is empty"),
+        ({"limit": "x"}, "limit is 'x'"),
         ({"preset": "slow"}, "quick, full"),
     ],
 )
@@ -126,9 +138,9 @@ def test_compare_maps_bad_input(lm, options, text) -> None:
         ha.compare_maps(lm, TASKS, **options)
 
 
-def test_compare_maps_goes_on_where_it_was_interrupted(lm, tmp_path) -> None:
+def test_compare_maps_goes_on_where_it_was_interrupted(lm, tmp_path, monkeypatch) -> None:
     whole = ha.compare_maps(lm, TASKS, methods=["taylor", "dissociate"])
-    left = [3]
+    left = [8]
 
     def stops(items, label):
         for item in items:
@@ -139,6 +151,7 @@ def test_compare_maps_goes_on_where_it_was_interrupted(lm, tmp_path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         ha.compare_maps(lm, TASKS, methods=["taylor", "dissociate"], out=tmp_path, progress=stops)
+    monkeypatch.setattr("headatlas.public.compare_maps.gate_gradients", lambda *a, **o: pytest.fail("done again"))
     again = ha.compare_maps(lm, TASKS, methods=["taylor", "dissociate"], out=tmp_path)
     np.testing.assert_array_equal(again.own_curve, whole.own_curve)
 

@@ -103,3 +103,10 @@ def test_the_numbers_of_the_readme_are_those_of_the_default_run() -> None:
     script = _script("docs_figures")
     run = json.loads((ROOT / "docs" / "figures" / "default-run.json").read_text())
     assert script.BEGIN + script.block(run) + script.END in (ROOT / "README.md").read_text()
+
+
+def test_answers_before_and_after_are_those_of_the_run() -> None:
+    """What `make docs-dissociate` wrote into its page stands there unchanged."""
+    script = _script("docs_dissociate")
+    run = json.loads((ROOT / "docs" / "figures" / "dissociate-run.json").read_text())
+    assert script.BEGIN + script.block(run) + script.END in (ROOT / "docs" / "dissociate.md").read_text()

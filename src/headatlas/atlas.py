@@ -35,7 +35,7 @@ from headatlas.public.shown import show_atlas, show_maps
 from headatlas.public.yardsticks import ablate, ig, pattern, taylor
 from headatlas.tasks.prompts import BUILT_IN
 from headatlas.tasks.questions import FUNCTIONS
-from headatlas.validation.compare import compare as compare_maps
+from headatlas.validation.compare import compare as compare_charts
 
 INDEX = "atlas.json"
 PLANS: dict[str, Callable[..., Job]] = {
@@ -239,7 +239,7 @@ def _show(folder: Path, info: dict[str, Any], progress: Progress) -> None:
 def compare(a: Atlas | str | Path, b: Atlas | str | Path) -> xr.Dataset:
     """Agreement of two atlases, chart by chart: head by head where both models have the same heads, by relative depth always."""
     first, second = (x if isinstance(x, Atlas) else open(x) for x in (a, b))
-    return compare_maps(first.maps, second.maps)
+    return compare_charts(first.maps, second.maps)
 
 
 def _begin(folder: Path, lm: LM, command: str) -> dict[str, Any]:

@@ -10,13 +10,14 @@ import xarray as xr
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
 from headatlas.methods import dissociate as method
-from headatlas.methods.dissociate import PRESETS, Settings, answered, drawn, fit, reference
+from headatlas.methods.dissociate import PRESETS, answered, drawn, fit, reference
 from headatlas.models.lm import LM
 from headatlas.models.targets import log_probs, make_sheet
 from headatlas.tasks.labelled import Labelled, load_labelled
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import Relation
-from headatlas.validation.selective import Trial, choose, put_to_the_test
+from headatlas.validation.evidence import against_chance, corrected
+from headatlas.validation.selective import PROVEN, SURE, Trial, choose, put_to_the_test, verdict
 from tests.models.handmade import ASK, FILL, HEADS, LAYERS, WORDS, handmade, repeat_the_word
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_contract import TASKS
@@ -70,9 +71,13 @@ def test_the_whole_call_says_so(private, parts, monkeypatch) -> None:
         gates = found.gates(name)
         assert gates[head] == 0
         assert gates.sum() == LAYERS * HEADS - 1
+        data = load_labelled(private, parts)
+        whole = reference(private, data)
         with private.gated(gates):
-            said = answered(private, load_labelled(private, parts), [0], None)
-        assert said.shape == (1, 1)
+            change = reference(private, data) - whole
+        own = torch.tensor(data.function == data.names.index(name))
+        assert change[own].mean() < -0.3
+        assert change[~own].abs().max() < 1e-4
     np.testing.assert_array_equal(found.always, found.score.min("seed"))
     np.testing.assert_array_equal(found["any"], found.score.max("seed"))
 
@@ -80,14 +85,12 @@ def test_the_whole_call_says_so(private, parts, monkeypatch) -> None:
 def test_a_function_without_heads_of_its_own_is_told(private) -> None:
     """Two halves of the same words: what one needs the other needs."""
     low = repeat_the_word(PARTS["low"], "some")
-    examples = [Example((w, FILL, FILL, FILL, ASK), (w,)) for w in PARTS["low"] for _ in (0,)]
+    examples = [Example((w, FILL, FILL, FILL, ASK), (w,)) for w in PARTS["low"]]
     more = [Example((w, *[FILL] * n, ASK), (w,)) for w in PARTS["low"] for n in (4, 5)]
     other = Task("others", tuple(examples), tuple(more))
     found = ha.dissociate(private, [low, other], updates=30, seeds=1)
     assert not found.proven.any()
     assert all(str(v).startswith("none") for v in found.verdict.values)
-    for name in found.function.values:
-        assert found.gates(name).min() == 1 or not found.proven.sel(function=name)
 
 
 def test_the_reference_is_what_a_fresh_computation_gives(tiny) -> None:
@@ -145,6 +148,11 @@ def test_examples_are_a_seed_s_own_and_of_the_same_groups(tiny) -> None:
         assert counts[0] == 4
         assert (counts[1:] == 2).all()
         assert set(data.split[examples]) == {"train"}
+        own = data.group[[i for i in examples if data.function[i] == 0]]
+        for f in range(1, len(data.names)):  # as many beside them as there are
+            there = [i for i in data.of("train", f) if data.group[i] in own]
+            taken = [i for i in examples if data.function[i] == f and data.group[i] in own]
+            assert len(taken) == min(2, len(there))
 
 
 def test_seeds_do_not_depend_on_those_beside_them(private, parts) -> None:
@@ -190,12 +198,33 @@ def test_any_labelled_set_will_do(tiny, tmp_path) -> None:
 
 
 def test_splits_do_not_overlap(tiny) -> None:
-    for given in (TASKS, questions(20)):
+    twice = [replace(t, train=t.train + t.held_out[:4]) for t in TASKS]
+    for given in (TASKS, twice, questions(20)):
         data = load_labelled(tiny, given)
-        groups = [set(data.group[data.split == s]) for s in ("train", "validation", "test")]
-        assert not (groups[0] & groups[1])
-        assert not (groups[0] & groups[2])
-        assert not (groups[1] & groups[2])
+        for what in (data.group, np.array([hash(a) for a in data.asked])):
+            fitted, chosen, tested = (set(what[data.split == s]) for s in ("train", "validation", "test"))
+            assert not (fitted & chosen)
+            assert not (fitted & tested)
+            assert not (chosen & tested)
+
+
+def test_worked_examples_are_none_that_something_is_chosen_or_tested_with(tiny) -> None:
+    tasks = [replace(t, shots=2) for t in TASKS]
+    data = load_labelled(tiny, tasks)
+    for f, task in enumerate(tasks):
+        bare = load_labelled(tiny, TASKS)
+        held = [bare.asked[i] for s in ("validation", "test") for i in bare.of(s, f)]
+        for i in data.of("train", f):
+            prompt = " ".join(map(str, data.asked[i].prompt))
+            assert not any(" ".join(map(str, a.prompt + a.target)) in prompt for a in held), task.name
+
+
+def test_the_quick_preset_uses_some_of_each_function(tiny) -> None:
+    many = {n: [{"prompt": f"w{i} {n}", "target": f" w{i % 50}"} for i in range(300)] for n in ("w1", "w2")}
+    data = load_labelled(tiny, many, each=40)
+    assert [len(data.of(s, 0)) for s in ("train", "validation", "test")] == [26, 6, 8]
+    assert len(load_labelled(tiny, many).asked) == 600
+    assert len(load_labelled(tiny, questions(100), each=10).asked) == pytest.approx(80, abs=12)
 
 
 @pytest.mark.parametrize(
@@ -204,6 +233,13 @@ def test_splits_do_not_overlap(tiny) -> None:
         ([TASKS[0]], {}, "1 function, expected at least 2"),
         ([TASKS[0], replace(TASKS[1], train=TASKS[1].train[:2], held_out=TASKS[1].held_out[:1])], {}, "too few"),
         ([TASKS[0], replace(TASKS[0], name="copy")], {}, "'first' and 'copy' have identical questions"),
+        ([TASKS[0], replace(TASKS[0], name="copy")], {"shots": 1}, "'first' and 'copy' have identical questions"),
+        ([TASKS[0], replace(TASKS[0], name="copy")], {"limit": 20}, "'first' and 'copy' have identical questions"),
+        (5, {}, "data is 5, expected questions"),
+        (TASKS, {"functions": 5}, "functions is 5"),
+        (TASKS, {"functions": "first"}, "1 function"),
+        (TASKS, {"preset": ["quick"]}, "quick, full"),
+        (TASKS, {"limit": 6}, "with limit=6: too few"),
         ([TASKS[0], TASKS[0]], {}, "'first' 2 times"),
         (["maths"], {}, "Did you mean 'math'"),
         (TASKS, {"functions": ["third"]}, "there are first, second"),
@@ -241,6 +277,7 @@ def test_the_number_of_heads_is_chosen_by_the_trade_off() -> None:
     assert choose(effects((-1.0, 0.0, 0.0), (-3.0, -0.1, -0.1), (-4.0, -2.0, -2.0)), 0) == 1
     assert choose(effects((-0.2, -0.1, -0.1)), 0) == -1  # the others lose half of it
     assert choose(effects((-0.2, 0.1, 0.1)), 0) == -1  # … or gain half of it
+    assert choose(effects((-1.0, -2.0, 2.0)), 0) == -1  # one's gain does not make up for the other's loss
     assert choose(effects((-0.2, -0.1, -0.1), (-0.2, 0.07, 0.07)), 0, always=True) == 1
     assert choose(np.empty((0, 3)), 0) == -1 == choose(np.empty((0, 3)), 0, always=True)
 
@@ -267,10 +304,47 @@ def test_effects_are_those_of_removing_by_hand(private, parts) -> None:
     assert (found.p_corrected >= found.p).all()
 
 
-def test_settings_are_complete() -> None:
-    assert isinstance(PRESETS["quick"], Settings)
-    assert PRESETS["full"].draws >= 160  # one function of eight can be proven after correction
-    assert PRESETS["quick"].draws >= 20
+def test_one_function_alone_can_be_proven() -> None:
+    """After correction for all functions: of eight with the full preset, of the four built-in tasks with the quick one."""
+    for name, functions in (("full", 8), ("quick", 4)):
+        p = np.full(functions, 0.9)
+        p[0] = 1 / (1 + PRESETS[name].draws)
+        assert corrected(p)[0] < SURE
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "p", "expected"),
+    [
+        (-1.0, (0.1, -0.1), 0.01, PROVEN),
+        (-1.0, (2.0, -2.0), 0.01, "none proven: −1.00 on new questions, the others ±2.00"),
+        (-1.0, (0.1, 0.1), 0.2, "none proven: −1.00 on new questions, not surely more"),
+        (0.5, (0.0, 0.0), 0.01, "none proven"),
+        (np.nan, (0.0, 0.0), np.nan, "none proven"),
+    ],
+)
+def test_verdicts(own, others, p, expected) -> None:
+    one = xr.Dataset({"heads": 4, "own_effect": own, "other_effect": ("other", list(others)), "p_corrected": p})
+    assert verdict(one).startswith(expected)
+    assert verdict(one.assign(heads=0)).startswith("none found")
+
+
+def test_every_function_counts_as_much_as_another(private, parts) -> None:
+    data = load_labelled(private, parts)
+    low, middle, high = (data.of("train", f) for f in range(3))
+    (share,) = method._shares(data, 0, [[*low[:4], *middle[:3], high[0]]])
+    assert [share[i] for i in (low[0], middle[0], high[0])] == pytest.approx([1 / 4, 1 / 6, 1 / 2])
+
+
+def test_nothing_is_proven_of_what_is_not_a_number() -> None:
+    assert against_chance(np.nan, np.zeros, 20)[1] == 1
+    assert against_chance(1.0, lambda n: np.full(n, np.nan), 20)[1] == 1
+
+
+def test_a_function_may_have_any_name(tiny) -> None:
+    examples = [{"prompt": f"w{i}", "target": f" w{i + 1}"} for i in range(20)]
+    other = [{"prompt": f"w{i} w1", "target": f" w{i + 2}"} for i in range(20)]
+    found = ha.dissociate(tiny, {"reference": examples, "a/b <i>": other}, updates=2)
+    assert found.function.values.tolist() == ["reference", "a/b <i>"]
 
 
 def test_labelled_hash_tells_data_apart(tiny) -> None:

@@ -25,9 +25,10 @@ def test_charts_are_the_overview_in_float32_with_intervals_where_there_are_some(
     for i, chart in enumerate(found["charts"]):
         np.testing.assert_array_equal(unpack(chart["score"]), whole.score[i].values.ravel().astype("f4"))
         assert (chart["low"] is None) == (chart["method"] in ("maps", "ablate", "dissociate"))
-    assert [g["title"] for g in found["groups"]][:3] == ["Probe: importance", "MAPS: score", "MAPS: suppression"]
+    titles = ["Probe: importance", "Dissociate: importance", "MAPS: score", "MAPS: suppression"]
+    assert [g["title"] for g in found["groups"]][:4] == titles
     assert all(g["says"] for g in found["groups"])
-    assert sorted(c for g in found["groups"] for c in g["charts"]) == list(range(14))
+    assert sorted(c for g in found["groups"] for c in g["charts"]) == list(range(16))
 
 
 @pytest.mark.parametrize(

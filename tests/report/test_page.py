@@ -290,7 +290,7 @@ def test_controls_have_labels_and_charts_have_text(tab: "playwright.Page") -> No
         assert len(chart.get_attribute("aria-label")) > 20
     for section in tab.locator("main > section").all():
         assert len(section.locator("p").all_inner_texts()[0]) > 40
-    assert tab.locator("#contents a").count() == tab.locator("main > section").count() == 9
+    assert tab.locator("#contents a").count() == tab.locator("main > section").count() == 10
 
 
 @needs_browser
@@ -385,3 +385,14 @@ def test_the_largest_models_fit(opened: Open) -> None:
     )
     assert took < 2000
     assert tab.locator("#small .js-plotly-plot >> nth=0").evaluate(LIT) == [7, 7]
+
+
+@needs_browser
+def test_what_the_removal_of_one_function_s_heads_did_is_told(tab: "playwright.Page") -> None:
+    tables = tab.locator("#special table")
+    assert tables.count() == 2
+    said = tables.first.inner_text()
+    assert "heads of its own" in said
+    assert "none found" in said
+    cells = tables.nth(1).locator("tbody tr").first.locator("td")
+    assert cells.all_inner_texts() == ["Retrieval", "−1.25", "−0.05"]

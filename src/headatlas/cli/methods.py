@@ -264,7 +264,12 @@ def compare_maps(
         ),
     ] = "",
     preset: Annotated[str, typer.Option(help="quick (on a laptop, an hour or more) or full (wants a GPU).")] = "quick",
+    context: Annotated[
+        str, typer.Option(help="Earlier steps a question is told: retrieval, all or none.")
+    ] = "retrieval",
     limit: Annotated[int | None, typer.Option(help="Use about so many examples.")] = None,
+    shots: Shots = None,
+    template: Annotated[bool, typer.Option(help="Ask in the tokenizer's chat template, where it has one.")] = True,
     tokens: Tokens = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -283,7 +288,10 @@ def compare_maps(
         test=test,
         functions=listed(functions),
         preset=preset,
+        context=context,
         limit=limit,
+        shots=shots,
+        template=template,
         tokens=tokens,
         device=device,
         out=folder,

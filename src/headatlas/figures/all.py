@@ -19,7 +19,7 @@ from headatlas.figures.removal import removal_curves
 from headatlas.figures.specialisation import specialisation
 from headatlas.figures.style import PUBLISHED
 from headatlas.figures.style import palette as palette_of
-from headatlas.figures.tradeoff import trade_off
+from headatlas.figures.tradeoff import NEEDED, trade_off
 from headatlas.headmap.curves import changes, removal
 from headatlas.headmap.overview import MEASURES, overview
 
@@ -103,7 +103,7 @@ def _possible(maps: Mapping[str, xr.Dataset], palette: str) -> Iterator[tuple[st
         if removal({method: found}).sizes["curve"]:
             draw = partial(removal_curves, found, palette=palette)
             yield "removal", Picture(f"removal-{method}", draw, _SAYS["removal"], [method])
-    if {"own_curve", "other_curve", "heads"} <= set(maps.get("dissociate", ())):
+    if set(NEEDED) <= set(maps.get("dissociate", ())):
         draw = partial(trade_off, maps["dissociate"], palette=palette)
         yield "trade-off", Picture("trade-off", draw, _SAYS["trade-off"], ["dissociate"])
     for method, found in maps.items():

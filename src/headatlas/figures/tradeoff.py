@@ -12,6 +12,8 @@ from headatlas.figures.style import PUBLISHED, columns, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import about
 
+NEEDED = ("own_curve", "other_curve", "heads", "own_effect", "other_effect", "random_effect")
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -41,7 +43,7 @@ def trade_off(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
 
 def plan(found: xr.Dataset, colours: str = PUBLISHED) -> TradeOff:
     """What the curves show."""
-    if missing := [n for n in ("own_curve", "other_curve", "heads", "own_effect", "other_effect") if n not in found]:
+    if missing := [n for n in NEEDED if n not in found]:
         raise BadArgument(f"found has no {', '.join(missing)}, as `dissociate` gives")
     panels = []
     for i, name in enumerate(found["function"].values.tolist()):

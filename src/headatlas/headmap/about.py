@@ -63,6 +63,7 @@ def by_kv_group(found: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset:
     summed = parts.map(lambda v: v.any("of_group") if v.dtype == bool else v.sum("of_group", skipna=False))
     summed = summed.assign_coords(head=range(int(groups)))
     summed = summed.assign_attrs(found.attrs | {"unit": "KV group", "group_size": size})
+    summed = summed.assign({name: found[name] for name in ("verdict", "proven") if name in found})
     if {"facilitation", "always"} <= set(found):
         over = summed.facilitation
         summed = summed.assign(always=over.min("seed"), any=over.max("seed")) if "seed" in over.dims else summed

@@ -39,9 +39,11 @@ class Settings:
     own: int  # examples of the function an update
     others: int  # … and of each of the others
     seeds: int
-    limit: int | None  # built-in questions used
-    steps: tuple[int, ...]  # numbers of heads that are tried
-    draws: int  # of random heads
+    each: int | None  # examples of each function that are used, of every split its share
+    steps: tuple[
+        int, ...
+    ]  # numbers of heads that are tried; random draws would often hit upon fewer than four themselves
+    draws: int  # of random heads, at most: one function of four must be able to reach p < 0.05 after correction
     lr: float = 0.2
     weight: float = 3.0  # w: the others may lose a third of what the function loses
     cap: float = 2.0  # nats a token that losing the function is worth
@@ -51,8 +53,8 @@ class Settings:
 
 
 PRESETS = {
-    "quick": Settings(updates=40, own=3, others=1, seeds=1, limit=200, steps=(4, 8, 16, 32), draws=39, lr=0.4),
-    "full": Settings(updates=160, own=16, others=3, seeds=4, limit=None, steps=(2, 4, 8, 12, 16, 24, 32), draws=199),
+    "quick": Settings(updates=40, own=3, others=1, seeds=1, each=40, steps=(4, 8, 16, 32), draws=80, lr=0.4),
+    "full": Settings(updates=160, own=16, others=3, seeds=4, each=None, steps=(4, 8, 12, 16, 24, 32), draws=199),
 }
 
 

@@ -1,10 +1,11 @@
 """`ha.compare_maps`: which method's map of a function is of heads that the function needs and the others do not?
 
 Every map is made from training questions, gets its number of heads by the same rule on validation questions, and is tested with
-the same test questions and draws of random heads.
+the same test questions, against random heads of the layers that its own heads are in.
 """
 
 import hashlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.errors import BadArgument, did_you_mean
+from headatlas.errors import BadArgument, CannotDo, did_you_mean
 from headatlas.headmap.files import check_folder
 from headatlas.headmap.store import Finished
 from headatlas.methods.ablate import ablate
@@ -28,11 +29,13 @@ from headatlas.models.loading import load
 from headatlas.models.targets import Asked
 from headatlas.progress import Progress, silent
 from headatlas.public.common import Job, method, stamp_of
-from headatlas.public.dissociate import SHUT, flat_settings
+from headatlas.public.dissociate import candidates, check_limit, flat_settings
 from headatlas.public.probe import probe
 from headatlas.tasks.labelled import Labelled, are_questions, load_labelled
 from headatlas.tasks.prompts import Example, Task
 from headatlas.validation.selective import Trial, put_to_the_test
+
+log = logging.getLogger(__name__)
 
 SIZES: dict[str, dict[str, Any]] = {  # examples of each function for the yardsticks; gate's settings
     "quick": {"taylor": 16, "ablate": 8, "gate": GATES["quick"]},
@@ -72,6 +75,8 @@ def compare_maps(
     out: a folder for compare_maps.nc; interrupted work goes on there, map by map and function by function.
     """
     check_folder(out)
+    check_limit(limit)
+    methods = [methods] if isinstance(methods, str) else methods
     for name, value, choices in (("preset", preset, tuple(SIZES)), *(("methods", m, MAPS) for m in methods or ())):
         if value not in choices:
             raise BadArgument(
@@ -79,10 +84,8 @@ def compare_maps(
             )
     settings = PRESETS[preset]
     lm = model if isinstance(model, LM) else load(model, device)
-    use = settings.limit if limit is None else limit
-    asked = load_labelled(
-        lm, data, test, functions=functions, context=context, limit=use, shots=shots, template=template
-    )
+    given: dict[str, Any] = {"functions": functions, "context": context, "shots": shots, "template": template}
+    asked = load_labelled(lm, data, test, limit=limit, each=settings.each, **given)
     of_questions = data is None or are_questions(data)
     wanted = [m for m in MAPS if m != "probe" or of_questions] if methods is None else list(dict.fromkeys(methods))
     if "probe" in wanted and not of_questions:
@@ -93,7 +96,7 @@ def compare_maps(
     names = list(asked.names)
 
     def read(progress: Progress) -> np.ndarray:
-        options: dict[str, Any] = {"context": context, "limit": use, "template": template, "tokens": tokens}
+        options: dict[str, Any] = {"context": context, "limit": limit, "template": template, "tokens": tokens}
         found = probe(lm, data, test=test, functions=names, preset=preset, proof="none", progress=progress, **options)
         return found.importance.sel(function=names).transpose("function", "layer", "head").values
 
@@ -121,11 +124,11 @@ def compare_maps(
         )
 
     sizes = {name: str(size) for name, size in SIZES[preset].items()}
-    given = [f"{name} {hashlib.sha256(s.tobytes()).hexdigest()[:16]}" for name, s in own.items()]
+    maps_given = [f"{name} {hashlib.sha256(s.tobytes()).hexdigest()[:16]}" for name, s in own.items()]
     return Job(
         "compare_maps",
         f"{', '.join([*own, *wanted])}: {len(names)} functions",
-        stamp_of(lm, asked.hash()) | {"preset": preset, **flat_settings(settings), **sizes, "given": given},
+        stamp_of(lm, asked.hash()) | {"preset": preset, **flat_settings(settings), **sizes, "given": maps_given},
         work,
         {"maps": [*own, *wanted]},
         None if out is None else Path(out),
@@ -158,22 +161,39 @@ def _score(
         if f"{name} {function}" not in done:
             options: dict[str, Any] = {"tokens": tokens, "label": f"{name}: {function}", "progress": progress}
             if name == "taylor":
-                score = gate_gradients(lm, _some(data, f, sizes[name]), **options).mean(0)
+                asked = _some(data, f, sizes[name])
+                score = (gate_gradients(lm, asked, **options) / _lengths(asked)).mean(0)
             elif name == "ablate":
-                score = ablate(lm, _some(data, f, sizes[name]), **options)[0].mean(0)
+                asked = _some(data, f, sizes[name])
+                score = (ablate(lm, asked, **options)[0] / _lengths(asked)).mean(0)
             elif name == "gate":
                 gates = sizes["gate"]
                 theta = fit_task(lm, _task(data, f), range(gates.seeds), gates, tokens=tokens, progress=progress)
                 score = theta[-1].sigmoid().mean(0)  # facilitation: what stays open although shutting it pays
             else:
-                seeds = range(settings.seeds)
-                lost = 1 - fit(lm, data, whole, f, seeds, settings, tokens=tokens, progress=progress)
-                score = torch.where(lost.amax(0) > SHUT, lost.mean(0), torch.nan)
+                score = _lost(lm, data, whole, f, settings, tokens, progress)
             done[f"{name} {function}"] = (score.numpy(),)
         found.append(done[f"{name} {function}"][0])
     stacked = np.stack(found)
     stacked[:, lm.layers_without_heads] = np.nan
     return stacked
+
+
+def _lost(
+    lm: LM, data: Labelled, whole: torch.Tensor, f: int, settings: Settings, tokens: int | None, progress: Progress
+) -> torch.Tensor:
+    """What `dissociate` gives; a function whose fit diverges has no map, but the others have theirs."""
+    try:
+        gate = fit(lm, data, whole, f, range(settings.seeds), settings, tokens=tokens, progress=progress)
+    except CannotDo as e:
+        log.warning("dissociate has no map of it: %s", e)
+        gate = torch.ones(1, lm.n_layers, lm.n_heads)
+    return torch.from_numpy(candidates(1 - gate[None].numpy())[0])
+
+
+def _lengths(asked: Sequence[Asked]) -> torch.Tensor:
+    """Answer tokens [example, 1, 1]: what is tested is the change per token."""
+    return torch.tensor([len(a.target) for a in asked])[:, None, None]
 
 
 def _some(data: Labelled, function: int, n: int) -> list[Asked]:
@@ -194,7 +214,7 @@ def _checked(name: str, score: Any, data: Labelled, lm: LM) -> np.ndarray:
         raise BadArgument(f"maps[{name!r}] has dimensions {dims}, expected an array over (function, layer, head)")
     if missing := [f for f in data.names if f not in score["function"].values]:
         raise BadArgument(f"maps[{name!r}] lacks the function {missing[0]!r}")
-    values = score.sel(function=list(data.names)).transpose("function", "layer", "head").values
+    values = score.sel(function=list(data.names)).transpose("function", "layer", "head").values.astype(np.float32)
     if values.shape[1:] != (lm.n_layers, lm.n_heads):
         raise BadArgument(
             f"maps[{name!r}] is of {values.shape[1]} × {values.shape[2]} heads, the model has {lm.n_layers} × {lm.n_heads}"

@@ -52,18 +52,17 @@ def dissociate(
     them a function: names of built-in tasks and relations, files and lists as `gate` takes them, {name: examples}. Of a single
     task, each kind is a function. functions: only these.
     seeds: how many, or which. preset: 'quick' for a laptop, 'full' for a GPU. updates, penalty (λ in the end) override it.
-    context, template: of questions, as in `probe`; shots: of tasks, as in `gate`. limit: use about so many examples.
+    context, template: of questions, as in `probe`; shots: of tasks, as in `gate`. limit: use about so many examples in all; the
+    quick preset uses 40 of each function.
     out: a folder for dissociate.nc; interrupted work goes on there, function by function.
     """
     check_folder(out)
     settings = _settings(preset, updates, penalty)
     numbers = seed_numbers(settings.seeds if seeds is None else seeds)
-    _check_limit(limit)
+    check_limit(limit)
     lm = model if isinstance(model, LM) else load(model, device)
-    use = settings.limit if limit is None else limit
-    asked = load_labelled(
-        lm, data, test, functions=functions, context=context, limit=use, shots=shots, template=template
-    )
+    given: dict[str, Any] = {"functions": functions, "context": context, "shots": shots, "template": template}
+    asked = load_labelled(lm, data, test, limit=limit, each=settings.each, **given)
     names = list(asked.names)
 
     def work(done: Finished, progress: Progress) -> xr.Dataset:
@@ -72,14 +71,14 @@ def dissociate(
         whole = torch.from_numpy(done["reference"][0])
         score = np.empty((len(names), len(numbers), lm.n_layers, lm.n_heads), np.float32)
         for f, name in enumerate(names):
-            if name not in done:
+            if f"gates of {name}" not in done:
                 gate = fit(lm, asked, whole, f, numbers, settings, tokens=tokens, progress=progress)
-                done[name] = (gate.numpy(),)
-            score[f] = 1 - done[name][0]
+                done[f"gates of {name}"] = (gate.numpy(),)
+            score[f] = 1 - done[f"gates of {name}"][0]
         score[:, :, lm.layers_without_heads] = np.nan
         tested = put_to_the_test(
             Trial(lm, asked, whole, tokens),
-            np.where(score.max(1) > SHUT, score.mean(1), np.nan),
+            candidates(score),
             settings.steps,
             draws=settings.draws,
             done=done,
@@ -98,6 +97,11 @@ def dissociate(
         None if out is None else Path(out),
         progress,
     )
+
+
+def candidates(score: np.ndarray) -> np.ndarray:
+    """The mean over seeds [function, layer, head] of heads that some seed shut, NaN of the others; score: [function, seed, …]."""
+    return np.where(score.max(1) > SHUT, score.mean(1), np.nan)
 
 
 def _map(score: np.ndarray, names: Sequence[str], seeds: Sequence[int]) -> xr.Dataset:
@@ -121,14 +125,16 @@ def _map(score: np.ndarray, names: Sequence[str], seeds: Sequence[int]) -> xr.Da
     )
 
 
-def _check_limit(limit: Any) -> None:
+def check_limit(limit: Any) -> None:
     if limit is not None and (not isinstance(limit, Integral) or limit < 1):
         raise BadArgument(f"limit is {limit!r}, expected a whole number, at least 1")
 
 
 def _settings(preset: Any, updates: Any, penalty: Any) -> Settings:
-    if preset not in PRESETS:
-        raise BadArgument(f"preset is {preset!r}, expected one of {', '.join(PRESETS)}.{did_you_mean(preset, PRESETS)}")
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise BadArgument(
+            f"preset is {preset!r}, expected one of {', '.join(PRESETS)}.{did_you_mean(str(preset), PRESETS)}"
+        )
     settings = PRESETS[preset]
     if updates is not None:
         if not isinstance(updates, Integral) or updates < 1:
@@ -143,5 +149,5 @@ def _settings(preset: Any, updates: Any, penalty: Any) -> Settings:
 
 def flat_settings(settings: Settings) -> dict[str, Any]:
     """What the preset stands for, as attributes of a file."""
-    given = {k: v for k, v in asdict(settings).items() if k not in ("seeds", "limit")}
+    given = {k: v for k, v in asdict(settings).items() if k not in ("seeds", "each")}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}

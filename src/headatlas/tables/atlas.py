@@ -47,6 +47,16 @@ def warnings(maps: Maps) -> list[str]:
             one = found.sel(task=task)
             right, guessed = f"{float(one.whole_accuracy):.0%}", f"{float(one.guess_accuracy):.0%}"
             lines.append(f"gate: the whole model gets {right} of {task} right; the best guess {guessed}")
+    found = maps.get("dissociate", xr.Dataset())
+    if {"verdict", "proven", "other_effect"} <= set(found):
+        for function in found.function.values.tolist():
+            one = found.sel(function=function)
+            beside = (
+                ""
+                if not bool(one.proven)
+                else f"; without them the others change by {float(one.other_effect.mean()):+.2f}"
+            )
+            lines.append(f"dissociate: {function}: {one.verdict.item()}{beside}")
     return lines
 
 
@@ -65,7 +75,8 @@ def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
             continue
         named = unit(maps[method])
         row = {"method": method, "subject": subject, "top_heads": [_standing(one, *head, named) for head in top]}
-        rows.append(row | _proof(curves, method, subject, measure) | {"chance": _chance(maps[method], subject)})
+        proof = _lost(maps[method], subject) if method == "dissociate" else _proof(curves, method, subject, measure)
+        rows.append(row | proof | {"chance": _chance(maps[method], subject)})
     return rows
 
 
@@ -103,7 +114,16 @@ def _proof(curves: xr.Dataset, method: str, subject: str, measure: str) -> dict[
             at, whole = one.sel(removed=steps[0]), one.top.sel(removed=0)
             said = {"removed": int(steps[0]), "of": one.measure.item().removeprefix("change of ")}
             return said | {"change": float(at.top - whole), "random": float(at.random - whole), "p": _or_none(at.p)}
-    return {"removed": None, "of": None, "change": None, "random": None, "p": None}
+    return dict.fromkeys(("removed", "of", "change", "random", "p"))
+
+
+def _lost(found: xr.Dataset, subject: str) -> dict[str, Any]:
+    """What removing a function's own heads did to it."""
+    one = found.sel(function=subject)
+    if not {"own_effect", "random_effect", "p_corrected", "heads"} <= set(one) or not int(one.heads):
+        return dict.fromkeys(("removed", "of", "change", "random", "p"))
+    said = {"removed": int(one.heads), "of": "log P a token", "change": float(one.own_effect)}
+    return said | {"random": float(one.random_effect.mean()), "p": _or_none(one.p_corrected)}
 
 
 def evidence_in_words(rows: list[dict[str, Any]]) -> list[dict[str, str]]:

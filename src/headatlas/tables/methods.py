@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.tasks.questions import HIGHER, LOWER
+from headatlas.validation.selective import SURE, WEIGHT
 
 
 def best(score: xr.DataArray, n: int) -> list[tuple[int, int, float]]:
@@ -227,8 +228,8 @@ def maps_compared(found: xr.Dataset, at: int = 16) -> dict[str, list[dict[str, A
             "itself": _number(own.mean().item()),
             "others": _number(other.mean().item()),
             "selectivity": _number(one.selectivity.mean().item()),
-            "3 x the others": f"{int((-own >= 3 * abs(other)).sum())} of {one.sizes['function']}",
-            "more than random": f"{int((one.p_corrected < 0.05).sum())} of {one.sizes['function']}",
+            "3 x the others": f"{int((-own >= WEIGHT * abs(one.other_effect).mean('other')).sum())} of {one.sizes['function']}",
+            "more than random": f"{int((one.p_corrected < SURE).sum())} of {one.sizes['function']}",
             "both": f"{int(one.proven.sum())} of {one.sizes['function']}",
         }
         if at in found.removed.values:

@@ -5,8 +5,10 @@ group begin alike (a main question, worked examples), so their beginning need be
 """
 
 import hashlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ from headatlas.errors import BadArgument, did_you_mean
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, Sheet, make_sheet
 from headatlas.tasks.prompts import BUILT_IN, Example, Task, load_tasks, sheets_of, split_examples
-from headatlas.tasks.questions import FEWEST, FUNCTIONS, SPLITS, load_questions, with_answer
+from headatlas.tasks.questions import FEWEST, FUNCTIONS, SPLITS, Question, load_questions, with_answer
 from headatlas.tasks.relations import Relation, load_relations
+
+log = logging.getLogger(__name__)
 
 VALIDATION = 0.2  # of the training examples of tasks, which have no such split
 
@@ -58,6 +62,7 @@ def load_labelled(
     functions: Sequence[str] | str | None = None,
     context: str = "retrieval",
     limit: int | None = None,
+    each: int | None = None,
     shots: int | None = None,
     template: bool = True,
     seed: int = 0,
@@ -66,16 +71,28 @@ def load_labelled(
 
     data: nothing for the built-in cognitive questions; a file or list of questions in the CogQA layout; or tasks, each of which
     is a function: names of built-in tasks and relations, files and lists as `gate` takes them, {name: examples}, Relations.
-    Of a single task, each `kind` is a function. limit: about so many questions, or examples of tasks, of each split its share.
+    Of a single task, each `kind` is a function. limit: about so many examples, of each split its share; each: without a limit, so
+    many of each function.
     """
+    wanted = _listed(functions)
+    if isinstance(data, list | tuple) and len(data) == 1 and isinstance(data[0], str | Path):
+        data = data[0]
     if data is None or are_questions(data):
-        found = _from_questions(lm, data, test, functions, context, limit, template, seed)
+        found = _from_questions(lm, data, test, wanted, context, limit, each, template, seed)
     elif test is not None:
         raise BadArgument("test goes with questions in the CogQA layout only: of tasks, mark held_out examples as such")
     else:
-        found = _from_tasks(lm, _tasks(lm, data, shots), functions, limit, seed)
-    _check(found)
+        found = _from_tasks(lm, _tasks(lm, data, shots), wanted, limit, each, seed)
+    _check(found, limit)
     return found
+
+
+def _listed(functions: Any) -> list[str] | str | None:
+    if functions is None or functions == "all":
+        return functions
+    if not isinstance(functions, str | Iterable):
+        raise BadArgument(f"functions is {functions!r}, expected names")
+    return [functions] if isinstance(functions, str) else [str(f) for f in functions]
 
 
 def are_questions(data: Any) -> bool:
@@ -98,11 +115,18 @@ def _from_questions(
     functions: Sequence[str] | str | None,
     context: str,
     limit: int | None,
+    each: int | None,
     template: bool,
     seed: int,
 ) -> Labelled:
-    questions = load_questions(data, test, context=context, functions=functions, limit=limit, seed=seed)
+    def read(limit: int | None) -> list[Question]:
+        return load_questions(data, test, context=context, functions=functions, limit=limit, seed=seed)
+
+    questions = read(limit)
     there = {q.function for q in questions}
+    if limit is None and each is not None and len(questions) > each * len(there):
+        log.info("using about %d of %d questions (limit)", each * len(there), len(questions))
+        questions = read(each * len(there))
     names = [f for f in FUNCTIONS if f in there] + sorted(there - set(FUNCTIONS))
     groups: dict[str, int] = {}
     return Labelled(
@@ -117,6 +141,8 @@ def _from_questions(
 def _tasks(lm: LM, data: Any, shots: int | None) -> list[Task]:
     if isinstance(data, Mapping):
         return [replace(_named(lm, examples, shots), name=str(name)) for name, examples in data.items()]
+    if not isinstance(data, str | Path | Task | Relation | Iterable):
+        raise BadArgument(f"data is {data!r}, expected questions in the CogQA layout, or tasks")
     listed: list[Any] = [data] if isinstance(data, str | Path | Task | Relation) else list(data)
     if listed and all(isinstance(e, Example) or (isinstance(e, Mapping) and "prompt" in e) for e in listed):
         listed = [listed]
@@ -125,7 +151,9 @@ def _tasks(lm: LM, data: Any, shots: int | None) -> list[Task]:
         return _by_kind(found[0])
     names = [t.name for t in found]
     if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise BadArgument(f"data has {twice[0]!r} {names.count(twice[0])} times: names must differ")
+        raise BadArgument(
+            f"data has {twice[0]!r} {names.count(twice[0])} times: names must differ; give {{name: examples}}"
+        )
     return found
 
 
@@ -156,21 +184,31 @@ def _by_kind(task: Task) -> list[Task]:
 
 
 def _from_tasks(
-    lm: LM, tasks: list[Task], functions: Sequence[str] | str | None, limit: int | None, seed: int
+    lm: LM, tasks: list[Task], functions: list[str] | str | None, limit: int | None, each: int | None, seed: int
 ) -> Labelled:
     names = [t.name for t in tasks]
-    if functions is not None and functions != "all":
-        for name in [functions] if isinstance(functions, str) else functions:
+    if isinstance(functions, list):
+        for name in functions:
             if name not in names:
                 raise BadArgument(f"functions has {name!r}; there are {', '.join(names)}.{did_you_mean(name, names)}")
         tasks = [t for t in tasks if t.name in functions]
+    for one, other in combinations(tasks, 2):
+        if _all(one) == _all(other):
+            raise BadArgument(_SAME.format(one.name, other.name))
+    tested = {(e.prompt, e.target) for task in tasks for e in task.held_out}
     asked: list[Asked] = []
     function: list[int] = []
     split: list[str] = []
     group: list[int] = []
     for number, task in enumerate(tasks):
-        for name, part in _splits(task, None if limit is None else max(1, limit // len(tasks)), seed):
-            for sheet in sheets_of(lm, replace(task, held_out=part), "held_out", seed):
+        kept = tuple(e for e in task.train if (e.prompt, e.target) not in tested)
+        if len(kept) < len(task.train):
+            log.info("%s: left %d examples out of training: they are tested", task.name, len(task.train) - len(kept))
+        most = each if limit is None else max(1, limit // len(tasks))
+        parts = _splits(replace(task, train=kept), most, seed)
+        shown = tuple(e for e in kept if e not in set(parts["validation"]))  # worked examples
+        for name, part in parts.items():
+            for sheet in sheets_of(lm, replace(task, train=shown, held_out=part), "held_out", seed):
                 group += [group[-1] + 1 if group else 0] * len(sheet.asked)
                 asked += sheet.asked
                 function += [number] * len(sheet.asked)
@@ -178,17 +216,21 @@ def _from_tasks(
     return Labelled(tuple(t.name for t in tasks), tuple(asked), np.array(function), np.array(split), np.array(group))
 
 
-def _splits(task: Task, limit: int | None, seed: int) -> list[tuple[str, tuple[Example, ...]]]:
+def _all(task: Task) -> set[tuple[Any, Any]]:
+    return {(e.prompt, e.target) for e in (*task.train, *task.held_out)}
+
+
+def _splits(task: Task, limit: int | None, seed: int) -> dict[str, tuple[Example, ...]]:
     """What is held out is for testing; of the rest, a fifth is for choosing. With a limit, of each its share."""
     generator = np.random.default_rng([seed, *task.name.encode()])
     train, test = ([part[i] for i in generator.permutation(len(part))] for part in (task.train, task.held_out))
     if limit is not None:
         train, test = train[: max(2, round(limit * 0.8))], test[: max(1, round(limit * 0.2))]
     cut = max(1, round(VALIDATION * len(train)))
-    return list(zip(SPLITS, (tuple(train[cut:]), tuple(train[:cut]), tuple(test)), strict=True))
+    return dict(zip(SPLITS, (tuple(train[cut:]), tuple(train[:cut]), tuple(test)), strict=True))
 
 
-def _check(data: Labelled) -> None:
+def _check(data: Labelled, limit: int | None) -> None:
     if len(data.names) < 2:
         raise BadArgument(
             f"data has {len(data.names)} function{'s' * (len(data.names) != 1)}, expected at least 2: nothing to tell apart"
@@ -197,13 +239,14 @@ def _check(data: Labelled) -> None:
         counts = [len(data.of(split, number)) for split in SPLITS]
         if sum(counts) < FEWEST or min(counts) == 0:
             said = ", ".join(f"{n} to {what}" for n, what in zip(counts, ("fit", "choose", "test"), strict=True))
-            raise BadArgument(f"function {name!r} has {said}: too few, expected at least {FEWEST} and some of each")
-    for split in SPLITS:
-        asked: dict[frozenset[Asked], str] = {}
-        for number, name in enumerate(data.names):
-            same = frozenset(data.asked[i] for i in data.of(split, number))
-            if same in asked:
-                raise BadArgument(
-                    f"functions {asked[same]!r} and {name!r} have identical questions: nothing can lose one and keep the other"
-                )
-            asked[same] = name
+            why = f" with limit={limit}" if limit else ""
+            raise BadArgument(
+                f"function {name!r} has {said}{why}: too few, expected at least {FEWEST} and some of each"
+            )
+    asked = [{data.asked[i] for i in np.flatnonzero(data.function == f)} for f in range(len(data.names))]
+    for one, other in combinations(range(len(data.names)), 2):
+        if asked[one] == asked[other]:
+            raise BadArgument(_SAME.format(data.names[one], data.names[other]))
+
+
+_SAME = "functions {!r} and {!r} have identical questions: nothing can lose one and keep the other"

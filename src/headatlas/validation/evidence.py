@@ -29,8 +29,6 @@ def removal_test(score: np.ndarray, log_p: LogP, *, draws: int = DRAWS, seed: in
         return whole - log_p([draw_like(heads, score.shape[1], generator) for _ in range(some)])
 
     by_chance, p = against_chance(whole - without, lost_by_chance, draws)
-    if not np.isfinite(whole - without):
-        return np.nan, np.nan, 1.0
     return float(whole - without), float(by_chance.mean()), p
 
 
@@ -41,10 +39,12 @@ def against_chance(
 
     Drawing ends early where five already do (Besag and Clifford 1991): the p-value holds all the same.
     """
+    if not np.isfinite(lost):
+        return np.full(draws, np.nan), 1.0
     found = np.empty(0)
-    while len(found) < draws and (found >= lost).sum() < ENOUGH:
+    while len(found) < draws and (~(found < lost)).sum() < ENOUGH:
         found = np.append(found, draw(min(at_once, draws - len(found))))
-    as_much = np.flatnonzero(found >= lost)
+    as_much = np.flatnonzero(~(found < lost))
     p = ENOUGH / (as_much[ENOUGH - 1] + 1) if len(as_much) >= ENOUGH else (1 + len(as_much)) / (1 + len(found))
     return found, float(p)
 

@@ -52,22 +52,13 @@ class Trial:
         return np.stack([change[:, function == f].mean(1) for f in range(len(self.data.names))], axis=1)
 
 
-def others(effect: np.ndarray, function: int) -> np.ndarray:
-    """Mean change of all functions but one: [set]."""
-    return np.delete(effect, function, axis=1).mean(1)
-
-
-def trade_off(own: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """What a set of heads is worth: what the function loses, less WEIGHT times what the others lose or gain."""
-    return -own - WEIGHT * np.abs(other)
-
-
 def choose(effect: np.ndarray, function: int, always: bool = False) -> int:
     """Which of the sets is worth most; −1 where none is worth anything, unless one is `always` wanted. effect: [set, function],
     on validation questions."""
     if not len(effect):
         return -1
-    worth = trade_off(effect[:, function], others(effect, function))
+    # changes of the others by their size: one function's gain does not make up for another's loss
+    worth = -effect[:, function] - WEIGHT * np.abs(np.delete(effect, function, axis=1)).mean(1)
     best = int(np.argmax(worth))
     return best if always or worth[best] > 0 else -1
 
@@ -170,13 +161,13 @@ def _labelled(
 
 def verdict(one: xr.Dataset) -> str:
     """What the test says of one function's heads, in words."""
-    own, other, p = float(one.own_effect), float(one.other_effect.mean()), float(one.p_corrected)
+    own, other, p = float(one.own_effect), float(abs(one.other_effect).mean()), float(one.p_corrected)
     if not int(one.heads):
         return f"none found: no set of heads costs it {WEIGHT:g} times what it costs the others"
-    if not -own >= WEIGHT * abs(other):
-        return f"none proven: {_said(own)} on new questions, the others {_said(other)}"
+    if not -own >= WEIGHT * other:
+        return f"none proven: {_said(own)} on new questions, the others ±{other:.2f}"
     if not p < SURE:
-        return f"none proven: {_said(own)} on new questions, but random heads do as much (p = {p:.2f})"
+        return f"none proven: {_said(own)} on new questions, not surely more than random heads (p = {p:.2f}, corrected)"
     return PROVEN
 
 

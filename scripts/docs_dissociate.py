@@ -1,0 +1,90 @@
+"""What docs/dissociate.md shows of a model answering before and after: `make docs-dissociate`."""
+
+import json
+import sys
+from pathlib import Path
+
+import headatlas as ha
+from headatlas.figures.all import pictures
+from headatlas.figures.style import save
+from headatlas.tasks.prompts import held_out_sheets, load_tasks
+
+ROOT = Path(__file__).parent.parent
+FIGURES = ROOT / "docs" / "figures"
+SHOWN = ("importance-dissociate", "trade-off", "specialisation-dissociate")
+BEGIN, END = (
+    "<!-- before and after: written by `make docs-dissociate` -->\n",
+    "<!-- end of before and after -->",
+)
+ASKED = 16  # held-out prompts of each task
+
+
+def block(run: dict) -> str:
+    """The page's part: how many prompts are answered right, and one prompt of each task."""
+    tasks = run["tasks"]
+    lines = [
+        f"Held-out prompts answered right, of {run['asked']} of each task, by {run['model']} whole and without the heads that the",
+        "quick preset found for one task (`make docs-dissociate`):",
+        "",
+        f"| without the heads of | {' | '.join(tasks)} |",
+        f"| --- | {' | '.join('---' for _ in tasks)} |",
+    ]
+    lines += [f"| {row} | {' | '.join(str(run['right'][row][t]) for t in tasks)} |" for row in run["right"]]
+    lines += ["", "One prompt of each, and how the model goes on:", "", "```"]
+    for example in run["examples"]:
+        lines.append(f"{example['task']}: {example['prompt']!r}  (right: {example['target']!r})")
+        lines += [f"    {name:<24}{said!r}" for name, said in example["said"].items()]
+    return "\n".join([*lines, "```", ""])
+
+
+def main(folder: str) -> None:
+    atlas = ha.open(folder)
+    found, lm = atlas["dissociate"], ha.load(atlas.info["model"]["name"])
+    FIGURES.mkdir(exist_ok=True)
+    for picture in pictures({"dissociate": found}):
+        if picture.name in SHOWN:
+            save(picture.draw(), FIGURES / f"{picture.name}.png", "png", dpi=110)
+    names = [str(f) for f in found.function.values]
+    rows = {"none": None} | {name: found.gates(name) for name in names}
+    right: dict[str, dict[str, int]] = {row: {} for row in rows}
+    examples = []
+    for task in load_tasks(lm, names):
+        asked = [a for sheet in held_out_sheets(lm, task, ASKED) for a in sheet.asked]
+        said = {row: answers(lm, asked, gate) for row, gate in rows.items()}
+        for row in rows:
+            right[row][task.name] = sum(s == list(a.target) for s, a in zip(said[row], asked, strict=True))
+        shown = next(i for i, a in enumerate(asked) if said["none"][i] == list(a.target))
+        decode = lm.tokenizer.decode
+        examples.append(
+            {
+                "task": task.name,
+                "prompt": decode(asked[shown].prompt, skip_special_tokens=True).split("\n")[-1],
+                "target": decode(asked[shown].target),
+                "said": {
+                    f"without {row}" if gate is not None else "whole": decode(said[row][shown])
+                    for row, gate in rows.items()
+                },
+            }
+        )
+    run = {"model": lm.name, "asked": ASKED, "tasks": names, "right": right, "examples": examples}
+    (FIGURES / "dissociate-run.json").write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+    page = ROOT / "docs" / "dissociate.md"
+    before, _, rest = page.read_text().partition(BEGIN)
+    page.write_text(before + BEGIN + block(run) + END + rest.partition(END)[2])
+
+
+def answers(lm: ha.LM, asked: list, gate: object) -> list[list[int]]:
+    """As many tokens as each target has, greedily, with the gate in force."""
+    found = []
+    for a in asked:
+        if gate is None:
+            new = lm.generate_ids([list(a.prompt)], len(a.target))
+        else:
+            with lm.gated(gate):
+                new = lm.generate_ids([list(a.prompt)], len(a.target))
+        found.append(new[0])
+    return found
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
