@@ -124,6 +124,7 @@ def dissociate(functions: list[str] = FUNCTIONS) -> xr.Dataset:
             "other_effect": (("function", "other"), other),
             "random_effect": (("function", "draw"), np.full((n, 3), -0.5)),
             "p_corrected": ("function", [0.01] * (n - 1) + [np.nan]),
+            "proven": ("function", [True] * (n - 1) + [False]),
             "verdict": ("function", ["heads of its own"] * (n - 1) + ["none found"]),
         },
         function=functions,

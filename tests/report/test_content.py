@@ -164,7 +164,10 @@ def test_without_charts_there_is_still_a_page(maps: dict[str, xr.Dataset]) -> No
 
 
 def test_specialisation_has_whose_heads_were_removed_in_rows_and_what_the_test_said() -> None:
-    (special,) = content(small.atlas(), small.INFO)["special"]
+    found = content(small.atlas(), small.INFO)
+    (says,) = (g["says"] for g in found["groups"] if g["method"] == "dissociate")
+    assert says.endswith("(see Specialisation): Inference.")
+    (special,) = found["special"]
     assert special["rows"] == ["Retrieval"]  # Inference has no heads of its own
     assert special["columns"] == ["Retrieval", "Inference"]
     assert special["values"] == [[-1.25, -0.05]]

@@ -18,6 +18,13 @@ Shots = Annotated[
     int | None,
     typer.Option(help="Worked examples before each prompt. Built-in tasks have a number of their own, files none."),
 ]
+Functions = Annotated[str, typer.Option(help="Only these, with commas between.")]
+Context = Annotated[str, typer.Option(help="Earlier steps a question is told: retrieval, all or none.")]
+Template = Annotated[bool, typer.Option(help="Ask in the tokenizer's chat template, where it has one.")]
+Limit = Annotated[int | None, typer.Option(help="Use about so many examples.")]
+Test = Annotated[
+    Path | None, typer.Option(help="Test questions in the CogQA layout. Without them, a fifth of the data.")
+]
 Tokens = Annotated[
     int | None, typer.Option(help="Tokens run through the model at once: lower it when memory runs out.")
 ]
@@ -126,16 +133,14 @@ def probe(
         str, typer.Option("--probe", help="published (one probe over all heads), per-head or written.")
     ] = "published",
     preset: Annotated[str, typer.Option(help="quick (minutes on a laptop) or full (trained as published).")] = "quick",
-    context: Annotated[
-        str, typer.Option(help="Earlier steps a question is told: retrieval, all or none.")
-    ] = "retrieval",
+    context: Context = "retrieval",
     functions: Annotated[
         str, typer.Option(help="Labels to use, with commas between, or all. Without it, the eight functions.")
     ] = "",
     keep: Annotated[str, typer.Option(help="Of generated answers: all, or the correct ones.")] = "all",
     k: Annotated[int, typer.Option(help="Answer tokens that are kept.")] = 5,
     limit: Annotated[int | None, typer.Option(help="Use about so many questions.")] = None,
-    template: Annotated[bool, typer.Option(help="Ask in the tokenizer's chat template, where it has one.")] = True,
+    template: Template = True,
     judge: Annotated[
         str | None, typer.Option(help="Let this OpenAI-compatible endpoint pick tokens and mark answers.")
     ] = None,
@@ -197,18 +202,14 @@ def dissociate(
     tasks: Annotated[
         str, typer.Option(help="Instead of questions: built-in tasks and relations, with commas between.")
     ] = "",
-    test: Annotated[
-        Path | None, typer.Option(help="Test questions in the CogQA layout. Without them, a fifth of the data.")
-    ] = None,
-    functions: Annotated[str, typer.Option(help="Only these, with commas between.")] = "",
+    test: Test = None,
+    functions: Functions = "",
     seeds: Annotated[int | None, typer.Option(help="How many. Without it, what the preset says.")] = None,
     preset: Annotated[str, typer.Option(help="quick (minutes on a laptop) or full (wants a GPU).")] = "quick",
-    context: Annotated[
-        str, typer.Option(help="Earlier steps a question is told: retrieval, all or none.")
-    ] = "retrieval",
-    limit: Annotated[int | None, typer.Option(help="Use about so many examples.")] = None,
+    context: Context = "retrieval",
+    limit: Limit = None,
     shots: Shots = None,
-    template: Annotated[bool, typer.Option(help="Ask in the tokenizer's chat template, where it has one.")] = True,
+    template: Template = True,
     updates: Annotated[int | None, typer.Option(help="Updates of each fit.")] = None,
     penalty: Annotated[float | None, typer.Option(help="λ, what a lost head costs in the end.")] = None,
     tokens: Tokens = None,
@@ -255,8 +256,8 @@ def compare_maps(
         list[Path] | None, typer.Option(help="As in `headatlas dissociate`. Without it, our own questions.")
     ] = None,
     tasks: Annotated[str, typer.Option(help="Instead: built-in tasks and relations, with commas between.")] = "",
-    test: Annotated[Path | None, typer.Option(help="Test questions in the CogQA layout.")] = None,
-    functions: Annotated[str, typer.Option(help="Only these, with commas between.")] = "",
+    test: Test = None,
+    functions: Functions = "",
     methods: Annotated[
         str,
         typer.Option(
@@ -264,12 +265,10 @@ def compare_maps(
         ),
     ] = "",
     preset: Annotated[str, typer.Option(help="quick (on a laptop, an hour or more) or full (wants a GPU).")] = "quick",
-    context: Annotated[
-        str, typer.Option(help="Earlier steps a question is told: retrieval, all or none.")
-    ] = "retrieval",
-    limit: Annotated[int | None, typer.Option(help="Use about so many examples.")] = None,
+    context: Context = "retrieval",
+    limit: Limit = None,
     shots: Shots = None,
-    template: Annotated[bool, typer.Option(help="Ask in the tokenizer's chat template, where it has one.")] = True,
+    template: Template = True,
     tokens: Tokens = None,
     device: Device = "auto",
     as_json: Json = False,

@@ -148,7 +148,8 @@ _SAYS = {
     " A specialised map has its strongest cells on the diagonal.",
     "comparison": "Each map's heads of each function removed for good, their number chosen on validation questions: change of log P"
     " per answer token on test questions, of the function against the mean of the others. Green: the function loses more than three"
-    " times what the others lose or gain. Filled: so, and more than random heads of the same layers (p < 0.05, corrected).",
+    " times that. Filled: more than three times the mean size of the others' changes, and more than random heads of the same layers"
+    " (p < 0.05, corrected).",
     "layers": "Share of each map that lies in each layer, over relative depth; of many relations, the mean of each category."
     " The grey line is an even share.",
     "agreement": "Spearman correlation over heads of every two maps; beside it, of every two seeds of the gate maps.",

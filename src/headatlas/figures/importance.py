@@ -42,8 +42,9 @@ def plan(found: xr.Dataset, variable: str | None = None, colours: str = PUBLISHE
     order = [titles.index(t) for t in [*known, *(t for t in titles if t not in known)]]
     order = [i for i in order if score[i].notnull().any()] or order
     values = score.values[order].astype(np.float64)
-    why = [str(w) for w in found.verdict.values] if {"verdict", "proven"} <= set(found) else [""] * len(titles)
-    why = ["" if "proven" in found and bool(found.proven[i]) else w for i, w in enumerate(why)]
+    why = [""] * len(titles)
+    if {"verdict", "proven"} <= set(found):
+        why = ["" if p else str(v) for v, p in zip(found.verdict.values, found.proven.values, strict=True)]
     shown = [i for i, o in enumerate(order) if not why[o]]
     xticks, yticks = axis_ticks(score.sizes["layer"], score.sizes["head"], every=6, most=9)
     return Heatmaps(

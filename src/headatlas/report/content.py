@@ -124,7 +124,7 @@ def content(maps: Maps, info: Mapping[str, Any]) -> Content:
         "layers": layers,
         "heads": heads,
         "charts": rows,
-        "groups": list(_groups(charts)),
+        "groups": list(_groups(charts, maps)),
         "categories": _categories(maps.get("maps"), at),
         "always": list(_always(maps.get("gate"), at)),
         "curves": list(_curves(maps, rows)),
@@ -149,7 +149,7 @@ def _chart(one: xr.Dataset) -> Content:
     return names | {"score": pack(one.score.values)} | interval
 
 
-def _groups(charts: xr.Dataset) -> Iterator[Content]:
+def _groups(charts: xr.Dataset, maps: Maps) -> Iterator[Content]:
     """Charts that are drawn side by side on one colour scale: those of one measure of one method. The probe's come first."""
     each = list(zip(charts.method.values.tolist(), charts.measure.values.tolist(), strict=True))
     order = list(MEASURES)
@@ -161,10 +161,18 @@ def _groups(charts: xr.Dataset) -> Iterator[Content]:
             "measure": measure,
             "title": f"{NAMES[method]}: {measure}",
             "subject": about.subject,
-            "says": about.says.get(measure, ""),
+            "says": about.says.get(measure, "") + _unproven(maps[method]),
             "charts": mine,
             "scale": scale(charts.score.values[mine]),
         }
+
+
+def _unproven(found: xr.Dataset) -> str:
+    """Which functions' heads were not proven to be their own."""
+    if "proven" not in found:
+        return ""
+    names = [str(f) for f, p in zip(found["function"].values, found.proven.values, strict=True) if not p]
+    return f" Not proven, so no evidence by itself (see Specialisation): {', '.join(names)}." if names else ""
 
 
 def scale(values: np.ndarray) -> Content:
