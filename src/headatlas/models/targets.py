@@ -24,6 +24,7 @@ from headatlas.models import heads as h
 from headatlas.models.lm import LM, Text
 
 ROW = 256  # tokens a packed row is filled to, about: attention looks over the whole row
+ALIGN = 16  # on a GPU, rows are a multiple of so many tokens: attention otherwise copies its mask in every layer
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,7 @@ def _pack(lm: LM, sheets: Sequence[Sheet], at_least: int = 0) -> Layout:
         filled[emptiest] += sheets[i].size
     bins = [b for b in bins if b]
     width = max([*filled, at_least])
+    width += -width % (1 if lm.device.type == "cpu" else ALIGN)
     tokens, position, sheet_of, text_of, owner = (torch.full((len(bins), width), f) for f in (0, 0, -1, -1, -1))
     starts = torch.tensor([0, *(len(sheet.asked) for sheet in sheets)]).cumsum(0).tolist()
     found: dict[int, list[tuple[int, int]]] = {}  # by sheet: row and place of each token that predicts
