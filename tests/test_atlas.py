@@ -14,10 +14,10 @@ import pytest
 from filelock import FileLock
 
 import headatlas as ha
-from headatlas import atlas
 from headatlas.errors import BadArgument, BadFile, CannotDo
 from headatlas.headmap.store import load, save
 from headatlas.models.lm import LM
+from headatlas.public import planning
 from tests.figures import synthetic
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
@@ -39,7 +39,7 @@ def made(tmp_path) -> Path:
 
 
 def states(lm: LM, out: Path, **options) -> dict[str, str]:
-    return {name: job.state for name, job in atlas.plan(lm, out, **options).items()}
+    return {name: job.state for name, job in planning.plan(lm, out, **options).items()}
 
 
 class TestRun:
@@ -53,7 +53,7 @@ class TestRun:
     def test_a_changed_setting_recomputes_only_what_depends_on_it(self, lm, tmp_path, monkeypatch) -> None:
         ha.run(lm, tmp_path, methods=QUICK)
         before = {n: (tmp_path / f"{n}.nc").stat().st_mtime_ns for n in QUICK}
-        monkeypatch.setitem(atlas.PRESETS["quick"], "taylor", {"examples": 8})
+        monkeypatch.setitem(planning.PRESETS["quick"], "taylor", {"examples": 8})
         assert states(lm, tmp_path, methods=QUICK) == {"salient": "done", "pattern": "done", "taylor": "to do"}
         ha.run(lm, tmp_path, methods=QUICK)
         changed = [n for n in QUICK if (tmp_path / f"{n}.nc").stat().st_mtime_ns != before[n]]

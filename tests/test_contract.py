@@ -1,8 +1,9 @@
 """The contract: one set of checks, run over every method. A new method is added to METHODS and must pass them all."""
 
 import json
+import pickle
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ import torch
 import xarray as xr
 
 import headatlas as ha
-from headatlas.atlas import PLANS
+from headatlas.errors import CannotDo
 from headatlas.headmap.overview import MEASURES
 from headatlas.headmap.store import load
 from headatlas.models.lm import LM
+from headatlas.public.planning import PLANS
+from headatlas.public.spread import Hand, Planned
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import Relation
 from tests.models.tiny import TINY, build, tokenizer
@@ -163,6 +166,36 @@ class TestContract:
             except KeyboardInterrupt:
                 assert not (folder / f"{name}.nc").exists()
             same(METHODS[name](lm, out=folder), results[name])
+
+    def test_parts_done_elsewhere_in_any_order_give_the_same(self, name, lm, results, monkeypatch) -> None:
+        monkeypatch.setattr("headatlas.public.common.finish", lambda job: job)
+        monkeypatch.setattr("headatlas.methods.features.SHARD", 10)
+        job = METHODS[name](lm)
+        monkeypatch.undo()
+        elsewhere = Hand(lambda: Planned({}, "", {name: job}), torch.get_num_threads(), ha.__version__)
+        assert pickle.loads(pickle.dumps(elsewhere(("plan",)))).jobs[name].key == job.key  # noqa: S301
+        done: dict[str, tuple[np.ndarray, ...]] = {}
+        waiting = list(job.parts)[::-1]
+        while waiting:
+            part = next(p for p in waiting if set(p.needs) <= set(done))
+            waiting.remove(part)
+            left = elsewhere((name, part.name, job.stamp, {n: done[n] for n in part.needs}))
+            assert set(left) == set(part.leaves)
+            done |= left
+        found = elsewhere((name, None, job.stamp, {n: done[n] for p in job.parts for n in p.leaves}))
+        if name == "probe":  # other shards were run together
+            np.testing.assert_allclose(found.importance, results[name].importance, rtol=1e-2, atol=1e-5)
+        else:
+            same(found, results[name])
+        with pytest.raises(CannotDo, match="fingerprint is .* there, but other where the work was planned"):
+            elsewhere((name, None, job.stamp | {"fingerprint": "other"}, {}))
+
+    def test_costs_are_positive(self, name, lm, monkeypatch) -> None:
+        monkeypatch.setattr("headatlas.public.common.finish", lambda job: job)
+        job = METHODS[name](lm)
+        costs = [sum(astuple(cost())) for cost in (*(p.cost for p in job.parts), job.cost)]
+        assert min(costs[:-1], default=1) > 0
+        assert sum(costs) > 0
 
     def test_layers_without_heads_are_there_and_nan(self, name) -> None:
         hybrid = model("qwen3_next")

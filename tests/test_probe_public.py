@@ -130,52 +130,54 @@ def test_the_same_seed_gives_the_same_file(lm, tmp_path) -> None:
     assert load(tmp_path / "a" / "probe.nc").identical(load(tmp_path / "b" / "probe.nc"))
 
 
-def test_interrupted_capture_goes_on_at_the_batch_it_had_reached(lm, tmp_path) -> None:
+@pytest.fixture
+def shards(monkeypatch):
+    """Answers are read a few questions at a time, and in the third shard somebody interrupts."""
+    monkeypatch.setattr("headatlas.methods.features.SHARD", 30)
+
+    def stop(items, label):
+        if label.startswith("reading answers, shard 3"):
+            raise KeyboardInterrupt
+        return items
+
+    return stop
+
+
+def test_interrupted_capture_goes_on_at_the_shard_it_had_reached(lm, shards, tmp_path) -> None:
     whole = ha.probe(lm, questions(20), tokens=100, proof="none")
     reached = []
 
+    def count(items, label):
+        reached.append(label)
+        return items
+
     with pytest.raises(KeyboardInterrupt):
-        ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=stop)
+        ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=shards)
     assert not (tmp_path / "probe.nc").exists()
-    states = public.capture.__globals__["answer_states"]
-
-    def count(model, sheets):
-        reached.append(len(sheets))
-        return states(model, sheets)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(public.capture.__globals__, "answer_states", count)
-        again = ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path)
-        first = len(reached)
-        ha.probe(lm, questions(20), tokens=100, proof="none", seed=1, out=tmp_path)
-    assert len(reached) - first == first + 4  # another seed is another work, from the start
+    again = ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=count)
+    assert next(r for r in reached if r.startswith("reading")) == "reading answers, shard 3 of 3"
     assert again.equals(whole)
     assert [p.name for p in tmp_path.iterdir()] == [".lock", "probe.nc"]
+    reached.clear()
+    ha.probe(lm, questions(20), tokens=100, proof="none", seed=1, out=tmp_path, progress=count)
+    assert reached[0] == "reading answers, shard 1 of 3"  # another seed is another work, from the start
 
 
-def test_going_on_with_other_batches_gives_the_same(lm, tmp_path) -> None:
+def test_going_on_with_other_batches_gives_the_same(lm, shards, tmp_path) -> None:
     whole = ha.probe(lm, questions(20), tokens=150, proof="none")
-
     with pytest.raises(KeyboardInterrupt):
-        ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=stop)
+        ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=shards)
     again = ha.probe(lm, questions(20), tokens=150, proof="none", out=tmp_path)
     np.testing.assert_allclose(again.signed, whole.signed, rtol=1e-3, atol=1e-7)
 
 
-def test_features_that_were_cut_off_are_read_again(lm, tmp_path) -> None:
-    whole = ha.probe(lm, questions(20), tokens=100, proof="none")
-
-    with pytest.raises(KeyboardInterrupt):
-        ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=stop)
-    (tmp_path / ".probe" / "features.npy").write_bytes(b"\x93NUMPY")
-    assert ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path).equals(whole)
-
-
-def test_a_damaged_part_is_read_again(lm, tmp_path) -> None:
+def test_a_damaged_part_is_read_again(lm, shards, tmp_path) -> None:
     whole = ha.probe(lm, questions(20), tokens=100, proof="none")
     with pytest.raises(KeyboardInterrupt):
-        ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=stop)
-    next((tmp_path / ".probe").glob("answers*.npz")).write_bytes(b"")
+        ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=shards)
+    first, second = sorted((tmp_path / ".probe").glob("shard*.npz"))
+    first.write_bytes(b"")
+    second.write_bytes(second.read_bytes()[:-100])
     assert ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path).equals(whole)
 
 

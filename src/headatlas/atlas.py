@@ -3,20 +3,23 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
 from headatlas import __version__
-from headatlas.errors import BadArgument, BadFile, HeadAtlasError, did_you_mean
+from headatlas.engines.pool import Pool
+from headatlas.errors import BadArgument, BadFile, HeadAtlasError
 from headatlas.headmap.about import by_kv_group
 from headatlas.headmap.files import alone_in, check_folder, read_json, write_json
 from headatlas.headmap.overview import MEASURES
-from headatlas.headmap.provenance import describe_model, describe_run
+from headatlas.headmap.provenance import describe_run
 from headatlas.headmap.store import load as load_map
 from headatlas.headmap.store import load_attributes
 from headatlas.models.default import DEFAULT_MODEL
@@ -24,57 +27,15 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.models.weights import Weights
 from headatlas.progress import Progress, silent
-from headatlas.public.common import Job, check_model, finish
-from headatlas.public.dissociate import dissociate
-from headatlas.public.gate import gate
-from headatlas.public.maps import maps
+from headatlas.public.common import Job, check_model, finish, finished_parts, keep
 from headatlas.public.pictures import write_figures, write_report
-from headatlas.public.probe import probe
-from headatlas.public.salient import salient
+from headatlas.public.planning import Plan, plan_for
 from headatlas.public.shown import show_atlas, show_maps
-from headatlas.public.yardsticks import ablate, ig, pattern, taylor
-from headatlas.tasks.prompts import BUILT_IN
-from headatlas.tasks.questions import FUNCTIONS
+from headatlas.public.spread import Planned, ask_for_plan, hired, spread
 from headatlas.validation.compare import compare as compare_charts
 
 INDEX = "atlas.json"
-PLANS: dict[str, Callable[..., Job]] = {
-    "maps": maps.plan,
-    "salient": salient.plan,
-    "pattern": pattern.plan,
-    "taylor": taylor.plan,
-    "ig": ig.plan,
-    "gate": gate.plan,
-    "probe": probe.plan,
-    "dissociate": dissociate.plan,
-    "ablate": ablate.plan,
-}
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # the methods of each, and their settings
-    "quick": {
-        "maps": {},
-        "salient": {},
-        "pattern": {},
-        "taylor": {"examples": 16},
-        "gate": {"preset": "quick"},
-        "probe": {"preset": "quick"},
-        "dissociate": {"preset": "quick", "data": tuple(BUILT_IN)},  # short prompts: the eight functions want a GPU
-    },
-    "full": {
-        "maps": {"dynamic": 64, "causal": 64},
-        "salient": {},
-        "pattern": {},
-        "taylor": {},
-        "ig": {},
-        "gate": {"preset": "full"},
-        "probe": {"preset": "full"},
-        "dissociate": {"preset": "full"},
-        "ablate": {},
-    },
-}
 KNOWN = (*MEASURES, "salient", "contrast", "compare_maps")
-
-Plan = Mapping[str, Job | HeadAtlasError]
-"""What is to be done, by method: a job, or why it cannot be."""
 
 
 @dataclass(frozen=True)
@@ -138,46 +99,6 @@ class Atlas:
         return show_atlas(self.maps, self.info, str(self.folder))
 
 
-def plan(
-    lm: LM,
-    out: str | Path,
-    *,
-    preset: str = "quick",
-    methods: Sequence[str] | None = None,
-    functions: Sequence[str] | None = None,
-    progress: Progress = silent,
-) -> Plan:
-    """What `run` would do: a job for each method, or why it cannot be done. Arguments as there."""
-    settings = PRESETS[_one_of("preset", preset, PRESETS)]
-    names = list(settings) if methods is None else [_one_of("methods", name, PLANS) for name in methods]
-    if not names:
-        raise BadArgument(f"methods is empty, expected some of {', '.join(PLANS)}")
-    for name in functions or ():
-        _one_of("functions", name, FUNCTIONS)
-    if functions and not {"probe", "dissociate"} & set(names):
-        raise BadArgument(
-            f"functions is given, but the methods are {', '.join(names)}: functions are those of probe and dissociate"
-        )
-    planned: dict[str, Job | HeadAtlasError] = {}
-    for name in sorted(set(names), key=list(PLANS).index):
-        options = settings.get(name, {})
-        if functions and name in ("probe", "dissociate"):
-            options = {k: v for k, v in options.items() if k != "data"} | {"functions": functions}
-        try:
-            planned[name] = PLANS[name](lm, out=out, progress=progress, **options)
-        except HeadAtlasError as e:
-            planned[name] = e
-    return planned
-
-
-def _one_of(argument: str, value: str, choices: Mapping[str, Any] | Sequence[str]) -> str:
-    if value not in choices:
-        raise BadArgument(
-            f"{argument}: {value!r} is not one of {', '.join(choices)}.{did_you_mean(str(value), choices)}"
-        )
-    return value
-
-
 def run(
     model: LM | str | Path = DEFAULT_MODEL,
     out: str | Path = "atlas",
@@ -187,35 +108,65 @@ def run(
     functions: Sequence[str] | None = None,
     device: str = "auto",
     dtype: str = "auto",
+    engine: str = "local",
+    address: str | None = None,
+    gpus_per_job: int | None = None,
+    workers: int | None = None,
     command: str = "",
     progress: Progress = silent,
-    tell: Callable[[LM, Plan], None] = lambda lm, plan: None,
+    tell: Callable[[Planned], None] = lambda planned: None,
 ) -> Atlas:
     """Map a model into the folder `out`, draw it, write its page. Run again, it does only what is missing or has changed.
 
     preset: 'quick' for a laptop, 'full' as published. methods: which ones (the preset's). functions: of probe (all eight) and
     of dissociate, which in the quick preset takes the built-in tasks instead, unless functions are named.
-    A method that cannot be done is noted in atlas.json, with the reason. tell: is handed the model and the plan before work begins.
+    engine: 'local' is this process, or one process for each GPU where there are several; 'ray' is a cluster (docs/scale.md).
+    address: of the cluster, or 'auto'; without one, Ray is started on this machine. gpus_per_job: a model larger than one GPU is
+    spread over so many. workers: how many at most. The results are the same with any of them.
+    A method that cannot be done is noted in atlas.json, with the reason. tell: is handed the plan before work begins.
     """
     folder = Path(out)
     check_folder(folder)
-    with alone_in(folder):
-        lm = model if isinstance(model, LM) else load(model, device, dtype)
-        with lm.weights.unchanged():
-            planned = plan(lm, folder, preset=preset, methods=methods, functions=functions, progress=progress)
-            tell(lm, planned)
-            for job in planned.values():
-                if isinstance(job, Job):
-                    check_model(job)
-            for name in KNOWN:
-                if name not in planned and (folder / f"{name}.nc").is_file():
-                    _check_dims(name, load_map(folder / f"{name}.nc"))  # it will be drawn with the rest
-            info = _begin(folder, lm, command)
-            for name, job in planned.items():
-                info["methods"][name] = _do(job, info["methods"].get(name, {}))
-                write_json(folder / INDEX, info)
-            _show(folder, info, progress)
+    options: dict[str, Any] = {"preset": preset, "methods": methods, "functions": functions}
+    if isinstance(model, LM) and (engine != "local" or workers or gpus_per_job):
+        raise BadArgument("model is an LM, but workers load it themselves: give its name or folder")
+    several = (gpus_per_job or 1) > 1
+    with alone_in(folder), ExitStack() as stack:
+        pool = None
+        if not isinstance(model, LM):
+            planning = partial(plan_for, _for_workers(model), device, dtype, several, **options)
+            pool = hired(planning, engine, address, gpus_per_job, workers, device)
+        if pool is None:
+            lm = model if isinstance(model, LM) else load(model, device, dtype, device_map="auto" if several else None)
+            stack.enter_context(lm.weights.unchanged())
+            planned = plan_for(lm, device, dtype, several, out=folder, progress=progress, **options)
+        else:
+            stack.enter_context(pool)
+            planned = ask_for_plan(pool)
+            jobs = {n: replace(j, out=folder) if isinstance(j, Job) else j for n, j in planned.jobs.items()}
+            planned = replace(planned, jobs=jobs)
+        tell(planned)
+        for job in planned.jobs.values():
+            if isinstance(job, Job):
+                check_model(job)
+        for name in KNOWN:
+            if name not in planned.jobs and (folder / f"{name}.nc").is_file():
+                _check_dims(name, load_map(folder / f"{name}.nc"))  # it will be drawn with the rest
+        info = _begin(folder, planned.model, command)
+        earlier = dict(info["methods"])
+        for name, said in (
+            _do(planned.jobs, earlier) if pool is None else _do_elsewhere(planned.jobs, earlier, pool, progress)
+        ):
+            info["methods"][name] = said
+            write_json(folder / INDEX, info)
+        _show(folder, info, progress)
     return open(folder)
+
+
+def _for_workers(model: str | Path) -> str:
+    """A path as others can follow it."""
+    path = Path(model).expanduser()
+    return str(path.resolve()) if path.exists() else str(model)
 
 
 def _show(folder: Path, info: dict[str, Any], progress: Progress) -> None:
@@ -242,9 +193,9 @@ def compare(a: Atlas | str | Path, b: Atlas | str | Path) -> xr.Dataset:
     return compare_charts(first.maps, second.maps)
 
 
-def _begin(folder: Path, lm: LM, command: str) -> dict[str, Any]:
+def _begin(folder: Path, model: dict[str, Any], command: str) -> dict[str, Any]:
     """The folder's index, with what earlier runs for the same model noted."""
-    info: dict[str, Any] = {"model": describe_model(lm), "run": describe_run() | {"command": command}, "methods": {}}
+    info: dict[str, Any] = {"model": model, "run": describe_run() | {"command": command}, "methods": {}}
     try:
         earlier = read_json(folder / INDEX)
         if earlier["model"]["fingerprint"] == info["model"]["fingerprint"]:
@@ -257,20 +208,53 @@ def _begin(folder: Path, lm: LM, command: str) -> dict[str, Any]:
     return info
 
 
-def _do(job: Job | HeadAtlasError, earlier: dict[str, Any]) -> dict[str, Any]:
-    """Do one job and say how it went."""
-    if isinstance(job, HeadAtlasError):
-        return {"complete": False, "why": str(job)}
-    if job.state == "done" and earlier.get("key") == job.key:
-        return earlier
-    start = time.perf_counter()
-    try:
-        finish(job)
-    except HeadAtlasError as e:
-        return {"complete": False, "why": str(e)}
-    done = {"complete": True, "file": job.path.name, "key": job.key}
+def _do(jobs: Plan, earlier: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Do one job after the other and say how each went."""
+    for name, job in jobs.items():
+        if not isinstance(job, Job) or _is_noted(job, earlier.get(name, {})):
+            yield name, _noted(job, earlier.get(name, {}))
+            continue
+        start = time.perf_counter()
+        try:
+            finish(job)
+        except HeadAtlasError as e:
+            yield name, {"complete": False, "why": str(e)}
+        else:
+            yield name, _well_done(job, time.perf_counter() - start)
+
+
+def _do_elsewhere(
+    jobs: Plan, earlier: dict[str, Any], pool: Pool, progress: Progress
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The same on workers, all jobs at once."""
+    to_do: dict[str, Job] = {}
+    for name, job in jobs.items():
+        if isinstance(job, Job) and job.state != "done":
+            to_do[name] = job
+        elif not isinstance(job, Job) or _is_noted(job, earlier.get(name, {})):
+            yield name, _noted(job, earlier.get(name, {}))
+        else:
+            yield name, _well_done(job, 0.0)
+    for name, outcome in spread(pool, to_do, progress):
+        if outcome.found is None:
+            yield name, {"complete": False, "why": outcome.why}
+        else:
+            keep(to_do[name], outcome.found, finished_parts(to_do[name]))
+            yield name, _well_done(to_do[name], outcome.seconds)
+
+
+def _is_noted(job: Job, earlier: dict[str, Any]) -> bool:
+    return job.state == "done" and earlier.get("key") == job.key
+
+
+def _noted(job: Job | HeadAtlasError, earlier: dict[str, Any]) -> dict[str, Any]:
+    return {"complete": False, "why": str(job)} if isinstance(job, HeadAtlasError) else earlier
+
+
+def _well_done(job: Job, seconds: float) -> dict[str, Any]:
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    return done | {"time": when, "seconds": round(time.perf_counter() - start, 2)}
+    done = {"complete": True, "file": job.path.name, "key": job.key}
+    return done | {"time": when, "seconds": round(seconds, 2)}
 
 
 def open(folder: str | Path) -> Atlas:

@@ -5,6 +5,7 @@ HeadAtlasError
 └── CannotDo (RuntimeError)      1   asked rightly, but it could not be done
     ├── BadFile                      a file is missing, damaged or laid out differently
     ├── FetchFailed                  something had to be fetched and could not be
+    ├── OutOfMemory                  half as many tokens at once may do
     ├── MissingExtra                 an optional package is needed; the message says how to install it
     └── UnsupportedModel             a model HeadAtlas cannot place
 
@@ -34,6 +35,10 @@ class BadFile(CannotDo):
 
 
 class FetchFailed(CannotDo):
+    pass
+
+
+class OutOfMemory(CannotDo):
     pass
 
 

@@ -230,7 +230,7 @@ def test_a_loss_that_is_not_a_number_says_where_and_keeps_what_was_done(tiny, br
     monkeypatch.setattr(method, "log_probs", spoiled)
     with pytest.raises(CannotDo, match=r"words: retain and remove: loss is nan at update \d of 4"):
         ha.gate(tiny, words(), seeds=1, batch=4, out=tmp_path)
-    assert (tmp_path / ".gate" / "words free.npz").is_file()
+    assert [p.name for p in (tmp_path / ".gate").glob("*.npz")] == ["words%2C seed 0%3A free.npz"]
 
 
 @pytest.mark.parametrize(
@@ -241,8 +241,28 @@ def test_running_out_of_memory_names_the_flag(tiny, brief, monkeypatch, error) -
         raise error
 
     monkeypatch.setattr(method, "log_probs", full)
-    with pytest.raises(CannotDo, match=r"out of memory with tokens=512 at once: try tokens=128 \(--tokens\)"):
+    with pytest.raises(CannotDo, match="out of memory, even with tokens=64 at once: "):
         ha.gate(tiny, words(), seeds=1, tokens=512)
+
+
+def test_running_out_of_memory_halves_what_is_run_at_once_and_changes_nothing(tiny, brief, monkeypatch, caplog) -> None:
+    fresh = LM(build(TINY[0]), tokenizer(), "tiny")
+    whole = ha.gate(fresh, words(), seeds=2, batch=16, tokens=512)
+    plain, asked = method.log_probs, []
+
+    def small(lm, sheets, gate, **options):
+        asked.append(len(gate) * sum(len(s.asked) * (s.shared + s.rest) for s in sheets))
+        if asked[-1] > 100:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(lm, sheets, gate, **options)
+
+    monkeypatch.setattr(method, "log_probs", small)
+    halved = ha.gate(fresh, words(), seeds=2, batch=16, tokens=512)
+    np.testing.assert_allclose(halved.gate, whole.gate, atol=1e-5)
+    told = [r.getMessage() for r in caplog.records if "out of memory" in r.getMessage()]
+    assert told == [f"out of memory with tokens={n} at once: going on with tokens={n // 2}" for n in (512, 256, 128)]
+    assert max(asked) > 100
+    assert asked[-1] <= 100
 
 
 def test_other_runtime_errors_are_not_about_memory(tiny, brief, monkeypatch) -> None:

@@ -22,7 +22,6 @@ from headatlas.benchmarking.real import ASK, assess, hash_atlas
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.headmap.files import check_folder
 from headatlas.headmap.provenance import describe_run, flat
-from headatlas.headmap.store import Finished
 from headatlas.models.cache import cache_folder
 from headatlas.models.heads import head_mask
 from headatlas.models.lm import LM
@@ -34,7 +33,7 @@ from headatlas.planted.interference import plant_interference
 from headatlas.planted.known import MOST_SEEDS, SHIPPED, accept, measure_functions, planted_folder, read_truth
 from headatlas.planted.relations import NOISE, plant_relations
 from headatlas.planted.training import plant
-from headatlas.progress import Progress, silent
+from headatlas.progress import Done, Progress, silent
 from headatlas.public.common import Job, method
 from headatlas.validation.evidence import DRAWS
 from headatlas.validation.truth import mean_interval, recovery
@@ -79,7 +78,7 @@ def benchmark(
     folders = {str(m): _folder(str(m), device, progress) for m in models}
     wanted = {CONTENDERS[name].truth for name in chosen}
 
-    def work(done: Finished, progress: Progress) -> xr.Dataset:
+    def work(done: Done, progress: Progress) -> xr.Dataset:
         found = []
         for truth, known in _models(folders, wanted, seed, device):
             contenders = [name for name in chosen if CONTENDERS[name].truth == truth]

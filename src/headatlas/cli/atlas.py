@@ -39,17 +39,43 @@ def run(
     ] = "",
     device: Device = "auto",
     dtype: Dtype = "auto",
+    engine: Annotated[
+        str, typer.Option(help="local (this machine, one process for each GPU) or ray (a cluster; docs/scale.md).")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="HOST:PORT of a Ray cluster, or auto. Without it, Ray is started here.")
+    ] = None,
+    gpus_per_job: Annotated[
+        int | None,
+        typer.Option(min=0, help="GPUs that a worker spreads the model over. Without it, one, if there are any."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="How many at most. Without it, as many as there is room for.")
+    ] = None,
+    only_plan: Annotated[
+        bool, typer.Option("--plan", help="Tell the jobs, their time and memory on this machine, and do nothing.")
+    ] = False,
 ) -> None:
     """Map a model into a folder, draw it, write its page. Run again, it does only what is missing or has changed."""
     import headatlas as ha
     from headatlas import tables
     from headatlas.terminal import bar
 
+    if only_plan:
+        from headatlas.public.estimating import estimate
+
+        size = workers or _workers(engine, address, gpus_per_job)
+        options: dict[str, Any] = {"preset": preset, "methods": listed(methods), "functions": listed(functions)}
+        found = estimate(model, workers=size, device=device, dtype=dtype, **options)
+        show_table(f"Estimate for {found.title}, on {found.machine.name}", tables.estimate(found))
+        for line in tables.estimate_in_words(found):
+            typer.echo(line)
+        return
     planned: list[str] = []
 
-    def tell(lm: Any, plan: Any) -> None:
-        planned.extend(plan)
-        show_table(f"Plan for {lm!r}, fingerprint {lm.fingerprint()}", tables.plan(plan))
+    def tell(plan: Any) -> None:
+        planned.extend(plan.jobs)
+        show_table(f"Plan for {plan.title}", tables.plan(plan.jobs))
 
     made = ha.run(
         model,
@@ -59,6 +85,10 @@ def run(
         functions=listed(functions),
         device=device,
         dtype=dtype,
+        engine=engine,
+        address=address,
+        gpus_per_job=gpus_per_job,
+        workers=workers,
         command=shlex.join(["headatlas", *sys.argv[1:]]),
         progress=bar,
         tell=tell,
@@ -76,6 +106,13 @@ def run(
     drawn = sum(name.endswith(".png") for name in made.info["shown"]["files"])
     files = ", ".join(f"{method}.nc" for method in made.complete)
     typer.echo(f"wrote {files}, {drawn} figures, {made.folder / 'report.html'}")
+
+
+def _workers(engine: str, address: str | None, gpus_per_job: int | None) -> int:
+    """How many there would be."""
+    from headatlas.public.spread import count_workers
+
+    return count_workers(engine, address, gpus_per_job)
 
 
 @app.command()

@@ -66,14 +66,14 @@ class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):
     def __getitem__(self, part: str) -> tuple[np.ndarray, ...]:
         """A part that is damaged counts as not finished."""
         try:
-            with np.load(self._path(part), allow_pickle=False) as arrays:
+            with self._path(part).open("rb") as f, np.load(f, allow_pickle=False) as arrays:
                 return tuple(arrays[name] for name in sorted(arrays.files))
         except (OSError, ValueError, EOFError, BadZipFile) as e:
             raise KeyError(part) from e
 
     def __setitem__(self, part: str, arrays: tuple[np.ndarray, ...]) -> None:
         with whole_file(self._path(part)) as aside, aside.open("wb") as f:
-            np.savez_compressed(f, **{f"{i:02}": a for i, a in enumerate(arrays)})  # type: ignore[arg-type]
+            np.savez(f, **{f"{i:02}": a for i, a in enumerate(arrays)})  # type: ignore[arg-type]
 
     def __delitem__(self, part: str) -> None:
         self._path(part).unlink()

@@ -29,6 +29,7 @@ def ablate(
     asked: Sequence[Asked],
     how: str = "zero",
     *,
+    layers: Sequence[int] | None = None,
     replay: bool = True,
     tokens: int | None = None,
     label: str = "ablate",
@@ -36,6 +37,7 @@ def ablate(
 ) -> tuple[Tensor, Tensor]:
     """The effect of removing each head on each example [example, layer, head], and log P(target) of the whole model [example].
 
+    layers: remove heads of these only; the others are NaN.
     replay: run only what lies above a head; falls back to whole runs, and says so, where a model cannot be replayed.
     """
     if how not in HOW:
@@ -57,18 +59,18 @@ def ablate(
     parts = [chosen for _, chosen in batches(sheets, 1, max(1, budget // lm.n_heads))]
     for part in progress(parts, label):
         now = [sheets[i] for i in part]
-        with recorded(lm) as record, telling_memory(budget):
+        with recorded(lm) as record, telling_memory(lm, budget):
             clean = log_probs(lm, now)[0][0]
         other = _z(lm, [sheets[partner[i]] for i in part]) if how == "resample" else None
         whole[part] = clean.float().cpu()
         at_once = max(1, budget // (len(now) * max(s.rest for s in now)))
-        for layer in (i for i in range(lm.n_layers) if i not in lm.layers_without_heads):
+        for layer in (i for i in layers or range(lm.n_layers) if i not in lm.layers_without_heads):
             value = mean[layer] if mean is not None else torch.zeros(lm.n_heads, 1)
             if other is not None:
                 value = _aligned(other[layer], [asked[partner[i]] for i in part], [asked[i] for i in part])
             for first in range(0, lm.n_heads, at_once):
                 heads = list(range(first, min(first + at_once, lm.n_heads)))
-                with _without(lm, layer, heads, value), telling_memory(budget):
+                with _without(lm, layer, heads, value), telling_memory(lm, budget):
                     ones = torch.ones(len(heads), lm.n_layers, lm.n_heads)
                     if replay:
                         with replayed(lm, layer, record, len(heads)):

@@ -155,7 +155,7 @@ def _slope(
         own = torch.from_numpy(data.function)[examples] == function
         part = torch.tensor([share[s][e] for s, e in asked])
         length = torch.tensor([len(data.asked[e].target) for _, e in asked])
-        with telling_memory(budget), torch.enable_grad():
+        with telling_memory(lm, budget), torch.enable_grad():
             at = theta.clone().requires_grad_()
             gates, under = at.sigmoid().to(lm.device), [seed for seed, _, _ in some]
             log_p, _ = log_probs(lm, [sheet for _, sheet, _ in some], gates, packed=True, under=under)

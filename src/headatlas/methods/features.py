@@ -1,6 +1,6 @@
 """probe, steps 1 to 4: answers, their informative tokens, and the mean of z over these, for every head.
 
-Features go straight into an array that may live on disk, batch by batch; a batch that was finished is not run again.
+Examples are read in shards, which are independent of each other.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, batches, make_sheet, telling_memory, tokens_at_once
 from headatlas.progress import Done, Progress, silent
 
-READ = "answers"  # what finished batches are called
+SHARD = 128  # examples of a shard, at least
 
 Choose = Callable[[int, np.ndarray], list[int]]
 """(example, −log P of its answer tokens) → which of them to keep."""
@@ -25,27 +25,22 @@ def capture(
     asked: Sequence[Asked],
     groups: Sequence[Sequence[int]],
     choose: Choose,
-    features: np.ndarray,
+    features: np.ndarray | dict[int, np.ndarray],
     *,
-    done: Done | None = None,
     tokens: int | None = None,
     progress: Progress = silent,
 ) -> None:
     """Fill features [example, layer, head, d_head], layers with heads only, with means of z over each answer's chosen tokens.
 
-    groups: examples whose prompts begin alike, which are run together.
+    groups: the examples to read; those whose prompts begin alike are run together.
     """
-    done = {} if done is None else done
     there = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
     budget = tokens_at_once(lm, tokens)
     groups = [part for group in groups for part in _cut(group, max(1, budget // max(len(asked[i]) for i in group)))]
     sheets = [make_sheet([asked[i] for i in group]) for group in groups]
-    finished = {int(i) for name in list(done) if name.startswith(READ) for i in done.get(name, ([],))[0]}
     for _, chosen in progress(list(batches(sheets, 1, budget)), "reading answers"):
         examples = [i for s in chosen for i in groups[s]]
-        if finished.issuperset(examples):
-            continue
-        with telling_memory(budget):
+        with telling_memory(lm, budget):
             states = answer_states(lm, [sheets[s] for s in chosen])
         for example, (surprisal, z) in zip(examples, states, strict=True):
             kept = choose(example, surprisal.cpu().numpy())
@@ -58,9 +53,16 @@ def capture(
                     " load it in bfloat16 or float32)"
                 )
             features[example] = mean.cpu().numpy()
-        if isinstance(features, np.memmap):
-            features.flush()
-        done[f"{READ} {examples[0]}"] = (np.array(examples),)
+
+
+def shards(groups: Sequence[Sequence[int]]) -> list[list[Sequence[int]]]:
+    """Groups of examples, some at a time, so that each time there are enough to fill batches."""
+    found: list[list[Sequence[int]]] = [[]]
+    for group in groups:
+        if sum(map(len, found[-1])) >= SHARD:
+            found.append([])
+        found[-1].append(group)
+    return found
 
 
 def pieces(lm: LM, answer: Sequence[int]) -> list[str]:

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 CLIP = 4.0  # the pressure on θ ends where a gate is as good as open or shut
 CONTRAST = 5.0  # nats by which B may be worse than A before it stops paying
+BLOCK = 5  # seeds fitted at once
 CAN = 0.2  # below this accuracy the model cannot do the task
 ROLES = ("facilitation", "interference", "irrelevance")
 HAS_ROLE = 0.5
@@ -115,7 +116,7 @@ def slope(
     examples = sum(len(s[0].asked) for s in strands)
     widest = max(range(len(strands[0])), key=lambda k: sum(s[k].size for s in strands))
     for some, chosen in batches([s[widest] for s in strands], len(theta), tokens // len(strands[0])):
-        with telling_memory(tokens), torch.enable_grad():
+        with telling_memory(lm, tokens), torch.enable_grad():
             part = theta[some].requires_grad_()
             gate = part.sigmoid().to(lm.device)
             log_p = [
@@ -177,8 +178,9 @@ def fit_task(
 ) -> Tensor:
     """The three fits of one task: θ [fit, seed, layer, head]. Finished stages are put into `done` and taken from it."""
     done = {} if done is None else done
+    free_name, pressed_name = fit_names(task, seeds)
     options: dict[str, Any] = {"norm": settings.norm, "tokens": tokens, "progress": progress}
-    if f"{task.name} free" not in done:
+    if free_name not in done:
         data = batches_of(lm, [task], settings.batch, seed=0)
         free = fit(
             lm,
@@ -189,17 +191,32 @@ def fit_task(
             label=f"{task.name}: free",
             **options,
         )
-        done[f"{task.name} free"] = (free.numpy(),)
-    free = torch.from_numpy(done[f"{task.name} free"][0])
-    if f"{task.name} pressed" not in done:
+        done[free_name] = (free.numpy(),)
+    free = torch.from_numpy(done[free_name][0])
+    if pressed_name not in done:
         pressure = torch.tensor([settings.strength, -settings.strength]).repeat_interleave(len(seeds))
         data = batches_of(lm, [task], settings.batch, seed=1)
         label = f"{task.name}: retain and remove"
         first = free.clamp(-CLIP, CLIP)  # beyond, no pressure would reach an idle head
         pressed = fit(lm, first.repeat(2, 1, 1), pressure, data, settings.pressed, label=label, **options)
-        done[f"{task.name} pressed"] = (pressed.numpy(),)
-    pressed = torch.from_numpy(done[f"{task.name} pressed"][0])
+        done[pressed_name] = (pressed.numpy(),)
+    pressed = torch.from_numpy(done[pressed_name][0])
     return torch.cat([free, pressed]).unflatten(0, (3, len(seeds)))
+
+
+def fit_names(task: Task, seeds: Sequence[int]) -> tuple[str, str]:
+    """What `fit_task` calls its two stages."""
+    which = f"{task.name}, {said_seeds(seeds)}"
+    return f"{which}: free", f"{which}: pressed"
+
+
+def said_seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+
+
+def blocks(seeds: Sequence[int]) -> list[Sequence[int]]:
+    """Seeds that are fitted together: enough to fill a GPU, few enough that several have something to do."""
+    return [seeds[a : a + BLOCK] for a in range(0, len(seeds), BLOCK)]
 
 
 def fit_contrast(
@@ -275,7 +292,8 @@ def gate_tasks(
     for task in tasks:
         held_out = held_out_sheets(lm, task, settings.held_out)
         whole = ungated(lm, task, held_out, tokens)
-        theta = fit_task(lm, task, seeds, settings, done=done, tokens=tokens, progress=progress)
+        options: dict[str, Any] = {"done": done, "tokens": tokens, "progress": progress}
+        theta = torch.cat([fit_task(lm, task, block, settings, **options) for block in blocks(seeds)], dim=1)
         gate = theta.sigmoid()
         log_p, _ = measure(lm, held_out, gate.flatten(0, 1), tokens)
         gate[:, :, lm.layers_without_heads] = torch.nan

@@ -34,7 +34,7 @@ def gate_gradients(
         for some, chosen in progress(list(batches(sheets, len(levels), budget)), label):
             at = torch.tensor(levels[some])[:, None, None, None]
             gate = at.expand(-1, len(chosen), lm.n_layers, lm.n_heads).clone().requires_grad_()
-            with telling_memory(budget):
+            with telling_memory(lm, budget):
                 log_p, _ = log_probs(lm, [sheets[i] for i in chosen], gate)
                 (change,) = torch.autograd.grad(log_p.sum(), gate)
             found[chosen] += change.sum(0) / len(levels)

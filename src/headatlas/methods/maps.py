@@ -140,7 +140,30 @@ def hits(
     anatomy = weights.anatomy
     done = {} if done is None else done
     layers = [i for i, site in enumerate(anatomy.sites) if site is not None]
-    missing = [layer for layer in layers if f"layer {layer}" not in done]
+    options: dict[str, Any] = {"first_mlp": first_mlp, "device": device, "seed": seed, "progress": progress}
+    hit_in_layers(weights, pairs, layers, done, label=label, **options)
+    shape = (anatomy.n_layers, anatomy.n_heads, len(pairs))
+    hit, suppressed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
+    for layer in layers:
+        hit[layer], suppressed[layer] = done[f"{label} layer {layer}"]
+    return hit, suppressed
+
+
+def hit_in_layers(
+    weights: HeadWeights,
+    pairs: Pairs,
+    layers: Sequence[int],
+    done: Done,
+    *,
+    first_mlp: bool = True,
+    device: torch.device | str = "cpu",
+    seed: int = 0,
+    progress: Progress = silent,
+    label: str = "maps",
+) -> None:
+    """`hits` of some layers, [head, pair] each, into `done`; reads no other layer's weights."""
+    anatomy = weights.anatomy
+    missing = [layer for layer in layers if f"{label} layer {layer}" not in done]
     if missing:
         embedding = weights.embedding()
         embedded = embedding[pairs.source.to(embedding.device)]
@@ -160,12 +183,7 @@ def hits(
             z = (embedded if layer == 0 else later) @ value  # [KV head, n, d_head]
             z = z.repeat_interleave(anatomy.n_heads // anatomy.n_kv_heads, dim=0)
             top, bottom = extremes(z, output, target, k, vocabulary)
-            done[f"layer {layer}"] = top.cpu().numpy(), bottom.cpu().numpy()
-    shape = (anatomy.n_layers, anatomy.n_heads, len(pairs))
-    hit, suppressed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
-    for layer in layers:
-        hit[layer], suppressed[layer] = done[f"layer {layer}"]
-    return hit, suppressed
+            done[f"{label} layer {layer}"] = top.cpu().numpy(), bottom.cpu().numpy()
 
 
 def _check_finite(what: str, *tensors: Tensor) -> None:
@@ -247,6 +265,66 @@ class Randomised:
 BASELINES: dict[str, Callable[[HeadWeights, int], HeadWeights]] = {"shuffled": Shuffled, "random": Randomised}
 
 
+def check_settings(k: int | Literal["auto"], threshold: float) -> None:
+    if not 0 < threshold <= 1:
+        raise BadArgument(f"threshold is {threshold}, expected more than 0 and at most 1")
+    if k != "auto" and k < 1:
+        raise BadArgument(f"k is {k}, expected 'auto' or at least 1")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The pairs of some relations: of one token on both sides, and of several; how many of each relation [relation] there are,
+    and those of the relations that have enough."""
+
+    count: np.ndarray
+    count_multi: np.ndarray
+    used: Pairs
+    used_multi: Pairs
+
+
+def asked_of(
+    weights: HeadWeights,
+    tokenizer: Any,
+    relations: Sequence[Relation],
+    k: int | Literal["auto"] = "auto",
+    min_pairs: int = 30,
+) -> Asked:
+    """Step 1 for a model's tokenizer."""
+    size, n = weights.unembedding().shape[1], len(relations)
+    single = single_token_pairs(relations, tokenizer, size, k)
+    multi = multi_token_pairs(relations, tokenizer, size, k)
+    count, count_multi = (torch.bincount(p.relation, minlength=n).numpy() for p in (single, multi))
+    used, used_multi = drop_small(single, n, min_pairs), drop_small(multi, n, min_pairs)
+    if not len(used) and not len(used_multi):
+        raise BadArgument(
+            f"relations: none of the {n} has {min_pairs} pairs left (the most is {max(count.max(), count_multi.max())}):"
+            " a pair counts when both words are one token behind a space"
+        )
+    return Asked(count, count_multi, used, used_multi)
+
+
+def score_layers(
+    weights: HeadWeights,
+    asked: Asked,
+    layers: Sequence[int],
+    done: Done,
+    *,
+    first_mlp: bool = True,
+    baseline: str = "",
+    device: torch.device | str = "cpu",
+    seed: int = 0,
+    progress: Progress = silent,
+) -> None:
+    """What `score_relations` needs of some layers, or of a baseline of theirs, into `done`."""
+    options: dict[str, Any] = {"first_mlp": first_mlp, "device": device, "seed": seed, "progress": progress}
+    if baseline:
+        copy = BASELINES[baseline](weights, seed)
+        hit_in_layers(copy, asked.used, layers, done, label=f"baseline: {baseline}", **options)
+    else:
+        hit_in_layers(weights, (asked.used + asked.used_multi).unique()[0], layers, done, **options)
+
+
 def score_relations(
     weights: HeadWeights,
     tokenizer: Any,
@@ -263,20 +341,9 @@ def score_relations(
     progress: Progress = silent,
 ) -> xr.Dataset:
     """The map of a model: variables as in the contract's maps.nc, with what was left out and why in `left_out`."""
-    if not 0 < threshold <= 1:
-        raise BadArgument(f"threshold is {threshold}, expected more than 0 and at most 1")
-    if k != "auto" and k < 1:
-        raise BadArgument(f"k is {k}, expected 'auto' or at least 1")
-    size, n = weights.unembedding().shape[1], len(relations)
-    single = single_token_pairs(relations, tokenizer, size, k)
-    multi = multi_token_pairs(relations, tokenizer, size, k)
-    count, count_multi = (torch.bincount(p.relation, minlength=n).numpy() for p in (single, multi))
-    used, used_multi = drop_small(single, n, min_pairs), drop_small(multi, n, min_pairs)
-    if not len(used) and not len(used_multi):
-        raise BadArgument(
-            f"relations: none of the {n} has {min_pairs} pairs left (the most is {max(count.max(), count_multi.max())}):"
-            " a pair counts when both words are one token behind a space"
-        )
+    check_settings(k, threshold)
+    asked, n = asked_of(weights, tokenizer, relations, k, min_pairs), len(relations)
+    size, used, used_multi = weights.unembedding().shape[1], asked.used, asked.used_multi
     options: dict[str, Any] = {"first_mlp": first_mlp, "device": device, "seed": seed, "progress": progress}
     once, index = (used + used_multi).unique()
     hit, suppressed = (found[..., index.numpy()] for found in hits(weights, once, done=done, **options))
@@ -293,21 +360,23 @@ def score_relations(
     dims = ("relation", "layer", "head")
     names = list(baselines)
     chance = [
-        shares(hits(BASELINES[b](weights, seed), used, label=f"baseline: {b}", **options)[0], used, n, anatomy)
+        shares(
+            hits(BASELINES[b](weights, seed), used, done=done, label=f"baseline: {b}", **options)[0], used, n, anatomy
+        )
         for b in names
     ]
     reasons = [
         "" if c >= min_pairs else f"{c} of {len(r.pairs)} pairs are one token on both sides, {min_pairs} are needed"
-        for r, c in zip(relations, count, strict=True)
+        for r, c in zip(relations, asked.count, strict=True)
     ]
     return xr.Dataset(
         {
             "score": (dims, score),
             "suppression": (dims, suppression),
-            "pairs": ("relation", count),
+            "pairs": ("relation", asked.count),
             "score_multi": (dims, score_multi),
             "suppression_multi": (dims, suppression_multi),
-            "pairs_multi": ("relation", count_multi),
+            "pairs_multi": ("relation", asked.count_multi),
             "left_out": ("relation", np.array(reasons, dtype=object)),
             "k": ("relation", [choose_k(r.name, size, k) for r in relations]),
             "member": (("category", "layer", "head"), member),

@@ -44,12 +44,15 @@ class Training:
 
 
 PUBLISHED = Training()
+DIMS, HIDDEN = 64, 512  # of a head's projection, of the layer behind
 
 
 class Probe(nn.Module):
     """Step 5. Takes mean z [example, layer, head, d_head]; the layer's mean over heads is put beside it here."""
 
-    def __init__(self, layers: int, heads: int, d_head: int, classes: int, dims: int = 64, hidden: int = 512) -> None:
+    def __init__(
+        self, layers: int, heads: int, d_head: int, classes: int, dims: int = DIMS, hidden: int = HIDDEN
+    ) -> None:
         super().__init__()
         self.project = nn.Linear(2 * d_head, dims)
         self.hidden = nn.Linear(dims * layers * heads, hidden)

@@ -86,7 +86,7 @@ def answers_under(
     for _, chosen in batches(sheets, 1, budget):
         now = [sheets[i] for i in chosen]
         numbers = [place[i][1] + k for i in chosen for k in range(len(sheets[i].asked))]
-        with telling_memory(budget):
+        with telling_memory(lm, budget):
             layout = lay_out(lm, now)
             which = torch.where(layout.owner >= 0, torch.tensor(numbers)[layout.owner.clamp(min=0)], len(changes))
             measured = _changed(lm, now, layout, which, gates, changes)

@@ -10,12 +10,14 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from headatlas.errors import BadArgument, BadFile, CannotDo, FetchFailed, HeadAtlasError, did_you_mean, one_line
 from headatlas.models.cache import built_aside, cache_folder, cached_models, sha256
 from headatlas.models.default import DEFAULT_MODEL, default_gguf
+from headatlas.models.families import find_anatomy
 from headatlas.models.lm import LM
+from headatlas.models.memory import check_room, free_room, memory, skeleton
 from headatlas.models.quiet import quiet_transformers
 from headatlas.models.weights import Weights, check_complete, read_config
 
@@ -52,6 +54,8 @@ def load(
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code, "local_files_only": isinstance(source, Path)}
     if isinstance(source, Path):
         read_config(source, trust_remote_code)  # a damaged or foreign folder is told apart here
+    if device_map is not None or place.type == "cuda":
+        _check_room(source, name, options, precision, device_map, place)
     loaded = _from_pretrained(
         AutoModelForCausalLM,
         source,
@@ -63,6 +67,38 @@ def load(
     if tokenizer is None and not (isinstance(source, Path) and not _has_tokenizer(source)):
         tokenizer = _from_pretrained(AutoTokenizer, source, name, options)
     return LM(transformer.eval().requires_grad_(False), tokenizer, name)
+
+
+def load_skeleton(
+    model: str | Path = DEFAULT_MODEL, dtype: str = "auto", device: str = "auto"
+) -> tuple[LM, torch.dtype]:
+    """A model without its weights, to be planned for, and the precision it would be loaded in."""
+    place, precision = check_device(device), _check_dtype(dtype)
+    source, name = _resolve(str(model))
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": isinstance(source, Path)}
+    config = _from_pretrained(AutoConfig, source, name, options)
+    if precision is None:
+        precision = torch.float32 if place.type == "cpu" else getattr(config, "dtype", None) or torch.float32
+    return LM(skeleton(config), _from_pretrained(AutoTokenizer, source, name, options), name), precision
+
+
+def _check_room(
+    source: Path | str,
+    name: str,
+    options: dict[str, Any],
+    dtype: torch.dtype | None,
+    device_map: Any,
+    place: torch.device,
+) -> None:
+    """That a model fits, before minutes are spent on loading it. A device map of the user's own is the user's."""
+    config = _from_pretrained(AutoConfig, source, name, options)
+    spread = device_map == "auto" and torch.cuda.is_available()
+    if getattr(config, "quantization_config", None) or (device_map is not None and not spread):
+        return
+    bare, precision = skeleton(config), dtype or getattr(config, "dtype", None) or torch.float32
+    layers = find_anatomy(bare).n_layers
+    room = free_room() if spread else float(torch.cuda.mem_get_info(place)[0])
+    check_room(name, memory(bare, layers, precision), precision, room, torch.cuda.device_count() if spread else 1)
 
 
 def open_weights(

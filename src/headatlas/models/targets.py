@@ -19,9 +19,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 from transformers import PreTrainedModel
 
-from headatlas.errors import BadArgument, CannotDo
+from headatlas.errors import BadArgument, CannotDo, OutOfMemory, one_line
 from headatlas.models import heads as h
 from headatlas.models.lm import LM, Text
+from headatlas.models.memory import fitting
 
 ROW = 256  # tokens a packed row is filled to, about: attention looks over the whole row
 ALIGN = 16  # on a GPU, rows are a multiple of so many tokens: attention otherwise copies its mask in every layer
@@ -326,7 +327,7 @@ def measure(
     right = torch.empty(gates, starts[-1], dtype=torch.bool)
     budget = tokens_at_once(lm, tokens)
     for some, chosen in batches(sheets, gates, budget):
-        with telling_memory(budget):
+        with telling_memory(lm, budget):
             under = None if gate is None else gate[some].to(lm.device)
             now = log_probs(lm, [sheets[i] for i in chosen], under, packed=True)
         examples = [e for i in chosen for e in range(starts[i], starts[i + 1])]
@@ -335,27 +336,36 @@ def measure(
 
 
 def tokens_at_once(lm: LM, tokens: int | None) -> int:
-    """How many tokens, padding included, go through the model at once: as many as the user says, or a good number."""
-    if tokens is not None:
-        if tokens < 1:
-            raise BadArgument(f"tokens is {tokens}, expected at least 1")
-        return tokens
-    if lm.device.type != "cuda":
-        return 2048
-    return max(1024, 2**30 // (lm.n_layers * lm.d_model))  # small passes of small models would wait for launches
+    """How many tokens, padding included, go through the model at once: as many as the user says, or a good number; fewer where
+    memory has run out before."""
+    if tokens is not None and tokens < 1:
+        raise BadArgument(f"tokens is {tokens}, expected at least 1")
+    if tokens is None:
+        # on a GPU, small passes of small models would wait for launches
+        good = max(1024, 2**30 // (lm.n_layers * lm.d_model))
+        tokens = (
+            2048 if lm.device.type != "cuda" else min(good, max(FEWEST, fitting(lm.model, lm.n_layers, lm.model.dtype)))
+        )
+    return max(1, tokens // _FEWER.get(lm.model, 1))
+
+
+_FEWER: WeakKeyDictionary[PreTrainedModel, int] = WeakKeyDictionary()
+"""By model, how many times fewer tokens at once than one would like: doubled whenever memory runs out."""
+FEWEST = 64
 
 
 @contextmanager
-def telling_memory(tokens: int) -> Iterator[None]:
-    """Running out of memory as one line that names the flag to turn."""
+def telling_memory(lm: LM, tokens: int) -> Iterator[None]:
+    """Running out of memory as one line; from then on, the model gets half as many tokens at once."""
     try:
         yield
     except (torch.OutOfMemoryError, RuntimeError) as e:
         if not isinstance(e, torch.OutOfMemoryError) and "can't allocate memory" not in str(e):
             raise
-        raise CannotDo(
-            f"out of memory with tokens={tokens} at once: try tokens={max(1, tokens // 4)} (--tokens)"
-        ) from e
+        if tokens <= FEWEST:
+            raise CannotDo(f"out of memory, even with tokens={tokens} at once: {one_line(e)}") from e
+        _FEWER[lm.model] = 2 * _FEWER.get(lm.model, 1)
+        raise OutOfMemory(f"out of memory with tokens={tokens} at once: going on with tokens={tokens // 2}") from e
 
 
 @contextmanager

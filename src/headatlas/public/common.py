@@ -1,30 +1,52 @@
 """What the public calls share: work that is planned first and done later, how results are stamped, how seeds are named."""
 
 import functools
+import gc
 import hashlib
 import inspect
 import json
+import logging
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
+import torch
 import xarray as xr
 
-from headatlas.errors import BadArgument
+from headatlas.errors import BadArgument, OutOfMemory
 from headatlas.headmap.files import alone_in
 from headatlas.headmap.provenance import describe_run, flat
 from headatlas.headmap.store import Finished, load, load_attributes, save
+from headatlas.models.cost import Cost
 from headatlas.models.lm import LM
 from headatlas.models.weights import Weights
-from headatlas.progress import Progress, silent
+from headatlas.progress import Done, Progress, silent
 from headatlas.public.shown import show_maps
 from headatlas.tasks.prompts import Task
 
 Tasks = str | Path | Task | Iterable[Any]
 P = ParamSpec("P")
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+SPAN = 8  # layers that are one part of a job
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a job that can be done by itself, anywhere, before the rest. It leaves what it finds in the `Done` it is given."""
+
+    name: str
+    leaves: tuple[str, ...]  # the names of what it leaves
+    do: Callable[[Done, Progress], None]
+    needs: tuple[str, ...] = ()  # the names of what other parts must have left before
+    cost: Callable[[], Cost] = Cost
+
+    def missing(self, done: Done) -> bool:
+        return any(name not in done for name in self.leaves)
 
 
 @dataclass(frozen=True)
@@ -34,10 +56,12 @@ class Job:
     name: str  # of the method, and of its file
     says: str  # what will be done, for people
     stamp: dict[str, Any]  # model, data, settings: what every part of the work depends on
-    work: Callable[[Finished, Progress], xr.Dataset]
+    work: Callable[[Done, Progress], xr.Dataset]  # from what the parts left to the result
     settings: dict[str, Any] = field(default_factory=dict)  # what only the result as a whole depends on
     out: Path | None = None
     progress: Progress = silent
+    parts: Sequence[Part] = ()
+    cost: Callable[[], Cost] = Cost  # of `work`, after the parts
 
     @property
     def path(self) -> Path:
@@ -61,27 +85,60 @@ class Job:
         return "begun" if Finished.begun(self.path.parent / f".{self.name}", self.stamp) else "to do"
 
 
+def compute(job: Job, done: Done) -> xr.Dataset:
+    """All parts, but those that are done, and the result."""
+    for part in job.parts:
+        if part.missing(done):
+            patiently(partial(part.do, done, job.progress))
+    return patiently(lambda: job.work(done, job.progress))
+
+
+def patiently(do: Callable[[], T]) -> T:
+    """Do something; where memory runs out, again with half as many tokens at once, which `OutOfMemory` says has been seen to."""
+    while True:
+        try:
+            return do()
+        except OutOfMemory as e:
+            log.warning("%s", e)
+        gc.collect()  # what the error held on to
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def stamped(job: Job, found: xr.Dataset) -> xr.Dataset:
+    return found.assign_attrs({"method": job.name} | job.stamp | job.settings | {"key": job.key} | found.attrs)
+
+
 def finish(job: Job) -> xr.Dataset:
     """Do the work, going on where an interrupted one had stopped; or read the result, if it is there already."""
-    stamp = {"method": job.name} | job.stamp | job.settings | {"key": job.key}
     if job.out is None:
         with tempfile.TemporaryDirectory() as folder:
-            found = job.work(Finished(Path(folder) / job.name, {}), job.progress)
-            return show_maps(found.assign_attrs(stamp | found.attrs))
+            return show_maps(stamped(job, compute(job, Finished(Path(folder) / job.name, {}))))
     with alone_in(job.out):
         if job.state == "done":
             return show_maps(load(job.path))
         check_model(job)
-        done = Finished(job.out / f".{job.name}", job.stamp)
+        done = finished_parts(job)
         try:
-            found = job.work(done, job.progress)
+            found = compute(job, done)
         finally:
             if not done:
                 done.clear()  # nothing was begun that could go on
-        found = found.assign_attrs(stamp | found.attrs)
-        save(found, job.path)
-        done.clear()
-        return show_maps(found)
+        return show_maps(keep(job, found, done))
+
+
+def finished_parts(job: Job) -> Finished:
+    """What interrupted work left in the job's folder."""
+    assert job.out is not None
+    return Finished(job.out / f".{job.name}", job.stamp)
+
+
+def keep(job: Job, found: xr.Dataset, done: Finished) -> xr.Dataset:
+    """Write the result; its parts are no longer needed."""
+    found = stamped(job, found)
+    save(found, job.path)
+    done.clear()
+    return found
 
 
 def check_model(job: Job) -> None:
@@ -98,6 +155,17 @@ def check_model(job: Job) -> None:
                 f"imported ({there['source']})" if "imported" in there else f"of another model ({there.get('model')!r})"
             )
             raise BadArgument(f"out is {str(job.out)!r}, where {path.name} is {of}: give another folder")
+
+
+def spans(lm_or_weights: LM | Weights, size: int = SPAN) -> list[list[int]]:
+    """The layers that have heads, a few at a time."""
+    there = [i for i, site in enumerate(lm_or_weights.anatomy.sites) if site is not None]
+    return [there[a : a + size] for a in range(0, len(there), size)]
+
+
+def said_with(progress: Progress, what: str) -> Progress:
+    """Progress that says more than the label: which part it is."""
+    return lambda items, label: progress(items, f"{label}, {what}")
 
 
 class Method(Protocol[P]):
@@ -137,7 +205,12 @@ def stamp(weights: Weights, setup: str, name: str, data: str) -> dict[str, Any]:
 
     The fingerprint is of the weights in their precision, the likeness is not; the setup is of configuration and tokenizer.
     """
-    model = {"model": name, "fingerprint": weights.fingerprint(), "likeness": weights.likeness()}
+    there = not weights.embedding().is_meta  # a model without weights is planned for, and never mapped
+    model = {
+        "model": name,
+        "fingerprint": weights.fingerprint() if there else "",
+        "likeness": weights.likeness() if there else "",
+    }
     model |= {"read_from": weights.source, "setup": setup}
     versions = {k: v for k, v in flat(describe_run()).items() if k != "time"}
     return model | {"n_kv_heads": weights.anatomy.n_kv_heads, "data": data} | versions

@@ -17,7 +17,6 @@ import xarray as xr
 
 from headatlas.errors import BadArgument, CannotDo, did_you_mean
 from headatlas.headmap.files import check_folder
-from headatlas.headmap.store import Finished
 from headatlas.methods.ablate import ablate
 from headatlas.methods.dissociate import PRESETS, Settings, fit, reference
 from headatlas.methods.gate import PRESETS as GATES
@@ -27,7 +26,7 @@ from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.models.targets import Asked
-from headatlas.progress import Progress, silent
+from headatlas.progress import Done, Progress, silent
 from headatlas.public.common import Job, method, stamp_of
 from headatlas.public.dissociate import candidates, check_limit, flat_settings
 from headatlas.public.probe import probe
@@ -100,7 +99,7 @@ def compare_maps(
         found = probe(lm, data, test=test, functions=names, preset=preset, proof="none", progress=progress, **options)
         return found.importance.sel(function=names).transpose("function", "layer", "head").values
 
-    def work(done: Finished, progress: Progress) -> xr.Dataset:
+    def work(done: Done, progress: Progress) -> xr.Dataset:
         if "reference" not in done:
             done["reference"] = (reference(lm, asked, tokens).numpy(),)
         whole = torch.from_numpy(done["reference"][0])
@@ -144,7 +143,7 @@ def _score(
     settings: Settings,
     sizes: dict[str, Any],
     read: Callable[[Progress], np.ndarray],
-    done: Finished,
+    done: Done,
     tokens: int | None,
     progress: Progress,
 ) -> np.ndarray:

@@ -13,16 +13,17 @@ import xarray as xr
 
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.headmap.files import check_folder
-from headatlas.headmap.store import Finished
-from headatlas.methods.dissociate import PRESETS, Settings, fit, reference
+from headatlas.methods.dissociate import PRESETS, Settings, drawn, fit, reference
+from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
-from headatlas.progress import Progress, silent
-from headatlas.public.common import Job, method, seed_numbers, stamp_of
+from headatlas.progress import Done, Progress, silent
+from headatlas.public.common import Job, Part, method, seed_numbers, stamp_of
 from headatlas.tasks.labelled import load_labelled
-from headatlas.validation.selective import Trial, put_to_the_test
+from headatlas.validation.selective import Trial, put_to_the_test, try_function
 
+WHOLE, REMOVING = "reference", "removing heads for good"
 SHUT = 0.5  # a head whose gate was below this in some seed may be chosen
 
 
@@ -65,26 +66,54 @@ def dissociate(
     asked = load_labelled(lm, data, test, limit=limit, each=settings.each, **given)
     names = list(asked.names)
 
-    def work(done: Finished, progress: Progress) -> xr.Dataset:
-        if "reference" not in done:
-            done["reference"] = (reference(lm, asked, tokens).numpy(),)
-        whole = torch.from_numpy(done["reference"][0])
-        score = np.empty((len(names), len(numbers), lm.n_layers, lm.n_heads), np.float32)
-        for f, name in enumerate(names):
-            if f"gates of {name}" not in done:
-                gate = fit(lm, asked, whole, f, numbers, settings, tokens=tokens, progress=progress)
-                done[f"gates of {name}"] = (gate.numpy(),)
-            score[f] = 1 - done[f"gates of {name}"][0]
+    def answer(done: Done, progress: Progress) -> None:
+        done[WHOLE] = (reference(lm, asked, tokens).numpy(),)
+
+    def everything() -> Cost:
+        return reading(asked.sheets(range(len(asked.asked)))[0])
+
+    def fitting(f: int) -> Part:
+        def do(done: Done, progress: Progress) -> None:
+            whole = torch.from_numpy(done[WHOLE][0])
+            gate = fit(lm, asked, whole, f, numbers, settings, tokens=tokens, progress=progress)
+            done[f"gates of {names[f]}"] = (gate.numpy(),)
+
+        def cost() -> Cost:
+            some = [examples for _, examples in zip(range(3), drawn(asked, f, settings, 0), strict=False)]
+            update = sum(sheet.size for examples in some for sheet in asked.sheets(examples)[0]) / 3
+            return learning(len(numbers) * update) * settings.updates
+
+        return Part(f"gates of {names[f]}", (f"gates of {names[f]}",), do, (WHOLE,), cost)
+
+    def scores(done: Done, functions: Sequence[int]) -> np.ndarray:
+        """[function, seed, layer, head]"""
+        score = np.stack([1 - done[f"gates of {names[f]}"][0] for f in functions])
         score[:, :, lm.layers_without_heads] = np.nan
-        tested = put_to_the_test(
-            Trial(lm, asked, whole, tokens),
-            candidates(score),
-            settings.steps,
-            draws=settings.draws,
-            done=done,
-            label="removing heads for good",
-            progress=progress,
-        )
+        return score
+
+    def removing(f: int) -> Part:
+        def do(done: Done, progress: Progress) -> None:
+            trial = Trial(lm, asked, torch.from_numpy(done[WHOLE][0]), tokens)
+            [score] = candidates(scores(done, [f]))
+            for _ in progress([f], f"{names[f]}: {REMOVING}"):
+                try_function(trial, f, score, settings.steps, draws=settings.draws, done=done, label=REMOVING)
+
+        def cost() -> Cost:
+            tried = [
+                asked.sheets([i for g in range(len(names)) for i in asked.of(s, g)])[0] for s in ("validation", "test")
+            ]
+            return reading([*tried[0], *tried[1]], len(settings.steps)) + reading(
+                asked.sheets(asked.of("test", f))[0], settings.draws
+            )
+
+        needs = (WHOLE, f"gates of {names[f]}")
+        return Part(f"{names[f]}: {REMOVING}", (f"{REMOVING}: {names[f]}",), do, needs, cost)
+
+    def work(done: Done, progress: Progress) -> xr.Dataset:
+        whole, score = torch.from_numpy(done[WHOLE][0]), scores(done, range(len(names)))
+        options: dict[str, Any] = {"draws": settings.draws, "done": done, "label": REMOVING}
+        trial = Trial(lm, asked, whole, tokens)
+        tested = put_to_the_test(trial, candidates(score), settings.steps, **options)
         baseline = [float(whole[asked.of("test", f)].mean()) for f in range(len(names))]
         return _map(score, names, numbers).merge(tested).assign(baseline=("function", baseline))
 
@@ -96,6 +125,11 @@ def dissociate(
         {},
         None if out is None else Path(out),
         progress,
+        [
+            Part(WHOLE, (WHOLE,), answer, (), everything),
+            *map(fitting, range(len(names))),
+            *map(removing, range(len(names))),
+        ],
     )
 
 

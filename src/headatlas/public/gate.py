@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from itertools import chain
+from itertools import chain, islice
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,27 @@ import xarray as xr
 
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.headmap.files import check_folder
-from headatlas.headmap.store import Finished
-from headatlas.methods.gate import PRESETS, ROLES, Settings, fit_contrast, gate_tasks, ungated
+from headatlas.methods.gate import (
+    PRESETS,
+    ROLES,
+    Settings,
+    blocks,
+    fit_contrast,
+    fit_names,
+    fit_task,
+    gate_tasks,
+    said_seeds,
+    ungated,
+)
+from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.models.targets import measure
-from headatlas.progress import Progress, silent
-from headatlas.public.common import Job, Tasks, method, seed_numbers, stamp_of
-from headatlas.tasks.prompts import Task, check_shots, hash_tasks, held_out_sheets, load_tasks
-from headatlas.validation.switching import switch_off_curves
+from headatlas.progress import Done, Progress, silent
+from headatlas.public.common import Job, Part, Tasks, method, seed_numbers, stamp_of
+from headatlas.tasks.prompts import Task, batches_of, check_shots, hash_tasks, held_out_sheets, load_tasks
+from headatlas.validation.switching import DRAWS, switch_off_curves
 
 
 @method
@@ -76,7 +87,27 @@ def gate(
         check_shots(half)
     names = [t.name for t in chosen]
 
-    def work(done: Finished, progress: Progress) -> xr.Dataset:
+    def part(task: Task, block: Sequence[int]) -> Part:
+        def do(done: Done, progress: Progress) -> None:
+            fit_task(lm, task, block, settings, done=done, tokens=tokens, progress=progress)
+
+        def cost() -> Cost:
+            updates = islice(batches_of(lm, [task], settings.batch, seed=0), 3)
+            some = [sheet for strands in updates for (sheet,) in strands]
+            update = len(block) * sum(sheet.size for sheet in some) / 3
+            return learning(update) * settings.free.updates + learning(2 * update) * settings.pressed.updates
+
+        return Part(f"{task.name}, {said_seeds(block)}", fit_names(task, block), do, cost=cost)
+
+    def proof() -> Cost:
+        found = Cost()
+        for task in chosen:
+            found += reading(held_out_sheets(lm, task, settings.held_out), 1 + 3 * len(numbers))
+            sets = len(ROLES) * len(settings.steps) * (1 + DRAWS)
+            found += reading(held_out_sheets(lm, task, settings.switching), 2 * sets)
+        return found
+
+    def work(done: Done, progress: Progress) -> xr.Dataset:
         options: dict[str, Any] = {"tokens": tokens, "progress": progress}
         found = gate_tasks(lm, chosen, numbers, settings, done=done, **options)
         curves = []
@@ -108,6 +139,8 @@ def gate(
         {"halves": int(halves)},
         folder,
         progress,
+        [part(task, block) for task in (*chosen, *chain(*split)) for block in blocks(numbers)],
+        proof,
     )
 
 
@@ -131,7 +164,7 @@ def _contrast(
     if pair[0].train == pair[1].train:
         raise BadArgument("keep and lose are the same examples: nothing tells them apart")
 
-    def work(done: Finished, progress: Progress) -> xr.Dataset:
+    def work(done: Done, progress: Progress) -> xr.Dataset:
         theta = fit_contrast(lm, pair[0], pair[1], seeds, settings, tokens=tokens, progress=progress)
         gates = theta.sigmoid()
         nll, accuracy = np.empty((2, 2, 3, len(seeds)))

@@ -1,23 +1,27 @@
 """`ha.maps`."""
 
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import xarray as xr
 
 from headatlas.headmap.files import check_folder
-from headatlas.headmap.store import Finished
-from headatlas.methods.maps import BASELINES, score_relations
+from headatlas.methods.maps import BASELINES, asked_of, check_settings, score_layers, score_relations
 from headatlas.methods.maps_dynamic import check_dynamic
+from headatlas.models.cost import Cost
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.fingerprint import fingerprint_setup
 from headatlas.models.lm import LM
 from headatlas.models.loading import check_device, load, open_weights
-from headatlas.progress import Progress, silent
-from headatlas.public.common import Job, method, stamp
+from headatlas.progress import Done, Progress, silent
+from headatlas.public.common import Job, Part, method, said_with, spans, stamp
 from headatlas.tasks.relations import Relation, hash_relations, load_relations
 from headatlas.validation.relations import check_causal
+
+DRAWN = 1e8  # random numbers a second
+LOOKED_AT = 1800  # tokens of the vocabulary that a pair's output is computed for, about, before its rank is known
 
 
 @method
@@ -51,9 +55,29 @@ def maps(
     weights, tokenizer, name = open_weights(model)
     settings: dict[str, Any] = {"k": k, "min_pairs": min_pairs, "first_mlp": first_mlp, "seed": seed}
     where = model.device if isinstance(model, LM) else check_device(device)
+    check_settings(k, threshold)
+    used = tuple(BASELINES) if baselines else ()
+    [everywhere] = spans(weights, weights.anatomy.n_layers)
+    asked = cache(lambda: asked_of(weights, tokenizer, chosen, k, min_pairs))
 
-    def work(done: Finished, progress: Progress) -> xr.Dataset:
-        used = tuple(BASELINES) if baselines else ()
+    def part(layers: list[int], baseline: str) -> Part:
+        label, said = f"baseline: {baseline}" if baseline else "maps", f"layers {layers[0]} to {layers[-1]}"
+
+        def do(done: Done, progress: Progress) -> None:
+            options: dict[str, Any] = {"first_mlp": first_mlp, "seed": seed, "device": where}
+            options["progress"] = said_with(progress, said)
+            score_layers(weights, asked(), layers, done, baseline=baseline, **options)
+
+        def cost() -> Cost:
+            pairs = len(asked().used) + (0 if baseline else len(asked().used_multi))
+            each = 2.0 * weights.anatomy.d_model * LOOKED_AT
+            drawn = 2 * weights.unembedding().numel() if baseline == "random" else 0
+            host = 0.3 + 0.02 * len(layers) + drawn / DRAWN
+            return Cost(operations=len(layers) * weights.anatomy.n_heads * pairs * each, seconds=host)
+
+        return Part(f"{label}, {said}", tuple(f"{label} layer {i}" for i in layers), do, cost=cost)
+
+    def work(done: Done, progress: Progress) -> xr.Dataset:
         options: dict[str, Any] = {"threshold": threshold, "baselines": used, "device": where}
         found = score_relations(weights, tokenizer, chosen, **settings, **options, done=done, progress=progress)
         if dynamic or causal:
@@ -73,4 +97,6 @@ def maps(
         {"threshold": threshold, "baselines": int(baselines), "dynamic": dynamic, "causal": causal},
         None if out is None else Path(out),
         progress,
+        # a baseline's vocabulary is made anew for every part of it: one part
+        [*(part(layers, "") for layers in spans(weights)), *(part(everywhere, b) for b in used)],
     )

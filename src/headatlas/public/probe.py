@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import cache
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,19 @@ from headatlas.errors import BadArgument, did_you_mean
 from headatlas.headmap.files import check_folder
 from headatlas.headmap.store import Finished, Replies
 from headatlas.methods.examples import Examples
-from headatlas.methods.features import READ, capture, generate_answers, pieces
-from headatlas.methods.probe import PROBES, PUBLISHED, Training, directions, probe_map
+from headatlas.methods.features import capture, generate_answers, pieces, shards
+from headatlas.methods.probe import DIMS, HIDDEN, PROBES, PUBLISHED, Training, directions, probe_map
 from headatlas.methods.wording import wording
 from headatlas.models.answers import MEASURES, Change, answers_under
 from headatlas.models.cache import cache_folder
+from headatlas.models.cost import Cost, answering
+from headatlas.models.cost import reading as read_cost
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
-from headatlas.models.targets import Asked
-from headatlas.progress import Progress, silent
-from headatlas.public.common import Job, method, stamp_of
+from headatlas.models.targets import Asked, make_sheet
+from headatlas.progress import Done, Progress, silent
+from headatlas.public.common import Job, Part, method, said_with, stamp_of
 from headatlas.tasks.judge import Judge
 from headatlas.tasks.questions import (
     FUNCTIONS,
@@ -43,6 +46,11 @@ from headatlas.validation.answering import Ask, Trials, prove
 
 log = logging.getLogger(__name__)
 
+TRAINED, UPDATE = 0.7, 40.0  # of its epochs, a probe trains about so many; operations of an update of one weight
+UPDATING, WORDING = (
+    0.003,
+    0.003,
+)  # seconds of the host: an update of the probe, a question's share of what its words tell
 ANSWERS = ("reference", "generated")
 KEEP = ("all", "correct")
 PROOFS = ("score", "generate", "none")
@@ -141,24 +149,69 @@ def probe(
     if answers == "generated" or proof == "generate":
         _check_room(lm, questions, template, settings.new_tokens)
     names = _names(questions)
+    references = cache(lambda: [with_answer(lm, q, q.answer, template) for q in questions])
 
-    def work(done: Finished, progress: Progress) -> xr.Dataset:
-        options: dict[str, Any] = {"done": done, "progress": progress}
+    def reading(used: list[Question], said: list[str], asked: Callable[[], list[Asked]]) -> list[Part]:
+        """Parts that read z of some questions' answers: those of a main question together."""
+        groups: dict[str, list[int]] = {}
+        for i, q in enumerate(used):
+            groups.setdefault(q.group, []).append(i)
+        cut = shards(list(groups.values()))
+
+        def part(number: int, some: list[Sequence[int]]) -> Part:
+            name = f"shard {number} of {len(cut)}"
+
+            def do(done: Done, progress: Progress) -> None:
+                found: dict[int, np.ndarray] = {}
+                choose = _chooser(lm, used, said, asked(), arbiter, k)
+                capture(lm, asked(), some, choose, found, tokens=tokens, progress=said_with(progress, name))
+                read = np.array([i for group in some for i in group])
+                done[name] = read, np.stack([found[i] for i in read.tolist()]).astype(_precision(lm))
+
+            def cost() -> Cost:
+                return read_cost([make_sheet([asked()[i] for i in group]) for group in some])
+
+            return Part(f"reading answers, {name}", (name,), do, cost=cost)
+
+        return [part(number, some) for number, some in enumerate(cut, 1)]
+
+    at_once = reading(questions, [q.answer for q in questions], references) if answers == "reference" else []
+
+    def rest() -> Cost:
+        training, train = settings.training, sum(q.split == SPLITS[0] for q in questions)
+        size = HIDDEN * DIMS * lm.n_layers * lm.n_heads  # weights of the probe's first large matrix
+        epoch = 6.0 * size * train + UPDATE * size * train / training.batch
+        fits = (1 + settings.controls) * training.epochs * TRAINED
+        host = UPDATING * fits * train / training.batch + WORDING * len(questions)
+        found = Cost(operations=fits * epoch, seconds=host)
+        if proof != "none":
+            trials, steps = settings.trials, len(settings.trials.shares)
+            changes = 1 + steps * (2 + trials.draws) + len(names) + 2 * (1 + trials.order_draws) + len(trials.alphas)
+            tested = [
+                i for f in names for i in [i for i, q in enumerate(questions) if q.function == f][: settings.proof]
+            ]
+            found += answering([references()[i] for i in tested], changes, everywhere)
+        return found
+
+    def work(done: Done, progress: Progress) -> xr.Dataset:
         used, said, share_right = questions, [q.answer for q in questions], np.nan
-        asked = [with_answer(lm, q, q.answer, template) for q in used]
+        asked, parts = references(), at_once
         if answers == "generated":
+            options: dict[str, Any] = {"done": done, "progress": progress}
             ids = generate_answers(lm, [a.prompt for a in asked], settings.new_tokens, **options)
             said = [lm.tokenizer.decode(new, skip_special_tokens=True).strip() for new in ids]
             asked = [Asked(a.prompt, tuple(new)) for a, new in zip(asked, ids, strict=True)]
             kept, share_right = _usable(lm, used, said, asked, keep, arbiter, k)
             used, said, asked = [used[i] for i in kept], [said[i] for i in kept], [asked[i] for i in kept]
             check_sizes(used, " that were answered" + " right" * (keep == "correct"))
-        features = _room(done.folder, lm, len(asked), done)
-        groups: dict[str, list[int]] = {}
-        for i, q in enumerate(used):
-            groups.setdefault(q.group, []).append(i)
-        choose = _chooser(lm, used, said, asked, arbiter, k)
-        capture(lm, asked, list(groups.values()), choose, features, tokens=tokens, **options)
+            parts = reading(used, said, lambda: asked)
+            for part in parts:
+                if part.missing(done):
+                    part.do(done, progress)
+        features = _room(done, lm, len(used))
+        for part in parts:
+            read, found_there = done[part.leaves[0]]
+            features[read] = found_there
         split = np.array([q.split for q in used])
         train, validation, tested = (np.flatnonzero(split == s) for s in SPLITS)
         main = np.unique([q.group for q in used], return_inverse=True)[1]
@@ -200,6 +253,8 @@ def probe(
         {"proof": proof, "everywhere": int(bool(everywhere))} | _flat_settings(settings, proof),
         None if out is None else Path(out),
         progress,
+        at_once,
+        rest,
     )
 
 
@@ -255,20 +310,16 @@ def _chooser(
     return choose
 
 
-def _room(folder: Path, lm: LM, n: int, done: Finished) -> np.ndarray:
-    """Features on disk: those of interrupted work, or new ones."""
+def _precision(lm: LM) -> Any:
+    return np.float16 if lm.model.dtype == torch.float16 else np.float32
+
+
+def _room(done: Done, lm: LM, n: int) -> np.ndarray:
+    """An array for features [example, layer, head, d_head]: on disk, where there is a folder of finished parts."""
     shape = (n, lm.n_layers - len(lm.layers_without_heads), lm.n_heads, lm.d_head)
-    precision = np.float16 if lm.model.dtype == torch.float16 else np.float32
-    path = folder / "features.npy"
-    try:
-        there = np.lib.format.open_memmap(path, mode="r+")
-        if there.shape == shape and there.dtype == precision:
-            return there
-    except (OSError, ValueError):  # none yet, or cut off while it was made
-        pass
-    for name in [name for name in done if name.startswith(READ)]:
-        del done[name]
-    return np.lib.format.open_memmap(path, mode="w+", dtype=precision, shape=shape)
+    if not isinstance(done, Finished):
+        return np.empty(shape, _precision(lm))
+    return np.lib.format.open_memmap(done.folder / "features.npy", mode="w+", dtype=_precision(lm), shape=shape)
 
 
 def _writing(lm: LM) -> torch.Tensor:

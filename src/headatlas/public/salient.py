@@ -6,13 +6,13 @@ import xarray as xr
 
 from headatlas.errors import BadArgument
 from headatlas.headmap.files import check_folder
-from headatlas.headmap.store import Finished
 from headatlas.methods.salient import salient_operations
+from headatlas.models.cost import Cost
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.fingerprint import fingerprint_setup
 from headatlas.models.lm import LM
 from headatlas.models.loading import check_device, open_weights
-from headatlas.progress import Progress, silent
+from headatlas.progress import Done, Progress, silent
 from headatlas.public.common import Job, method, stamp
 
 
@@ -38,8 +38,13 @@ def salient(
     weights, tokenizer, called = open_weights(model)
     where = model.device if isinstance(model, LM) else check_device(device)
 
-    def work(done: Finished, progress: Progress) -> xr.Dataset:
+    def work(done: Done, progress: Progress) -> xr.Dataset:
         return salient_operations(weights, tokenizer, tokens=tokens, outputs=outputs, device=where, progress=progress)
+
+    def cost() -> Cost:
+        a, (width, known) = weights.anatomy, weights.unembedding().shape
+        gains = 2.0 * known * a.n_heads * (width * a.n_kv_heads / a.n_heads + a.d_head) * a.d_head
+        return Cost(operations=a.n_layers * (gains + 2.0 * a.n_heads * tokens * width * known))
 
     return Job(
         "salient",
@@ -47,6 +52,7 @@ def salient(
         stamp(weights, fingerprint_setup(weights.config, tokenizer), called, "")
         | {"tokens": tokens, "outputs": outputs},
         work,
+        cost=cost,
         out=None if out is None else Path(out),
         progress=progress,
     )

@@ -1,6 +1,7 @@
 """`ha.ablate`, `ha.taylor`, `ha.ig` and `ha.pattern`."""
 
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +10,18 @@ import xarray as xr
 
 from headatlas.errors import BadArgument
 from headatlas.headmap.files import check_folder
-from headatlas.headmap.store import Finished
 from headatlas.methods import ablate as ablation
 from headatlas.methods import gradients
 from headatlas.methods import pattern as patterns
 from headatlas.methods.gate import ungated
+from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
-from headatlas.models.targets import Asked
-from headatlas.progress import Progress, silent
-from headatlas.public.common import Job, Tasks, method, stamp_of
-from headatlas.tasks.prompts import hash_tasks, held_out_sheets, load_tasks
+from headatlas.models.targets import Asked, Sheet, make_sheet
+from headatlas.progress import Done, Progress, silent
+from headatlas.public.common import SPAN, Job, Part, Tasks, method, spans, stamp_of
+from headatlas.tasks.prompts import Task, hash_tasks, held_out_sheets, load_tasks
 
 
 @method
@@ -42,10 +43,17 @@ def ablate(
     examples: how many held-out ones of each task. out: a folder for ablate.nc.
     """
 
-    def effects(lm: LM, asked: list[Asked], label: str, progress: Progress) -> np.ndarray:
-        return ablation.ablate(lm, asked, how, tokens=tokens, label=label, progress=progress)[0].numpy()
+    def effects(lm: LM, asked: list[Asked], layers: list[int], label: str, progress: Progress) -> np.ndarray:
+        options: dict[str, Any] = {"layers": layers, "tokens": tokens, "label": label, "progress": progress}
+        return ablation.ablate(lm, asked, how, **options)[0][:, layers].numpy()
 
-    return _yardstick("ablate", model, tasks, effects, {"how": how}, examples, shots, tokens, device, out, progress)
+    def cost(lm: LM, sheets: list[Sheet], layers: list[int]) -> Cost:
+        above = sum(lm.n_layers - layer for layer in layers) / lm.n_layers  # what lies below a head is not run again
+        return reading([make_sheet([a]) for s in sheets for a in s.asked], 1 + lm.n_heads * above)
+
+    return _yardstick(
+        "ablate", model, tasks, effects, {"how": how}, examples, shots, tokens, device, out, progress, cost, SPAN
+    )
 
 
 @method
@@ -62,10 +70,14 @@ def taylor(
 ) -> Job:
     """`ablate` guessed from one gradient: effect = ∂ log P / ∂ gate at gate 1; importance = the mean of its absolute value."""
 
-    def effects(lm: LM, asked: list[Asked], label: str, progress: Progress) -> np.ndarray:
-        return gradients.gate_gradients(lm, asked, tokens=tokens, label=label, progress=progress).numpy()
+    def effects(lm: LM, asked: list[Asked], layers: list[int], label: str, progress: Progress) -> np.ndarray:
+        found = gradients.gate_gradients(lm, asked, tokens=tokens, label=label, progress=progress)
+        return found[:, layers].numpy()
 
-    return _yardstick("taylor", model, tasks, effects, {}, examples, shots, tokens, device, out, progress)
+    def cost(lm: LM, sheets: list[Sheet], layers: list[int]) -> Cost:
+        return learning(sum(s.size for s in sheets))
+
+    return _yardstick("taylor", model, tasks, effects, {}, examples, shots, tokens, device, out, progress, cost)
 
 
 @method
@@ -86,10 +98,16 @@ def ig(
         raise BadArgument(f"steps is {steps}, expected at least 1")
     levels = gradients.midpoints(steps)
 
-    def effects(lm: LM, asked: list[Asked], label: str, progress: Progress) -> np.ndarray:
-        return gradients.gate_gradients(lm, asked, levels, tokens=tokens, label=label, progress=progress).numpy()
+    def effects(lm: LM, asked: list[Asked], layers: list[int], label: str, progress: Progress) -> np.ndarray:
+        found = gradients.gate_gradients(lm, asked, levels, tokens=tokens, label=label, progress=progress)
+        return found[:, layers].numpy()
 
-    return _yardstick("ig", model, tasks, effects, {"steps": steps}, examples, shots, tokens, device, out, progress)
+    def cost(lm: LM, sheets: list[Sheet], layers: list[int]) -> Cost:
+        return learning(steps * sum(s.size for s in sheets))
+
+    return _yardstick(
+        "ig", model, tasks, effects, {"steps": steps}, examples, shots, tokens, device, out, progress, cost
+    )
 
 
 @method
@@ -107,21 +125,21 @@ def pattern(
     check_folder(out)
     lm = model if isinstance(model, LM) else load(model, device)
 
-    def work(done: Finished, progress: Progress) -> xr.Dataset:
+    def work(done: Done, progress: Progress) -> xr.Dataset:
         return patterns.pattern(lm, length=length, sequences=sequences, seed=seed)
 
     settings = {"length": length or 0, "sequences": sequences, "seed": seed}
     said = f"{sequences} sequences of random tokens, said twice"
-    return Job(
-        "pattern", said, stamp_of(lm, "") | settings, work, out=None if out is None else Path(out), progress=progress
-    )
+    where = None if out is None else Path(out)
+    cost = Cost(tokens=2.0 * sequences * (length or 50), passes=1)
+    return Job("pattern", said, stamp_of(lm, "") | settings, work, out=where, progress=progress, cost=lambda: cost)
 
 
 def _yardstick(
     name: str,
     model: LM | str | Path,
     tasks: Tasks,
-    effects: Callable[[LM, list[Asked], str, Progress], np.ndarray],
+    effects: Callable[[LM, list[Asked], list[int], str, Progress], np.ndarray],
     settings: dict[str, Any],
     examples: int,
     shots: int | None,
@@ -129,37 +147,59 @@ def _yardstick(
     device: str,
     out: str | Path | None,
     progress: Progress,
+    cost: Callable[[LM, list[Sheet], list[int]], Cost],
+    span: int | None = None,
 ) -> Job:
-    """The same form for all: per-example effects [example, layer, head] of each task, averaged, over halves too."""
+    """The same form for all: per-example effects [example, layer, head] of each task, averaged, over halves too.
+
+    span: so many layers are a part; without it, a task is.
+    """
     check_folder(out)
     if examples < 2:
         raise BadArgument(f"examples is {examples}, expected at least 2")
     lm = model if isinstance(model, LM) else load(model, device)
     chosen = load_tasks(lm, tasks, shots)
 
-    def work(done: Finished, progress: Progress) -> xr.Dataset:
+    layers = spans(lm, span or lm.n_layers)
+
+    def part(task: Task, some: list[int]) -> Part:
+        label = f"{task.name}: {name}" + (f", layers {some[0]} to {some[-1]}" if span else "")
+
+        def do(done: Done, progress: Progress) -> None:
+            asked = [a for sheet in held_out_sheets(lm, task, examples) for a in sheet.asked]
+            done[label] = (effects(lm, asked, some, label, progress),)
+
+        return Part(label, (label,), do, cost=lambda: cost(lm, held_out_sheets(lm, task, examples), some))
+
+    parts = {task.name: [part(task, some) for some in layers] for task in chosen}
+
+    def work(done: Done, progress: Progress) -> xr.Dataset:
         found = []
         for task in chosen:
             held_out = held_out_sheets(lm, task, examples)
             whole = ungated(lm, task, held_out, tokens)
-            if task.name not in done:
-                asked = [a for sheet in held_out for a in sheet.asked]
-                done[task.name] = (effects(lm, asked, f"{task.name}: {name}", progress),)
-            (each,) = done[task.name]
-            parts = {
+            each = np.full((sum(len(s.asked) for s in held_out), lm.n_layers, lm.n_heads), np.nan, np.float32)
+            for some, found_there in zip(layers, parts[task.name], strict=True):
+                (each[:, some],) = done[found_there.name]
+            values = {
                 "effect": (("layer", "head"), each.mean(0)),
                 "importance": (("layer", "head"), np.abs(each).mean(0)),
                 "effect_half": (("half", "layer", "head"), np.stack([_mean(each[0::2]), _mean(each[1::2])])),
                 "baseline": ((), -whole.pop("whole_nll")),
             }
-            found.append(xr.Dataset(parts).assign(whole))
+            found.append(xr.Dataset(values).assign(whole))
         names = {"task": [t.name for t in chosen], "half": ["first", "second"]}
         return xr.concat(found, "task").assign_coords(names | {"layer": range(lm.n_layers), "head": range(lm.n_heads)})
 
     said = f"{', '.join(t.name for t in chosen)}: {examples} examples each"
     said += "".join(f", {k} {v}" for k, v in settings.items())
     stamp = stamp_of(lm, hash_tasks(chosen)) | {"examples": examples} | settings
-    return Job(name, said, stamp, work, out=None if out is None else Path(out), progress=progress)
+    everything = list(chain(*parts.values()))
+
+    def measured() -> Cost:
+        return sum((reading(held_out_sheets(lm, task, examples)) for task in chosen), Cost())
+
+    return Job(name, said, stamp, work, {}, None if out is None else Path(out), progress, everything, measured)
 
 
 def _mean(each: np.ndarray) -> np.ndarray:

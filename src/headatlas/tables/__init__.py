@@ -1,6 +1,17 @@
 """Results as rows of plain values, for the terminal and for JSON."""
 
-from headatlas.tables.atlas import compared, evidence, evidence_in_words, heads, plan, removals, standings, warnings
+from headatlas.tables.atlas import (
+    compared,
+    estimate,
+    estimate_in_words,
+    evidence,
+    evidence_in_words,
+    heads,
+    plan,
+    removals,
+    standings,
+    warnings,
+)
 from headatlas.tables.benchmark import benchmark, real
 from headatlas.tables.methods import (
     categories,
@@ -24,6 +35,8 @@ __all__ = [
     "contrast",
     "dissociations",
     "effects",
+    "estimate",
+    "estimate_in_words",
     "evidence",
     "evidence_in_words",
     "gates",

@@ -12,6 +12,8 @@ from headatlas.headmap.about import unit
 from headatlas.headmap.card import Card
 from headatlas.headmap.curves import removal
 from headatlas.headmap.overview import overview, ranks
+from headatlas.models.memory import GIB
+from headatlas.public.estimating import Estimate
 from headatlas.tables.methods import best, head_name
 
 Maps = Mapping[str, xr.Dataset]
@@ -24,6 +26,32 @@ def plan(planned: Mapping[str, Any]) -> list[dict[str, Any]]:
         {"method": name, "state": getattr(job, "state", "cannot be done"), "what": getattr(job, "says", str(job))}
         for name, job in planned.items()
     ]
+
+
+def estimate(found: Estimate) -> list[dict[str, Any]]:
+    """What a run would take: a row per method."""
+    return [
+        {"method": name, "jobs": None, "time": None, "longest_job": each}
+        if isinstance(each, str)
+        else {"method": name, "jobs": len(each), "time": _time(sum(each)), "longest_job": _time(max(each))}
+        for name, each in found.jobs.items()
+    ]
+
+
+def estimate_in_words(found: Estimate) -> list[str]:
+    who = f"{found.workers} worker{'s' * (found.workers != 1)}"
+    needs, at_once = found.memory, found.at_once
+    return [
+        f"all together: {_time(found.work)} of work; {_time(found.seconds)} with {who}, and then the figures",
+        f"memory of a worker: {needs.weights / GIB:.1f} GiB of weights, {at_once * needs.a_learned / GIB:.1f} GiB for"
+        f" {at_once} tokens at once",
+        "estimated from copies of one and three layers; expect it within a factor of two (docs/scale.md)",
+    ]
+
+
+def _time(seconds: float) -> str:
+    minutes, hours = seconds / 60, seconds / 3600
+    return f"{seconds:.0f} s" if seconds < 120 else f"{minutes:.0f} min" if minutes < 120 else f"{hours:.1f} h"
 
 
 def warnings(maps: Maps) -> list[str]:

@@ -8,6 +8,7 @@ Random heads come from the same layers, as many from each: removal hurts more in
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,12 +84,10 @@ def put_to_the_test(
     done = {} if done is None else done
     names = list(trial.data.names)
     found = []
+    options: dict[str, Any] = {"draws": draws, "always": always, "seed": seed, "done": done, "label": label}
     for function in progress(range(len(names)), label):
-        part = f"{label}: {names[function]}"
-        if part not in done:
-            generator = np.random.default_rng([seed, function])
-            done[part] = _test(trial, function, scores[function], steps, draws, always, generator)
-        found.append(_labelled(function, scores.shape[1:], steps, *done[part]))
+        parts = try_function(trial, function, scores[function], steps, **options)
+        found.append(_labelled(function, scores.shape[1:], steps, *parts))
     coords = {"function": names, "other": names, "draw": range(draws)}
     coords |= {"split": ["validation", "test"], "removed": list(steps)}
     result = xr.concat(found, "function").assign_coords(coords)
@@ -100,17 +99,24 @@ def put_to_the_test(
     return result.assign(verdict=("function", said), proven=("function", [v == PROVEN for v in said]))
 
 
-def _test(
+def try_function(
     trial: Trial,
     function: int,
     score: np.ndarray,
     steps: Sequence[int],
+    *,
     draws: int,
-    always: bool,
-    generator: np.random.Generator,
+    done: Done,
+    always: bool = False,
+    seed: int = 0,
+    label: str = "removing heads",
 ) -> tuple[np.ndarray, ...]:
-    """The heads chosen [head, 2], changes under random heads on test [draw] and their p, changes on validation and on test
-    [step, function]."""
+    """What `put_to_the_test` needs of one function, left in `done`: the heads chosen [head, 2], changes under random heads on
+    test [draw] and their p, changes on validation and on test [step, function]. score: [layer, head]."""
+    name = f"{label}: {trial.data.names[function]}"
+    if name in done:
+        return done[name]
+    generator = np.random.default_rng([seed, function])
     there = int((np.nan_to_num(score, nan=-np.inf) > 0).sum())
     sets = [top_heads(score, m) for m in steps if m <= there]
     curves = np.full((2, len(steps), len(trial.data.names)), np.nan)
@@ -128,7 +134,8 @@ def _test(
 
         found, p = against_chance(-curves[1, best, function], lost, draws, AT_LEAST)
         by_chance[: len(found)] = -found
-    return np.array(heads, int).reshape(-1, 2), by_chance, np.array(p), *curves
+    done[name] = np.array(heads, int).reshape(-1, 2), by_chance, np.array(p), *curves
+    return done[name]
 
 
 def _labelled(

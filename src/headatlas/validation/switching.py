@@ -17,6 +17,8 @@ from headatlas.models.targets import Sheet, measure
 from headatlas.progress import Progress, silent
 from headatlas.validation.removal import Heads, draw_like, top_heads
 
+DRAWS = 20  # of random heads
+
 
 def switch_off_curves(
     lm: LM,
@@ -25,7 +27,7 @@ def switch_off_curves(
     held_out: Sequence[Sheet],
     *,
     steps: Sequence[int] = (1, 2, 4, 8, 16, 32),
-    draws: int = 20,
+    draws: int = DRAWS,
     seed: int = 0,
     tokens: int | None = None,
     label: str = "switching heads off",

@@ -1,0 +1,179 @@
+"""What scale costs: how work grows, how far estimates are off, and what large models would take.
+
+python benchmarks/scale.py growth                     heads, examples, seeds, workers, on tiny models: ratios to the smallest
+python benchmarks/scale.py plan [--shape llama-3.1-8b] [--preset quick] [--methods …]
+                                                      `headatlas run --plan` against really doing it, method by method
+python benchmarks/scale.py paper                      8B, 70B and 405B shapes on 1, 8 and 64 GPUs, from this GPU's speed
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+import headatlas as ha
+from headatlas.models.cost import measure_machine
+from headatlas.models.lm import LM
+from headatlas.models.loading import load_skeleton, open_weights
+from headatlas.models.memory import GIB, SPARE, memory
+from headatlas.models.targets import tokens_at_once
+from headatlas.public.common import Job, finish
+from headatlas.public.estimating import estimate
+from headatlas.public.planning import plan
+
+MODEL = ["smollm2"]  # whose tokenizer models with random weights get
+SHAPES = {  # layers, hidden size, MLP size, heads, KV heads
+    "llama-3.1-8b": (32, 4096, 14336, 32, 8),
+    "llama-3.1-70b": (80, 8192, 28672, 64, 8),
+    "llama-3.1-405b": (126, 16384, 53248, 128, 8),
+}
+
+
+def shape(layers: int, hidden: int, mlp: int, heads: int, kv_heads: int, vocabulary: int = 128_256) -> LlamaConfig:
+    return LlamaConfig(
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        intermediate_size=mlp,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        vocab_size=vocabulary,
+        dtype="bfloat16",
+    )
+
+
+def random_model(config: LlamaConfig, device: str, dtype: torch.dtype) -> LM:
+    """Of that shape, with random weights and the default model's tokenizer."""
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    return LM(model.eval().requires_grad_(False), open_weights(MODEL[0])[1], "random")
+
+
+def timed(do: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    do()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def growth(options: argparse.Namespace) -> None:
+    """One thing grows, the rest stays; the median of three rounds, after a warm-up, as a ratio to the first."""
+
+    def tiny(heads: int = 4, layers: int = 4) -> LM:
+        return random_model(shape(layers, 32 * heads, 64 * heads, heads, heads, 49_152), "cpu", torch.float32)
+
+    def table(what: str, values: list[int], make: Callable[[int], Callable[[], object]]) -> None:
+        each = {}
+        for value in values:
+            do = make(value)
+            do()
+            each[value] = statistics.median(timed(do) for _ in range(3))
+        first = each[values[0]]
+        print(f"{what}: " + ", ".join(f"{v} → {t / first:.2f} ×" for v, t in each.items()), flush=True)
+
+    lm = tiny()
+    gate = partial(ha.gate, tasks=["syntax"], seeds=2, batch=8, updates=6)
+    ablate = partial(ha.ablate, tasks=["syntax"], examples=4)
+    table("heads a layer (the width grows too), maps", [4, 8, 16], lambda n: partial(ha.maps, tiny(n), baselines=False))
+    table("heads a layer, ablate", [4, 8, 16], lambda n: partial(ablate, tiny(n)))
+    table("heads a layer, gate", [4, 8, 16], lambda n: partial(gate, tiny(n)))
+    table("layers, ablate", [4, 8, 16], lambda n: partial(ablate, tiny(4, n)))
+    table("layers, gate", [4, 8, 16], lambda n: partial(gate, tiny(4, n)))
+    table("examples, ablate", [4, 8, 16, 32], lambda n: partial(ablate, lm, examples=n))
+    table("examples an update, gate", [4, 8, 16, 32], lambda n: partial(gate, lm, batch=n))
+    table("seeds, gate", [1, 2, 4, 8], lambda n: partial(gate, lm, seeds=n))
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "tiny"
+        tiny(8, 8).model.save_pretrained(folder)
+        lm.tokenizer.save_pretrained(folder)
+        torch.set_num_threads(1)
+        for workers in (1, 2):
+            start = time.perf_counter()
+            made = ha.run(folder, Path(place) / str(workers), methods=["maps", "gate", "ablate"], workers=workers)
+            took, spent = time.perf_counter() - start, sum(m["seconds"] for m in made.info["methods"].values())
+            print(
+                f"{workers} worker{'s' * (workers > 1)}, one thread each: {took:.0f} s in all, {spent:.0f} s of it at work"
+            )
+
+
+def check_plan(options: argparse.Namespace) -> None:
+    """Estimated and real seconds of every method, the largest first; parts that take too long are left out, and told."""
+    device, methods = (
+        "cuda" if torch.cuda.is_available() else "cpu",
+        options.methods.split(",") if options.methods else None,
+    )
+    dtype = torch.bfloat16 if device == "cuda" and options.shape else torch.float32
+    lm = random_model(shape(*SHAPES[options.shape]), device, dtype) if options.shape else ha.load(options.model, device)
+    machine = measure_machine(lm.model.config, lm.n_layers, torch.device(device), lm.model.dtype)
+    needs = memory(lm.model, lm.n_layers, lm.model.dtype)
+    print(machine)
+    print("method       estimated    real    real / estimated")
+    total = [0.0, 0.0]
+    for name, job in plan(lm, preset=options.preset, methods=methods).items():
+        if not isinstance(job, Job):
+            print(f"{name:12} {job}")
+            continue
+        parts = [machine.seconds(cost()) for cost in (*(p.cost for p in job.parts), job.cost)]
+        if sum(parts) > options.most:
+            print(f"{name:12} {sum(parts):8.1f} s, not run", flush=True)
+            continue
+        real = timed(lambda job=job: finish(replace(job, out=None)))
+        total = [total[0] + sum(parts), total[1] + real]
+        print(f"{name:12} {sum(parts):8.1f} {real:8.1f} {real / sum(parts):8.2f}", flush=True)
+    print(f"{'together':12} {total[0]:8.1f} {total[1]:8.1f} {total[1] / total[0]:8.2f}")
+    if device == "cuda":
+        budget = tokens_at_once(lm, None)
+        expected, used = (needs.weights + budget * needs.a_learned) / GIB, torch.cuda.max_memory_allocated() / GIB
+        print(f"memory: {expected:.1f} GiB estimated, with {budget} tokens at once; {used:.1f} GiB used")
+
+
+def paper(options: argparse.Namespace) -> None:
+    """Nothing of these models is run but copies of one and three layers."""
+    room = torch.cuda.get_device_properties(0).total_memory
+    with tempfile.TemporaryDirectory() as place:
+        for name, sizes in SHAPES.items():
+            folder = Path(place) / name
+            shape(*sizes).save_pretrained(folder)
+            open_weights(MODEL[0])[1].save_pretrained(folder)
+            lm, dtype = load_skeleton(folder, "bfloat16", "cuda")
+            needs = memory(lm.model, lm.n_layers, dtype)
+            each = next(
+                n for n in (1, 2, 4, 8, 16) if needs.weights + 2048 * needs.a_learned + n * SPARE < 0.95 * n * room
+            )
+            machine = measure_machine(lm.model.config, lm.n_layers, torch.device("cuda"), dtype)
+            print(f"{name}: {needs.weights / GIB:.0f} GiB of weights, {each} GPUs a worker; {machine}", flush=True)
+            for preset in ("quick", "full"):
+                for gpus in (1, 8, 64):
+                    if gpus < each:
+                        print(f"  {preset}, {gpus} GPUs: does not fit")
+                        continue
+                    found = estimate(
+                        folder, workers=gpus // each, device="cuda", dtype="bfloat16", machine=machine, preset=preset
+                    )
+                    each_job = [max(s) for s in found.jobs.values() if not isinstance(s, str)]
+                    hours = [x / 3600 for x in (found.seconds, found.work, max(each_job))]
+                    print("  {}, {} GPUs: {:.2f} h (work {:.2f} h, longest job {:.2f} h)".format(preset, gpus, *hours))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    commands.add_parser("growth").set_defaults(do=growth)
+    planning = commands.add_parser("plan")
+    planning.add_argument("--shape", choices=SHAPES)
+    planning.add_argument("--preset", default="quick")
+    planning.add_argument("--methods", default="")
+    planning.add_argument("--most", type=float, default=1e9, help="leave out methods estimated to take more seconds")
+    planning.set_defaults(do=check_plan)
+    commands.add_parser("paper").set_defaults(do=paper)
+    parser.add_argument("--model", default="smollm2", help="the model to plan for; its tokenizer goes with every shape")
+    options = parser.parse_args()
+    MODEL[:] = [options.model]
+    options.do(options)

@@ -1,0 +1,125 @@
+"""Workers as actors of a Ray cluster. Ray places them, carries messages, and says when one has died."""
+
+import os
+import platform
+import socket
+from concurrent.futures import Future
+from typing import Any
+
+from headatlas.engines.pool import Answer, Make, Worker
+from headatlas.errors import BadArgument, CannotDo, MissingExtra, one_line
+
+INSTALL = "pip install 'headatlas[ray]'"
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
+
+class Cluster:
+    """address: of a running cluster, 'auto' for the one this machine is part of; without one, Ray is started here, on loopback.
+
+    gpus: of each worker, all on one machine; without a number, one where the cluster has any. cpus: of each worker, where it has no
+    GPU. size: how many workers; without a number, as many as there is room for.
+    """
+
+    def __init__(
+        self, make: Make, address: str | None = None, gpus: int | None = None, cpus: int = 1, size: int | None = None
+    ) -> None:
+        self.ray = _connect(address)
+        try:
+            machines = [n["Resources"] for n in self.ray.nodes() if n["Alive"]]
+            most = int(max((m.get("GPU", 0) for m in machines), default=0))
+            if gpus is None:
+                gpus = min(most, 1)
+            if gpus > most:
+                raise CannotDo(
+                    f"gpus-per-job is {gpus}, but the largest machine of the cluster has {most or 'no'} GPU{'s' * (most != 1)}"
+                )
+            self.needs = {"num_gpus": gpus, "num_cpus": 1 if gpus else cpus}
+            unit, each = ("GPU", gpus) if gpus else ("CPU", cpus)
+            room = sum(int(m.get(unit, 0) // each) for m in machines)
+            if not room:
+                raise CannotDo(f"a worker needs {each} {unit}s, but no machine of the cluster has so many")
+        except BaseException:
+            self.close()
+            raise
+        self.make, self.size, self.gpus = make, min(room, size or room), gpus
+        self.died: tuple[type[BaseException], ...] = (
+            self.ray.exceptions.RayActorError,
+            self.ray.exceptions.WorkerCrashedError,
+            self.ray.exceptions.NodeDiedError,
+            self.ray.exceptions.ObjectLostError,
+        )
+
+    def hire(self) -> tuple[Any, "Future[Answer]"]:
+        worker = self.ray.remote(max_restarts=0, **self.needs)(_Actor).remote()
+        return worker, worker.start.remote(self.make).future()
+
+    def ask(self, worker: Any, what: Any) -> "Future[Answer]":
+        future: Future[Answer] = worker.ask.remote(what).future()
+        return future
+
+    def dismiss(self, worker: Any) -> None:
+        self.ray.kill(worker)
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started here ends."""
+        self.ray.shutdown()
+        _reachable(self.ray, True)
+
+
+class _Actor:
+    def __init__(self) -> None:
+        import ray
+
+        self.worker = Worker(f"{platform.node()} ({ray.util.get_node_ip_address()})")
+
+    def start(self, make: Make) -> Answer:
+        return self.worker.start(make)
+
+    def ask(self, what: Any) -> Answer:
+        return self.worker.ask(what)
+
+
+def _connect(address: str | None) -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault(
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
+    )  # a worker without a GPU of its own sees what is there
+    try:
+        import ray
+    except ImportError as e:
+        raise MissingExtra(f"engine 'ray' needs the package ray: {INSTALL}") from e
+    if ray.is_initialized():
+        raise CannotDo("this process is in a Ray cluster already: leave it first, with ray.shutdown()")
+    if address not in (None, "auto"):
+        _check_address(str(address))
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        if address is None:
+            _reachable(ray, False)
+            ray.init(address="local", include_dashboard=False, **options)
+        else:
+            ray.init(address=address, **options)
+    except Exception as e:  # Ray's errors of connecting have no common type
+        _reachable(ray, True)
+        raise CannotDo(f"no Ray cluster at address {address or 'local'!r}: {one_line(e)}") from e
+    return ray
+
+
+def _reachable(ray: Any, from_outside: bool) -> None:
+    """Whether a cluster started here listens for other machines. Ray decides by this variable, which it reads when imported."""
+    if from_outside:
+        os.environ.pop(LOOPBACK, None)
+    else:
+        os.environ[LOOPBACK] = "0"
+    ray._private.ray_constants.ENABLE_RAY_CLUSTER = from_outside
+
+
+def _check_address(address: str) -> None:
+    """That somebody listens there: Ray itself would try for minutes, and then end this process."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise BadArgument(f"address is {address!r}, expected HOST:PORT of a Ray cluster's head, or 'auto'")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, OverflowError) as e:
+        raise CannotDo(f"no Ray cluster at address {address!r}: {one_line(e)}") from e

@@ -1,0 +1,148 @@
+"""What work costs before it is done: passes through the model and tokens in them, seconds on a machine.
+
+How fast a machine runs a model is measured on a copy with one and with three layers and random weights, so that a model need not
+be loaded, nor fit, to be planned for.
+"""
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, PretrainedConfig
+
+from headatlas.errors import CannotDo
+from headatlas.models.lm import LM
+from headatlas.models.quiet import quiet_transformers
+from headatlas.models.targets import Asked, Sheet, frozen, log_probs, make_sheet
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Tokens and passes without gradients, tokens and passes with them, and what is no pass: operations of the device, and seconds
+    of the host, which are about the same anywhere."""
+
+    tokens: float = 0.0
+    passes: float = 0.0
+    learned: float = 0.0
+    learning: float = 0.0
+    operations: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def __mul__(self, times: float) -> "Cost":
+        return Cost(*(times * a for a in astuple(self)))
+
+
+def reading(sheets: Sequence[Sheet], gates: float = 1, at_once: int = 2048) -> Cost:
+    """Of examples run under so many gates, without gradients."""
+    tokens = gates * sum(sheet.size for sheet in sheets)
+    return Cost(tokens=tokens, passes=max(1.0, tokens / at_once))
+
+
+def answering(asked: Sequence[Asked], changes: float, everywhere: bool = False) -> Cost:
+    """Of answers under so many changes of the model, which need the prompt once, unless it is changed too."""
+    prompts, answers = (sum(map(len, texts)) for texts in ([a.prompt for a in asked], [a.target for a in asked]))
+    tokens = changes * (prompts + answers) if everywhere else prompts + changes * answers
+    return Cost(tokens=tokens, passes=max(1.0, tokens / 2048))
+
+
+def learning(tokens: float, at_once: int = 2048) -> Cost:
+    """Of one update over so many tokens."""
+    return Cost(learned=tokens, learning=max(1.0, tokens / at_once))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How long a model takes on a device: seconds a pass and a token, without and with gradients; operations a second."""
+
+    name: str
+    a_pass: float
+    a_token: float
+    a_learning: float
+    a_learned: float
+    operations: float
+
+    def seconds(self, cost: Cost) -> float:
+        forward = cost.passes * self.a_pass + cost.tokens * self.a_token
+        backward = cost.learning * self.a_learning + cost.learned * self.a_learned
+        return forward + backward + cost.operations / self.operations + cost.seconds
+
+
+def measure_machine(config: PretrainedConfig, layers: int, device: torch.device, dtype: torch.dtype) -> Machine:
+    """Time copies of one and three layers, on few and on many tokens."""
+    few, many = (128, 1024) if device.type == "cpu" else (512, 8192)
+    times = {}
+    for depth in (1, 3):
+        lm = _shallow(config, depth, device, dtype)
+        for tokens in (few, many):
+            sheets = [make_sheet([Asked(tuple(range(1, 60)), (1, 2, 3, 4))]) for _ in range(tokens // 62)]
+            times[depth, tokens] = _timed(lm, sheets)
+        del lm
+    found = []
+    for learning in (0, 1):
+        # seconds of all layers, by number of tokens: what is not a layer, and so many times what a layer adds
+        whole = {
+            n: times[1, n][learning] + (layers - 1) * (times[3, n][learning] - times[1, n][learning]) / 2
+            for n in (few, many)
+        }
+        a_token = max(whole[many] - whole[few], 0.1 * whole[many]) / (many - few)
+        found.append((max(0.0, whole[few] - few * a_token), a_token))
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
+    return Machine(name, *found[0], *found[1], _operations(device))
+
+
+def _shallow(config: PretrainedConfig, depth: int, device: torch.device, dtype: torch.dtype) -> LM:
+    """The model with so many layers and random weights."""
+    small = copy.deepcopy(config)
+    small.num_hidden_layers = depth
+    if getattr(small, "layer_types", None):
+        small.layer_types = small.layer_types[:depth]
+    try:
+        with torch.device(device), quiet_transformers():
+            model = AutoModelForCausalLM.from_config(small, dtype=dtype)
+        return LM(model.eval().requires_grad_(False), None, "shallow")
+    except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as e:
+        raise CannotDo(
+            f"the time cannot be estimated: no copy of {config.model_type} with {depth} layers can be made"
+        ) from e
+
+
+def _timed(lm: LM, sheets: Sequence[Sheet]) -> tuple[float, float]:
+    """Median seconds of a pass without and with gradients."""
+    gate = torch.ones(1, lm.n_layers, lm.n_heads, device=lm.device)
+
+    @torch.no_grad()
+    def read() -> None:
+        log_probs(lm, sheets, gate, packed=True)
+
+    def learn() -> None:
+        with frozen(lm), torch.enable_grad():
+            open_gate = gate.clone().requires_grad_()
+            torch.autograd.grad(log_probs(lm, sheets, open_gate, packed=True)[0].sum(), open_gate)
+
+    return _median(read, lm.device), _median(learn, lm.device)
+
+
+def _operations(device: torch.device) -> float:
+    """Operations a second of float32 matrices."""
+    size = 1024 if device.type == "cpu" else 8192
+    a = torch.randn(size, size, device=device)
+    return 2 * size**3 / _median(lambda: a @ a, device)
+
+
+def _median(do: Callable[[], Any], device: torch.device, rounds: int = 3) -> float:
+    def once() -> float:
+        start = time.perf_counter()
+        do()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - start
+
+    once()  # warm up
+    return statistics.median(once() for _ in range(rounds))

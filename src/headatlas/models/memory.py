@@ -1,0 +1,86 @@
+"""How much memory a model needs on a GPU, told before it is loaded, and how many tokens fit beside it."""
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from headatlas.errors import CannotDo
+from headatlas.models.quiet import quiet_transformers
+
+GIB = 2**30
+KEPT = 1.3  # what autograd keeps of a token, in sizes of what a layer's matrices give
+TARGETS = 0.1  # share of tokens whose logits are made; each is held three times, in float32
+SPARE = 1.5 * GIB  # CUDA's own, and what fragments
+
+
+def skeleton(config: PretrainedConfig) -> PreTrainedModel:
+    """A model without weights."""
+    with torch.device("meta"), quiet_transformers():
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+    return model
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a model needs: its weights, and each token that is run at once, without and with gradients."""
+
+    weights: int
+    a_token: float
+    a_learned: float
+
+    def largest(self, room: float) -> int:
+        """How many tokens fit beside the weights, with gradients."""
+        return int((room - self.weights - SPARE) // self.a_learned)
+
+
+def memory(model: nn.Module, layers: int, dtype: torch.dtype) -> Memory:
+    """Of a model, or its skeleton, in some precision."""
+    weights = sum(p.numel() for p in model.parameters()) * dtype.itemsize
+    given = sum(
+        _width(m) for name, m in model.named_modules() if ".0." in f".{name}." and _width(m)
+    )  # of the first layer
+    vocabulary = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
+    logits = TARGETS * vocabulary * 3 * 4
+    return Memory(weights, 4 * given * dtype.itemsize + logits, KEPT * layers * given * dtype.itemsize + logits)
+
+
+def _width(module: nn.Module) -> int:
+    """How many numbers a matrix gives for a token; 0 for what is no matrix."""
+    return module.out_features if isinstance(module, nn.Linear) else module.nf if isinstance(module, Conv1D) else 0
+
+
+def check_room(name: str, needs: Memory, dtype: torch.dtype, room: float, gpus: int, least: int = 1024) -> None:
+    """That a model and a batch fit into GPUs that together have so much room; says what would fit."""
+    if needs.largest(room) >= least:
+        return
+    want = needs.weights + SPARE * gpus + least * needs.a_learned
+    each = room / gpus
+    enough = -(-want // (each - SPARE)) if each > SPARE else 0
+    half = " or --dtype bfloat16" if dtype.itemsize > 2 else ""
+    raise CannotDo(
+        f"{name} does not fit: {needs.weights / GIB:.1f} GiB of weights in {str(dtype).removeprefix('torch.')} and"
+        f" {least * needs.a_learned / GIB:.1f} GiB for {least} tokens at once, but {gpus} GPU{'s have' if gpus > 1 else ' has'}"
+        f" {room / GIB:.1f} GiB: try --gpus-per-job {int(enough)}{half}, or --device cpu"
+    )
+
+
+def free_room() -> float:
+    """Bytes that are free on all GPUs that this process sees, with what torch keeps for itself and does not use."""
+    found = 0.0
+    for i in range(torch.cuda.device_count()):
+        found += torch.cuda.mem_get_info(i)[0] + torch.cuda.memory_reserved(i) - torch.cuda.memory_allocated(i)
+    return found
+
+
+_NEEDS: WeakKeyDictionary[nn.Module, Memory] = WeakKeyDictionary()
+
+
+def fitting(model: nn.Module, layers: int, dtype: torch.dtype) -> int:
+    """How many tokens fit at once beside a model that is loaded."""
+    if model not in _NEEDS:
+        _NEEDS[model] = memory(model, layers, dtype)
+    return _NEEDS[model].largest(free_room() + _NEEDS[model].weights)

@@ -1,0 +1,84 @@
+"""What `run` would take: jobs, seconds and memory, without loading the model or running anything of it."""
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headatlas.errors import HeadAtlasError
+from headatlas.models.cost import Machine, measure_machine
+from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.loading import check_device, load_skeleton
+from headatlas.models.memory import Memory, memory
+from headatlas.models.targets import tokens_at_once
+from headatlas.public.common import Job
+from headatlas.public.planning import plan
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """jobs: by method, how many there are and the seconds of each; or why it cannot be done."""
+
+    title: str
+    machine: Machine
+    memory: Memory
+    at_once: int  # tokens
+    jobs: dict[str, list[float] | str]
+    seconds: float  # with so many workers
+    workers: int
+
+    @property
+    def work(self) -> float:
+        """Seconds of all jobs together."""
+        return sum(sum(each) for each in self.jobs.values() if not isinstance(each, str))
+
+
+def estimate(
+    model: str | Path = DEFAULT_MODEL,
+    *,
+    workers: int = 1,
+    device: str = "auto",
+    dtype: str = "auto",
+    machine: Machine | None = None,
+    **options: Any,
+) -> Estimate:
+    """Plan a run on so many workers, each as fast as this machine. options: preset, methods, functions, as in `run`."""
+    lm, precision = load_skeleton(model, dtype, device)
+    place = check_device(device)
+    jobs = plan(lm, **options)
+    found = machine or measure_machine(lm.model.config, lm.n_layers, place, precision)
+    each = {name: str(job) if isinstance(job, HeadAtlasError) else _seconds(job, found) for name, job in jobs.items()}
+    return Estimate(
+        f"{lm.name}: {lm.n_layers} layers × {lm.n_heads} heads, {str(precision).removeprefix('torch.')}",
+        found,
+        memory(lm.model, lm.n_layers, precision),
+        tokens_at_once(lm, None),
+        each,
+        makespan(jobs, found, workers),
+        workers,
+    )
+
+
+def _seconds(job: Job, machine: Machine) -> list[float]:
+    return [machine.seconds(cost()) for cost in (*(part.cost for part in job.parts), job.cost)]
+
+
+def makespan(jobs: Mapping[str, Job | HeadAtlasError], machine: Machine, workers: int) -> float:
+    """When the last job ends, if each worker takes the next one that can begin, as `engines.pool` does."""
+    waiting: list[tuple[float, frozenset[str], frozenset[str]]] = []  # seconds, what it leaves, what it needs
+    for name, job in jobs.items():
+        if isinstance(job, Job):
+            for part in job.parts:
+                leaves, needs = (frozenset(f"{name} {x}" for x in xs) for xs in (part.leaves, part.needs))
+                waiting.append((machine.seconds(part.cost()), leaves, needs))
+            everything = frozenset(f"{name} {leaf}" for part in job.parts for leaf in part.leaves)
+            waiting.append((machine.seconds(job.cost()), frozenset(), everything))
+    now, there, busy = 0.0, set[str](), list[tuple[float, int, frozenset[str]]]()
+    while waiting or busy:
+        for one in [w for w in waiting if w[2] <= there][: workers - len(busy)]:
+            waiting.remove(one)
+            heapq.heappush(busy, (now + one[0], id(one), one[1]))
+        now, _, leaves = heapq.heappop(busy)
+        there |= leaves
+    return now

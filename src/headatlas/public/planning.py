@@ -1,0 +1,105 @@
+"""What an atlas consists of: the methods of each preset, and their work, planned."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headatlas.errors import BadArgument, HeadAtlasError, did_you_mean
+from headatlas.headmap.provenance import describe_model
+from headatlas.models.lm import LM
+from headatlas.models.loading import load
+from headatlas.progress import Progress, silent
+from headatlas.public.common import Job
+from headatlas.public.dissociate import dissociate
+from headatlas.public.gate import gate
+from headatlas.public.maps import maps
+from headatlas.public.probe import probe
+from headatlas.public.salient import salient
+from headatlas.public.spread import Planned
+from headatlas.public.yardsticks import ablate, ig, pattern, taylor
+from headatlas.tasks.prompts import BUILT_IN
+from headatlas.tasks.questions import FUNCTIONS
+
+PLANS: dict[str, Callable[..., Job]] = {
+    "maps": maps.plan,
+    "salient": salient.plan,
+    "pattern": pattern.plan,
+    "taylor": taylor.plan,
+    "ig": ig.plan,
+    "gate": gate.plan,
+    "probe": probe.plan,
+    "dissociate": dissociate.plan,
+    "ablate": ablate.plan,
+}
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # the methods of each, and their settings
+    "quick": {
+        "maps": {},
+        "salient": {},
+        "pattern": {},
+        "taylor": {"examples": 16},
+        "gate": {"preset": "quick"},
+        "probe": {"preset": "quick"},
+        "dissociate": {"preset": "quick", "data": tuple(BUILT_IN)},  # short prompts: the eight functions want a GPU
+    },
+    "full": {
+        "maps": {"dynamic": 64, "causal": 64},
+        "salient": {},
+        "pattern": {},
+        "taylor": {},
+        "ig": {},
+        "gate": {"preset": "full"},
+        "probe": {"preset": "full"},
+        "dissociate": {"preset": "full"},
+        "ablate": {},
+    },
+}
+Plan = Mapping[str, Job | HeadAtlasError]
+"""What is to be done, by method: a job, or why it cannot be."""
+
+
+def plan_for(model: LM | str | Path, device: str, dtype: str, spread_out: bool, **options: Any) -> Planned:
+    """Load a model and plan. spread_out: over all the GPUs there are. options: of `plan`."""
+    lm = model if isinstance(model, LM) else load(model, device, dtype, device_map="auto" if spread_out else None)
+    with lm.weights.unchanged():
+        jobs = plan(lm, **options)
+        return Planned(describe_model(lm), f"{lm!r}, fingerprint {lm.fingerprint()}", jobs)
+
+
+def plan(
+    lm: LM,
+    out: str | Path | None = None,
+    *,
+    preset: str = "quick",
+    methods: Sequence[str] | None = None,
+    functions: Sequence[str] | None = None,
+    progress: Progress = silent,
+) -> Plan:
+    """What `run` would do: a job for each method, or why it cannot be done. Arguments as there."""
+    settings = PRESETS[_one_of("preset", preset, PRESETS)]
+    names = list(settings) if methods is None else [_one_of("methods", name, PLANS) for name in methods]
+    if not names:
+        raise BadArgument(f"methods is empty, expected some of {', '.join(PLANS)}")
+    for name in functions or ():
+        _one_of("functions", name, FUNCTIONS)
+    if functions and not {"probe", "dissociate"} & set(names):
+        raise BadArgument(
+            f"functions is given, but the methods are {', '.join(names)}: functions are those of probe and dissociate"
+        )
+    planned: dict[str, Job | HeadAtlasError] = {}
+    for name in sorted(set(names), key=list(PLANS).index):
+        options = settings.get(name, {})
+        if functions and name in ("probe", "dissociate"):
+            options = {k: v for k, v in options.items() if k != "data"} | {"functions": functions}
+        try:
+            planned[name] = PLANS[name](lm, out=out, progress=progress, **options)
+        except HeadAtlasError as e:
+            planned[name] = e
+    return planned
+
+
+def _one_of(argument: str, value: str, choices: Mapping[str, Any] | Sequence[str]) -> str:
+    if value not in choices:
+        raise BadArgument(
+            f"{argument}: {value!r} is not one of {', '.join(choices)}.{did_you_mean(str(value), choices)}"
+        )
+    return value

@@ -1,0 +1,224 @@
+"""An atlas made by workers: the same files, whoever dies meanwhile; and one clear line where it cannot be made."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+import headatlas as ha
+from headatlas.engines.cluster import Cluster
+from headatlas.errors import BadArgument, CannotDo, MissingExtra
+from headatlas.models.lm import LM
+from headatlas.public.spread import Hand, hired
+from headatlas.tasks.prompts import load_tasks
+from tests.models.tiny import TINY, build, tokenizer
+from tests.test_cli import headatlas
+
+pytestmark = pytest.mark.xdist_group("workers")
+METHODS = ["salient", "pattern", "taylor", "gate", "ablate"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    build(TINY[0]).float().save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(model, tmp_path_factory) -> dict[str, bytes]:
+    return files(ha.run(model, tmp_path_factory.mktemp("local"), methods=METHODS))
+
+
+def files(atlas) -> dict[str, bytes]:
+    return {name: (atlas.folder / f"{name}.nc").read_bytes() for name in atlas.complete}
+
+
+@pytest.fixture(scope="module")
+def machines():
+    """A Ray cluster of three machines, which are all this one. The first has room for nobody."""
+    from ray.cluster_utils import Cluster as Machines
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    cluster = Machines(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(2):
+        cluster.add_node(num_cpus=1)
+    yield cluster
+    cluster.shutdown()
+
+
+def once(do):
+    """A progress that does something when the first job has come back."""
+
+    def progress(items, label):
+        for i, item in enumerate(items):
+            if i == 1 and "worker" in label:
+                do()
+            yield item
+
+    return progress
+
+
+def test_processes_make_the_same_files(model, expected, tmp_path) -> None:
+    made = ha.run(model, tmp_path, methods=METHODS, workers=2)
+    assert files(made) == expected
+    assert (tmp_path / "report.html").is_file()
+    assert all(m["complete"] and m["seconds"] > 0 for m in made.info["methods"].values())
+    again = ha.run(model, tmp_path, methods=METHODS, workers=2)
+    assert again.info["methods"] == made.info["methods"]
+
+
+def test_a_cluster_whose_workers_and_machines_die_makes_the_same_files(model, expected, machines, tmp_path) -> None:
+    killed = []
+
+    def kill_a_worker() -> None:
+        worker = next(p for p in psutil.process_iter() if p.name().startswith("ray::_Actor"))
+        killed.append(worker.pid)
+        worker.kill()
+
+    made = ha.run(
+        model, tmp_path / "a", methods=METHODS, engine="ray", address=machines.address, progress=once(kill_a_worker)
+    )
+    assert killed
+    assert files(made) == expected
+
+    gone = machines.worker_nodes.copy().pop()
+    options = {"methods": METHODS, "engine": "ray", "address": machines.address}
+    made = ha.run(model, tmp_path / "b", progress=once(lambda: machines.remove_node(gone)), **options)
+    assert files(made) == expected
+    machines.add_node(num_cpus=1)
+
+
+def test_a_driver_that_is_killed_goes_on_where_it_was(model, expected, tmp_path) -> None:
+    code = f"import headatlas as ha; ha.run({str(model)!r}, {str(tmp_path)!r}, methods={METHODS!r}, workers=1)"
+    driver = subprocess.Popen(
+        [sys.executable, "-c", f"import torch; torch.set_num_threads(1)\nif __name__ == '__main__': {code}"],
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / ".gate").glob("*pressed.npz")) and time.monotonic() < deadline:
+        assert driver.poll() is None
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    there = {p: p.stat().st_mtime_ns for p in (tmp_path / ".gate").glob("*.npz")}
+    assert there
+    labels = []
+
+    def progress(items, label):
+        labels.append(label)
+        return items
+
+    made = ha.run(model, tmp_path, methods=METHODS, workers=1, progress=progress)
+    assert files(made) == expected
+    jobs = int(next(label for label in labels if "worker" in label).split()[0])
+    assert jobs < 15  # of all
+
+
+def test_a_cluster_started_here_listens_to_nobody_else_and_logs_no_texts(model, tmp_path) -> None:
+    heard = []
+
+    def listen() -> None:
+        import ray
+
+        session = Path(ray._private.worker._global_node.get_session_dir_path())
+        ours = {p.pid for p in psutil.process_iter() if "ray" in " ".join(p.cmdline()) or p.name().startswith("ray")}
+        heard.append([c.laddr.ip for c in psutil.net_connections() if c.status == "LISTEN" and c.pid in ours])
+        heard.append(session)
+
+    made = ha.run(model, tmp_path, methods=["taylor", "ablate"], engine="ray", workers=1, progress=once(listen))
+    assert set(made.complete) == {"taylor", "ablate"}
+    addresses, session = heard
+    assert len(addresses) > 3
+    assert {a.removeprefix("::ffff:") for a in addresses} <= {"127.0.0.1", "::1"}
+    [task] = load_tasks(LM(build(TINY[0]), tokenizer(), "tiny"), ["syntax"])
+    logged = "".join(p.read_text(errors="replace") for p in (session / "logs").rglob("*") if p.is_file())
+    assert logged
+    assert not [e.prompt for e in task.held_out if str(e.prompt) in logged]
+
+
+class TestBadInput:
+    def test_no_ray(self, model, tmp_path, monkeypatch) -> None:
+        monkeypatch.setitem(sys.modules, "ray", None)
+        with pytest.raises(MissingExtra, match=r"engine 'ray' needs the package ray: pip install 'headatlas\[ray\]'"):
+            ha.run(model, tmp_path, engine="ray")
+
+    def test_no_cluster_there(self, model, tmp_path) -> None:
+        with pytest.raises(CannotDo, match="no Ray cluster at address '127.0.0.1:1': .*refused"):
+            ha.run(model, tmp_path, engine="ray", address="127.0.0.1:1")
+
+    @pytest.mark.parametrize("address", ["ray://here:1", "nowhere", "a:b"])
+    def test_an_address_that_is_none(self, model, tmp_path, address) -> None:
+        with pytest.raises(BadArgument, match=r"expected HOST:PORT of a Ray cluster's head, or 'auto'"):
+            ha.run(model, tmp_path, engine="ray", address=address)
+
+    def test_too_few_gpus(self, model, machines, tmp_path) -> None:
+        with pytest.raises(CannotDo, match="gpus-per-job is 4, but the largest machine of the cluster has no GPUs"):
+            ha.run(model, tmp_path, engine="ray", address=machines.address, gpus_per_job=4)
+        with pytest.raises(CannotDo, match="gpus-per-job is 99, but this machine has"):
+            ha.run(model, tmp_path, gpus_per_job=99)
+
+    def test_workers_without_the_checkpoint(self, machines, tmp_path) -> None:
+        with pytest.raises(CannotDo, match=r"^\S+ \([\d.]+\): model '/no/such': no such file or folder"):
+            ha.run("/no/such", tmp_path, engine="ray", address=machines.address)
+
+    def test_workers_of_another_version(self) -> None:
+        with pytest.raises(CannotDo, match=f"HeadAtlas is {ha.__version__} there, but 0.0.1 where it was called"):
+            Hand(lambda: pytest.fail("planned"), 1, "0.0.1")
+
+    def test_a_job_that_always_fails_is_told_once_with_its_name(self, model, tmp_path) -> None:
+        made = ha.run(
+            model, tmp_path, methods=["maps", "pattern"], workers=1
+        )  # no word of ours is one token of this model
+        why = made.info["methods"]["maps"]["why"]
+        assert why.startswith("maps: maps, layers 0 to 2, on this machine: relations: none of the 20 has 30 pairs left")
+        assert made.complete == ["pattern"]
+
+    def test_engines_and_what_goes_with_them(self, model, tmp_path) -> None:
+        with pytest.raises(BadArgument, match="engine is 'slurm', expected one of local, ray"):
+            ha.run(model, tmp_path, engine="slurm")
+        with pytest.raises(BadArgument, match="a cluster's address goes with engine ray"):
+            ha.run(model, tmp_path, address="auto")
+        with pytest.raises(BadArgument, match="workers is 0, expected a number above 0"):
+            ha.run(model, tmp_path, workers=0)
+        with pytest.raises(BadArgument, match="model is an LM, but workers load it themselves"):
+            ha.run(LM(build(TINY[0]), tokenizer(), "tiny"), tmp_path, workers=2)
+
+
+def test_room_for_workers_is_counted_machine_by_machine(machines) -> None:
+    crew = Cluster(make=None, address=machines.address, cpus=1)
+    try:
+        assert crew.size == 2
+        with pytest.raises(CannotDo, match="this process is in a Ray cluster already"):
+            Cluster(make=None, address=machines.address)
+    finally:
+        crew.close()
+    with pytest.raises(CannotDo, match="a worker needs 3 CPUs, but no machine of the cluster has so many"):
+        Cluster(make=None, address=machines.address, cpus=3)
+
+
+def test_each_process_sees_its_own_gpus(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    assert hired(None, "local", None, 4, None, "auto").crew.free == ["0,1,2,3", "4,5,6,7"]
+    assert hired(None, "local", None, None, 3, "auto").crew.size == 3
+    assert hired(None, "local", None, 8, None, "auto") is None  # all of them for this process
+    assert hired(None, "local", None, None, None, "cpu") is None
+    with pytest.raises(CannotDo, match="workers is 3, but there are GPUs for 2"):
+        hired(None, "local", None, 4, 3, "auto")
+
+
+def test_on_the_command_line(model, expected, tmp_path) -> None:
+    done = headatlas("run", str(model), "--out", str(tmp_path), "--methods", "taylor,pattern", "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "taylor.nc").is_file()
+    assert json.loads((tmp_path / "atlas.json").read_text())["methods"]["taylor"]["complete"]
+    failed = headatlas("run", str(model), "--out", str(tmp_path / "b"), "--engine", "ray", "--address", "127.0.0.1:1")
+    assert failed.returncode == 1
+    assert failed.stderr.strip().count("\n") == 0
