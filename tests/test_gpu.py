@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import headatlas as ha
 from headatlas.methods.gate import likelihood, slope, start
-from headatlas.models.targets import make_sheet
+from headatlas.models.lm import LM
+from headatlas.models.memory import memory
+from headatlas.models.targets import make_sheet, tokens_at_once
 from tests.models.test_families import questions
 from tests.models.tiny import TINY, build, texts, tokenizer
 
@@ -81,3 +84,46 @@ def test_cuda_by_number(folder) -> None:
     assert ha.load(folder, "cuda:0").device == torch.device("cuda:0")
     with pytest.raises(ha.HeadAtlasError, match="only"):
         ha.load(folder, f"cuda:{torch.cuda.device_count()}")
+
+
+@pytest.fixture
+def large() -> LM:
+    """Of half a gigabyte."""
+    sizes = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8, "num_attention_heads": 16}
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=1000, **sizes))
+    return LM(model.eval().requires_grad_(False), tokenizer(), "large")
+
+
+def test_running_out_of_memory_goes_on_with_less_at_once(large, caplog) -> None:
+    prompts = [" ".join(f"w{(7 * i + j) % 50}" for j in range(60)) for i in range(120)]
+    task = [{"prompt": prompt, "target": f" w{i % 50}"} for i, prompt in enumerate(prompts)]
+    options = {"seeds": 2, "updates": 2, "batch": 64}
+    plenty = ha.gate(large, task, **options)
+    torch.cuda.empty_cache()
+    filler = torch.empty(torch.cuda.mem_get_info()[0] - 2**28, dtype=torch.uint8, device="cuda")
+    try:
+        scarce = ha.gate(large, task, tokens=10**6, **options)
+    finally:
+        del filler
+    assert "out of memory with tokens=1000000 at once: going on with tokens=500000" in caplog.text
+    assert caplog.text.count("out of memory") < 12
+    torch.testing.assert_close(torch.tensor(scarce.gate.values), torch.tensor(plenty.gate.values), rtol=0, atol=2e-3)
+
+
+def test_what_fits_is_told_before_loading_and_chosen_from(large, folder, monkeypatch) -> None:
+    needs = memory(large.model, 8, torch.float32)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    asked = [{"prompt": " ".join(f"w{(i * j + i) % 50}" for j in range(62)), "target": " w2"} for i in range(1, 129)]
+    ha.gate(large, asked, seeds=1, updates=1, batch=64, tokens=10**6)
+    used = (torch.cuda.max_memory_allocated() - before) / (2 * 64 * 63)  # both pressures at once
+    assert 0.4 < needs.a_learned / used < 2.5
+    assert tokens_at_once(large, None) > 10_000
+    filler = torch.empty(torch.cuda.mem_get_info()[0] - 4 * 2**30, dtype=torch.uint8, device="cuda")
+    assert 64 <= tokens_at_once(large, None) < 10_000
+    del filler
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda *a: (10**6, 10**6))
+    with pytest.raises(ha.HeadAtlasError, match=r"tiny does not fit: .* try --gpus-per-job"):
+        ha.load(folder, "cuda")

@@ -1,6 +1,5 @@
 """An atlas made by workers: the same files, whoever dies meanwhile; and one clear line where it cannot be made."""
 
-import json
 import os
 import signal
 import subprocess
@@ -35,7 +34,15 @@ def model(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(model, tmp_path_factory) -> dict[str, bytes]:
-    return files(ha.run(model, tmp_path_factory.mktemp("local"), methods=METHODS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headatlas.atlas._show", lambda *a: None)
+        return files(ha.run(model, tmp_path_factory.mktemp("local"), methods=METHODS))
+
+
+@pytest.fixture(autouse=True)
+def not_drawn(monkeypatch) -> None:
+    """Figures are drawn here and not by workers, and take longest."""
+    monkeypatch.setattr("headatlas.atlas._show", lambda *a: None)
 
 
 def files(atlas) -> dict[str, bytes]:
@@ -70,10 +77,20 @@ def once(do):
 def test_processes_make_the_same_files(model, expected, tmp_path) -> None:
     made = ha.run(model, tmp_path, methods=METHODS, workers=2)
     assert files(made) == expected
-    assert (tmp_path / "report.html").is_file()
     assert all(m["complete"] and m["seconds"] > 0 for m in made.info["methods"].values())
     again = ha.run(model, tmp_path, methods=METHODS, workers=2)
     assert again.info["methods"] == made.info["methods"]
+
+
+def test_a_benchmark_runs_model_by_model(tmp_path) -> None:
+    asked = (["random", "norm"], ["one", "two"])
+    here = ha.benchmark(*asked)
+    there = ha.benchmark(*asked, workers=2, out=tmp_path)
+    for name in ("auroc", "average_precision", "auroc_mean"):
+        assert there[name].equals(here[name])
+    assert ha.benchmark(*asked, workers=2, out=tmp_path).identical(there)
+    with pytest.raises(BadArgument, match="atlas_model is an LM, but workers load it themselves"):
+        ha.benchmark(*asked, atlas_model=LM(build(TINY[0]), tokenizer(), "tiny"), workers=2)
 
 
 def test_a_cluster_whose_workers_and_machines_die_makes_the_same_files(model, expected, machines, tmp_path) -> None:
@@ -120,28 +137,6 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(model, expected, tmp_path)
     assert files(made) == expected
     jobs = int(next(label for label in labels if "worker" in label).split()[0])
     assert jobs < 15  # of all
-
-
-def test_a_cluster_started_here_listens_to_nobody_else_and_logs_no_texts(model, tmp_path) -> None:
-    heard = []
-
-    def listen() -> None:
-        import ray
-
-        session = Path(ray._private.worker._global_node.get_session_dir_path())
-        ours = {p.pid for p in psutil.process_iter() if "ray" in " ".join(p.cmdline()) or p.name().startswith("ray")}
-        heard.append([c.laddr.ip for c in psutil.net_connections() if c.status == "LISTEN" and c.pid in ours])
-        heard.append(session)
-
-    made = ha.run(model, tmp_path, methods=["taylor", "ablate"], engine="ray", workers=1, progress=once(listen))
-    assert set(made.complete) == {"taylor", "ablate"}
-    addresses, session = heard
-    assert len(addresses) > 3
-    assert {a.removeprefix("::ffff:") for a in addresses} <= {"127.0.0.1", "::1"}
-    [task] = load_tasks(LM(build(TINY[0]), tokenizer(), "tiny"), ["syntax"])
-    logged = "".join(p.read_text(errors="replace") for p in (session / "logs").rglob("*") if p.is_file())
-    assert logged
-    assert not [e.prompt for e in task.held_out if str(e.prompt) in logged]
 
 
 class TestBadInput:
@@ -214,11 +209,39 @@ def test_each_process_sees_its_own_gpus(monkeypatch) -> None:
         hired(None, "local", None, 4, 3, "auto")
 
 
-def test_on_the_command_line(model, expected, tmp_path) -> None:
-    done = headatlas("run", str(model), "--out", str(tmp_path), "--methods", "taylor,pattern", "--workers", "1")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "taylor.nc").is_file()
-    assert json.loads((tmp_path / "atlas.json").read_text())["methods"]["taylor"]["complete"]
-    failed = headatlas("run", str(model), "--out", str(tmp_path / "b"), "--engine", "ray", "--address", "127.0.0.1:1")
-    assert failed.returncode == 1
-    assert failed.stderr.strip().count("\n") == 0
+def test_on_the_command_line(model, tmp_path, capsys) -> None:
+    asked = ("run", model, "--out", tmp_path, "--methods", "taylor,pattern")
+    code, _, err = headatlas(capsys, *asked, "--engine", "ray", "--address", "127.0.0.1:1")
+    assert code == 1
+    assert err.strip().startswith("error: no Ray cluster at address")
+    assert err.strip().count("\n") == 0
+    code, out, _ = headatlas(capsys, *asked, "--plan", "--workers", 3)
+    assert code == 0
+    assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["pattern", "1"], ["taylor", "3"]]
+    assert "with 3 workers" in out
+    assert "memory of a worker" in out
+    assert not (tmp_path / "atlas.json").exists()
+
+
+def test_a_cluster_started_here_listens_to_nobody_else_and_logs_no_texts(model, tmp_path) -> None:
+    # the last of these tests: from then on this process asks clusters for a token, which the one above has not
+    heard = []
+
+    def listen() -> None:
+        import ray
+
+        session = Path(ray._private.worker._global_node.get_session_dir_path())
+        servers = [p for p in psutil.process_iter() if str(session) in " ".join(p.cmdline())]
+        ours = {p.pid for server in servers for p in (server, *server.children(recursive=True))}
+        heard.append([c.laddr.ip for c in psutil.net_connections() if c.status == "LISTEN" and c.pid in ours])
+        heard.append(session)
+
+    made = ha.run(model, tmp_path, methods=["taylor", "ablate"], engine="ray", workers=1, progress=once(listen))
+    assert set(made.complete) == {"taylor", "ablate"}
+    addresses, session = heard
+    assert len(addresses) > 3
+    assert {a.removeprefix("::ffff:") for a in addresses} <= {"127.0.0.1", "::1"}
+    [task] = load_tasks(LM(build(TINY[0]), tokenizer(), "tiny"), ["syntax"])
+    logged = "".join(p.read_text(errors="replace") for p in (session / "logs").rglob("*") if p.is_file())
+    assert logged
+    assert not [e.prompt for e in task.held_out if str(e.prompt) in logged]

@@ -7,10 +7,14 @@ interferes; and random models with relations written into chosen heads.
 import hashlib
 import logging
 import re
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
+from itertools import chain, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -34,7 +38,8 @@ from headatlas.planted.known import MOST_SEEDS, SHIPPED, accept, measure_functio
 from headatlas.planted.relations import NOISE, plant_relations
 from headatlas.planted.training import plant
 from headatlas.progress import Done, Progress, silent
-from headatlas.public.common import Job, method
+from headatlas.public.common import Job, Part, finish
+from headatlas.public.spread import Planned, finish_elsewhere, hired
 from headatlas.validation.evidence import DRAWS
 from headatlas.validation.truth import mean_interval, recovery
 
@@ -43,7 +48,6 @@ log = logging.getLogger(__name__)
 RELATION_SEEDS = (0, 1)
 
 
-@method
 def benchmark(
     methods: Sequence[str] | None = None,
     models: Sequence[str | Path] = SHIPPED,
@@ -52,18 +56,53 @@ def benchmark(
     atlas_model: LM | str | Path | None = None,
     seed: int = 0,
     device: str = "auto",
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
     out: str | Path | None = None,
     progress: Progress = silent,
-) -> Job:
+) -> xr.Dataset:
     """AUROC and average precision of every method, on models whose heads are known: auroc(contender, model, subject).
 
     methods: which; all without any. models: 'one' and 'two' come with the package; folders that `headatlas plant` wrote;
     'seed:3' (or 'seed:3/4' with 4 KV heads) is trained now, unless it was before, which wants a GPU.
     atlas: of a real model. What can be said of its maps without a truth: agreement, stability, and whether removal hurts.
     atlas_model: that model, where its name in the atlas does not say where it lies.
-    seed: of the prompts and of what is random in the methods. out: a folder for benchmark.nc; interrupted work goes on there.
+    seed: of the prompts and of what is random in the methods. engine, address, workers: as in `run`, model by model.
+    out: a folder for benchmark.nc; interrupted work goes on there.
     """
     check_folder(out)
+    asked: dict[str, Any] = {
+        "methods": methods,
+        "models": models,
+        "atlas": atlas,
+        "atlas_model": atlas_model,
+        "seed": seed,
+    }
+    if engine == "local" and workers is None:
+        return finish(plan_benchmark(**asked, device=device, out=out, progress=progress))
+    if isinstance(atlas_model, LM):
+        raise BadArgument("atlas_model is an LM, but workers load it themselves: give its name or folder")
+    pool = hired(partial(_planned, **asked, device=device), engine, address, None, workers, device)
+    assert pool is not None
+    with pool, tempfile.TemporaryDirectory() as aside:
+        return finish_elsewhere(pool, "benchmark", Path(out or aside), progress)
+
+
+def _planned(**options: Any) -> Planned:
+    return Planned({}, "benchmark", {"benchmark": plan_benchmark(**options)})
+
+
+def plan_benchmark(
+    methods: Sequence[str] | None,
+    models: Sequence[str | Path],
+    atlas: Atlas | str | Path | None,
+    atlas_model: LM | str | Path | None,
+    seed: int,
+    device: str,
+    out: str | Path | None = None,
+    progress: Progress = silent,
+) -> Job:
     chosen = list(dict.fromkeys(CONTENDERS if methods is None else methods))
     for name in chosen:
         if name not in CONTENDERS:
@@ -78,15 +117,38 @@ def benchmark(
     folders = {str(m): _folder(str(m), device, progress) for m in models}
     wanted = {CONTENDERS[name].truth for name in chosen}
 
+    recipes: list[str | tuple[float, int]] = [
+        *folders,
+        *(product(NOISE, RELATION_SEEDS) if wanted & {"relations", "suppression"} else ()),
+    ]
+
+    @cache
+    def models_of(recipe: str | tuple[float, int]) -> list[tuple[str, Known]]:
+        if isinstance(recipe, str):
+            return list(_with_functions(recipe, folders[recipe], wanted, seed, device))
+        return list(_with_relations(*recipe, wanted, seed))
+
+    def contenders(truth: str) -> list[str]:
+        return [name for name in chosen if CONTENDERS[name].truth == truth]
+
+    def part(recipe: str | tuple[float, int]) -> Part:
+        names = _names_of(recipe)
+        leaves = tuple(f"{known}: {c}" for truth, known in names.items() for c in contenders(truth))
+
+        def do(done: Done, progress: Progress) -> None:
+            for truth, known in models_of(recipe):
+                for name in progress(contenders(truth), f"model {known.name}"):
+                    if f"{known.name}: {name}" not in done:
+                        done[f"{known.name}: {name}"] = _measure(name, known, seed)
+
+        return Part(f"model {next(iter(names.values()))}", leaves, do)
+
     def work(done: Done, progress: Progress) -> xr.Dataset:
-        found = []
-        for truth, known in _models(folders, wanted, seed, device):
-            contenders = [name for name in chosen if CONTENDERS[name].truth == truth]
-            for name in progress(contenders, f"model {known.name}"):
-                part = f"{known.name}: {name}"
-                if part not in done:
-                    done[part] = _measure(name, known, seed)
-                found.append((name, known, *done[part]))
+        found: list[tuple[str, Known, np.ndarray, np.ndarray]] = []
+        for truth, known in chain(*map(models_of, recipes)):
+            for name in contenders(truth):
+                values, costs = done[f"{known.name}: {name}"]
+                found.append((name, known, values, costs))
         result = _as_dataset(chosen, found)
         if real is None:
             return result
@@ -109,6 +171,7 @@ def benchmark(
         {"methods": ", ".join(chosen), "atlas": "" if real is None else hash_atlas(real)},
         None if out is None else Path(out),
         progress,
+        [part(recipe) for recipe in recipes],
     )
 
 
@@ -131,30 +194,39 @@ def _folder(model: str, device: str, progress: Progress) -> Path:
     return planted_folder(model)
 
 
-def _models(folders: dict[str, Path], wanted: set[str], seed: int, device: str) -> Iterator[tuple[str, Known]]:
-    """(kind of truth, model), one at a time."""
-    for name, folder in folders.items():
-        lm, truth = load(folder, device), read_truth(folder)
-        head_mask(truth.background, lm.anatomy)  # that they are there
-        problems = accept(measure_functions(lm, truth))
-        for function, problem in problems.items():
-            log.warning("model %s: %s is left out, it is not where the truth says: %s", name, function, problem)
-        heads_of = {f: heads for f, heads in truth.functions.items() if f not in problems}
-        if not heads_of:
-            raise BadArgument(f"model {name!r}: no function is where its truth.json says")
-        if "functions" in wanted:
-            yield "functions", Known(name, "functions", lm, heads_of, [], [])
-        if "interference" in wanted:
-            noisy, interferes, heads = plant_interference(lm, truth, seed)
-            interferes = {f: found for f, found in interferes.items() if f in heads_of}
-            yield "interference", Known(f"{name}, noisy", "interference", noisy, interferes, heads, [])
-    for noise in NOISE if wanted & {"relations", "suppression"} else ():
-        for i in RELATION_SEEDS:
-            planted = plant_relations(noise, len(RELATION_SEEDS) * seed + i)
-            for truth_of, known_heads in (("relations", planted.writers), ("suppression", planted.suppressors)):
-                if truth_of in wanted:
-                    group = f"{truth_of}, noise {noise:g}"
-                    yield truth_of, Known(f"{group}, {i}", group, planted.lm, known_heads, [], planted.relations)
+def _names_of(recipe: str | tuple[float, int]) -> dict[str, str]:
+    """What the models of a recipe are called, by kind of truth."""
+    if isinstance(recipe, str):
+        return {"functions": recipe, "interference": f"{recipe}, noisy"}
+    noise, number = recipe
+    return {truth: f"{truth}, noise {noise:g}, {number}" for truth in ("relations", "suppression")}
+
+
+def _with_functions(name: str, folder: Path, wanted: set[str], seed: int, device: str) -> Iterator[tuple[str, Known]]:
+    """(kind of truth, model) of a trained model, as it is and with noise in spare heads."""
+    lm, truth, called = load(folder, device), read_truth(folder), _names_of(name)
+    head_mask(truth.background, lm.anatomy)  # that they are there
+    problems = accept(measure_functions(lm, truth))
+    for function, problem in problems.items():
+        log.warning("model %s: %s is left out, it is not where the truth says: %s", name, function, problem)
+    heads_of = {f: heads for f, heads in truth.functions.items() if f not in problems}
+    if not heads_of:
+        raise BadArgument(f"model {name!r}: no function is where its truth.json says")
+    if "functions" in wanted:
+        yield "functions", Known(name, "functions", lm, heads_of, [], [])
+    if "interference" in wanted:
+        noisy, interferes, heads = plant_interference(lm, truth, seed)
+        interferes = {f: found for f, found in interferes.items() if f in heads_of}
+        yield "interference", Known(called["interference"], "interference", noisy, interferes, heads, [])
+
+
+def _with_relations(noise: float, number: int, wanted: set[str], seed: int) -> Iterator[tuple[str, Known]]:
+    """(kind of truth, model) of a random model with relations written into some heads."""
+    planted = plant_relations(noise, len(RELATION_SEEDS) * seed + number)
+    for truth_of, known_heads in (("relations", planted.writers), ("suppression", planted.suppressors)):
+        if truth_of in wanted:
+            called, group = _names_of((noise, number))[truth_of], f"{truth_of}, noise {noise:g}"
+            yield truth_of, Known(called, group, planted.lm, known_heads, [], planted.relations)
 
 
 def _measure(name: str, known: Known, seed: int) -> tuple[np.ndarray, np.ndarray]:

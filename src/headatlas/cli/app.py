@@ -23,6 +23,13 @@ Model = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16 or float64.")]
+Engine = Annotated[
+    str, typer.Option(help="local (this machine, one process for each GPU) or ray (a cluster; docs/scale.md).")
+]
+Address = Annotated[
+    str | None, typer.Option(help="HOST:PORT of a Ray cluster, or auto. Without it, Ray is started here.")
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="How many at most. Without it, as many as there is room for.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headatlas.cli.app import Csv, Device, Dtype, Json, Model, app, listed, show, show_table
+from headatlas.cli.app import Address, Csv, Device, Dtype, Engine, Json, Model, Workers, app, listed, show, show_table
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an atlas, or of any head maps.")]
 By = Annotated[
@@ -39,19 +39,13 @@ def run(
     ] = "",
     device: Device = "auto",
     dtype: Dtype = "auto",
-    engine: Annotated[
-        str, typer.Option(help="local (this machine, one process for each GPU) or ray (a cluster; docs/scale.md).")
-    ] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="HOST:PORT of a Ray cluster, or auto. Without it, Ray is started here.")
-    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
     gpus_per_job: Annotated[
         int | None,
         typer.Option(min=0, help="GPUs that a worker spreads the model over. Without it, one, if there are any."),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="How many at most. Without it, as many as there is room for.")
-    ] = None,
+    workers: Workers = None,
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Tell the jobs, their time and memory on this machine, and do nothing.")
     ] = False,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headatlas.cli.app import Device, Json, app, listed, show, show_parts
+from headatlas.cli.app import Address, Device, Engine, Json, Workers, app, listed, show, show_parts
 
 
 @app.command()
@@ -25,6 +25,9 @@ def benchmark(
         Path, typer.Option(help="Folder for benchmark.nc and its figure; interrupted work goes on there.")
     ] = Path("benchmark"),
     device: Device = "auto",
+    engine: Engine = "local",
+    address: Address = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Every method against models whose heads are known: does it find them, and at what cost?"""
@@ -40,6 +43,9 @@ def benchmark(
         atlas_model=atlas_model,
         seed=seed,
         device=device,
+        engine=engine,
+        address=address,
+        workers=workers,
         out=out,
         progress=bar,
     )

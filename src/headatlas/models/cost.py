@@ -17,7 +17,12 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from headatlas.errors import CannotDo
 from headatlas.models.lm import LM
 from headatlas.models.quiet import quiet_transformers
-from headatlas.models.targets import Asked, Sheet, frozen, log_probs, make_sheet
+from headatlas.models.targets import ROW, Asked, Sheet, frozen, log_probs, make_sheet
+
+AT_ONCE = 2048  # tokens in a pass, about
+ATTENTION = (
+    0.8  # of a row as much wider as the model is, what that adds to a token; by operations alone it would be 1/6
+)
 
 
 @dataclass(frozen=True)
@@ -39,22 +44,28 @@ class Cost:
         return Cost(*(times * a for a in astuple(self)))
 
 
-def reading(sheets: Sequence[Sheet], gates: float = 1, at_once: int = 2048) -> Cost:
+def reading(lm: LM, sheets: Sequence[Sheet], gates: float = 1) -> Cost:
     """Of examples run under so many gates, without gradients."""
-    tokens = gates * sum(sheet.size for sheet in sheets)
-    return Cost(tokens=tokens, passes=max(1.0, tokens / at_once))
+    tokens = gates * sum(_weighed(lm, sheet.size) for sheet in sheets)
+    return Cost(tokens=tokens, passes=max(1.0, tokens / AT_ONCE))
 
 
-def answering(asked: Sequence[Asked], changes: float, everywhere: bool = False) -> Cost:
+def answering(lm: LM, asked: Sequence[Asked], changes: float, everywhere: bool = False) -> Cost:
     """Of answers under so many changes of the model, which need the prompt once, unless it is changed too."""
-    prompts, answers = (sum(map(len, texts)) for texts in ([a.prompt for a in asked], [a.target for a in asked]))
-    tokens = changes * (prompts + answers) if everywhere else prompts + changes * answers
-    return Cost(tokens=tokens, passes=max(1.0, tokens / 2048))
+    sizes = [(len(a.prompt) * (changes if everywhere else 1), changes * len(a.target)) for a in asked]
+    tokens = sum(_weighed(lm, prompt + answers, min(prompt + answers, AT_ONCE)) for prompt, answers in sizes)
+    return Cost(tokens=tokens, passes=max(1.0, tokens / AT_ONCE))
 
 
-def learning(tokens: float, at_once: int = 2048) -> Cost:
-    """Of one update over so many tokens."""
-    return Cost(learned=tokens, learning=max(1.0, tokens / at_once))
+def learning(lm: LM, sheets: Sequence[Sheet], times: float = 1) -> Cost:
+    """Of one update over some examples, so many times."""
+    tokens = times * sum(_weighed(lm, sheet.size) for sheet in sheets)
+    return Cost(learned=tokens, learning=max(1.0, tokens / AT_ONCE))
+
+
+def _weighed(lm: LM, tokens: float, width: float | None = None) -> float:
+    """Tokens of a row, as if the row were as wide as those that a machine is timed with: attention looks over all of it."""
+    return tokens * (1 + ATTENTION * max(0.0, (tokens if width is None else width) - ROW) / lm.d_model)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from headatlas.errors import CannotDo
 from headatlas.models.quiet import quiet_transformers
 
 GIB = 2**30
-KEPT = 1.3  # what autograd keeps of a token, in sizes of what a layer's matrices give
+KEPT = 1.6  # what autograd keeps of a token, in sizes of what a layer's matrices give
 TARGETS = 0.1  # share of tokens whose logits are made; each is held three times, in float32
 SPARE = 1.5 * GIB  # CUDA's own, and what fragments
 

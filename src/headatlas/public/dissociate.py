@@ -70,7 +70,7 @@ def dissociate(
         done[WHOLE] = (reference(lm, asked, tokens).numpy(),)
 
     def everything() -> Cost:
-        return reading(asked.sheets(range(len(asked.asked)))[0])
+        return reading(lm, asked.sheets(range(len(asked.asked)))[0])
 
     def fitting(f: int) -> Part:
         def do(done: Done, progress: Progress) -> None:
@@ -80,8 +80,8 @@ def dissociate(
 
         def cost() -> Cost:
             some = [examples for _, examples in zip(range(3), drawn(asked, f, settings, 0), strict=False)]
-            update = sum(sheet.size for examples in some for sheet in asked.sheets(examples)[0]) / 3
-            return learning(len(numbers) * update) * settings.updates
+            sheets = [sheet for examples in some for sheet in asked.sheets(examples)[0]]
+            return learning(lm, sheets, len(numbers) / 3) * settings.updates
 
         return Part(f"gates of {names[f]}", (f"gates of {names[f]}",), do, (WHOLE,), cost)
 
@@ -102,8 +102,8 @@ def dissociate(
             tried = [
                 asked.sheets([i for g in range(len(names)) for i in asked.of(s, g)])[0] for s in ("validation", "test")
             ]
-            return reading([*tried[0], *tried[1]], len(settings.steps)) + reading(
-                asked.sheets(asked.of("test", f))[0], settings.draws
+            return reading(lm, [*tried[0], *tried[1]], len(settings.steps)) + reading(
+                lm, asked.sheets(asked.of("test", f))[0], settings.draws
             )
 
         needs = (WHOLE, f"gates of {names[f]}")

@@ -94,17 +94,17 @@ def gate(
         def cost() -> Cost:
             updates = islice(batches_of(lm, [task], settings.batch, seed=0), 3)
             some = [sheet for strands in updates for (sheet,) in strands]
-            update = len(block) * sum(sheet.size for sheet in some) / 3
-            return learning(update) * settings.free.updates + learning(2 * update) * settings.pressed.updates
+            free, pressed = (learning(lm, some, times * len(block) / 3) for times in (1, 2))
+            return free * settings.free.updates + pressed * settings.pressed.updates
 
         return Part(f"{task.name}, {said_seeds(block)}", fit_names(task, block), do, cost=cost)
 
     def proof() -> Cost:
         found = Cost()
         for task in chosen:
-            found += reading(held_out_sheets(lm, task, settings.held_out), 1 + 3 * len(numbers))
+            found += reading(lm, held_out_sheets(lm, task, settings.held_out), 1 + 3 * len(numbers))
             sets = len(ROLES) * len(settings.steps) * (1 + DRAWS)
-            found += reading(held_out_sheets(lm, task, settings.switching), 2 * sets)
+            found += reading(lm, held_out_sheets(lm, task, settings.switching), 2 * sets)
         return found
 
     def work(done: Done, progress: Progress) -> xr.Dataset:

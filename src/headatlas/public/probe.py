@@ -46,11 +46,10 @@ from headatlas.validation.answering import Ask, Trials, prove
 
 log = logging.getLogger(__name__)
 
-TRAINED, UPDATE = 0.7, 40.0  # of its epochs, a probe trains about so many; operations of an update of one weight
-UPDATING, WORDING = (
-    0.003,
-    0.003,
-)  # seconds of the host: an update of the probe, a question's share of what its words tell
+TRAINED, UPDATE = 0.7, 100.0  # of its epochs, a probe trains about so many; operations of an update of one weight
+UPDATING, WORDING = 0.003, 0.003  # host seconds of an update of the probe; of a question, for what its words tell
+TAKEN = 1.5  # passes that a pass costs if every head's output is taken along
+MOVED = 3e7  # bytes of features a second: written, gathered, and read in every epoch
 ANSWERS = ("reference", "generated")
 KEEP = ("all", "correct")
 PROOFS = ("score", "generate", "none")
@@ -169,7 +168,7 @@ def probe(
                 done[name] = read, np.stack([found[i] for i in read.tolist()]).astype(_precision(lm))
 
             def cost() -> Cost:
-                return read_cost([make_sheet([asked()[i] for i in group]) for group in some])
+                return read_cost(lm, [make_sheet([asked()[i] for i in group]) for group in some], TAKEN)
 
             return Part(f"reading answers, {name}", (name,), do, cost=cost)
 
@@ -182,7 +181,8 @@ def probe(
         size = HIDDEN * DIMS * lm.n_layers * lm.n_heads  # weights of the probe's first large matrix
         epoch = 6.0 * size * train + UPDATE * size * train / training.batch
         fits = (1 + settings.controls) * training.epochs * TRAINED
-        host = UPDATING * fits * train / training.batch + WORDING * len(questions)
+        features = 4.0 * len(questions) * lm.n_layers * lm.n_heads * lm.d_head
+        host = UPDATING * fits * train / training.batch + WORDING * len(questions) + features / MOVED
         found = Cost(operations=fits * epoch, seconds=host)
         if proof != "none":
             trials, steps = settings.trials, len(settings.trials.shares)
@@ -190,7 +190,7 @@ def probe(
             tested = [
                 i for f in names for i in [i for i, q in enumerate(questions) if q.function == f][: settings.proof]
             ]
-            found += answering([references()[i] for i in tested], changes, everywhere)
+            found += answering(lm, [references()[i] for i in tested], changes, everywhere)
         return found
 
     def work(done: Done, progress: Progress) -> xr.Dataset:

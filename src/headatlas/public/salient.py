@@ -43,7 +43,7 @@ def salient(
 
     def cost() -> Cost:
         a, (width, known) = weights.anatomy, weights.unembedding().shape
-        gains = 2.0 * known * a.n_heads * (width * a.n_kv_heads / a.n_heads + a.d_head) * a.d_head
+        gains = 8.0 * known * a.n_heads * (width * a.n_kv_heads / a.n_heads + a.d_head) * a.d_head
         return Cost(operations=a.n_layers * (gains + 2.0 * a.n_heads * tokens * width * known))
 
     return Job(

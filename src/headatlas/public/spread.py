@@ -7,6 +7,7 @@ they had been done here, so that interrupted work goes on with any engine.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,10 +18,12 @@ from headatlas.engines.cluster import Cluster
 from headatlas.engines.pool import Piece, Pool
 from headatlas.engines.processes import Processes
 from headatlas.errors import BadArgument, CannotDo, HeadAtlasError
-from headatlas.headmap.store import Finished
+from headatlas.headmap.files import alone_in
+from headatlas.headmap.store import Finished, load
 from headatlas.models.cost import Cost
 from headatlas.progress import Progress, silent
-from headatlas.public.common import Job, Part, finished_parts, patiently
+from headatlas.public.common import Job, Part, finished_parts, keep, patiently
+from headatlas.public.shown import show_maps
 
 ENGINES = ("local", "ray")
 
@@ -164,6 +167,21 @@ def spread(pool: Pool, jobs: Mapping[str, Job], progress: Progress = silent) -> 
         else:
             folders[name].update(answer.value)
     list(bar)
+
+
+def finish_elsewhere(pool: Pool, name: str, out: Path, progress: Progress) -> xr.Dataset:
+    """`common.finish` on workers, of the one job that they plan."""
+    job = ask_for_plan(pool).jobs[name]
+    if not isinstance(job, Job):
+        raise job
+    job = replace(job, out=out)
+    with alone_in(out):
+        if job.state == "done":
+            return show_maps(load(job.path))
+        [(_, outcome)] = spread(pool, {name: job}, progress)
+        if outcome.found is None:
+            raise CannotDo(outcome.why)
+        return show_maps(keep(job, outcome.found, finished_parts(job)))
 
 
 def _question(name: str, job: Job, part: Part | None, done: Finished) -> tuple[Any, ...]:

@@ -49,7 +49,7 @@ def ablate(
 
     def cost(lm: LM, sheets: list[Sheet], layers: list[int]) -> Cost:
         above = sum(lm.n_layers - layer for layer in layers) / lm.n_layers  # what lies below a head is not run again
-        return reading([make_sheet([a]) for s in sheets for a in s.asked], 1 + lm.n_heads * above)
+        return reading(lm, _alone(sheets), 1 + lm.n_heads * above)
 
     return _yardstick(
         "ablate", model, tasks, effects, {"how": how}, examples, shots, tokens, device, out, progress, cost, SPAN
@@ -75,7 +75,7 @@ def taylor(
         return found[:, layers].numpy()
 
     def cost(lm: LM, sheets: list[Sheet], layers: list[int]) -> Cost:
-        return learning(sum(s.size for s in sheets))
+        return learning(lm, _alone(sheets))
 
     return _yardstick("taylor", model, tasks, effects, {}, examples, shots, tokens, device, out, progress, cost)
 
@@ -103,7 +103,7 @@ def ig(
         return found[:, layers].numpy()
 
     def cost(lm: LM, sheets: list[Sheet], layers: list[int]) -> Cost:
-        return learning(steps * sum(s.size for s in sheets))
+        return learning(lm, _alone(sheets), steps)
 
     return _yardstick(
         "ig", model, tasks, effects, {"steps": steps}, examples, shots, tokens, device, out, progress, cost
@@ -131,7 +131,7 @@ def pattern(
     settings = {"length": length or 0, "sequences": sequences, "seed": seed}
     said = f"{sequences} sequences of random tokens, said twice"
     where = None if out is None else Path(out)
-    cost = Cost(tokens=2.0 * sequences * (length or 50), passes=1)
+    cost = Cost(tokens=6.0 * sequences * (length or 50), passes=3)
     return Job("pattern", said, stamp_of(lm, "") | settings, work, out=where, progress=progress, cost=lambda: cost)
 
 
@@ -197,9 +197,14 @@ def _yardstick(
     everything = list(chain(*parts.values()))
 
     def measured() -> Cost:
-        return sum((reading(held_out_sheets(lm, task, examples)) for task in chosen), Cost())
+        return sum((reading(lm, held_out_sheets(lm, task, examples)) for task in chosen), Cost())
 
     return Job(name, said, stamp, work, {}, None if out is None else Path(out), progress, everything, measured)
+
+
+def _alone(sheets: list[Sheet]) -> list[Sheet]:
+    """Examples that each have a gate of their own, and so share nothing."""
+    return [make_sheet([a]) for sheet in sheets for a in sheet.asked]
 
 
 def _mean(each: np.ndarray) -> np.ndarray:

@@ -1,0 +1,101 @@
+"""Estimates before work: memory from a configuration, time from shallow copies, and what is said where something does not fit."""
+
+import pytest
+import torch
+from transformers import LlamaConfig
+
+import headatlas as ha
+from headatlas.errors import CannotDo
+from headatlas.models.cost import Cost, Machine, answering, learning, measure_machine, reading
+from headatlas.models.lm import LM
+from headatlas.models.loading import load_skeleton
+from headatlas.models.memory import GIB, SPARE, Memory, check_room, memory, skeleton
+from headatlas.models.targets import Asked, make_sheet
+from headatlas.public.common import Job, Part
+from headatlas.public.estimating import estimate, makespan
+from tests.models.tiny import TINY, build
+
+LLAMA = LlamaConfig(
+    num_hidden_layers=32,
+    hidden_size=4096,
+    intermediate_size=14336,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    vocab_size=128_256,
+)
+MACHINE = Machine("ours", a_pass=1.0, a_token=0.01, a_learning=2.0, a_learned=0.03, operations=1e9)
+
+
+def test_weights_are_counted_exactly_and_tokens_as_they_were_measured() -> None:
+    needs = memory(skeleton(LLAMA), 32, torch.bfloat16)
+    assert needs.weights == 2 * 8_030_261_248  # as published
+    assert (
+        0.7 < needs.a_learned * 2048 / (8.7 * GIB) < 1.4
+    )  # docs/gate.md: 23.7 GiB with 2,048 tokens, 15 of it weights
+    assert needs.a_token < needs.a_learned
+
+
+@pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
+def test_every_family_has_a_need(tiny) -> None:
+    model = build(tiny)
+    needs = memory(model, 3, torch.float32)
+    assert needs.weights == 4 * sum(p.numel() for p in model.parameters())
+    assert needs.a_learned > needs.a_token > 0
+
+
+def test_what_does_not_fit_is_told_with_what_would() -> None:
+    needs = Memory(weights=140 * 10**9, a_token=1e6, a_learned=2e7)
+    check_room("big", needs, torch.bfloat16, 2 * 139 * GIB, 2)
+    with pytest.raises(CannotDo) as told:
+        check_room("big", needs, torch.float32, 80 * GIB, 1)
+    said = "big does not fit: 130.4 GiB of weights in float32 and 19.1 GiB for 1024 tokens at once, but 1 GPU has 80.0 GiB: try"
+    assert str(told.value) == f"{said} --gpus-per-job 2 or --dtype bfloat16, or --device cpu"
+    assert needs.largest(needs.weights + SPARE + 2e7 * 300) == 300
+
+
+def test_costs_add_up() -> None:
+    lm = LM(build(TINY[0]), None, "tiny")
+    sheets = [make_sheet([Asked((1, 2, 3), (4,)), Asked((1, 2, 5), (4, 6))])]
+    assert reading(lm, sheets, gates=2) == Cost(tokens=2 * sheets[0].size, passes=1)
+    assert answering(lm, [Asked((1, 2, 3), (4, 5))], 10).tokens == 3 + 10 * 2
+    assert answering(lm, [Asked((1, 2, 3), (4, 5))], 10, everywhere=True).tokens == 50
+    both = learning(lm, [make_sheet([Asked((1,) * 32, (2,))])], 128) * 3 + Cost(operations=2e9, seconds=1)
+    assert both == Cost(learned=3 * 4096, learning=6, operations=2e9, seconds=1)
+    assert MACHINE.seconds(both) == pytest.approx(6 * 2 + 3 * 4096 * 0.03 + 2 + 1)
+    wide = make_sheet([Asked((1,) * 1000, (2,))])
+    assert reading(lm, [wide]).tokens > 2 * wide.size
+
+
+def job(*parts: tuple[float, tuple[str, ...]], rest: float) -> Job:
+    made = [
+        Part(f"p{i}", (f"p{i}",), lambda *a: None, needs, lambda s=seconds: Cost(seconds=s))
+        for i, (seconds, needs) in enumerate(parts)
+    ]
+    return Job("job", "", {}, lambda *a: None, parts=made, cost=lambda: Cost(seconds=rest))
+
+
+@pytest.mark.parametrize(("workers", "seconds"), [(1, 11), (2, 7), (9, 6)])
+def test_the_end_depends_on_workers_and_on_what_waits_for_what(workers, seconds) -> None:
+    jobs = {"a": job((1, ()), (3, ("p0",)), (3, ("p0",)), rest=2), "b": job(rest=2), "c": CannotDo("no")}
+    assert makespan(jobs, MACHINE, workers) == seconds
+
+
+def test_an_estimate_needs_no_weights(tmp_path, monkeypatch) -> None:
+    folder = tmp_path / "large"
+    LLAMA.save_pretrained(folder)
+    ha.load("smollm2").tokenizer.save_pretrained(folder)
+    lm, dtype = load_skeleton(folder, "bfloat16", "cpu")
+    assert lm.model.device.type == "meta"
+    found = estimate(folder, workers=8, device="cpu", dtype="bfloat16", machine=MACHINE, preset="full")
+    assert dtype == torch.bfloat16
+    assert len(found.jobs["maps"]) == 4 + 2 + 1  # 32 layers, two baselines, the scores
+    assert len(found.jobs["gate"]) == 2 * 2 + 1  # two tasks, ten seeds
+    assert all(min(each) >= 0 < sum(each) for each in found.jobs.values())
+    assert found.work / 8 < found.seconds < found.work
+
+
+def test_a_machine_is_timed(folder) -> None:
+    config = load_skeleton(folder, "float32", "cpu")[0].model.config
+    found = measure_machine(config, 3, torch.device("cpu"), torch.float32)
+    assert found.a_token > 0 < found.a_learned
+    assert found.operations > 1e8
