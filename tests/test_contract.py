@@ -172,7 +172,7 @@ class TestContract:
         monkeypatch.setattr("headatlas.methods.features.SHARD", 10)
         job = METHODS[name](lm)
         monkeypatch.undo()
-        elsewhere = Hand(lambda: Planned({}, "", {name: job}), torch.get_num_threads(), ha.__version__)
+        elsewhere = Hand(lambda: Planned({}, "", {name: job}), torch.get_num_threads())
         assert pickle.loads(pickle.dumps(elsewhere(("plan",)))).jobs[name].key == job.key  # noqa: S301
         done: dict[str, tuple[np.ndarray, ...]] = {}
         waiting = list(job.parts)[::-1]

@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import xarray as xr
 
 from headatlas import __version__
 from headatlas.engines.pool import Pool
-from headatlas.errors import BadArgument, BadFile, HeadAtlasError
+from headatlas.errors import BadArgument, BadFile, HeadAtlasError, one_line
 from headatlas.headmap.about import by_kv_group
 from headatlas.headmap.files import alone_in, check_folder, read_json, write_json
 from headatlas.headmap.overview import MEASURES
@@ -29,9 +30,9 @@ from headatlas.models.weights import Weights
 from headatlas.progress import Progress, silent
 from headatlas.public.common import Job, check_model, finish, finished_parts, keep
 from headatlas.public.pictures import write_figures, write_report
-from headatlas.public.planning import Plan, plan_for
+from headatlas.public.planning import Plan, from_weights, plan_for
 from headatlas.public.shown import show_atlas, show_maps
-from headatlas.public.spread import Planned, ask_for_plan, hired, spread
+from headatlas.public.spread import Planned, ask_for_plan, for_workers, hired, spread
 from headatlas.validation.compare import compare as compare_charts
 
 INDEX = "atlas.json"
@@ -131,15 +132,21 @@ def run(
     if isinstance(model, LM) and (engine != "local" or workers or gpus_per_job):
         raise BadArgument("model is an LM, but workers load it themselves: give its name or folder")
     several = (gpus_per_job or 1) > 1
+    if gpus_per_job == 0 and device == "auto":
+        device = "cpu"
+    there = model if isinstance(model, LM) else for_workers(model)  # before the folder is made, which may have its name
     with alone_in(folder), ExitStack() as stack:
         pool = None
-        if not isinstance(model, LM):
-            planning = partial(plan_for, _for_workers(model), device, dtype, several, **options)
+        if not isinstance(there, LM):
+            planning = partial(plan_for, there, device, dtype, several, **options)
             pool = hired(planning, engine, address, gpus_per_job, workers, device)
         if pool is None:
-            lm = model if isinstance(model, LM) else load(model, device, dtype, device_map="auto" if several else None)
-            stack.enter_context(lm.weights.unchanged())
-            planned = plan_for(lm, device, dtype, several, out=folder, progress=progress, **options)
+            subject = there
+            if not isinstance(there, LM) and not from_weights(preset, methods):
+                subject = load(there, device, dtype, device_map="auto" if several else None)
+            if isinstance(subject, LM):
+                stack.enter_context(subject.weights.unchanged())
+            planned = plan_for(subject, device, dtype, several, out=folder, progress=progress, **options)
         else:
             stack.enter_context(pool)
             planned = ask_for_plan(pool)
@@ -161,12 +168,6 @@ def run(
             write_json(folder / INDEX, info)
         _show(folder, info, progress)
     return open(folder)
-
-
-def _for_workers(model: str | Path) -> str:
-    """A path as others can follow it."""
-    path = Path(model).expanduser()
-    return str(path.resolve()) if path.exists() else str(model)
 
 
 def _show(folder: Path, info: dict[str, Any], progress: Progress) -> None:
@@ -219,6 +220,8 @@ def _do(jobs: Plan, earlier: dict[str, Any]) -> Iterator[tuple[str, dict[str, An
             finish(job)
         except HeadAtlasError as e:
             yield name, {"complete": False, "why": str(e)}
+        except torch.OutOfMemoryError as e:
+            yield name, {"complete": False, "why": f"out of memory: {one_line(e)}"}
         else:
             yield name, _well_done(job, time.perf_counter() - start)
 

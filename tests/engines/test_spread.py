@@ -1,10 +1,11 @@
 """An atlas made by workers: the same files, whoever dies meanwhile; and one clear line where it cannot be made."""
 
 import os
-import signal
 import subprocess
 import sys
+import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -15,7 +16,8 @@ import headatlas as ha
 from headatlas.engines.cluster import Cluster
 from headatlas.errors import BadArgument, CannotDo, MissingExtra
 from headatlas.models.lm import LM
-from headatlas.public.spread import Hand, hired
+from headatlas.public.planning import from_weights, plan_for
+from headatlas.public.spread import Hand, for_workers, hired
 from headatlas.tasks.prompts import load_tasks
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
@@ -82,6 +84,36 @@ def test_processes_make_the_same_files(model, expected, tmp_path) -> None:
     assert again.info["methods"] == made.info["methods"]
 
 
+def test_maps_alone_load_no_model(model, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("headatlas.atlas.load", lambda *a, **k: pytest.fail("loaded"))
+    monkeypatch.setattr("headatlas.public.planning.load", lambda *a, **k: pytest.fail("loaded"))
+    made = ha.run(model, tmp_path / "a", methods=["salient"])
+    assert made["salient"].attrs["read_from"] == "disk"
+    assert files(ha.run(model, tmp_path / "b", methods=["salient"], workers=1)) == files(made)
+    assert from_weights("quick", ["maps", "salient"])
+    assert not from_weights("full", ["maps"])  # it is checked in real runs
+
+
+def test_a_worker_with_another_checkpoint_is_told_before_any_work(model) -> None:
+    planning = partial(plan_for, str(model), "cpu", "auto", False, methods=["salient"])
+    stamp = planning().jobs["salient"].stamp
+    Hand(planning, 1, {"salient": stamp})
+    with pytest.raises(CannotDo, match="fingerprint is .* there, but another where the work was planned"):
+        Hand(planning, 1, {"salient": stamp | {"fingerprint": "another"}})
+
+
+def test_names_and_paths_for_workers(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "smollm2").mkdir()  # an atlas may be called like the default model
+    (tmp_path / "blob").touch()
+    (tmp_path / "m.gguf").symlink_to("blob")
+    assert [for_workers(p) for p in ("smollm2", "owner/name", "m.gguf")] == [
+        "smollm2",
+        "owner/name",
+        str(tmp_path / "m.gguf"),
+    ]
+
+
 def test_a_benchmark_runs_model_by_model(tmp_path) -> None:
     asked = (["random", "norm"], ["one", "two"])
     here = ha.benchmark(*asked)
@@ -116,17 +148,20 @@ def test_a_cluster_whose_workers_and_machines_die_makes_the_same_files(model, ex
 
 def test_a_driver_that_is_killed_goes_on_where_it_was(model, expected, tmp_path) -> None:
     code = f"import headatlas as ha; ha.run({str(model)!r}, {str(tmp_path)!r}, methods={METHODS!r}, workers=1)"
-    driver = subprocess.Popen(
-        [sys.executable, "-c", f"import torch; torch.set_num_threads(1)\nif __name__ == '__main__': {code}"],
-        start_new_session=True,
-    )
+    script = tmp_path / "driver.py"
+    script.write_text(f"import torch; torch.set_num_threads(1)\n{code}\n")  # unguarded: workers do not run it again
+    driver = subprocess.Popen([sys.executable, script], start_new_session=True)
     deadline = time.monotonic() + 120
     while not list((tmp_path / ".gate").glob("*pressed.npz")) and time.monotonic() < deadline:
         assert driver.poll() is None
-    os.killpg(driver.pid, signal.SIGKILL)
+        threading.Event().wait(0.05)
+    [worker] = psutil.Process(driver.pid).children()[-1:]
+    driver.kill()
     driver.wait()
-    there = {p: p.stat().st_mtime_ns for p in (tmp_path / ".gate").glob("*.npz")}
-    assert there
+    worker.wait(30)  # it does not outlive the driver
+    complete = [p.stem for p in tmp_path.glob("*.nc")]
+    finished = len(list((tmp_path / ".gate").glob("*pressed.npz")))
+    assert finished
     labels = []
 
     def progress(items, label):
@@ -135,8 +170,9 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(model, expected, tmp_path)
 
     made = ha.run(model, tmp_path, methods=METHODS, workers=1, progress=progress)
     assert files(made) == expected
-    jobs = int(next(label for label in labels if "worker" in label).split()[0])
-    assert jobs < 15  # of all
+    jobs = {"salient": 1, "pattern": 1, "taylor": 2 + 1, "gate": 2 + 1, "ablate": 2 + 1}
+    left = sum(n for name, n in jobs.items() if name not in complete) - finished
+    assert labels[0] == f"{left} jobs on 1 worker"
 
 
 class TestBadInput:
@@ -164,9 +200,12 @@ class TestBadInput:
         with pytest.raises(CannotDo, match=r"^\S+ \([\d.]+\): model '/no/such': no such file or folder"):
             ha.run("/no/such", tmp_path, engine="ray", address=machines.address)
 
-    def test_workers_of_another_version(self) -> None:
-        with pytest.raises(CannotDo, match=f"HeadAtlas is {ha.__version__} there, but 0.0.1 where it was called"):
-            Hand(lambda: pytest.fail("planned"), 1, "0.0.1")
+    def test_workers_of_another_version(self, model, tmp_path, monkeypatch) -> None:
+        monkeypatch.setattr("headatlas.engines.pool.__version__", "0.0.1")  # here; workers are other processes
+        with pytest.raises(
+            CannotDo, match=f"^this machine: HeadAtlas is {ha.__version__} there, but 0.0.1 here: install the same"
+        ):
+            ha.run(model, tmp_path, workers=1)
 
     def test_a_job_that_always_fails_is_told_once_with_its_name(self, model, tmp_path) -> None:
         made = ha.run(
@@ -181,7 +220,7 @@ class TestBadInput:
             ha.run(model, tmp_path, engine="slurm")
         with pytest.raises(BadArgument, match="a cluster's address goes with engine ray"):
             ha.run(model, tmp_path, address="auto")
-        with pytest.raises(BadArgument, match="workers is 0, expected a number above 0"):
+        with pytest.raises(BadArgument, match="workers is 0, expected at least 1"):
             ha.run(model, tmp_path, workers=0)
         with pytest.raises(BadArgument, match="model is an LM, but workers load it themselves"):
             ha.run(LM(build(TINY[0]), tokenizer(), "tiny"), tmp_path, workers=2)
@@ -203,6 +242,8 @@ def test_each_process_sees_its_own_gpus(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     assert hired(None, "local", None, 4, None, "auto").crew.free == ["0,1,2,3", "4,5,6,7"]
     assert hired(None, "local", None, None, 3, "auto").crew.size == 3
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "8,9,10,11,12,13,14,15")
+    assert hired(None, "local", None, 4, None, "auto").crew.free == ["8,9,10,11", "12,13,14,15"]
     assert hired(None, "local", None, 8, None, "auto") is None  # all of them for this process
     assert hired(None, "local", None, None, None, "cpu") is None
     with pytest.raises(CannotDo, match="workers is 3, but there are GPUs for 2"):

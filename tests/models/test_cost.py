@@ -9,7 +9,7 @@ from headatlas.errors import CannotDo
 from headatlas.models.cost import Cost, Machine, answering, learning, measure_machine, reading
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
-from headatlas.models.memory import GIB, SPARE, Memory, check_room, memory, skeleton
+from headatlas.models.memory import GIB, Memory, check_room, memory, skeleton
 from headatlas.models.targets import Asked, make_sheet
 from headatlas.public.common import Job, Part
 from headatlas.public.estimating import estimate, makespan
@@ -48,9 +48,11 @@ def test_what_does_not_fit_is_told_with_what_would() -> None:
     check_room("big", needs, torch.bfloat16, 2 * 139 * GIB, 2)
     with pytest.raises(CannotDo) as told:
         check_room("big", needs, torch.float32, 80 * GIB, 1)
-    said = "big does not fit: 130.4 GiB of weights in float32 and 19.1 GiB for 1024 tokens at once, but 1 GPU has 80.0 GiB: try"
-    assert str(told.value) == f"{said} --gpus-per-job 2 or --dtype bfloat16, or --device cpu"
-    assert needs.largest(needs.weights + SPARE + 2e7 * 300) == 300
+    said = "big does not fit: 130.4 GiB of weights in float32 and 2.7 GiB beside them, but 1 GPU has 80.0 GiB: try"
+    assert str(told.value) == f"{said} --gpus-per-job 2, --dtype bfloat16, --device cpu"
+    with pytest.raises(CannotDo, match="but 1 GPU has 1.0 GiB: try --device cpu$"):
+        check_room("big", needs, torch.bfloat16, GIB, 1)
+    assert needs.largest(needs.weights + 2e7 * 300) == 300
 
 
 def test_costs_add_up() -> None:

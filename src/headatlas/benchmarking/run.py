@@ -72,19 +72,19 @@ def benchmark(
     out: a folder for benchmark.nc; interrupted work goes on there.
     """
     check_folder(out)
+    if isinstance(atlas_model, LM) and (engine != "local" or workers):
+        raise BadArgument("atlas_model is an LM, but workers load it themselves: give its name or folder")
     asked: dict[str, Any] = {
         "methods": methods,
-        "models": models,
-        "atlas": atlas,
-        "atlas_model": atlas_model,
+        "models": [m if str(m) in SHIPPED else for_workers(m) for m in models],
+        "atlas": for_workers(atlas) if isinstance(atlas, str | Path) else atlas,
+        "atlas_model": for_workers(atlas_model) if isinstance(atlas_model, str | Path) else atlas_model,
         "seed": seed,
     }
-    if engine == "local" and workers is None:
+    planning = partial(_planned, **asked, device=device)
+    pool = None if isinstance(atlas_model, LM) else hired(planning, engine, address, None, workers, device)
+    if pool is None:
         return finish(plan_benchmark(**asked, device=device, out=out, progress=progress))
-    if isinstance(atlas_model, LM):
-        raise BadArgument("atlas_model is an LM, but workers load it themselves: give its name or folder")
-    pool = hired(partial(_planned, **asked, device=device), engine, address, None, workers, device)
-    assert pool is not None
     with pool, tempfile.TemporaryDirectory() as aside:
         return finish_elsewhere(pool, "benchmark", Path(out or aside), progress)
 

@@ -57,10 +57,11 @@ def run(
 
     if only_plan:
         from headatlas.public.estimating import estimate
+        from headatlas.public.spread import count_workers
 
-        size = workers or _workers(engine, address, gpus_per_job)
+        size = workers or count_workers(engine, address, gpus_per_job, device)
         options: dict[str, Any] = {"preset": preset, "methods": listed(methods), "functions": listed(functions)}
-        found = estimate(model, workers=size, device=device, dtype=dtype, **options)
+        found = estimate(model, workers=size, gpus_per_job=gpus_per_job or 1, device=device, dtype=dtype, **options)
         show_table(f"Estimate for {found.title}, on {found.machine.name}", tables.estimate(found))
         for line in tables.estimate_in_words(found):
             typer.echo(line)
@@ -100,13 +101,6 @@ def run(
     drawn = sum(name.endswith(".png") for name in made.info["shown"]["files"])
     files = ", ".join(f"{method}.nc" for method in made.complete)
     typer.echo(f"wrote {files}, {drawn} figures, {made.folder / 'report.html'}")
-
-
-def _workers(engine: str, address: str | None, gpus_per_job: int | None) -> int:
-    """How many there would be."""
-    from headatlas.public.spread import count_workers
-
-    return count_workers(engine, address, gpus_per_job)
 
 
 @app.command()

@@ -23,6 +23,7 @@ class Cluster:
     def __init__(
         self, make: Make, address: str | None = None, gpus: int | None = None, cpus: int = 1, size: int | None = None
     ) -> None:
+        self.environment = {k: v for k, v in os.environ.items() if k.startswith("RAY_")}
         self.ray = _connect(address)
         try:
             machines = [n["Resources"] for n in self.ray.nodes() if n["Alive"]]
@@ -41,17 +42,22 @@ class Cluster:
         except BaseException:
             self.close()
             raise
-        self.make, self.size, self.gpus = make, min(room, size or room), gpus
+        self.make_one, self.size, self.gpus = make, min(room, size or room), gpus
         self.died: tuple[type[BaseException], ...] = (
             self.ray.exceptions.RayActorError,
             self.ray.exceptions.WorkerCrashedError,
             self.ray.exceptions.NodeDiedError,
             self.ray.exceptions.ObjectLostError,
+            self.ray.exceptions.OutOfMemoryError,
         )
 
     def hire(self) -> tuple[Any, "Future[Answer]"]:
-        worker = self.ray.remote(max_restarts=0, **self.needs)(_Actor).remote()
-        return worker, worker.start.remote(self.make).future()
+        worker = self.ray.remote(max_restarts=0, **self.needs)(_Actor).remote(self.gpus)
+        return worker, worker.hello.remote().future()
+
+    def make(self, worker: Any) -> "Future[Answer]":
+        future: Future[Answer] = worker.start.remote(self.make_one).future()
+        return future
 
     def ask(self, worker: Any, what: Any) -> "Future[Answer]":
         future: Future[Answer] = worker.ask.remote(what).future()
@@ -63,14 +69,22 @@ class Cluster:
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
         self.ray.shutdown()
-        _reachable(self.ray, True)
+        self.ray._private.ray_constants.ENABLE_RAY_CLUSTER = True
+        for name in [k for k in os.environ if k.startswith("RAY_")]:
+            del os.environ[name]
+        os.environ.update(self.environment)
 
 
 class _Actor:
-    def __init__(self) -> None:
+    def __init__(self, gpus: int) -> None:
         import ray
 
+        if not gpus:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # those that are there are not its own
         self.worker = Worker(f"{platform.node()} ({ray.util.get_node_ip_address()})")
+
+    def hello(self) -> Answer:
+        return self.worker.hello()
 
     def start(self, make: Make) -> Answer:
         return self.worker.start(make)
@@ -81,9 +95,6 @@ class _Actor:
 
 def _connect(address: str | None) -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault(
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
-    )  # a worker without a GPU of its own sees what is there
     try:
         import ray
     except ImportError as e:
@@ -95,23 +106,16 @@ def _connect(address: str | None) -> Any:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         if address is None:
-            _reachable(ray, False)
+            os.environ[LOOPBACK] = "0"  # Ray reads this when it is imported, and so do its workers
+            ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
             ray.init(address="local", include_dashboard=False, **options)
         else:
             ray.init(address=address, **options)
     except Exception as e:  # Ray's errors of connecting have no common type
-        _reachable(ray, True)
+        os.environ.pop(LOOPBACK, None)
+        ray._private.ray_constants.ENABLE_RAY_CLUSTER = True
         raise CannotDo(f"no Ray cluster at address {address or 'local'!r}: {one_line(e)}") from e
     return ray
-
-
-def _reachable(ray: Any, from_outside: bool) -> None:
-    """Whether a cluster started here listens for other machines. Ray decides by this variable, which it reads when imported."""
-    if from_outside:
-        os.environ.pop(LOOPBACK, None)
-    else:
-        os.environ[LOOPBACK] = "0"
-    ray._private.ray_constants.ENABLE_RAY_CLUSTER = from_outside
 
 
 def _check_address(address: str) -> None:

@@ -9,13 +9,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from headatlas import __version__
 from headatlas.errors import CannotDo, HeadAtlasError, one_line
 
 TRIES = 3  # workers that may die over one piece
-PATIENCE = 120.0  # seconds to wait for a first worker, or another one when all have died
+PATIENCE = (
+    120.0  # seconds to wait for room for a worker, where there is none at work; making one may take as long as it takes
+)
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +44,17 @@ class Answer:
 
 
 class Crew(Protocol):
-    """Starts workers and carries questions to them. A future that fails with one of `died` means that the worker is gone."""
+    """Starts workers and carries questions to them. A future that fails with one of `died` means that the worker is gone.
+
+    hire: a worker, whose future is done when it has found room and says hello. make: it becomes what it is to be.
+    """
 
     size: int
     died: tuple[type[BaseException], ...]
+    make_one: Make
 
     def hire(self) -> tuple[Any, "Future[Answer]"]: ...
+    def make(self, worker: Any) -> "Future[Answer]": ...
     def ask(self, worker: Any, what: Any) -> "Future[Answer]": ...
     def dismiss(self, worker: Any) -> None: ...
     def close(self) -> None: ...
@@ -58,7 +66,9 @@ class Worker:
 
     where: str
     answer: Callable[[Any], Any] | None = None
-    said: list[tuple[int, str]] = field(default_factory=list)
+
+    def hello(self) -> Answer:
+        return Answer(__version__, where=self.where)
 
     def start(self, make: Make) -> Answer:
         return self._telling(lambda: self._become(make))
@@ -108,6 +118,7 @@ class Pool:
     def __init__(self, crew: Crew) -> None:
         self.crew = crew
         self.idle: list[Any] = []
+        self.coming: dict[Future[Answer], Any] = {}
         self.starting: dict[Future[Answer], Any] = {}
         self.busy: dict[Future[Answer], tuple[Any, Piece]] = {}
         self.deaths = Counter[str]()
@@ -116,9 +127,16 @@ class Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in [*self.starting.values(), *self.idle, *(w for w, _ in self.busy.values())]:
-            self.crew.dismiss(worker)
-        self.crew.close()
+        try:
+            for worker in [
+                *self.coming.values(),
+                *self.starting.values(),
+                *self.idle,
+                *(w for w, _ in self.busy.values()),
+            ]:
+                self.crew.dismiss(worker)
+        finally:
+            self.crew.close()
 
     def run(self, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Answer]]:
         """Do all pieces, in order where nothing else decides, and give each with its answer as it comes.
@@ -127,19 +145,26 @@ class Pool:
         third time, the piece counts as failed. A worker that cannot be made ends everything.
         """
         waiting, done = list(pieces), set[str]()
-        for _ in range(min(self.crew.size, len(waiting)) - len(self.idle)):
+        for _ in range(min(self.crew.size, len(waiting)) - len(self.idle) - len(self.coming) - len(self.starting)):
             self._hire()
         while waiting or self.busy:
             for piece in [p for p in waiting if p.needs <= done][: len(self.idle)]:
-                waiting.remove(piece)
+                what = piece.what()
                 worker = self.idle.pop(0)
-                self.busy[self.crew.ask(worker, piece.what())] = worker, piece
-            ready = wait([*self.busy, *self.starting], None if self.busy else PATIENCE, FIRST_COMPLETED).done
+                try:
+                    self.busy[self.crew.ask(worker, what)] = worker, piece
+                except self.crew.died:  # while it had nothing to do
+                    self.crew.dismiss(worker)
+                    self._hire()
+                    continue
+                waiting.remove(piece)
+            patience = None if self.busy or self.starting else PATIENCE
+            ready = wait([*self.busy, *self.starting, *self.coming], patience, FIRST_COMPLETED).done
             if not ready:
                 raise CannotDo(f"no worker could be started within {PATIENCE:.0f} s: no machine has room for one")
             for future in ready:
-                if future in self.starting:
-                    self._begun(future)
+                if future in self.coming or future in self.starting:
+                    self._one_step(future)
                     continue
                 piece, answer = self._ended(future)
                 if answer is None:
@@ -153,23 +178,35 @@ class Pool:
 
     def _hire(self) -> None:
         worker, future = self.crew.hire()
-        self.starting[future] = worker
+        self.coming[future] = worker
 
-    def _begun(self, future: "Future[Answer]") -> None:
-        """A worker is made, or could not be."""
-        worker = self.starting.pop(future)
+    def _one_step(self, future: "Future[Answer]") -> None:
+        """A worker has come, and can be made; or is made, and can be asked; or nothing came of it."""
+        said_hello = future in self.coming
+        worker = (self.coming if said_hello else self.starting).pop(future)
         try:
-            made = _said(future.result())
+            answer = _said(future.result())
+            if said_hello and answer.value == __version__:
+                self.starting[self.crew.make(worker)] = worker
+                return
         except self.crew.died as e:
             self.crew.dismiss(worker)
-            self.deaths[""] += 1
-            if self.deaths[""] >= TRIES:
+            self.deaths[""] += 1  # in a row: a machine that is lost takes all its workers with it
+            if self.deaths[""] >= TRIES * self.crew.size:
                 raise CannotDo(f"workers die while they are made: {one_line(e)}") from e
             self._hire()
             return
+        except Exception as e:
+            self.crew.dismiss(worker)
+            raise CannotDo(f"a worker could not be made: {one_line(e)}") from e
+        self.deaths[""] = 0
         self.idle.append(worker)
-        if made.error:
-            raise CannotDo(f"{made.where}: {made.error}")
+        if said_hello:
+            raise CannotDo(
+                f"{answer.where}: HeadAtlas is {answer.value} there, but {__version__} here: install the same"
+            )
+        if answer.error:
+            raise CannotDo(f"{answer.where}: {answer.error}")
 
     def _ended(self, future: "Future[Answer]") -> tuple[Piece, Answer | None]:
         """A piece and its answer; none, where it must be done again."""
@@ -184,6 +221,8 @@ class Pool:
                 return piece, Answer(error=f"its worker died {TRIES} times, the last time: {one_line(e)}")
             log.warning("%s: its worker died, it is done again", piece.name)
             return piece, None
+        except Exception as e:  # noqa: BLE001  what it found could not travel, or some such
+            answer = Answer(error=f"{type(e).__name__}: {one_line(e)}")
         self.idle.append(worker)
         return piece, answer
 

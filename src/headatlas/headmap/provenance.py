@@ -7,24 +7,31 @@ from typing import Any
 
 from headatlas import __version__
 from headatlas.models.lm import LM
+from headatlas.models.weights import Weights
 
 _LIBRARIES = ("torch", "transformers", "numpy", "xarray")
 
 
 def describe_model(lm: LM) -> dict[str, Any]:
+    found = describe_weights(lm.weights, lm.name, str(lm.device))
+    return found | {"dtype": str(lm.model.dtype).removeprefix("torch.")}
+
+
+def describe_weights(weights: Weights, name: str, device: str) -> dict[str, Any]:
+    anatomy = weights.anatomy
     return {
-        "name": lm.name,
-        "family": lm.anatomy.family,
-        "family_tested": lm.anatomy.tested,
-        "fingerprint": lm.fingerprint(),
-        "dtype": str(lm.model.dtype).removeprefix("torch."),
-        "device": str(lm.device),
-        "n_layers": lm.n_layers,
-        "n_heads": lm.n_heads,
-        "n_kv_heads": lm.n_kv_heads,
-        "d_head": lm.d_head,
-        "d_model": lm.d_model,
-        "layers_without_heads": lm.layers_without_heads,
+        "name": name,
+        "family": anatomy.family,
+        "family_tested": anatomy.tested,
+        "fingerprint": weights.fingerprint(),
+        "dtype": str(weights.embedding().dtype).removeprefix("torch."),
+        "device": device,
+        "n_layers": anatomy.n_layers,
+        "n_heads": anatomy.n_heads,
+        "n_kv_heads": anatomy.n_kv_heads,
+        "d_head": anatomy.d_head,
+        "d_model": anatomy.d_model,
+        "layers_without_heads": [i for i, site in enumerate(anatomy.sites) if site is None],
     }
 
 

@@ -95,10 +95,14 @@ def _check_room(
     spread = device_map == "auto" and torch.cuda.is_available()
     if getattr(config, "quantization_config", None) or (device_map is not None and not spread):
         return
-    bare, precision = skeleton(config), dtype or getattr(config, "dtype", None) or torch.float32
-    layers = find_anatomy(bare).n_layers
-    room = free_room() if spread else float(torch.cuda.mem_get_info(place)[0])
-    check_room(name, memory(bare, layers, precision), precision, room, torch.cuda.device_count() if spread else 1)
+    try:
+        bare = skeleton(config, options["trust_remote_code"])
+        layers = find_anatomy(bare).n_layers
+    except (HeadAtlasError, RuntimeError, ValueError, TypeError, AttributeError, ImportError):
+        return  # loading it will tell
+    precision = dtype or getattr(config, "dtype", None) or torch.float32
+    devices = range(torch.cuda.device_count()) if spread else [place.index or 0]
+    check_room(name, memory(bare, layers, precision), precision, free_room(devices), len(devices))
 
 
 def open_weights(

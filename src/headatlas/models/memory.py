@@ -1,5 +1,7 @@
 """How much memory a model needs on a GPU, told before it is loaded, and how many tokens fit beside it."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -17,10 +19,10 @@ TARGETS = 0.1  # share of tokens whose logits are made; each is held three times
 SPARE = 1.5 * GIB  # CUDA's own, and what fragments
 
 
-def skeleton(config: PretrainedConfig) -> PreTrainedModel:
+def skeleton(config: PretrainedConfig, trust_remote_code: bool = False) -> PreTrainedModel:
     """A model without weights."""
     with torch.device("meta"), quiet_transformers():
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     return model
 
 
@@ -34,7 +36,7 @@ class Memory:
 
     def largest(self, room: float) -> int:
         """How many tokens fit beside the weights, with gradients."""
-        return int((room - self.weights - SPARE) // self.a_learned)
+        return int((room - self.weights) // self.a_learned)
 
 
 def memory(model: nn.Module, layers: int, dtype: torch.dtype) -> Memory:
@@ -53,34 +55,38 @@ def _width(module: nn.Module) -> int:
     return module.out_features if isinstance(module, nn.Linear) else module.nf if isinstance(module, Conv1D) else 0
 
 
-def check_room(name: str, needs: Memory, dtype: torch.dtype, room: float, gpus: int, least: int = 1024) -> None:
-    """That a model and a batch fit into GPUs that together have so much room; says what would fit."""
-    if needs.largest(room) >= least:
+def check_room(name: str, needs: Memory, dtype: torch.dtype, room: float, gpus: int, least: int = 64) -> None:
+    """That a model and a few tokens fit into GPUs that together have so much room; says what would fit."""
+    want = needs.weights + least * needs.a_learned
+    if want + gpus * SPARE <= room:
         return
-    want = needs.weights + SPARE * gpus + least * needs.a_learned
-    each = room / gpus
-    enough = -(-want // (each - SPARE)) if each > SPARE else 0
-    half = " or --dtype bfloat16" if dtype.itemsize > 2 else ""
+    each = room / gpus - SPARE
+    tries = [f"--gpus-per-job {math.ceil(want / each)}"] if each > 0 else []
+    tries += ["--dtype bfloat16"] if dtype.itemsize > 2 else []
     raise CannotDo(
         f"{name} does not fit: {needs.weights / GIB:.1f} GiB of weights in {str(dtype).removeprefix('torch.')} and"
-        f" {least * needs.a_learned / GIB:.1f} GiB for {least} tokens at once, but {gpus} GPU{'s have' if gpus > 1 else ' has'}"
-        f" {room / GIB:.1f} GiB: try --gpus-per-job {int(enough)}{half}, or --device cpu"
+        f" {(least * needs.a_learned + gpus * SPARE) / GIB:.1f} GiB beside them, but {gpus} GPU{'s have' if gpus > 1 else ' has'}"
+        f" {room / GIB:.1f} GiB: try {', '.join([*tries, '--device cpu'])}"
     )
 
 
-def free_room() -> float:
-    """Bytes that are free on all GPUs that this process sees, with what torch keeps for itself and does not use."""
-    found = 0.0
-    for i in range(torch.cuda.device_count()):
-        found += torch.cuda.mem_get_info(i)[0] + torch.cuda.memory_reserved(i) - torch.cuda.memory_allocated(i)
-    return found
+def free_room(devices: Iterable[int]) -> float:
+    """Bytes that are free on some GPUs, with what torch keeps there for itself and does not use."""
+    return float(
+        sum(
+            torch.cuda.mem_get_info(i)[0] + torch.cuda.memory_reserved(i) - torch.cuda.memory_allocated(i)
+            for i in devices
+        )
+    )
 
 
-_NEEDS: WeakKeyDictionary[nn.Module, Memory] = WeakKeyDictionary()
+_FITTING: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 
 
 def fitting(model: nn.Module, layers: int, dtype: torch.dtype) -> int:
-    """How many tokens fit at once beside a model that is loaded."""
-    if model not in _NEEDS:
-        _NEEDS[model] = memory(model, layers, dtype)
-    return _NEEDS[model].largest(free_room() + _NEEDS[model].weights)
+    """How many tokens fit at once beside a model on the GPUs it is on, were they otherwise empty: the same for every worker."""
+    if model not in _FITTING:
+        devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+        room = sum(torch.cuda.get_device_properties(d).total_memory - SPARE for d in devices)
+        _FITTING[model] = memory(model, layers, dtype).largest(room)
+    return _FITTING[model]

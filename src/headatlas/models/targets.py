@@ -341,12 +341,16 @@ def tokens_at_once(lm: LM, tokens: int | None) -> int:
     if tokens is not None and tokens < 1:
         raise BadArgument(f"tokens is {tokens}, expected at least 1")
     if tokens is None:
-        # on a GPU, small passes of small models would wait for launches
-        good = max(1024, 2**30 // (lm.n_layers * lm.d_model))
+        good = good_on_gpu(lm)
         tokens = (
             2048 if lm.device.type != "cuda" else min(good, max(FEWEST, fitting(lm.model, lm.n_layers, lm.model.dtype)))
         )
     return max(1, tokens // _FEWER.get(lm.model, 1))
+
+
+def good_on_gpu(lm: LM) -> int:
+    """Many tokens for small models: small passes would wait for launches."""
+    return max(1024, 2**30 // (lm.n_layers * lm.d_model))
 
 
 _FEWER: WeakKeyDictionary[PreTrainedModel, int] = WeakKeyDictionary()

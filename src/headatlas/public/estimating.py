@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from headatlas.errors import HeadAtlasError
 from headatlas.models.cost import Machine, measure_machine
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.loading import check_device, load_skeleton
-from headatlas.models.memory import Memory, memory
-from headatlas.models.targets import tokens_at_once
+from headatlas.models.memory import SPARE, Memory, check_room, memory
+from headatlas.models.targets import good_on_gpu, tokens_at_once
 from headatlas.public.common import Job
 from headatlas.public.planning import plan
 
@@ -38,6 +40,7 @@ def estimate(
     model: str | Path = DEFAULT_MODEL,
     *,
     workers: int = 1,
+    gpus_per_job: int = 1,
     device: str = "auto",
     dtype: str = "auto",
     machine: Machine | None = None,
@@ -47,13 +50,18 @@ def estimate(
     lm, precision = load_skeleton(model, dtype, device)
     place = check_device(device)
     jobs = plan(lm, **options)
+    needs, at_once = memory(lm.model, lm.n_layers, precision), tokens_at_once(lm, None)
+    if place.type == "cuda":
+        room = gpus_per_job * (torch.cuda.get_device_properties(place).total_memory - SPARE)
+        check_room(lm.name, needs, precision, room + gpus_per_job * SPARE, gpus_per_job)
+        at_once = min(good_on_gpu(lm), needs.largest(room))
     found = machine or measure_machine(lm.model.config, lm.n_layers, place, precision)
     each = {name: str(job) if isinstance(job, HeadAtlasError) else _seconds(job, found) for name, job in jobs.items()}
     return Estimate(
         f"{lm.name}: {lm.n_layers} layers × {lm.n_heads} heads, {str(precision).removeprefix('torch.')}",
         found,
-        memory(lm.model, lm.n_layers, precision),
-        tokens_at_once(lm, None),
+        needs,
+        at_once,
         each,
         makespan(jobs, found, workers),
         workers,

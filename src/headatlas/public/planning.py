@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from headatlas.errors import BadArgument, HeadAtlasError, did_you_mean
-from headatlas.headmap.provenance import describe_model
+from headatlas.headmap.provenance import describe_model, describe_weights
 from headatlas.models.lm import LM
-from headatlas.models.loading import load
+from headatlas.models.loading import check_device, load, open_weights
 from headatlas.progress import Progress, silent
 from headatlas.public.common import Job
 from headatlas.public.dissociate import dissociate
@@ -58,20 +58,37 @@ Plan = Mapping[str, Job | HeadAtlasError]
 
 
 def plan_for(model: LM | str | Path, device: str, dtype: str, spread_out: bool, **options: Any) -> Planned:
-    """Load a model and plan. spread_out: over all the GPUs there are. options: of `plan`."""
+    """Load a model, unless its parameters are all that is asked for, and plan. spread_out: over all the GPUs there are.
+
+    options: of `plan`.
+    """
+    if not isinstance(model, LM) and from_weights(options.get("preset", "quick"), options.get("methods")):
+        weights, _, name = open_weights(model)
+        with weights.unchanged():
+            about = describe_weights(weights, name, str(check_device(device)))
+            title = f"{name}, not loaded, fingerprint {weights.fingerprint()}"
+            return Planned(about, title, plan(model, device=device, **options))
     lm = model if isinstance(model, LM) else load(model, device, dtype, device_map="auto" if spread_out else None)
     with lm.weights.unchanged():
-        jobs = plan(lm, **options)
-        return Planned(describe_model(lm), f"{lm!r}, fingerprint {lm.fingerprint()}", jobs)
+        return Planned(describe_model(lm), f"{lm!r}, fingerprint {lm.fingerprint()}", plan(lm, **options))
+
+
+def from_weights(preset: str, methods: Sequence[str] | None) -> bool:
+    """Whether the methods read parameters only, layer by layer: then no model need be loaded."""
+    settings = PRESETS.get(preset, {})
+    chosen = settings if methods is None else methods
+    checked = settings.get("maps", {})
+    return bool(chosen) and set(chosen) <= {"maps", "salient"} and not ("maps" in chosen and checked)
 
 
 def plan(
-    lm: LM,
+    model: LM | str | Path,
     out: str | Path | None = None,
     *,
     preset: str = "quick",
     methods: Sequence[str] | None = None,
     functions: Sequence[str] | None = None,
+    device: str = "auto",
     progress: Progress = silent,
 ) -> Plan:
     """What `run` would do: a job for each method, or why it cannot be done. Arguments as there."""
@@ -91,7 +108,7 @@ def plan(
         if functions and name in ("probe", "dissociate"):
             options = {k: v for k, v in options.items() if k != "data"} | {"functions": functions}
         try:
-            planned[name] = PLANS[name](lm, out=out, progress=progress, **options)
+            planned[name] = PLANS[name](model, out=out, device=device, progress=progress, **options)
         except HeadAtlasError as e:
             planned[name] = e
     return planned

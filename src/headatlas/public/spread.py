@@ -4,16 +4,16 @@ What travels are names, and arrays that parts leave or need; never a model. Part
 they had been done here, so that interrupted work goes on with any engine.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import xarray as xr
 
-from headatlas import __version__
 from headatlas.engines.cluster import Cluster
 from headatlas.engines.pool import Piece, Pool
 from headatlas.engines.processes import Processes
@@ -21,11 +21,13 @@ from headatlas.errors import BadArgument, CannotDo, HeadAtlasError
 from headatlas.headmap.files import alone_in
 from headatlas.headmap.store import Finished, load
 from headatlas.models.cost import Cost
+from headatlas.models.default import DEFAULT_MODEL
 from headatlas.progress import Progress, silent
-from headatlas.public.common import Job, Part, finished_parts, keep, patiently
+from headatlas.public.common import Job, Part, check_model, finished_parts, keep, patiently
 from headatlas.public.shown import show_maps
 
 ENGINES = ("local", "ray")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,22 +42,30 @@ class Planned:
 class Hand:
     """What a worker is."""
 
-    def __init__(self, planning: Callable[[], Planned], threads: int, version: str) -> None:
-        if version != __version__:
-            raise CannotDo(f"HeadAtlas is {__version__} there, but {version} where it was called: install the same")
+    def __init__(
+        self, planning: Callable[[], Planned], threads: int, expected: Mapping[str, Any] | None = None
+    ) -> None:
+        """expected: stamps of the jobs that were planned elsewhere, which this worker must plan too."""
         torch.set_num_threads(threads)  # sums are the same only if they are cut alike
         self.planned = planning()
+        for name, stamp in (expected or {}).items():
+            self._job(name, stamp)
+
+    def _job(self, name: str, stamp: Mapping[str, Any]) -> Job:
+        job = self.planned.jobs[name]
+        if not isinstance(job, Job):
+            raise job
+        for key, value in stamp.items():
+            if job.stamp[key] != value:
+                raise CannotDo(f"{key} is {job.stamp[key]} there, but {value} where the work was planned")
+        return job
 
     def __call__(self, what: tuple[Any, ...]) -> Any:
         if what == ("plan",):
             jobs = {name: _sketch(job) if isinstance(job, Job) else job for name, job in self.planned.jobs.items()}
             return replace(self.planned, jobs=jobs)
         name, part_name, stamp, given = what
-        job, done = self.planned.jobs[name], dict(given)
-        assert isinstance(job, Job)
-        for key, value in stamp.items():
-            if job.stamp[key] != value:
-                raise CannotDo(f"{key} is {job.stamp[key]} there, but {value} where the work was planned")
+        job, done = self._job(name, stamp), dict(given)
         if part_name is None:
             return patiently(lambda: job.work(done, silent))
         part = next(p for p in job.parts if p.name == part_name)
@@ -89,27 +99,42 @@ def hired(
             f"address is {address!r}, but the engine is {engine}: a cluster's address goes with engine ray"
         )
     for name, value in (("gpus_per_job", gpus_per_job), ("workers", workers)):
-        if value is not None and value < (0 if name == "gpus_per_job" else 1):
-            raise BadArgument(f"{name} is {value}, expected a number above 0")
-    make = partial(Hand, planning, torch.get_num_threads(), __version__)
+        least = 0 if name == "gpus_per_job" else 1
+        if value is not None and value < least:
+            raise BadArgument(f"{name} is {value}, expected at least {least}")
+    make = partial(Hand, planning, torch.get_num_threads())
     if engine == "ray":
-        return Pool(Cluster(make, address, gpus_per_job, torch.get_num_threads(), workers))
+        of_each = 0 if device == "cpu" else gpus_per_job
+        return Pool(Cluster(make, address, of_each, torch.get_num_threads(), workers))
     there, each = torch.cuda.device_count() if device in ("auto", "cuda") else 0, gpus_per_job or 1
+    if gpus_per_job == 0:
+        there = 0
+    if gpus_per_job == 1 and device.startswith("cuda:"):
+        return None
     if gpus_per_job and gpus_per_job > there:
         raise CannotDo(
             f"gpus-per-job is {gpus_per_job}, but this machine has {there or 'no'} GPU{'s' * (there != 1)} to use"
         )
     if workers is None and there < 2 * each:
         return None
-    gpus = [range(a, a + each) for a in range(0, there - each + 1, each)]
+    names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    names = names if len(names) >= there and names != [""] else [str(i) for i in range(there)]
+    gpus = [",".join(names[a : a + each]) for a in range(0, there - each + 1, each)]
     if workers is not None and gpus and workers > len(gpus):
         raise CannotDo(f"workers is {workers}, but there are GPUs for {len(gpus)}")
     return Pool(Processes(make, workers or len(gpus), gpus))
 
 
-def count_workers(engine: str, address: str | None, gpus_per_job: int | None) -> int:
+def for_workers(path: str | Path) -> str:
+    """A path as others can follow it; a name as it is."""
+    if path == DEFAULT_MODEL or not Path(path).expanduser().exists():
+        return str(path)
+    return str(Path(path).expanduser().absolute())
+
+
+def count_workers(engine: str, address: str | None, gpus_per_job: int | None, device: str) -> int:
     """How many workers `hired` would hire."""
-    pool = hired(_no_planning, engine, address, gpus_per_job, None, "auto")
+    pool = hired(_no_planning, engine, address, gpus_per_job, None, device)
     if pool is None:
         return 1
     with pool:
@@ -125,6 +150,8 @@ def ask_for_plan(pool: Pool) -> Planned:
     if answer.error:
         raise CannotDo(f"{answer.where}: {answer.error}")
     planned: Planned = answer.value
+    stamps = {name: job.stamp for name, job in planned.jobs.items() if isinstance(job, Job)}
+    pool.crew.make_one = partial(pool.crew.make_one, expected=stamps)  # type: ignore[call-arg]
     return planned
 
 
@@ -154,19 +181,30 @@ def spread(pool: Pool, jobs: Mapping[str, Job], progress: Progress = silent) -> 
     size = min(pool.crew.size, len(pieces))
     bar = iter(progress(range(len(pieces)), f"{len(pieces)} jobs on {size} worker{'s' * (size != 1)}"))
     given_up: set[str] = set()
-    for piece, answer in pool.run(pieces):
+    for piece, answer in _cleared(pool.run(pieces), folders.values()):
         next(bar, None)
         name = piece.group
         seconds[name] += answer.seconds
         if answer.error:
             if name not in given_up:
                 given_up.add(name)
-                yield name, Outcome(None, f"{piece.name}, on {answer.where}: {answer.error}", seconds[name])
+                where = f", on {answer.where}" if answer.where else ""
+                yield name, Outcome(None, f"{piece.name}{where}: {answer.error}", seconds[name])
         elif isinstance(answer.value, xr.Dataset):
             yield name, Outcome(answer.value, "", seconds[name])
         else:
             folders[name].update(answer.value)
     list(bar)
+
+
+def _cleared(answers: Iterator[T], folders: Iterable[Finished]) -> Iterator[T]:
+    """Answers; in the end, folders in which nothing was begun that could go on are gone."""
+    try:
+        yield from answers
+    finally:
+        for done in folders:
+            if not done:
+                done.clear()
 
 
 def finish_elsewhere(pool: Pool, name: str, out: Path, progress: Progress) -> xr.Dataset:
@@ -178,6 +216,7 @@ def finish_elsewhere(pool: Pool, name: str, out: Path, progress: Progress) -> xr
     with alone_in(out):
         if job.state == "done":
             return show_maps(load(job.path))
+        check_model(job)
         [(_, outcome)] = spread(pool, {name: job}, progress)
         if outcome.found is None:
             raise CannotDo(outcome.why)
