@@ -39,7 +39,7 @@ from headatlas.planted.relations import NOISE, plant_relations
 from headatlas.planted.training import plant
 from headatlas.progress import Done, Progress, silent
 from headatlas.public.common import Job, Part, finish
-from headatlas.public.spread import Planned, finish_elsewhere, hired
+from headatlas.public.spread import Planned, finish_elsewhere, for_workers, hired
 from headatlas.validation.evidence import DRAWS
 from headatlas.validation.truth import mean_interval, recovery
 
