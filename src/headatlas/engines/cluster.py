@@ -24,7 +24,7 @@ class Cluster:
         self, make: Make, address: str | None = None, gpus: int | None = None, cpus: int = 1, size: int | None = None
     ) -> None:
         self.environment = {k: v for k, v in os.environ.items() if k.startswith("RAY_")}
-        self.ray = _connect(address)
+        self.ray, self.reachable = _connect(address)
         try:
             machines = [n["Resources"] for n in self.ray.nodes() if n["Alive"]]
             most = int(max((m.get("GPU", 0) for m in machines), default=0))
@@ -69,7 +69,7 @@ class Cluster:
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
         self.ray.shutdown()
-        self.ray._private.ray_constants.ENABLE_RAY_CLUSTER = True
+        self.ray._private.ray_constants.ENABLE_RAY_CLUSTER = self.reachable
         for name in [k for k in os.environ if k.startswith("RAY_")]:
             del os.environ[name]
         os.environ.update(self.environment)
@@ -93,7 +93,8 @@ class _Actor:
         return self.worker.ask(what)
 
 
-def _connect(address: str | None) -> Any:
+def _connect(address: str | None) -> tuple[Any, bool]:
+    """Ray, in a cluster; and whether clusters that are started here can be reached from elsewhere, which it sets."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -104,6 +105,7 @@ def _connect(address: str | None) -> Any:
     if address not in (None, "auto"):
         _check_address(str(address))
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    before = bool(ray._private.ray_constants.ENABLE_RAY_CLUSTER)
     try:
         if address is None:
             os.environ[LOOPBACK] = "0"  # Ray reads this when it is imported, and so do its workers
@@ -113,9 +115,9 @@ def _connect(address: str | None) -> Any:
             ray.init(address=address, **options)
     except Exception as e:  # Ray's errors of connecting have no common type
         os.environ.pop(LOOPBACK, None)
-        ray._private.ray_constants.ENABLE_RAY_CLUSTER = True
+        ray._private.ray_constants.ENABLE_RAY_CLUSTER = before
         raise CannotDo(f"no Ray cluster at address {address or 'local'!r}: {one_line(e)}") from e
-    return ray
+    return ray, before
 
 
 def _check_address(address: str) -> None:

@@ -16,9 +16,7 @@ from headatlas import __version__
 from headatlas.errors import CannotDo, HeadAtlasError, one_line
 
 TRIES = 3  # workers that may die over one piece
-PATIENCE = (
-    120.0  # seconds to wait for room for a worker, where there is none at work; making one may take as long as it takes
-)
+PATIENCE = 120.0  # seconds to wait for room for a worker while none is at work; to load its model it may take longer
 
 log = logging.getLogger(__name__)
 

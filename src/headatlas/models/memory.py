@@ -1,6 +1,7 @@
 """How much memory a model needs on a GPU, told before it is loaded, and how many tokens fit beside it."""
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -42,9 +43,8 @@ class Memory:
 def memory(model: nn.Module, layers: int, dtype: torch.dtype) -> Memory:
     """Of a model, or its skeleton, in some precision."""
     weights = sum(p.numel() for p in model.parameters()) * dtype.itemsize
-    given = sum(
-        _width(m) for name, m in model.named_modules() if ".0." in f".{name}." and _width(m)
-    )  # of the first layer
+    first_layer = re.compile(r"\D*\.0\.")  # the first number of a path: experts have numbers too
+    given = sum(_width(m) for name, m in model.named_modules() if first_layer.match(f"{name}."))
     vocabulary = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
     logits = TARGETS * vocabulary * 3 * 4
     return Memory(weights, 4 * given * dtype.itemsize + logits, KEPT * layers * given * dtype.itemsize + logits)
