@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from timing import timed
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 import headatlas as ha
@@ -53,14 +54,6 @@ def random_model(config: LlamaConfig, device: str, dtype: torch.dtype) -> LM:
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     return LM(model.eval().requires_grad_(False), open_weights(MODEL[0])[1], "random")
-
-
-def timed(do: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    do()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
 
 
 def growth(options: argparse.Namespace) -> None:

@@ -212,8 +212,8 @@ def _begin(folder: Path, model: dict[str, Any], command: str) -> dict[str, Any]:
 def _do(jobs: Plan, earlier: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Do one job after the other and say how each went."""
     for name, job in jobs.items():
-        if not isinstance(job, Job) or _is_noted(job, earlier.get(name, {})):
-            yield name, _noted(job, earlier.get(name, {}))
+        if not isinstance(job, Job) or job.state == "done":
+            yield name, _known(job, earlier.get(name, {}))
             continue
         start = time.perf_counter()
         try:
@@ -234,10 +234,8 @@ def _do_elsewhere(
     for name, job in jobs.items():
         if isinstance(job, Job) and job.state != "done":
             to_do[name] = job
-        elif not isinstance(job, Job) or _is_noted(job, earlier.get(name, {})):
-            yield name, _noted(job, earlier.get(name, {}))
         else:
-            yield name, _well_done(job, 0.0)
+            yield name, _known(job, earlier.get(name, {}))
     for name, outcome in spread(pool, to_do, progress):
         if outcome.found is None:
             yield name, {"complete": False, "why": outcome.why}
@@ -246,12 +244,11 @@ def _do_elsewhere(
             yield name, _well_done(to_do[name], outcome.seconds)
 
 
-def _is_noted(job: Job, earlier: dict[str, Any]) -> bool:
-    return job.state == "done" and earlier.get("key") == job.key
-
-
-def _noted(job: Job | HeadAtlasError, earlier: dict[str, Any]) -> dict[str, Any]:
-    return {"complete": False, "why": str(job)} if isinstance(job, HeadAtlasError) else earlier
+def _known(job: Job | HeadAtlasError, earlier: dict[str, Any]) -> dict[str, Any]:
+    """What is to be said where there is nothing to do."""
+    if isinstance(job, HeadAtlasError):
+        return {"complete": False, "why": str(job)}
+    return earlier if earlier.get("key") == job.key else _well_done(job, 0.0)
 
 
 def _well_done(job: Job, seconds: float) -> dict[str, Any]:

@@ -142,6 +142,7 @@ def test_a_cluster_whose_workers_and_machines_die_makes_the_same_files(model, ex
     gone = machines.worker_nodes.copy().pop()
     options = {"methods": METHODS, "engine": "ray", "address": machines.address}
     made = ha.run(model, tmp_path / "b", progress=once(lambda: machines.remove_node(gone)), **options)
+    assert gone not in machines.worker_nodes
     assert files(made) == expected
     machines.add_node(num_cpus=1)
 

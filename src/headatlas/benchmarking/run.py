@@ -9,7 +9,7 @@ import logging
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from itertools import chain, product
@@ -76,7 +76,7 @@ def benchmark(
         raise BadArgument("atlas_model is an LM, but workers load it themselves: give its name or folder")
     asked: dict[str, Any] = {
         "methods": methods,
-        "models": [m if str(m) in SHIPPED else for_workers(m) for m in models],
+        "models": {str(m): str(m) if str(m) in SHIPPED else for_workers(m) for m in models},
         "atlas": for_workers(atlas) if isinstance(atlas, str | Path) else atlas,
         "atlas_model": for_workers(atlas_model) if isinstance(atlas_model, str | Path) else atlas_model,
         "seed": seed,
@@ -95,7 +95,7 @@ def _planned(**options: Any) -> Planned:
 
 def plan_benchmark(
     methods: Sequence[str] | None,
-    models: Sequence[str | Path],
+    models: Mapping[str, str],
     atlas: Atlas | str | Path | None,
     atlas_model: LM | str | Path | None,
     seed: int,
@@ -103,6 +103,7 @@ def plan_benchmark(
     out: str | Path | None = None,
     progress: Progress = silent,
 ) -> Job:
+    """`benchmark`, planned. models: by what they are called, where they are."""
     chosen = list(dict.fromkeys(CONTENDERS if methods is None else methods))
     for name in chosen:
         if name not in CONTENDERS:
@@ -114,7 +115,7 @@ def plan_benchmark(
     if not chosen or not models:
         raise BadArgument(f"{'models' if chosen else 'methods'} is empty: name at least one")
     real = atlas if atlas is None or isinstance(atlas, Atlas) else open_atlas(atlas)
-    folders = {str(m): _folder(str(m), device, progress) for m in models}
+    folders = {name: _folder(where, device, progress) for name, where in models.items()}
     wanted = {CONTENDERS[name].truth for name in chosen}
 
     recipes: list[str | tuple[float, int]] = [
