@@ -479,13 +479,13 @@ def test_a_gguf_that_lacks_a_tensor_is_refused(tmp_path, cache) -> None:
 def test_a_damaged_gguf_leaves_nothing_behind(tmp_path, cache) -> None:
     write_gguf(tmp_path / "good.gguf", tiny_llama())
     good = (tmp_path / "good.gguf").read_bytes()
+    assert good[4:8] == (3).to_bytes(4, "little")
     for content in (
-        b"",
-        b"GGUF",
         b"not a gguf file at all" * 100,
-        good[: len(good) // 2],
-        good[:500],
+        good[:4] + b"\x09" + good[5:],  # a version to come
         good.replace(b"llama", b"xxxxx"),
+        good.replace(b"tokenizer.ggml.tokens", b"tokenizer.ggml.tikens"),
+        good.replace(b"tokenizer.ggml.model", b"\xff" * 20),
     ):
         (tmp_path / "bad.gguf").write_bytes(content)
         with pytest.raises(BadFile, match="bad.gguf as a GGUF model"):

@@ -1,9 +1,6 @@
 """From a name, a folder, a file or a model to an `LM`."""
 
-import logging
 import re
-from contextlib import redirect_stderr
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +10,14 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from headatlas.errors import BadArgument, BadFile, CannotDo, FetchFailed, HeadAtlasError, did_you_mean, one_line
-from headatlas.models.cache import built_aside, cache_folder, cached_models, sha256
+from headatlas.models.cache import cache_folder, cached_models
 from headatlas.models.default import DEFAULT_MODEL, default_gguf
 from headatlas.models.families import find_anatomy
+from headatlas.models.gguf import from_gguf
 from headatlas.models.lm import LM
 from headatlas.models.memory import check_room, free_room, memory, skeleton
 from headatlas.models.quiet import quiet_transformers
 from headatlas.models.weights import Weights, check_complete, read_config
-
-log = logging.getLogger(__name__)
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -180,35 +176,6 @@ def _resolve(spec: str) -> tuple[Path | str, str]:
     if not re.fullmatch(r"[\w][\w.-]*(/[\w][\w.-]*)?", spec):
         raise BadArgument(f"model {spec!r}: no such file or folder, and not a hub id (owner/name)")
     return spec, spec
-
-
-def from_gguf(path: Path) -> Path:
-    """A folder with the same model as safetensors, dequantised on first use and from the cache afterwards."""
-    target = cache_folder() / "models" / f"{path.stem}-{sha256(path)[:16]}"
-    if not target.is_dir():
-        log.info("dequantising %s, once", path.name)
-        options = {"gguf_file": path.name, "local_files_only": True}
-        try:
-            with quiet_transformers(), redirect_stderr(StringIO()):  # its progress bar cannot be turned off
-                quantised, info = AutoModelForCausalLM.from_pretrained(
-                    path.parent, dtype=torch.float32, output_loading_info=True, **options
-                )
-                tokenizer = AutoTokenizer.from_pretrained(path.parent, **options)
-                config = type(quantised.config).from_dict(
-                    {k: v for k, v in quantised.config.to_dict().items() if k != "quantization_config"}
-                )
-                plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-                plain.load_state_dict(quantised.state_dict(), assign=True)
-                plain.generation_config = quantised.generation_config
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as e:  # the reader trusts the file: a damaged one can fail anywhere, even panic in Rust
-            raise BadFile(f"cannot read {path} as a GGUF model: {one_line(e)}") from e
-        check_complete(str(path), info)
-        with built_aside(target) as aside, quiet_transformers():
-            plain.save_pretrained(aside)
-            tokenizer.save_pretrained(aside)
-    return target
 
 
 def _has_tokenizer(folder: Path) -> bool:
