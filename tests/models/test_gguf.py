@@ -1,9 +1,6 @@
 """GGUF files of several families: the weights and the tokens they give, what is refused, and how much memory it takes."""
 
-import json
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import gguf

@@ -184,7 +184,7 @@ class _Reader:
 _WHOLE_WORDS = {
     "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano", "tekken",
 }  # fmt: skip
-# Texts begin with BOS: llama.cpp adds it (these, tekken and chameleon), or the tokenizers on the hub do. Other named ones do without.
+# Texts begin with BOS: llama.cpp adds it (to those above and chameleon), or tokenizers on the hub do. Other named ones do without.
 _OPENED = _WHOLE_WORDS | {
     "chameleon", "gemma4", "smaug-bpe", "llama4", "command-r", "deepseek-llm", "deepseek-coder", "deepseek-v3",
 }  # fmt: skip
@@ -266,7 +266,7 @@ def _targets(header: Header, model: PreTrainedModel, names: dict[str, str]) -> d
     targets = {}
     for entry in header.tensors:
         bare = entry.name.removesuffix(".weight")  # experts are parameters of their own, without `.weight`
-        target = names.get(entry.name) or names.get(bare) or {"output.weight": "lm_head.weight"}.get(entry.name)
+        target = names.get(entry.name) or names.get(bare) or {"output.weight": "lm_head.weight"}.get(entry.name, "")
         if target in expected:
             if target not in tied:
                 targets[entry.name] = target

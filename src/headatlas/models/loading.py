@@ -1,5 +1,6 @@
 """From a name, a folder, a file or a model to an `LM`."""
 
+import errno
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from headatlas.errors import BadArgument, BadFile, CannotDo, FetchFailed, HeadAtlasError, did_you_mean, one_line
 from headatlas.models.cache import cache_folder, cached_models
+from headatlas.models.checkpoint import check_finite
 from headatlas.models.default import DEFAULT_MODEL, default_gguf
 from headatlas.models.families import find_anatomy
 from headatlas.models.gguf import from_gguf
@@ -60,6 +62,8 @@ def load(
     )
     transformer, info = loaded
     check_complete(str(source), info)
+    for parameter, tensor in transformer.named_parameters():
+        check_finite(parameter, tensor, source)
     if tokenizer is None and not (isinstance(source, Path) and not _has_tokenizer(source)):
         tokenizer = _from_pretrained(AutoTokenizer, source, name, options)
     return LM(transformer.eval().requires_grad_(False), tokenizer, name)
@@ -137,6 +141,10 @@ def _explain(error: BaseException, source: Path | str, name: str) -> HeadAtlasEr
     while cause := causes[-1].__cause__ or causes[-1].__context__:
         causes.append(cause)
     choices = [DEFAULT_MODEL, *(p.name for p in cached_models())]
+    if any("weights_only" in str(c) for c in causes):  # torch's own advice is to run it
+        return BadFile(
+            f"cannot load {source}: its weights are pickled with more than tensors, which could run code: use safetensors files"
+        )
     if isinstance(source, Path):
         return BadFile(f"cannot load {source}: {one_line(error)}")
     if any(isinstance(c, RepositoryNotFoundError) for c in causes):
@@ -158,6 +166,7 @@ def _resolve(spec: str) -> tuple[Path | str, str]:
         path = Path(spec).expanduser()
     except RuntimeError as e:
         raise BadArgument(f"model {spec!r}: {one_line(e)}") from e
+    _check_links(path, BadArgument)
     if spec == DEFAULT_MODEL:
         return from_gguf(default_gguf()), spec
     if path.suffix == ".gguf":
@@ -165,6 +174,8 @@ def _resolve(spec: str) -> tuple[Path | str, str]:
             raise BadArgument(f"model {spec!r}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
         return from_gguf(path), path.stem
     if path.is_dir():
+        for entry in (*path.glob("*.json"), *path.glob("*.safetensors")):
+            _check_links(entry, BadFile)
         return path, path.resolve().name
     if path.exists():
         raise BadArgument(
@@ -176,6 +187,18 @@ def _resolve(spec: str) -> tuple[Path | str, str]:
     if not re.fullmatch(r"[\w][\w.-]*(/[\w][\w.-]*)?", spec):
         raise BadArgument(f"model {spec!r}: no such file or folder, and not a hub id (owner/name)")
     return spec, spec
+
+
+def _check_links(path: Path, kind: type[HeadAtlasError]) -> None:
+    """That a symbolic link leads to something: otherwise it looks as if nothing were there."""
+    try:
+        path.stat()
+    except (OSError, ValueError) as e:
+        code = getattr(e, "errno", None)
+        if code == errno.ELOOP:
+            raise kind(f"{path} is a symbolic link that leads back to itself") from e
+        if code == errno.ENOENT and path.is_symlink():
+            raise kind(f"{path} is a symbolic link to {path.readlink()}, which does not exist") from e
 
 
 def _has_tokenizer(folder: Path) -> bool:

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from headatlas.errors import BadArgument, BadFile, UnsupportedModel, one_line
 from headatlas.models import families
-from headatlas.models.checkpoint import Checkpoint
+from headatlas.models.checkpoint import Checkpoint, check_finite
 from headatlas.models.families import Anatomy, Site
 from headatlas.models.fingerprint import fingerprint_model, fingerprint_values
 from headatlas.models.quiet import quiet_transformers
@@ -259,4 +259,6 @@ def load_front(folder: Path, config: Any) -> PreTrainedModel:
     except Exception as e:  # loaders of 400 architectures raise what they like about a damaged file
         raise BadFile(f"{folder}: cannot read its embeddings and first block: {one_line(e)}") from e
     check_complete(str(folder), info)
+    for name, tensor in model.named_parameters():
+        check_finite(name, tensor, folder)
     return model.eval().requires_grad_(False)
