@@ -1,6 +1,8 @@
 """GGUF files of several families: the weights and the tokens they give, what is refused, and how much memory it takes."""
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import gguf
@@ -12,6 +14,7 @@ import headatlas as ha
 from headatlas.errors import BadFile
 from headatlas.models.cache import cached_models
 from headatlas.models.gguf import opens_with_bos, read_header
+from headatlas.progress import shown
 from headatlas.tasks.questions import Question, prompt_ids, with_answer
 from tests.models.tiny_gguf import FAMILIES, TinyGGUF, tiny_llama, write_family, write_gguf
 
@@ -88,6 +91,32 @@ def test_a_value_that_float16_cannot_hold_is_kept(tmp_path) -> None:
     assert ha.load(tmp_path / "tiny.gguf").model.model.layers[0].mlp.down_proj.weight[3, 0].item() == pytest.approx(
         1e6, rel=1e-3
     )
+
+
+def test_llama_3_scales_its_rotary_frequencies(tmp_path, caplog) -> None:
+    """Its files hold only what each frequency is divided by."""
+    llama3 = {
+        "rope_type": "llama3",
+        "rope_theta": 500_000.0,
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    }
+    model = tiny_llama(
+        rope_parameters=llama3 | {"original_max_position_embeddings": 8192}, max_position_embeddings=16_384
+    )
+    plain = tiny_llama(rope_parameters={"rope_type": "default", "rope_theta": 500_000.0})
+    factors = (plain.model.rotary_emb.inv_freq / model.model.rotary_emb.inv_freq).numpy()
+    assert factors[0] == 1 < factors[2] < 31 < factors[3]  # a head of 8 has four, and one of them is in between
+    write_gguf(tmp_path / "tiny.gguf", model, more={"rope_freqs.weight": factors}, rope_theta=500_000.0)
+    with caplog.at_level(logging.WARNING, "headatlas"):
+        lm = ha.load(tmp_path / "tiny.gguf")
+    torch.testing.assert_close(lm.model.model.rotary_emb.inv_freq, model.model.rotary_emb.inv_freq)
+    assert "scales its" not in caplog.text
+    write_gguf(tmp_path / "other.gguf", model, more={"rope_freqs.weight": factors + 1}, rope_theta=500_000.0)
+    with caplog.at_level(logging.WARNING, "headatlas"):
+        ha.load(tmp_path / "other.gguf")
+    assert "other.gguf scales its rotary positions (rope_freqs.weight): that is left out" in caplog.text
 
 
 # --- tokens
@@ -211,3 +240,62 @@ def test_weights_that_are_not_numbers_are_refused(tmp_path) -> None:
     with pytest.raises(BadFile, match="tiny.gguf: tensor blk.1.ffn_up.weight holds NaN or infinity"):
         ha.load(tmp_path / "tiny.gguf")
     assert not cached_models()
+
+
+# --- how much memory it takes
+
+
+def test_converting_holds_a_few_tensors_and_not_the_model(tmp_path, cache) -> None:
+    """In a process of its own: the most memory it had, less what it had before it began."""
+    model = tiny_llama(hidden_size=1024, intermediate_size=2048, num_hidden_layers=1, vocab_size=512)
+    write_gguf(tmp_path / "wide.gguf", model, quantise=True, layers=10)
+    code = f"""
+import resource
+from pathlib import Path
+from headatlas.models import gguf
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+gguf.SHARD //= 8  # as small beside the model as it is beside real ones
+before = peak()
+gguf.from_gguf(Path({str(tmp_path / "wide.gguf")!r}))
+print(before, peak())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    before, peak = map(int, done.stdout.split())
+    sizes = [f.stat().st_size for f in cached_models()[0].glob("*.safetensors")]
+    assert 180e6 < sum(sizes) < 200e6  # 95 million weights of two bytes
+    assert peak - before < 0.8 * sum(sizes), done.stdout
+
+
+def test_progress_is_shown_while_it_happens(tmp_path) -> None:
+    told = []
+
+    def progress(items, label):
+        for i, item in enumerate(items):
+            told.append((label, i + 1, len(items)))
+            yield item
+
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), quantise=True)
+    token = shown.set(progress)
+    try:
+        ha.load(tmp_path / "tiny.gguf")
+    finally:
+        shown.reset(token)
+    assert told[0][0] == "dequantising tiny.gguf"
+    assert told[-1][1] == told[-1][2] >= len(read_header(tmp_path / "tiny.gguf").tensors)
+    told.clear()
+    ha.load(tmp_path / "tiny.gguf")
+    assert not told
+
+
+def test_an_architecture_that_transformers_reads_all_at_once(tmp_path, monkeypatch) -> None:
+    def unknown(*arguments):
+        raise NotImplementedError
+
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), quantise=True)
+    one_by_one = ha.load(tmp_path / "tiny.gguf")
+    monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path / "other"))
+    monkeypatch.setattr("headatlas.models.gguf.get_gguf_hf_weights_map", unknown)
+    at_once = ha.load(tmp_path / "tiny.gguf")
+    assert at_once.fingerprint() == one_by_one.fingerprint()

@@ -1,5 +1,6 @@
 """Tiny models as GGUF files, written the way llama.cpp's converters write them, and their tokenizers as the hub has them."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -276,7 +277,7 @@ def _finish(writer: gguf.GGUFWriter) -> None:
     writer.close()
 
 
-def tiny_llama(**options: int) -> LlamaForCausalLM:
+def tiny_llama(**options: Any) -> LlamaForCausalLM:
     torch.manual_seed(0)
     return LlamaForCausalLM(LlamaConfig(**{"vocab_size": 64} | GROUPED | options))
 
@@ -287,15 +288,20 @@ def write_gguf(
     leave_out: str = "",
     more: dict[str, np.ndarray] | None = None,
     kinds: Sequence[gguf.GGMLQuantizationType] = (),
+    quantise: bool = False,
+    layers: int = 0,
+    rope_theta: float = 10_000.0,
 ) -> None:
     """A tiny Llama with next to no vocabulary; without one of its tensors, or with others than its own.
 
-    kinds: of numbers, for the last matrix of each block.
+    kinds: of numbers, for the last matrix of each block. layers: as many copies of the first one instead of its own.
     """
-    c = model.config
+    c = copy.copy(model.config)
+    c.num_hidden_layers = layers or c.num_hidden_layers
     writer = gguf.GGUFWriter(path, "llama")
     _write_shape(writer, c)
     writer.add_rope_dimension_count(c.head_dim)
+    writer.add_rope_freq_base(rope_theta)
     writer.add_vocab_size(c.vocab_size)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")
@@ -306,8 +312,9 @@ def write_gguf(
     writer.add_eos_token_id(1)
     of = {f"blk.{i}.ffn_down.weight": kind for i, kind in enumerate(kinds)}
     for name, array in (_as_written(FAMILIES[0], model) | (more or {})).items():
-        if name in of:
-            writer.add_tensor(name, gguf.quantize(array, of[name]), raw_dtype=of[name])
-        elif name != leave_out:
-            writer.add_tensor(name, array)
+        kind = of.get(name, gguf.GGMLQuantizationType.Q8_0 if quantise and array.ndim == 2 else None)
+        data = array if kind is None else gguf.quantize(array, kind)
+        for i in range(layers if name.startswith("blk.0.") and layers else 1):
+            if name != leave_out:
+                writer.add_tensor(name.replace("blk.0.", f"blk.{i}.") if layers else name, data, raw_dtype=kind)
     _finish(writer)

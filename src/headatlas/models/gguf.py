@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 VERSION = (
     "v2"  # of the folders written here, and the end of their names: those of another version are not taken for them
 )
-SHARD = 2**28  # bytes of a safetensors file, where tensors are not larger
+SHARD = 2**27  # bytes of a safetensors file, where tensors are not larger
 PIECE = 2**22  # numbers dequantised at once
 KEPT = {
     GGMLQuantizationType.F32: torch.float32,
@@ -81,6 +81,7 @@ def from_gguf(path: Path) -> Path:
         with _as_bad_file(path), quiet_transformers():
             source = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name, "local_files_only": True}
             config = AutoConfig.from_pretrained(**source)
+            set_rotary(header, config)
             model = skeleton(config)
             tokenizer = AutoTokenizer.from_pretrained(**source)
             finish_tokenizer(header, tokenizer)
@@ -223,6 +224,42 @@ def finish_tokenizer(header: Header, tokenizer: Any) -> None:
 
 
 # --- 3. the tensors
+
+
+def set_rotary(header: Header, config: PretrainedConfig) -> None:
+    """Changed rotary frequencies, which transformers does not read: Llama 3's are recognised, of others it is said that they are
+    left out."""
+    kind = header.metadata.get(f"{header.metadata['general.architecture']}.rope.scaling.type", "none")
+    tables = [t for t in header.tensors if t.name.startswith("rope_")]
+    rope = getattr(config, "rope_parameters", None) or {}
+    if [t.name for t in tables] == ["rope_freqs.weight"] and rope.get("rope_type") == "default":
+        factors = torch.from_numpy(_dequantised(header.path, tables[0])).double()
+        llama3 = {"factor": factors.max().item(), "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+        llama3 |= {"original_max_position_embeddings": 8192}
+        if torch.allclose(factors, _llama3_factors(rope["rope_theta"], len(factors), **llama3), rtol=1e-3):
+            config.rope_parameters = rope | {"rope_type": "llama3"} | llama3
+            return
+    if (kind != "none" and rope.get("rope_type") == "default") or tables:
+        log.warning(
+            "%s scales its rotary positions (%s): that is left out, so long texts are not as the model was trained",
+            header.path,
+            tables[0].name if tables else f"rope.scaling.type {kind}",
+        )
+
+
+def _llama3_factors(
+    theta: float,
+    n: int,
+    factor: float,
+    low_freq_factor: float,
+    high_freq_factor: float,
+    original_max_position_embeddings: int,
+) -> Tensor:
+    """What Llama 3.1 and 3.2 divide each of n rotary frequencies by: nothing where they turn often within the original context,
+    `factor` where they do not turn once, and in between what joins the two."""
+    turns = original_max_position_embeddings * theta ** (-torch.arange(n, dtype=torch.float64) / n) / (2 * torch.pi)
+    mix = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0, 1)
+    return 1 / ((1 - mix) / factor + mix)
 
 
 def _tensors(header: Header, model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:

@@ -35,7 +35,7 @@ def load(
 ) -> LM:
     """A language model with its heads in reach.
 
-    model: 'smollm2' (the default), a Hugging Face hub id, a model folder, a .gguf file (dequantised once and kept in the cache),
+    model: 'smollm2' (the default), a Hugging Face hub id, a model folder, a .gguf file (converted once, docs/models.md),
         or a transformers model you already have, which is used as it is and put in eval mode.
     device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1', …; or device_map to spread a model over several.
     dtype: 'auto' (the checkpoint's own on a GPU, float32 on a CPU), or 'float32', 'bfloat16', 'float16', 'float64'.
