@@ -18,8 +18,9 @@ from headatlas.models.default import DEFAULT_MODEL, default_gguf
 from headatlas.models.families import find_anatomy
 from headatlas.models.lm import LM
 from headatlas.models.memory import check_room, free_room, memory, skeleton
+from headatlas.models.partial import check_complete, read_config
 from headatlas.models.quiet import quiet_transformers
-from headatlas.models.weights import Weights, check_complete, read_config
+from headatlas.models.weights import Weights
 
 log = logging.getLogger(__name__)
 
