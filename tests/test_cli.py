@@ -2,16 +2,19 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from headatlas import atlas, cli
+from headatlas.models.gguf import from_gguf
 from headatlas.models.lm import LM
 from headatlas.public import maps as public_maps
 from headatlas.tasks.relations import load_relations
 from tests.models.tiny import TINY, build, tokenizer
+from tests.models.tiny_gguf import tiny_llama, write_gguf
 
 
 @pytest.fixture
@@ -70,6 +73,29 @@ def test_models_lists_families_and_says_the_same_as_json(capsys) -> None:
     assert code == 0
     assert len(families) == 28
     assert all(row["model_type"] in table for row in families)
+
+
+def test_models_are_listed_with_sizes_and_deleted_by_name(capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path / "cache"))
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama())
+    converted = from_gguf(tmp_path / "tiny.gguf")
+    old = converted.with_name(converted.name.removesuffix("-v2"))  # as earlier versions named it
+    shutil.copytree(converted, old)
+    assert headatlas(capsys, "models", "--where")[1] == f"{tmp_path / 'cache'}\n"
+    rows = {row["model"]: row for row in json.loads(headatlas(capsys, "models", "--json")[1])["cached"]}
+    assert rows[converted.name]["note"] == "converted"
+    assert rows[old.name]["note"] == "of another version: not used"
+    assert isinstance(rows[old.name]["size_mb"], int)
+    code, _, err = headatlas(capsys, "models", "--delete", "tinny")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "model 'tinny' is not in the cache; there are: tiny-" in err
+    code, out, _ = headatlas(capsys, "models", "--delete", old.name)
+    assert (code, out) == (0, f"deleted {old} (0 MB)\n")
+    assert converted.is_dir()
+    shutil.copytree(converted, old)
+    assert headatlas(capsys, "models", "--delete", "tiny")[0] == 0  # by the file's name: all that were made of it
+    assert list((tmp_path / "cache" / "models").iterdir()) == []
+    assert (tmp_path / "tiny.gguf").is_file()
 
 
 @pytest.mark.parametrize(

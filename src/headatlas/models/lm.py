@@ -98,7 +98,7 @@ class LM:
         listed: list[Any] = [given] if _is_text(given) else given
         if not listed:
             raise BadArgument("texts is empty: give at least one text")
-        ids = [self.tokenizer(t)["input_ids"] if isinstance(t, str) else [int(i) for i in t] for t in listed]
+        ids = [text_ids(self.tokenizer, t) if isinstance(t, str) else [int(i) for i in t] for t in listed]
         vocabulary = self.model.get_input_embeddings().num_embeddings
         for i, tokens in enumerate(ids):
             if not tokens:
@@ -298,6 +298,17 @@ class LM:
             options = {"temperature": None, "top_p": None, "top_k": None} | options
         tokens = self.model.generate(**inputs, max_new_tokens=max_new_tokens, **options)[:, longest:].tolist()
         return [list(takewhile(lambda t: t not in ends, row)) for row in tokens]
+
+
+def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Token ids of a text with what the tokenizer puts around it. One that begins with BOS, as chat templates write it, gets no
+    second one."""
+    ids: list[int] = tokenizer(text)["input_ids"]
+    bos = tokenizer.bos_token_id
+    if bos is None or ids[:2] != [bos, bos]:
+        return ids
+    bare = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids[1:] if bare[0] == bos and ids[1 : 1 + len(bare)] == bare else ids
 
 
 def _is_text(texts: Any) -> bool:

@@ -1,9 +1,7 @@
 """From a name, a folder, a file or a model to an `LM`."""
 
-import logging
+import errno
 import re
-from contextlib import redirect_stderr
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +11,16 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from headatlas.errors import BadArgument, BadFile, CannotDo, FetchFailed, HeadAtlasError, did_you_mean, one_line
-from headatlas.models.cache import built_aside, cache_folder, cached_models, sha256
+from headatlas.models.cache import cache_folder, cached_models
+from headatlas.models.checkpoint import check_finite
 from headatlas.models.default import DEFAULT_MODEL, default_gguf
 from headatlas.models.families import find_anatomy
+from headatlas.models.gguf import from_gguf
 from headatlas.models.lm import LM
 from headatlas.models.memory import check_room, free_room, memory, skeleton
 from headatlas.models.partial import check_complete, read_config
 from headatlas.models.quiet import quiet_transformers
 from headatlas.models.weights import Weights
-
-log = logging.getLogger(__name__)
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -65,6 +63,8 @@ def load(
     )
     transformer, info = loaded
     check_complete(str(source), info)
+    for parameter, tensor in transformer.named_parameters():
+        check_finite(parameter, tensor, source)
     if tokenizer is None and not (isinstance(source, Path) and not _has_tokenizer(source)):
         tokenizer = _from_pretrained(AutoTokenizer, source, name, options)
     return LM(transformer.eval().requires_grad_(False), tokenizer, name)
@@ -142,6 +142,10 @@ def _explain(error: BaseException, source: Path | str, name: str) -> HeadAtlasEr
     while cause := causes[-1].__cause__ or causes[-1].__context__:
         causes.append(cause)
     choices = [DEFAULT_MODEL, *(p.name for p in cached_models())]
+    if any("weights_only" in str(c) for c in causes):  # torch's own advice is to run it
+        return BadFile(
+            f"cannot load {source}: its weights are pickled with more than tensors, which could run code: use safetensors files"
+        )
     if isinstance(source, Path):
         return BadFile(f"cannot load {source}: {one_line(error)}")
     if any(isinstance(c, RepositoryNotFoundError) for c in causes):
@@ -163,6 +167,7 @@ def _resolve(spec: str) -> tuple[Path | str, str]:
         path = Path(spec).expanduser()
     except RuntimeError as e:
         raise BadArgument(f"model {spec!r}: {one_line(e)}") from e
+    _check_links(path, BadArgument)
     if spec == DEFAULT_MODEL:
         return from_gguf(default_gguf()), spec
     if path.suffix == ".gguf":
@@ -170,6 +175,8 @@ def _resolve(spec: str) -> tuple[Path | str, str]:
             raise BadArgument(f"model {spec!r}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
         return from_gguf(path), path.stem
     if path.is_dir():
+        for entry in (*path.glob("*.json"), *path.glob("*.safetensors")):
+            _check_links(entry, BadFile)
         return path, path.resolve().name
     if path.exists():
         raise BadArgument(
@@ -183,33 +190,16 @@ def _resolve(spec: str) -> tuple[Path | str, str]:
     return spec, spec
 
 
-def from_gguf(path: Path) -> Path:
-    """A folder with the same model as safetensors, dequantised on first use and from the cache afterwards."""
-    target = cache_folder() / "models" / f"{path.stem}-{sha256(path)[:16]}"
-    if not target.is_dir():
-        log.info("dequantising %s, once", path.name)
-        options = {"gguf_file": path.name, "local_files_only": True}
-        try:
-            with quiet_transformers(), redirect_stderr(StringIO()):  # its progress bar cannot be turned off
-                quantised, info = AutoModelForCausalLM.from_pretrained(
-                    path.parent, dtype=torch.float32, output_loading_info=True, **options
-                )
-                tokenizer = AutoTokenizer.from_pretrained(path.parent, **options)
-                config = type(quantised.config).from_dict(
-                    {k: v for k, v in quantised.config.to_dict().items() if k != "quantization_config"}
-                )
-                plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-                plain.load_state_dict(quantised.state_dict(), assign=True)
-                plain.generation_config = quantised.generation_config
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as e:  # the reader trusts the file: a damaged one can fail anywhere, even panic in Rust
-            raise BadFile(f"cannot read {path} as a GGUF model: {one_line(e)}") from e
-        check_complete(str(path), info)
-        with built_aside(target) as aside, quiet_transformers():
-            plain.save_pretrained(aside)
-            tokenizer.save_pretrained(aside)
-    return target
+def _check_links(path: Path, kind: type[HeadAtlasError]) -> None:
+    """That a symbolic link leads to something: otherwise it looks as if nothing were there."""
+    try:
+        path.stat()
+    except (OSError, ValueError) as e:
+        code = getattr(e, "errno", None)
+        if code == errno.ELOOP:
+            raise kind(f"{path} is a symbolic link that leads back to itself") from e
+        if code == errno.ENOENT and path.is_symlink():
+            raise kind(f"{path} is a symbolic link to {path.readlink()}, which does not exist") from e
 
 
 def _has_tokenizer(folder: Path) -> bool:

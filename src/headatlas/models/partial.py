@@ -13,6 +13,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from headatlas.errors import BadFile, UnsupportedModel, one_line
+from headatlas.models.checkpoint import check_finite
 from headatlas.models.families import Anatomy
 from headatlas.models.quiet import quiet_transformers
 
@@ -61,6 +62,8 @@ def load_front(folder: Path, config: Any) -> PreTrainedModel:
     except Exception as e:  # loaders of 400 architectures raise what they like about a damaged file
         raise BadFile(f"{folder}: cannot read its embeddings and first block: {one_line(e)}") from e
     check_complete(str(folder), info)
+    for name, tensor in model.named_parameters():
+        check_finite(name, tensor, folder)
     return model.eval().requires_grad_(False)
 
 

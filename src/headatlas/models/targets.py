@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from headatlas.errors import BadArgument, CannotDo, OutOfMemory, one_line
 from headatlas.models import heads as h
-from headatlas.models.lm import LM, Text
+from headatlas.models.lm import LM, Text, text_ids
 from headatlas.models.memory import fitting
 
 ROW = 256  # tokens a packed row is filled to, about: attention looks over the whole row
@@ -96,7 +96,7 @@ def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> Asked:
 
 def without_end(tokenizer: Any, text: str) -> list[int]:
     """Token ids with what the tokenizer puts before a text, such as BOS, and without what it puts behind it, such as EOS."""
-    ids, bare = tokenizer(text)["input_ids"], tokenizer(text, add_special_tokens=False)["input_ids"]
+    ids, bare = text_ids(tokenizer, text), tokenizer(text, add_special_tokens=False)["input_ids"]
     start = next((i for i in range(len(ids) - len(bare) + 1) if ids[i : i + len(bare)] == bare), None)
     return ids if start is None else ids[: start + len(bare)]
 

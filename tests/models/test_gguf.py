@@ -1,0 +1,213 @@
+"""GGUF files of several families: the weights and the tokens they give, what is refused, and how much memory it takes."""
+
+import logging
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+
+import headatlas as ha
+from headatlas.errors import BadFile
+from headatlas.models.cache import cached_models
+from headatlas.models.gguf import opens_with_bos, read_header
+from headatlas.tasks.questions import Question, prompt_ids, with_answer
+from tests.models.tiny_gguf import FAMILIES, TinyGGUF, tiny_llama, write_family, write_gguf
+
+TEXTS = ["the cat", " the cat", "cat12 the\n", "thé\tcat", "the and cat"]
+families = pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def family_named(name: str) -> TinyGGUF:
+    return next(f for f in FAMILIES if f.name == name)
+
+
+# --- weights
+
+
+@families
+def test_a_gguf_is_the_model_it_was_made_of(family, tmp_path) -> None:
+    model = family.build()
+    write_family(tmp_path / "tiny.gguf", family, model)
+    lm = ha.load(tmp_path / "tiny.gguf")
+    loaded = lm.model.state_dict()
+    assert loaded.keys() == model.state_dict().keys()
+    for name, tensor in model.state_dict().items():
+        near = 1e-6 if "norm" in name else 0  # Gemma's are written plus one
+        torch.testing.assert_close(loaded[name], tensor, rtol=0, atol=near)
+    ids = torch.arange(20)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(lm.model(ids).logits, model(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+@families
+def test_a_quantised_gguf_is_kept_in_two_bytes_a_weight(family, tmp_path, cache) -> None:
+    model = family.build()
+    write_family(tmp_path / "tiny.gguf", family, model, quantise=True)
+    lm = ha.load(tmp_path / "tiny.gguf")
+    assert lm.model.dtype == torch.float32
+    weights = sum(p.numel() for p in model.parameters())
+    kept = sum(p.stat().st_size for p in cached_models()[0].glob("*.safetensors"))
+    assert kept < 2.05 * weights + 10_000  # vectors stay in float32; each tensor is named in a header
+    loaded = lm.model.state_dict()
+    for name, tensor in model.state_dict().items():
+        # Q8_0 is within half a step, 1/127 of its block's largest; float16 adds 1/2048 of the value
+        torch.testing.assert_close(loaded[name], tensor, rtol=5e-4, atol=float(tensor.abs().max()) / 200 + 1e-6)
+
+
+def test_what_is_stored_is_what_the_file_dequantises_to(tmp_path) -> None:
+    """Every kind of number a file may hold: as it is where two bytes or four hold it, else the nearest float16."""
+    model = tiny_llama(num_hidden_layers=6)
+    kinds = [gguf.GGMLQuantizationType[k] for k in ("F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0")]
+    write_gguf(tmp_path / "tiny.gguf", model, kinds=kinds)
+    loaded = ha.load(tmp_path / "tiny.gguf").model.state_dict()
+    seen = set()
+    for i, (name, tensor) in enumerate(
+        (n, t) for n, t in model.state_dict().items() if n.endswith("mlp.down_proj.weight")
+    ):
+        kind = kinds[i]
+        wanted = torch.from_numpy(gguf.dequantize(gguf.quantize(tensor.numpy(), kind), kind))
+        wanted = wanted if kind.name in ("F32", "F16", "BF16") else wanted.half().float()
+        assert torch.equal(loaded[name], wanted), kind.name
+        seen.add(kind.name)
+    assert len(seen) == len(kinds)
+
+
+def test_a_value_that_float16_cannot_hold_is_kept(tmp_path) -> None:
+    model = tiny_llama()
+    with torch.no_grad():
+        model.model.layers[0].mlp.down_proj.weight[3] = 1e6
+    write_gguf(tmp_path / "tiny.gguf", model, kinds=[gguf.GGMLQuantizationType.Q8_0])
+    assert ha.load(tmp_path / "tiny.gguf").model.model.layers[0].mlp.down_proj.weight[3, 0].item() == pytest.approx(
+        1e6, rel=1e-3
+    )
+
+
+# --- tokens
+
+
+def hub_folder(family: TinyGGUF, folder: Path, opens: bool) -> ha.LM:
+    family.build().save_pretrained(folder)
+    family.tokenizer(opens).save_pretrained(folder)
+    return ha.load(folder)
+
+
+@families
+@pytest.mark.parametrize("add_bos", [None, True, False], ids=["unsaid", "with BOS", "without BOS"])
+def test_a_gguf_and_a_hub_folder_encode_alike(family, add_bos, tmp_path) -> None:
+    """Where the file says nothing of BOS, as the family's tokenizers on the hub do."""
+    opens = family.opens if add_bos is None else add_bos
+    hub = hub_folder(family, tmp_path / "hub", opens)
+    write_family(tmp_path / "tiny.gguf", family, family.build(), add_bos)
+    lm = ha.load(tmp_path / "tiny.gguf")
+    bos = family.vocabulary["tokens"].index(family.bos)
+    for text in TEXTS:
+        ids = lm.encode(text)[0]
+        assert ids == hub.encode(text)[0], text
+        assert (ids[0] == bos) == opens
+        assert bos not in ids[1:]
+    again = ha.load(cached_models()[0].name)  # by its own name, from the cache
+    assert again.encode(TEXTS) == lm.encode(TEXTS)
+
+
+def test_eos_is_added_where_the_file_says_so(tmp_path) -> None:
+    family = family_named("llama-2")
+    write_family(tmp_path / "tiny.gguf", family, family.build(), add_eos_token=True)
+    ids = ha.load(tmp_path / "tiny.gguf").encode("the cat")[0]
+    assert (ids[0], ids[-1]) == (1, 2)
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f.opens], ids=lambda f: f.name)
+def test_a_text_that_begins_with_bos_gets_no_second_one(family, tmp_path) -> None:
+    write_family(tmp_path / "tiny.gguf", family, family.build())
+    lm = ha.load(tmp_path / "tiny.gguf")
+    bos = family.vocabulary["tokens"].index(family.bos)
+    assert lm.encode(f"{family.bos}the cat")[0].count(bos) == 1
+    assert lm.encode(f"{family.bos}{family.bos}the cat")[0].count(bos) == 2
+
+
+@pytest.mark.parametrize("writes", [True, False], ids=["template writes BOS", "template does not"])
+def test_a_chat_template_decides_about_bos(writes, tmp_path) -> None:
+    family = family_named("gemma3")
+    template = "{{ bos_token if " + str(writes).lower() + " else '' }}{{ messages[0]['content'] }}"
+    write_family(tmp_path / "tiny.gguf", family, family.build(), chat_template=template)
+    lm = ha.load(tmp_path / "tiny.gguf")
+    bos = family.vocabulary["tokens"].index(family.bos)
+    question = Question("the cat", (), "the", "cat", "Inference")
+    prompt = prompt_ids(lm, question)
+    assert prompt.count(bos) == writes
+    asked = with_answer(lm, question, "cat").prompt
+    assert asked == prompt
+    assert with_answer(lm, question, "cat", template=False).prompt.count(bos) == 1
+
+
+def test_bos_that_cannot_be_told_is_said_once(tmp_path, caplog) -> None:
+    """A byte-level vocabulary without a name, and tokens of its own for beginning and end: Llama 3, or another?"""
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama())
+    with caplog.at_level(logging.WARNING, "headatlas"):
+        lm = ha.load(tmp_path / "tiny.gguf")
+        ha.load(tmp_path / "tiny.gguf")
+    said = [r.getMessage() for r in caplog.records]
+    assert len(said) == 1
+    assert "tiny.gguf does not say whether texts begin with <bos>: they are encoded without it" in said[0]
+    assert lm.encode("ab") == [[4]]
+
+
+@pytest.mark.parametrize(
+    ("model", "pre", "expected"),
+    [
+        ("llama", None, True),
+        ("gemma4", None, True),
+        ("gpt2", "llama-bpe", True),
+        ("gpt2", "tekken", True),
+        ("gpt2", "qwen2", False),
+        ("gpt2", "smollm", False),
+        ("gpt2", None, None),
+        ("t5", None, False),
+    ],
+)
+def test_bos_by_kind_of_vocabulary(model, pre, expected) -> None:
+    """What llama.cpp does where the file has no `add_bos_token` (and, for `gpt2` without a name, that we do not know)."""
+    metadata = {"tokenizer.ggml.model": model, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2}
+    metadata |= {"tokenizer.ggml.pre": pre} if pre else {}
+    assert opens_with_bos(metadata) is expected
+    assert opens_with_bos(metadata | {"tokenizer.ggml.add_bos_token": True}) is True
+    assert opens_with_bos(metadata | {"tokenizer.ggml.add_bos_token": False}) is False
+
+
+# --- what is refused, before anything is converted
+
+
+def test_a_truncated_file_says_so(tmp_path, cache) -> None:
+    write_gguf(tmp_path / "good.gguf", tiny_llama())
+    good = (tmp_path / "good.gguf").read_bytes()
+    read_header(tmp_path / "good.gguf")
+    for size in (0, 3, 10, 500, len(good) // 2, len(good) - 40):
+        (tmp_path / "bad.gguf").write_bytes(good[:size])
+        with pytest.raises(BadFile, match=f"bad.gguf is truncated: it has {size:,} bytes, but its header speaks of"):
+            ha.load(tmp_path / "bad.gguf")
+    assert not cache.exists()
+
+
+def test_tensors_that_are_no_part_of_the_model_are_refused(tmp_path, cache) -> None:
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), more={"blk.0.attn_q_norm.weight": np.ones(8, np.float32)})
+    with pytest.raises(BadFile, match="has a tensor blk.0.attn_q_norm.weight, which is not one of a LlamaForCausalLM"):
+        ha.load(tmp_path / "tiny.gguf")
+    assert not cached_models()
+
+
+def test_weights_that_are_not_numbers_are_refused(tmp_path) -> None:
+    model = tiny_llama()
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight[3, 4] = torch.nan
+    write_gguf(tmp_path / "tiny.gguf", model)
+    with pytest.raises(BadFile, match="tiny.gguf: tensor blk.1.ffn_up.weight holds NaN or infinity"):
+        ha.load(tmp_path / "tiny.gguf")
+    assert not cached_models()
