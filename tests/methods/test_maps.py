@@ -259,6 +259,22 @@ def test_multi_token_pairs_take_the_last_and_the_first_token() -> None:
     ]
 
 
+def test_a_relation_that_allows_it_goes_by_parts_of_words() -> None:
+    lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
+    pairs = tuple((f"w{i} w{i + 1}", f"w{i + 3}") for i in range(40))
+    strict, lenient = (
+        Relation("strict", "Knowledge", pairs),
+        Relation("lenient", "Knowledge", pairs, None, "", "last-first"),
+    )
+    whole = Relation("whole", "Knowledge", tuple((s.split()[1], t) for s, t in pairs), None, "", "last-first")
+    found = score_relations(lm.weights, lm.tokenizer, [strict, lenient, whole], PUBLISHED)
+    assert found.multi_token.values.tolist() == [False, True, False]
+    assert found.pairs.values.tolist() == [0, 40, 40]
+    assert np.isnan(found.score[0]).all()
+    np.testing.assert_array_equal(found.score[1], found.score[2])
+    assert found.left_out.values[1] == ""
+
+
 @pytest.mark.parametrize("reading", [PUBLISHED, STREAM], ids=["published", "stream"])
 def test_baselines_have_other_heads_of_the_same_shape(lm: LM, reading) -> None:
     layers = [i for i, s in enumerate(lm.anatomy.sites) if s]

@@ -2,7 +2,8 @@
 
 After MAPS (Elhelo & Geva, ACL 2025, arXiv 2412.11965). No data, no loaded model.
 
-1. A pair (s, t) of a relation is used when, behind a space, both are one token; a relation when enough pairs remain.
+1. A pair (s, t) of a relation is used when, behind a space, both are one token; a relation when enough pairs remain. Where they
+   do not, a relation that allows it goes by the last token of s and the first of t.
 2. x is what the head gets of s: by default what the model itself has there behind a short opening; the published choices
    are block 0's MLP of E[s], or E[s] itself (`reading`).
 3. The head turns x into logits, x · W_V · W_O · U (`reading` says with which biases and norms).
@@ -220,12 +221,13 @@ def check_settings(k: int | Literal["auto"], threshold: float) -> None:
 @dataclass(frozen=True)
 class Asked:
     """The pairs of some relations: of one token on both sides, and of several; how many of each relation [relation] there are,
-    and those of the relations that have enough."""
+    and those of the relations that have enough. parts [relation]: whether several tokens had to do instead of one."""
 
     count: np.ndarray
     count_multi: np.ndarray
     used: Pairs
     used_multi: Pairs
+    parts: np.ndarray
 
     @cached_property
     def once(self) -> tuple[Pairs, Tensor]:
@@ -249,6 +251,9 @@ def asked_of(
     size, n = weights.unembedding().shape[1], len(relations)
     single = single_token_pairs(relations, tokenizer, size, k)
     multi = multi_token_pairs(relations, tokenizer, size, k)
+    allowed = torch.tensor([r.multi_token == "last-first" for r in relations])
+    parts = allowed & (torch.bincount(single.relation, minlength=n) < min_pairs)
+    single = single[~parts[single.relation]] + multi[parts[multi.relation]]
     count, count_multi = (torch.bincount(p.relation, minlength=n).numpy() for p in (single, multi))
     used, used_multi = drop_small(single, n, min_pairs), drop_small(multi, n, min_pairs)
     if not len(used) and not len(used_multi):
@@ -256,7 +261,7 @@ def asked_of(
             f"relations: none of the {n} has {min_pairs} pairs left (the most is {max(count.max(), count_multi.max())}):"
             " a pair counts when both words are one token behind a space"
         )
-    return Asked(count, count_multi, used, used_multi)
+    return Asked(count, count_multi, used, used_multi, parts.numpy())
 
 
 def score_relations(
@@ -311,6 +316,7 @@ def score_relations(
             "score_multi": (dims, score_multi),
             "suppression_multi": (dims, suppression_multi),
             "pairs_multi": ("relation", asked.count_multi),
+            "multi_token": ("relation", asked.parts),
             "left_out": ("relation", np.array(reasons, dtype=object)),
             "k": ("relation", [choose_k(r.name, size, k) for r in relations]),
             "member": (("category", "layer", "head"), member),
