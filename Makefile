@@ -1,5 +1,6 @@
 # make atlas   set up, then map the default model into atlas/
 # make test    set up, then lint, types, layering and all tests
+# make test-cpus   the tests of numbers as other CPUs would round: without vector units, and with AVX2 in two threads
 # make docs-figures    the figures and numbers of README.md, from atlas/
 # make docs-benchmark  its table of methods against planted heads, and docs/benchmark.md
 PYTHON ?= python3
@@ -9,7 +10,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install --quiet
 
-.PHONY: atlas test setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark clean
+.PHONY: atlas test test-cpus setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark clean
 
 atlas: .venv/.ready
 	$(BIN)/headatlas run --out atlas
@@ -20,6 +21,11 @@ test: .venv/.ready-dev browser
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+NUMBERS := $(BIN)/python -m pytest -n 2 --dist loadgroup --ignore tests/report --ignore tests/figures --ignore tests/engines
+test-cpus: .venv/.ready-dev
+	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE $(NUMBERS)
+	ATEN_CPU_CAPABILITY=avx2 TEST_THREADS=2 $(NUMBERS)
 
 # The page is tested in a real browser: Debian's, fetched where that is possible.
 browser:

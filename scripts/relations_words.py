@@ -348,3 +348,9 @@ street/rue school/école door/porte window/fenêtre milk/lait fire/feu earth/ter
 king/roi queen/reine war/guerre peace/paix light/lumière night/nuit three/trois five/cinq ten/dix small/petit
 new/nouveau old/vieux bird/oiseau fish/poisson cheese/fromage
 """
+
+ORDERED = """A B C D E F G H I J K L M N O P Q R S T U V W X Y Z
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
+first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth
+Monday Tuesday Wednesday Thursday Friday Saturday Sunday
+January February March April May June July August September October November December"""

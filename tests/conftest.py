@@ -13,7 +13,7 @@ import transformers
 from headatlas.models.families import FAMILIES
 from tests.models.tiny import TINY, build, tokenizer
 
-torch.set_num_threads(1)  # the suite runs in two processes on two cores
+torch.set_num_threads(int(os.environ.get("TEST_THREADS", 1)))  # the suite runs in two processes on two cores
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test may wait for a network
 transformers.utils.logging.disable_progress_bar()
 

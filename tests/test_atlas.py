@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from filelock import FileLock
 
 import headatlas as ha
@@ -190,7 +191,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_files(tmp_path) -> None:
         done = subprocess.run(
             [sys.executable, "-c", KILLED, str(killed), str(at), when],
             cwd=Path(__file__).parent.parent,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())},
             capture_output=True,
         )
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-500:]

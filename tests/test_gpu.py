@@ -108,7 +108,7 @@ def test_running_out_of_memory_goes_on_with_less_at_once(large, caplog) -> None:
     finally:
         del filler
     assert "out of memory with tokens=1000000 at once: going on with tokens=500000" in caplog.text
-    assert caplog.text.count("out of memory") < 12
+    assert caplog.text.count("out of memory") <= 13  # down to 122 tokens: a text has 61
     torch.testing.assert_close(torch.tensor(scarce.gate.values), torch.tensor(plenty.gate.values), rtol=0, atol=2e-3)
 
 
@@ -121,6 +121,7 @@ def test_what_fits_is_told_before_loading_and_chosen_from(large, folder, monkeyp
     used = (torch.cuda.max_memory_allocated() - before) / (2 * 64 * 63)  # both pressures at once
     assert 0.4 < needs.a_learned / used < 2.5
     assert 64 < tokens_at_once(large, None) <= 2**30 // (8 * 1024)
+    torch.cuda.empty_cache()  # what torch keeps for itself counts as free
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda *a: (10**6, 10**6))
     with pytest.raises(ha.HeadAtlasError, match=r"tiny does not fit: .* try --gpus-per-job"):
         ha.load(folder, "cuda")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 
 import headatlas as ha
 from headatlas.errors import BadArgument, BadFile
@@ -10,8 +11,6 @@ from headatlas.headmap.store import Finished, load
 from headatlas.methods import ranks
 from headatlas.methods.maps import (
     Pairs,
-    Randomised,
-    Shuffled,
     choose_k,
     hits,
     members,
@@ -20,13 +19,16 @@ from headatlas.methods.maps import (
     single_token_pairs,
 )
 from headatlas.methods.maps_dynamic import _run, check_dynamic
+from headatlas.methods.reading import Reading, find_opening
 from headatlas.methods.salient import explained_by, salient_operations
 from headatlas.models.lm import LM
+from headatlas.models.weights import Weights
 from headatlas.tasks.relations import Relation
 from tests.models.tiny import TINY, VOCABULARY, build, tokenizer
 
 BY_ID = {t.id: t for t in TINY}
 WORDS = VOCABULARY - 4
+PUBLISHED, STREAM = Reading("published"), Reading("stream", (0,))
 
 
 @pytest.fixture(autouse=True)
@@ -72,9 +74,79 @@ def straightforward(weights, relations, k: int) -> tuple[np.ndarray, np.ndarray]
     return score, suppression
 
 
+def straightforward_stream(lm: LM, relations, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same for the stream, word by word and head by head: what the head would write were the word all it attends to,
+    put through the model's own norms by itself. A norm divides by one positive number, which changes no rank."""
+    a, weights = lm.anatomy, lm.weights
+    score, suppression = np.full((2, len(relations), a.n_layers, a.n_heads), np.nan)
+    final = next(m for n, m in lm.model.get_submodule(a.decoder).named_children() if n in ("norm", "ln_f"))
+
+    def alone(norm, y: torch.Tensor) -> torch.Tensor:
+        return (norm(y[None]) - norm(torch.zeros_like(y)[None]))[0]  # without its bias
+
+    for r, rel in enumerate(relations):
+        hit = {}
+        for source, target in ((int(s[1:]) + 4, int(t[1:]) + 4) for s, t in rel.pairs):
+            _, x = _run(lm, [[0, source]])
+            for layer, entering in x.items():
+                block = lm.model.get_submodule(f"{a.blocks}.{layer}")
+                value = weights.values(layer, entering)[0]
+                for head in range(a.n_heads):
+                    y = value[head * a.n_kv_heads // a.n_heads] @ weights.W_O(layer, head)
+                    if lm.model.config.model_type in ("olmo2", "gemma2", "gemma3_text"):
+                        y = alone(block.post_attention_layernorm, y)
+                    logits = alone(final, y) @ weights.unembedding()
+                    ends = [target in logits.topk(k, largest=largest).indices for largest in (True, False)]
+                    hit.setdefault((layer, head), []).append(ends)
+        for place, ends in hit.items():
+            score[r][place], suppression[r][place] = np.mean(ends, axis=0)
+    return score, suppression
+
+
+@pytest.mark.parametrize(
+    "family", ["llama", "qwen2", "gemma2", "gemma3_text", "gpt2", "falcon-40b", "bloom", "olmo2", "cohere"]
+)
+def test_the_stream_equals_the_straightforward_way(family) -> None:
+    lm = LM(build(BY_ID[family]), tokenizer(), family)
+    few = [relation("one", "Algorithmic", 12, 1), relation("two", "Knowledge", 9, 5)]
+    found = score_relations(lm.weights, lm.tokenizer, few, STREAM, k=4, min_pairs=5, baselines=())
+    score, suppression = straightforward_stream(lm, few, 4)
+    np.testing.assert_allclose(found.score, score, atol=1e-6)
+    np.testing.assert_allclose(found.suppression, suppression, atol=1e-6)
+    assert 0 < np.nanmean(score) < 0.5
+
+
+@pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
+def test_a_stream_from_disk_is_the_one_in_memory(tiny, tmp_path) -> None:
+    lm = LM(build(tiny), tokenizer(), tiny.id)
+    lm.model.save_pretrained(tmp_path / "m", max_shard_size="30KB")
+    texts = torch.tensor([[0, 5], [0, 9], [0, 40]])
+    memory, disk = ({}, {})
+    weights = Weights.from_disk(tmp_path / "m")
+    for source, x in ((lm.weights, memory), (weights, disk)):
+        source.run(texts, x.__setitem__)
+    assert list(memory) == list(disk) == [i for i, site in enumerate(lm.anatomy.sites) if site]
+    tolerance = max(tiny.tolerance, 1e-6)  # some keep constants (Gemma's embedding scale) in float32 only once saved
+    for layer, x in memory.items():
+        torch.testing.assert_close(disk[layer], x, rtol=tolerance, atol=tolerance)
+        written = torch.eye(lm.d_model, dtype=x.dtype)
+        expected = lm.weights.through_norms(layer, written)
+        torch.testing.assert_close(weights.through_norms(layer, written), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_openings() -> None:
+    """What begins texts, if the tokenizer puts it there; else what ends them."""
+    plain = tokenizer()
+    assert find_opening(plain) == (1,)  # <eos>
+    assert find_opening(plain, "w3 w4") == (7, 8)
+    plain.backend_tokenizer.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 0)])
+    assert find_opening(plain) == (0,)
+    assert find_opening(plain, "w3") == (7,)
+
+
 @pytest.mark.parametrize("k", [1, 10])
 def test_equals_the_straightforward_way(lm: LM, k) -> None:
-    found = score_relations(lm.weights, lm.tokenizer, RELATIONS, k=k, baselines=())
+    found = score_relations(lm.weights, lm.tokenizer, RELATIONS, PUBLISHED, k=k, baselines=())
     score, suppression = straightforward(lm.weights, RELATIONS, k)
     score[2] = suppression[2] = np.nan  # too few pairs
     np.testing.assert_allclose(found.score, score, atol=1e-6)
@@ -96,14 +168,17 @@ def test_half_precision_weights_are_scored_in_float32() -> None:
     half, single = LM(model, tokenizer(), "half"), LM(build(BY_ID["llama"]), tokenizer(), "single")
     single.model.load_state_dict(model.state_dict())
     single.model.float()
-    a, b = (score_relations(m.weights, m.tokenizer, RELATIONS, baselines=()) for m in (half, single))
+    a, b = (score_relations(m.weights, m.tokenizer, RELATIONS, PUBLISHED, baselines=()) for m in (half, single))
     np.testing.assert_array_equal(a.score, b.score)
 
 
-def test_layer_zero_reads_the_embedding_and_the_rule_can_be_switched_off(lm: LM) -> None:
-    on, off = (score_relations(lm.weights, lm.tokenizer, RELATIONS, first_mlp=f, baselines=()) for f in (True, False))
-    np.testing.assert_array_equal(on.score[:, 0], off.score[:, 0])
-    assert not np.array_equal(on.score[:2, -1], off.score[:2, -1])
+def test_layer_zero_reads_the_embedding_and_so_may_all_layers(lm: LM) -> None:
+    mlp, plain = (
+        score_relations(lm.weights, lm.tokenizer, RELATIONS, Reading(input), baselines=())
+        for input in ("published", "embedding")
+    )
+    np.testing.assert_array_equal(mlp.score[:, 0], plain.score[:, 0])
+    assert not np.array_equal(mlp.score[:2, -1], plain.score[:2, -1])
 
 
 def test_a_planted_relation_is_found() -> None:
@@ -122,7 +197,7 @@ def test_a_planted_relation_is_found() -> None:
     planted = Relation(
         "planted", "Knowledge", tuple((f"w{s - 4}", f"w{t - 4}") for s, t in zip(source, target, strict=True))
     )
-    found = score_relations(lm.weights, lm.tokenizer, [planted], k=1, min_pairs=5)
+    found = score_relations(lm.weights, lm.tokenizer, [planted], PUBLISHED, k=1, min_pairs=5)
     assert found.score[0, 1, 2] == 1
     assert found.suppression[0, 1, 3] == 1
     assert found.member.sel(category=1)[1, 2]
@@ -184,20 +259,58 @@ def test_multi_token_pairs_take_the_last_and_the_first_token() -> None:
     ]
 
 
-def test_baselines_keep_shapes_and_lose_the_relation(lm: LM) -> None:
-    for baseline in (Shuffled(lm.weights, 1), Randomised(lm.weights, 1)):
-        layer = [i for i, s in enumerate(lm.anatomy.sites) if s][-1]
-        assert baseline.output(layer).shape == lm.weights.output(layer).shape
-        assert torch.equal(baseline.output(layer), type(baseline)(lm.weights, 1).output(layer))  # seeded
-        if len([s for s in lm.anatomy.sites if s]) > 1:
-            assert not torch.equal(baseline.output(layer), lm.weights.output(layer))
+def test_a_relation_that_allows_it_goes_by_parts_of_words() -> None:
+    lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
+    pairs = tuple((f"w{i} w{i + 1}", f"w{i + 3}") for i in range(40))
+    strict, lenient = (
+        Relation("strict", "Knowledge", pairs),
+        Relation("lenient", "Knowledge", pairs, None, "", "last-first"),
+    )
+    whole = Relation("whole", "Knowledge", tuple((s.split()[1], t) for s, t in pairs), None, "", "last-first")
+    found = score_relations(lm.weights, lm.tokenizer, [strict, lenient, whole], PUBLISHED)
+    assert found.multi_token.values.tolist() == [False, True, False]
+    assert found.pairs.values.tolist() == [0, 40, 40]
+    assert np.isnan(found.score[0]).all()
+    np.testing.assert_array_equal(found.score[1], found.score[2])
+    assert found.left_out.values[1] == ""
+
+
+@pytest.mark.parametrize("reading", [PUBLISHED, STREAM], ids=["published", "stream"])
+def test_baselines_have_other_heads_of_the_same_shape(lm: LM, reading) -> None:
+    layers = [i for i, s in enumerate(lm.anatomy.sites) if s]
+    x = torch.randn(5, lm.d_model, dtype=lm.model.dtype, generator=torch.Generator().manual_seed(0))
+    own, targets, shuffled, random = (
+        reading.heads(lm.weights, name, layers[-1], x, seed=1) for name in ("maps", "targets", "shuffled", "random")
+    )
+    for heads in (targets, shuffled, random):
+        assert [t.shape for t in heads] == [t.shape for t in own]
+    assert all(torch.equal(a, b) for a, b in zip(targets, own, strict=True))
+    assert torch.equal(shuffled[0], own[0])
+    assert not torch.equal(random[0], own[0])
+    assert not torch.equal(random[1], own[1])
+    assert torch.equal(random[1], reading.heads(lm.weights, "random", layers[-1], x, seed=1)[1])  # seeded
+    if len(layers) > 1:
+        assert not torch.equal(shuffled[1], own[1])
+
+
+def test_targets_are_shuffled_within_their_relation() -> None:
+    pairs = Pairs(torch.tensor([0, 1] * 20), torch.arange(40), torch.arange(40) + 100, torch.full((40,), 5))
+    shuffled = pairs.with_targets_shuffled(3)
+    for name in ("relation", "source", "k"):
+        assert torch.equal(getattr(shuffled, name), getattr(pairs, name))
+    for r in (0, 1):
+        mine = pairs.relation == r
+        assert sorted(shuffled.target[mine].tolist()) == pairs.target[mine].tolist()
+        assert (shuffled.target[mine] == pairs.target[mine]).sum() < 6
+    assert torch.equal(shuffled.target, pairs.with_targets_shuffled(3).target)
 
 
 def test_nan_weights_are_named(tmp_path) -> None:
     lm = LM(build(BY_ID["llama"]), tokenizer(), "nan")
     lm.weights.output(2)[1, 0, 0] = torch.nan
-    with pytest.raises(BadFile, match="layer 2's W_V or W_O: 1 of .* NaN"):
-        ha.maps(lm, RELATIONS)
+    for input in ("stream", "published"):
+        with pytest.raises(BadFile, match="layer 2's W_V or W_O: 1 of .* NaN"):
+            ha.maps(lm, RELATIONS, input=input)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +319,8 @@ def test_nan_weights_are_named(tmp_path) -> None:
         ({"min_pairs": 100}, "none of the 3 has 100 pairs left \\(the most is 40\\)"),
         ({"threshold": 0}, "threshold is 0"),
         ({"k": 0}, "k is 0"),
+        ({"input": "streams"}, "input is 'streams', expected one of 'stream', .* Did you mean 'stream'"),
+        ({"input": "published", "opening": "w1"}, "opening is 'w1', but input='published' reads no text"),
     ],
 )
 def test_bad_options(lm: LM, options, says) -> None:
@@ -267,7 +382,7 @@ def test_multi_token_pairs_alone_can_be_mapped() -> None:
     """Ten single-token pairs are too few; with the multi-token ones there are enough."""
     lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
     pairs = tuple((f"w{i} w{i + 1}", f"w{i + 3}") for i in range(40))
-    found = score_relations(lm.weights, lm.tokenizer, [Relation("two words", "Knowledge", pairs)])
+    found = score_relations(lm.weights, lm.tokenizer, [Relation("two words", "Knowledge", pairs)], PUBLISHED)
     assert np.isnan(found.score).all()
     assert not np.isnan(found.score_multi).any()
     assert "0 of 40 pairs" in found.left_out.item()
@@ -292,7 +407,7 @@ def test_a_word_alone_is_without_context(lm: LM) -> None:
 
 
 def test_dynamic_scores_and_their_correlation(lm: LM) -> None:
-    found = check_dynamic(lm, RELATIONS, 12, min_pairs=30)
+    found = check_dynamic(lm, RELATIONS, 12, reading=STREAM, min_pairs=30)
     assert found.dynamic_pairs.values.tolist() == [12, 12, 0]
     assert found.dynamic.dims == ("context", "template", "relation", "layer", "head")
     here = found.dynamic.isel(relation=[0, 1], layer=-1)
@@ -332,4 +447,6 @@ def test_pairs_are_computed_once() -> None:
     assert len(once) == 2
     assert torch.equal(once.source[index], pairs.source)
     lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
-    np.testing.assert_array_equal(hits(lm.weights, once)[0][..., index.numpy()], hits(lm.weights, pairs)[0])
+    np.testing.assert_array_equal(
+        hits(lm.weights, once, PUBLISHED)[0][..., index.numpy()], hits(lm.weights, pairs, PUBLISHED)[0]
+    )

@@ -18,6 +18,10 @@ from headatlas.models.targets import Asked, log_probs, make_sheet
 from headatlas.models.weights import Weights
 from tests.models.tiny import TINY, Tiny, build, texts, tokenizer
 
+# These are made by multiplying stored matrices, all others are copied. A product's last bit depends on the CPU and on how the
+# factors are aligned in memory, which differs between a model that was built and one that was read.
+PRODUCTS = {"opt-350m": ("embedding", "unembedding"), "deepseek_v3": ("value",), "deepseek_v3-moe": ("value",)}
+
 by_family = pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
 
 
@@ -186,12 +190,13 @@ def test_disk_equals_memory(tiny: Tiny, tmp_path) -> None:
         lm.model.save_pretrained(tmp_path / shards, max_shard_size=shards)
         disk, memory = Weights.from_disk(tmp_path / shards), lm.weights
         assert disk.anatomy == memory.anatomy
-        for layer in layers(lm):
-            for name in ("value", "value_bias", "output", "output_bias"):
-                a, b = getattr(disk, name)(layer), getattr(memory, name)(layer)
+        names = [(n, (i,)) for n in ("value", "value_bias", "output", "output_bias") for i in layers(lm)]
+        for name, of in [*names, ("embedding", ()), ("unembedding", ())]:
+            a, b = getattr(disk, name)(*of), getattr(memory, name)(*of)
+            if name in PRODUCTS.get(tiny.id, ()):
+                torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+            else:
                 assert (a is None and b is None) or torch.equal(a, b)
-        assert torch.equal(disk.embedding(), memory.embedding())
-        assert torch.equal(disk.unembedding(), memory.unembedding())
         x = torch.randn(5, lm.d_model, dtype=tiny.dtype, generator=torch.Generator().manual_seed(2))
         same(disk.first_mlp(x), memory.first_mlp(x), tiny)
 

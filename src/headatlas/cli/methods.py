@@ -39,9 +39,17 @@ def maps(
     out: Annotated[Path, typer.Option(help="Folder for maps.nc; interrupted work goes on there.")] = Path("atlas"),
     k: Annotated[int | None, typer.Option(help="Outputs that count as a hit. Without it, the published rule.")] = None,
     threshold: Annotated[float, typer.Option(help="Score from which a head belongs to a category.")] = 0.15,
+    input: Annotated[
+        str, typer.Option(help="What a head gets of a word: stream (what the model has there), published or embedding.")
+    ] = "stream",
+    opening: Annotated[
+        str | None, typer.Option(help="Text before the word in a stream. Without it, the token that begins texts.")
+    ] = None,
     dynamic: Annotated[int, typer.Option(help="Check scores in real runs on up to so many pairs a relation.")] = 0,
     causal: Annotated[int, typer.Option(help="Check by removing heads on up to so many prompts a relation.")] = 0,
-    baselines: Annotated[bool, typer.Option(help="Score shuffled and random weights beside it.")] = True,
+    baselines: Annotated[
+        bool, typer.Option(help="Score shuffled targets, shuffled weights and random weights beside it.")
+    ] = True,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -55,6 +63,8 @@ def maps(
         relations,
         k="auto" if k is None else k,
         threshold=threshold,
+        input=input,  # type: ignore[arg-type]  # checked there
+        opening=opening,
         baselines=baselines,
         dynamic=dynamic,
         causal=causal,

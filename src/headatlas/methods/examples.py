@@ -27,5 +27,5 @@ class Examples:
     def batches(self, chosen: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         for a in range(0, len(chosen), size):
             some = chosen[a : a + size]
-            z = torch.from_numpy(np.asarray(self.features[some]))
-            yield some, z.to(self.device, torch.float32)
+            # Copied, not shared: NumPy's memory is aligned differently from run to run, and with it a product's last bit.
+            yield some, torch.tensor(self.features[some], dtype=torch.float32, device=self.device)

@@ -1,21 +1,24 @@
 """maps: what every head does, from its parameters alone.
 
-After MAPS (Elhelo & Geva, ACL 2025, arXiv 2412.11965). No inference, no loaded model.
+After MAPS (Elhelo & Geva, ACL 2025, arXiv 2412.11965). No data, no loaded model.
 
-1. A pair (s, t) of a relation is used when, behind a space, both are one token; a relation when enough pairs remain.
-2. x = E[s] for layer 0, and block 0's MLP of E[s] (on its own norm, without the residual) for every later layer.
-3. Head (l, h) maps x to x · W_V · W_O · U. No norm, no folding, no biases: raw weights.
+1. A pair (s, t) of a relation is used when, behind a space, both are one token; a relation when enough pairs remain. Where they
+   do not, a relation that allows it goes by the last token of s and the first of t.
+2. x is what the head gets of s: by default what the model itself has there behind a short opening; the published choices
+   are block 0's MLP of E[s], or E[s] itself (`reading`).
+3. The head turns x into logits, x · W_V · W_O · U (`reading` says with which biases and norms).
 4. The pair is hit when t is among the k largest of these, suppressed when among the k smallest (`ranks` decides it).
 5. A relation's score is the share of its pairs that are hit; its suppression the share suppressed.
 6. A head belongs to a category when a score or suppression of one of its relations reaches the threshold.
 
-Beside it, the weaker multi-token score (last token of s, first token of t, over all pairs), and two baselines that show what
-scores chance gives: the model with its W_O shuffled over heads and layers, and a randomly initialised copy.
+Beside it, the weaker multi-token score (last token of s, first token of t, over all pairs), and baselines that show what
+scores chance gives.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -24,25 +27,15 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument, BadFile
 from headatlas.methods.ranks import Vocabulary, extremes
+from headatlas.methods.reading import BASELINES, Reading
 from headatlas.models.families import Anatomy
+from headatlas.models.weights import Weights
 from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.relations import CATEGORIES, COPYING, Relation
 from headatlas.tasks.words import word_ids
 
 LARGE_VOCABULARY = 100_000
 MIN_TARGET_LETTERS = 3  # a multi-token target's first token must say something: not " n" for "nación"
-
-
-class HeadWeights(Protocol):
-    """What maps reads of a model: `Weights`, or a baseline made from one."""
-
-    @property
-    def anatomy(self) -> Anatomy: ...
-    def value(self, layer: int) -> Tensor: ...
-    def output(self, layer: int) -> Tensor: ...
-    def embedding(self) -> Tensor: ...
-    def unembedding(self) -> Tensor: ...
-    def first_mlp(self, x: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -62,6 +55,14 @@ class Pairs:
 
     def __getitem__(self, keep: Tensor) -> "Pairs":
         return Pairs(*(t[keep] for t in vars(self).values()))
+
+    def with_targets_shuffled(self, seed: int) -> "Pairs":
+        """Every relation's targets dealt out anew among its sources."""
+        generator = torch.Generator().manual_seed(seed)
+        dealt = torch.rand(len(self), generator=generator).argsort()
+        target = self.target.clone()
+        target[self.relation.argsort(stable=True)] = self.target[dealt[self.relation[dealt].argsort(stable=True)]]
+        return replace(self, target=target)
 
     def unique(self) -> tuple["Pairs", Tensor]:
         """Every (source, target, k) once, whatever its relation, and where each of these pairs is among them."""
@@ -123,67 +124,68 @@ def drop_small(pairs: Pairs, n_relations: int, min_pairs: int) -> Pairs:
 
 
 def hits(
-    weights: HeadWeights,
+    weights: Weights,
     pairs: Pairs,
+    reading: Reading,
     *,
-    first_mlp: bool = True,
     device: torch.device | str = "cpu",
     seed: int = 0,
-    done: Done | None = None,
     progress: Progress = silent,
-    label: str = "maps",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Steps 2 to 4: which pairs every head hits and suppresses, two bool arrays [layer, head, pair].
-
-    `done` keeps finished layers, so that interrupted work goes on where it was (a dict, or one that lives on disk).
-    """
-    anatomy = weights.anatomy
-    done = {} if done is None else done
+    """Steps 2 to 4: which pairs every head hits and suppresses, two bool arrays [layer, head, pair]."""
+    anatomy, done = weights.anatomy, cast(Done, {})
     layers = [i for i, site in enumerate(anatomy.sites) if site is not None]
-    options: dict[str, Any] = {"first_mlp": first_mlp, "device": device, "seed": seed, "progress": progress}
-    hit_in_layers(weights, pairs, layers, done, label=label, **options)
-    shape = (anatomy.n_layers, anatomy.n_heads, len(pairs))
-    hit, suppressed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
-    for layer in layers:
-        hit[layer], suppressed[layer] = done[f"{label} layer {layer}"]
+    hit_in_layers(weights, {"maps": pairs}, reading, layers, done, device=device, seed=seed, progress=progress)
+    return collect(done, "maps", anatomy, len(pairs))
+
+
+def collect(done: Done, name: str, anatomy: Anatomy, n_pairs: int) -> tuple[np.ndarray, np.ndarray]:
+    """What `hit_in_layers` left for all layers: two bool arrays [layer, head, pair], False where a layer has no heads."""
+    hit, suppressed = np.zeros((2, anatomy.n_layers, anatomy.n_heads, n_pairs), dtype=bool)
+    for layer in [i for i, site in enumerate(anatomy.sites) if site is not None]:
+        hit[layer], suppressed[layer] = done[f"{name} layer {layer}"]
     return hit, suppressed
 
 
+@torch.no_grad()
 def hit_in_layers(
-    weights: HeadWeights,
-    pairs: Pairs,
+    weights: Weights,
+    pairs: dict[str, Pairs],
+    reading: Reading,
     layers: Sequence[int],
     done: Done,
     *,
-    first_mlp: bool = True,
     device: torch.device | str = "cpu",
     seed: int = 0,
     progress: Progress = silent,
-    label: str = "maps",
 ) -> None:
-    """`hits` of some layers, [head, pair] each, into `done`; reads no other layer's weights."""
-    anatomy = weights.anatomy
-    missing = [layer for layer in layers if f"{label} layer {layer}" not in done]
-    if missing:
-        embedding = weights.embedding()
-        embedded = embedding[pairs.source.to(embedding.device)]
-        del embedding
-        dtype = torch.float64 if embedded.dtype == torch.float64 else torch.float32
-        embedded = embedded.to(dtype)
-        later = (weights.first_mlp(embedded) if first_mlp else embedded).to(device)
-        embedded = embedded.to(device)
-        rows = weights.unembedding().T.to(device)
-        _check_finite("the embeddings or the first MLP", later)
-        # A float32 copy of U buys speed; a large one on a CPU would be most of the memory.
-        vocabulary = Vocabulary(rows, dtype, seed, keep=rows.is_cuda or rows.numel() * 4 <= 1 << 30)
-        target, k = pairs.target.to(device), pairs.k.to(device)
-        for layer in progress(missing, label):
-            value, output = weights.value(layer).to(device, dtype), weights.output(layer).to(device, dtype)
-            _check_finite(f"layer {layer}'s W_V or W_O", value, output)
-            z = (embedded if layer == 0 else later) @ value  # [KV head, n, d_head]
-            z = z.repeat_interleave(anatomy.n_heads // anatomy.n_kv_heads, dim=0)
-            top, bottom = extremes(z, output, target, k, vocabulary)
-            done[f"{label} layer {layer}"] = top.cpu().numpy(), bottom.cpu().numpy()
+    """`hits` of some layers, [head, pair] each, into `done` as 'NAME layer 3'.
+
+    pairs: by name what is scored: 'maps', the model's own heads, and any of the `BASELINES`.
+    """
+    missing = [i for i in layers if any(f"{name} layer {i}" not in done for name in pairs)]
+    if not missing:
+        return
+    rows = weights.unembedding().T.to(device)
+    dtype = torch.promote_types(rows.dtype, torch.float32)
+    # A float32 copy of U buys speed; a large one on a CPU would be most of the memory.
+    vocabulary = Vocabulary(rows, dtype, seed, keep=rows.is_cuda or rows.numel() * 4 <= 1 << 30)
+    sources, place = torch.cat([p.source for p in pairs.values()]).unique(return_inverse=True)
+    where = dict(zip(pairs, place.split([len(p) for p in pairs.values()]), strict=True))
+
+    def score(layer: int, x: Tensor) -> None:
+        """x [source, d]: what the heads of a layer get of every source token."""
+        x = x.to(device, dtype)
+        _check_finite(f"what enters layer {layer}'s attention", x)
+        for name, some in pairs.items():
+            value, output = reading.heads(weights, name, layer, x, seed)
+            if name == "maps":  # a baseline may borrow another layer's weights
+                _check_finite(f"layer {layer}'s W_V or W_O", value, output)
+            z = value[:, where[name].to(device)].repeat_interleave(weights.anatomy.n_heads // len(value), dim=0)
+            top, bottom = extremes(z, output, some.target.to(device), some.k.to(device), vocabulary)
+            done[f"{name} layer {layer}"] = top.cpu().numpy(), bottom.cpu().numpy()
+
+    reading.each_layer(weights, sources, missing, score, device, progress)
 
 
 def _check_finite(what: str, *tensors: Tensor) -> None:
@@ -209,62 +211,6 @@ def members(score: np.ndarray, suppression: np.ndarray, category: Sequence[str],
     return np.stack([reached[[c == wanted for c in category]].any(axis=0) for wanted in CATEGORIES])
 
 
-@dataclass(frozen=True)
-class Shuffled:
-    """The same model with every head's W_O exchanged for that of another head in another layer."""
-
-    weights: HeadWeights
-    seed: int = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.weights, name)
-
-    def output(self, layer: int) -> Tensor:
-        generator = torch.Generator().manual_seed(self.seed)
-        layers = [i for i, site in enumerate(self.weights.anatomy.sites) if site is not None]
-        shift = 1 + int(torch.randint(max(len(layers) - 1, 1), (1,), generator=generator))
-        other = layers[(layers.index(layer) + shift) % len(layers)]
-        generator.manual_seed(self.seed * 1_000_003 + layer)
-        theirs = self.weights.output(other)
-        return theirs[torch.randperm(len(theirs), generator=generator).to(theirs.device)]
-
-
-@dataclass(frozen=True)
-class Randomised:
-    """A copy whose W_V, W_O, E and U are drawn anew, each with its own spread. Tied embeddings stay tied; no MLP comes first."""
-
-    weights: HeadWeights
-    seed: int = 0
-
-    @property
-    def anatomy(self) -> Anatomy:
-        return self.weights.anatomy
-
-    def _like(self, tensor: Tensor, salt: int) -> Tensor:
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + salt)
-        noise = torch.randn(tensor.shape, generator=generator).to(tensor.device)
-        return noise * tensor.float().std()
-
-    def value(self, layer: int) -> Tensor:
-        return self._like(self.weights.value(layer), 2 * layer + 2)
-
-    def output(self, layer: int) -> Tensor:
-        return self._like(self.weights.output(layer), 2 * layer + 3)
-
-    def embedding(self) -> Tensor:
-        return self._like(self.weights.embedding(), 0)
-
-    def unembedding(self) -> Tensor:
-        tied = self.weights.embedding().data_ptr() == self.weights.unembedding().data_ptr()
-        return self.embedding().T if tied else self._like(self.weights.unembedding().T, 1).T
-
-    def first_mlp(self, x: Tensor) -> Tensor:
-        return x
-
-
-BASELINES: dict[str, Callable[[HeadWeights, int], HeadWeights]] = {"shuffled": Shuffled, "random": Randomised}
-
-
 def check_settings(k: int | Literal["auto"], threshold: float) -> None:
     if not 0 < threshold <= 1:
         raise BadArgument(f"threshold is {threshold}, expected more than 0 and at most 1")
@@ -275,16 +221,27 @@ def check_settings(k: int | Literal["auto"], threshold: float) -> None:
 @dataclass(frozen=True)
 class Asked:
     """The pairs of some relations: of one token on both sides, and of several; how many of each relation [relation] there are,
-    and those of the relations that have enough."""
+    and those of the relations that have enough. parts [relation]: whether several tokens had to do instead of one."""
 
     count: np.ndarray
     count_multi: np.ndarray
     used: Pairs
     used_multi: Pairs
+    parts: np.ndarray
+
+    @cached_property
+    def once(self) -> tuple[Pairs, Tensor]:
+        """Every pair that is scored, once, and where those of `used` and then `used_multi` are among them."""
+        return (self.used + self.used_multi).unique()
+
+    def named(self, baselines: Iterable[str], seed: int) -> dict[str, Pairs]:
+        """What `hit_in_layers` scores: 'maps', and each baseline's pairs."""
+        shuffled = self.used.with_targets_shuffled(seed)
+        return {"maps": self.once[0]} | {b: shuffled if b == "targets" else self.used for b in baselines}
 
 
 def asked_of(
-    weights: HeadWeights,
+    weights: Weights,
     tokenizer: Any,
     relations: Sequence[Relation],
     k: int | Literal["auto"] = "auto",
@@ -294,6 +251,9 @@ def asked_of(
     size, n = weights.unembedding().shape[1], len(relations)
     single = single_token_pairs(relations, tokenizer, size, k)
     multi = multi_token_pairs(relations, tokenizer, size, k)
+    allowed = torch.tensor([r.multi_token == "last-first" for r in relations])
+    parts = allowed & (torch.bincount(single.relation, minlength=n) < min_pairs)
+    single = single[~parts[single.relation]] + multi[parts[multi.relation]]
     count, count_multi = (torch.bincount(p.relation, minlength=n).numpy() for p in (single, multi))
     used, used_multi = drop_small(single, n, min_pairs), drop_small(multi, n, min_pairs)
     if not len(used) and not len(used_multi):
@@ -301,53 +261,37 @@ def asked_of(
             f"relations: none of the {n} has {min_pairs} pairs left (the most is {max(count.max(), count_multi.max())}):"
             " a pair counts when both words are one token behind a space"
         )
-    return Asked(count, count_multi, used, used_multi)
-
-
-def score_layers(
-    weights: HeadWeights,
-    asked: Asked,
-    layers: Sequence[int],
-    done: Done,
-    *,
-    first_mlp: bool = True,
-    baseline: str = "",
-    device: torch.device | str = "cpu",
-    seed: int = 0,
-    progress: Progress = silent,
-) -> None:
-    """What `score_relations` needs of some layers, or of a baseline of theirs, into `done`."""
-    options: dict[str, Any] = {"first_mlp": first_mlp, "device": device, "seed": seed, "progress": progress}
-    if baseline:
-        copy = BASELINES[baseline](weights, seed)
-        hit_in_layers(copy, asked.used, layers, done, label=f"baseline: {baseline}", **options)
-    else:
-        hit_in_layers(weights, (asked.used + asked.used_multi).unique()[0], layers, done, **options)
+    return Asked(count, count_multi, used, used_multi, parts.numpy())
 
 
 def score_relations(
-    weights: HeadWeights,
+    weights: Weights,
     tokenizer: Any,
     relations: Sequence[Relation],
+    reading: Reading,
     *,
     k: int | Literal["auto"] = "auto",
     threshold: float = 0.15,
     min_pairs: int = 30,
-    first_mlp: bool = True,
-    baselines: Iterable[str] = tuple(BASELINES),
+    baselines: Sequence[str] = BASELINES,
     device: torch.device | str = "cpu",
     seed: int = 0,
     done: Done | None = None,
     progress: Progress = silent,
 ) -> xr.Dataset:
-    """The map of a model: variables as in the contract's maps.nc, with what was left out and why in `left_out`."""
+    """The map of a model: variables as in the contract's maps.nc, with what was left out and why in `left_out`.
+
+    `done` keeps finished layers, so that interrupted work goes on where it was (a dict, or one that lives on disk).
+    """
     check_settings(k, threshold)
-    asked, n = asked_of(weights, tokenizer, relations, k, min_pairs), len(relations)
+    asked, n, anatomy = asked_of(weights, tokenizer, relations, k, min_pairs), len(relations), weights.anatomy
+    done = cast(Done, {}) if done is None else done
+    layers = [i for i, site in enumerate(anatomy.sites) if site is not None]
+    pairs = asked.named(baselines, seed)
+    hit_in_layers(weights, pairs, reading, layers, done, device=device, seed=seed, progress=progress)
     size, used, used_multi = weights.unembedding().shape[1], asked.used, asked.used_multi
-    options: dict[str, Any] = {"first_mlp": first_mlp, "device": device, "seed": seed, "progress": progress}
-    once, index = (used + used_multi).unique()
-    hit, suppressed = (found[..., index.numpy()] for found in hits(weights, once, done=done, **options))
-    anatomy = weights.anatomy
+    index = asked.once[1].numpy()
+    hit, suppressed = (found[..., index] for found in collect(done, "maps", anatomy, len(pairs["maps"])))
     score, suppression = (shares(a[..., : len(used)], used, n, anatomy) for a in (hit, suppressed))
     score_multi, suppression_multi = (shares(a[..., len(used) :], used_multi, n, anatomy) for a in (hit, suppressed))
 
@@ -359,12 +303,7 @@ def score_relations(
 
     dims = ("relation", "layer", "head")
     names = list(baselines)
-    chance = [
-        shares(
-            hits(BASELINES[b](weights, seed), used, done=done, label=f"baseline: {b}", **options)[0], used, n, anatomy
-        )
-        for b in names
-    ]
+    chance = [shares(collect(done, b, anatomy, len(used))[0], used, n, anatomy) for b in names]
     reasons = [
         "" if c >= min_pairs else f"{c} of {len(r.pairs)} pairs are one token on both sides, {min_pairs} are needed"
         for r, c in zip(relations, asked.count, strict=True)
@@ -377,6 +316,7 @@ def score_relations(
             "score_multi": (dims, score_multi),
             "suppression_multi": (dims, suppression_multi),
             "pairs_multi": ("relation", asked.count_multi),
+            "multi_token": ("relation", asked.parts),
             "left_out": ("relation", np.array(reasons, dtype=object)),
             "k": ("relation", [choose_k(r.name, size, k) for r in relations]),
             "member": (("category", "layer", "head"), member),

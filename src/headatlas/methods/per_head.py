@@ -31,7 +31,7 @@ def per_head(
         x = (z.flatten(1, 2) - shift).transpose(0, 1)  # [head, example, d]
         second += x.transpose(1, 2) @ x
         for k in range(len(given)):
-            sums[k] += torch.from_numpy(hot[k][some]).to(data.device).T @ x
+            sums[k] += torch.tensor(hot[k][some], device=data.device).T @ x
     counts = [torch.from_numpy(h[data.train].sum(0)).to(data.device).clamp(min=1) for h in hot]
 
     def discriminant(k: int, shrink: float) -> tuple[Tensor, Tensor]:

@@ -325,7 +325,7 @@ def directions(data: Examples, labels: np.ndarray, classes: int) -> Tensor:
     hot = np.eye(classes, dtype=np.float32)[labels]
     sums = torch.zeros(classes, layers, heads, d, device=data.device)
     for some, z in data.batches(data.train, CHUNK):
-        sums += torch.einsum("bc,blhd->clhd", torch.from_numpy(hot[some]).to(data.device), z)
+        sums += torch.einsum("bc,blhd->clhd", torch.tensor(hot[some], device=data.device), z)
     counts = torch.from_numpy(hot[data.train].sum(0)).to(data.device)[:, None, None, None]
     total = sums.sum(0)
     unit = sums / counts - (total - sums) / (len(data.train) - counts)

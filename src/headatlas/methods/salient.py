@@ -14,14 +14,14 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.methods.maps import HeadWeights
+from headatlas.models.weights import Weights
 from headatlas.progress import Progress, silent
 from headatlas.tasks.relations import Relation
 
 
 @torch.no_grad()
 def salient_operations(
-    weights: HeadWeights,
+    weights: Weights,
     tokenizer: Any,
     layers: Sequence[int] | None = None,
     *,

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from accelerate.utils import align_module_device
 from torch import Tensor, nn
+from torch.func import functional_call
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
@@ -52,6 +53,11 @@ MLP_NORM = (
     "input_layernorm",
     "ln_1",
 )
+
+# The norm on an attention's output, before it joins the residual stream. The first name means that only in blocks which
+# have the second as well; elsewhere it is the MLP's input norm.
+POST_ATTENTION, POST_MLP = "post_attention_layernorm", "post_feedforward_layernorm"
+FINAL_NORM = ("norm", "ln_f", "final_layernorm", "final_layer_norm", "norm_f")
 
 
 @dataclass(frozen=True)
@@ -336,12 +342,41 @@ def first_mlp(model: PreTrainedModel, anatomy: Anatomy, x: Tensor) -> Tensor:
     if mlp is None:
         raise UnsupportedModel(f"no MLP found in {anatomy.blocks}.0: none of {', '.join(MLP)}")
     # Blocks that norm the MLP's output but not its input (OLMo 2) have no input norm at all.
-    post_norm = hasattr(block, "post_feedforward_layernorm") and not hasattr(block, "pre_feedforward_layernorm")
+    post_norm = hasattr(block, POST_MLP) and not hasattr(block, "pre_feedforward_layernorm")
     norm = None if post_norm else _child(block, MLP_NORM)
     normed = (norm(x) if norm else x)[None]  # mixtures of experts insist on [batch, token, d]
     wants_residual = "residual" in inspect.signature(mlp.forward).parameters  # BLOOM and MPT add it inside
     out = mlp(normed, torch.zeros_like(normed)) if wants_residual else mlp(normed)
     return (out[0] if isinstance(out, tuple) else out).reshape(x.shape)
+
+
+def norms_behind(model: PreTrainedModel, anatomy: Anatomy, layer: int) -> list[nn.Module]:
+    """The norms between what a layer's attention puts out and the unembedding: its own, if it has one, and the final one."""
+    block: nn.Module = model.get_submodule(f"{anatomy.blocks}.{layer}")
+    own = _child(block, (POST_ATTENTION,)) if hasattr(block, POST_MLP) else None
+    final = _child(model.get_submodule(anatomy.decoder), FINAL_NORM)
+    return [norm for norm in (own, final) if norm is not None]
+
+
+@torch.no_grad()
+def through_norm(norm: nn.Module, y: Tensor) -> Tensor:
+    """What a part y [..., d_model] of a norm's input adds to its output, up to one positive factor: centred if the norm
+    centres, times the norm's scale.
+
+    The scale is found by running the norm: what its weight means differs (Gemma's scale is 1 + weight).
+    """
+    weights = {name: parameter(norm, name).to(y) for name, _ in norm.named_parameters()}
+
+    def odd(x: Tensor) -> Tensor:  # without the bias
+        return (functional_call(norm, weights, (x[None],)) - functional_call(norm, weights, (-x[None],)))[0] / 2
+
+    ones = y.new_ones(y.shape[-1])
+    signs = ones.clone()
+    signs[1::2] = -1
+    scaled = odd(signs)
+    if odd(ones).abs().max() < 1e-3 * scaled.abs().max():  # a norm that centres gives nothing for a constant
+        return (y - y.mean(-1, keepdim=True)) * scaled / (signs - signs.mean())
+    return y * scaled / signs
 
 
 def _child(module: nn.Module, names: tuple[str, ...]) -> nn.Module | None:

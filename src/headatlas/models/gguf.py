@@ -32,8 +32,8 @@ from headatlas.errors import BadFile, HeadAtlasError, one_line
 from headatlas.models.cache import built_aside, cache_folder, sha256
 from headatlas.models.checkpoint import check_finite
 from headatlas.models.memory import skeleton
+from headatlas.models.partial import check_complete
 from headatlas.models.quiet import quiet_transformers
-from headatlas.models.weights import check_complete
 from headatlas.progress import shown
 
 log = logging.getLogger(__name__)

@@ -179,6 +179,22 @@ def hooked(model: PreTrainedModel, anatomy: Anatomy, on_z: Callable[[int, Tensor
 
 
 @contextmanager
+def reading_inputs(model: PreTrainedModel, anatomy: Anatomy, on_x: Callable[[int, Tensor], None]) -> Iterator[None]:
+    """Call on_x(layer, x [batch, token, d_model]) with what enters every layer's attention, normed as the layer norms it."""
+    with ExitStack() as stack:
+        for layer, site in enumerate(anatomy.sites):
+            if site is None:
+                continue
+
+            def hook(module: Any, args: Any, layer: int = layer) -> None:
+                on_x(layer, args[0])
+
+            entry = model.get_submodule(site.latent or site.value)
+            stack.callback(entry.register_forward_pre_hook(hook).remove)
+        yield
+
+
+@contextmanager
 def edited(model: PreTrainedModel, anatomy: Anatomy, edit: Edit, needs_index: bool) -> Iterator[None]:
     """Pass every layer's z through `edit` while the block runs."""
     tokens = _TokenIndex()

@@ -18,8 +18,9 @@ from headatlas.models.families import find_anatomy
 from headatlas.models.gguf import from_gguf
 from headatlas.models.lm import LM
 from headatlas.models.memory import check_room, free_room, memory, skeleton
+from headatlas.models.partial import check_complete, read_config
 from headatlas.models.quiet import quiet_transformers
-from headatlas.models.weights import Weights, check_complete, read_config
+from headatlas.models.weights import Weights
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

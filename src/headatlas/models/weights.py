@@ -3,22 +3,22 @@
 Both ways share one description of where things are (`families`): on disk it is read off a weightless skeleton.
 """
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from headatlas.errors import BadArgument, BadFile, UnsupportedModel, one_line
+from headatlas.errors import BadArgument, BadFile, UnsupportedModel
 from headatlas.models import families
-from headatlas.models.checkpoint import Checkpoint, check_finite
+from headatlas.models.checkpoint import Checkpoint
 from headatlas.models.families import Anatomy, Site
 from headatlas.models.fingerprint import fingerprint_model, fingerprint_values
+from headatlas.models.heads import reading_inputs
+from headatlas.models.partial import load_front, load_in_blocks, read_config
 from headatlas.models.quiet import quiet_transformers
 
 
@@ -30,6 +30,7 @@ class Weights:
         anatomy: Anatomy,
         get: Callable[[str, str], Tensor | None],
         front: Callable[[], PreTrainedModel],
+        runner: Callable[[torch.device | str], PreTrainedModel],
         fingerprint: Callable[[], str],
         config: PretrainedConfig,
         source: str,
@@ -39,8 +40,10 @@ class Weights:
         self.source = source  # 'memory' or 'disk'
         self._get = get  # (module path, "weight" or "bias") → tensor
         self._front = front  # a model with at least the embeddings and block 0
+        self._runner = runner  # a model that runs, from disk block by block
         self._fingerprint = fingerprint
         self._known: str | None = None
+        self._runs: PreTrainedModel | None = None
 
     @classmethod
     def from_model(cls, model: PreTrainedModel, anatomy: Anatomy) -> "Weights":
@@ -48,7 +51,10 @@ class Weights:
             module = model.get_submodule(path)
             return None if getattr(module, kind, None) is None else families.parameter(module, kind)
 
-        return cls(anatomy, get, lambda: model, lambda: fingerprint_model(model), model.config, "memory")
+        def itself(device: torch.device | str = "") -> PreTrainedModel:
+            return model
+
+        return cls(anatomy, get, itself, itself, lambda: fingerprint_model(model), model.config, "memory")
 
     @classmethod
     def from_disk(cls, folder: str | Path) -> "Weights":
@@ -86,7 +92,10 @@ class Weights:
                 model.get_submodule(f"{anatomy.blocks}.0").float()
             return model
 
-        return cls(anatomy, get, front, checkpoint.fingerprint, config, "disk")
+        def runner(device: torch.device | str) -> PreTrainedModel:
+            return load_in_blocks(folder, config, skeleton, anatomy, device)
+
+        return cls(anatomy, get, front, runner, checkpoint.fingerprint, config, "disk")
 
     def fingerprint(self) -> str:
         """A short hash of all weights, in their precision."""
@@ -104,7 +113,9 @@ class Weights:
     def likeness(self) -> str:
         """A short hash of some weights as bfloat16: the same for one model on disk and in memory, in whatever precision."""
         layers = [i for i, site in enumerate(self.anatomy.sites) if site is not None]
-        return fingerprint_values([*(self.output(i) for i in {layers[0], layers[-1]}), self.embedding()[:256]])
+        # as stored: OPT-350m's embedding is a product, which is rounded differently in every precision and on every CPU
+        stored = families.parameter(self._model.get_input_embeddings(), "weight")[:256]
+        return fingerprint_values([*(self.output(i) for i in {layers[0], layers[-1]}), stored])
 
     @cached_property
     def _model(self) -> PreTrainedModel:
@@ -165,14 +176,14 @@ class Weights:
         """The value vectors that layer's attention makes of its inputs x [n, d]: [n, K, D], biases, norms and clipping included."""
         site = self._value_site(layer)
         if site.layout == "latent":
-            latent, bias = x @ self._latent(site).to(x.dtype).T, self._get(site.latent, "bias")
-            latent = latent if bias is None else latent + bias[: latent.shape[-1]].to(x.dtype)
+            latent, bias = x @ self._latent(site).to(x).T, self._get(site.latent, "bias")
+            latent = latent if bias is None else latent + bias[: latent.shape[-1]].to(x)
             latent = latent * torch.rsqrt(latent.pow(2).mean(dim=-1, keepdim=True) + site.latent_eps)
-            rows = families.cut_values(self._matrix(site.value, site), site).to(x.dtype)
-            return torch.einsum("nr,kdr->nkd", latent * self._latent_norm(site).to(x.dtype), rows)
-        v = torch.einsum("nm,kmd->nkd", x, self.value(layer).to(x.dtype))
+            rows = families.cut_values(self._matrix(site.value, site), site).to(x)
+            return torch.einsum("nr,kdr->nkd", latent * self._latent_norm(site).to(x), rows)
+        v = torch.einsum("nm,kmd->nkd", x, self.value(layer).to(x))
         bias = self.value_bias(layer)
-        v = v if bias is None else v + bias.to(x.dtype)
+        v = v if bias is None else v + bias.to(x)
         return v if site.clip is None else v.clamp(-site.clip, site.clip)
 
     def _latent(self, site: Site) -> Tensor:
@@ -214,51 +225,38 @@ class Weights:
         """Block 0's MLP on its own input norm, without the residual: [n, d] → [n, d]."""
         return families.first_mlp(self._model, self.anatomy, x)
 
+    # --- the model itself, run
 
-def read_config(folder: Path, trust_remote_code: bool = False) -> Any:
-    if not (folder / "config.json").is_file():
-        raise BadFile(f"{folder} has no config.json: a model folder holds config.json and safetensors files")
-    try:
-        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
-    except Exception as e:  # as many ways to fail as there are configuration classes
-        kind = UnsupportedModel if "does not recognize" in str(e) or "custom code" in str(e) else BadFile
-        raise kind(f"{folder / 'config.json'} cannot be read as a model configuration: {one_line(e)}") from e
+    @torch.no_grad()
+    def run(self, texts: Tensor, on_x: Callable[[int, Tensor], None], device: torch.device | str = "cpu") -> None:
+        """Run token ids [text, token] and call on_x(layer, x [text, d]) with what enters each layer's attention at the
+        last token.
+
+        From disk, one block is in memory at a time, in float32 (or float64), on `device`.
+        """
+        model = self._running(device)
+        embedding = model.get_input_embeddings()
+        if self.source == "disk":
+            used, texts = texts.unique(return_inverse=True)  # rows of E for these tokens alone
+            stored = families.parameter(self._model.get_input_embeddings(), "weight")
+            embedding.weight = nn.Parameter(stored[used].to(device, _at_least_float32(stored.dtype)), False)
+        with reading_inputs(model, self.anatomy, lambda layer, x: on_x(layer, x[:, -1])):
+            model.base_model(input_ids=texts.to(families.parameter(embedding, "weight").device), use_cache=False)
+
+    def through_norms(self, layer: int, written: Tensor) -> Tensor:
+        """What a layer's heads write [..., d], with the scales of the norms between them and U, up to one positive factor.
+
+        through_norms(layer, z @ W_O) @ U is what a head adds to the logits directly.
+        """
+        for norm in families.norms_behind(self._running(written.device), self.anatomy, layer):
+            written = families.through_norm(norm, written)
+        return written
+
+    def _running(self, device: torch.device | str) -> PreTrainedModel:
+        if self._runs is None:
+            self._runs = self._runner(device)
+        return self._runs
 
 
-def check_complete(spec: str, info: dict[str, Any]) -> None:
-    """Refuse what transformers would fill in with random numbers."""
-    missing, mismatched = sorted(info["missing_keys"]), sorted(str(k) for k in info["mismatched_keys"])
-    if missing:
-        raise BadFile(f"{spec} lacks {len(missing)} of the model's tensors, the first is {missing[0]}")
-    if mismatched:
-        raise BadFile(
-            f"{spec} has {len(mismatched)} tensors of another shape than its config.json says, the first is {mismatched[0]}"
-        )
-
-
-def load_front(folder: Path, config: Any) -> PreTrainedModel:
-    """The embeddings, block 0 and the LM head, by transformers' own loader on a configuration of one layer."""
-    shallow = copy.deepcopy(config)
-    text = shallow.get_text_config()
-    depth = text.num_hidden_layers
-    for key, value in vars(text).items():
-        if isinstance(value, list) and len(value) == depth:  # one entry per layer, such as layer_types
-            setattr(text, key, value[:1])
-    text.num_hidden_layers = 1
-    try:
-        with quiet_transformers():
-            model, info = AutoModelForCausalLM.from_pretrained(
-                folder,
-                config=shallow,
-                dtype="auto",
-                local_files_only=True,
-                use_safetensors=True,
-                output_loading_info=True,
-                experts_implementation="eager",  # the one that takes every precision
-            )
-    except Exception as e:  # loaders of 400 architectures raise what they like about a damaged file
-        raise BadFile(f"{folder}: cannot read its embeddings and first block: {one_line(e)}") from e
-    check_complete(str(folder), info)
-    for name, tensor in model.named_parameters():
-        check_finite(name, tensor, folder)
-    return model.eval().requires_grad_(False)
+def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)

@@ -99,7 +99,7 @@ def patiently(do: Callable[[], T]) -> T:
         try:
             return do()
         except OutOfMemory as e:
-            log.warning("%s", e)
+            log.warning(str(e))  # not the error itself: whoever keeps the record would keep all its tensors
         gc.collect()  # what the error held on to
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

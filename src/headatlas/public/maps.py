@@ -8,8 +8,9 @@ from typing import Any, Literal
 import xarray as xr
 
 from headatlas.headmap.files import check_folder
-from headatlas.methods.maps import BASELINES, asked_of, check_settings, score_layers, score_relations
+from headatlas.methods.maps import asked_of, check_settings, hit_in_layers, score_relations
 from headatlas.methods.maps_dynamic import check_dynamic
+from headatlas.methods.reading import BASELINES, Input, choose_reading
 from headatlas.models.cost import Cost
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.fingerprint import fingerprint_setup
@@ -32,7 +33,8 @@ def maps(
     k: int | Literal["auto"] = "auto",
     threshold: float = 0.15,
     min_pairs: int = 30,
-    first_mlp: bool = True,
+    input: Input = "stream",
+    opening: str | None = None,
     baselines: bool = True,
     dynamic: int = 0,
     causal: int = 0,
@@ -46,57 +48,65 @@ def maps(
     model: an LM, or anything `load` takes; then only the tensors needed are read from disk, layer by layer.
     relations: the 20 built-in ones, or a folder, a JSON or CSV file, or a list of your own.
     k: how many of the largest outputs count as a hit; 'auto' is the published rule.
-    baselines: score shuffled and random weights beside it, to see what chance gives.
+    input: what a head gets of a word: 'stream', what the model itself has there behind a short opening; 'published', block 0's
+        MLP of its embedding; or 'embedding'. The last two use raw weights, as published.
+    opening: the text before the word in a stream; by default the token that begins texts, or else the one that ends them.
+    baselines: score shuffled targets, shuffled weights and random weights beside it, to see what chance gives.
     dynamic, causal: check the scores in real runs, and by removing heads, on up to so many pairs a relation (0: not at all).
     out: a folder for maps.nc; interrupted work goes on there at the layer it had reached.
     """
     check_folder(out)
     chosen = load_relations(relations)
     weights, tokenizer, name = open_weights(model)
-    settings: dict[str, Any] = {"k": k, "min_pairs": min_pairs, "first_mlp": first_mlp, "seed": seed}
+    settings: dict[str, Any] = {"k": k, "min_pairs": min_pairs, "seed": seed}
+    reading = choose_reading(input, opening, tokenizer)
     where = model.device if isinstance(model, LM) else check_device(device)
     check_settings(k, threshold)
-    used = tuple(BASELINES) if baselines else ()
-    [everywhere] = spans(weights, weights.anatomy.n_layers)
+    used = BASELINES if baselines else ()
     asked = cache(lambda: asked_of(weights, tokenizer, chosen, k, min_pairs))
+    # a stream passes all layers anyway
+    pieces = spans(weights, weights.anatomy.n_layers) if input == "stream" else spans(weights)
 
-    def part(layers: list[int], baseline: str) -> Part:
-        label, said = f"baseline: {baseline}" if baseline else "maps", f"layers {layers[0]} to {layers[-1]}"
+    def part(layers: list[int]) -> Part:
+        said = f"layers {layers[0]} to {layers[-1]}"
 
         def do(done: Done, progress: Progress) -> None:
-            options: dict[str, Any] = {"first_mlp": first_mlp, "seed": seed, "device": where}
-            options["progress"] = said_with(progress, said)
-            score_layers(weights, asked(), layers, done, baseline=baseline, **options)
+            pairs = asked().named(used, seed)
+            told = said_with(progress, said)
+            hit_in_layers(weights, pairs, reading, layers, done, device=where, seed=seed, progress=told)
 
         def cost() -> Cost:
-            pairs = len(asked().used) + (0 if baseline else len(asked().used_multi))
-            each = 2.0 * weights.anatomy.d_model * LOOKED_AT
-            drawn = 2 * weights.unembedding().numel() if baseline == "random" else 0
-            host = 0.3 + 0.02 * len(layers) + drawn / DRAWN
-            return Cost(operations=len(layers) * weights.anatomy.n_heads * pairs * each, seconds=host)
+            a, pairs = weights.anatomy, asked().named(used, seed)
+            n = sum(map(len, pairs.values()))
+            ranked = 2.0 * len(layers) * a.n_heads * n * a.d_model * LOOKED_AT
+            texts = len(pairs["maps"].source.unique()) * (1 + len(reading.opening))
+            drawn = len(layers) * 2 * a.n_heads * a.d_head * a.d_model if baselines else 0
+            run = Cost(tokens=texts, passes=1) if input == "stream" else Cost()
+            return run + Cost(operations=ranked, seconds=0.3 + 0.02 * len(layers) + drawn / DRAWN)
 
-        return Part(f"{label}, {said}", tuple(f"{label} layer {i}" for i in layers), do, cost=cost)
+        leaves = tuple(f"{name} layer {i}" for i in layers for name in ("maps", *used))
+        return Part(f"maps, {said}", leaves, do, cost=cost)
 
     def work(done: Done, progress: Progress) -> xr.Dataset:
         options: dict[str, Any] = {"threshold": threshold, "baselines": used, "device": where}
-        found = score_relations(weights, tokenizer, chosen, **settings, **options, done=done, progress=progress)
+        found = score_relations(weights, tokenizer, chosen, reading, **settings, **options, done=done)
         if dynamic or causal:
             lm = model if isinstance(model, LM) else load(model, device)
             if dynamic:
-                found = found.merge(check_dynamic(lm, chosen, dynamic, **settings, progress=progress))
+                found = found.merge(check_dynamic(lm, chosen, dynamic, reading=reading, **settings, progress=progress))
             if causal:
                 found = found.merge(check_causal(lm, chosen, found, causal, seed=seed, progress=progress))
-        return found.set_xindex("category_name")
+        return found.set_xindex("category_name").assign_attrs(opening_text=tokenizer.decode(reading.opening))
 
     return Job(
         "maps",
         f"{len(chosen)} relations, {sum(len(r.pairs) for r in chosen):,} pairs, from the parameters alone",
         stamp(weights, fingerprint_setup(weights.config, tokenizer), name, hash_relations(chosen))
-        | {key: int(value) if isinstance(value, bool) else value for key, value in settings.items()},
+        | settings
+        | {"input": input, "opening": " ".join(map(str, reading.opening))},
         work,
         {"threshold": threshold, "baselines": int(baselines), "dynamic": dynamic, "causal": causal},
         None if out is None else Path(out),
         progress,
-        # a baseline's vocabulary is made anew for every part of it: one part
-        [*(part(layers, "") for layers in spans(weights)), *(part(everywhere, b) for b in used)],
+        [part(layers) for layers in pieces],
     )

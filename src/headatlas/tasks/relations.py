@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headatlas.errors import BadArgument, BadFile, did_you_mean, one_line
 
@@ -17,19 +17,25 @@ COPYING = ("copying", "name_copying")  # held to a stricter k: many heads copy a
 
 @dataclass(frozen=True)
 class Relation:
-    """Pairs of words in the same relation. `prompt` has {} for the source; the target follows it."""
+    """Pairs of words in the same relation. `prompt` has {} for the source; the target follows it.
+
+    multi_token: 'last-first' where a tokenizer that cuts most of its words may use the last token of the source and the first of
+    the target instead.
+    """
 
     name: str
     category: str
     pairs: tuple[tuple[str, str], ...]
     prompt: str | None = None
     source: str = ""
+    multi_token: Literal["", "last-first"] = ""
 
 
 def load_relations(where: str | Path | Iterable[Relation | dict[str, Any]] | None = None) -> list[Relation]:
     """The built-in relations (None), or those of a folder of NAME.json files, one such file, a CSV file, or a list.
 
-    JSON: {"category": "Knowledge", "pairs": [["France", "Paris"], …], "prompt": "The capital of {} is"}, prompt optional.
+    JSON: {"category": "Knowledge", "pairs": [["France", "Paris"], …], "prompt": "The capital of {} is",
+    "multi_token": "last-first"}, the last two optional.
     CSV: columns relation, category, source, target.
     """
     if where is None:
@@ -111,8 +117,11 @@ def _check(where: str, name: Any, content: Any, text: str = "") -> Relation:
     prompt = content.get("prompt")
     if prompt is not None and (not isinstance(prompt, str) or prompt.count("{}") < 1):
         raise BadFile(f"{where} has prompt {prompt!r}, expected a text with {{}} where the source word goes")
+    multi_token = content.get("multi_token", "")
+    if multi_token not in ("", "last-first"):
+        raise BadFile(f"{where} has multi_token {multi_token!r}, expected 'last-first', or leave it out")
     unique = tuple(dict.fromkeys((s.strip(), t.strip()) for s, t in pairs))
-    return Relation(name, category, unique, prompt, str(content.get("source", "")))
+    return Relation(name, category, unique, prompt, str(content.get("source", "")), multi_token)
 
 
 def _line(text: str, i: int) -> str:

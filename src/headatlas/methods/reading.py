@@ -1,0 +1,125 @@
+"""What a head gets of a token and what it makes of it: the inputs of `maps`, and its baselines.
+
+stream     What the model itself has at the token when nothing but a short opening stands before it: one pass over all tokens
+           gives every layer's x, normed as the layer norms it. The head writes (x · W_V + b_V) · W_O; the scales of the norms
+           behind it (the block's own on the attention's output, where there is one, and the final one) come before U. This
+           is what the head would add to the logits, up to one positive factor, if it attended to the token alone.
+published  Block 0's MLP of the embedding, on its own norm and without the residual; in layer 0, the embedding. Raw W_V, W_O
+           and U: no norm, no bias (Elhelo & Geva).
+embedding  The same with the embedding in all layers.
+
+Baselines, on the same inputs and the same U: the heads with W_O of another head in another layer (`shuffled`), with W_V and
+W_O drawn anew (`random`), and the model's own heads with the targets dealt out anew within each relation (`targets`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from headatlas.errors import BadArgument, did_you_mean
+from headatlas.models.weights import Weights
+from headatlas.progress import Progress
+
+Input = Literal["stream", "published", "embedding"]
+BASELINES = ("targets", "shuffled", "random")
+END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "<|end▁of▁sentence|>", "</s>", "<eos>")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How heads read a token and write to the logits."""
+
+    input: Input = "stream"
+    opening: tuple[int, ...] = ()  # tokens that stand before the source; of no use but in a stream
+
+    def each_layer(
+        self,
+        weights: Weights,
+        sources: Tensor,
+        layers: Sequence[int],
+        use: Callable[[int, Tensor], None],
+        device: torch.device | str,
+        progress: Progress,
+    ) -> None:
+        """Call use(layer, x [source, d]) for some layers, in their order."""
+        if self.input == "stream":
+            ticks = iter(progress(layers, "maps"))
+
+            def use_and_tick(layer: int, x: Tensor) -> None:
+                if layer in layers:
+                    next(ticks, None)
+                    use(layer, x)
+
+            texts = torch.tensor([*self.opening, 0]).repeat(len(sources), 1)
+            texts[:, -1] = sources
+            weights.run(texts, use_and_tick, device)
+            next(ticks, None)
+            return
+        embedding = weights.embedding()
+        embedded = embedding[sources.to(embedding.device)]
+        embedded = embedded.to(torch.promote_types(embedded.dtype, torch.float32))
+        later = weights.first_mlp(embedded) if self.input == "published" else embedded
+        for layer in progress(layers, "maps"):
+            use(layer, embedded if layer == 0 else later)
+
+    def heads(self, weights: Weights, variant: str, layer: int, x: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+        """Values [KV head, source, D] that a layer makes of x [source, d], and its W_O on the way to U [head, D, d].
+
+        variant: a baseline; anything else is the model's own heads.
+        """
+        if variant == "random":
+            value = x @ _like(weights.value(layer), seed, 2 * layer).to(x)
+        elif self.input == "stream":
+            value = weights.values(layer, x).transpose(0, 1)
+        else:
+            value = x @ weights.value(layer).to(x)
+        if variant == "shuffled":
+            output = _another_output(weights, layer, seed)
+        elif variant == "random":
+            output = _like(weights.output(layer), seed, 2 * layer + 1)
+        else:
+            output = weights.output(layer)
+        output = output.to(x)
+        return value, weights.through_norms(layer, output) if self.input == "stream" else output
+
+
+def choose_reading(input: Input, opening: str | None, tokenizer: Any) -> Reading:
+    if input not in get_args(Input):
+        choices = ", ".join(map(repr, get_args(Input)))
+        raise BadArgument(f"input is {input!r}, expected one of {choices}.{did_you_mean(str(input), get_args(Input))}")
+    if opening is not None and input != "stream":
+        raise BadArgument(
+            f"opening is {opening!r}, but input={input!r} reads no text: leave it out, or use input='stream'"
+        )
+    return Reading(input, find_opening(tokenizer, opening) if input == "stream" else ())
+
+
+def find_opening(tokenizer: Any, opening: str | None = None) -> tuple[int, ...]:
+    """Tokens of a text to stand before a word; by default what the tokenizer itself begins texts with, or else the token that
+    ends texts: models are trained on texts joined by it."""
+    if opening is not None:
+        return tuple(tokenizer(opening, add_special_tokens=False)["input_ids"])
+    begins = [i for i in tokenizer("")["input_ids"] if i == tokenizer.bos_token_id]
+    known = tokenizer.get_vocab()
+    ends = [known[name] for name in END_OF_TEXT if name in known]
+    others = [i for i in (tokenizer.eos_token_id, tokenizer.bos_token_id) if i is not None]
+    return tuple([*begins, *ends, *others][:1])
+
+
+def _another_output(weights: Weights, layer: int, seed: int) -> Tensor:
+    """W_O [head, D, d] of the heads of another layer, in another order."""
+    generator = torch.Generator().manual_seed(seed)
+    layers = [i for i, site in enumerate(weights.anatomy.sites) if site is not None]
+    shift = 1 + int(torch.randint(max(len(layers) - 1, 1), (1,), generator=generator))
+    output = weights.output(layers[(layers.index(layer) + shift) % len(layers)])
+    generator.manual_seed(seed * 1_000_003 + layer)
+    return output[torch.randperm(len(output), generator=generator).to(output.device)]
+
+
+def _like(tensor: Tensor, seed: int, salt: int) -> Tensor:
+    """Random numbers of a tensor's shape and spread."""
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + salt)
+    return torch.randn(tensor.shape, generator=generator) * tensor.float().std().cpu()
