@@ -146,6 +146,17 @@ def test_a_gguf_and_a_hub_folder_encode_alike(family, add_bos, tmp_path) -> None
     assert again.encode(TEXTS) == lm.encode(TEXTS)
 
 
+def test_bos_that_the_file_does_not_name(tmp_path, caplog) -> None:
+    """It is token 1 of SentencePiece; in a byte-level vocabulary it could be any."""
+    for name in ("llama-2", "llama-3"):
+        family = family_named(name)
+        write_family(tmp_path / f"{name}.gguf", family, family.build(), names_bos=False)
+        with caplog.at_level(logging.WARNING, "headatlas"):
+            ids = ha.load(tmp_path / f"{name}.gguf").encode("the cat")[0]
+        assert (ids[0] == 1) == (name == "llama-2")
+        assert ("does not say whether texts begin with BOS, and which" in caplog.text) == (name == "llama-3")
+
+
 def test_eos_is_added_where_the_file_says_so(tmp_path) -> None:
     family = family_named("llama-2")
     write_family(tmp_path / "tiny.gguf", family, family.build(), add_eos_token=True)
@@ -299,3 +310,18 @@ def test_an_architecture_that_transformers_reads_all_at_once(tmp_path, monkeypat
     monkeypatch.setattr("headatlas.models.gguf.get_gguf_hf_weights_map", unknown)
     at_once = ha.load(tmp_path / "tiny.gguf")
     assert at_once.fingerprint() == one_by_one.fingerprint()
+
+
+def test_from_disk_embeddings_are_as_stored_and_norms_are_exact(tmp_path) -> None:
+    """E and U stay in two bytes; what is stored in float32 is not rounded to that."""
+    model = tiny_llama()
+    with torch.no_grad():
+        model.model.layers[0].post_attention_layernorm.weight += 1e-4 * torch.randn(32)  # no float16 numbers
+    write_gguf(tmp_path / "tiny.gguf", model, quantise=True)
+    lm = ha.load(tmp_path / "tiny.gguf")
+    disk = ha.Weights.from_disk(cached_models()[0])
+    assert disk.embedding().dtype == disk.unembedding().dtype == torch.float16
+    assert torch.equal(disk.embedding().float(), lm.weights.embedding())
+    assert torch.equal(disk.unembedding().float(), lm.weights.unembedding())
+    x = lm.weights.embedding()
+    torch.testing.assert_close(disk.first_mlp(x), lm.weights.first_mlp(x), rtol=1e-6, atol=1e-7)

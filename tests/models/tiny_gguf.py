@@ -183,9 +183,16 @@ FAMILIES = [
 
 
 def write_family(
-    path: Path, family: TinyGGUF, model: Any, add_bos: bool | None = None, quantise: bool = False, **metadata: Any
+    path: Path,
+    family: TinyGGUF,
+    model: Any,
+    add_bos: bool | None = None,
+    quantise: bool = False,
+    names_bos: bool = True,
+    **metadata: Any,
 ) -> None:
-    """A model of a family as a GGUF file. add_bos: what the file says of BOS, None for nothing."""
+    """A model of a family as a GGUF file. add_bos: whether the file says that texts begin with BOS, None for not a word;
+    names_bos: whether it says which token that is. metadata: more of what it says, by the names that GGUFWriter has for it."""
     writer = gguf.GGUFWriter(path, family.architecture)
     _write_shape(writer, model.config)
     vocabulary = family.vocabulary
@@ -198,7 +205,8 @@ def write_family(
         writer.add_token_merges(vocabulary["merges"])
     else:
         writer.add_token_scores(vocabulary["scores"])
-    writer.add_bos_token_id(vocabulary["tokens"].index(family.bos))
+    if names_bos:
+        writer.add_bos_token_id(vocabulary["tokens"].index(family.bos))
     writer.add_eos_token_id(vocabulary["tokens"].index(family.eos))
     if add_bos is not None:
         writer.add_add_bos_token(add_bos)

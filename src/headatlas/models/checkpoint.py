@@ -11,6 +11,9 @@ from torch import Tensor
 from headatlas.errors import BadFile, one_line
 
 
+_FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
 class Checkpoint:
     """A folder with model.safetensors, or with shards and model.safetensors.index.json."""
 
@@ -64,6 +67,11 @@ class Checkpoint:
                         f.seek(8 + length + start + max(stop - start - 1024, 0) * i // 15)
                         digest.update(f.read(min(1024, stop - start)))
         return digest.hexdigest()[:16]
+
+    def dtype(self, name: str) -> torch.dtype | None:
+        """What a tensor is stored in, where that is a float of two bytes or more."""
+        with _open(self.files[name]) as f:
+            return _FLOATS.get(f.get_slice(name).get_dtype())
 
     def read(self, name: str) -> Tensor:
         with _open(self.files[name]) as f:

@@ -48,6 +48,7 @@ KEPT = {
     GGMLQuantizationType.F16: torch.float16,
     GGMLQuantizationType.BF16: torch.bfloat16,
 }
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 _FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
 
@@ -211,12 +212,14 @@ def finish_tokenizer(header: Header, tokenizer: Any) -> None:
     """What the file says, or its kind implies, and transformers does not read: BOS and EOS around a text, whole words."""
     said = {k.removeprefix("tokenizer.ggml."): v for k, v in header.metadata.items() if k.startswith("tokenizer.ggml.")}
     bos = opens_with_bos(header.metadata)
-    if bos is None:
-        log.warning(
-            "%s does not say whether texts begin with %s: they are encoded without it", header.path, tokenizer.bos_token
-        )
     if bos and tokenizer.bos_token is None and said.get("model") == "llama":
         tokenizer.bos_token = tokenizer.convert_ids_to_tokens(1)  # where SentencePiece has it
+    if bos is None or (bos and tokenizer.bos_token is None):
+        log.warning(
+            "%s does not say whether texts begin with %s: they are encoded without it",
+            header.path,
+            tokenizer.bos_token or "BOS, and which token that is",
+        )
     tokenizer.add_bos_token = bool(bos)
     tokenizer.add_eos_token = bool(said.get("add_eos_token", said.get("model") == "t5"))
     if said.get("model") == "gpt2" and said.get("pre") in _WHOLE_WORDS:
@@ -232,34 +235,29 @@ def set_rotary(header: Header, config: PretrainedConfig) -> None:
     kind = header.metadata.get(f"{header.metadata['general.architecture']}.rope.scaling.type", "none")
     tables = [t for t in header.tensors if t.name.startswith("rope_")]
     rope = getattr(config, "rope_parameters", None) or {}
-    if [t.name for t in tables] == ["rope_freqs.weight"] and rope.get("rope_type") == "default":
+    plain = rope.get("rope_type") == "default"
+    if plain and [t.name for t in tables] == ["rope_freqs.weight"]:
         factors = torch.from_numpy(_dequantised(header.path, tables[0])).double()
-        llama3 = {"factor": factors.max().item(), "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-        llama3 |= {"original_max_position_embeddings": 8192}
-        if torch.allclose(factors, _llama3_factors(rope["rope_theta"], len(factors), **llama3), rtol=1e-3):
-            config.rope_parameters = rope | {"rope_type": "llama3"} | llama3
+        scaling = LLAMA3 | {"factor": factors.max().item()}
+        if torch.allclose(factors, _llama3_factors(rope["rope_theta"], len(factors), scaling), rtol=1e-3):
+            config.rope_parameters = rope | {"rope_type": "llama3"} | scaling
             return
-    if (kind != "none" and rope.get("rope_type") == "default") or tables:
+    if tables or (plain and kind != "none"):
         log.warning(
-            "%s scales its rotary positions (%s): that is left out, so long texts are not as the model was trained",
+            "%s scales its rotary positions (%s): that is left out, so it is not quite the model that was trained",
             header.path,
             tables[0].name if tables else f"rope.scaling.type {kind}",
         )
 
 
-def _llama3_factors(
-    theta: float,
-    n: int,
-    factor: float,
-    low_freq_factor: float,
-    high_freq_factor: float,
-    original_max_position_embeddings: int,
-) -> Tensor:
+def _llama3_factors(theta: float, n: int, scaling: dict[str, float]) -> Tensor:
     """What Llama 3.1 and 3.2 divide each of n rotary frequencies by: nothing where they turn often within the original context,
     `factor` where they do not turn once, and in between what joins the two."""
-    turns = original_max_position_embeddings * theta ** (-torch.arange(n, dtype=torch.float64) / n) / (2 * torch.pi)
-    mix = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0, 1)
-    return 1 / ((1 - mix) / factor + mix)
+    frequency = theta ** (-torch.arange(n, dtype=torch.float64) / n)
+    turns = scaling["original_max_position_embeddings"] * frequency / (2 * torch.pi)
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    mix = ((turns - low) / (high - low)).clamp(0, 1)
+    return 1 / ((1 - mix) / scaling["factor"] + mix)
 
 
 def _tensors(header: Header, model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:

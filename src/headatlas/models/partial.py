@@ -39,7 +39,7 @@ def check_complete(spec: str, info: dict[str, Any]) -> None:
         )
 
 
-def load_front(folder: Path, config: Any) -> PreTrainedModel:
+def load_front(folder: Path, config: Any, dtype: Any = "auto") -> PreTrainedModel:
     """The embeddings, block 0 and the LM head, by transformers' own loader on a configuration of one layer."""
     shallow = copy.deepcopy(config)
     text = shallow.get_text_config()
@@ -53,7 +53,7 @@ def load_front(folder: Path, config: Any) -> PreTrainedModel:
             model, info = AutoModelForCausalLM.from_pretrained(
                 folder,
                 config=shallow,
-                dtype="auto",
+                dtype=dtype,
                 local_files_only=True,
                 use_safetensors=True,
                 output_loading_info=True,

@@ -85,11 +85,20 @@ class Weights:
             return tensor
 
         def front() -> PreTrainedModel:
-            model = load_front(folder, config)
+            """With E and U as stored, where that is narrower than what the model is run in: they need no more room."""
+            ends = skeleton.get_input_embeddings()
+            name = next(f"{path}.weight" for path, module in skeleton.named_modules() if module is ends)
+            stored = checkpoint.dtype(name) if name in checkpoint.files else None
+            runs = config.get_text_config().dtype
+            narrow = stored is not None and runs is not None and stored.itemsize < runs.itemsize
+            model = load_front(folder, config, stored if narrow else "auto")
             if (
                 model.dtype.itemsize < 4
             ):  # in place, so that no second copy of the block is made when it is run in float32
-                model.get_submodule(f"{anatomy.blocks}.0").float()
+                block = model.get_submodule(f"{anatomy.blocks}.0").float()
+                for path, p in block.named_parameters(prefix=f"{anatomy.blocks}.0"):
+                    if narrow and p.ndim == 1 and path in checkpoint.files:  # norms and biases may be stored wider
+                        p.data = checkpoint.read(path).to(p.dtype)
             return model
 
         def runner(device: torch.device | str) -> PreTrainedModel:
