@@ -10,7 +10,6 @@ from torch import Tensor
 
 from headatlas.errors import BadFile, one_line
 
-
 _FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
