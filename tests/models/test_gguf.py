@@ -325,3 +325,13 @@ def test_from_disk_embeddings_are_as_stored_and_norms_are_exact(tmp_path) -> Non
     assert torch.equal(disk.unembedding().float(), lm.weights.unembedding())
     x = lm.weights.embedding()
     torch.testing.assert_close(disk.first_mlp(x), lm.weights.first_mlp(x), rtol=1e-6, atol=1e-7)
+
+
+def test_from_disk_a_padding_token_may_have_a_high_number(tmp_path) -> None:
+    """Only the rows of E that are needed are held, so it counts more rows than there are."""
+    tiny_llama(pad_token_id=60).save_pretrained(tmp_path / "tiny")
+    lm, disk = ha.load(tmp_path / "tiny"), ha.Weights.from_disk(tmp_path / "tiny")
+    inputs: list[list[torch.Tensor]] = [[], []]
+    for weights, seen in zip((lm.weights, disk), inputs, strict=True):
+        weights.run(torch.tensor([[1, 2], [3, 4]]), lambda layer, x, seen=seen: seen.append(x))
+    torch.testing.assert_close(*inputs)

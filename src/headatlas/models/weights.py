@@ -248,6 +248,7 @@ class Weights:
         if self.source == "disk":
             used, texts = texts.unique(return_inverse=True)  # rows of E for these tokens alone
             stored = families.parameter(self._model.get_input_embeddings(), "weight")
+            embedding.padding_idx = None  # it counts all rows
             embedding.weight = nn.Parameter(stored[used].to(device, _at_least_float32(stored.dtype)), False)
         with reading_inputs(model, self.anatomy, lambda layer, x: on_x(layer, x[:, -1])):
             model.base_model(input_ids=texts.to(families.parameter(embedding, "weight").device), use_cache=False)
