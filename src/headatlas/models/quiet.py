@@ -10,11 +10,11 @@ from transformers.utils import logging as transformers_logging
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No progress bars, load reports or warnings from transformers and its hub client inside the block."""
+    """No progress bars, load reports or warnings from transformers, its hub client and accelerate inside the block."""
     level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    hub = logging.getLogger("huggingface_hub")
-    hub_level = hub.level
-    hub.setLevel(logging.ERROR)
+    others = {logger: logger.level for logger in map(logging.getLogger, ("huggingface_hub", "accelerate"))}
+    for logger in others:
+        logger.setLevel(logging.ERROR)
     transformers_logging.set_verbosity(logging.ERROR)
     transformers_logging.disable_progress_bar()
     try:
@@ -22,7 +22,8 @@ def quiet_transformers() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        hub.setLevel(hub_level)
+        for logger, before in others.items():
+            logger.setLevel(before)
         transformers_logging.set_verbosity(level)
         if bars:
             transformers_logging.enable_progress_bar()
