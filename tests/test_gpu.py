@@ -9,6 +9,7 @@ from headatlas.methods.gate import likelihood, slope, start
 from headatlas.models.lm import LM
 from headatlas.models.memory import memory
 from headatlas.models.targets import make_sheet, tokens_at_once
+from tests.methods.test_half_precision import check_gradients, check_methods
 from tests.models.test_families import questions
 from tests.models.tiny import TINY, build, texts, tokenizer
 
@@ -46,6 +47,12 @@ def test_gate_gradients_on_a_gpu_equal_those_on_the_cpu(tiny) -> None:
     for tokens in (10**6, 60):
         for a, b in zip(slope(there, theta, strands, likelihood, tokens), expected, strict=True):
             torch.testing.assert_close(a.cpu(), b, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("check", [check_gradients, check_methods])
+def test_half_precision_on_long_packed_rows(check, dtype) -> None:
+    check(dtype, "cuda")
 
 
 def test_the_same_seed_gives_the_same_gates_on_a_gpu(folder) -> None:
@@ -123,5 +130,7 @@ def test_what_fits_is_told_before_loading_and_chosen_from(large, folder, monkeyp
     assert 64 < tokens_at_once(large, None) <= 2**30 // (8 * 1024)
     torch.cuda.empty_cache()  # what torch keeps for itself counts as free
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda *a: (10**6, 10**6))
-    with pytest.raises(ha.HeadAtlasError, match=r"tiny does not fit: .* try --gpus-per-job"):
+    with pytest.raises(
+        ha.HeadAtlasError, match=r"tiny does not fit: .* 1 GPU has 0.0 GiB: try --dtype bfloat16, --device cpu"
+    ):
         ha.load(folder, "cuda")

@@ -135,13 +135,15 @@ def test_a_stream_from_disk_is_the_one_in_memory(tiny, tmp_path) -> None:
 
 
 def test_openings() -> None:
-    """What begins texts, if the tokenizer puts it there; else what ends them."""
+    """A text behind what the tokenizer itself begins texts with, once."""
     plain = tokenizer()
-    assert find_opening(plain) == (1,)  # <eos>
     assert find_opening(plain, "w3 w4") == (7, 8)
+    assert find_opening(plain, "<eos>") == (1,)
+    assert find_opening(plain) == tuple(plain("The word is")["input_ids"])
     plain.backend_tokenizer.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 0)])
-    assert find_opening(plain) == (0,)
-    assert find_opening(plain, "w3") == (7,)
+    assert find_opening(plain, "w3") == (0, 7)
+    assert find_opening(plain, "<bos> w3") == (0, 7)
+    assert find_opening(plain, "") == (0,)
 
 
 @pytest.mark.parametrize("k", [1, 10])

@@ -43,7 +43,7 @@ def maps(
         str, typer.Option(help="What a head gets of a word: stream (what the model has there), published or embedding.")
     ] = "stream",
     opening: Annotated[
-        str | None, typer.Option(help="Text before the word in a stream. Without it, the token that begins texts.")
+        str | None, typer.Option(help="Text before the word in a stream. Without it, 'The word is'.")
     ] = None,
     dynamic: Annotated[int, typer.Option(help="Check scores in real runs on up to so many pairs a relation.")] = 0,
     causal: Annotated[int, typer.Option(help="Check by removing heads on up to so many prompts a relation.")] = 0,

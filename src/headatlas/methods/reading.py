@@ -25,7 +25,7 @@ from headatlas.progress import Progress
 
 Input = Literal["stream", "published", "embedding"]
 BASELINES = ("targets", "shuffled", "random")
-END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "<|end▁of▁sentence|>", "</s>", "<eos>")
+OPENING = "The word is"
 
 
 @dataclass(frozen=True)
@@ -98,15 +98,12 @@ def choose_reading(input: Input, opening: str | None, tokenizer: Any) -> Reading
 
 
 def find_opening(tokenizer: Any, opening: str | None = None) -> tuple[int, ...]:
-    """Tokens of a text to stand before a word; by default what the tokenizer itself begins texts with, or else the token that
-    ends texts: models are trained on texts joined by it."""
-    if opening is not None:
-        return tuple(tokenizer(opening, add_special_tokens=False)["input_ids"])
-    begins = [i for i in tokenizer("")["input_ids"] if i == tokenizer.bos_token_id]
-    known = tokenizer.get_vocab()
-    ends = [known[name] for name in END_OF_TEXT if name in known]
-    others = [i for i in (tokenizer.eos_token_id, tokenizer.bos_token_id) if i is not None]
-    return tuple([*begins, *ends, *others][:1])
+    """Tokens of a text to stand before a word, behind those that the tokenizer itself begins a text with; by default a few
+    neutral words (docs/maps.md compares openings)."""
+    text = OPENING if opening is None else opening
+    whole, bare = tokenizer(text)["input_ids"], tokenizer(text, add_special_tokens=False)["input_ids"]
+    begins = [i for i in whole[:1] if i == tokenizer.bos_token_id and i not in bare[:1]]
+    return (*begins, *bare)
 
 
 def _another_output(weights: Weights, layer: int, seed: int) -> Tensor:

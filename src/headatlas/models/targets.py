@@ -180,7 +180,8 @@ def _logits(lm: LM, layout: Layout, gate: Tensor | None, under: Sequence[int] | 
     """[gate · target token, vocabulary], in float32 or better."""
     gates, n = 1 if gate is None or under is not None else len(gate), len(layout.inputs["input_ids"])
     rows = (torch.arange(gates)[:, None] * n + torch.tensor(layout.rows)).flatten()
-    with _under(lm, gate, layout, under), logits_only(lm, rows, torch.tensor(layout.places).repeat(gates)):
+    places = torch.tensor(layout.places).repeat(gates)
+    with _under(lm, gate, layout, under), logits_only(lm, rows, places), _without_cudnn_attention():
         inputs = {name: t.repeat(gates, *[1] * (t.ndim - 1)) for name, t in layout.inputs.items()}
         logits = lm.model(**inputs, use_cache=False).logits[0]
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -401,6 +402,18 @@ def _under(lm: LM, gate: Tensor | None, layout: Layout, under: Sequence[int] | N
             rows = len(layout.inputs["input_ids"])
             stack.enter_context(lm.gated(gate.flatten(0, 1) if gate.ndim == 4 else gate.repeat_interleave(rows, dim=0)))
         yield
+
+
+@contextmanager
+def _without_cudnn_attention() -> Iterator[None]:
+    """Other kernels than cuDNN's: its gradients are NaN for masked rows of 64 more than a multiple of 128 tokens where a head's
+    scores are all far below zero, as in Qwen2.5 (pytorch issue 196678); and they are not the same twice."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 @contextmanager

@@ -1,0 +1,79 @@
+"""Gradients in bfloat16 and float16 on long, ragged, packed rows are finite and near those in float32. test_gpu.py has them too."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+import headatlas as ha
+from headatlas.methods.dissociate import PRESETS, fit, reference
+from headatlas.methods.gate import likelihood, slope, start
+from headatlas.models.lm import LM
+from headatlas.models.targets import encode_target, lay_out, make_sheet
+from headatlas.tasks.labelled import load_labelled
+from headatlas.tasks.prompts import Example, Task
+from tests.models.tiny import VOCABULARY, tokenizer
+
+LENGTHS = (691, 346, 346)  # packed into two rows of 690 tokens, 704 on a GPU: 64 more than a multiple of 128
+
+
+def low_scores(dtype: torch.dtype, device: str) -> LM:
+    """A model with a head whose attention scores are all about −120, as Qwen2.5's are in some heads."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 128, "intermediate_size": 96, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config = Qwen2Config(vocab_size=VOCABULARY, num_hidden_layers=2, max_position_embeddings=2048, head_dim=64, **shape)
+    config.rope_parameters = {"rope_type": "default", "rope_theta": 1e6}
+    model = Qwen2ForCausalLM(config).eval().requires_grad_(False)
+    attention = model.model.layers[1].self_attn
+    slowest = 31  # the pair of dimensions that hardly turns with the position
+    attention.q_proj.bias[slowest], attention.k_proj.bias[slowest] = 31.0, -31.0
+    return LM(model.to(device, dtype), tokenizer(), "low scores")
+
+
+def texts() -> list[list[str]]:
+    generator = np.random.default_rng(0)
+    return [[f"w{i}" for i in generator.integers(0, VOCABULARY - 4, n)] for n in LENGTHS]
+
+
+def check_gradients(dtype: torch.dtype, device: str) -> None:
+    half, single = low_scores(dtype, device), low_scores(torch.float32, device)
+    asked = [encode_target(single, " ".join(t[:-2]), " " + " ".join(t[-2:]), "text") for t in texts()]
+    strands = [(make_sheet([a]),) for a in asked]
+    width = lay_out(single, [s for (s,) in strands]).inputs["input_ids"].shape[1]
+    assert width == (690 if device == "cpu" else 704)
+    theta = start(single, [0, 1])
+    (loss, gradient), (loss_32, gradient_32) = (slope(lm, theta, strands, likelihood, 10**6) for lm in (half, single))
+    torch.testing.assert_close(loss, loss_32, rtol=0.02, atol=0)
+    # bfloat16 holds scores near −120 to half a unit only
+    assert (gradient - gradient_32).abs().max() < 0.4 * gradient_32.abs().max()
+
+
+def check_methods(dtype: torch.dtype, device: str) -> None:
+    lm = low_scores(dtype, device)
+    tasks = []
+    for name in ("one", "two"):
+        examples = [Example(" ".join(t[:-1]), f" {t[-1]}") for t in (u[i:] for i in range(5) for u in texts())]
+        tasks.append(Task(name, tuple(examples[:10]), tuple(examples[10:])))
+    for result in (
+        ha.gate(lm, tasks[:1], seeds=2, updates=2, batch=4),
+        ha.taylor(lm, tasks[:1], examples=3),
+        ha.ig(lm, tasks[:1], examples=3),
+    ):
+        for name, values in result.data_vars.items():
+            if {"layer", "head"} <= set(values.dims):
+                assert np.isfinite(values).all(), name
+    data = load_labelled(lm, tasks)
+    gates = fit(lm, data, reference(lm, data), 0, [0, 1], replace(PRESETS["quick"], updates=3))
+    assert gates.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_gradients_are_finite_and_near(dtype) -> None:
+    check_gradients(dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_methods_with_gradients_run(dtype) -> None:
+    check_methods(dtype, "cpu")
