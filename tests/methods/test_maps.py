@@ -19,11 +19,12 @@ from headatlas.methods.maps import (
     single_token_pairs,
 )
 from headatlas.methods.maps_dynamic import _run, check_dynamic
-from headatlas.methods.reading import Reading, find_opening
+from headatlas.methods.reading import Reading
 from headatlas.methods.salient import explained_by, salient_operations
 from headatlas.models.lm import LM
 from headatlas.models.weights import Weights
 from headatlas.tasks.relations import Relation
+from headatlas.tasks.words import find_opening
 from tests.models.tiny import TINY, VOCABULARY, build, tokenizer
 
 BY_ID = {t.id: t for t in TINY}

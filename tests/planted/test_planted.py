@@ -26,6 +26,7 @@ from headatlas.planted.known import (
 from headatlas.planted.relations import plant_relations
 from headatlas.tasks.questions import FUNCTIONS as QUESTION_FUNCTIONS
 from headatlas.tasks.questions import Question, prompt_ids
+from headatlas.tasks.words import find_opening
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -198,11 +199,14 @@ def test_planted_relations_are_written_exactly():
     weights, ids = planted.lm.weights, planted.lm.tokenizer.get_vocab()
     relation = planted.relations[0]
     (layer, head), (low_layer, low_head) = planted.writers[relation.name][0], planted.suppressors[relation.name][0]
+    model, x = planted.lm.model, {}
+    texts = [[*find_opening(planted.lm.tokenizer), ids[s]] for s, _ in relation.pairs]
+    weights.run(torch.tensor(texts), x.__setitem__)
     for at, h, pick in ((layer, head, "argmax"), (low_layer, low_head, "argmin")):
-        x = weights.embedding()[[ids[s] for s, _ in relation.pairs]]
-        x = x if at == 0 else weights.first_mlp(x)
-        said = getattr(x @ weights.W_V(at, h) @ weights.W_O(at, h) @ weights.unembedding(), pick)(1)
-        assert said.tolist() == [ids[t] for _, t in relation.pairs]
+        written = x[at] @ weights.W_V(at, h) @ weights.W_O(at, h)
+        assert getattr(model.lm_head(model.model.norm(written)), pick)(1).tolist() == [
+            ids[t] for _, t in relation.pairs
+        ]
 
 
 def test_a_folder_without_truth_is_told(tmp_path):

@@ -11,6 +11,7 @@ from headatlas.methods.baselines import gradient_norms, output_norms
 from headatlas.methods.dissociate import PRESETS as SETTINGS
 from headatlas.methods.dissociate import fit, reference
 from headatlas.methods.gate import PRESETS, gate_tasks
+from headatlas.methods.reading import Input
 from headatlas.models.lm import LM
 from headatlas.planted.asking import planted_questions, planted_task
 from headatlas.planted.functions import FUNCTIONS
@@ -106,9 +107,9 @@ def _probe(kind: str) -> Callable[[Known, int], Scores]:
     return score
 
 
-def _maps(measure: str) -> Callable[[Known, int], Scores]:
+def _maps(measure: str, input: Input = "stream") -> Callable[[Known, int], Scores]:
     def score(known: Known, seed: int) -> Scores:
-        return _of(maps(known.lm, known.relations, baselines=False, seed=seed)[measure], "relation")
+        return _of(maps(known.lm, known.relations, input=input, baselines=False, seed=seed)[measure], "relation")
 
     return score
 
@@ -130,5 +131,6 @@ CONTENDERS = {
     "gate-interference": Contender("interference", _gate("interference")),
     "ablate-interference": Contender("interference", _yardstick(ablate, "effect", sign=-1)),  # removal that helps
     "maps": Contender("relations", _maps("score")),
+    "maps-published": Contender("relations", _maps("score", "published")),  # block 0's MLP of the embedding, no norms
     "maps-suppression": Contender("suppression", _maps("suppression")),
 }

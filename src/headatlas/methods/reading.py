@@ -22,10 +22,10 @@ from torch import Tensor
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.models.weights import Weights
 from headatlas.progress import Progress
+from headatlas.tasks.words import find_opening
 
 Input = Literal["stream", "published", "embedding"]
 BASELINES = ("targets", "shuffled", "random")
-OPENING = "The word is"
 
 
 @dataclass(frozen=True)
@@ -95,15 +95,6 @@ def choose_reading(input: Input, opening: str | None, tokenizer: Any) -> Reading
             f"opening is {opening!r}, but input={input!r} reads no text: leave it out, or use input='stream'"
         )
     return Reading(input, find_opening(tokenizer, opening) if input == "stream" else ())
-
-
-def find_opening(tokenizer: Any, opening: str | None = None) -> tuple[int, ...]:
-    """Tokens of a text to stand before a word, behind those that the tokenizer itself begins a text with; by default a few
-    neutral words (docs/maps.md compares openings)."""
-    text = OPENING if opening is None else opening
-    whole, bare = tokenizer(text)["input_ids"], tokenizer(text, add_special_tokens=False)["input_ids"]
-    begins = [i for i in whole[:1] if i == tokenizer.bos_token_id and i not in bare[:1]]
-    return (*begins, *bare)
 
 
 def _another_output(weights: Weights, layer: int, seed: int) -> Tensor:

@@ -1,8 +1,9 @@
 """Planted relations: a random model in which chosen heads write chosen relations, by least squares, under noise.
 
-For pairs (s, t) of a relation, W_V · W_O of its head is the matrix of least norm with x(s) · W_V · W_O · U = one-hot of t, where
-x is what `maps` gives the head (E[s], or the first MLP of it), cut to the head's rank; a suppressing head has its negative. Noise
-is a random matrix so many times as large (Frobenius norm). All other heads stay random, and as large.
+For pairs (s, t) of a relation, W_V · W_O of its head is the matrix of least norm that turns x(s) into logits that are one-hot at t:
+x is what the model itself has at s behind an opening, normed by the layer, and the final norm's scale comes before U. Norms scale
+every dimension otherwise, and the blocks below have done what they do. The matrix is cut to the head's rank; a suppressing head
+has its negative. Noise is a random matrix so many times as large (Frobenius norm). All other heads stay random, and as large.
 """
 
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from headatlas.models.lm import LM
 from headatlas.planted.known import Heads
 from headatlas.tasks.relations import Relation, load_relations
+from headatlas.tasks.words import find_opening
 
 NAMES = (
     "country_to_capital",
@@ -29,6 +31,7 @@ NAMES = (
 NOISE = (0.0, 8.0, 16.0, 32.0)
 PAIRS = 48  # of each relation
 LAYERS, HEADS, D_HEAD, D_MODEL = 4, 8, 64, 256
+SCALES = 0.5  # spread of the logarithm of norms' scales
 UNKNOWN = "<unknown>"
 
 
@@ -50,22 +53,31 @@ def plant_relations(noise: float = 0.0, seed: int = 0) -> PlantedRelations:
     order = [divmod(int(i), HEADS) for i in torch.randperm(LAYERS * HEADS, generator=generator)]
     ids = {word: 1 + i for i, word in enumerate(words)}
     writers, suppressors = ({r.name: [order.pop()] for r in relations} for _ in range(2))
+    heads = [
+        (place, r, sign)
+        for by, sign in ((writers, 1.0), (suppressors, -1.0))
+        for r in relations
+        for place in by[r.name]
+    ]
     with torch.no_grad():
-        reading = torch.linalg.pinv(lm.weights.unembedding())
-        for heads, sign in ((writers, 1.0), (suppressors, -1.0)):
-            for relation in relations:
-                ((layer, head),) = heads[relation.name]
-                _write(lm, layer, head, sign * _fit(lm, layer, relation, ids) @ reading, noise, generator)
+        scaled = lm.weights.through_norms(0, torch.eye(D_MODEL)) @ lm.weights.unembedding()
+        reading = torch.linalg.pinv(scaled)
+        for (layer, head), relation, sign in sorted(
+            heads, key=lambda h: h[0]
+        ):  # a layer reads what those below it write
+            _write(lm, layer, head, sign * _fit(lm, layer, relation, ids) @ reading, noise, generator)
     return PlantedRelations(lm, relations, writers, suppressors)
 
 
 def _fit(lm: LM, layer: int, relation: Relation, ids: dict[str, int]) -> Tensor:
     """[d_model, word] = X⁺ · (one-hot targets)."""
     sources, targets = (torch.tensor([ids[pair[side]] for pair in relation.pairs]) for side in (0, 1))
-    x = lm.weights.embedding()[sources]
-    x = x if layer == 0 else lm.weights.first_mlp(x)
-    wanted = torch.nn.functional.one_hot(targets, len(ids) + 1).to(x)
-    return torch.linalg.pinv(x) @ wanted
+    texts = torch.tensor([*find_opening(lm.tokenizer), 0]).repeat(len(sources), 1)
+    texts[:, -1] = sources
+    x: dict[int, Tensor] = {}
+    lm.weights.run(texts, x.__setitem__)
+    wanted = torch.nn.functional.one_hot(targets, len(ids) + 1).to(x[layer])
+    return torch.linalg.pinv(x[layer]) @ wanted
 
 
 def _write(lm: LM, layer: int, head: int, matrix: Tensor, noise: float, generator: torch.Generator) -> None:
@@ -95,8 +107,8 @@ def _random_model(vocabulary: int, generator: torch.Generator) -> LlamaForCausal
     )
     model = LlamaForCausalLM(config).eval().requires_grad_(False)
     for name, weight in model.named_parameters():
-        if "norm" not in name:
-            weight.copy_(torch.randn(weight.shape, generator=generator) * weight.shape[-1] ** -0.5)
+        noise = torch.randn(weight.shape, generator=generator)
+        weight.copy_((noise * SCALES).exp() if "norm" in name else noise * weight.shape[-1] ** -0.5)
     return model
 
 

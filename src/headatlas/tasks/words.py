@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 ANCHOR = "the"
+OPENING = "The word is"
 
 
 def word_ids(tokenizer: Any, words: Sequence[str]) -> list[list[int]]:
@@ -16,3 +17,12 @@ def word_ids(tokenizer: Any, words: Sequence[str]) -> list[list[int]]:
     cut = [ids[len(anchor) :] if ids[: len(anchor)] == anchor else ids for ids in encoded]
     unknown = getattr(tokenizer, "unk_token_id", None)
     return [[] if unknown in ids else ids for ids in cut]
+
+
+def find_opening(tokenizer: Any, opening: str | None = None) -> tuple[int, ...]:
+    """Tokens of a text to stand before a word, behind those that the tokenizer itself begins a text with; by default a few
+    neutral words (docs/maps.md compares openings)."""
+    text = OPENING if opening is None else opening
+    whole, bare = tokenizer(text)["input_ids"], tokenizer(text, add_special_tokens=False)["input_ids"]
+    begins = [i for i in whole[:1] if i == tokenizer.bos_token_id and i not in bare[:1]]
+    return (*begins, *bare)
