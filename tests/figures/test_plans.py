@@ -115,7 +115,43 @@ class TestImportance:
     def test_cells_are_the_values(self) -> None:
         found = synthetic.probe(6, 8)
         plan = importance.plan(found)
-        np.testing.assert_array_equal(plan.panels[1].values, found.importance.sel(function="Retrieval"))
+        values = found.importance.sel(function="Retrieval")
+        np.testing.assert_array_equal(
+            plan.panels[1].values, values.where(found.clears_control.sel(function="Retrieval"), 0)
+        )
+        found = found.drop_vars(["clears_control", "control_importance"])
+        np.testing.assert_array_equal(importance.plan(found).panels[1].values, values)
+
+    def test_a_map_at_chance_is_a_grey_panel_and_no_part_of_the_scale(self) -> None:
+        found = synthetic.maps(6, 8)
+        found["score"][0], found["score"][1] = 0.0, 0.0
+        found["score"][0, 2, 3], found["score"][1, 4, 5] = 0.6, 1 / 44  # one hit in 44 pairs
+        found = found.isel(relation=[0, 1]).assign(chance=("relation", [0.1, 1 / 44]))
+        plan = importance.plan(found)
+        assert [p.why for p in plan.panels] == ["", "no head above chance\n(best 0.023; chance 0.023)"]
+        assert [p.note for p in plan.panels] == ["chance 0.1", ""]
+        assert plan.scale.high >= 0.4
+        nothing = importance.plan(found.isel(relation=[1]))
+        assert nothing.scale is None
+        assert nothing.panels[0].why.startswith("no head above chance")
+
+    def test_colours_begin_above_chance_and_reach_beyond_it(self) -> None:
+        found = synthetic.maps(6, 8).isel(relation=[0])
+        found["score"][:] = np.linspace(0, 0.3, 48).reshape(1, 6, 8)
+        found["score"][0, 5, 7] = 1.0
+        found = found.assign(chance=("relation", [0.5]))
+        plan = importance.plan(found)
+        assert plan.panels[0].values[5, 7] == 1
+        assert np.count_nonzero(plan.panels[0].values) == 1
+        assert plan.scale.high >= 0.5
+
+    def test_signed_maps_are_neutral_at_chance(self) -> None:
+        found = synthetic.probe(6, 8)
+        found["signed"] = -found.importance
+        panel = importance.plan(found, "signed").panels[0]
+        np.testing.assert_array_equal(panel.values != 0, found.clears_control[0])
+        found["clears_control"][:] = False
+        assert {p.why for p in importance.plan(found, "signed").panels} == {"no head above chance"}
 
     def test_signed_maps_have_a_scale_with_both_ends(self) -> None:
         found = synthetic.ablate(12, 12)
