@@ -20,7 +20,7 @@ def probe(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS, seed: i
     )
     value /= value.sum((1, 2), keepdims=True)
     fall = rng.random((n, 3, 22, 1)).cumsum(1)
-    control = np.full(value.shape, 0.5 / (layers * heads))
+    control = rng.random(value.shape) / (layers * heads)
     return xr.Dataset(
         {
             "importance": (("function", *MAP), value),

@@ -80,8 +80,8 @@ def _nothing(found: xr.Dataset, name: str) -> list[str]:
     for i, empty in enumerate(none.values):
         one = found[name].isel({none.dims[0]: i})
         words = "" if level is None else level_in_words(level.isel({none.dims[0]: i}))
-        said = f"{NONE_ABOVE}\n(best {float(one.max()):.2g}; {words})" if words else NONE_ABOVE
-        texts.append(("" if not empty else str(found.verdict.values[i]) if "verdict" in found else said))
+        said = f"{NONE_ABOVE}\nbest {float(one.max()):.2g}\n{words}" if words else NONE_ABOVE
+        texts.append("" if not empty else str(found.verdict.values[i]) if "verdict" in found else said)
     return texts
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from headatlas.headmap.chance import members
+from headatlas.headmap.chance import members, no_rank
 from headatlas.headmap.curves import removal
 from headatlas.headmap.overview import overview, ranks
 
@@ -62,6 +62,14 @@ class Card:
     @property
     def name(self) -> str:
         return f"L{self.layer}.H{self.head}"
+
+
+def place_in_words(standing: Standing) -> str:
+    """'rank 3, chance 0.05', 'at chance (0.05)', or 'not proven'."""
+    level = "" if np.isnan(standing.chance) else f"{standing.chance:.2g}"
+    if standing.rank is not None:
+        return f"rank {standing.rank}" + f", chance {level}" * bool(level)
+    return no_rank(standing.method) + f" ({level})" * bool(level)
 
 
 def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:

@@ -53,6 +53,11 @@ def none_above(found: xr.Dataset, measure: str) -> xr.DataArray | None:
     return (flag | found[measure].isnull()).all(heads) & found[measure].notnull().any(heads)
 
 
+def no_rank(method: str) -> str:
+    """What stands in place of a rank for a head at chance."""
+    return "not proven" if method == "dissociate" else "at chance"
+
+
 def level_in_words(level: xr.DataArray | float) -> str:
     """'chance 0.05', or 'chance 0.01 to 0.04' where heads differ; nothing where it is not known."""
     values = np.asarray(level, dtype=float)

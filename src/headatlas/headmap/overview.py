@@ -33,10 +33,9 @@ def overview(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
     rows = [row for method, found in maps.items() for row in _rows(method, found)]
     if not rows:
         nothing = np.empty((0, 0, 0))
-        empty: dict[str, Any] = dict.fromkeys(
-            ("score", "low", "high", "chance", "at_chance"), (("chart", "layer", "head"), nothing)
-        )
-        empty["none_above"] = (("chart",), np.empty(0, bool))
+        dims = ("chart", "layer", "head")
+        empty: dict[str, Any] = dict.fromkeys(("score", "low", "high", "chance"), (dims, nothing))
+        empty |= {"at_chance": (dims, nothing.astype(bool)), "none_above": ("chart", np.empty(0, bool))}
         return xr.Dataset(
             empty, coords={c: ("chart", np.empty(0, "<U1")) for c in ("chart", "method", "measure", "subject")}
         )
