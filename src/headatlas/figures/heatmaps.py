@@ -1,6 +1,7 @@
 """Heatmaps of heads side by side on one colour scale: the form of the importance grid and of the gate grid."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib import rcParams
@@ -93,8 +94,8 @@ def draw(plan: Heatmaps) -> Figure:
             words = "\n".join(wrap(line, width - 0.1, 7) for line in panel.why.splitlines())
             axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", fontsize=7, parse_math=False)
         if panel.note:
-            place = {"xy": (0.5, 1), "xytext": (0, 2.5), "xycoords": "axes fraction", "textcoords": "offset points"}
-            axes.annotate(panel.note, **place, ha="center", va="bottom", fontsize=6.5, color="#444444")
+            above_it: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "center", "va": "bottom"}
+            axes.annotate(panel.note, (0.5, 1), (0, 2.5), fontsize=6.5, color="#444444", **above_it)
         axes.set_title(title, parse_math=False, pad=rcParams["axes.titlepad"] + 72 * noted)
         below = i + plan.columns >= len(plan.panels)
         axes.set_xticks(plan.xticks, [str(t) for t in plan.xticks] if below else [])
