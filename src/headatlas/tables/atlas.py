@@ -62,7 +62,8 @@ def warnings(maps: Maps) -> list[str]:
     if "clears_control" in found:
         clear = int(found.clears_control.any("function").sum())
         of = int(found.importance.isel(function=0).count())
-        lines.append(f"probe: {clear or 'none'} of {of} heads clear what shuffled labels give")
+        said = f"{clear or 'none'} of {of} heads clear what shuffled labels give"
+        lines.append(f"probe: {said}" if clear else f"probe: no function has a head above chance in this model: {said}")
     if {"accuracy", "bag_of_words"} <= set(found):
         words = found.bag_of_words.max()
         which = found.wording.values[np.argmax(found.bag_of_words.values)]
@@ -90,12 +91,12 @@ def warnings(maps: Maps) -> list[str]:
 
 
 def _above_chance(maps: Maps) -> list[str]:
-    """Of each method with a chance level, which subjects have no head above it. dissociate says why, function by function."""
+    """Of each method with a chance level, which subjects have no head above it."""
     charts, lines = overview(maps), []
     for method in dict.fromkeys(charts.method.values.tolist()):
         measure, dim = MEASURES[method][0]
         known = at_chance(maps[method], measure)
-        if known is None or method == "dissociate":
+        if known is None or method in ("probe", "dissociate"):  # these have lines of their own
             continue
         one = charts.isel(chart=np.flatnonzero((charts.method == method) & (charts.measure == measure)))
         none = one.subject.values[one.none_above.values].tolist()
