@@ -30,12 +30,13 @@ def test_unproven_functions_are_at_chance() -> None:
     found = synthetic.dissociate(6, 8)
     assert none_above(found, "importance").values.tolist() == [False, True, True, False]
     assert not at_chance(found, "importance")[0].any()
+    assert none_above(found, "always").values.tolist() == [False, True, True, False]
 
 
 @pytest.mark.parametrize("made", [synthetic.gate, synthetic.ablate, synthetic.maps])
 def test_without_a_baseline_nothing_is_said(made) -> None:
     found = made(3, 4)
-    for measure in ("score", "suppression", "facilitation", "effect"):
+    for measure in ("score", "suppression", "facilitation", "effect", "member"):
         assert chance(found, measure) is None
         assert at_chance(found, measure) is None
     charts = overview({made.__name__: found})

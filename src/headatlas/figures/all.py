@@ -20,7 +20,7 @@ from headatlas.figures.specialisation import specialisation
 from headatlas.figures.style import PUBLISHED
 from headatlas.figures.style import palette as palette_of
 from headatlas.figures.tradeoff import NEEDED, trade_off
-from headatlas.headmap.chance import NONE_ABOVE
+from headatlas.headmap.chance import none_in_words
 from headatlas.headmap.curves import changes, removal
 from headatlas.headmap.overview import MEASURES, overview
 
@@ -157,7 +157,7 @@ _SAYS = {
     "layers": "Share of each map that lies in each layer, over relative depth; of many relations, the mean of each category."
     " The grey line is an even share. Maps without a head above chance are light grey, and left out of means.",
     "agreement": "Spearman correlation over heads of every two maps; beside it, of every two seeds of the gate maps. A map marked"
-    " (at chance) has no head above chance.",
+    " (at chance) has no head above chance, one marked (not proven) no heads that were proven.",
 }
 
 
@@ -175,7 +175,7 @@ def caption(picture: Picture, maps: Mapping[str, xr.Dataset], when: Mapping[str,
         measure = MEASURES.get(method, (("", ""),))[0][0]
         chosen = (charts.method == method) & (charts.measure == measure) & charts.none_above
         if names := charts.subject.values[chosen.values].tolist():
-            lines.append(f"{method}: {NONE_ABOVE}: {', '.join(names)}")
+            lines.append(f"{method}: {none_in_words(method)}: {', '.join(names)}")
     return "\n".join(lines) + "\n"
 
 

@@ -33,7 +33,7 @@ def at_chance(found: xr.Dataset, measure: str) -> xr.DataArray | None:
         flag = ~found[f"above_chance_{measure}"].astype(bool)
     elif measure in ("importance", "signed") and "clears_control" in found:
         flag = ~found.clears_control.astype(bool)
-    elif measure == "importance" and "proven" in found:
+    elif "proven" in found:
         flag = ~found.proven.astype(bool)
     elif level is not None:
         flag = abs(score) <= level
@@ -56,6 +56,11 @@ def none_above(found: xr.Dataset, measure: str) -> xr.DataArray | None:
 def no_rank(method: str) -> str:
     """What stands in place of a rank for a head at chance."""
     return "not proven" if method == "dissociate" else "at chance"
+
+
+def none_in_words(method: str) -> str:
+    """What is said of a map without a head above chance."""
+    return "not proven" if method == "dissociate" else NONE_ABOVE
 
 
 def level_in_words(level: xr.DataArray | float) -> str:

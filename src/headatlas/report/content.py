@@ -10,7 +10,7 @@ import xarray as xr
 
 from headatlas.figures.style import PALETTES, PUBLISHED
 from headatlas.headmap.about import NAMES
-from headatlas.headmap.chance import NONE_ABOVE, level_in_words, members, no_rank
+from headatlas.headmap.chance import level_in_words, members, no_rank, none_in_words
 from headatlas.headmap.curves import changes, removal
 from headatlas.headmap.overview import MEASURES, overview
 from headatlas.headmap.scale import range_of
@@ -157,14 +157,14 @@ def _chance(one: xr.Dataset) -> Content:
     level = None if not len(levels) else _plain(levels[0]) if len(levels) == 1 else pack(one.chance.values)
     above = ~one.at_chance.values & np.isfinite(one.score.values)
     words, none = level_in_words(one.chance), bool(one.none_above)
-    if none and one.method.item() != "dissociate":
-        words = NONE_ABOVE + f" (best {float(one.score.max()):.2g}; {words})" * bool(words)
+    if none:
+        words = none_in_words(one.method.item()) + f" (best {float(one.score.max()):.2g}; {words})" * bool(words)
     return {
         "chance": level,
         "above": np.flatnonzero(above).tolist() if one.at_chance.any() else None,
         "none": none,
         "unranked": no_rank(one.method.item()),
-        "note": no_rank(one.method.item()) if none and not words else words,
+        "note": words,
     }
 
 

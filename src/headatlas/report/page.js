@@ -24,7 +24,7 @@ const part = (chart, name) => (chart["_" + name] ??= chart[name] ? floats(chart[
 const score = (chart) => part(chart, "score");
 const places = (chart) => (chart._places ??= range(N).filter((i) => !missing(score(chart)[i])).sort((a, b) => score(chart)[b] - score(chart)[a] || a - b));
 const sorted = (chart) => (chart._sorted ??= score(chart).filter((v) => !Number.isNaN(v)).sort());
-const groupOf = (chart) => data.groups.find((g) => g.charts.includes(data.charts.indexOf(chart)));
+const groupOf = (chart) => (chart._group ??= data.groups.find((g) => g.charts.includes(data.charts.indexOf(chart))));
 
 function rank(chart, at) { // 1 is the highest; ties share the better place
   const all = sorted(chart), v = score(chart)[at];

@@ -10,7 +10,7 @@ import xarray as xr
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.headmap.about import unit
 from headatlas.headmap.card import Card
-from headatlas.headmap.chance import NONE_ABOVE, at_chance, no_rank
+from headatlas.headmap.chance import NONE_ABOVE, at_chance, no_rank, none_in_words
 from headatlas.headmap.curves import removal
 from headatlas.headmap.overview import MEASURES, overview, ranks
 from headatlas.models.memory import GIB
@@ -191,7 +191,7 @@ def evidence_in_words(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
             "method": row["method"],
             "subject": row["subject"],
             "top heads": ", ".join(_with_interval(h) for h in row["top_heads"] if not h["at_chance"])
-            or (no_rank(row["method"]) if row["method"] == "dissociate" else NONE_ABOVE),
+            or none_in_words(row["method"]),
             "removed": "-" if row["removed"] is None else f"top {row['removed']}",
             "change": "-" if row["removed"] is None else f"{row['of']} {row['change']:+.2f}",
             "random": (f"chance {row['chance']:.2f}" if row["chance"] is not None else "-")
