@@ -30,8 +30,8 @@ def block(run: dict) -> str:
     lines += [
         "",
         "Intervals are 95 % of a bootstrap (probe) or the range over seeds (gate). *Removed* is how many top heads were; *random*",
-        "the same with random heads of the same layers, or the best score of any head with shuffled or random weights; *p* how",
-        "often random heads lower it as much. Beside it:",
+        "the same with random heads of the same layers, or the highest score that chance explains (docs/maps.md); *p* how often",
+        "random heads lower it as much. Beside it:",
         "",
     ]
     lines += [f"- {line}" for line in run["warnings"]]

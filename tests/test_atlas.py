@@ -15,6 +15,7 @@ import torch
 from filelock import FileLock
 
 import headatlas as ha
+from headatlas import tables
 from headatlas.errors import BadArgument, BadFile, CannotDo
 from headatlas.headmap.store import load, save
 from headatlas.models.lm import LM
@@ -120,6 +121,12 @@ class TestRun:
         assert headatlas(capsys, "run", folder, "--out", tmp_path / "a", "--methods", "pattern")[0] == 0
         code, out, _ = headatlas(capsys, "run", folder, "--out", tmp_path / "a", "--methods", "pattern,maps")
         assert (code, "maps could not be done" in out) == (1, True)
+        assert "Top heads and their evidence: none\n" in out
+        assert out.splitlines()[-1].startswith("wrote pattern.nc, ")
+        code, out, _ = headatlas(capsys, "run", folder, "--out", tmp_path / "b", "--methods", "maps")
+        assert (code, "maps could not be done" in out) == (1, True)
+        assert "Top heads and their evidence: none\n" in out
+        assert out.splitlines()[-1] == f"wrote 0 figures, {tmp_path / 'b' / 'report.html'}"
         code, out, _ = headatlas(capsys, "run", folder, "--out", tmp_path / "a", "--methods", "pattern")
         assert (code, "maps could not be done" in out) == (0, False)
 
@@ -228,8 +235,9 @@ class TestAsking:
         assert rows[0]["value"] == pytest.approx(best)
         assert rows[0]["low"] == pytest.approx(0.7 * best)
         assert [r["rank"] for r in rows] == [1, 2, 3]
+        assert not any(r["at_chance"] for r in rows)
         _, text, _ = headatlas(capsys, "heads", made, "--function", "Math Calculation", "--top", 3, "--csv")
-        assert text.splitlines()[0] == "method,measure,rank,head,value,low,high,clears"
+        assert text.splitlines()[0] == "method,measure,rank,head,value,low,high,at_chance,chance"
         assert len(text.splitlines()) == 4
 
     def test_heads_by_kv_group(self, capsys, made) -> None:
@@ -243,10 +251,40 @@ class TestAsking:
         assert [row["value"], row["low"], row["high"]] == pytest.approx(numbers)
         grouped = ha.open(made).by("kv-group")["gate"]
         np.testing.assert_allclose(grouped["always"].sel(task="math"), by_hand.min(0))
-        assert set(ha.open(made).by("kv-group")["probe"].data_vars) == {"importance", "clears_control"}
+        grouped = ha.open(made).by("kv-group")["probe"]
+        assert set(grouped.data_vars) == {"importance", "clears_control", "above_chance_importance"}
         code, _, err = headatlas(capsys, "heads", made, "--by", "layer")
         assert code == 2
         assert "by is 'layer', expected kv-group" in err
+
+    def test_heads_at_chance_have_no_rank(self, capsys, tmp_path) -> None:
+        found = synthetic.with_chance(synthetic.maps(12, 8))
+        save(found, tmp_path / "maps.nc")
+        asked = ["heads", tmp_path, "--function", "relation_1", "--top", 2]
+        rows = json.loads(headatlas(capsys, *asked, "--json")[1])
+        level = pytest.approx(float(found.chance[1]))
+        assert [(r["rank"], r["at_chance"], r["chance"]) for r in rows[:2]] == [(None, True, level)] * 2
+        assert [(r["rank"], r["at_chance"]) for r in rows[2:]] == [(1, False), (2, False)]  # suppression
+        table = headatlas(capsys, *asked)[1]
+        assert table.count("at chance") == 2
+        evidence = {r["subject"]: r for r in json.loads(headatlas(capsys, "heads", tmp_path, "--json")[1])}
+        assert "relation_1" not in evidence
+        assert evidence["relation_0"]["chance"] == pytest.approx(0.1)
+
+    def test_functions_at_chance_keep_their_proof_but_name_no_heads(self, capsys, made) -> None:
+        found = load(made / "probe.nc")
+        found["clears_control"][:] = False
+        save(found, made / "probe.nc")
+        _, table, _ = headatlas(capsys, "heads", made)
+        lines = {line.split()[1]: line for line in table.splitlines() if line.startswith(("probe", "dissociate"))}
+        assert "no head above chance" in lines["Inference"]
+        assert "top 3" in lines["Inference"]
+        unproven = [line for line in table.splitlines() if line.startswith("dissociate") and "not proven" in line]
+        assert len(unproven) == 2
+        said = (
+            "probe: no function has a head above chance in this model: none of 96 heads clear what shuffled labels give"
+        )
+        assert tables.warnings({"probe": found}) == [said]
 
     def test_all_top_heads_with_their_evidence(self, capsys, made) -> None:
         _, text, _ = headatlas(capsys, "heads", made, "--json")

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from headatlas.headmap.store import load
+from headatlas.public import maps as public_maps
+from headatlas.tasks.relations import load_relations
 from tests.test_cli import headatlas
 
 
@@ -30,6 +32,31 @@ def test_maps_prints_tables_and_writes_the_file(capsys, folder, relations, tmp_p
     code, out, _ = headatlas(capsys, "maps", folder, *options, "--json")
     assert code == 0
     assert [row["relation"] for row in json.loads(out)["Relations and their heads"]] == ["<script>", "one"]
+
+
+def test_maps_and_run_say_that_nothing_was_found(capsys, folder, relations, tmp_path, monkeypatch) -> None:
+    """Of a model with random weights."""
+    options = ["--relations", relations, "--out", tmp_path / "out"]
+    said = "maps: no relation has a head above chance in this model: the best is "
+    code, out, _ = headatlas(capsys, "maps", folder, *options)
+    assert code == 0
+    assert out.splitlines()[-2].startswith(said)
+    assert out.count("no head above chance (best ") == 2
+    _, out, _ = headatlas(capsys, "head", folder, "L1.H2", "--tokens", 2, "--atlas", tmp_path / "out")
+    assert "at chance" in out
+    _, out, _ = headatlas(capsys, "head", folder, "L1.H2", "--tokens", 2, "--atlas", tmp_path / "out", "--json")
+    standings = json.loads(out)["standings"]
+    assert {row["rank"] for row in standings} == {None}
+    assert all(row["value"] <= row["chance"] for row in standings)
+    monkeypatch.setattr(public_maps, "load_relations", lambda given: load_relations(relations))
+    code, out, _ = headatlas(capsys, "run", folder, "--methods", "maps", "--out", tmp_path / "run")
+    assert code == 0
+    assert "Top heads and their evidence: none\n" in out
+    assert out.splitlines()[-2].startswith(said)
+    code, out, _ = headatlas(capsys, "maps", folder, *options[:3], tmp_path / "without", "--no-baselines")
+    assert code == 0
+    assert "no head above chance" not in out
+    assert " chance\n" not in out
 
 
 def test_head_shows_what_it_amplifies(capsys, folder, relations, tmp_path) -> None:

@@ -20,12 +20,14 @@ def probe(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS, seed: i
     )
     value /= value.sum((1, 2), keepdims=True)
     fall = rng.random((n, 3, 22, 1)).cumsum(1)
+    control = rng.random(value.shape) / (layers * heads)
     return xr.Dataset(
         {
             "importance": (("function", *MAP), value),
             "low": (("function", *MAP), 0.7 * value),
             "high": (("function", *MAP), 1.3 * value),
-            "clears_control": (("function", *MAP), rng.random(value.shape) < 0.02),
+            "control_importance": (("function", *MAP), control),
+            "clears_control": (("function", *MAP), 0.7 * value > control),
             "whole": (("function", "measure"), np.full((n, 1), -2.0)),
             "removal_top": (("function", "removed", "measure"), -2 - 2 * fall[:, :, 0]),
             "removal_lowest": (("function", "removed", "measure"), -2 - 0.3 * fall[:, :, 1]),
@@ -57,6 +59,13 @@ def maps(layers: int, heads: int, categories: Sequence[str] = CATEGORIES, seed: 
         },
         attrs={"method": "maps", "model": "synthetic", "threshold": 0.15},
     )
+
+
+def with_chance(found: xr.Dataset) -> xr.Dataset:
+    """Such maps with chance levels: no head of the second relation is above chance."""
+    n = found.sizes["relation"]
+    level = np.where(np.arange(n) == 1, np.nanmax(found.score[1]), 0.1).astype(found.score.dtype)
+    return found.assign(chance=("relation", level), chance_suppression=("relation", np.full(n, 0.1)))
 
 
 def gate(

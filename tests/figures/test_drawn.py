@@ -15,6 +15,7 @@ from headatlas.errors import BadArgument
 from headatlas.figures.all import pictures
 from headatlas.figures.style import PALETTES, save
 from headatlas.headmap.about import by_kv_group
+from headatlas.headmap.chance import none_above
 from headatlas.public.pictures import write_figures
 from tests.figures import synthetic
 from tests.figures.synthetic import SHAPES
@@ -89,6 +90,37 @@ def test_head_cards_fit_and_say_what_is_known() -> None:
     check_layout(figures.head_card({}, 0, 0))
 
 
+def test_a_card_gives_no_rank_to_scores_at_chance() -> None:
+    found = synthetic.with_chance(synthetic.maps(12, 8)).isel(relation=[0, 1])
+    layer, head = (int(i) for i in np.argwhere(found.score[1].values == found.score[1].values.max())[0])
+    found["score"][0, layer, head] = 1.0
+    figure = figures.head_card({"maps": found, "dissociate": synthetic.dissociate(12, 8)}, layer, head)
+    check_layout(figure)
+    said = [t.get_text() for t in figure.findobj(Text)]
+    assert "1, rank 1, chance 0.1" in said
+    level = f"{float(found.chance[1]):.2g}"
+    assert f"{float(found.chance[1]):.3g}, at chance ({level})" in said
+    assert any(text.endswith(", not proven") for text in said)
+    assert not any("rank" in text for text in said if f"({level})" in text)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s[0]}x{s[1]}")
+def test_figures_of_maps_at_chance_fit(shape) -> None:
+    some = synthetic.with_chance(synthetic.maps(*shape))
+    none = some.assign(chance=("relation", np.ones(8)), chance_suppression=("relation", np.ones(8)))
+    probe = synthetic.probe(*shape)
+    for made in ({"maps": some}, {"maps": none}, {"probe": probe.assign(clears_control=probe.clears_control & False)}):
+        for picture in pictures(made):
+            figure = picture.draw()
+            figure.set_dpi(60)
+            check_layout(figure)
+            if picture.name.startswith("importance"):
+                said = [t.get_text().replace("\n", " ") for t in figure.findobj(Text)]
+                grey = sum(text.startswith("no head above chance") for text in said)
+                assert grey == (int(none_above(some, "score").sum()) if made.get("maps") is some else 8)
+                assert ("Score" in said) == (grey < 8)  # no colour bar without a map that has colours
+
+
 def test_names_are_text_not_mathematics() -> None:
     found = synthetic.probe(6, 8, ["$\\frac{1}{", "<script>", "_hidden", "東京"])
     check_layout(figures.importance_grid(found))
@@ -137,6 +169,7 @@ def test_drawing_leaves_the_caller_s_style_alone() -> None:
     "name",
     [
         "importance-probe",
+        "importance-maps",
         "categories",
         "always-any",
         "removal-probe",
@@ -150,7 +183,10 @@ def test_drawing_leaves_the_caller_s_style_alone() -> None:
 )
 def test_figures_look_as_they_did(name, tmp_path, request) -> None:
     """Compared at an eighth of the size, where letters blur and layout does not."""
-    picture = next(p for p in pictures(synthetic.atlas(30, 9)) if p.name == name)
+    made = synthetic.atlas(30, 9)
+    if name == "importance-maps":
+        made["maps"] = synthetic.with_chance(made["maps"])
+    picture = next(p for p in pictures(made) if p.name == name)
     path = REFERENCES / f"{name}.png"
     figure = picture.draw()
     save(figure, tmp_path / "drawn.png", "png")

@@ -115,7 +115,43 @@ class TestImportance:
     def test_cells_are_the_values(self) -> None:
         found = synthetic.probe(6, 8)
         plan = importance.plan(found)
-        np.testing.assert_array_equal(plan.panels[1].values, found.importance.sel(function="Retrieval"))
+        values = found.importance.sel(function="Retrieval")
+        np.testing.assert_array_equal(
+            plan.panels[1].values, values.where(found.clears_control.sel(function="Retrieval"), 0)
+        )
+        found = found.drop_vars(["clears_control", "control_importance"])
+        np.testing.assert_array_equal(importance.plan(found).panels[1].values, values)
+
+    def test_a_map_at_chance_is_a_grey_panel_and_no_part_of_the_scale(self) -> None:
+        found = synthetic.maps(6, 8)
+        found["score"][0], found["score"][1] = 0.0, 0.0
+        found["score"][0, 2, 3], found["score"][1, 4, 5] = 0.6, 1 / 44  # one hit in 44 pairs
+        found = found.isel(relation=[0, 1]).assign(chance=("relation", [0.1, 1 / 44]))
+        plan = importance.plan(found)
+        assert [p.why for p in plan.panels] == ["", "no head above chance\nbest 0.023\nchance 0.023"]
+        assert [p.note for p in plan.panels] == ["chance 0.1", ""]
+        assert plan.scale.high >= 0.4
+        nothing = importance.plan(found.isel(relation=[1]))
+        assert nothing.scale is None
+        assert nothing.panels[0].why.startswith("no head above chance")
+
+    def test_colours_begin_above_chance_and_reach_beyond_it(self) -> None:
+        found = synthetic.maps(6, 8).isel(relation=[0])
+        found["score"][:] = np.linspace(0, 0.3, 48).reshape(1, 6, 8)
+        found["score"][0, 5, 7] = 1.0
+        found = found.assign(chance=("relation", [0.5]))
+        plan = importance.plan(found)
+        assert plan.panels[0].values[5, 7] == 1
+        assert np.count_nonzero(plan.panels[0].values) == 1
+        assert plan.scale.high >= 0.5
+
+    def test_signed_maps_are_neutral_at_chance(self) -> None:
+        found = synthetic.probe(6, 8)
+        found["signed"] = -found.importance
+        panel = importance.plan(found, "signed").panels[0]
+        np.testing.assert_array_equal(panel.values != 0, found.clears_control[0])
+        found["clears_control"][:] = False
+        assert {p.why for p in importance.plan(found, "signed").panels} == {"no head above chance"}
 
     def test_signed_maps_have_a_scale_with_both_ends(self) -> None:
         found = synthetic.ablate(12, 12)
@@ -183,6 +219,21 @@ class TestCategories:
         assert classes == ["Unclassified", "Knowledge", "2 categories", "3 categories", "4 categories", "Translation"]
         own = [plan.classes[i] for i in plan.panels[1][1][0]]
         assert own == ["Unclassified", "Unclassified", "Algorithmic", "Algorithmic", "Algorithmic", "Unclassified"]
+
+    def test_heads_are_not_coloured_by_relations_at_chance(self) -> None:
+        found = synthetic.maps(6, 8)
+        found["score"][:], found["suppression"][:] = 0.0, 0.0
+        found["score"][2, 0, 0], found["score"][3, 1, 1] = 0.2, 0.2  # both of Knowledge
+        found["member"][:] = False
+        found["member"][1, 0, 0] = found["member"][1, 1, 1] = True
+        found = found.assign(chance=("relation", [0.05] * 3 + [0.3] + [0.05] * 4))
+        plan = categories.plan(found)
+        assert [plan.classes[plan.panels[0][1][i, i]] for i in (0, 1)] == ["Knowledge", "Unclassified"]
+        assert int(found.member.sum()) == 2
+        picture = next(p for p in pictures({"maps": found}) if p.name == "categories")
+        text = caption(picture, {"maps": found}, {})
+        assert "reaches the threshold and is above chance" in text
+        assert "no head above chance: relation_0, relation_1, relation_3, " in text
 
     def test_names_have_their_colours_in_whatever_order_they_come(self) -> None:
         found = synthetic.maps(6, 8, ["Mine", "Translation", "Algorithmic"])
@@ -285,6 +336,24 @@ class TestProof:
         assert list(layers.plan({"probe": synthetic.probe(6, 8, many)}).panels[0].lines) == many
         wide = synthetic.maps(6, 8, [*"abcdef"])  # twelve relations
         assert layers.plan({"maps": wide}).panels[0].title == "MAPS: score, mean of each category"
+
+    def test_profiles_of_maps_at_chance_are_grey_and_in_no_mean(self) -> None:
+        few = synthetic.with_chance(synthetic.maps(6, 8))
+        panel = layers.plan({"maps": few}).panels[0]
+        assert panel.at_chance == {"relation_1"}
+        figure = layers.layer_profile({"maps": few})
+        assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()][1] == "relation_1 (at chance)"
+        assert figure.axes[0].lines[1].get_color() == layers.AT_CHANCE
+        many = synthetic.maps(6, 8, [*"abcdef"])
+        level = np.where(np.arange(12) < 3, 1.0, 0.0)  # both relations of a, one of b
+        panel = layers.plan({"maps": many.assign(chance=("relation", level))}).panels[0]
+        assert panel.at_chance == {"a"}
+        by_layer = many.score[3].sum("head")
+        np.testing.assert_allclose(panel.lines["b"], by_layer / by_layer.sum())
+
+    def test_agreement_says_which_maps_are_at_chance(self) -> None:
+        rows = plan_agreement({"maps": synthetic.with_chance(synthetic.maps(6, 8))}).rows
+        assert [r for r in rows if r.endswith("(at chance)")] == ["maps: relation_1, score (at chance)"]
 
     def test_agreement_is_spearman_of_every_two_charts(self) -> None:
         found = synthetic.probe(6, 8, ["A", "B"])

@@ -45,4 +45,7 @@ def test_nothing_is_an_empty_overview() -> None:
 
 def test_ranks_share_the_better_place_and_leave_nan_out() -> None:
     score = xr.DataArray([[[3.0, 1.0], [3.0, np.nan]], [[0.0, 0.0], [-1.0, 2.0]]], dims=("chart", "layer", "head"))
-    np.testing.assert_array_equal(ranks(score), [[[1, 3], [1, np.nan]], [[2, 2], [4, 1]]])
+    charts = xr.Dataset({"score": score, "at_chance": xr.zeros_like(score, dtype=bool)})
+    np.testing.assert_array_equal(ranks(charts), [[[1, 3], [1, np.nan]], [[2, 2], [4, 1]]])
+    charts["at_chance"] = score < 2
+    np.testing.assert_array_equal(ranks(charts), [[[1, np.nan], [1, np.nan]], [[np.nan] * 2, [np.nan, 1]]])

@@ -32,7 +32,7 @@ def probe(functions: list[str] = FUNCTIONS, layers: int = LAYERS, heads: int = H
             "importance": (dims, importance),
             "low": (dims, importance * 0.5),
             "high": (dims, importance * 1.5),
-            "clears_control": (dims, np.zeros(importance.shape, bool)),
+            "clears_control": (dims, np.ones(importance.shape, bool)),
             "accuracy": 0.41,
             "accuracy_per_function": ("function", np.full(n, 0.41)),
             "bag_of_words": ("wording", [0.2, 0.39]),

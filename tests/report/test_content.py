@@ -53,6 +53,59 @@ def test_scales_of_other_scores() -> None:
         assert scale(nothing)["high"] > scale(nothing)["low"]
 
 
+def maps_at_chance() -> xr.Dataset:
+    """No head of copying is above chance; the highest of country_to_capital is."""
+    found = small.maps()
+    return found.assign(chance=("relation", [0.7, 1.0]), category=("relation", ["Knowledge", "Algorithmic"]))
+
+
+def test_charts_know_their_chance_level_and_which_heads_are_above_it() -> None:
+    found = content({"maps": maps_at_chance(), "gate": small.gate()}, small.INFO)
+    score = small.maps().score.values
+    first, second = found["charts"][:2]
+    assert (first["chance"], first["none"], first["note"]) == (0.7, False, "chance 0.7")
+    assert first["above"] == np.flatnonzero(score[0] > 0.7).tolist() != []
+    assert (second["above"], second["none"]) == ([], True)
+    assert second["note"] == f"no head above chance (best {np.nanmax(score[1]):.2g}; chance 1)"
+    gate = next(c for c in found["charts"] if c["method"] == "gate")
+    assert (gate["chance"], gate["above"], gate["none"], gate["note"]) == (None, None, False, "")
+    (says,) = (g["says"] for g in found["groups"] if g["measure"] == "score")
+    assert says.endswith("a map without a head above chance is grey: copying.")
+    assert "chance" not in next(g["says"] for g in found["groups"] if g["measure"] == "suppression")
+
+
+def test_the_scale_is_of_the_maps_with_heads_above_chance_and_reaches_beyond_it() -> None:
+    maps = maps_at_chance()
+    maps["score"][1] *= 100
+    maps["chance"][1] = 100
+    found = next(g["scale"] for g in content({"maps": maps}, small.INFO)["groups"] if g["measure"] == "score")
+    assert 0.7 <= found["high"] <= 1
+    few = np.zeros((1, 20, 20))
+    few[0, 3, 3] = 0.6
+    assert scale(few, 0.5)["high"] >= 0.5
+    assert scale(few)["high"] == pytest.approx(0.6)
+
+
+def test_levels_may_differ_between_heads_and_unproven_functions_have_none() -> None:
+    probe = small.probe()
+    probe["control_importance"] = 0.8 * probe.importance
+    probe["clears_control"][1] = False
+    first, second = content({"probe": probe}, small.INFO)["charts"]
+    np.testing.assert_allclose(unpack(first["chance"]), 0.8 * probe.importance[0].values.ravel(), rtol=1e-6)
+    assert (first["above"], second["above"], second["none"]) == (None, [], True)
+    proven, unproven = content({"dissociate": small.dissociate()}, small.INFO)["charts"]
+    assert (proven["note"], proven["none"]) == ("", False)
+    assert (unproven["note"], unproven["unranked"], unproven["none"]) == ("not proven", "not proven", True)
+
+
+def test_categories_leave_out_heads_that_are_members_by_scores_at_chance() -> None:
+    maps = maps_at_chance()
+    maps["member"] = ("category", "layer", "head"), np.zeros((4, 4, 3), bool)
+    maps["member"][1] = maps.score[0] >= 0.15
+    bits = content({"maps": maps}, small.INFO)["categories"]["bits"]
+    assert np.flatnonzero(np.array(bits) == 2).tolist() == np.flatnonzero(maps.score[0] > 0.7).tolist()
+
+
 def test_agreement_is_spearman_over_heads_and_none_for_constant_charts() -> None:
     found = content(small.atlas(), small.INFO)
     matrix = found["agreement"]["spearman"]
@@ -106,6 +159,7 @@ def test_curves_know_the_chart_whose_top_heads_were_removed() -> None:
 def test_the_verdict_on_the_probe_is_plain(accuracy: float, clears: int, said: str) -> None:
     probe = small.probe()
     probe["accuracy"] = accuracy
+    probe.clears_control.values[:] = False
     probe.clears_control.values.flat[:clears] = True
     found = content({"probe": probe}, small.INFO)["probe"]
     assert said in found["verdict"]

@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,13 +45,18 @@ def about(
         raise typer.Exit
 
 
-def show_parts(parts: dict[str, list[dict[str, Any]]], as_json: bool, path: Path) -> None:
+def show_parts(
+    parts: dict[str, list[dict[str, Any]]], as_json: bool, path: Path, sentences: Iterable[str] = ()
+) -> None:
+    """Tables by title, then what is to be known beside them."""
     if as_json:
         typer.echo(json.dumps(parts, indent=2))
         return
     for title, rows in parts.items():
         if rows:
             show_table(title, rows)
+    for sentence in sentences:
+        typer.echo(sentence)
     typer.echo(f"wrote {path}")
 
 

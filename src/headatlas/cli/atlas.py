@@ -89,18 +89,23 @@ def run(
         tell=tell,
     )
     failed = {n: m["why"] for n, m in made.info["methods"].items() if n in planned and not m["complete"]}
+    results = made.maps
+    title = "Top heads and their evidence"
+    if rows := tables.evidence_in_words(tables.evidence(results)):
+        title += (
+            " (interval: 95 % of a bootstrap, or the range over seeds; p: how often random heads of the same layers"
+        )
+        title += " lower it as much)"
+    show(title, rows)
+    for line in tables.warnings(results):
+        typer.echo(line)
     for name, why in failed.items():
         typer.echo(f"{name} could not be done: {why}")
+    drawn = sum(name.endswith(".png") for name in made.info["shown"]["files"])
+    files = [*(f"{method}.nc" for method in made.complete), f"{drawn} figures", str(made.folder / "report.html")]
+    typer.echo(f"wrote {', '.join(files)}")
     if failed and (methods or len(failed) == len(planned)):
         raise typer.Exit(1)
-    if rows := tables.evidence_in_words(tables.evidence(made.maps)):
-        title = "Top heads and their evidence (interval: 95 % of a bootstrap, or the range over seeds;"
-        show_table(f"{title} p: how often random heads of the same layers lower it as much)", rows)
-    for line in tables.warnings(made.maps):
-        typer.echo(line)
-    drawn = sum(name.endswith(".png") for name in made.info["shown"]["files"])
-    files = ", ".join(f"{method}.nc" for method in made.complete)
-    typer.echo(f"wrote {files}, {drawn} figures, {made.folder / 'report.html'}")
 
 
 @app.command()
@@ -173,7 +178,9 @@ def heads(
 
     maps = ha.open(folder).by(by)
     if function:
-        show(f"Top heads of {function}", tables.heads(maps, function, top or 10, method), as_json, as_csv)
+        rows = tables.heads(maps, function, top or 10, method)
+        plain = as_json or as_csv
+        show(f"Top heads of {function}", rows if plain else tables.heads_in_words(rows), as_json, as_csv)
     else:
         rows = tables.evidence(maps, top or 3)
         show("Top heads and their evidence", rows if as_json else tables.evidence_in_words(rows), as_json, as_csv)
@@ -269,7 +276,7 @@ def head(
     show_table(f"{known.name} of {model}: what it amplifies, and what it makes of it", tables.operations(found))
     show("Relations that explain these mappings", explained)
     if atlas:
-        show("Where it stands among all heads", tables.standings(known))
+        show("Where it stands among all heads", tables.standings_in_words(known))
         show("Removed together with other top heads", tables.removals(known))
     if text:
         typer.echo(text)

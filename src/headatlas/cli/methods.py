@@ -77,7 +77,7 @@ def maps(
         "Checked in real runs": tables.checks(found),
         "Heads by category": tables.categories(found),
     }
-    show_parts(parts, as_json, out / "maps.nc")
+    show_parts(parts, as_json, out / "maps.nc", tables.warnings({"maps": found}))
 
 
 @app.command()

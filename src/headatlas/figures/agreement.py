@@ -10,6 +10,7 @@ from headatlas.errors import BadArgument
 from headatlas.figures.matrix import Matrix, draw
 from headatlas.figures.style import PUBLISHED
 from headatlas.figures.style import palette as palette_of
+from headatlas.headmap.chance import no_rank
 from headatlas.headmap.overview import overview
 from headatlas.methods.gate import ROLES
 from headatlas.validation.agreement import spearman_matrix
@@ -28,7 +29,8 @@ def plan(maps: Mapping[str, xr.Dataset], colours: str = PUBLISHED) -> Matrix:
     if len(varied) < 2:
         raise BadArgument(f"maps has {len(varied)} maps in which heads differ, expected at least two to compare")
     charts = charts.isel(chart=varied)
-    names = [str(n) for n in charts.chart.values]
+    each = zip(charts.chart.values, charts.method.values, charts.none_above.values, strict=True)
+    names = [f"{name} ({no_rank(method)})" if none else str(name) for name, method, none in each]
     values = spearman_matrix(score[varied])
     kinds = list(zip(charts.method.values, charts.measure.values, strict=True))
     return Matrix(

@@ -20,6 +20,7 @@ from headatlas.figures.specialisation import specialisation
 from headatlas.figures.style import PUBLISHED
 from headatlas.figures.style import palette as palette_of
 from headatlas.figures.tradeoff import NEEDED, trade_off
+from headatlas.headmap.chance import none_in_words
 from headatlas.headmap.curves import changes, removal
 from headatlas.headmap.overview import MEASURES, overview
 
@@ -123,19 +124,22 @@ def _possible(maps: Mapping[str, xr.Dataset], palette: str) -> Iterator[tuple[st
 
 
 _WHAT = {
-    "probe": "Importance of each head to a probe that reads cognitive functions; it sums to 1 for each function and is not causal.",
+    "probe": "Importance of each head to a probe that reads cognitive functions; it sums to 1 for each function and is not causal."
+    " Chance: the importance that a head reaches with shuffled labels.",
     "dissociate": "Importance of each head to a function, by gates fitted to lose it and keep the others; it sums to 1 for each."
     " Empty where removing the heads did not prove, on test questions, that they are the function's own.",
-    "maps": "Share of a relation's pairs that each head implements, from its parameters alone.",
+    "maps": "Share of a relation's pairs that each head implements, from its parameters alone. Chance: the highest share that"
+    " shuffled and random weights explain.",
     "ablate": "log P(target) lost when each head alone is removed.",
     "taylor": "log P(target) lost without each head, guessed from one gradient.",
     "ig": "log P(target) lost without each head, from gradients integrated over all gates.",
     "pattern": "Share of attention on the token that each pattern points at, on random tokens said twice.",
 }
 _SAYS = {
-    "importance": "One heatmap of layers × heads each; where the last label of the colours has a plus, larger values are clipped.",
+    "importance": "One heatmap of layers × heads each; where the last label of the colours has a plus, larger values are clipped."
+    " Where a chance level is known, heads at chance are drawn as 0, and maps without a head above it are grey.",
     "categories": "Heads by the categories of relations they implement, from their parameters alone: a head belongs to one when"
-    " its score or suppression for one of the category's relations reaches the threshold.",
+    " its score or suppression for one of the category's relations reaches the threshold and is above chance.",
     "always-any": "How far each head facilitates a task: the least over seeds (always) and the most (any).",
     "roles": "The three roles of each head as colours, as bright as their scores: the least over seeds (always) and the most (any)."
     " Mixtures are disagreement between seeds.",
@@ -151,8 +155,9 @@ _SAYS = {
     " times that. Filled: more than three times the mean size of the others' changes, and more than random heads of the same layers"
     " (p < 0.05, corrected).",
     "layers": "Share of each map that lies in each layer, over relative depth; of many relations, the mean of each category."
-    " The grey line is an even share.",
-    "agreement": "Spearman correlation over heads of every two maps; beside it, of every two seeds of the gate maps.",
+    " The grey line is an even share. Maps without a head above chance are light grey, and left out of means.",
+    "agreement": "Spearman correlation over heads of every two maps; beside it, of every two seeds of the gate maps. A map marked"
+    " (at chance) has no head above chance, one marked (not proven) no heads that were proven.",
 }
 
 
@@ -165,6 +170,12 @@ def caption(picture: Picture, maps: Mapping[str, xr.Dataset], when: Mapping[str,
         model = f"{maps[method].attrs.get('model', 'unknown model')} ({maps[method].attrs.get('fingerprint', 'no fingerprint')})"
         settings = ", ".join(f"{k} {_plain(v)}" for k, v in said.items())
         lines.append(f"{method}: {model}, {shape}; {settings}" + (f"; {when[method]}" if method in when else ""))
+    charts = overview({method: maps[method] for method in picture.methods})
+    for method in picture.methods:
+        measure = MEASURES.get(method, (("", ""),))[0][0]
+        chosen = (charts.method == method) & (charts.measure == measure) & charts.none_above
+        if names := charts.subject.values[chosen.values].tolist():
+            lines.append(f"{method}: {none_in_words(method)}: {', '.join(names)}")
     return "\n".join(lines) + "\n"
 
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from headatlas.figures.style import PUBLISHED, printable, styled, wrap
 from headatlas.figures.style import palette as palette_of
-from headatlas.headmap.card import Card, card
+from headatlas.headmap.card import Card, card, place_in_words
 
 MOST = 28  # charts shown, the best places first
 
@@ -25,7 +25,7 @@ def draw(plan: Card, colours: str = PUBLISHED) -> Figure:
     colour = {m: used.lines[i % len(used.lines)] for i, m in enumerate(methods)}
     shown = [s for s in plan.standings if s.value != 0][:MOST]
     lines = _words(plan)
-    total_w, total_h = 11.4, max(3.2, 1.35 + 0.2 * max(len(shown), 3), 1.1 + 0.16 * len(lines))
+    total_w, total_h = 12.0, max(3.2, 1.35 + 0.2 * max(len(shown), 3), 1.1 + 0.16 * len(lines))
     figure = Figure(figsize=(total_w, total_h))
     figure.text(0.2 / total_w, 1 - 0.3 / total_h, plan.name, fontsize=16, weight="bold", va="center")
     beside = " · ".join(p for p in (plan.model, ", ".join(plan.categories)) if p)
@@ -35,23 +35,25 @@ def draw(plan: Card, colours: str = PUBLISHED) -> Figure:
     tall = 0.2 * max(len(shown), 1)
     axes = figure.add_axes((2.7 / total_w, 1 - (0.95 + tall) / total_h, 2.1 / total_w, tall / total_h))
     for i, s in enumerate(shown):
-        above = 1 - (s.rank - 1) / max(1, s.of - 1)
-        axes.plot([0, above], [i, i], color=colour[s.method], linewidth=1)
-        axes.plot(above, i, "o", color=colour[s.method], markersize=4)
+        if s.rank is not None:
+            above = 1 - (s.rank - 1) / max(1, s.of - 1)
+            axes.plot([0, above], [i, i], color=colour[s.method], linewidth=1)
+            axes.plot(above, i, "o", color=colour[s.method], markersize=4)
         interval = "" if np.isnan(s.low) else f" ({s.low:.2g} to {s.high:.2g})"
-        said = f"{s.value:.3g}{interval}, rank {s.rank}".replace("-", "−")
-        axes.text(1.06, i, said, va="center", fontsize=6.5, transform=axes.get_yaxis_transform())
+        said = f"{s.value:.3g}{interval}, {place_in_words(s)}".replace("-", "−")
+        dim = "#888888" if s.rank is None else "black"
+        axes.text(1.06, i, said, va="center", fontsize=6.5, color=dim, transform=axes.get_yaxis_transform())
     axes.set_yticks(range(len(shown)), [printable(_short(s.chart)) for s in shown], fontsize=6.5, parse_math=False)
     axes.set_ylim(max(len(shown), 1) - 0.4, -0.6)
     axes.set_xlim(0, 1.04)
     axes.set_xticks([0, 0.5, 1], ["last", "middle", "first"])
     axes.spines[["top", "right"]].set_visible(False)
     left_out = len(plan.standings) - len(shown)
-    more = f" ({left_out} more, lower or 0)" if left_out else ""
+    more = f" ({left_out} more, lower, at chance or 0)" if left_out else ""
     axes.set_title(f"Place among all heads{more}", loc="left", fontsize=8.5)
     for i, (text, weight) in enumerate(lines):
         y = 1 - (0.72 + 0.16 * i) / total_h
-        figure.text(7.3 / total_w, y, printable(text), fontsize=7, weight=weight, va="top", parse_math=False)
+        figure.text(7.9 / total_w, y, printable(text), fontsize=7, weight=weight, va="top", parse_math=False)
     return figure
 
 

@@ -12,6 +12,7 @@ from headatlas.errors import BadArgument
 from headatlas.figures.style import PUBLISHED, heading, styled, ticks, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import about, unit
+from headatlas.headmap.chance import members
 from headatlas.tasks.relations import CATEGORIES
 
 UNCLASSIFIED = "Unclassified"
@@ -33,7 +34,10 @@ class CategoryMap:
 
 
 def category_map(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
-    """All categories in one large panel, then each in its own. Needs `member(category, layer, head)`, as `maps` gives."""
+    """All categories in one large panel, then each in its own. Needs `member(category, layer, head)`, as `maps` gives.
+
+    Heads that are members only by scores at chance are not coloured.
+    """
     return draw(plan(found, palette))
 
 
@@ -47,7 +51,7 @@ def plan(found: xr.Dataset, colours: str = PUBLISHED) -> CategoryMap:
         )
     there = [str(n) for n in found.category_name.values]
     names = [n for n in CATEGORIES if n in there] + [n for n in there if n not in CATEGORIES]
-    member = found.member.transpose("category", "layer", "head").values.astype(bool)[[there.index(n) for n in names]]
+    member = members(found).transpose("category", "layer", "head").values[[there.index(n) for n in names]]
     several = [f"{n} categories" for n in range(2, len(names) + 1)]
     classes = [*names, *several, UNCLASSIFIED]
     known = dict(zip(CATEGORIES, used.categories, strict=True))

@@ -1,8 +1,10 @@
 """Heatmaps of heads side by side on one colour scale: the form of the importance grid and of the gate grid."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
@@ -10,13 +12,15 @@ from headatlas.figures.style import heading, styled, ticks, wrap
 from headatlas.headmap.scale import range_of
 
 TITLE = 9  # points
+EMPTY, ABSENT = "#e3e3e3", "#bdbdbd"  # a panel that shows nothing; layers without heads
 
 
 @dataclass(frozen=True)
 class Panel:
     title: str
     values: np.ndarray  # [layer, head], or [layer, head, 3]: colours
-    why: str = ""  # why the panel is empty
+    why: str = ""  # why the panel is empty, and grey
+    note: str = ""  # in small letters below the title
 
 
 @dataclass(frozen=True)
@@ -40,13 +44,13 @@ class Heatmaps:
     ylabel: str
     xticks: list[int]
     yticks: list[int]
-    scale: Scale | None  # None: the values are colours
+    scale: Scale | None  # None: the values are colours, or all panels are empty
     legend: list[tuple[str, str]]  # (colour, meaning)
 
 
-def scale_of(values: np.ndarray, label: str, sequential: str, diverging: str) -> Scale:
+def scale_of(values: np.ndarray, label: str, sequential: str, diverging: str, chance: float = 0.0) -> Scale:
     """The colour scale of maps [subject, layer, head]."""
-    found = range_of(values)
+    found = range_of(values, chance)
     colours = diverging if found.signed else sequential
     return Scale(label, found.low, found.high, found.ticks, found.labels, colours)
 
@@ -67,9 +71,10 @@ def draw(plan: Heatmaps) -> Figure:
     titles = [wrap(p.title, width + 0.15, TITLE) for p in plan.panels]
     lines = max(t.count("\n") + 1 for t in titles)
     left, right, bottom, top, between = 0.55, 1.1, 0.45, 0.42, 0.22
-    above = 0.08 + 0.15 * lines
+    noted = 0.13 if any(p.note for p in plan.panels) else 0.0
+    above = 0.08 + 0.15 * lines + noted
     key = 0.0 if not plan.legend else max(1.6, 0.075 * max(len(m) for _, m in plan.legend) + 0.5)
-    right = key or right
+    right = key or (right if plan.scale else 0.2)
     total_w = left + plan.columns * width + (plan.columns - 1) * between + right
     total_h = bottom + rows * (height + above) + top + 0.08 * (rows - 1)
     figure = Figure(figsize=(total_w, total_h))
@@ -81,14 +86,17 @@ def draw(plan: Heatmaps) -> Figure:
         scale = plan.scale
         norm = None if scale is None else Normalize(scale.low, scale.high)
         cmap = None if scale is None else scale.colours
-        axes.set_facecolor("#bdbdbd")  # layers without heads
+        axes.set_facecolor(ABSENT)
         shown = np.full(panel.values.shape, np.nan) if panel.why else panel.values
         axes.imshow(np.ma.masked_invalid(shown), cmap=cmap, norm=norm, aspect="auto")
         if panel.why:
-            axes.set_facecolor("white")
-            words = wrap(panel.why, width - 0.1, 7)
+            axes.set_facecolor(EMPTY)
+            words = "\n".join(wrap(line, width - 0.1, 7) for line in panel.why.splitlines())
             axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", fontsize=7, parse_math=False)
-        axes.set_title(title, parse_math=False)
+        if panel.note:
+            above_it: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "center", "va": "bottom"}
+            axes.annotate(panel.note, (0.5, 1), (0, 2.5), fontsize=6.5, color="#444444", **above_it)
+        axes.set_title(title, parse_math=False, pad=rcParams["axes.titlepad"] + 72 * noted)
         below = i + plan.columns >= len(plan.panels)
         axes.set_xticks(plan.xticks, [str(t) for t in plan.xticks] if below else [])
         axes.set_yticks(plan.yticks, [str(t) for t in plan.yticks] if column == 0 else [])

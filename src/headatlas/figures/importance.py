@@ -8,6 +8,7 @@ from headatlas.errors import BadArgument
 from headatlas.figures.heatmaps import Heatmaps, Panel, axis_ticks, draw, scale_of
 from headatlas.figures.style import PUBLISHED, columns, palette
 from headatlas.headmap.about import about, subject_dim, unit
+from headatlas.headmap.chance import NONE_ABOVE, above_chance, chance, highest_level, level_in_words, none_above
 from headatlas.headmap.overview import MEASURES
 from headatlas.tasks.questions import FUNCTIONS
 
@@ -18,7 +19,8 @@ def importance_grid(found: xr.Dataset, variable: str | None = None, *, palette: 
     """One heatmap per function of any method's map, on one colour scale.
 
     variable: which of the dataset's maps over (…, layer, head); without it, the method's first: importance, score or effect.
-    A function that `dissociate` found no heads of its own for has an empty panel, which says why.
+    Heads at chance are drawn as 0. A function, relation or task without any head above chance has a grey panel, which says so;
+    one that `dissociate` found no heads of its own for, too.
     """
     return draw(plan(found, variable, palette))
 
@@ -41,25 +43,51 @@ def plan(found: xr.Dataset, variable: str | None = None, colours: str = PUBLISHE
     known = [f for f in FUNCTIONS if f in titles]
     order = [titles.index(t) for t in [*known, *(t for t in titles if t not in known)]]
     order = [i for i in order if score[i].notnull().any()] or order
-    values = score.values[order].astype(np.float64)
-    why = [""] * len(titles)
-    if {"verdict", "proven"} <= set(found):
-        why = ["" if p else str(v) for v, p in zip(found.verdict.values, found.proven.values, strict=True)]
+    raw, values = (
+        s.transpose(*score.dims).values[order].astype(np.float64) for s in (score, above_chance(found, name))
+    )
+    why, notes = _nothing(found, name), _levels(found, name)
     shown = [i for i, o in enumerate(order) if not why[o]]
     xticks, yticks = axis_ticks(score.sizes["layer"], score.sizes["head"], every=6, most=9)
     return Heatmaps(
         heading=about(found),
-        panels=[Panel(titles[i], v, why[i]) for i, v in zip(order, values, strict=True)],
+        panels=[Panel(titles[i], v, why[i], "" if why[i] else notes[i]) for i, v in zip(order, values, strict=True)],
         columns=columns(len(order)),
         xlabel=unit(found),
         ylabel="Layer",
         xticks=xticks,
         yticks=yticks,
         scale=scale_of(
-            values[shown] if shown else values,
+            raw[shown],
             LABELS.get(name, name.replace("_", " ")),
             used.sequential,
             used.diverging,
-        ),
+            highest_level(found, name),
+        )
+        if shown
+        else None,
         legend=[],
     )
+
+
+def _nothing(found: xr.Dataset, name: str) -> list[str]:
+    """Of every subject: why its panel is empty."""
+    none = none_above(found, name)
+    if none is None:
+        return [""] * found.sizes[subject_dim(found[name])]
+    level = chance(found, name)
+    texts = []
+    for i, empty in enumerate(none.values):
+        one = found[name].isel({none.dims[0]: i})
+        words = "" if level is None else level_in_words(level.isel({none.dims[0]: i}))
+        said = f"{NONE_ABOVE}\nbest {float(one.max()):.2g}\n{words}" if words else NONE_ABOVE
+        texts.append("" if not empty else str(found.verdict.values[i]) if "verdict" in found else said)
+    return texts
+
+
+def _levels(found: xr.Dataset, name: str) -> list[str]:
+    """Of every subject: its chance level in words."""
+    level, dim = chance(found, name), subject_dim(found[name])
+    if level is None:
+        return [""] * found.sizes[dim]
+    return [level_in_words(level.isel({dim: i})) for i in range(found.sizes[dim])]

@@ -6,6 +6,7 @@ from typing import Any
 import xarray as xr
 
 from headatlas.errors import BadArgument
+from headatlas.headmap.chance import at_chance, members
 from headatlas.headmap.overview import MEASURES
 
 NAMES = {
@@ -46,7 +47,7 @@ def by_kv_group(found: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset:
     """The same maps summed per key-value group, the unit that cache compressors and pruners work on.
 
     What the method says of heads is summed, seed by seed where there are seeds; a group is what any of its heads is (a member of a
-    category, selected, clear of the control). Bootstrap intervals, and what was measured with sets of heads, are left out.
+    category, selected, above chance). Bootstrap intervals, and what was measured with sets of heads, are left out.
     n_kv_heads: how many groups; without it, what the dataset says of its model.
     """
     n_heads = found.sizes["head"]
@@ -57,7 +58,11 @@ def by_kv_group(found: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset:
         raise BadArgument(f"n_kv_heads is {groups}, which does not divide the {n_heads} heads")
     size = n_heads // int(groups)
     measured = {name for name, _ in MEASURES.get(str(found.attrs.get("method")), ())}
-    flags = {"member", "selected", "before_elbow", "clears_control"}
+    above = {f"above_chance_{m}": ~flag for m in sorted(measured) if (flag := at_chance(found, m)) is not None}
+    if "member" in found:
+        above["above_chance_member"] = members(found)
+    found = found.assign(above)
+    flags = {"member", "selected", "before_elbow", "clears_control", *above}
     kept = [str(n) for n, v in found.data_vars.items() if "head" in v.dims and str(n) in measured | flags]
     parts = found[kept].coarsen(head=size).construct(head=("head", "of_group"))
     summed = parts.map(lambda v: v.any("of_group") if v.dtype == bool else v.sum("of_group", skipna=False))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from headatlas.headmap.chance import members, no_rank
 from headatlas.headmap.curves import removal
 from headatlas.headmap.overview import overview, ranks
 
@@ -21,8 +22,9 @@ class Standing:
     value: float
     low: float  # NaN: no interval
     high: float
-    rank: int  # 1 is the highest
+    rank: int | None  # 1 is the highest; None: at chance, where ranks say nothing
     of: int
+    chance: float  # the highest value that chance explains; NaN: not known
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Card:
     layer: int
     head: int
     model: str
-    standings: list[Standing]  # the best places first, but scores of 0 last
+    standings: list[Standing]  # the best places first; then those at chance, and scores of 0 last
     operations: list[Operation]
     categories: list[str]
     removed: list[Removed]
@@ -62,10 +64,18 @@ class Card:
         return f"L{self.layer}.H{self.head}"
 
 
+def place_in_words(standing: Standing) -> str:
+    """'rank 3, chance 0.05', 'at chance (0.05)', or 'not proven'."""
+    level = "" if np.isnan(standing.chance) else f"{standing.chance:.2g}"
+    if standing.rank is not None:
+        return f"rank {standing.rank}" + f", chance {level}" * bool(level)
+    return no_rank(standing.method) + f" ({level})" * bool(level)
+
+
 def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
     """What each method says of head `head` of layer `layer`, with its place among all heads."""
     charts = overview(maps)
-    place = ranks(charts.score)
+    place, heads = ranks(charts), charts.score.count(("layer", "head"))
     standings = []
     for i, chart in enumerate(charts.chart.values.tolist()):
         one, rank = charts.isel(chart=i), place.isel(chart=i)
@@ -73,13 +83,14 @@ def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
         if not np.isnan(here.score):
             names = (chart, here.method.item(), here.subject.item(), here.measure.item())
             numbers = (float(here.score), float(here.low), float(here.high))
-            standings.append(Standing(*names, *numbers, int(rank.sel(layer=layer, head=head)), int(rank.count())))
+            at = None if here.at_chance else int(rank.sel(layer=layer, head=head))
+            standings.append(Standing(*names, *numbers, at, int(heads[i]), float(here.chance)))
     model = next((str(found.attrs["model"]) for found in maps.values() if "model" in found.attrs), "")
     categories = []
     if "maps" in maps and "member" in maps["maps"]:
-        member = maps["maps"].member.sel(layer=layer, head=head).values
+        member = members(maps["maps"]).sel(layer=layer, head=head).values
         categories = [str(n) for n, m in zip(maps["maps"].category_name.values, member, strict=True) if m]
-    ordered = sorted(standings, key=lambda s: (s.value == 0, s.rank / s.of))
+    ordered = sorted(standings, key=lambda s: (s.value == 0, s.rank is None, (s.rank or 0) / s.of))
     places = {c: _place(charts.score.isel(chart=i), layer, head) for i, c in enumerate(charts.chart.values.tolist())}
     return Card(
         layer, head, model, ordered, _operations(maps, layer, head), categories, _removed(maps, ordered, places)

@@ -1,11 +1,13 @@
 """All head maps of an atlas side by side, whichever method they are from: what tables, figures and the page compare heads by."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument
+from headatlas.headmap.chance import at_chance, chance
 
 MEASURES: dict[str, tuple[tuple[str, str], ...]] = {
     "probe": (("importance", "function"),),
@@ -21,7 +23,9 @@ MEASURES: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 def overview(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
-    """`score(chart, layer, head)`, with `low` and `high` where a method gives an interval (a bootstrap's, or the range over seeds).
+    """`score(chart, layer, head)`, with `low` and `high` where a method gives an interval (a bootstrap's, or the range over seeds),
+    `chance`, the highest score that chance explains (NaN: not known), and `at_chance`, whether it explains the head's;
+    `none_above(chart)`: whether no head of the chart is above chance.
 
     maps: datasets by method, each with the variables DESIGN names; those of other methods are left out, as are subjects without
     any score. Coordinates of `chart`: `method`, `measure` (importance, facilitation, …) and `subject` (a function, relation, task).
@@ -29,19 +33,24 @@ def overview(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
     rows = [row for method, found in maps.items() for row in _rows(method, found)]
     if not rows:
         nothing = np.empty((0, 0, 0))
-        empty = dict.fromkeys(("score", "low", "high"), (("chart", "layer", "head"), nothing))
+        dims = ("chart", "layer", "head")
+        empty: dict[str, Any] = dict.fromkeys(("score", "low", "high", "chance"), (dims, nothing))
+        empty |= {"at_chance": (dims, nothing.astype(bool)), "none_above": ("chart", np.empty(0, bool))}
         return xr.Dataset(
             empty, coords={c: ("chart", np.empty(0, "<U1")) for c in ("chart", "method", "measure", "subject")}
         )
     labels = [row.coords["chart"].item() for row in rows]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
         raise BadArgument(f"maps has charts of the same name: {', '.join(twice)}")
-    return xr.concat(rows, "chart", coords=["method", "measure", "subject"], join="outer")
+    charts = xr.concat(rows, "chart", coords=["method", "measure", "subject"], join="outer")
+    flags = charts.at_chance == 1
+    return charts.assign(at_chance=flags, none_above=(flags | charts.score.isnull()).all(("layer", "head")))
 
 
 def _rows(method: str, found: xr.Dataset) -> Iterator[xr.Dataset]:
     there = [(m, d) for m, d in MEASURES.get(method, ()) if m in found and {d, "layer", "head"} <= set(found[m].dims)]
     for measure, dim in there:
+        flags, level = at_chance(found, measure), chance(found, measure)
         for i, subject in enumerate(found[dim].values.tolist()):
             one = found[measure].isel({dim: i})
             seeds = "seed" in one.dims
@@ -55,6 +64,8 @@ def _rows(method: str, found: xr.Dataset) -> Iterator[xr.Dataset]:
             score = one.mean("seed") if seeds else one
             if score.notnull().any():
                 parts = {"score": score, "low": low, "high": high}
+                parts["chance"] = xr.zeros_like(score) + (np.nan if level is None else level.isel({dim: i}))
+                parts["at_chance"] = xr.zeros_like(score) if flags is None else flags.isel({dim: i}).astype(float)
                 row = xr.Dataset(
                     {n: (("layer", "head"), v.transpose("layer", "head").values) for n, v in parts.items()}
                 )
@@ -63,8 +74,13 @@ def _rows(method: str, found: xr.Dataset) -> Iterator[xr.Dataset]:
                 yield row.assign_coords(names | {d: found[d].values for d in ("layer", "head")})
 
 
-def ranks(score: xr.DataArray) -> xr.DataArray:
-    """Place of each head among all, by map: 1 is the highest; ties share the better place; NaN has none."""
+def ranks(charts: xr.Dataset) -> xr.DataArray:
+    """Place of each head among all, by map: 1 is the highest; ties share the better place; heads at chance and NaN have none."""
+    place = _places(charts.score)
+    return place.where(~charts.at_chance.transpose(*place.dims))
+
+
+def _places(score: xr.DataArray) -> xr.DataArray:
     score = score.transpose("chart", "layer", "head")
     flat = score.values.reshape(score.sizes["chart"], score.sizes["layer"] * score.sizes["head"])
     order = np.sort(np.where(np.isnan(flat), -np.inf, flat), axis=-1)

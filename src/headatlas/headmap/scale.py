@@ -16,11 +16,12 @@ class Range:
     signed: bool
 
 
-def range_of(values: np.ndarray) -> Range:
+def range_of(values: np.ndarray, chance: float = 0.0) -> Range:
     """A scale for maps [subject, layer, head] of any method.
 
-    Importances that sum to 1 end at about 3 / number of heads, rounded; others near their 99.5th percentile. What is beyond is
-    clipped, and the last label says so with a plus (the first with ≤, for maps of both signs).
+    Importances that sum to 1 end at about 3 / number of heads, rounded; others near their 99.5th percentile. It reaches at least to
+    `chance`, the highest score that chance explains. What is beyond is clipped, and the last label says so with a plus (the first
+    with ≤, for maps of both signs).
     """
     there = values[np.isfinite(values)]
     top = float(np.abs(there).max(initial=0))
@@ -32,8 +33,9 @@ def range_of(values: np.ndarray) -> Range:
         end = min(1.0, 3 / int(np.isfinite(values).sum(axis=(-2, -1)).max()))
     else:
         end = float(np.quantile(np.abs(there), 0.995)) or top
+    end = max(end, chance)
     step = neat_step(end)
-    steps = max(1, round(end / step))
+    steps = max(1, round(end / step), int(np.ceil(chance / step - 1e-9)))
     end = step * steps
     ticks = np.arange(-steps if signed else 0, steps + 1) * step
     digits = max(0, -int(np.floor(np.log10(step) + 1e-9)))

@@ -12,7 +12,7 @@ After MAPS (Elhelo & Geva, ACL 2025, arXiv 2412.11965). No data, no loaded model
 6. A head belongs to a category when a score or suppression of one of its relations reaches the threshold.
 
 Beside it, the weaker multi-token score (last token of s, first token of t, over all pairs), and baselines that show what
-scores chance gives.
+scores chance gives (`reading`). From them, for each relation, the highest score that chance explains (`chance_level`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,6 +26,7 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadArgument, BadFile
+from headatlas.methods.chance import chance_level
 from headatlas.methods.ranks import Vocabulary, extremes
 from headatlas.methods.reading import BASELINES, Reading
 from headatlas.models.families import Anatomy
@@ -303,7 +304,10 @@ def score_relations(
 
     dims = ("relation", "layer", "head")
     names = list(baselines)
-    chance = [shares(collect(done, b, anatomy, len(used))[0], used, n, anatomy) for b in names]
+    by_chance = [collect(done, b, anatomy, len(used)) for b in names]
+    baseline = np.array([[shares(a, used, n, anatomy) for a in both] for both in by_chance], dtype=np.float32)
+    baseline = baseline.reshape(len(names), 2, *score.shape)  # hits, suppressed
+    ks = np.array([choose_k(r.name, size, k) for r in relations])
     reasons = [
         "" if c >= min_pairs else f"{c} of {len(r.pairs)} pairs are one token on both sides, {min_pairs} are needed"
         for r, c in zip(relations, asked.count, strict=True)
@@ -318,13 +322,13 @@ def score_relations(
             "pairs_multi": ("relation", asked.count_multi),
             "multi_token": ("relation", asked.parts),
             "left_out": ("relation", np.array(reasons, dtype=object)),
-            "k": ("relation", [choose_k(r.name, size, k) for r in relations]),
+            "k": ("relation", ks),
             "member": (("category", "layer", "head"), member),
             "member_from_multi": ("category", from_multi),
-            "baseline_score": (
-                ("baseline", *dims),
-                np.array(chance, dtype=np.float32).reshape(len(names), *score.shape),
-            ),
+            "baseline_score": (("baseline", *dims), baseline[:, 0]),
+            "baseline_suppression": (("baseline", *dims), baseline[:, 1]),
+            "chance": ("relation", chance_level(baseline[:, 0], asked.count, ks, size)),
+            "chance_suppression": ("relation", chance_level(baseline[:, 1], asked.count, ks, size)),
         },
         coords={
             "relation": [r.name for r in relations],

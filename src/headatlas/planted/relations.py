@@ -28,7 +28,7 @@ NAMES = (
     "english_to_spanish",
     "object_superclass",
 )
-NOISE = (0.0, 8.0, 16.0, 32.0)
+NOISE = (0.0, 2.0, 4.0, 8.0)
 PAIRS = 48  # of each relation
 LAYERS, HEADS, D_HEAD, D_MODEL = 4, 8, 64, 256
 SCALES = 0.5  # spread of the logarithm of norms' scales

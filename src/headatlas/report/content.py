@@ -10,6 +10,7 @@ import xarray as xr
 
 from headatlas.figures.style import PALETTES, PUBLISHED
 from headatlas.headmap.about import NAMES
+from headatlas.headmap.chance import level_in_words, members, no_rank, none_in_words
 from headatlas.headmap.curves import changes, removal
 from headatlas.headmap.overview import MEASURES, overview
 from headatlas.headmap.scale import range_of
@@ -117,7 +118,7 @@ def content(maps: Maps, info: Mapping[str, Any]) -> Content:
     charts = overview(maps)
     layers, heads = (_grid(maps, dim, model.get(size)) for dim, size in (("layer", "n_layers"), ("head", "n_heads")))
     at = {"layer": layers, "head": heads}
-    charts = charts.reindex(at) if charts.sizes["chart"] else charts
+    charts = charts.reindex(at, fill_value={"at_chance": False}) if charts.sizes["chart"] else charts
     rows = [_chart(charts.isel(chart=i)) for i in range(charts.sizes["chart"])]
     return {
         "model": str(model.get("name") or "a model"),
@@ -146,7 +147,25 @@ def _grid(maps: Maps, dim: str, size: object) -> list[int]:
 def _chart(one: xr.Dataset) -> Content:
     names = {n: one[n].item() for n in ("method", "measure", "subject")}
     interval = {n: pack(one[n].values) if one[n].notnull().any() else None for n in ("low", "high")}
-    return names | {"score": pack(one.score.values)} | interval
+    return names | {"score": pack(one.score.values)} | interval | _chance(one)
+
+
+def _chance(one: xr.Dataset) -> Content:
+    """Of a chart: the level that chance explains (a number, or one for each head), which heads are above it (None: all, or
+    nothing tells), and what is said of it."""
+    levels = np.unique(one.chance.values[np.isfinite(one.chance.values)])
+    level = None if not len(levels) else _plain(levels[0]) if len(levels) == 1 else pack(one.chance.values)
+    above = ~one.at_chance.values & np.isfinite(one.score.values)
+    words, none = level_in_words(one.chance), bool(one.none_above)
+    if none:
+        words = none_in_words(one.method.item()) + f" (best {float(one.score.max()):.2g}; {words})" * bool(words)
+    return {
+        "chance": level,
+        "above": np.flatnonzero(above).tolist() if one.at_chance.any() else None,
+        "none": none,
+        "unranked": no_rank(one.method.item()),
+        "note": words,
+    }
 
 
 def _groups(charts: xr.Dataset, maps: Maps) -> Iterator[Content]:
@@ -161,10 +180,29 @@ def _groups(charts: xr.Dataset, maps: Maps) -> Iterator[Content]:
             "measure": measure,
             "title": f"{NAMES[method]}: {measure}",
             "subject": about.subject,
-            "says": about.says.get(measure, "") + _unproven(maps[method]),
+            "says": about.says.get(measure, "") + _unproven(maps[method]) + _at_chance(charts.isel(chart=mine)),
             "charts": mine,
-            "scale": scale(charts.score.values[mine]),
+            "scale": _scale_above(charts.isel(chart=mine)),
         }
+
+
+def _at_chance(charts: xr.Dataset) -> str:
+    """How maps with a chance level are coloured, and which have no head above it."""
+    if not charts.chance.notnull().any():
+        return ""
+    names = charts.subject.values[charts.none_above.values].tolist()
+    which = "all of them" if len(names) == charts.sizes["chart"] else ", ".join(names)
+    said = " Heads at chance have the colour of 0; a map without a head above chance is grey"
+    return said + (f": {which}." if names else ".")
+
+
+def _scale_above(charts: xr.Dataset) -> Content:
+    """The scale of the maps that are not grey, for those that reach beyond chance."""
+    values, coloured = charts.score.values, ~charts.none_above.values
+    level = charts.chance.where(~charts.at_chance).values[coloured]
+    shown = values[coloured] if coloured.any() else values
+    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0))
+    return scale(shown, float(np.nanmax(level, initial=0.0))) | {"largest": largest}
 
 
 def _unproven(found: xr.Dataset) -> str:
@@ -175,9 +213,9 @@ def _unproven(found: xr.Dataset) -> str:
     return f" Not proven, so no evidence by itself (see Specialisation): {', '.join(names)}." if names else ""
 
 
-def scale(values: np.ndarray) -> Content:
+def scale(values: np.ndarray, chance: float = 0.0) -> Content:
     """The colour scale of charts [chart, layer, head]: its ends and its ticks."""
-    found = range_of(values)
+    found = range_of(values, chance)
     span = found.high - found.low
     return {
         "low": found.low,
@@ -192,7 +230,7 @@ def _categories(maps: xr.Dataset | None, at: Mapping[str, list[int]]) -> Content
     """For every head the categories it belongs to, as bits; −1 where there is no head. Kinds are in the order of the legend."""
     if maps is None or not {"category", "layer", "head"} <= set(maps.get("member", xr.DataArray()).dims):
         return None
-    member = maps.member.transpose("category", "layer", "head").astype(float).reindex(at)
+    member = members(maps).transpose("category", "layer", "head").astype(float).reindex(at)
     names = [str(n) for n in maps["category_name" if "category_name" in maps.coords else "category"].values]
     spare = iter(OTHERS * len(names))
     colours = [COLOURS.get(n) or next(spare) for n in names]

@@ -24,7 +24,7 @@ const part = (chart, name) => (chart["_" + name] ??= chart[name] ? floats(chart[
 const score = (chart) => part(chart, "score");
 const places = (chart) => (chart._places ??= range(N).filter((i) => !missing(score(chart)[i])).sort((a, b) => score(chart)[b] - score(chart)[a] || a - b));
 const sorted = (chart) => (chart._sorted ??= score(chart).filter((v) => !Number.isNaN(v)).sort());
-const groupOf = (chart) => data.groups.find((g) => g.charts.includes(data.charts.indexOf(chart)));
+const groupOf = (chart) => (chart._group ??= data.groups.find((g) => g.charts.includes(data.charts.indexOf(chart))));
 
 function rank(chart, at) { // 1 is the highest; ties share the better place
   const all = sorted(chart), v = score(chart)[at];
@@ -36,7 +36,16 @@ function middle(chart, at) { // of the places a head shares with its ties: by it
   const all = sorted(chart), v = score(chart)[at], first = rank(chart, at);
   return first + (all.length - first - all.findIndex((x) => x === v)) / 2;
 }
-const place = (chart, at) => `${rank(chart, at)}${middle(chart, at) > rank(chart, at) ? "=" : ""}`;
+const above = (chart) => (chart._above ??= new Set(chart.above));
+const atChance = (chart, at) => chart.above !== null && !above(chart).has(at);
+const level = (chart, at) => (typeof chart.chance === "string" ? part(chart, "chance")[at] : chart.chance);
+const place = (chart, at) => (atChance(chart, at) ? chart.unranked : `${rank(chart, at)}${middle(chart, at) > rank(chart, at) ? "=" : ""}`);
+function placed(chart, at) { // in words
+  const chance = missing(level(chart, at)) ? "" : number(level(chart, at));
+  if (atChance(chart, at)) return chart.unranked + (chance ? ` (${chance})` : "");
+  return `rank ${place(chart, at)} of ${sorted(chart).length}${chance ? `, chance ${chance}` : ""}`;
+}
+const byPlace = (at) => (a, b) => atChance(a, at) - atChance(b, at) || middle(a, at) - middle(b, at);
 function number(v) {
   if (missing(v)) return "–";
   const text = Math.abs(v) >= 1e-4 && Math.abs(v) < 1e5 ? String(Number(v.toPrecision(3))) : v === 0 ? "0" : v.toExponential(1);
@@ -79,6 +88,7 @@ function twoHalves(palette) {
 }
 const plain = (palette) => palette.map((c, i) => [i / (palette.length - 1), c]);
 const paletteOf = (scale) => PALETTES[scale.diverging ? "diverging" : "viridis"];
+const shade = (chart, at) => along(groupOf(chart).scale, atChance(chart, at) ? 0 : score(chart)[at]); // at chance: as 0
 const along = (scale, v) => Math.min(1, Math.max(0, (v - scale.low) / (scale.high - scale.low)));
 function scaleBar(root, title, palette, ticks) {
   const at = (t) => el("span", { style: `left:${t.at * 100}%` }, t.text);
@@ -146,9 +156,9 @@ function dropViews(parent) {
 }
 
 // ---------- a map of all heads
-function grid(parent, { title, label, z, colours, tip, onPick = () => {}, across = "head", most = 300, gap = 0, className = "panel" }) {
+function grid(parent, { title, note = "", label, z, colours, tip, onPick = () => {}, across = "head", most = 300, gap = 0, className = "panel" }) {
   const div = el("div", { className: "chart", role: "img" });
-  const root = el("div", { className, tabIndex: 0, role: "group" }, el("h3", {}, title), div);
+  const root = el("div", { className, tabIndex: 0, role: "group" }, el("h3", {}, title), ...(note ? [el("p", { className: "detail" }, note)] : []), div);
   root.setAttribute("aria-label", `${title}: map of heads; arrow keys move the selected head`);
   div.setAttribute("aria-label", label);
   parent.append(root);
@@ -185,16 +195,18 @@ function move(down, right) {
 }
 function chartGrid(parent, chart, options = {}) {
   const { scale } = groupOf(chart), values = score(chart);
-  const z = (at) => (missing(values[at]) ? null : (kept(values[at]) ? 0.51 : 0) + 0.49 * along(scale, values[at]));
-  const best = places(chart)[0];
-  const label = `Heat map of ${full(chart)}, by layer and head.` + (best === undefined ? "" : ` Highest: ${nameOf(best)}, ${number(values[best])}.`);
-  return grid(parent, { title: words(chart.subject), label, z, colours: () => twoHalves(paletteOf(scale)), tip: (at) => tipOf(chart, at), ...options });
+  const z = (at) => (missing(values[at]) ? null : (kept(values[at]) ? 0.51 : 0) + 0.49 * shade(chart, at));
+  const best = places(chart)[0], grey = () => [[0, css("--line")], [1, css("--line")]];
+  const highest = best === undefined ? "" : ` Highest: ${nameOf(best)}, ${number(values[best])}, ${placed(chart, best)}.`;
+  const label = `Heat map of ${full(chart)}, by layer and head.${chart.none ? ` Grey: ${chart.note}.` : highest}`;
+  const colours = chart.none ? grey : () => twoHalves(paletteOf(scale));
+  return grid(parent, { title: words(chart.subject), note: chart.note, label, z, colours, tip: (at) => tipOf(chart, at), ...options });
 }
 function tipOf(chart, at) {
   if (missing(score(chart)[at])) return [nameOf(at), "no head here, or no score"];
   const between = interval(chart, at);
   const lines = [`${nameOf(at)} (layer ${data.layers[Math.floor(at / H)]}, head ${data.heads[at % H]})`, `${full(chart)}: ${number(score(chart)[at])}`];
-  return [...lines, `rank ${place(chart, at)} of ${sorted(chart).length}`, ...(between ? [`interval ${between}`] : [])];
+  return [...lines, placed(chart, at), ...(between ? [`interval ${between}`] : [])];
 }
 
 // ---------- overview and close-up
@@ -209,7 +221,8 @@ function showGroup() {
   $("overview-colour").textContent = group.scale.diverging ? "red is above 0 and blue below" : "the brighter the cell, the higher its score";
   $("says").textContent = [group.says, group.method === "probe" && data.probe ? data.probe.caution : ""].join(" ").trim();
   fill($("subject"), [["", group.charts.map((c) => [c, words(data.charts[c].subject)])]]);
-  scaleBar($("scale"), group.title, paletteOf(group.scale), group.scale.ticks);
+  if (group.charts.every((c) => data.charts[c].none)) $("scale").replaceChildren("None of these maps has a head above chance.");
+  else scaleBar($("scale"), group.title, paletteOf(group.scale), group.scale.ticks);
   dropViews($("small"));
   for (const c of group.charts) chartGrid($("small"), data.charts[c], { onPick: () => showChart(c) }).chart = c;
   showChart(group.charts[0]);
@@ -234,7 +247,8 @@ function showTop() {
   const wide = rows.some((r) => r.cells[3]);
   const cut = (cells) => (wide ? cells : cells.slice(0, 3));
   rows.forEach((r) => (r.cells = cut(r.cells)));
-  $("top").replaceChildren(table(`Highest heads: ${words(chart.subject)}`, cut(["Rank", "Head", groupOf(chart).measure, "Interval"]), rows, [2, 3]));
+  const none = chart.none ? `; ${chart.note}` : "";
+  $("top").replaceChildren(table(`Highest heads: ${words(chart.subject)}${none}`, cut(["Rank", "Head", groupOf(chart).measure, "Interval"]), rows, [2, 3]));
 }
 let fading = 0;
 function fadeLater() { // the words at once, the maps when the slider rests for a moment
@@ -255,7 +269,7 @@ function select(at, say = true) {
   $("goto-message").textContent = "";
   if (!say) return;
   const chart = data.charts[state.chart];
-  const value = chart && !missing(score(chart)[at]) ? ` ${full(chart)}: ${number(score(chart)[at])}, rank ${place(chart, at)} of ${sorted(chart).length}.` : "";
+  const value = chart && !missing(score(chart)[at]) ? ` ${full(chart)}: ${number(score(chart)[at])}, ${placed(chart, at)}.` : "";
   $("announce").textContent = `Selected ${nameOf(at)}.${value}`;
 }
 function goTo(text) {
@@ -276,9 +290,9 @@ function card() {
   root.replaceChildren(el("h2", {}, nameOf(at)), muted(where), ...highest(at), ...roles(at), ...effects(at), ...salient(at), ...scores(at));
 }
 function highest(at) {
-  const telling = data.charts.filter((c) => rank(c, at) !== null && sorted(c)[0] !== sorted(c).at(-1));
-  const best = telling.sort((a, b) => middle(a, at) - middle(b, at)).slice(0, 3);
-  const line = (c) => el("li", {}, `${full(c)}: rank ${place(c, at)} of ${sorted(c).length}`);
+  const telling = data.charts.filter((c) => rank(c, at) !== null && !atChance(c, at) && sorted(c)[0] !== sorted(c).at(-1));
+  const best = telling.sort(byPlace(at)).slice(0, 3);
+  const line = (c) => el("li", {}, `${full(c)}: ${placed(c, at)}`);
   return best.length ? [el("h3", {}, "Where it ranks highest"), el("ul", {}, ...best.map(line))] : [];
 }
 function roles(at) {
@@ -343,13 +357,13 @@ function scores(at) {
     return { current: data.charts[state.chart] === c, cells: [words(c.subject), el("span", {}, number(score(c)[at]), ...ends), place(c, at)] };
   };
   return data.groups.flatMap((g) => {
-    const mine = g.charts.map((c) => data.charts[c]).filter((c) => !missing(score(c)[at])).sort((a, b) => middle(a, at) - middle(b, at));
-    const first = mine.length > 9 ? mine.slice(0, 5).filter((c) => score(c)[at] !== 0) : mine; // of a long list, the best
+    const mine = g.charts.map((c) => data.charts[c]).filter((c) => !missing(score(c)[at])).sort(byPlace(at));
+    const first = mine.length > 9 ? mine.slice(0, 5).filter((c) => score(c)[at] !== 0 && !atChance(c, at)) : mine; // of a long list, the best
     const rest = mine.filter((c) => !first.includes(c)), made = [];
     if (first.length) made.push(table("", [g.subject, g.measure, "Rank"], first.map(row), [1, 2]));
     if (rest.length) {
       const open = rest.includes(data.charts[state.chart]);
-      made.push(el("details", { open }, el("summary", {}, `${rest.length} more`), table("", [], rest.map(row), [1, 2])));
+      made.push(el("details", { open }, el("summary", {}, `${rest.length} ${first.length ? "more" : "at chance or 0"}`), table("", [], rest.map(row), [1, 2])));
     }
     return made.length ? [el("h3", {}, g.title), ...made] : [];
   });
@@ -364,7 +378,7 @@ function layerScale() {
 function meaning(select) { // what a place or a colour in the finder stands for
   if (select.value === "layer") return { title: "Layer", scale: layerScale(), of: (at) => data.layers[Math.floor(at / H)] };
   const chart = data.charts[select.value], values = score(chart);
-  return { title: full(chart), scale: groupOf(chart).scale, of: (at) => (missing(values[at]) ? null : values[at]) };
+  return { title: full(chart), scale: groupOf(chart).scale, of: (at) => (missing(values[at]) ? null : values[at]), shade: (at) => shade(chart, at) };
 }
 function between(values) { // the range of an axis, with room for the outermost points
   const there = values.filter((v) => v !== null), low = there.reduce((a, b) => Math.min(a, b), Infinity), high = there.reduce((a, b) => Math.max(a, b), -Infinity);
@@ -419,7 +433,7 @@ function paintPoints(canvas, div, heads, select) {
     const v = colour.of(at);
     if (x[i] === null || y[i] === null) return;
     pen.globalAlpha = kept(now[at]) ? 0.85 : 0.08;
-    pen.fillStyle = v === null ? css("--line") : palette[Math.round(along(colour.scale, v) * 255)];
+    pen.fillStyle = v === null ? css("--line") : palette[Math.round((colour.shade ? colour.shade(at) : along(colour.scale, v)) * 255)];
     pen.beginPath();
     pen.arc(MARGIN.l + ((x[i] - x0) / (x1 - x0)) * w, MARGIN.t + (1 - (y[i] - y0) / (y1 - y0)) * h, N > 3000 ? 2 : 3.6, 0, 7);
     pen.fill();

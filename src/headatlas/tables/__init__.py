@@ -7,9 +7,11 @@ from headatlas.tables.atlas import (
     evidence,
     evidence_in_words,
     heads,
+    heads_in_words,
     plan,
     removals,
     standings,
+    standings_in_words,
     warnings,
 )
 from headatlas.tables.benchmark import benchmark, real
@@ -41,6 +43,7 @@ __all__ = [
     "evidence_in_words",
     "gates",
     "heads",
+    "heads_in_words",
     "maps_compared",
     "operations",
     "patterns",
@@ -50,5 +53,6 @@ __all__ = [
     "relations",
     "removals",
     "standings",
+    "standings_in_words",
     "warnings",
 ]

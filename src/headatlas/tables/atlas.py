@@ -10,8 +10,9 @@ import xarray as xr
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.headmap.about import unit
 from headatlas.headmap.card import Card
+from headatlas.headmap.chance import NONE_ABOVE, at_chance, no_rank, none_in_words
 from headatlas.headmap.curves import removal
-from headatlas.headmap.overview import overview, ranks
+from headatlas.headmap.overview import MEASURES, overview, ranks
 from headatlas.models.memory import GIB
 from headatlas.public.estimating import Estimate
 from headatlas.tables.methods import best, head_name
@@ -55,13 +56,14 @@ def _time(seconds: float) -> str:
 
 
 def warnings(maps: Maps) -> list[str]:
-    """What a reader of the tables must know before believing them."""
-    lines = []
+    """What a reader of the tables must know before believing them: for methods that found nothing, that they did not."""
+    lines = _above_chance(maps)
     found = maps.get("probe", xr.Dataset())
     if "clears_control" in found:
         clear = int(found.clears_control.any("function").sum())
         of = int(found.importance.isel(function=0).count())
-        lines.append(f"probe: {clear or 'none'} of {of} heads clear what shuffled labels give")
+        said = f"{clear or 'none'} of {of} heads clear what shuffled labels give"
+        lines.append(f"probe: {said}" if clear else f"probe: no function has a head above chance in this model: {said}")
     if {"accuracy", "bag_of_words"} <= set(found):
         words = found.bag_of_words.max()
         which = found.wording.values[np.argmax(found.bag_of_words.values)]
@@ -88,10 +90,43 @@ def warnings(maps: Maps) -> list[str]:
     return lines
 
 
+def _above_chance(maps: Maps) -> list[str]:
+    """Of each method with a chance level, which subjects have no head above it."""
+    charts, lines = overview(maps), []
+    for method in dict.fromkeys(charts.method.values.tolist()):
+        measure, dim = MEASURES[method][0]
+        known = at_chance(maps[method], measure)
+        if known is None or method in ("probe", "dissociate"):  # these have lines of their own
+            continue
+        one = charts.isel(chart=np.flatnonzero((charts.method == method) & (charts.measure == measure)))
+        none = one.subject.values[one.none_above.values].tolist()
+        if not none:
+            lines.append(f"{method}: every {dim} has a head above chance")
+        elif len(none) < one.sizes["chart"]:
+            lines.append(f"{method}: {NONE_ABOVE} for {', '.join(none)}")
+        else:
+            i, layer, head, value = _highest(one.score)
+            level = one.chance.sel(layer=layer, head=head).isel(chart=i)
+            chance = "" if np.isnan(level) else f"; chance gives {float(level):.2g}"
+            at = f"{one.subject.values[i]} in {head_name(layer, head, unit(maps[method]))}"
+            lines.append(
+                f"{method}: no {dim} has a head above chance in this model: the best is {value:.2g} for {at}{chance}"
+            )
+    return lines
+
+
+def _highest(score: xr.DataArray) -> tuple[int, int, int, float]:
+    """Chart, layer, head and value of the highest score."""
+    values = score.transpose("chart", "layer", "head").values
+    chart, layer, head = np.unravel_index(int(np.nanargmax(values)), values.shape)
+    at = int(score["layer"].values[layer]), int(score["head"].values[head])
+    return int(chart), *at, float(values[chart, layer, head])
+
+
 def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
     """The short table of an atlas: for every function, task and relation its top heads, and what removing them did.
 
-    Of relations only those that a head reaches the threshold of; of gates, what heads facilitate; no patterns.
+    Of relations only those that a head above chance reaches the threshold of; of gates, what heads facilitate; no patterns.
     """
     charts, curves = overview(maps), removal(maps)
     rows = []
@@ -99,33 +134,28 @@ def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
         one = charts.isel(chart=i)
         method, subject, measure = one.method.item(), one.subject.item(), one.measure.item()
         top = best(one.score, n)
-        if SHOWN.get(method) != measure or not top or not _reaches(maps[method], method, subject, top[0][2]):
+        if SHOWN.get(method) != measure or not top:
+            continue
+        if method == "maps" and (bool(one.none_above) or not _reaches(maps[method], subject, top[0][2])):
             continue
         named = unit(maps[method])
         row = {"method": method, "subject": subject, "top_heads": [_standing(one, *head, named) for head in top]}
         proof = _lost(maps[method], subject) if method == "dissociate" else _proof(curves, method, subject, measure)
-        rows.append(row | proof | {"chance": _chance(maps[method], subject)})
+        layer, head, _ = top[0]
+        rows.append(row | proof | {"chance": _or_none(one.chance.sel(layer=layer, head=head))})
     return rows
 
 
-def _reaches(found: xr.Dataset, method: str, subject: str, highest: float) -> bool:
+def _reaches(found: xr.Dataset, subject: str, highest: float) -> bool:
     """Whether a head of a relation reaches the threshold of categories; of groups of heads, one of them."""
-    if method != "maps":
-        return True
     highest = float(found.best_head.sel(relation=subject)) if "best_head" in found else highest
     return highest >= float(found.attrs.get("threshold", 0.15))
 
 
-def _chance(found: xr.Dataset, subject: str) -> float | None:
-    """The best score of any head with shuffled or random weights."""
-    if not found.sizes.get("baseline") or "baseline_score" not in found:
-        return None
-    return _or_none(found.baseline_score.sel(relation=subject).max())
-
-
 def _standing(one: xr.Dataset, layer: int, head: int, value: float, named: str) -> dict[str, Any]:
     at = one.sel(layer=layer, head=head)
-    return {"head": head_name(layer, head, named), "value": value, "low": _or_none(at.low), "high": _or_none(at.high)}
+    row = {"head": head_name(layer, head, named), "value": value, "low": _or_none(at.low), "high": _or_none(at.high)}
+    return row | {"at_chance": bool(at.at_chance)}
 
 
 def _or_none(value: Any) -> float | None:
@@ -160,7 +190,8 @@ def evidence_in_words(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
         {
             "method": row["method"],
             "subject": row["subject"],
-            "top heads": ", ".join(_with_interval(h) for h in row["top_heads"]),
+            "top heads": ", ".join(_with_interval(h) for h in row["top_heads"] if not h["at_chance"])
+            or none_in_words(row["method"]),
             "removed": "-" if row["removed"] is None else f"top {row['removed']}",
             "change": "-" if row["removed"] is None else f"{row['of']} {row['change']:+.2f}",
             "random": (f"chance {row['chance']:.2f}" if row["chance"] is not None else "-")
@@ -188,7 +219,7 @@ def heads(maps: Maps, subject: str, top: int, method: str | None = None) -> list
     methods = list(dict.fromkeys(charts.method.values[np.isin(charts.subject.values, about)].tolist()))
     if method is not None and method not in methods:
         raise BadArgument(f"method is {method!r}, expected one of those with {about[0]!r}: {', '.join(methods)}")
-    place = ranks(charts.score)
+    place = ranks(charts)
     rows = []
     for i in range(charts.sizes["chart"]):
         one = charts.isel(chart=i)
@@ -196,13 +227,21 @@ def heads(maps: Maps, subject: str, top: int, method: str | None = None) -> list
         if one.subject.item() not in about or (method is not None and one.method.item() != method):
             continue
         for layer, head, value in best(one.score, top):
-            rank = place.isel(chart=i).sel(layer=layer, head=head)
-            row = {"method": one.method.item(), "measure": one.measure.item(), "rank": int(rank)}
+            rank = _or_none(place.isel(chart=i).sel(layer=layer, head=head))
+            row = {"method": one.method.item(), "measure": one.measure.item(), "rank": rank and int(rank)}
             row |= _standing(one, layer, head, value, unit(found))
-            if "clears_control" in found:
-                row["clears"] = bool(found.clears_control.sel(function=one.subject.item(), layer=layer, head=head))
-            rows.append(row)
+            rows.append(row | {"chance": _or_none(one.chance.sel(layer=layer, head=head))})
     return rows
+
+
+def heads_in_words(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`heads` for people: what is at chance has no rank, and methods without a chance level no such column."""
+    known = any(row["chance"] is not None for row in rows)
+    return [
+        {k: v for k, v in row.items() if k != "at_chance" and (k != "chance" or known)}
+        | {"rank": no_rank(row["method"]) if row["at_chance"] else row["rank"]}
+        for row in rows
+    ]
 
 
 def compared(found: xr.Dataset) -> list[dict[str, Any]]:
@@ -217,7 +256,7 @@ def compared(found: xr.Dataset) -> list[dict[str, Any]]:
 
 
 def standings(card: Card) -> list[dict[str, Any]]:
-    """Where a head stands in every chart of an atlas, but those in which it scores 0."""
+    """Where a head stands in every chart of an atlas, but those in which it scores 0. rank: None at chance."""
     return [
         {
             "chart": s.chart,
@@ -226,10 +265,17 @@ def standings(card: Card) -> list[dict[str, Any]]:
             "high": _or_none(s.high),
             "rank": s.rank,
             "of": s.of,
+            "chance": _or_none(s.chance),
         }
         for s in card.standings
         if s.value != 0
     ]
+
+
+def standings_in_words(card: Card) -> list[dict[str, Any]]:
+    """`standings` for people."""
+    said = {s.chart: no_rank(s.method) for s in card.standings if s.rank is None}
+    return [row | {"rank": said.get(row["chart"], row["rank"])} for row in standings(card)]
 
 
 def removals(card: Card) -> list[dict[str, Any]]:

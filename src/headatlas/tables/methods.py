@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from headatlas.headmap.chance import NONE_ABOVE, at_chance, members
 from headatlas.tasks.questions import HIGHER, LOWER
 from headatlas.validation.selective import SURE, WEIGHT
 
@@ -28,20 +29,26 @@ def top_heads(score: xr.DataArray, n: int) -> list[tuple[str, float]]:
 
 
 def relations(maps: xr.Dataset, n: int = 3) -> list[dict[str, Any]]:
-    """A row per relation: its pairs, its best heads, and the best score that shuffled or random weights reach."""
+    """A row per relation: its pairs, its best heads that are above chance, and the highest score that chance explains."""
+    flags = at_chance(maps, "score")
     rows = []
     for name in maps.relation.values.tolist():
         one = maps.sel(relation=name)
         multi = bool(one.left_out.item()) and one.pairs_multi.item() > 0
-        found = top_heads(one.score_multi if multi else one.score, n)
+        score = one.score_multi if multi else one.score
+        above = score if multi or flags is None else score.where(~flags.sel(relation=name))
+        found, best = top_heads(above, n), top_heads(score, 1)
+        nothing = f"{NONE_ABOVE} (best {' '.join(f'{h} {v:.2g}' for h, v in best) or '0'})"
         row: dict[str, Any] = {
             "category": one.category.item(),
             "relation": name,
             "pairs": f"{one.pairs_multi.item()} multi" if multi else str(one.pairs.item()),
-            "best heads": " ".join(f"{h} {v:.2f}" for h, v in found) or one.left_out.item() or "-",
+            "best heads": " ".join(f"{h} {v:.2f}" for h, v in found)
+            or one.left_out.item()
+            or (nothing if flags is not None else "-"),
         }
-        if one.sizes["baseline"]:
-            row["chance"] = _number(one.baseline_score.max().item())
+        if flags is not None:
+            row["chance"] = _level(one.chance.item())
         rows.append(row)
     return rows
 
@@ -77,19 +84,25 @@ def _number(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.2f}"
 
 
+def _level(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:.2g}"
+
+
 def categories(maps: xr.Dataset) -> list[dict[str, Any]]:
-    """How many heads belong to each category, to several, and to none."""
-    rows = [
-        {
-            "category": name,
-            "heads": int(maps.member.isel(category=i).sum()),
-            "from": "multi-token pairs" if maps.member_from_multi.values[i] else "single-token pairs",
-        }
-        for i, name in enumerate(maps.category_name.values.tolist())
+    """How many heads belong to each category, to several, and to none: as published, and by scores above chance."""
+    names, kinds = maps.category_name.values.tolist(), range(2, 5)
+
+    def groups(member: xr.DataArray) -> list[xr.DataArray]:
+        several = member.sum("category")
+        return [*(member.isel(category=i) for i in range(len(names))), *(several == n for n in kinds), several == 0]
+
+    titles = [*names, *(f"{n} categories" for n in kinds), "Unclassified"]
+    origins = ["multi-token pairs" if multi else "single-token pairs" for multi in maps.member_from_multi.values]
+    origins += [""] * (len(titles) - len(origins))
+    return [
+        {"category": title, "heads": int(heads.sum()), "above chance": int(above.sum()), "from": origin}
+        for title, heads, above, origin in zip(titles, groups(maps.member), groups(members(maps)), origins, strict=True)
     ]
-    several = maps.member.sum("category")
-    rows += [{"category": f"{n} categories", "heads": int((several == n).sum()), "from": ""} for n in (2, 3, 4)]
-    return [*rows, {"category": "Unclassified", "heads": int((several == 0).sum()), "from": ""}]
 
 
 def operations(found: xr.Dataset) -> list[dict[str, Any]]:
@@ -344,7 +357,7 @@ def _function(one: xr.Dataset, n: int = 4) -> dict[str, Any]:
         "clear": int(one.clears_control.sum()),
         "selected": int(one.selected.sum()),
         "r": _number(float(xr.corr(one.signed, one.signed_others))),
-        "most important": ", ".join(said),
+        "most important": ", ".join(said) if one.clears_control.any() else f"{NONE_ABOVE} ({', '.join(said)})",
     }
 
 

@@ -1,0 +1,106 @@
+"""Which scores chance explains, of every method."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from headatlas.headmap.about import by_kv_group
+from headatlas.headmap.chance import at_chance, chance, level_in_words, members, none_above
+from headatlas.headmap.overview import overview
+from headatlas.methods.maps import members as reached
+from tests.figures import synthetic
+
+
+def test_maps_are_above_chance_beyond_the_level_of_their_relation() -> None:
+    found = synthetic.with_chance(synthetic.maps(6, 8))
+    flag = at_chance(found, "score")
+    assert flag.dims == found.score.dims
+    np.testing.assert_array_equal(flag, found.score <= found.chance)
+    assert none_above(found, "score").values.tolist() == [False, True, *[False] * 6]
+    np.testing.assert_array_equal(at_chance(found, "suppression"), found.suppression <= 0.1)
+
+
+def test_a_probe_s_heads_must_clear_shuffled_labels() -> None:
+    found = synthetic.probe(6, 8)
+    np.testing.assert_array_equal(at_chance(found, "importance"), ~found.clears_control)
+    assert chance(found, "importance").dims == ("function", "layer", "head")
+
+
+def test_unproven_functions_are_at_chance() -> None:
+    found = synthetic.dissociate(6, 8)
+    assert none_above(found, "importance").values.tolist() == [False, True, True, False]
+    assert not at_chance(found, "importance")[0].any()
+    assert none_above(found, "always").values.tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize("made", [synthetic.gate, synthetic.ablate, synthetic.maps])
+def test_without_a_baseline_nothing_is_said(made) -> None:
+    found = made(3, 4)
+    for measure in ("score", "suppression", "facilitation", "effect", "member"):
+        assert chance(found, measure) is None
+        assert at_chance(found, measure) is None
+    charts = overview({made.__name__: found})
+    assert not charts.at_chance.any()
+    assert not charts.none_above.any()
+    assert charts.chance.isnull().all()
+
+
+def test_maps_made_without_baselines_have_no_level() -> None:
+    found = synthetic.with_chance(synthetic.maps(3, 4))
+    found["chance"][:] = np.nan
+    assert chance(found, "score") is None
+    assert at_chance(found, "score") is None
+
+
+def test_layers_without_heads_are_neither_above_nor_at_chance() -> None:
+    found = synthetic.with_chance(synthetic.maps(6, 8))
+    found["score"][:, 2] = np.nan
+    assert not at_chance(found, "score")[:, 2].any()
+    assert none_above(found, "score").values.tolist() == [False, True, *[False] * 6]
+
+
+def test_charts_of_all_methods_know_their_level() -> None:
+    made = {"maps": synthetic.with_chance(synthetic.maps(6, 8)), "gate": synthetic.gate(6, 8)}
+    charts = overview(made)
+    assert charts.at_chance.dtype == bool
+    one = charts.sel(chart="maps: relation_1, score")
+    assert bool(one.none_above)
+    np.testing.assert_allclose(one.chance, made["maps"].chance[1])
+
+
+def test_levels_in_words() -> None:
+    assert level_in_words(0.0512) == "chance 0.051"
+    assert level_in_words(np.array([[0.01, np.nan], [0.04, 0.02]])) == "chance 0.01 to 0.04"
+    assert level_in_words(np.nan) == ""
+
+
+def maps_with_members() -> xr.Dataset:
+    """Two categories of two relations each; the second relation has no head above chance, but heads over the threshold."""
+    found = synthetic.with_chance(synthetic.maps(6, 8, ["Knowledge", "Linguistic"]))
+    of = ["Algorithmic", "Knowledge", "Linguistic", "Translation"]
+    member = reached(found.score.values, found.suppression.values, found.category.values.tolist(), 0.15)
+    found["member"] = ("category", "layer", "head"), member[[of.index(n) for n in ("Knowledge", "Linguistic")]]
+    return found
+
+
+def test_members_by_scores_at_chance_are_not_shown_and_the_file_is_left_alone() -> None:
+    found = maps_with_members()
+    shown = members(found)
+    first = (found.score[0] >= 0.15) | (found.suppression[:2] >= 0.15).any("relation")
+    np.testing.assert_array_equal(shown[0], first)
+    assert int(shown[0].sum()) < int(found.member[0].sum())
+    np.testing.assert_array_equal(shown[1], found.member[1])  # its relations have levels below the threshold
+    found["member_from_multi"] = ("category", [True, False])
+    np.testing.assert_array_equal(members(found), found.member)  # multi-token pairs have no level
+    np.testing.assert_array_equal(members(synthetic.maps(6, 8)), synthetic.maps(6, 8).member)
+
+
+def test_a_group_is_above_chance_where_one_of_its_heads_is() -> None:
+    found = maps_with_members().assign_attrs(n_kv_heads=4)
+    grouped = by_kv_group(found)
+    above = ~at_chance(found, "score")
+    by_head = above.values.reshape(*above.shape[:2], 4, 2)
+    np.testing.assert_array_equal(~at_chance(grouped, "score"), by_head.any(-1))
+    assert none_above(grouped, "score").values.tolist() == [False, True, False, False]
+    assert chance(grouped, "score") is None  # it is of single heads, not of their sums
+    np.testing.assert_array_equal(members(grouped), members(found).values.reshape(2, 6, 4, 2).any(-1))
