@@ -2,18 +2,19 @@
 
     python benchmarks/maps_from_disk.py --shape 70b --folder DIR     80 × 64 heads, d = 8192, V = 128,256: writes about 18 GB
     python benchmarks/maps_from_disk.py --shape small --folder DIR   the same at the scale of a test
+    python benchmarks/maps_from_disk.py --input stream --folder DIR  all blocks, which the stream passes through
 
 Writes the tensors maps needs, of random numbers in bfloat16 and in shards, then maps them in a fresh process and prints the
-most memory that process had resident.
+most memory of its own that process had: not the pages of files that are mapped, which the system takes back when it needs them.
 """
 
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,17 +23,22 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig
 
 from headatlas.methods.maps import Pairs, hits
+from headatlas.methods.reading import Reading
 from headatlas.models.weights import Weights
 from headatlas.terminal import bar
 
 SHAPES = {  # layers, heads, KV heads, d_head, d_model, MLP, vocabulary
     "70b": (80, 64, 8, 128, 8192, 28_672, 128_256),
     "small": (240, 16, 4, 64, 1024, 2048, 8192),
+    "blocks": (32, 16, 4, 64, 1024, 4096, 8192),
 }
 
 
-def write(folder: Path, shape: str) -> int:
-    """The checkpoint's needed tensors; returns their size in bytes. Layers are rolled copies of one draw, to write fast."""
+def write(folder: Path, shape: str, whole: bool) -> int:
+    """The checkpoint's needed tensors; returns their size in bytes. Layers are rolled copies of one draw, to write fast.
+
+    whole: all blocks, rather than W_V and W_O of each and block 0.
+    """
     layers, heads, kv, d_head, d, mlp, vocabulary = SHAPES[shape]
     folder.mkdir(parents=True)
     config = LlamaConfig(
@@ -64,33 +70,37 @@ def write(folder: Path, shape: str) -> int:
         "head.safetensors",
         {"lm_head.weight": draw(vocabulary, d), "model.norm.weight": torch.ones(d, dtype=torch.bfloat16)},
     )
-    first = "model.layers.0."
-    norms = {
-        f"{first}{n}.weight": torch.ones(d, dtype=torch.bfloat16)
-        for n in ("input_layernorm", "post_attention_layernorm")
-    }
     parts = {"mlp.gate_proj": (mlp, d), "mlp.up_proj": (mlp, d), "mlp.down_proj": (d, mlp)}
     parts |= {"self_attn.q_proj": (heads * d_head, d), "self_attn.k_proj": (kv * d_head, d)}
-    shard("first.safetensors", norms | {f"{first}{n}.weight": draw(*size) for n, size in parts.items()})
+    rest = {f"{name}.weight": draw(*size) for name, size in parts.items()}
+    rest |= {f"{n}.weight": torch.ones(d).bfloat16() for n in ("input_layernorm", "post_attention_layernorm")}
     value, output = draw(kv * d_head, d), draw(d, heads * d_head)
     for layer in range(layers):
-        at = f"model.layers.{layer}.self_attn."
-        shard(
-            f"layer-{layer}.safetensors",
-            {f"{at}v_proj.weight": value.roll(layer, 0), f"{at}o_proj.weight": output.roll(layer, 1)},
-        )
+        tensors = {"self_attn.v_proj.weight": value.roll(layer, 0), "self_attn.o_proj.weight": output.roll(layer, 1)}
+        tensors |= rest if whole or layer == 0 else {}
+        named = {f"model.layers.{layer}.{name}": tensor for name, tensor in tensors.items()}
+        shard(f"layer-{layer}.safetensors", named)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
     return sum(p.stat().st_size for p in folder.glob("*.safetensors"))
 
 
-def resident() -> float:
-    """Most memory resident so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def own_memory() -> float:
+    """Memory of this process's own now, in MB, without the pages of mapped files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
 
 
-def measure(folder: Path, n_pairs: int) -> None:
+def measure(folder: Path, n_pairs: int, input: str) -> None:
     torch.zeros(64, 64) @ torch.zeros(64, 64)
-    before, start = resident(), time.perf_counter()
+    before, start = own_memory(), time.perf_counter()
+    stop, peak = threading.Event(), [before]
+
+    def watch() -> None:
+        while not stop.wait(0.005):
+            peak[0] = max(peak[0], own_memory())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     weights = Weights.from_disk(folder)
     generator = torch.Generator().manual_seed(1)
     vocabulary = weights.anatomy and json.loads((folder / "config.json").read_text())["vocab_size"]
@@ -98,14 +108,17 @@ def measure(folder: Path, n_pairs: int) -> None:
     top, _ = hits(
         weights,
         Pairs(torch.zeros(n_pairs, dtype=torch.long), source, target, torch.full_like(source, 25)),
+        Reading(input, (0, 1, 2) if input == "stream" else ()),
         progress=bar,
     )
     seconds = time.perf_counter() - start
+    stop.set()
+    watcher.join()
     print(
         json.dumps(
             {
                 "before_mb": before,
-                "peak_mb": resident(),
+                "peak_mb": peak[0],
                 "seconds": seconds,
                 "shape": top.shape,
                 "hit": float(top.mean()),
@@ -119,18 +132,22 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="small")
     parser.add_argument("--folder", type=Path, required=True, help="where to write the checkpoint; removed afterwards")
     parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--input", choices=["published", "stream"], default="published")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
-        return measure(options.folder, options.pairs)
+        return measure(options.folder, options.pairs, options.input)
     layers, heads, kv, d_head, d, mlp, vocabulary = SHAPES[options.shape]
-    needed = 2 * (2 * vocabulary * d + 3 * mlp * d + layers * (heads + kv) * d_head * d)
+    whole = options.input == "stream"
+    blocks = layers * ((heads + kv) * d_head * d + whole * (3 * mlp + (heads + kv) * d_head) * d)
+    needed = 2 * (2 * vocabulary * d + 3 * mlp * d + blocks)
     options.folder.parent.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(options.folder.parent).free < 1.2 * needed:
         print(f"skipped: {options.folder.parent} has less than {1.2 * needed / 1e9:.0f} GB free")
         return None
-    size = write(options.folder, options.shape)
+    size = write(options.folder, options.shape, whole)
     command = [sys.executable, __file__, "--measure", "--folder", options.folder, "--pairs", options.pairs]
+    command += ["--input", options.input]
     # glibc keeps freed blocks under 32 MB for reuse, which at the small shape is every tensor: have it give them back.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
     done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, text=True, check=True, env=environment)
@@ -139,7 +156,7 @@ def main() -> None:
     print(
         f"{options.shape}: {layers} layers × {heads} heads, {options.pairs} pairs, {size / 1e6:.0f} MB of tensors on disk"
     )
-    print(f"resident before {found['before_mb']:.0f} MB, at most {found['peak_mb']:.0f} MB; {found['seconds']:.0f} s")
+    print(f"own memory before {found['before_mb']:.0f} MB, at most {found['peak_mb']:.0f} MB; {found['seconds']:.0f} s")
     return None
 
 

@@ -5,11 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "maps_from_disk.py"
 
 
-def test_memory_stays_far_below_the_checkpoint(tmp_path) -> None:
-    command = [sys.executable, SCRIPT, "--shape", "small", "--folder", tmp_path / "checkpoint", "--pairs", "40"]
+@pytest.mark.parametrize(("input", "shape"), [("published", "small"), ("stream", "blocks")])
+def test_memory_stays_far_below_the_checkpoint(tmp_path, input, shape) -> None:
+    command = [sys.executable, SCRIPT, "--input", input, "--shape", shape, "--folder", tmp_path / "checkpoint"]
+    command += ["--pairs", "40"]
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     size, before, peak = (int(n) for n in re.findall(r"(\d+) MB", done.stdout))
