@@ -27,10 +27,11 @@ from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.models.weights import Weights
-from headatlas.progress import Progress, silent
+from headatlas.progress import Progress, doing, silent
 from headatlas.public.common import Job, check_model, finish, finished_parts, keep
 from headatlas.public.pictures import write_figures, write_report
 from headatlas.public.planning import Plan, from_weights, plan_for
+from headatlas.public.presets import check_run
 from headatlas.public.shown import show_atlas, show_maps
 from headatlas.public.spread import Planned, ask_for_plan, for_workers, hired, spread
 from headatlas.validation.compare import compare as compare_charts
@@ -105,8 +106,8 @@ def run(
     out: str | Path = "atlas",
     *,
     preset: str = "quick",
-    methods: Sequence[str] | None = None,
-    functions: Sequence[str] | None = None,
+    methods: Sequence[str] | str | None = None,
+    functions: Sequence[str] | str | None = None,
     device: str = "auto",
     dtype: str = "auto",
     engine: str = "local",
@@ -126,6 +127,8 @@ def run(
     spread over so many. workers: how many at most. The results are the same with any of them.
     A method that cannot be done is noted in atlas.json, with the reason. tell: is handed the plan before work begins.
     """
+    names, functions = check_run(preset, methods, functions)
+    methods = None if methods is None else names
     folder = Path(out)
     check_folder(folder)
     options: dict[str, Any] = {"preset": preset, "methods": methods, "functions": functions}
@@ -143,13 +146,16 @@ def run(
         if pool is None:
             subject = there
             if not isinstance(there, LM) and not from_weights(preset, methods):
-                subject = load(there, device, dtype, device_map="auto" if several else None)
+                with doing(progress, f"loading {there}"):
+                    subject = load(there, device, dtype, device_map="auto" if several else None)
             if isinstance(subject, LM):
-                stack.enter_context(subject.weights.unchanged())
+                with doing(progress, f"reading the weights of {subject.name} for their fingerprint"):
+                    stack.enter_context(subject.weights.unchanged())
             planned = plan_for(subject, device, dtype, several, out=folder, progress=progress, **options)
         else:
             stack.enter_context(pool)
-            planned = ask_for_plan(pool)
+            with doing(progress, "starting workers, which load the model and plan"):
+                planned = ask_for_plan(pool)
             jobs = {n: replace(j, out=folder) if isinstance(j, Job) else j for n, j in planned.jobs.items()}
             planned = replace(planned, jobs=jobs)
         tell(planned)

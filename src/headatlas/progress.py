@@ -1,11 +1,13 @@
 """How long work tells where it is, and where it leaves what it has finished."""
 
-from collections.abc import Iterable, MutableMapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
-Done = MutableMapping[str, tuple[np.ndarray, ...]]
+Done = MutableMapping[str, "tuple[np.ndarray, ...]"]
 """Finished parts of a longer work by name: a dict, or one that lives on disk, so that interrupted work goes on where it was."""
 
 
@@ -17,3 +19,10 @@ class Progress(Protocol):
 
 def silent(items: Sequence[Any], label: str) -> Iterable[Any]:
     return items
+
+
+@contextmanager
+def doing(progress: Progress, label: str) -> Iterator[None]:
+    """One step that may take long, and is told by its label."""
+    for _ in progress([label], label):
+        yield

@@ -9,7 +9,7 @@ from headatlas.figures.heatmaps import Heatmaps, Panel, axis_ticks, draw, scale_
 from headatlas.figures.style import PUBLISHED, columns, palette
 from headatlas.headmap.about import about, subject_dim, unit
 from headatlas.headmap.overview import MEASURES
-from headatlas.tasks.questions import FUNCTIONS
+from headatlas.tasks.names import FUNCTIONS
 
 LABELS = {"importance": "Heads Importance", "score": "Score", "effect": "log P lost without the head"}
 

@@ -26,6 +26,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "headatlas"
 
 
+def converted(gguf: Path) -> Path:
+    """The folder in which the model of a GGUF file is kept, once it is converted."""
+    return cache_folder() / "models" / f"{gguf.stem}-{sha256(gguf)[:16]}"
+
+
 def cached_models() -> list[Path]:
     """Folders of converted models, ready to load."""
     return sorted(

@@ -7,10 +7,9 @@ import inspect
 import json
 import logging
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
@@ -23,10 +22,11 @@ from headatlas.headmap.provenance import describe_run, flat
 from headatlas.headmap.store import Finished, load, load_attributes, save
 from headatlas.models.cost import Cost
 from headatlas.models.lm import LM
+from headatlas.models.loading import load as load_model
 from headatlas.models.weights import Weights
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import Done, Progress, doing, silent
 from headatlas.public.shown import show_maps
-from headatlas.tasks.prompts import Task
+from headatlas.tasks.prompts import Task, load_tasks
 
 Tasks = str | Path | Task | Iterable[Any]
 P = ParamSpec("P")
@@ -188,29 +188,38 @@ def method(plan: Callable[P, Job]) -> Method[P]:
     return cast(Method[P], call)
 
 
-def seed_numbers(seeds: int | Sequence[int]) -> list[int]:
-    given: Any = range(int(seeds)) if isinstance(seeds, Integral) else seeds
-    listed = [int(s) if isinstance(s, Integral) else -1 for s in given]
-    if not listed or min(listed) < 0 or max(listed) >= 2**63 or len(set(listed)) < len(listed):
-        raise BadArgument(f"seeds is {seeds!r}, expected a number above 0, or different numbers that are 0 or more")
-    return listed
+def loaded(model: LM | str | Path, device: str, progress: Progress) -> LM:
+    """A model, which is loaded unless it is already."""
+    if isinstance(model, LM):
+        return model
+    with doing(progress, f"loading {model}"):
+        return load_model(model, device)
 
 
-def stamp_of(lm: LM, data: str) -> dict[str, Any]:
-    return stamp(lm.weights, lm.setup(), lm.name, data)
+def with_tasks(
+    model: LM | str | Path, tasks: Any, shots: int | None, device: str, progress: Progress
+) -> tuple[LM, list[Task]]:
+    """A model and tasks for it. What is wrong with the tasks is told before the model is loaded."""
+    tasks = list(tasks) if isinstance(tasks, Iterator) else tasks
+    load_tasks(None, tasks, shots)
+    lm = loaded(model, device, progress)
+    with doing(progress, "reading the tasks"):
+        return lm, load_tasks(lm, tasks, shots)
 
 
-def stamp(weights: Weights, setup: str, name: str, data: str) -> dict[str, Any]:
+def stamp_of(lm: LM, data: str, progress: Progress) -> dict[str, Any]:
+    return stamp(lm.weights, lm.setup(), lm.name, data, progress)
+
+
+def stamp(weights: Weights, setup: str, name: str, data: str, progress: Progress) -> dict[str, Any]:
     """What a file says about where it came from; no time of day, so that the same work gives the same file.
 
     The fingerprint is of the weights in their precision, the likeness is not; the setup is of configuration and tokenizer.
     """
     there = not weights.embedding().is_meta  # a model without weights is planned for, and never mapped
-    model = {
-        "model": name,
-        "fingerprint": weights.fingerprint() if there else "",
-        "likeness": weights.likeness() if there else "",
-    }
+    with doing(progress, f"reading the weights of {name} for their fingerprint"):
+        fingerprints = (weights.fingerprint(), weights.likeness()) if there else ("", "")
+    model = {"model": name, **dict(zip(("fingerprint", "likeness"), fingerprints, strict=True))}
     model |= {"read_from": weights.source, "setup": setup}
     versions = {k: v for k, v in flat(describe_run()).items() if k != "time"}
     return model | {"n_kv_heads": weights.anatomy.n_kv_heads, "data": data} | versions

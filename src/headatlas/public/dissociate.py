@@ -1,7 +1,7 @@
 """`ha.dissociate`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from numbers import Integral
 from pathlib import Path
@@ -17,10 +17,10 @@ from headatlas.methods.dissociate import PRESETS, Settings, drawn, fit, referenc
 from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
-from headatlas.models.loading import load
-from headatlas.progress import Done, Progress, silent
-from headatlas.public.common import Job, Part, method, seed_numbers, stamp_of
-from headatlas.tasks.labelled import load_labelled
+from headatlas.progress import Done, Progress, doing, silent
+from headatlas.public.common import Job, Part, loaded, method, stamp_of
+from headatlas.public.presets import seed_numbers
+from headatlas.tasks.labelled import check_data, load_labelled
 from headatlas.validation.selective import Trial, put_to_the_test, try_function
 
 WHOLE, REMOVING = "reference", "removing heads for good"
@@ -61,9 +61,12 @@ def dissociate(
     settings = _settings(preset, updates, penalty)
     numbers = seed_numbers(settings.seeds if seeds is None else seeds)
     check_limit(limit)
-    lm = model if isinstance(model, LM) else load(model, device)
+    data = list(data) if isinstance(data, Iterator) else data
+    check_data(data, shots)
+    lm = loaded(model, device, progress)
     given: dict[str, Any] = {"functions": functions, "context": context, "shots": shots, "template": template}
-    asked = load_labelled(lm, data, test, limit=limit, each=settings.each, **given)
+    with doing(progress, "reading the questions"):
+        asked = load_labelled(lm, data, test, limit=limit, each=settings.each, **given)
     names = list(asked.names)
 
     def answer(done: Done, progress: Progress) -> None:
@@ -120,7 +123,7 @@ def dissociate(
     return Job(
         "dissociate",
         f"{len(names)} functions, {len(numbers)} seed{'s' * (len(numbers) != 1)}, {settings.updates} updates each",
-        stamp_of(lm, asked.hash()) | {"preset": preset, **flat_settings(settings), "seeds": numbers},
+        stamp_of(lm, asked.hash(), progress) | {"preset": preset, **flat_settings(settings), "seeds": numbers},
         work,
         {},
         None if out is None else Path(out),

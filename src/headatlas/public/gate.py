@@ -1,7 +1,7 @@
 """`ha.gate`, and contrastive gating."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import chain, islice
 from numbers import Integral
@@ -29,11 +29,11 @@ from headatlas.methods.gate import (
 from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
-from headatlas.models.loading import load
 from headatlas.models.targets import measure
 from headatlas.progress import Done, Progress, silent
-from headatlas.public.common import Job, Part, Tasks, method, seed_numbers, stamp_of
-from headatlas.tasks.prompts import Task, batches_of, check_shots, hash_tasks, held_out_sheets, load_tasks
+from headatlas.public.common import Job, Part, Tasks, method, stamp_of, with_tasks
+from headatlas.public.presets import seed_numbers
+from headatlas.tasks.prompts import Task, batches_of, check_shots, hash_tasks, held_out_sheets, list_tasks, load_tasks
 from headatlas.validation.switching import DRAWS, switch_off_curves
 
 
@@ -77,11 +77,10 @@ def gate(
         raise BadArgument(
             f"{'tasks' if tasks is not None else 'halves'} does not go with keep and lose: give one or the other"
         )
-    lm = model if isinstance(model, LM) else load(model, device)
     folder = None if out is None else Path(out)
     if keep is not None and lose is not None:
-        return _contrast(lm, keep, lose, numbers, settings, shots, tokens, folder, progress)
-    chosen = load_tasks(lm, ("math", "syntax") if tasks is None else tasks, shots)
+        return _contrast(model, keep, lose, numbers, settings, shots, tokens, device, folder, progress)
+    lm, chosen = with_tasks(model, ("math", "syntax") if tasks is None else tasks, shots, device, progress)
     split = [[replace(t.halves()[i], name=f"{t.name}, half {i}") for t in chosen] for i in (0, 1) if halves]
     for half in chain(*split):
         check_shots(half)
@@ -134,7 +133,7 @@ def gate(
     return Job(
         "gate",
         f"{', '.join(names)}: {len(numbers)} seeds, {settings.free.updates} + {settings.pressed.updates} updates",
-        stamp_of(lm, hash_tasks(chosen)) | {"preset": preset, **_flat_settings(settings), "seeds": numbers},
+        stamp_of(lm, hash_tasks(chosen), progress) | {"preset": preset, **_flat_settings(settings), "seeds": numbers},
         work,
         {"halves": int(halves)},
         folder,
@@ -145,22 +144,24 @@ def gate(
 
 
 def _contrast(
-    lm: LM,
+    model: LM | str | Path,
     keep: Tasks,
     lose: Tasks,
     seeds: list[int],
     settings: Settings,
     shots: int | None,
     tokens: int | None,
+    device: str,
     out: Path | None,
     progress: Progress,
 ) -> Job:
-    pair: list[Task] = []
-    for name, given in (("keep", keep), ("lose", lose)):
-        loaded = load_tasks(lm, given, shots)
-        if len(loaded) > 1:
-            raise BadArgument(f"{name} has {len(loaded)} tasks, expected one")
-        pair += loaded
+    keep, lose = (list(tasks) if isinstance(tasks, Iterator) else tasks for tasks in (keep, lose))
+    for name, tasks in (("keep", keep), ("lose", lose)):
+        if (n := len(list_tasks(name, tasks))) > 1:
+            raise BadArgument(f"{name} has {n} tasks, expected one")
+    load_tasks(None, lose, shots)  # before a model is loaded for the other
+    lm, pair = with_tasks(model, keep, shots, device, progress)
+    pair += load_tasks(lm, lose, shots)
     if pair[0].train == pair[1].train:
         raise BadArgument("keep and lose are the same examples: nothing tells them apart")
 
@@ -189,7 +190,7 @@ def _contrast(
 
     names = {"keep": pair[0].name, "lose": pair[1].name}
     said = f"keep {names['keep']}, lose {names['lose']}: {len(seeds)} seeds"
-    stamp = stamp_of(lm, hash_tasks(pair)) | _flat_settings(settings) | {"seeds": seeds} | names
+    stamp = stamp_of(lm, hash_tasks(pair), progress) | _flat_settings(settings) | {"seeds": seeds} | names
     return Job("contrast", said, stamp, work, out=out, progress=progress)
 
 

@@ -14,9 +14,9 @@ from headatlas.models.cost import Cost
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.fingerprint import fingerprint_setup
 from headatlas.models.lm import LM
-from headatlas.models.loading import check_device, load, open_weights
-from headatlas.progress import Done, Progress, silent
-from headatlas.public.common import Job, Part, method, said_with, spans, stamp
+from headatlas.models.loading import check_device, open_weights
+from headatlas.progress import Done, Progress, doing, silent
+from headatlas.public.common import Job, Part, loaded, method, said_with, spans, stamp
 from headatlas.tasks.relations import Relation, hash_relations, load_relations
 from headatlas.validation.relations import check_causal
 
@@ -52,7 +52,8 @@ def maps(
     """
     check_folder(out)
     chosen = load_relations(relations)
-    weights, tokenizer, name = open_weights(model)
+    with doing(progress, f"opening {model}"):
+        weights, tokenizer, name = open_weights(model)
     settings: dict[str, Any] = {"k": k, "min_pairs": min_pairs, "first_mlp": first_mlp, "seed": seed}
     where = model.device if isinstance(model, LM) else check_device(device)
     check_settings(k, threshold)
@@ -81,7 +82,7 @@ def maps(
         options: dict[str, Any] = {"threshold": threshold, "baselines": used, "device": where}
         found = score_relations(weights, tokenizer, chosen, **settings, **options, done=done, progress=progress)
         if dynamic or causal:
-            lm = model if isinstance(model, LM) else load(model, device)
+            lm = loaded(model, device, progress)
             if dynamic:
                 found = found.merge(check_dynamic(lm, chosen, dynamic, **settings, progress=progress))
             if causal:
@@ -91,7 +92,7 @@ def maps(
     return Job(
         "maps",
         f"{len(chosen)} relations, {sum(len(r.pairs) for r in chosen):,} pairs, from the parameters alone",
-        stamp(weights, fingerprint_setup(weights.config, tokenizer), name, hash_relations(chosen))
+        stamp(weights, fingerprint_setup(weights.config, tokenizer), name, hash_relations(chosen), progress)
         | {key: int(value) if isinstance(value, bool) else value for key, value in settings.items()},
         work,
         {"threshold": threshold, "baselines": int(baselines), "dynamic": dynamic, "causal": causal},

@@ -12,7 +12,7 @@ from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.fingerprint import fingerprint_setup
 from headatlas.models.lm import LM
 from headatlas.models.loading import check_device, open_weights
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import Done, Progress, doing, silent
 from headatlas.public.common import Job, method, stamp
 
 
@@ -35,7 +35,8 @@ def salient(
     for name, value in (("tokens", tokens), ("outputs", outputs)):
         if value < 1:
             raise BadArgument(f"{name} is {value}, expected at least 1")
-    weights, tokenizer, called = open_weights(model)
+    with doing(progress, f"opening {model}"):
+        weights, tokenizer, called = open_weights(model)
     where = model.device if isinstance(model, LM) else check_device(device)
 
     def work(done: Done, progress: Progress) -> xr.Dataset:
@@ -49,7 +50,7 @@ def salient(
     return Job(
         "salient",
         f"the {tokens} most amplified tokens of every head, from the parameters alone",
-        stamp(weights, fingerprint_setup(weights.config, tokenizer), called, "")
+        stamp(weights, fingerprint_setup(weights.config, tokenizer), called, "", progress)
         | {"tokens": tokens, "outputs": outputs},
         work,
         cost=cost,

@@ -21,19 +21,10 @@ import numpy as np
 from headatlas.errors import BadArgument, BadFile, CannotDo, did_you_mean, one_line
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, encode_target, without_end
+from headatlas.tasks.names import FUNCTIONS
 
 log = logging.getLogger(__name__)
 
-FUNCTIONS = (  # in the order figures show them
-    "Knowledge Recall",
-    "Retrieval",
-    "Logical Reasoning",
-    "Decision-making",
-    "Semantic Understanding",
-    "Syntactic Understanding",
-    "Inference",
-    "Math Calculation",
-)
 LOWER = ("Retrieval", "Knowledge Recall", "Semantic Understanding", "Syntactic Understanding")
 HIGHER = ("Math Calculation", "Inference", "Logical Reasoning", "Decision-making")
 CONTEXTS = ("retrieval", "all", "none")
