@@ -83,17 +83,25 @@ def check_choice(argument: str, value: Any, choices: Collection[str]) -> None:
         raise BadArgument(f"{argument} is {brief(value)}, expected one of {', '.join(choices)}.{near}")
 
 
+def list_names(argument: str, names: Any, expected: str = "names") -> list[str]:
+    """A name, or several, as a list."""
+    listed = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else [names]
+    if not listed:
+        raise BadArgument(f"{argument} is empty, expected {expected}")
+    for name in listed:
+        if not isinstance(name, str):
+            raise BadArgument(f"{argument} is {brief(names)}, expected {expected}")
+    return listed
+
+
 def check_names(argument: str, names: Any, choices: Collection[str]) -> list[str]:
     """A name, or several, as a list, in which each is one of the choices."""
-    if not isinstance(names, Iterable):
-        raise BadArgument(f"{argument} is {brief(names)}, expected some of {', '.join(choices)}")
-    listed = [names] if isinstance(names, str) else list(names)
-    if not listed:
-        raise BadArgument(f"{argument} is empty, expected some of {', '.join(choices)}")
+    listed = list_names(argument, names, f"some of {', '.join(choices)}")
     for name in listed:
-        if not isinstance(name, str) or name not in choices:
-            near = did_you_mean(name, choices) if isinstance(name, str) else ""
-            raise BadArgument(f"{argument}: {brief(name)} is not one of {', '.join(choices)}.{near}")
+        if name not in choices:
+            raise BadArgument(
+                f"{argument}: {brief(name)} is not one of {', '.join(choices)}.{did_you_mean(name, choices)}"
+            )
     return listed
 
 
@@ -101,8 +109,8 @@ def check_count(argument: str, value: Any, least: int, most: int | None = None, 
     """A whole number between the least and the most. why: there may not be more."""
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):
-        limits = f"at least {least}" if most is None else f"from {least} to {most}"
-        raise BadArgument(f"{argument} is {brief(value)}, expected a whole number {limits}{f': {why}' * bool(why)}")
+        limits = f", at least {least}" if most is None else f" from {least} to {most}"
+        raise BadArgument(f"{argument} is {brief(value)}, expected a whole number{limits}{f': {why}' * bool(why)}")
     return int(value)
 
 

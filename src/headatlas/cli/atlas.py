@@ -173,10 +173,10 @@ def figures(
 ) -> None:
     """Draw an atlas as the published figures: a file per figure and format, and a caption beside each."""
     import_torch()
-    import headatlas as ha
+    from headatlas.atlas import open_atlas
     from headatlas.public.pictures import write_figures
 
-    atlas = ha.open(folder)
+    atlas = open_atlas(folder)
     place = out or folder / ("figures" if by is None else f"figures-{by}")
     written = write_figures(
         atlas.by(by),
@@ -198,10 +198,10 @@ def report(
 ) -> None:
     """Write an atlas as one page to explore, which opens from disk without a network."""
     import_torch()
-    import headatlas as ha
+    from headatlas.atlas import open_atlas
     from headatlas.public.pictures import write_report
 
-    atlas = ha.open(folder)
+    atlas = open_atlas(folder)
     path = out or folder / "report.html"
     write_report(atlas.maps, atlas.info, path)
     typer.echo(str(path))
@@ -224,10 +224,10 @@ def heads(
 ) -> None:
     """The top heads of a function, relation or task, by every method that has a map of it."""
     import_torch()
-    import headatlas as ha
     from headatlas import tables
+    from headatlas.atlas import open_atlas
 
-    maps = ha.open(folder).by(by)
+    maps = open_atlas(folder).by(by)
     if function:
         show(f"Top heads of {function}", tables.heads(maps, function, top or 10, method), as_json, as_csv)
     else:
@@ -288,7 +288,7 @@ def import_scores(
 def head(
     model: Model,
     name: Annotated[str, typer.Argument(metavar="HEAD", help="A head, such as L23.H4.")],
-    tokens: Annotated[int, typer.Option(help="How many of its most amplified tokens to show.")] = 30,
+    tokens: Annotated[int, typer.Option(min=1, max=10_000, help="How many of its most amplified tokens to show.")] = 30,
     atlas_folder: Annotated[
         Path | None,
         typer.Option("--atlas", callback=there("folder"), help="Tell its scores and ranks from the atlas here."),
@@ -305,8 +305,8 @@ def head(
     if known_shape:
         check_head(*numbers, *known_shape)
     import_torch()
-    import headatlas as ha
     from headatlas import tables
+    from headatlas.atlas import open_atlas
     from headatlas.headmap.card import card
     from headatlas.methods.salient import explained_by, salient_operations
     from headatlas.models.heads import parse_head
@@ -315,18 +315,18 @@ def head(
     from headatlas.report.describe import describe_operations
     from headatlas.tasks.relations import load_relations
 
-    atlas = ha.open(atlas_folder) if atlas_folder else None
+    atlas = open_atlas(atlas_folder, "--atlas") if atlas_folder else None
     with doing(bar, f"opening {model}"):
         weights, tokenizer, called = open_weights(model)
     layer, index = parse_head(name, weights.anatomy)
     with doing(bar, f"reading {name}"):
-        if atlas:
+        if atlas is not None:
             atlas.check_model(weights, called)
         operations = salient_operations(weights, tokenizer, [layer], tokens=tokens)
     found = operations.sel(layer=layer, head=index)
     explained = [{"relation": r, "mappings": n} for r, n in explained_by(found, load_relations()).items()]
     brief = operations.isel(rank=slice(8), output=slice(4)).assign_attrs(model=called)
-    known = card((atlas.maps if atlas else {}) | {"salient": brief}, layer, index)
+    known = card(({} if atlas is None else atlas.maps) | {"salient": brief}, layer, index)
     text = describe_operations(found, describe, describe_model) if describe else None
     if figure:
         write_card(known, figure)
@@ -341,7 +341,7 @@ def head(
         return
     show_table(f"{known.name} of {model}: what it amplifies, and what it makes of it", tables.operations(found))
     show("Relations that explain these mappings", explained)
-    if atlas:
+    if atlas is not None:
         show("Where it stands among all heads", tables.standings(known))
         show("Removed together with other top heads", tables.removals(known))
     if text:

@@ -335,10 +335,11 @@ def compare_maps(
     import_torch()
     import headatlas as ha
     from headatlas import tables
+    from headatlas.atlas import open_atlas
     from headatlas.public.pictures import write_figures
 
     found = ha.compare_maps(
-        model or ha.open(folder).info["model"]["name"],
+        model or open_atlas(folder).info["model"]["name"],
         chosen[0] if len(chosen) == 1 else chosen or None,
         methods=listed(methods),
         test=test,

@@ -12,6 +12,7 @@ from headatlas.errors import BadArgument
 from headatlas.figures.style import PUBLISHED, heading, styled, ticks, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import about, unit
+from headatlas.headmap.results import check_result
 from headatlas.tasks.relations import CATEGORIES
 
 UNCLASSIFIED = "Unclassified"
@@ -34,6 +35,7 @@ class CategoryMap:
 
 def category_map(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
     """All categories in one large panel, then each in its own. Needs `member(category, layer, head)`, as `maps` gives."""
+    check_result("found", found, "maps")
     return draw(plan(found, palette))
 
 

@@ -1,10 +1,13 @@
 """F1, the importance grid: a heatmap of layers × heads for every function, relation or task."""
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument
+from headatlas.figures.given import one_map
 from headatlas.figures.heatmaps import Heatmaps, Panel, axis_ticks, draw, scale_of
 from headatlas.figures.style import PUBLISHED, columns, palette
 from headatlas.headmap.about import about, subject_dim, unit
@@ -14,13 +17,14 @@ from headatlas.tasks.names import FUNCTIONS
 LABELS = {"importance": "Heads Importance", "score": "Score", "effect": "log P lost without the head"}
 
 
-def importance_grid(found: xr.Dataset, variable: str | None = None, *, palette: str = PUBLISHED) -> Figure:
-    """One heatmap per function of any method's map, on one colour scale.
+def importance_grid(found: Any, variable: str | None = None, *, palette: str = PUBLISHED) -> Figure:
+    """One heatmap per function of any map, on one colour scale.
 
-    variable: which of the dataset's maps over (…, layer, head); without it, the method's first: importance, score or effect.
+    found: a method's dataset, a DataArray with layer and head, or an array [layer, head] or [something, layer, head].
+    variable: which of a dataset's maps over (…, layer, head); without it, the method's first: importance, score or effect.
     A function that `dissociate` found no heads of its own for has an empty panel, which says why.
     """
-    return draw(plan(found, variable, palette))
+    return draw(plan(*one_map(found, variable), palette))
 
 
 def plan(found: xr.Dataset, variable: str | None = None, colours: str = PUBLISHED) -> Heatmaps:

@@ -10,13 +10,15 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, get_args, get_origin
 
+import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.errors import BadArgument, OutOfMemory
+from headatlas.errors import BadArgument, OutOfMemory, brief
 from headatlas.headmap.files import alone_in
 from headatlas.headmap.provenance import describe_run, flat
 from headatlas.headmap.store import Finished, load, load_attributes, save
@@ -179,13 +181,46 @@ class Method(Protocol[P]):
 def method(plan: Callable[P, Job]) -> Method[P]:
     """Make a public call of a function that plans its work."""
 
+    signature = inspect.signature(plan)
+
+    @functools.wraps(plan)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Job:
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            check_type(name, value, signature.parameters[name].annotation)
+        return plan(*args, **kwargs)
+
     @functools.wraps(plan)
     def call(*args: P.args, **kwargs: P.kwargs) -> xr.Dataset:
-        return finish(plan(*args, **kwargs))
+        return finish(checked(*args, **kwargs))
 
-    signature = inspect.signature(plan).replace(return_annotation=xr.Dataset)
-    vars(call).update(plan=plan, __signature__=signature)
+    vars(call).update(plan=checked, __signature__=signature.replace(return_annotation=xr.Dataset))
     return cast(Method[P], call)
+
+
+TYPES: dict[Any, tuple[tuple[type, ...], str]] = {  # what may be given for an annotation, and what it is called
+    bool: ((bool, np.bool_), "True or False"),
+    int: ((Integral,), "a whole number"),
+    float: ((Real,), "a number"),
+    str: ((str,), "a name"),
+    Path: ((Path,), "a path"),
+    LM: ((LM,), "a model from `load`"),
+    type(None): ((type(None),), "None"),
+}
+
+
+def check_type(argument: str, value: Any, annotation: Any) -> None:
+    """That a value is of a plain type it is annotated with; other annotations are checked where the value is used."""
+    kinds = get_args(annotation) or (annotation,)
+    if any(kind not in TYPES and get_origin(kind) is not Literal for kind in kinds):
+        return
+    named = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    plain = [TYPES[kind] for kind in kinds if kind in TYPES]
+    flag = isinstance(value, bool | np.bool_) and bool not in kinds  # which would pass for a number
+    if flag or not (
+        isinstance(value, tuple(t for types, _ in plain for t in types)) or (isinstance(value, str) and value in named)
+    ):
+        expected = " or ".join([*(words for _, words in plain), *map(repr, named)])
+        raise BadArgument(f"{argument} is {brief(value)}, expected {expected}")
 
 
 def loaded(model: LM | str | Path, device: str, progress: Progress) -> LM:

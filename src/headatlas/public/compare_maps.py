@@ -6,7 +6,7 @@ the same test questions, against random heads of the layers that its own heads a
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.errors import BadArgument, CannotDo, did_you_mean
+from headatlas.errors import BadArgument, CannotDo, brief, check_choice, check_names
 from headatlas.headmap.files import check_folder
 from headatlas.methods.ablate import ablate
 from headatlas.methods.dissociate import PRESETS, Settings, fit, reference
@@ -74,12 +74,11 @@ def compare_maps(
     """
     check_folder(out)
     check_limit(limit)
-    methods = [methods] if isinstance(methods, str) else methods
-    for name, value, choices in (("preset", preset, tuple(SIZES)), *(("methods", m, MAPS) for m in methods or ())):
-        if value not in choices:
-            raise BadArgument(
-                f"{name}: {value!r} is not one of {', '.join(choices)}.{did_you_mean(str(value), choices)}"
-            )
+    check_choice("preset", preset, SIZES)
+    if maps is not None and not isinstance(maps, Mapping):
+        raise BadArgument(f"maps is {brief(maps)}, expected maps by name, each over (function, layer, head)")
+    if methods is not None and (not maps or not isinstance(methods, Sized) or len(methods)):  # maps alone will do
+        methods = check_names("methods", methods, MAPS)
     settings = PRESETS[preset]
     data = list(data) if isinstance(data, Iterator) else data
     check_data(data, shots)

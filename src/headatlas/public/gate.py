@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import chain, islice
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.errors import BadArgument, did_you_mean
+from headatlas.errors import BadArgument, check_choice, check_count
 from headatlas.headmap.files import check_folder
 from headatlas.methods.gate import (
     PRESETS,
@@ -32,7 +31,7 @@ from headatlas.models.lm import LM
 from headatlas.models.targets import measure
 from headatlas.progress import Done, Progress, silent
 from headatlas.public.common import Job, Part, Tasks, method, stamp_of, with_tasks
-from headatlas.public.presets import seed_numbers
+from headatlas.public.presets import MOST_EXAMPLES, MOST_UPDATES, seed_numbers
 from headatlas.tasks.prompts import Task, batches_of, check_shots, hash_tasks, held_out_sheets, list_tasks, load_tasks
 from headatlas.validation.switching import DRAWS, switch_off_curves
 
@@ -59,7 +58,7 @@ def gate(
     """Which heads a task needs, which it would be better without, which are idle (docs/gate.md).
 
     tasks: names of built-in ones (without any: math and syntax), JSON Lines or CSV files with prompt and target, 'hf:' addresses,
-    or lists of your own.
+    or your own: [(prompt, target), …], [{"prompt": …, "target": …}, …], or several by name, {"capitals": examples}.
     keep, lose: instead of tasks, two matched ones: find the heads that `lose` needs and `keep` can spare.
     seeds: how many, or which. preset: 'quick' for a laptop, 'full' is published. strength, updates, batch override it.
     shots: worked examples before each prompt (built-in tasks have their own number, your own have none).
@@ -195,8 +194,7 @@ def _contrast(
 
 
 def _settings(preset: Any, strength: Any, updates: Any, batch: Any) -> Settings:
-    if preset not in PRESETS:
-        raise BadArgument(f"preset is {preset!r}, expected one of {', '.join(PRESETS)}.{did_you_mean(preset, PRESETS)}")
+    check_choice("preset", preset, PRESETS)
     settings = PRESETS[preset]
     if strength is not None:
         if not isinstance(strength, float | int | np.number) or not 0 < strength < math.inf:
@@ -204,9 +202,10 @@ def _settings(preset: Any, strength: Any, updates: Any, batch: Any) -> Settings:
                 f"strength is {strength!r}, expected a number above 0: it is the size of λ, which retain adds and remove takes away"
             )
         settings = replace(settings, strength=float(strength))
-    for name, value in (("updates", updates), ("batch", batch)):
-        if value is not None and (not isinstance(value, Integral) or value < 1):
-            raise BadArgument(f"{name} is {value!r}, expected at least 1")
+    if updates is not None:
+        check_count("updates", updates, 1, MOST_UPDATES)
+    if batch is not None:
+        check_count("batch", batch, 1, MOST_EXAMPLES, "they are laid out together")
     if updates is not None:
         free, pressed = (replace(s, updates=int(updates)) for s in (settings.free, settings.pressed))
         settings = replace(settings, free=free, pressed=pressed)

@@ -1,6 +1,5 @@
 """`ha.maps`."""
 
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import check_device, open_weights
 from headatlas.progress import Done, Progress, doing, silent
 from headatlas.public.common import Job, Part, loaded, method, said_with, spans, stamp
-from headatlas.tasks.relations import Relation, hash_relations, load_relations
+from headatlas.tasks.relations import hash_relations, load_relations
 from headatlas.validation.relations import check_causal
 
 DRAWN = 1e8  # random numbers a second
@@ -27,7 +26,7 @@ LOOKED_AT = 1800  # tokens of the vocabulary that a pair's output is computed fo
 @method
 def maps(
     model: LM | str | Path = DEFAULT_MODEL,
-    relations: str | Path | Iterable[Relation | dict[str, Any]] | None = None,
+    relations: Any = None,
     *,
     k: int | Literal["auto"] = "auto",
     threshold: float = 0.15,
@@ -44,7 +43,8 @@ def maps(
     """Which relations every head implements, from its parameters alone (docs/maps.md).
 
     model: an LM, or anything `load` takes; then only the tensors needed are read from disk, layer by layer.
-    relations: the 20 built-in ones, or a folder, a JSON or CSV file, or a list of your own.
+    relations: the 20 built-in ones or some of them by name, a folder, a JSON or CSV file, or your own pairs by name:
+    {"capitals": [("France", "Paris"), …]}.
     k: how many of the largest outputs count as a hit; 'auto' is the published rule.
     baselines: score shuffled and random weights beside it, to see what chance gives.
     dynamic, causal: check the scores in real runs, and by removing heads, on up to so many pairs a relation (0: not at all).

@@ -7,7 +7,7 @@ from typing import Any
 from headatlas.errors import BadArgument, brief, check_choice, check_count, check_names
 from headatlas.tasks.names import BUILT_IN, FUNCTIONS
 
-MOST_SEEDS = 1000
+MOST_SEEDS, MOST_UPDATES, MOST_EXAMPLES = 1000, 1_000_000, 100_000  # more is a mistake, and would fill memory
 METHODS = ("maps", "salient", "pattern", "taylor", "ig", "gate", "probe", "dissociate", "ablate")
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # the methods of each, and their settings
     "quick": {

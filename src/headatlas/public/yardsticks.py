@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headatlas.errors import BadArgument, check_choice
+from headatlas.errors import check_choice, check_count
 from headatlas.headmap.files import check_folder
 from headatlas.methods import ablate as ablation
 from headatlas.methods import gradients
@@ -21,6 +21,8 @@ from headatlas.models.targets import Asked, Sheet, make_sheet
 from headatlas.progress import Done, Progress, silent
 from headatlas.public.common import SPAN, Job, Part, Tasks, loaded, method, spans, stamp_of, with_tasks
 from headatlas.tasks.prompts import Task, hash_tasks, held_out_sheets
+
+MOST_STEPS, MOST_SEQUENCES = 10_000, 10_000  # more is a mistake
 
 
 @method
@@ -94,8 +96,7 @@ def ig(
     progress: Progress = silent,
 ) -> Job:
     """`taylor` integrated while all gates go from 0 to 1 together: effects add up to what all heads contribute."""
-    if steps < 1:
-        raise BadArgument(f"steps is {steps}, expected at least 1")
+    check_count("steps", steps, 1, MOST_STEPS)
     levels = gradients.midpoints(steps)
 
     def effects(lm: LM, asked: list[Asked], layers: list[int], label: str, progress: Progress) -> np.ndarray:
@@ -123,6 +124,8 @@ def pattern(
 ) -> Job:
     """Where heads look on random tokens said twice: score(pattern, layer, head) for induction, previous and duplicate."""
     check_folder(out)
+    check_count("sequences", sequences, 1, MOST_SEQUENCES)
+    check_count("seed", seed, 0, 2**63 - 1)
     lm = loaded(model, device, progress)
 
     def work(done: Done, progress: Progress) -> xr.Dataset:
@@ -157,8 +160,7 @@ def _yardstick(
     span: so many layers are a part; without it, a task is.
     """
     check_folder(out)
-    if examples < 2:
-        raise BadArgument(f"examples is {examples}, expected at least 2")
+    check_count("examples", examples, 2)
     lm, chosen = with_tasks(model, tasks, shots, device, progress)
     layers = spans(lm, span or lm.n_layers)
 

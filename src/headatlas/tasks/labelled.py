@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from headatlas.errors import BadArgument, brief, did_you_mean
+from headatlas.errors import BadArgument, brief, did_you_mean, list_names
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, Sheet, make_sheet
 from headatlas.tasks.names import FUNCTIONS, check_task, relation_names
@@ -89,11 +89,9 @@ def load_labelled(
 
 
 def _listed(functions: Any) -> list[str] | str | None:
-    if functions is None or functions == "all":
+    if functions is None or (isinstance(functions, str) and functions == "all"):
         return functions
-    if not isinstance(functions, str | Iterable):
-        raise BadArgument(f"functions is {functions!r}, expected names")
-    return [functions] if isinstance(functions, str) else [str(f) for f in functions]
+    return list_names("functions", functions)
 
 
 def are_questions(data: Any) -> bool:

@@ -38,7 +38,7 @@ def check_task(task: str | Path, relations: Collection[str] = ()) -> None:
     if name in BUILT_IN or name in relations or name.startswith("hf:"):
         return
     try:
-        there = Path(task).expanduser().exists()
+        there = Path(task).expanduser().is_file()
     except (OSError, ValueError, RuntimeError):  # longer than a name can be, or no user of this name
         there = False
     if not there:
