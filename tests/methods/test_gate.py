@@ -274,7 +274,7 @@ def test_other_runtime_errors_are_not_about_memory(tiny, brief, monkeypatch) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seeds": 0}, "seeds is 0, expected a number above 0"),
+        ({"seeds": 0}, "seeds is 0, expected a whole number from 1"),
         ({"seeds": [1, 1]}, "seeds is \\[1, 1\\]"),
         ({"strength": -0.1}, "strength is -0.1, expected a number above 0"),
         ({"strength": 0.0}, "strength is 0.0, expected a number above 0"),
@@ -289,8 +289,8 @@ def test_other_runtime_errors_are_not_about_memory(tiny, brief, monkeypatch) -> 
         ({"strength": "much"}, "strength is 'much'"),
         ({"seeds": [0.5]}, "seeds is \\[0.5\\]"),
         ({"batch": 1.5}, "batch is 1.5"),
-        ({"tasks": 5}, "tasks is 5, expected names, files or examples"),
-        ({"tasks": [5]}, "task 5 is not a task"),
+        ({"tasks": 5}, "tasks is 5, expected names of built-in tasks"),
+        ({"tasks": [5]}, "tasks is 5, expected names of built-in tasks"),
         ({"tasks": "x" * 300}, "is neither built in"),
         ({"keep": "math"}, "lose is missing"),
         ({"lose": "math"}, "keep is missing"),

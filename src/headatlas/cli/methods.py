@@ -339,7 +339,7 @@ def compare_maps(
     from headatlas.public.pictures import write_figures
 
     found = ha.compare_maps(
-        model or open_atlas(folder).info["model"]["name"],
+        model or open_atlas(folder, "DIR").info["model"]["name"],
         chosen[0] if len(chosen) == 1 else chosen or None,
         methods=listed(methods),
         test=test,
