@@ -10,12 +10,14 @@ import pytest
 import torch
 import transformers
 
+from headatlas import terminal
 from headatlas.models.families import FAMILIES
 from tests.models.tiny import TINY, build, tokenizer
 
 torch.set_num_threads(int(os.environ.get("TEST_THREADS", 1)))  # the suite runs in two processes on two cores
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test may wait for a network
 transformers.utils.logging.disable_progress_bar()
+terminal.SILENT = 1e6  # how slow the machine is must not show in what commands print
 
 TABLE = Path(__file__).parent.parent / "docs" / "families.md"
 

@@ -51,7 +51,7 @@ def test_dissociate_prints_tables_and_writes_the_file(capsys, folder, data, tmp_
         (["--tasks", "maths"], 2, "Did you mean 'math'"),
         (["--preset", "slow"], 2, "quick, full"),
         (["--functions", "Retrieval"], 2, "expected at least 2"),
-        (["--data", "none.json"], 1, "cannot read questions"),
+        (["--data", "none.json"], 2, "nor a file"),
     ],
 )
 def test_bad_input_is_one_line(capsys, folder, tmp_path, options, status, text) -> None:
@@ -167,4 +167,4 @@ def test_compare_maps_on_the_command_line(capsys, folder, data, tmp_path) -> Non
     assert ha.open(tmp_path / "out").complete == ["compare_maps"]
     code, _, err = headatlas(capsys, "compare-maps", tmp_path / "nothing")
     assert code != 0
-    assert "is not an atlas" in err
+    assert "no such folder" in err

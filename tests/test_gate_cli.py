@@ -67,9 +67,9 @@ def test_tasks_are_listed(capsys) -> None:
     ("arguments", "code", "message"),
     [
         (["gate", "--tasks", "maths"], 2, "Did you mean 'math'?"),
-        (["gate", "--seeds", "0"], 2, "seeds is 0, expected a number above 0"),
+        (["gate", "--seeds", "0"], 2, "seeds is 0, expected a whole number from 1"),
         (["gate", "--strength", "-1"], 2, "strength is -1.0, expected a number above 0"),
-        (["gate", "--preset", "slow"], 2, "preset is 'slow', expected one of full, quick"),
+        (["gate", "--preset", "slow"], 2, "preset is 'slow', expected one of quick, full"),
         (["gate", "--keep", "math"], 2, "lose is missing"),
         (["gate", "--tokens", "0"], 2, "tokens is 0"),
         (["ablate", "--how", "noise"], 2, "how is 'noise', expected one of zero, mean, resample"),

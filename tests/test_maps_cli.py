@@ -74,10 +74,10 @@ def test_head_shows_what_it_amplifies(capsys, folder, relations, tmp_path) -> No
     [
         (["head", "L9.H0"], 2, "out of range: this model has L0 to L2, H0 to H5"),
         (["head", "nine"], 2, "write it as L12.H5"),
-        (["head", "L0.H0", "--atlas", "/nowhere"], 1, "/nowhere is not an atlas"),
+        (["head", "L0.H0", "--atlas", "/nowhere"], 2, "--atlas is '/nowhere': no such folder"),
         (["head", "L0.H0", "--describe", "localhost"], 2, "expected the address of an endpoint"),
         (["head", "L0.H0", "--describe", "http://127.0.0.1:9/v1"], 1, "gave no answer"),
-        (["maps", "--relations", "/nowhere"], 1, "cannot read relations"),
+        (["maps", "--relations", "/nowhere"], 2, "--relations is '/nowhere': no such file or folder"),
         (["maps", "--k", "0"], 2, "k is 0"),
         (["maps", "--threshold", "2"], 2, "threshold is 2"),
         (["maps"], 2, "none of the 20 has 30 pairs left"),

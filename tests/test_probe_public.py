@@ -367,7 +367,7 @@ def test_the_command(capsys, folder, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--data", "none.json"], 1, "cannot read questions from none.json"),
+        (["--data", "none.json"], 2, "--data is 'none.json': no such file"),
         (["--data", "bad.json"], 1, "bad.json is not JSON"),
         (["--data", "few.json"], 2, "examples, expected at least 8"),
         (["--test", "few.json"], 2, "test is given without data"),

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -11,60 +11,96 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 import xarray as xr
 
-from headatlas import __version__
+from headatlas import __version__, tables
 from headatlas.engines.pool import Pool
-from headatlas.errors import BadArgument, BadFile, HeadAtlasError, one_line
+from headatlas.errors import (
+    BadArgument,
+    BadFile,
+    HeadAtlasError,
+    brief,
+    check_count,
+    check_there,
+    did_you_mean,
+    one_line,
+)
 from headatlas.headmap.about import by_kv_group
 from headatlas.headmap.files import alone_in, check_folder, read_json, write_json
 from headatlas.headmap.overview import MEASURES
 from headatlas.headmap.provenance import describe_run
-from headatlas.headmap.store import load as load_map
+from headatlas.headmap.results import complete, load_result, results_of
 from headatlas.headmap.store import load_attributes
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.models.weights import Weights
-from headatlas.progress import Progress, silent
+from headatlas.progress import Progress, doing, silent
 from headatlas.public.common import Job, check_model, finish, finished_parts, keep
 from headatlas.public.pictures import write_figures, write_report
 from headatlas.public.planning import Plan, from_weights, plan_for
-from headatlas.public.shown import show_atlas, show_maps
+from headatlas.public.presets import check_run
+from headatlas.public.shown import HeadMaps, show_atlas, show_maps
 from headatlas.public.spread import Planned, ask_for_plan, for_workers, hired, spread
 from headatlas.validation.compare import compare as compare_charts
 
 INDEX = "atlas.json"
-KNOWN = (*MEASURES, "salient", "contrast", "compare_maps")
+
+
+class NotThere(BadArgument, KeyError):
+    """A method that an atlas has no results of; a KeyError, as mappings raise."""
+
+    __str__ = Exception.__str__
 
 
 @dataclass(frozen=True)
-class Atlas:
-    """A folder of head maps for one model."""
+class Atlas(Mapping[str, xr.Dataset]):
+    """A folder of head maps for one model: a mapping from methods to their results, which are read when they are asked for."""
 
     folder: Path
     info: dict[str, Any]
 
     def __getitem__(self, method: str) -> xr.Dataset:
         """A method's head maps: atlas["maps"]."""
-        if method not in self.complete:
-            raise BadArgument(
-                f"method {method!r} is not in this atlas; here are: {', '.join(self.complete) or 'none yet'}"
+        if method not in self:
+            raise NotThere(
+                f"method {brief(method)} is not in this atlas; here are: {', '.join(self) or 'none yet'}."
+                f"{did_you_mean(str(method), self)}"
             )
-        found = load_map(self.folder / f"{method}.nc")
-        _check_dims(method, found)
-        return show_maps(found)
+        return show_maps(load_result(self.folder / f"{method}.nc"))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.complete)
+
+    def __len__(self) -> int:
+        return len(self.complete)
+
+    def __contains__(self, method: object) -> bool:
+        return method in self.complete
 
     @property
     def complete(self) -> list[str]:
         """The methods this atlas has results of."""
-        return [name for name in KNOWN if (self.folder / f"{name}.nc").is_file()]
+        return complete(self.folder)
 
     @property
     def maps(self) -> dict[str, xr.Dataset]:
         """All results, by method."""
-        return {name: self[name] for name in self.complete}
+        return dict(self.items())
+
+    def heads(
+        self, function: str | None = None, top: int = 10, *, method: str | None = None, by: str | None = None
+    ) -> pd.DataFrame:
+        """The top heads of a function, relation, task or pattern, by every method that has a map of it: a row for each.
+
+        method: only what this one says. by: 'kv-group', for groups of heads that share keys and values.
+        """
+        if function is not None and not isinstance(function, str):
+            raise BadArgument(f"function is {brief(function)}, expected the name of a function, relation or task")
+        check_count("top", top, 1)
+        return pd.DataFrame(tables.heads(self.by(by), function or "", top, method))
 
     def by(self, unit: str | None) -> dict[str, xr.Dataset]:
         """All results; with unit 'kv-group', those that can be, summed per key-value group."""
@@ -105,8 +141,8 @@ def run(
     out: str | Path = "atlas",
     *,
     preset: str = "quick",
-    methods: Sequence[str] | None = None,
-    functions: Sequence[str] | None = None,
+    methods: Sequence[str] | str | None = None,
+    functions: Sequence[str] | str | None = None,
     device: str = "auto",
     dtype: str = "auto",
     engine: str = "local",
@@ -126,6 +162,8 @@ def run(
     spread over so many. workers: how many at most. The results are the same with any of them.
     A method that cannot be done is noted in atlas.json, with the reason. tell: is handed the plan before work begins.
     """
+    names, functions = check_run(preset, methods, functions)
+    methods = None if methods is None else names
     folder = Path(out)
     check_folder(folder)
     options: dict[str, Any] = {"preset": preset, "methods": methods, "functions": functions}
@@ -143,22 +181,25 @@ def run(
         if pool is None:
             subject = there
             if not isinstance(there, LM) and not from_weights(preset, methods):
-                subject = load(there, device, dtype, device_map="auto" if several else None)
+                with doing(progress, f"loading {there}"):
+                    subject = load(there, device, dtype, device_map="auto" if several else None)
             if isinstance(subject, LM):
-                stack.enter_context(subject.weights.unchanged())
+                with doing(progress, f"reading the weights of {subject.name} for their fingerprint"):
+                    stack.enter_context(subject.weights.unchanged())
             planned = plan_for(subject, device, dtype, several, out=folder, progress=progress, **options)
         else:
             stack.enter_context(pool)
-            planned = ask_for_plan(pool)
+            with doing(progress, "starting workers, which load the model and plan"):
+                planned = ask_for_plan(pool)
             jobs = {n: replace(j, out=folder) if isinstance(j, Job) else j for n, j in planned.jobs.items()}
             planned = replace(planned, jobs=jobs)
         tell(planned)
         for job in planned.jobs.values():
             if isinstance(job, Job):
                 check_model(job)
-        for name in KNOWN:
-            if name not in planned.jobs and (folder / f"{name}.nc").is_file():
-                _check_dims(name, load_map(folder / f"{name}.nc"))  # it will be drawn with the rest
+        for name in complete(folder):
+            if name not in planned.jobs:
+                load_result(folder / f"{name}.nc")  # it will be drawn with the rest
         info = _begin(folder, planned.model, command)
         earlier = dict(info["methods"])
         for name, said in (
@@ -167,12 +208,12 @@ def run(
             info["methods"][name] = said
             write_json(folder / INDEX, info)
         _show(folder, info, progress)
-    return open(folder)
+    return open_atlas(folder)
 
 
 def _show(folder: Path, info: dict[str, Any], progress: Progress) -> None:
     """Draw the figures and write the page, unless they are there and of these results."""
-    files = [folder / f"{name}.nc" for name in KNOWN if (folder / f"{name}.nc").is_file()]
+    files = [folder / f"{name}.nc" for name in complete(folder)]
     text = b"".join(f.read_bytes() for f in files) + json.dumps([__version__, info["methods"]]).encode()
     key = hashlib.sha256(text).hexdigest()[:16]
     shown = info.get("shown") or {"key": "", "files": []}
@@ -188,10 +229,16 @@ def _show(folder: Path, info: dict[str, Any], progress: Progress) -> None:
     write_json(folder / INDEX, info)
 
 
-def compare(a: Atlas | str | Path, b: Atlas | str | Path) -> xr.Dataset:
-    """Agreement of two atlases, chart by chart: head by head where both models have the same heads, by relative depth always."""
-    first, second = (x if isinstance(x, Atlas) else open(x) for x in (a, b))
-    return compare_charts(first.maps, second.maps)
+def compare(a: Mapping[str, xr.Dataset] | str | Path, b: Mapping[str, xr.Dataset] | str | Path) -> xr.Dataset:
+    """Agreement of two atlases, chart by chart: head by head where both models have the same heads, by relative depth always.
+
+    Each is an atlas, its folder, or results by method.
+    """
+    first, second = (
+        open_atlas(given, name).maps if isinstance(given, str | Path) else results_of(name, given)
+        for name, given in (("a", a), ("b", b))
+    )
+    return compare_charts(first, second)
 
 
 def _begin(folder: Path, model: dict[str, Any], command: str) -> dict[str, Any]:
@@ -257,9 +304,17 @@ def _well_done(job: Job, seconds: float) -> dict[str, Any]:
     return done | {"time": when, "seconds": round(seconds, 2)}
 
 
-def open(folder: str | Path) -> Atlas:
+def open(path: str | Path) -> Atlas | HeadMaps:
+    """An atlas made earlier, or any folder of head maps; of one file such as atlas/maps.nc, its dataset."""
+    if not isinstance(path, str | Path):
+        raise BadArgument(f"path is {brief(path)}, expected the folder of an atlas, or one of its .nc files")
+    return show_maps(load_result(Path(path))) if Path(path).is_file() else open_atlas(path)
+
+
+def open_atlas(folder: str | Path, argument: str = "path") -> Atlas:
     """An atlas made earlier, or any folder of head maps."""
     path = Path(folder)
+    check_there(argument, path, "folder")
     if (path / INDEX).is_file():
         info = read_json(path / INDEX)
         for part in ("model", "run", "methods"):
@@ -271,22 +326,12 @@ def open(folder: str | Path) -> Atlas:
         if not named or not all(isinstance(m, dict) and "complete" in m for m in info["methods"].values()):
             raise BadFile(f"{path / INDEX} is not laid out as an atlas of this version")
         return Atlas(path, info)
-    files = [path / f"{name}.nc" for name in KNOWN if (path / f"{name}.nc").is_file()]
+    files = [path / f"{name}.nc" for name in complete(path)]
     if not files:
         raise BadFile(
             f"{path} is not an atlas: it has no {INDEX} and no head map (make one with `headatlas run --out {path}`)"
         )
-    found, said = load_map(files[0]), load_attributes(files[0])
-    _check_dims(files[0].stem, found)
+    found, said = load_result(files[0]), load_attributes(files[0])
     model = {"name": str(said.get("model", path.name)), "fingerprint": said.get("fingerprint", "")}
     shape = {"n_layers": found.sizes["layer"], "n_heads": found.sizes["head"]}
     return Atlas(path, {"model": model | shape, "run": {}, "methods": {}})
-
-
-def _check_dims(name: str, found: xr.Dataset) -> None:
-    """That a dataset is over layers and heads, and each of its subjects is there once."""
-    if not {"layer", "head"} <= set(found.dims):
-        raise BadFile(f"{name}.nc has no head maps: its dimensions are {', '.join(map(str, found.dims)) or 'none'}")
-    for _, dim in MEASURES.get(name, ()):
-        if dim in found.coords and len(set(found[dim].values.tolist())) < found.sizes[dim]:
-            raise BadFile(f"{name}.nc has a {dim} twice: {', '.join(map(str, found[dim].values))}")

@@ -3,17 +3,23 @@
 HeadAtlasError
 ├── BadArgument (ValueError)     2   asked wrongly: an unknown name, a wrong shape, a value out of range
 └── CannotDo (RuntimeError)      1   asked rightly, but it could not be done
-    ├── BadFile                      a file is missing, damaged or laid out differently
+    ├── BadFile                      a file is damaged or laid out differently
     ├── FetchFailed                  something had to be fetched and could not be
     ├── OutOfMemory                  half as many tokens at once may do
     ├── MissingExtra                 an optional package is needed; the message says how to install it
     └── UnsupportedModel             a model HeadAtlas cannot place
 
 A message is one line that names the argument, the value and what would be valid.
+
+Its class decides the code: a path that is not there, an unknown name or a value out of range is asked wrongly; a file that is there
+and cannot be used (damaged, of another layout, not readable) could not be done.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from numbers import Integral
+from pathlib import Path
+from typing import Any
 
 
 class HeadAtlasError(Exception):
@@ -62,3 +68,57 @@ def did_you_mean(value: str, choices: Iterable[str]) -> str:
     """' Did you mean …?' when something near exists, else ''."""
     near = get_close_matches(value, list(choices), n=2, cutoff=0.6)
     return f" Did you mean {' or '.join(repr(c) for c in near)}?" if near else ""
+
+
+def brief(value: Any, limit: int = 60) -> str:
+    """A value in one short line: text and numbers as they are, of anything large its beginning."""
+    text = " ".join(line.strip() for line in repr(value).splitlines())
+    return text if len(text) <= limit else f"{text[: limit - 1]}… ({type(value).__name__})"
+
+
+def check_choice(argument: str, value: Any, choices: Collection[str]) -> None:
+    """That a value is one of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        near = did_you_mean(value, choices) if isinstance(value, str) else ""
+        raise BadArgument(f"{argument} is {brief(value)}, expected one of {', '.join(choices)}.{near}")
+
+
+def list_names(argument: str, names: Any, expected: str = "names") -> list[str]:
+    """A name, or several, as a list."""
+    listed = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else [names]
+    if not listed:
+        raise BadArgument(f"{argument} is empty, expected {expected}")
+    for name in listed:
+        if not isinstance(name, str):
+            raise BadArgument(f"{argument} is {brief(names)}, expected {expected}")
+    return listed
+
+
+def check_names(argument: str, names: Any, choices: Collection[str]) -> list[str]:
+    """A name, or several, as a list, in which each is one of the choices."""
+    listed = list_names(argument, names, f"some of {', '.join(choices)}")
+    for name in listed:
+        if name not in choices:
+            raise BadArgument(
+                f"{argument}: {brief(name)} is not one of {', '.join(choices)}.{did_you_mean(name, choices)}"
+            )
+    return listed
+
+
+def check_count(argument: str, value: Any, least: int, most: int | None = None, why: str = "") -> int:
+    """A whole number between the least and the most. why: there may not be more."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        limits = f", at least {least}" if most is None else f" from {least} to {most}"
+        raise BadArgument(f"{argument} is {brief(value)}, expected a whole number{limits}{f': {why}' * bool(why)}")
+    return int(value)
+
+
+def check_there(argument: str, path: str | Path, kind: str = "file or folder") -> None:
+    """That a path the user gave is there, and is a 'file', a 'folder', or either."""
+    try:
+        there = {"file": Path.is_file, "folder": Path.is_dir}.get(kind, Path.exists)(Path(path))
+    except (OSError, ValueError):  # longer than a name can be, or with a null byte in it
+        there = False
+    if not there:
+        raise BadArgument(f"{argument} is {str(path)!r}: no such {kind}")

@@ -1,12 +1,14 @@
 """How long work tells where it is, and where it leaves what it has finished."""
 
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
-Done = MutableMapping[str, tuple[np.ndarray, ...]]
+Done = MutableMapping[str, "tuple[np.ndarray, ...]"]
 """Finished parts of a longer work by name: a dict, or one that lives on disk, so that interrupted work goes on where it was."""
 
 
@@ -23,3 +25,10 @@ def silent(items: Sequence[Any], label: str) -> Iterable[Any]:
 shown: ContextVar[Progress] = ContextVar("shown", default=silent)
 """How work that is handed no `Progress`, such as converting a model that is being loaded, tells where it is: silently, unless the
 command sets it."""
+
+
+@contextmanager
+def doing(progress: Progress, label: str) -> Iterator[None]:
+    """One step that may take long, and is told by its label."""
+    for _ in progress([label], label):
+        yield

@@ -1,28 +1,54 @@
-"""Progress on a terminal: a bar with the time left; plain lines where there is no terminal."""
+"""Progress for people: on a terminal a bar with the time left, plain lines elsewhere."""
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from threading import Timer
+from typing import TYPE_CHECKING, Any
 
-EVERY = 10.0  # seconds between plain lines
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SILENT = 2.0  # seconds after which a plain line says what is being done
+EVERY = 10.0  # seconds between plain lines after that
 
 
 def bar(items: Sequence[Any], label: str) -> Iterable[Any]:
     """A `Progress` for people."""
-    if not sys.stderr.isatty():
-        return _lines(items, label)
+    return _bar(items, label) if sys.stderr.isatty() else _lines(items, label)
+
+
+@cache
+def _console() -> "Console":
+    """One for all, for what is shown at the same time must know of each other."""
     from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _bar(items: Sequence[Any], label: str) -> Iterator[Any]:
+    from rich.markup import escape
     from rich.progress import track
 
-    return track(items, description=label, console=Console(stderr=True), transient=True)
+    if len(items) == 1:  # a bar would tell nothing
+        with _console().status(escape(label)):
+            yield from items
+    else:
+        yield from track(items, description=escape(label), console=_console(), transient=True)
 
 
-def _lines(items: Sequence[Any], label: str) -> Iterable[Any]:
+def _lines(items: Sequence[Any], label: str) -> Iterator[Any]:
     start = told = time.monotonic()
-    for i, item in enumerate(items):
-        yield item
-        now = time.monotonic()
-        if now - told >= EVERY:
-            told, left = now, (now - start) / (i + 1) * (len(items) - i - 1)
-            print(f"{label}: {i + 1} of {len(items)}, about {left:.0f} s left", file=sys.stderr)
+    late = Timer(SILENT, print, [f"{label} …"], {"file": sys.stderr, "flush": True})
+    late.daemon = True
+    late.start()
+    try:
+        for i, item in enumerate(items):
+            yield item
+            now = time.monotonic()
+            if now - told >= EVERY and i + 1 < len(items):
+                told, left = now, (now - start) / (i + 1) * (len(items) - i - 1)
+                print(f"{label}: {i + 1} of {len(items)}, about {left:.0f} s left", file=sys.stderr)
+    finally:
+        late.cancel()

@@ -173,7 +173,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(model, expected, tmp_path)
     assert files(made) == expected
     jobs = {"salient": 1, "pattern": 1, "taylor": 2 + 1, "gate": 2 + 1, "ablate": 2 + 1}
     left = sum(n for name, n in jobs.items() if name not in complete) - finished
-    assert labels[0] == f"{left} jobs on 1 worker"
+    assert labels[1] == f"{left} jobs on 1 worker"
 
 
 class TestBadInput:
@@ -192,9 +192,9 @@ class TestBadInput:
             ha.run(model, tmp_path, engine="ray", address=address)
 
     def test_too_few_gpus(self, model, machines, tmp_path) -> None:
-        with pytest.raises(CannotDo, match="gpus-per-job is 4, but the largest machine of the cluster has no GPUs"):
+        with pytest.raises(BadArgument, match="gpus-per-job is 4, but the largest machine of the cluster has no GPUs"):
             ha.run(model, tmp_path, engine="ray", address=machines.address, gpus_per_job=4)
-        with pytest.raises(CannotDo, match="gpus-per-job is 99, but this machine has"):
+        with pytest.raises(BadArgument, match="gpus-per-job is 99, but this machine has"):
             ha.run(model, tmp_path, gpus_per_job=99)
 
     def test_workers_without_the_checkpoint(self, machines, tmp_path) -> None:
@@ -221,7 +221,7 @@ class TestBadInput:
             ha.run(model, tmp_path, engine="slurm")
         with pytest.raises(BadArgument, match="a cluster's address goes with engine ray"):
             ha.run(model, tmp_path, address="auto")
-        with pytest.raises(BadArgument, match="workers is 0, expected at least 1"):
+        with pytest.raises(BadArgument, match="workers is 0, expected a whole number from 1"):
             ha.run(model, tmp_path, workers=0)
         with pytest.raises(BadArgument, match="model is an LM, but workers load it themselves"):
             ha.run(LM(build(TINY[0]), tokenizer(), "tiny"), tmp_path, workers=2)
@@ -247,7 +247,7 @@ def test_each_process_sees_its_own_gpus(monkeypatch) -> None:
     assert hired(None, "local", None, 4, None, "auto").crew.free == ["8,9,10,11", "12,13,14,15"]
     assert hired(None, "local", None, 8, None, "auto") is None  # all of them for this process
     assert hired(None, "local", None, None, None, "cpu") is None
-    with pytest.raises(CannotDo, match="workers is 3, but there are GPUs for 2"):
+    with pytest.raises(BadArgument, match="workers is 3, but there are GPUs for 2"):
         hired(None, "local", None, 4, 3, "auto")
 
 

@@ -131,7 +131,7 @@ def test_one_form_for_all(name, tmp_path) -> None:
     halves = stored.effect_half.mean("half")
     np.testing.assert_allclose(halves, stored.effect, rtol=1e-4, atol=1e-6)
     assert (stored.importance >= np.abs(stored.effect) - 1e-6).where(stored.effect.notnull(), True).all()
-    with pytest.raises(BadArgument, match="examples is 1, expected at least 2"):
+    with pytest.raises(BadArgument, match="examples is 1, expected a whole number, at least 2"):
         getattr(ha, name)(lm, task, examples=1)
 
 

@@ -79,7 +79,7 @@ def job(*parts: tuple[float, tuple[str, ...]], rest: float) -> Job:
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 11), (2, 7), (9, 6)])
 def test_the_end_depends_on_workers_and_on_what_waits_for_what(workers, seconds) -> None:
     jobs = {"a": job((1, ()), (3, ("p0",)), (3, ("p0",)), rest=2), "b": job(rest=2), "c": CannotDo("no")}
-    assert makespan(jobs, MACHINE, workers) == seconds
+    assert makespan(jobs, {"a": [1, 3, 3, 2], "b": [2], "c": "no"}, workers) == seconds
 
 
 def test_an_estimate_needs_no_weights(tmp_path, monkeypatch) -> None:

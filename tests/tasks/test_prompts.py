@@ -173,7 +173,7 @@ def test_bad_names(lm, tmp_path) -> None:
     (tmp_path / "x.csv").write_text("prompt\nw1\n")
     with pytest.raises(HeadAtlasError, match="lacks the column target"):
         load_tasks(lm, tmp_path / "x.csv")
-    with pytest.raises(HeadAtlasError, match="cannot read tasks"):
+    with pytest.raises(BadArgument, match="is neither built in .* nor a file"):
         load_tasks(lm, tmp_path)
 
 

@@ -101,7 +101,7 @@ def test_limit_keeps_splits_and_main_questions_whole() -> None:
     ("given", "error", "says"),
     [
         ("{", BadFile, "is not JSON"),
-        ('{"question": "x"}', BadFile, "is a dict, expected a list of main questions"),
+        ('{"question": "x"}', BadFile, "is {'question': 'x'}, expected a list of main questions"),
         ('["x"]', BadFile, "entry 0 is 'x', expected an object with 'question'"),
         ('[{"answer": "x"}]', BadFile, "entry 0 has no 'question'; it has 'answer'"),
         ('[{"question": "x"}]', BadFile, "entry 0: 'generated' is None, expected a list of steps"),
@@ -130,8 +130,11 @@ def test_bad_files(tmp_path, given, error, says) -> None:
 
 
 def test_other_bad_requests(tmp_path) -> None:
-    with pytest.raises(BadFile, match="cannot read questions"):
+    with pytest.raises(BadArgument, match="data is .*none.json': no such file"):
         load_questions(tmp_path / "none.json")
+    with pytest.raises(BadFile, match="cannot read questions"):
+        (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
+        load_questions(tmp_path / "bytes.json")
     with pytest.raises(BadArgument, match="context is 'retrival', expected one of .* Did you mean 'retrieval'"):
         load_questions(data(), context="retrival")
     with pytest.raises(BadArgument, match="test is given without data"):

@@ -73,7 +73,8 @@ def test_the_hash_is_of_what_is_asked() -> None:
     [
         ("{", "is not JSON"),
         ("[]", "laid out differently"),
-        (json.dumps({"pairs": []}), "laid out differently"),
+        (json.dumps({"category": "Knowledge"}), "laid out differently"),
+        (json.dumps({"pairs": []}), "has no pairs"),
         (json.dumps(good(category="Knowlege")), "category 'Knowlege', expected one of .* Did you mean 'Knowledge'"),
         (json.dumps(good(category=3)), "category 3"),
         (json.dumps(good(pairs=[])), "has no pairs"),
@@ -96,8 +97,8 @@ def test_what_is_wrong_with_a_file(tmp_path, text, says) -> None:
 
 def test_what_is_wrong_with_a_csv(tmp_path) -> None:
     path = tmp_path / "x.csv"
-    path.write_text("relation,source,target\n")
-    with pytest.raises(BadFile, match="lacks the column category"):
+    path.write_text("relation,category,source\n")
+    with pytest.raises(BadFile, match="lacks the column target"):
         load_relations(path)
     path.write_text("relation,category,source,target\nr,Knowledge,a,b\nr,Knowledge,,b\n")
     with pytest.raises(BadFile, match="line 3: source or target is empty"):
@@ -109,7 +110,45 @@ def test_nothing_twice_and_missing(tmp_path) -> None:
         load_relations([good(name="x"), good(name="x")])
     with pytest.raises(BadArgument, match="holds no relation"):
         load_relations(tmp_path)
-    with pytest.raises(BadFile, match="cannot read relations"):
+    with pytest.raises(BadArgument, match="no such file or folder, and no built-in relation"):
         load_relations(tmp_path / "missing.json")
-    with pytest.raises(BadFile, match="has no name"):
+    with pytest.raises(BadArgument, match="has no name"):
         load_relations([good()])
+
+
+def test_what_a_user_types_first() -> None:
+    """Pairs by name, and built-in relations by theirs; without a category they are in none of the four."""
+    pairs = (("France", "Paris"), ("Spain", "Madrid"))
+    expected = [Relation("capital", "Other", pairs)]
+    for mine in ({"capital": list(pairs)}, {"capital": pairs}, {"capital": {"pairs": [list(p) for p in pairs]}}):
+        assert load_relations(mine) == expected
+    assert load_relations([{"name": "capital", "pairs": pairs}]) == expected
+    assert load_relations({"capital": good()})[0].category == "Knowledge"
+    assert load_relations({"mine": Relation("theirs", "Knowledge", pairs)})[0].name == "mine"
+    assert [r.name for r in load_relations("country_to_capital")] == ["country_to_capital"]
+    assert [r.name for r in load_relations([*expected, "copying"])] == ["copying", "capital"]  # Other comes last
+
+
+@pytest.mark.parametrize(
+    ("mine", "says"),
+    [
+        (5, "relations is 5, expected names of built-in relations"),
+        ({}, "holds no relation"),
+        ([], "holds no relation"),
+        ([None], r"relations\[0\] is None, expected"),
+        ([("France", "Paris")], r"relations\[0\] is \('France', 'Paris'\), expected"),
+        ({"x": None}, r"relations\['x'\] has no pairs"),
+        ({"x": 5}, r"relations\['x'\] has no pairs"),
+        ({"x": []}, r"relations\['x'\] has no pairs"),
+        ({"x": {"France": "Paris"}}, r"relations\['x'\] is laid out differently"),
+        ({"x": [("a", "b", "c")]}, r"relations\['x'\]: pairs\[0\] is \('a', 'b', 'c'\), expected two words"),
+        ({"x": ["ab"]}, r"pairs\[0\] is 'ab', expected two words"),
+        ({5: [("a", "b")]}, "has the name 5, expected text"),
+        ({"x": {"pairs": [("a", "b")], "category": "Mine"}}, "category 'Mine', expected one of .*, Other"),
+        ("country_to_capitol", "Did you mean 'country_to_capital'"),
+    ],
+)
+def test_relations_that_cannot_be_taken(mine, says) -> None:
+    with pytest.raises(BadArgument, match=says) as caught:
+        load_relations(mine)
+    assert "\n" not in str(caught.value)

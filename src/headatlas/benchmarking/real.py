@@ -15,8 +15,9 @@ from headatlas.models.heads import head_mask
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, Sheet, make_sheet, measure
 from headatlas.progress import Done, Progress, silent
-from headatlas.tasks.prompts import BUILT_IN, hash_tasks, held_out_sheets, load_tasks
-from headatlas.tasks.questions import FUNCTIONS, load_questions, with_answer
+from headatlas.tasks.names import BUILT_IN, FUNCTIONS
+from headatlas.tasks.prompts import hash_tasks, held_out_sheets, load_tasks
+from headatlas.tasks.questions import load_questions, with_answer
 from headatlas.tasks.relations import load_relations
 from headatlas.validation.evidence import agreement_of, corrected, removal_test, stability_of
 from headatlas.validation.relations import relation_questions

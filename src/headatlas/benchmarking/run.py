@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headatlas.atlas import Atlas
-from headatlas.atlas import open as open_atlas
+from headatlas.atlas import Atlas, open_atlas
 from headatlas.benchmarking.contenders import CONTENDERS, Known
 from headatlas.benchmarking.real import ASK, assess, hash_atlas
 from headatlas.errors import BadArgument, did_you_mean
@@ -114,7 +113,7 @@ def plan_benchmark(
         raise BadArgument(f"seed is {seed}, expected 0 to {MOST_SEEDS - 1}")
     if not chosen or not models:
         raise BadArgument(f"{'models' if chosen else 'methods'} is empty: name at least one")
-    real = atlas if atlas is None or isinstance(atlas, Atlas) else open_atlas(atlas)
+    real = atlas if atlas is None or isinstance(atlas, Atlas) else open_atlas(atlas, "atlas")
     folders = {name: _folder(where, device, progress) for name, where in models.items()}
     wanted = {CONTENDERS[name].truth for name in chosen}
 

@@ -2,12 +2,13 @@
 
 import logging
 import sys
+from typing import Any
 
 import typer
 
 from headatlas.cli import atlas, benchmark, methods  # noqa: F401  # they add their commands
 from headatlas.cli.app import app
-from headatlas.errors import HeadAtlasError, one_line
+from headatlas.errors import HeadAtlasError, did_you_mean, one_line
 from headatlas.progress import shown
 from headatlas.terminal import bar
 
@@ -33,10 +34,21 @@ def main(arguments: list[str] | None = None) -> None:
         if hasattr(
             e, "format_message"
         ):  # click's own errors; typer brings a click of its own, or uses the installed one
-            code = _fail(one_line(e.format_message()), 2, debug)
+            code = _fail(_explained(e), 2, debug)
         else:
             code = _fail(f"unexpected {type(e).__name__}: {one_line(e)} (please report it, with --debug)", 1, debug)
     sys.exit(code or 0)
+
+
+def _explained(error: Any) -> str:
+    """What click says, and what a command or an option that does not exist may have meant."""
+    text, context = one_line(error.format_message()), getattr(error, "ctx", None)
+    if context is not None and hasattr(error, "possibilities"):
+        options = [name for param in context.command.params for name in param.opts]
+        return f"{one_line(error.message)}.{did_you_mean(error.option_name, options)}"
+    if context is not None and text.startswith("No such command") and "Did you mean" not in text:
+        return text + did_you_mean(text.split("'")[1], context.command.commands)
+    return text
 
 
 def _show_log() -> None:
@@ -44,7 +56,14 @@ def _show_log() -> None:
     log = logging.getLogger("headatlas")
     log.setLevel(logging.INFO)
     log.propagate = False
-    log.handlers = [logging.StreamHandler()]
+    log.handlers = [_Lines()]
+
+
+class _Lines(logging.Handler):
+    """To standard error as it is now: a bar that is shown meanwhile puts lines above itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(self.format(record), err=True)
 
 
 def _fail(message: str, code: int, debug: bool) -> int:

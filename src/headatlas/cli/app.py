@@ -3,13 +3,17 @@
 import csv
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from headatlas import __version__
+from headatlas.errors import check_choice, check_names, check_there
+from headatlas.progress import doing
+from headatlas.terminal import bar
 
 app = typer.Typer(
     name="headatlas",
@@ -19,13 +23,62 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+
+def one_of(*choices: str) -> Callable[[typer.CallbackParam, Any], Any]:
+    """An option's value is checked at once, before anything that takes long is imported."""
+
+    def check(param: typer.CallbackParam, value: Any) -> Any:
+        if value is not None:
+            check_choice(param.opts[0], value, choices)
+        return value
+
+    return check
+
+
+def some_of(choices: Collection[str]) -> Callable[[typer.CallbackParam, str], str]:
+    """The same for names with commas between."""
+
+    def check(param: typer.CallbackParam, value: str) -> str:
+        if names := listed(value):
+            check_names(param.opts[0], names, choices)
+        return value
+
+    return check
+
+
+def there(kind: str) -> Callable[[typer.CallbackParam, Path | None], Path | None]:
+    """The same for a path: it is a 'file', a 'folder', or a 'file or folder' that exists."""
+
+    def check(param: typer.CallbackParam, value: Path | None) -> Path | None:
+        if value is not None:
+            check_there(getattr(param, "metavar", None) or param.opts[0], value, kind)
+        return value
+
+    return check
+
+
+def listed(text: str) -> list[str] | None:
+    """Names with commas between; None where there are none."""
+    return [name.strip() for name in text.split(",") if name.strip()] or None
+
+
 Model = Annotated[
     str, typer.Argument(help="A hub id, a model folder, a .gguf file, or a name from `headatlas models`.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16 or float64.")]
+Dtype = Annotated[
+    str,
+    typer.Option(
+        callback=one_of("auto", "float32", "bfloat16", "float16", "float64"),
+        help="auto, float32, bfloat16, float16 or float64.",
+    ),
+]
 Engine = Annotated[
-    str, typer.Option(help="local (this machine, one process for each GPU) or ray (a cluster; docs/scale.md).")
+    str,
+    typer.Option(
+        callback=one_of("local", "ray"),
+        help="local (this machine, one process for each GPU) or ray (a cluster; docs/scale.md).",
+    ),
 ]
 Address = Annotated[
     str | None, typer.Option(help="HOST:PORT of a Ray cluster, or auto. Without it, Ray is started here.")
@@ -60,9 +113,10 @@ def show_parts(
     typer.echo(f"wrote {path}")
 
 
-def listed(text: str) -> list[str] | None:
-    """Names with commas between; None where there are none."""
-    return [name.strip() for name in text.split(",") if name.strip()] or None
+def import_torch() -> None:
+    """Torch and transformers take seconds to import: it is said, and done only once what was asked for is known to be right."""
+    with doing(bar, "importing torch and transformers"):
+        import_module("headatlas.atlas")
 
 
 def show(title: str, rows: list[dict[str, Any]], as_json: bool = False, as_csv: bool = False) -> None:

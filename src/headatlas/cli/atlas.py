@@ -8,12 +8,52 @@ from typing import Annotated, Any
 
 import typer
 
-from headatlas.cli.app import Address, Csv, Device, Dtype, Engine, Json, Model, Workers, app, listed, show, show_table
+from headatlas.cli.app import (
+    Address,
+    Csv,
+    Device,
+    Dtype,
+    Engine,
+    Json,
+    Model,
+    Workers,
+    app,
+    import_torch,
+    listed,
+    one_of,
+    show,
+    show_table,
+    some_of,
+    there,
+)
+from headatlas.models.shape import check_head, head_numbers, shape
+from headatlas.progress import doing
+from headatlas.public.presets import METHODS, PRESETS, check_run
+from headatlas.tasks.names import FUNCTIONS
+from headatlas.terminal import bar
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an atlas, or of any head maps.")]
+FIGURES = (
+    "importance",
+    "categories",
+    "always-any",
+    "removal",
+    "trade-off",
+    "specialisation",
+    "comparison",
+    "layers",
+    "agreement",
+)
+FORMATS, PALETTES = ("png", "svg", "pdf"), ("published", "colour-blind", "grey")
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", callback=there("folder"), help="Folder of an atlas, or of any head maps.")
+]
 By = Annotated[
     str | None,
-    typer.Option(help="kv-group: maps summed per key-value group, the unit of cache compressors and pruners."),
+    typer.Option(
+        callback=one_of("kv-group"),
+        help="kv-group: maps summed per key-value group, the unit of cache compressors and pruners.",
+    ),
 ]
 
 
@@ -22,19 +62,24 @@ def run(
     model: Model = "smollm2",
     out: Annotated[Path, typer.Option(help="Folder of the atlas.")] = Path("atlas"),
     preset: Annotated[
-        str, typer.Option(help="quick (minutes on a laptop) or full (as published; wants a GPU).")
+        str,
+        typer.Option(
+            callback=one_of(*PRESETS), help="quick (minutes on a laptop) or full (as published; wants a GPU)."
+        ),
     ] = "quick",
     methods: Annotated[
         str,
         typer.Option(
-            help="Some of maps, salient, pattern, taylor, ig, gate, probe, dissociate, ablate. Without it, the preset's."
+            callback=some_of(METHODS),
+            help="Some of maps, salient, pattern, taylor, ig, gate, probe, dissociate, ablate. Without it, the preset's.",
         ),
     ] = "",
     functions: Annotated[
         str,
         typer.Option(
+            callback=some_of(FUNCTIONS),
             help="Functions of probe and dissociate, with commas between. Without it, all eight; but dissociate in the quick"
-            " preset takes the built-in tasks."
+            " preset takes the built-in tasks.",
         ),
     ] = "",
     device: Device = "auto",
@@ -51,17 +96,21 @@ def run(
     ] = False,
 ) -> None:
     """Map a model into a folder, draw it, write its page. Run again, it does only what is missing or has changed."""
+    check_run(preset, listed(methods), listed(functions))
+    import_torch()
     import headatlas as ha
     from headatlas import tables
-    from headatlas.terminal import bar
 
     if only_plan:
         from headatlas.public.estimating import estimate
         from headatlas.public.spread import count_workers
 
-        size = workers or count_workers(engine, address, gpus_per_job, device)
+        with doing(bar, "counting the workers there is room for"):
+            size = workers or count_workers(engine, address, gpus_per_job, device)
         options: dict[str, Any] = {"preset": preset, "methods": listed(methods), "functions": listed(functions)}
-        found = estimate(model, workers=size, gpus_per_job=gpus_per_job or 1, device=device, dtype=dtype, **options)
+        found = estimate(
+            model, workers=size, gpus_per_job=gpus_per_job or 1, device=device, dtype=dtype, progress=bar, **options
+        )
         show_table(f"Estimate for {found.title}, on {found.machine.name}", tables.estimate(found))
         for line in tables.estimate_in_words(found):
             typer.echo(line)
@@ -114,20 +163,25 @@ def figures(
     only: Annotated[
         str,
         typer.Option(
-            help="Some of importance, categories, always-any, removal, trade-off, specialisation, comparison, layers, agreement."
+            callback=some_of(FIGURES),
+            help="Some of importance, categories, always-any, removal, trade-off, specialisation, comparison, layers, agreement.",
         ),
     ] = "",
-    formats: Annotated[str, typer.Option("--format", help="Some of png, svg, pdf.")] = "png,svg,pdf",
-    palette: Annotated[str, typer.Option(help="published, colour-blind or grey.")] = "published",
+    formats: Annotated[
+        str, typer.Option("--format", callback=some_of(FORMATS), help="Some of png, svg, pdf.")
+    ] = "png,svg,pdf",
+    palette: Annotated[
+        str, typer.Option(callback=one_of(*PALETTES), help="published, colour-blind or grey.")
+    ] = "published",
     by: By = None,
     out: Annotated[Path | None, typer.Option(help="Where to. Without it, DIR/figures.")] = None,
 ) -> None:
     """Draw an atlas as the published figures: a file per figure and format, and a caption beside each."""
-    import headatlas as ha
+    import_torch()
+    from headatlas.atlas import open_atlas
     from headatlas.public.pictures import write_figures
-    from headatlas.terminal import bar
 
-    atlas = ha.open(folder)
+    atlas = open_atlas(folder)
     place = out or folder / ("figures" if by is None else f"figures-{by}")
     written = write_figures(
         atlas.by(by),
@@ -148,10 +202,11 @@ def report(
     folder: Folder, out: Annotated[Path | None, typer.Option(help="Where to. Without it, DIR/report.html.")] = None
 ) -> None:
     """Write an atlas as one page to explore, which opens from disk without a network."""
-    import headatlas as ha
+    import_torch()
+    from headatlas.atlas import open_atlas
     from headatlas.public.pictures import write_report
 
-    atlas = ha.open(folder)
+    atlas = open_atlas(folder)
     path = out or folder / "report.html"
     write_report(atlas.maps, atlas.info, path)
     typer.echo(str(path))
@@ -173,10 +228,11 @@ def heads(
     as_csv: Csv = False,
 ) -> None:
     """The top heads of a function, relation or task, by every method that has a map of it."""
-    import headatlas as ha
+    import_torch()
     from headatlas import tables
+    from headatlas.atlas import open_atlas
 
-    maps = ha.open(folder).by(by)
+    maps = open_atlas(folder).by(by)
     if function:
         rows = tables.heads(maps, function, top or 10, method)
         plain = as_json or as_csv
@@ -188,12 +244,13 @@ def heads(
 
 @app.command()
 def compare(
-    folder_a: Annotated[Path, typer.Argument(metavar="DIR_A", help="An atlas.")],
-    folder_b: Annotated[Path, typer.Argument(metavar="DIR_B", help="Another one.")],
+    folder_a: Annotated[Path, typer.Argument(metavar="DIR_A", callback=there("folder"), help="An atlas.")],
+    folder_b: Annotated[Path, typer.Argument(metavar="DIR_B", callback=there("folder"), help="Another one.")],
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
     """Agreement of two atlases: by relative depth, and head by head where both models have the same heads."""
+    import_torch()
     import headatlas as ha
     from headatlas import tables
 
@@ -208,13 +265,22 @@ def compare(
 
 @app.command("import")
 def import_scores(
-    scores: Annotated[Path, typer.Argument(help="A .csv, .json or .npy file (docs/atlas.md tells the layouts).")],
-    kind: Annotated[str, typer.Option("--as", help="importance, categories or gate.")],
+    scores: Annotated[
+        Path,
+        typer.Argument(callback=there("file"), help="A .csv, .json or .npy file (docs/atlas.md tells the layouts)."),
+    ],
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--as", callback=one_of("importance", "categories", "gate"), help="importance, categories or gate."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the dataset, which figures and report then take.")],
     model: Annotated[str | None, typer.Option(help="What to call the model. Without it, the file's name.")] = None,
     names: Annotated[str, typer.Option(help="Names of the first axis of a .npy file, with commas between.")] = "",
 ) -> None:
     """Make a dataset of scores from elsewhere, so that they can be drawn without running the model."""
+    import_torch()
     from headatlas.headmap.files import check_folder
     from headatlas.headmap.importing import import_scores as read
     from headatlas.headmap.importing import keep
@@ -229,9 +295,10 @@ def import_scores(
 def head(
     model: Model,
     name: Annotated[str, typer.Argument(metavar="HEAD", help="A head, such as L23.H4.")],
-    tokens: Annotated[int, typer.Option(help="How many of its most amplified tokens to show.")] = 30,
+    tokens: Annotated[int, typer.Option(min=1, max=10_000, help="How many of its most amplified tokens to show.")] = 30,
     atlas_folder: Annotated[
-        Path | None, typer.Option("--atlas", help="Tell its scores and ranks from the atlas here.")
+        Path | None,
+        typer.Option("--atlas", callback=there("folder"), help="Tell its scores and ranks from the atlas here."),
     ] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the head card into this .png, .svg or .pdf file.")] = None,
     describe: Annotated[
@@ -241,8 +308,12 @@ def head(
     as_json: Json = False,
 ) -> None:
     """What one head does: the tokens it amplifies, what it makes of them, which relations explain that, where it stands."""
-    import headatlas as ha
+    numbers, known_shape = head_numbers(name), shape(model)
+    if known_shape:
+        check_head(*numbers, *known_shape)
+    import_torch()
     from headatlas import tables
+    from headatlas.atlas import open_atlas
     from headatlas.headmap.card import card
     from headatlas.methods.salient import explained_by, salient_operations
     from headatlas.models.heads import parse_head
@@ -251,16 +322,18 @@ def head(
     from headatlas.report.describe import describe_operations
     from headatlas.tasks.relations import load_relations
 
-    atlas = ha.open(atlas_folder) if atlas_folder else None
-    weights, tokenizer, called = open_weights(model)
+    atlas = open_atlas(atlas_folder, "--atlas") if atlas_folder else None
+    with doing(bar, f"opening {model}"):
+        weights, tokenizer, called = open_weights(model)
     layer, index = parse_head(name, weights.anatomy)
-    if atlas:
-        atlas.check_model(weights, called)
-    operations = salient_operations(weights, tokenizer, [layer], tokens=tokens)
+    with doing(bar, f"reading {name}"):
+        if atlas is not None:
+            atlas.check_model(weights, called)
+        operations = salient_operations(weights, tokenizer, [layer], tokens=tokens)
     found = operations.sel(layer=layer, head=index)
     explained = [{"relation": r, "mappings": n} for r, n in explained_by(found, load_relations()).items()]
     brief = operations.isel(rank=slice(8), output=slice(4)).assign_attrs(model=called)
-    known = card((atlas.maps if atlas else {}) | {"salient": brief}, layer, index)
+    known = card(({} if atlas is None else atlas.maps) | {"salient": brief}, layer, index)
     text = describe_operations(found, describe, describe_model) if describe else None
     if figure:
         write_card(known, figure)
@@ -275,7 +348,7 @@ def head(
         return
     show_table(f"{known.name} of {model}: what it amplifies, and what it makes of it", tables.operations(found))
     show("Relations that explain these mappings", explained)
-    if atlas:
+    if atlas is not None:
         show("Where it stands among all heads", tables.standings_in_words(known))
         show("Removed together with other top heads", tables.removals(known))
     if text:
@@ -293,6 +366,7 @@ def models(
     as_json: Json = False,
 ) -> None:
     """List the supported families and the models that are cached here, with their sizes; delete one, or say where they lie."""
+    import_torch()
     from headatlas.models.cache import cache_folder
     from headatlas.models.catalogue import cached, delete_cached, supported
 

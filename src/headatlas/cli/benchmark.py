@@ -5,17 +5,57 @@ from typing import Annotated
 
 import typer
 
-from headatlas.cli.app import Address, Device, Engine, Json, Workers, app, listed, show, show_parts
+from headatlas.cli.app import (
+    Address,
+    Device,
+    Engine,
+    Json,
+    Workers,
+    app,
+    import_torch,
+    listed,
+    show,
+    show_parts,
+    some_of,
+    there,
+)
+from headatlas.terminal import bar
+
+CONTENDERS = (
+    "random",
+    "norm",
+    "gradient",
+    "taylor",
+    "ig",
+    "ablate",
+    "ablate-mean",
+    "ablate-resample",
+    "gate",
+    "dissociate",
+    "probe",
+    "probe-per-head",
+    "probe-written",
+    "gate-interference",
+    "ablate-interference",
+    "maps",
+    "maps-suppression",
+)
 
 
 @app.command()
 def benchmark(
-    methods: Annotated[str, typer.Option(help="With commas between; without it, all, baselines among them.")] = "",
+    methods: Annotated[
+        str,
+        typer.Option(callback=some_of(CONTENDERS), help="With commas between; without it, all, baselines among them."),
+    ] = "",
     models: Annotated[
         str, typer.Option(help="one, two, folders of `headatlas plant`, or seed:N (trained now; wants a GPU).")
     ] = "one,two",
     atlas: Annotated[
-        Path | None, typer.Option(help="An atlas: beside the planted models, what can be said of its maps.")
+        Path | None,
+        typer.Option(
+            callback=there("folder"), help="An atlas: beside the planted models, what can be said of its maps."
+        ),
     ] = None,
     atlas_model: Annotated[
         str | None, typer.Option(help="The atlas's model, where its name there does not say where it lies.")
@@ -31,10 +71,10 @@ def benchmark(
     as_json: Json = False,
 ) -> None:
     """Every method against models whose heads are known: does it find them, and at what cost?"""
+    import_torch()
     import headatlas as ha
     from headatlas import tables
     from headatlas.public.pictures import write_benchmark
-    from headatlas.terminal import bar
 
     found = ha.benchmark(
         listed(methods),
@@ -69,8 +109,8 @@ def plant(
     device: Device = "auto",
 ) -> None:
     """Train a small model whose functions live in chosen heads. Minutes on a GPU, a day on a CPU."""
+    import_torch()
     from headatlas.planted.training import plant as train
-    from headatlas.terminal import bar
 
     truth = train(out, seed, kv_heads, steps=steps, device=device, progress=bar)
     show(

@@ -1,11 +1,15 @@
 """The commands that run one method."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from headatlas.cli.app import Device, Json, Model, app, listed, show, show_parts
+from headatlas.cli.app import Device, Json, Model, app, import_torch, listed, one_of, show, show_parts, some_of, there
+from headatlas.public.presets import seed_numbers
+from headatlas.tasks.names import check_task, relation_names
+from headatlas.terminal import bar
 
 Tasks = Annotated[
     str, typer.Option(help="Built-in tasks (see `headatlas tasks`) or hf: addresses, with commas between.")
@@ -19,11 +23,17 @@ Shots = Annotated[
     typer.Option(help="Worked examples before each prompt. Built-in tasks have a number of their own, files none."),
 ]
 Functions = Annotated[str, typer.Option(help="Only these, with commas between.")]
-Context = Annotated[str, typer.Option(help="Earlier steps a question is told: retrieval, all or none.")]
+Context = Annotated[
+    str,
+    typer.Option(
+        callback=one_of("retrieval", "all", "none"), help="Earlier steps a question is told: retrieval, all or none."
+    ),
+]
 Template = Annotated[bool, typer.Option(help="Ask in the tokenizer's chat template, where it has one.")]
 Limit = Annotated[int | None, typer.Option(help="Use about so many examples.")]
 Test = Annotated[
-    Path | None, typer.Option(help="Test questions in the CogQA layout. Without them, a fifth of the data.")
+    Path | None,
+    typer.Option(callback=there("file"), help="Test questions in the CogQA layout. Without them, a fifth of the data."),
 ]
 Tokens = Annotated[
     int | None, typer.Option(help="Tokens run through the model at once: lower it when memory runs out.")
@@ -34,13 +44,20 @@ Tokens = Annotated[
 def maps(
     model: Model = "smollm2",
     relations: Annotated[
-        Path | None, typer.Option(help="A folder of NAME.json files, one such file, or a CSV file.")
+        Path | None,
+        typer.Option(
+            callback=there("file or folder"), help="A folder of NAME.json files, one such file, or a CSV file."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for maps.nc; interrupted work goes on there.")] = Path("atlas"),
     k: Annotated[int | None, typer.Option(help="Outputs that count as a hit. Without it, the published rule.")] = None,
     threshold: Annotated[float, typer.Option(help="Score from which a head belongs to a category.")] = 0.15,
     input: Annotated[
-        str, typer.Option(help="What a head gets of a word: stream (what the model has there), published or embedding.")
+        str,
+        typer.Option(
+            callback=one_of("stream", "published", "embedding"),
+            help="What a head gets of a word: stream (what the model has there), published or embedding.",
+        ),
     ] = "stream",
     opening: Annotated[
         str | None, typer.Option(help="Text before the word in a stream. Without it, 'The word is'.")
@@ -54,9 +71,9 @@ def maps(
     as_json: Json = False,
 ) -> None:
     """What every head does, from its parameters alone. The model is not loaded unless it is checked."""
+    import_torch()
     import headatlas as ha
     from headatlas import tables
-    from headatlas.terminal import bar
 
     found = ha.maps(
         model,
@@ -89,7 +106,10 @@ def gate(
     lose: Annotated[str | None, typer.Option(help="… and this one, matched example by example, needs.")] = None,
     seeds: Annotated[int | None, typer.Option(help="How many. Without it, what the preset says.")] = None,
     preset: Annotated[
-        str, typer.Option(help="quick (minutes on a laptop) or full (as published; wants a GPU).")
+        str,
+        typer.Option(
+            callback=one_of("quick", "full"), help="quick (minutes on a laptop) or full (as published; wants a GPU)."
+        ),
     ] = "quick",
     strength: Annotated[float | None, typer.Option(help="Size of λ, the pressure on gates; above 0.")] = None,
     updates: Annotated[int | None, typer.Option(help="Updates of each fit.")] = None,
@@ -102,13 +122,19 @@ def gate(
     as_json: Json = False,
 ) -> None:
     """Which heads a task needs, which it would be better without, which are idle."""
+    chosen = _tasks(tasks, data)
+    for task in (keep, lose):
+        if task is not None:
+            check_task(task)
+    if seeds is not None:
+        seed_numbers(seeds)
+    import_torch()
     import headatlas as ha
     from headatlas import tables
-    from headatlas.terminal import bar
 
     found = ha.gate(
         model,
-        _tasks(tasks, data) or None,
+        chosen or None,
         keep=keep,
         lose=lose,
         seeds=seeds,
@@ -131,23 +157,44 @@ def gate(
 def probe(
     model: Model = "smollm2",
     data: Annotated[
-        Path | None, typer.Option(help="Questions in the CogQA layout (JSON, or CSV). Without them, our own.")
+        Path | None,
+        typer.Option(
+            callback=there("file"), help="Questions in the CogQA layout (JSON, or CSV). Without them, our own."
+        ),
     ] = None,
     test: Annotated[
-        Path | None, typer.Option(help="Test questions in the same layout. Without them, a fifth of the data.")
+        Path | None,
+        typer.Option(
+            callback=there("file"), help="Test questions in the same layout. Without them, a fifth of the data."
+        ),
     ] = None,
     answers: Annotated[
-        str, typer.Option(help="reference (teacher-forced) or generated (the model's own).")
+        str,
+        typer.Option(
+            callback=one_of("reference", "generated"), help="reference (teacher-forced) or generated (the model's own)."
+        ),
     ] = "reference",
     kind: Annotated[
-        str, typer.Option("--probe", help="published (one probe over all heads), per-head or written.")
+        str,
+        typer.Option(
+            "--probe",
+            callback=one_of("published", "per-head", "written"),
+            help="published (one probe over all heads), per-head or written.",
+        ),
     ] = "published",
-    preset: Annotated[str, typer.Option(help="quick (minutes on a laptop) or full (trained as published).")] = "quick",
+    preset: Annotated[
+        str,
+        typer.Option(
+            callback=one_of("quick", "full"), help="quick (minutes on a laptop) or full (trained as published)."
+        ),
+    ] = "quick",
     context: Context = "retrieval",
     functions: Annotated[
         str, typer.Option(help="Labels to use, with commas between, or all. Without it, the eight functions.")
     ] = "",
-    keep: Annotated[str, typer.Option(help="Of generated answers: all, or the correct ones.")] = "all",
+    keep: Annotated[
+        str, typer.Option(callback=one_of("all", "correct"), help="Of generated answers: all, or the correct ones.")
+    ] = "all",
     k: Annotated[int, typer.Option(help="Answer tokens that are kept.")] = 5,
     limit: Annotated[int | None, typer.Option(help="Use about so many questions.")] = None,
     template: Template = True,
@@ -156,7 +203,11 @@ def probe(
     ] = None,
     judge_model: Annotated[str, typer.Option(help="The model to ask there.")] = "gpt-4o-mini",
     proof: Annotated[
-        str, typer.Option(help="Heads removed while answering: score (log P), generate (text; slow) or none.")
+        str,
+        typer.Option(
+            callback=one_of("score", "generate", "none"),
+            help="Heads removed while answering: score (log P), generate (text; slow) or none.",
+        ),
     ] = "score",
     everywhere: Annotated[
         bool, typer.Option(help="Remove them at the prompt too, not from where answering begins.")
@@ -168,9 +219,9 @@ def probe(
     as_json: Json = False,
 ) -> None:
     """Which cognitive functions can be read from every head, and whether that is more than the wording gives away."""
+    import_torch()
     import headatlas as ha
     from headatlas import tables
-    from headatlas.terminal import bar
 
     names = listed(functions)
     found = ha.probe(
@@ -215,7 +266,9 @@ def dissociate(
     test: Test = None,
     functions: Functions = "",
     seeds: Annotated[int | None, typer.Option(help="How many. Without it, what the preset says.")] = None,
-    preset: Annotated[str, typer.Option(help="quick (minutes on a laptop) or full (wants a GPU).")] = "quick",
+    preset: Annotated[
+        str, typer.Option(callback=one_of("quick", "full"), help="quick (minutes on a laptop) or full (wants a GPU).")
+    ] = "quick",
     context: Context = "retrieval",
     limit: Limit = None,
     shots: Shots = None,
@@ -230,14 +283,16 @@ def dissociate(
     as_json: Json = False,
 ) -> None:
     """Which heads each function needs and the others do not."""
+    chosen = _tasks(tasks, data, relation_names())
+    if seeds is not None:
+        seed_numbers(seeds)
+    import_torch()
     import headatlas as ha
     from headatlas import tables
-    from headatlas.terminal import bar
 
-    given: list[Any] = _tasks(tasks, data)
     found = ha.dissociate(
         model,
-        given[0] if len(given) == 1 else given or None,
+        chosen[0] if len(chosen) == 1 else chosen or None,
         test=test,
         functions=listed(functions),
         seeds=seeds,
@@ -271,10 +326,16 @@ def compare_maps(
     methods: Annotated[
         str,
         typer.Option(
-            help="Some of probe, taylor, ablate, ablate-own (less the mean over functions), gate, dissociate."
+            callback=some_of(("probe", "taylor", "ablate", "ablate-own", "gate", "dissociate")),
+            help="Some of probe, taylor, ablate, ablate-own (less the mean over functions), gate, dissociate.",
         ),
     ] = "",
-    preset: Annotated[str, typer.Option(help="quick (on a laptop, an hour or more) or full (wants a GPU).")] = "quick",
+    preset: Annotated[
+        str,
+        typer.Option(
+            callback=one_of("quick", "full"), help="quick (on a laptop, an hour or more) or full (wants a GPU)."
+        ),
+    ] = "quick",
     context: Context = "retrieval",
     limit: Limit = None,
     shots: Shots = None,
@@ -284,15 +345,16 @@ def compare_maps(
     as_json: Json = False,
 ) -> None:
     """Put every method's map of each function to the same test: what does the function lose, what do the others?"""
+    chosen = _tasks(tasks, data, relation_names())
+    import_torch()
     import headatlas as ha
     from headatlas import tables
+    from headatlas.atlas import open_atlas
     from headatlas.public.pictures import write_figures
-    from headatlas.terminal import bar
 
-    given: list[Any] = _tasks(tasks, data)
     found = ha.compare_maps(
-        model or ha.open(folder).info["model"]["name"],
-        given[0] if len(given) == 1 else given or None,
+        model or open_atlas(folder, "DIR").info["model"]["name"],
+        chosen[0] if len(chosen) == 1 else chosen or None,
         methods=listed(methods),
         test=test,
         functions=listed(functions),
@@ -318,8 +380,9 @@ def ablate(
     how: Annotated[
         str,
         typer.Option(
+            callback=one_of("zero", "mean", "resample", "taylor", "ig", "pattern"),
             help="zero, mean or resample: heads removed one by one. taylor or ig: guessed from gradients."
-            " pattern: where heads look."
+            " pattern: where heads look.",
         ),
     ] = "zero",
     examples: Annotated[int, typer.Option(help="Held-out examples of each task.")] = 32,
@@ -330,9 +393,10 @@ def ablate(
     as_json: Json = False,
 ) -> None:
     """What each head alone is worth to a task: the yardstick of the other maps."""
+    chosen: Any = _tasks(tasks, data) or ("math", "syntax")
+    import_torch()
     import headatlas as ha
     from headatlas import tables
-    from headatlas.terminal import bar
 
     if how == "pattern":
         found = ha.pattern(model, device=device, out=out)
@@ -341,7 +405,6 @@ def ablate(
         )
         return
     options: dict[str, Any] = {"examples": examples, "shots": shots, "tokens": tokens, "device": device, "out": out}
-    chosen = _tasks(tasks, data) or ("math", "syntax")
     if how == "taylor":
         found = ha.taylor(model, chosen, progress=bar, **options)
     elif how == "ig":
@@ -355,6 +418,7 @@ def ablate(
 @app.command()
 def tasks(as_json: Json = False) -> None:
     """List the built-in tasks of `gate` and `ablate`."""
+    import_torch()
     from headatlas.tasks.prompts import describe_tasks
 
     show("Built-in tasks", describe_tasks(), as_json)
@@ -364,5 +428,8 @@ def tasks(as_json: Json = False) -> None:
         )
 
 
-def _tasks(names: str, data: list[Path] | None) -> list[Any]:
-    return [*(listed(names) or ()), *(data or ())]
+def _tasks(names: str, data: list[Path] | None, relations: Collection[str] = ()) -> list[Any]:
+    found: list[str | Path] = [*(listed(names) or ()), *(data or ())]
+    for task in found:
+        check_task(task, relations)
+    return found

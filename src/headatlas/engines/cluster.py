@@ -31,7 +31,7 @@ class Cluster:
             if gpus is None:
                 gpus = min(most, 1)
             if gpus > most:
-                raise CannotDo(
+                raise BadArgument(
                     f"gpus-per-job is {gpus}, but the largest machine of the cluster has {most or 'no'} GPU{'s' * (most != 1)}"
                 )
             self.needs = {"num_gpus": gpus, "num_cpus": 1 if gpus else cpus}

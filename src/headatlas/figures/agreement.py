@@ -1,6 +1,7 @@
 """F4, agreement: do maps of different methods, and fits of one, rank heads alike?"""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -12,13 +13,17 @@ from headatlas.figures.style import PUBLISHED
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.chance import no_rank
 from headatlas.headmap.overview import overview
+from headatlas.headmap.results import results_of
 from headatlas.methods.gate import ROLES
 from headatlas.validation.agreement import spearman_matrix
 
 
-def agreement(maps: Mapping[str, xr.Dataset], *, palette: str = PUBLISHED) -> Figure:
-    """Spearman correlation over heads of all maps of an atlas (datasets by method), and between a gate map's seeds."""
-    return draw(plan(maps, palette))
+def agreement(maps: Any, *, palette: str = PUBLISHED) -> Figure:
+    """Spearman correlation over heads of all maps of an atlas, and between a gate map's seeds.
+
+    maps: an atlas, its folder, a result, or results by method.
+    """
+    return draw(plan(results_of("maps", maps), palette))
 
 
 def plan(maps: Mapping[str, xr.Dataset], colours: str = PUBLISHED) -> Matrix:

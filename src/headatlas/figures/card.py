@@ -1,21 +1,36 @@
 """F4, the head card: everything known about one head on one page."""
 
-from collections.abc import Mapping
+from numbers import Integral
+from typing import Any
 
 import numpy as np
-import xarray as xr
 from matplotlib.figure import Figure
 
+from headatlas.errors import BadArgument, brief
 from headatlas.figures.style import PUBLISHED, printable, styled, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.card import Card, card, place_in_words
+from headatlas.headmap.results import results_of
+from headatlas.models.shape import check_head, head_numbers
 
 MOST = 28  # charts shown, the best places first
 
 
-def head_card(maps: Mapping[str, xr.Dataset], layer: int, head: int, *, palette: str = PUBLISHED) -> Figure:
-    """Scores and ranks per method, what the head amplifies and writes, its roles, what removing it breaks."""
-    return draw(card(maps, layer, head), palette)
+def head_card(maps: Any, layer: int | str, head: int | None = None, *, palette: str = PUBLISHED) -> Figure:
+    """Scores and ranks per method, what the head amplifies and writes, its roles, what removing it breaks.
+
+    maps: an atlas, its folder, or results by method. layer, head: numbers, or the head's name: head_card(atlas, "L23.H4").
+    """
+    results = results_of("maps", maps)
+    numbers: tuple[Any, Any] = head_numbers(layer) if isinstance(layer, str) and head is None else (layer, head)
+    if not all(isinstance(n, Integral) for n in numbers):
+        raise BadArgument(
+            f"layer and head are {brief(layer)} and {brief(head)}, expected numbers, or a name such as 'L23.H4'"
+        )
+    for found in results.values():
+        if {"layer", "head"} <= set(found.sizes):
+            check_head(int(numbers[0]), int(numbers[1]), found.sizes["layer"], found.sizes["head"])
+    return draw(card(results, int(numbers[0]), int(numbers[1])), palette)
 
 
 @styled

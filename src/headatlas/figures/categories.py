@@ -13,6 +13,7 @@ from headatlas.figures.style import PUBLISHED, heading, styled, ticks, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import about, unit
 from headatlas.headmap.chance import members
+from headatlas.headmap.results import check_result
 from headatlas.tasks.relations import CATEGORIES
 
 UNCLASSIFIED = "Unclassified"
@@ -38,6 +39,7 @@ def category_map(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
 
     Heads that are members only by scores at chance are not coloured.
     """
+    check_result("found", found, "maps")
     return draw(plan(found, palette))
 
 

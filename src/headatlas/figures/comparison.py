@@ -11,6 +11,7 @@ from headatlas.errors import BadArgument
 from headatlas.figures.style import PUBLISHED, capital, heading, styled
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import about
+from headatlas.headmap.results import check_result
 from headatlas.validation.selective import WEIGHT
 
 
@@ -34,6 +35,7 @@ class Comparison:
 
 def comparison(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
     """A panel per map, a number per function: its own change of log P per token, down, against that of the others, across."""
+    check_result("found", found, "compare_maps")
     return draw(plan(found, palette))
 
 

@@ -10,6 +10,7 @@ from headatlas.figures.heatmaps import Heatmaps, Panel, Scale, axis_ticks, draw
 from headatlas.figures.style import PUBLISHED, capital
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import about, unit
+from headatlas.headmap.results import check_result
 
 OVER = {"always": "Always", "any": "Any"}
 ROLES = ("facilitation", "irrelevance", "interference")
@@ -22,6 +23,7 @@ def always_any(found: xr.Dataset, show: str = "score", *, palette: str = PUBLISH
 
     show: 'score', how far heads facilitate, on one scale; or 'roles', the three roles as colours, whose mixtures are disagreement.
     """
+    check_result("found", found, "gate")
     return draw(plan(found, show, palette))
 
 

@@ -1,28 +1,32 @@
 """F1, the importance grid: a heatmap of layers × heads for every function, relation or task."""
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument
+from headatlas.figures.given import one_map
 from headatlas.figures.heatmaps import Heatmaps, Panel, axis_ticks, draw, scale_of
 from headatlas.figures.style import PUBLISHED, columns, palette
 from headatlas.headmap.about import about, subject_dim, unit
 from headatlas.headmap.chance import NONE_ABOVE, above_chance, chance, highest_level, level_in_words, none_above
 from headatlas.headmap.overview import MEASURES
-from headatlas.tasks.questions import FUNCTIONS
+from headatlas.tasks.names import FUNCTIONS
 
 LABELS = {"importance": "Heads Importance", "score": "Score", "effect": "log P lost without the head"}
 
 
-def importance_grid(found: xr.Dataset, variable: str | None = None, *, palette: str = PUBLISHED) -> Figure:
-    """One heatmap per function of any method's map, on one colour scale.
+def importance_grid(found: Any, variable: str | None = None, *, palette: str = PUBLISHED) -> Figure:
+    """One heatmap per function of any map, on one colour scale.
 
-    variable: which of the dataset's maps over (…, layer, head); without it, the method's first: importance, score or effect.
+    found: a method's dataset, a DataArray with layer and head, or an array [layer, head] or [something, layer, head].
+    variable: which of a dataset's maps over (…, layer, head); without it, the method's first: importance, score or effect.
     Heads at chance are drawn as 0. A function, relation or task without any head above chance has a grey panel, which says so;
     one that `dissociate` found no heads of its own for, too.
     """
-    return draw(plan(found, variable, palette))
+    return draw(plan(*one_map(found, variable), palette))
 
 
 def plan(found: xr.Dataset, variable: str | None = None, colours: str = PUBLISHED) -> Heatmaps:

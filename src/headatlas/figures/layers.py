@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -12,6 +13,7 @@ from headatlas.figures.style import PUBLISHED, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import NAMES
 from headatlas.headmap.overview import MEASURES, overview
+from headatlas.headmap.results import results_of
 
 DASHES = ("-", "--", ":", "-.")
 MOST = 10  # lines in a panel; relations beyond are averaged by category
@@ -35,9 +37,12 @@ class Profiles:
     colours: tuple[str, ...]
 
 
-def layer_profile(maps: Mapping[str, xr.Dataset], *, palette: str = PUBLISHED) -> Figure:
-    """Share of importance per layer, one line per function, one panel per method (datasets by method)."""
-    return draw(plan(maps, palette))
+def layer_profile(maps: Any, *, palette: str = PUBLISHED) -> Figure:
+    """Share of importance per layer, one line per function, one panel per method.
+
+    maps: an atlas, its folder, a result, or results by method.
+    """
+    return draw(plan(results_of("maps", maps), palette))
 
 
 def plan(maps: Mapping[str, xr.Dataset], colours: str = PUBLISHED) -> Profiles:

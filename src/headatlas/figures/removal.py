@@ -14,6 +14,7 @@ from headatlas.figures.style import PUBLISHED, capital, columns, heading, styled
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import about
 from headatlas.headmap.curves import removal
+from headatlas.headmap.results import check_result
 
 LINES: dict[str, tuple[str, str, Literal["-", "--", ":"]]] = {
     "top": ("top heads", "o", "-"),
@@ -43,6 +44,7 @@ class Removal:
 
 def removal_curves(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
     """One small panel per function, relation or task whose heads were removed (`probe` and `maps`) or switched off (`gate`)."""
+    check_result("found", found, "probe")
     return draw(plan(found, palette))
 
 

@@ -10,11 +10,13 @@ from headatlas.figures.style import PUBLISHED
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import about
 from headatlas.headmap.curves import changes
+from headatlas.headmap.results import check_result
 from headatlas.headmap.scale import neat_step
 
 
 def specialisation(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
     """Rows: whose heads were removed. Columns: which function was asked. Cells: the change. As `probe` and `dissociate` give."""
+    check_result("found", found, "dissociate")
     return draw(plan(found, palette))
 
 

@@ -11,6 +11,7 @@ from headatlas.errors import BadArgument
 from headatlas.figures.style import PUBLISHED, columns, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.headmap.about import about
+from headatlas.headmap.results import check_result
 
 NEEDED = ("own_curve", "other_curve", "heads", "own_effect", "other_effect", "random_effect")
 
@@ -38,6 +39,7 @@ class TradeOff:
 
 def trade_off(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
     """One small panel per function: change of log P per answer token over the number of heads removed. As `dissociate` gives."""
+    check_result("found", found, "dissociate")
     return draw(plan(found, palette))
 
 

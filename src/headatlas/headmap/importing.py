@@ -20,7 +20,7 @@ import xarray as xr
 from headatlas.errors import BadArgument, BadFile, did_you_mean, one_line
 from headatlas.headmap.store import load, save
 from headatlas.methods.gate import ROLES
-from headatlas.tasks.questions import FUNCTIONS
+from headatlas.tasks.names import FUNCTIONS
 
 METHODS = {"importance": "probe", "categories": "maps", "gate": "gate"}  # whose file each kind becomes
 NAMES = {"importance": "function", "categories": "category", "gate": "task"}

@@ -32,7 +32,7 @@ from headatlas.methods.reading import BASELINES, Reading
 from headatlas.models.families import Anatomy
 from headatlas.models.weights import Weights
 from headatlas.progress import Done, Progress, silent
-from headatlas.tasks.relations import CATEGORIES, COPYING, Relation
+from headatlas.tasks.relations import COPYING, Relation, categories
 from headatlas.tasks.words import word_ids
 
 LARGE_VOCABULARY = 100_000
@@ -209,7 +209,7 @@ def shares(hit: np.ndarray, pairs: Pairs, n_relations: int, anatomy: Anatomy) ->
 def members(score: np.ndarray, suppression: np.ndarray, category: Sequence[str], threshold: float) -> np.ndarray:
     """Step 6: [category, layer, head]; NaN scores count for nothing."""
     reached = np.fmax(np.nan_to_num(score, nan=-1), np.nan_to_num(suppression, nan=-1)) >= threshold
-    return np.stack([reached[[c == wanted for c in category]].any(axis=0) for wanted in CATEGORIES])
+    return np.stack([reached[[c == wanted for c in category]].any(axis=0) for wanted in categories(category)])
 
 
 def check_settings(k: int | Literal["auto"], threshold: float) -> None:
@@ -333,7 +333,7 @@ def score_relations(
         coords={
             "relation": [r.name for r in relations],
             "category": ("relation", category),
-            "category_name": ("category", list(CATEGORIES)),
+            "category_name": ("category", list(categories(category))),
             "baseline": names,
             "layer": range(anatomy.n_layers),
             "head": range(anatomy.n_heads),

@@ -14,6 +14,9 @@ from safetensors import SafetensorError
 
 from headatlas.errors import CannotDo
 
+VERSION = (
+    "v2"  # of converted models, and the end of their folders' names: those of another version are not taken for them
+)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STALE = 24 * 3600  # seconds after which a half-built folder must be from a process that was killed
 
@@ -24,6 +27,11 @@ def cache_folder() -> Path:
     if chosen:
         return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "headatlas"
+
+
+def converted(gguf: Path) -> Path:
+    """The folder in which the model of a GGUF file is kept, once it is converted."""
+    return cache_folder() / "models" / f"{gguf.stem}-{sha256(gguf)[:16]}-{VERSION}"
 
 
 def cached_models() -> list[Path]:

@@ -10,10 +10,9 @@ from huggingface_hub import scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
 from headatlas.errors import BadArgument, CannotDo, did_you_mean, one_line
-from headatlas.models.cache import cached_models
-from headatlas.models.default import DEFAULT_MODEL, default_folder
+from headatlas.models.cache import VERSION, cached_models
+from headatlas.models.default import DEFAULT_MODEL, gguf_path
 from headatlas.models.families import FAMILIES
-from headatlas.models.gguf import VERSION
 
 
 def supported() -> list[dict[str, Any]]:
@@ -23,8 +22,8 @@ def supported() -> list[dict[str, Any]]:
 def cached() -> list[dict[str, Any]]:
     """Models converted by HeadAtlas, what it has fetched, and models in the Hugging Face cache, by the name `load` takes."""
     rows = [_row(folder.name, folder, _note(folder)) for folder in cached_models()]
-    if default_folder().is_dir():
-        rows.append(_row(DEFAULT_MODEL, default_folder(), "as fetched"))
+    if gguf_path().parent.is_dir():
+        rows.append(_row(DEFAULT_MODEL, gguf_path().parent, "as fetched"))
     return rows + [
         {
             "model": r.repo_id,
@@ -42,7 +41,7 @@ def delete_cached(name: str) -> list[dict[str, Any]]:
     rows = [row for row in cached() if row["note"] != "Hugging Face cache"]
     chosen = [row for row in rows if name == row["model"]] or [row for row in rows if name == _stem(row["model"])]
     if name == DEFAULT_MODEL:
-        files = {p.stem for p in default_folder().glob("*.gguf")}
+        files = {p.stem for p in gguf_path().parent.glob("*.gguf")}
         chosen += [row for row in rows if _stem(row["model"]) in files]
     if not chosen and name in {r.repo_id for r in _hub()}:
         raise BadArgument(f"model {name!r} is in the Hugging Face cache: delete it there (hf cache rm model/{name})")

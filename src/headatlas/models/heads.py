@@ -6,7 +6,6 @@ is all it takes: no part of the model is written again, fused attention kernels 
 Texts are counted in their own tokens: token 0 is the first real token of a text, however the batch is padded.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from inspect import signature
@@ -19,6 +18,7 @@ from transformers import PreTrainedModel
 
 from headatlas.errors import BadArgument
 from headatlas.models.families import Anatomy
+from headatlas.models.shape import check_head, head_numbers
 
 Positions = Literal["all", "last"] | Sequence[int]
 Head = str | tuple[int, int]
@@ -29,18 +29,12 @@ Edit = Callable[[int, Tensor, Tensor | None], Tensor]
 def parse_head(head: Head, anatomy: Anatomy) -> tuple[int, int]:
     """'L12.H5' or (12, 5) → (12, 5), checked against the model."""
     if isinstance(head, str):
-        match = re.fullmatch(r"L(\d+)\.H(\d+)", head.strip(), re.IGNORECASE)
-        if not match:
-            raise BadArgument(f"head {head!r} is not a head: write it as L12.H5 (layer 12, head 5)")
-        layer, index = int(match[1]), int(match[2])
+        layer, index = head_numbers(head)
     elif _is_pair(head):
         layer, index = (int(i) for i in head)
     else:
         raise BadArgument(f"head {head!r} is not a head: write it as L12.H5, or (12, 5)")
-    if not (0 <= layer < anatomy.n_layers and 0 <= index < anatomy.n_heads):
-        raise BadArgument(
-            f"head L{layer}.H{index} is out of range: this model has L0 to L{anatomy.n_layers - 1}, H0 to H{anatomy.n_heads - 1}"
-        )
+    check_head(layer, index, anatomy.n_layers, anatomy.n_heads)
     if anatomy.sites[layer] is None:
         raise BadArgument(f"head L{layer}.H{index} does not exist: layer {layer} has no attention heads")
     return layer, index

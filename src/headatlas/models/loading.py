@@ -163,6 +163,8 @@ def _explain(error: BaseException, source: Path | str, name: str) -> HeadAtlasEr
 
 def _resolve(spec: str) -> tuple[Path | str, str]:
     """A spec → (folder or hub id, name)."""
+    if not spec.strip():
+        raise BadArgument(f"model is {spec!r}, expected a name, a path or a transformers model")
     try:
         path = Path(spec).expanduser()
     except RuntimeError as e:

@@ -113,11 +113,11 @@ class Weights:
     @contextmanager
     def unchanged(self) -> Iterator[None]:
         """While inside, weights are taken to stay as they are, and are read once for their fingerprint."""
-        self._known = self.fingerprint()
+        before, self._known = self._known, self.fingerprint()
         try:
             yield
         finally:
-            self._known = None
+            self._known = before
 
     def likeness(self) -> str:
         """A short hash of some weights as bfloat16: the same for one model on disk and in memory, in whatever precision."""

@@ -7,26 +7,28 @@ import inspect
 import json
 import logging
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, get_args, get_origin
 
+import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.errors import BadArgument, OutOfMemory
+from headatlas.errors import BadArgument, OutOfMemory, brief
 from headatlas.headmap.files import alone_in
 from headatlas.headmap.provenance import describe_run, flat
 from headatlas.headmap.store import Finished, load, load_attributes, save
 from headatlas.models.cost import Cost
 from headatlas.models.lm import LM
+from headatlas.models.loading import load as load_model
 from headatlas.models.weights import Weights
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import Done, Progress, doing, silent
 from headatlas.public.shown import show_maps
-from headatlas.tasks.prompts import Task
+from headatlas.tasks.prompts import Task, load_tasks
 
 Tasks = str | Path | Task | Iterable[Any]
 P = ParamSpec("P")
@@ -179,38 +181,80 @@ class Method(Protocol[P]):
 def method(plan: Callable[P, Job]) -> Method[P]:
     """Make a public call of a function that plans its work."""
 
+    signature = inspect.signature(plan)
+
+    @functools.wraps(plan)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Job:
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            check_type(name, value, signature.parameters[name].annotation)
+        return plan(*args, **kwargs)
+
     @functools.wraps(plan)
     def call(*args: P.args, **kwargs: P.kwargs) -> xr.Dataset:
-        return finish(plan(*args, **kwargs))
+        return finish(checked(*args, **kwargs))
 
-    signature = inspect.signature(plan).replace(return_annotation=xr.Dataset)
-    vars(call).update(plan=plan, __signature__=signature)
+    vars(call).update(plan=checked, __signature__=signature.replace(return_annotation=xr.Dataset))
     return cast(Method[P], call)
 
 
-def seed_numbers(seeds: int | Sequence[int]) -> list[int]:
-    given: Any = range(int(seeds)) if isinstance(seeds, Integral) else seeds
-    listed = [int(s) if isinstance(s, Integral) else -1 for s in given]
-    if not listed or min(listed) < 0 or max(listed) >= 2**63 or len(set(listed)) < len(listed):
-        raise BadArgument(f"seeds is {seeds!r}, expected a number above 0, or different numbers that are 0 or more")
-    return listed
+TYPES: dict[Any, tuple[tuple[type, ...], str]] = {  # what may be given for an annotation, and what it is called
+    bool: ((bool, np.bool_), "True or False"),
+    int: ((Integral,), "a whole number"),
+    float: ((Real,), "a number"),
+    str: ((str,), "a name"),
+    Path: ((Path,), "a path"),
+    LM: ((LM,), "a model from `load`"),
+    type(None): ((type(None),), "None"),
+}
 
 
-def stamp_of(lm: LM, data: str) -> dict[str, Any]:
-    return stamp(lm.weights, lm.setup(), lm.name, data)
+def check_type(argument: str, value: Any, annotation: Any) -> None:
+    """That a value is of a plain type it is annotated with; other annotations are checked where the value is used."""
+    kinds = get_args(annotation) or (annotation,)
+    if any(kind not in TYPES and get_origin(kind) is not Literal for kind in kinds):
+        return
+    named = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    plain = [TYPES[kind] for kind in kinds if kind in TYPES]
+    flag = isinstance(value, bool | np.bool_) and bool not in kinds  # which would pass for a number
+    if flag or not (
+        isinstance(value, tuple(t for types, _ in plain for t in types)) or (isinstance(value, str) and value in named)
+    ):
+        expected = " or ".join([*(words for _, words in plain), *map(repr, named)])
+        raise BadArgument(f"{argument} is {brief(value)}, expected {expected}")
 
 
-def stamp(weights: Weights, setup: str, name: str, data: str) -> dict[str, Any]:
+def loaded(model: LM | str | Path, device: str, progress: Progress) -> LM:
+    """A model, which is loaded unless it is already."""
+    if isinstance(model, LM):
+        return model
+    with doing(progress, f"loading {model}"):
+        return load_model(model, device)
+
+
+def with_tasks(
+    model: LM | str | Path, tasks: Any, shots: int | None, device: str, progress: Progress
+) -> tuple[LM, list[Task]]:
+    """A model and tasks for it. What is wrong with the tasks is told before the model is loaded."""
+    tasks = list(tasks) if isinstance(tasks, Iterator) else tasks
+    load_tasks(None, tasks, shots)
+    lm = loaded(model, device, progress)
+    with doing(progress, "reading the tasks"):
+        return lm, load_tasks(lm, tasks, shots)
+
+
+def stamp_of(lm: LM, data: str, progress: Progress) -> dict[str, Any]:
+    return stamp(lm.weights, lm.setup(), lm.name, data, progress)
+
+
+def stamp(weights: Weights, setup: str, name: str, data: str, progress: Progress) -> dict[str, Any]:
     """What a file says about where it came from; no time of day, so that the same work gives the same file.
 
     The fingerprint is of the weights in their precision, the likeness is not; the setup is of configuration and tokenizer.
     """
     there = not weights.embedding().is_meta  # a model without weights is planned for, and never mapped
-    model = {
-        "model": name,
-        "fingerprint": weights.fingerprint() if there else "",
-        "likeness": weights.likeness() if there else "",
-    }
+    with doing(progress, f"reading the weights of {name} for their fingerprint"):
+        fingerprints = (weights.fingerprint(), weights.likeness()) if there else ("", "")
+    model = {"model": name, **dict(zip(("fingerprint", "likeness"), fingerprints, strict=True))}
     model |= {"read_from": weights.source, "setup": setup}
     versions = {k: v for k, v in flat(describe_run()).items() if k != "time"}
     return model | {"n_kv_heads": weights.anatomy.n_kv_heads, "data": data} | versions

@@ -6,7 +6,7 @@ the same test questions, against random heads of the layers that its own heads a
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.errors import BadArgument, CannotDo, did_you_mean
+from headatlas.errors import BadArgument, CannotDo, brief, check_choice, check_names
 from headatlas.headmap.files import check_folder
 from headatlas.methods.ablate import ablate
 from headatlas.methods.dissociate import PRESETS, Settings, fit, reference
@@ -24,13 +24,12 @@ from headatlas.methods.gate import Schedule, fit_task
 from headatlas.methods.gradients import gate_gradients
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
-from headatlas.models.loading import load
 from headatlas.models.targets import Asked
-from headatlas.progress import Done, Progress, silent
-from headatlas.public.common import Job, method, stamp_of
+from headatlas.progress import Done, Progress, doing, silent
+from headatlas.public.common import Job, loaded, method, stamp_of
 from headatlas.public.dissociate import candidates, check_limit, flat_settings
 from headatlas.public.probe import probe
-from headatlas.tasks.labelled import Labelled, are_questions, load_labelled
+from headatlas.tasks.labelled import Labelled, are_questions, check_data, load_labelled
 from headatlas.tasks.prompts import Example, Task
 from headatlas.validation.selective import Trial, put_to_the_test
 
@@ -75,16 +74,18 @@ def compare_maps(
     """
     check_folder(out)
     check_limit(limit)
-    methods = [methods] if isinstance(methods, str) else methods
-    for name, value, choices in (("preset", preset, tuple(SIZES)), *(("methods", m, MAPS) for m in methods or ())):
-        if value not in choices:
-            raise BadArgument(
-                f"{name}: {value!r} is not one of {', '.join(choices)}.{did_you_mean(str(value), choices)}"
-            )
+    check_choice("preset", preset, SIZES)
+    if maps is not None and not isinstance(maps, Mapping):
+        raise BadArgument(f"maps is {brief(maps)}, expected maps by name, each over (function, layer, head)")
+    if methods is not None and (not maps or not isinstance(methods, Sized) or len(methods)):  # maps alone will do
+        methods = check_names("methods", methods, MAPS)
     settings = PRESETS[preset]
-    lm = model if isinstance(model, LM) else load(model, device)
+    data = list(data) if isinstance(data, Iterator) else data
+    check_data(data, shots)
+    lm = loaded(model, device, progress)
     given: dict[str, Any] = {"functions": functions, "context": context, "shots": shots, "template": template}
-    asked = load_labelled(lm, data, test, limit=limit, each=settings.each, **given)
+    with doing(progress, "reading the questions"):
+        asked = load_labelled(lm, data, test, limit=limit, each=settings.each, **given)
     of_questions = data is None or are_questions(data)
     wanted = [m for m in MAPS if m != "probe" or of_questions] if methods is None else list(dict.fromkeys(methods))
     if "probe" in wanted and not of_questions:
@@ -127,7 +128,8 @@ def compare_maps(
     return Job(
         "compare_maps",
         f"{', '.join([*own, *wanted])}: {len(names)} functions",
-        stamp_of(lm, asked.hash()) | {"preset": preset, **flat_settings(settings), **sizes, "given": maps_given},
+        stamp_of(lm, asked.hash(), progress)
+        | {"preset": preset, **flat_settings(settings), **sizes, "given": maps_given},
         work,
         {"maps": [*own, *wanted]},
         None if out is None else Path(out),

@@ -1,9 +1,8 @@
 """`ha.dissociate`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,16 @@ import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.errors import BadArgument, did_you_mean
+from headatlas.errors import BadArgument, check_choice, check_count
 from headatlas.headmap.files import check_folder
 from headatlas.methods.dissociate import PRESETS, Settings, drawn, fit, reference
 from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
-from headatlas.models.loading import load
-from headatlas.progress import Done, Progress, silent
-from headatlas.public.common import Job, Part, method, seed_numbers, stamp_of
-from headatlas.tasks.labelled import load_labelled
+from headatlas.progress import Done, Progress, doing, silent
+from headatlas.public.common import Job, Part, loaded, method, stamp_of
+from headatlas.public.presets import MOST_UPDATES, seed_numbers
+from headatlas.tasks.labelled import check_data, load_labelled
 from headatlas.validation.selective import Trial, put_to_the_test, try_function
 
 WHOLE, REMOVING = "reference", "removing heads for good"
@@ -61,9 +60,12 @@ def dissociate(
     settings = _settings(preset, updates, penalty)
     numbers = seed_numbers(settings.seeds if seeds is None else seeds)
     check_limit(limit)
-    lm = model if isinstance(model, LM) else load(model, device)
+    data = list(data) if isinstance(data, Iterator) else data
+    check_data(data, shots)
+    lm = loaded(model, device, progress)
     given: dict[str, Any] = {"functions": functions, "context": context, "shots": shots, "template": template}
-    asked = load_labelled(lm, data, test, limit=limit, each=settings.each, **given)
+    with doing(progress, "reading the questions"):
+        asked = load_labelled(lm, data, test, limit=limit, each=settings.each, **given)
     names = list(asked.names)
 
     def answer(done: Done, progress: Progress) -> None:
@@ -120,7 +122,7 @@ def dissociate(
     return Job(
         "dissociate",
         f"{len(names)} functions, {len(numbers)} seed{'s' * (len(numbers) != 1)}, {settings.updates} updates each",
-        stamp_of(lm, asked.hash()) | {"preset": preset, **flat_settings(settings), "seeds": numbers},
+        stamp_of(lm, asked.hash(), progress) | {"preset": preset, **flat_settings(settings), "seeds": numbers},
         work,
         {},
         None if out is None else Path(out),
@@ -160,20 +162,15 @@ def _map(score: np.ndarray, names: Sequence[str], seeds: Sequence[int]) -> xr.Da
 
 
 def check_limit(limit: Any) -> None:
-    if limit is not None and (not isinstance(limit, Integral) or limit < 1):
-        raise BadArgument(f"limit is {limit!r}, expected a whole number, at least 1")
+    if limit is not None:
+        check_count("limit", limit, 1)
 
 
 def _settings(preset: Any, updates: Any, penalty: Any) -> Settings:
-    if not isinstance(preset, str) or preset not in PRESETS:
-        raise BadArgument(
-            f"preset is {preset!r}, expected one of {', '.join(PRESETS)}.{did_you_mean(str(preset), PRESETS)}"
-        )
+    check_choice("preset", preset, PRESETS)
     settings = PRESETS[preset]
     if updates is not None:
-        if not isinstance(updates, Integral) or updates < 1:
-            raise BadArgument(f"updates is {updates!r}, expected at least 1")
-        settings = replace(settings, updates=int(updates))
+        settings = replace(settings, updates=check_count("updates", updates, 1, MOST_UPDATES))
     if penalty is not None:
         if not isinstance(penalty, float | int | np.number) or not 0 <= penalty < math.inf:
             raise BadArgument(f"penalty is {penalty!r}, expected a number that is 0 or more")

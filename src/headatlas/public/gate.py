@@ -1,10 +1,9 @@
 """`ha.gate`, and contrastive gating."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import chain, islice
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.errors import BadArgument, did_you_mean
+from headatlas.errors import BadArgument, check_choice, check_count
 from headatlas.headmap.files import check_folder
 from headatlas.methods.gate import (
     PRESETS,
@@ -29,11 +28,11 @@ from headatlas.methods.gate import (
 from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
-from headatlas.models.loading import load
 from headatlas.models.targets import measure
 from headatlas.progress import Done, Progress, silent
-from headatlas.public.common import Job, Part, Tasks, method, seed_numbers, stamp_of
-from headatlas.tasks.prompts import Task, batches_of, check_shots, hash_tasks, held_out_sheets, load_tasks
+from headatlas.public.common import Job, Part, Tasks, method, stamp_of, with_tasks
+from headatlas.public.presets import MOST_EXAMPLES, MOST_UPDATES, seed_numbers
+from headatlas.tasks.prompts import Task, batches_of, check_shots, hash_tasks, held_out_sheets, list_tasks, load_tasks
 from headatlas.validation.switching import DRAWS, switch_off_curves
 
 
@@ -59,7 +58,7 @@ def gate(
     """Which heads a task needs, which it would be better without, which are idle (docs/gate.md).
 
     tasks: names of built-in ones (without any: math and syntax), JSON Lines or CSV files with prompt and target, 'hf:' addresses,
-    or lists of your own.
+    or your own: [(prompt, target), …], [{"prompt": …, "target": …}, …], or several by name, {"capitals": examples}.
     keep, lose: instead of tasks, two matched ones: find the heads that `lose` needs and `keep` can spare.
     seeds: how many, or which. preset: 'quick' for a laptop, 'full' is published. strength, updates, batch override it.
     shots: worked examples before each prompt (built-in tasks have their own number, your own have none).
@@ -77,11 +76,10 @@ def gate(
         raise BadArgument(
             f"{'tasks' if tasks is not None else 'halves'} does not go with keep and lose: give one or the other"
         )
-    lm = model if isinstance(model, LM) else load(model, device)
     folder = None if out is None else Path(out)
     if keep is not None and lose is not None:
-        return _contrast(lm, keep, lose, numbers, settings, shots, tokens, folder, progress)
-    chosen = load_tasks(lm, ("math", "syntax") if tasks is None else tasks, shots)
+        return _contrast(model, keep, lose, numbers, settings, shots, tokens, device, folder, progress)
+    lm, chosen = with_tasks(model, ("math", "syntax") if tasks is None else tasks, shots, device, progress)
     split = [[replace(t.halves()[i], name=f"{t.name}, half {i}") for t in chosen] for i in (0, 1) if halves]
     for half in chain(*split):
         check_shots(half)
@@ -134,7 +132,7 @@ def gate(
     return Job(
         "gate",
         f"{', '.join(names)}: {len(numbers)} seeds, {settings.free.updates} + {settings.pressed.updates} updates",
-        stamp_of(lm, hash_tasks(chosen)) | {"preset": preset, **_flat_settings(settings), "seeds": numbers},
+        stamp_of(lm, hash_tasks(chosen), progress) | {"preset": preset, **_flat_settings(settings), "seeds": numbers},
         work,
         {"halves": int(halves)},
         folder,
@@ -145,22 +143,24 @@ def gate(
 
 
 def _contrast(
-    lm: LM,
+    model: LM | str | Path,
     keep: Tasks,
     lose: Tasks,
     seeds: list[int],
     settings: Settings,
     shots: int | None,
     tokens: int | None,
+    device: str,
     out: Path | None,
     progress: Progress,
 ) -> Job:
-    pair: list[Task] = []
-    for name, given in (("keep", keep), ("lose", lose)):
-        loaded = load_tasks(lm, given, shots)
-        if len(loaded) > 1:
-            raise BadArgument(f"{name} has {len(loaded)} tasks, expected one")
-        pair += loaded
+    keep, lose = (list(tasks) if isinstance(tasks, Iterator) else tasks for tasks in (keep, lose))
+    for name, tasks in (("keep", keep), ("lose", lose)):
+        if (n := len(list_tasks(name, tasks))) > 1:
+            raise BadArgument(f"{name} has {n} tasks, expected one")
+    load_tasks(None, lose, shots)  # before a model is loaded for the other
+    lm, pair = with_tasks(model, keep, shots, device, progress)
+    pair += load_tasks(lm, lose, shots)
     if pair[0].train == pair[1].train:
         raise BadArgument("keep and lose are the same examples: nothing tells them apart")
 
@@ -189,13 +189,12 @@ def _contrast(
 
     names = {"keep": pair[0].name, "lose": pair[1].name}
     said = f"keep {names['keep']}, lose {names['lose']}: {len(seeds)} seeds"
-    stamp = stamp_of(lm, hash_tasks(pair)) | _flat_settings(settings) | {"seeds": seeds} | names
+    stamp = stamp_of(lm, hash_tasks(pair), progress) | _flat_settings(settings) | {"seeds": seeds} | names
     return Job("contrast", said, stamp, work, out=out, progress=progress)
 
 
 def _settings(preset: Any, strength: Any, updates: Any, batch: Any) -> Settings:
-    if preset not in PRESETS:
-        raise BadArgument(f"preset is {preset!r}, expected one of {', '.join(PRESETS)}.{did_you_mean(preset, PRESETS)}")
+    check_choice("preset", preset, PRESETS)
     settings = PRESETS[preset]
     if strength is not None:
         if not isinstance(strength, float | int | np.number) or not 0 < strength < math.inf:
@@ -203,9 +202,10 @@ def _settings(preset: Any, strength: Any, updates: Any, batch: Any) -> Settings:
                 f"strength is {strength!r}, expected a number above 0: it is the size of λ, which retain adds and remove takes away"
             )
         settings = replace(settings, strength=float(strength))
-    for name, value in (("updates", updates), ("batch", batch)):
-        if value is not None and (not isinstance(value, Integral) or value < 1):
-            raise BadArgument(f"{name} is {value!r}, expected at least 1")
+    if updates is not None:
+        check_count("updates", updates, 1, MOST_UPDATES)
+    if batch is not None:
+        check_count("batch", batch, 1, MOST_EXAMPLES, "they are laid out together")
     if updates is not None:
         free, pressed = (replace(s, updates=int(updates)) for s in (settings.free, settings.pressed))
         settings = replace(settings, free=free, pressed=pressed)

@@ -1,6 +1,5 @@
 """`ha.maps`."""
 
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -15,10 +14,10 @@ from headatlas.models.cost import Cost
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.fingerprint import fingerprint_setup
 from headatlas.models.lm import LM
-from headatlas.models.loading import check_device, load, open_weights
-from headatlas.progress import Done, Progress, silent
-from headatlas.public.common import Job, Part, method, said_with, spans, stamp
-from headatlas.tasks.relations import Relation, hash_relations, load_relations
+from headatlas.models.loading import check_device, open_weights
+from headatlas.progress import Done, Progress, doing, silent
+from headatlas.public.common import Job, Part, loaded, method, said_with, spans, stamp
+from headatlas.tasks.relations import hash_relations, load_relations
 from headatlas.validation.relations import check_causal
 
 DRAWN = 1e8  # random numbers a second
@@ -28,7 +27,7 @@ LOOKED_AT = 1800  # tokens of the vocabulary that a pair's output is computed fo
 @method
 def maps(
     model: LM | str | Path = DEFAULT_MODEL,
-    relations: str | Path | Iterable[Relation | dict[str, Any]] | None = None,
+    relations: Any = None,
     *,
     k: int | Literal["auto"] = "auto",
     threshold: float = 0.15,
@@ -46,7 +45,8 @@ def maps(
     """Which relations every head implements, from its parameters alone (docs/maps.md).
 
     model: an LM, or anything `load` takes; then only the tensors needed are read from disk, layer by layer.
-    relations: the 20 built-in ones, or a folder, a JSON or CSV file, or a list of your own.
+    relations: the 20 built-in ones or some of them by name, a folder, a JSON or CSV file, or your own pairs by name:
+    {"capitals": [("France", "Paris"), …]}.
     k: how many of the largest outputs count as a hit; 'auto' is the published rule.
     input: what a head gets of a word: 'stream', what the model itself has there behind a short opening; 'published', block 0's
         MLP of its embedding; or 'embedding'. The last two use raw weights, as published.
@@ -57,7 +57,8 @@ def maps(
     """
     check_folder(out)
     chosen = load_relations(relations)
-    weights, tokenizer, name = open_weights(model)
+    with doing(progress, f"opening {model}"):
+        weights, tokenizer, name = open_weights(model)
     settings: dict[str, Any] = {"k": k, "min_pairs": min_pairs, "seed": seed}
     reading = choose_reading(input, opening, tokenizer)
     where = model.device if isinstance(model, LM) else check_device(device)
@@ -91,7 +92,7 @@ def maps(
         options: dict[str, Any] = {"threshold": threshold, "baselines": used, "device": where}
         found = score_relations(weights, tokenizer, chosen, reading, **settings, **options, done=done)
         if dynamic or causal:
-            lm = model if isinstance(model, LM) else load(model, device)
+            lm = loaded(model, device, progress)
             if dynamic:
                 found = found.merge(check_dynamic(lm, chosen, dynamic, reading=reading, **settings, progress=progress))
             if causal:
@@ -101,7 +102,7 @@ def maps(
     return Job(
         "maps",
         f"{len(chosen)} relations, {sum(len(r.pairs) for r in chosen):,} pairs, from the parameters alone",
-        stamp(weights, fingerprint_setup(weights.config, tokenizer), name, hash_relations(chosen))
+        stamp(weights, fingerprint_setup(weights.config, tokenizer), name, hash_relations(chosen), progress)
         | settings
         | {"input": input, "opening": " ".join(map(str, reading.opening))},
         work,

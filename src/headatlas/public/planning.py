@@ -4,21 +4,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headatlas.errors import BadArgument, HeadAtlasError, did_you_mean
+from headatlas.errors import HeadAtlasError
 from headatlas.headmap.provenance import describe_model, describe_weights
 from headatlas.models.lm import LM
 from headatlas.models.loading import check_device, load, open_weights
-from headatlas.progress import Progress, silent
+from headatlas.progress import Progress, doing, silent
 from headatlas.public.common import Job
 from headatlas.public.dissociate import dissociate
 from headatlas.public.gate import gate
 from headatlas.public.maps import maps
+from headatlas.public.presets import PRESETS, check_run
 from headatlas.public.probe import probe
 from headatlas.public.salient import salient
 from headatlas.public.spread import Planned
 from headatlas.public.yardsticks import ablate, ig, pattern, taylor
-from headatlas.tasks.prompts import BUILT_IN
-from headatlas.tasks.questions import FUNCTIONS
 
 PLANS: dict[str, Callable[..., Job]] = {
     "maps": maps.plan,
@@ -30,28 +29,6 @@ PLANS: dict[str, Callable[..., Job]] = {
     "probe": probe.plan,
     "dissociate": dissociate.plan,
     "ablate": ablate.plan,
-}
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # the methods of each, and their settings
-    "quick": {
-        "maps": {},
-        "salient": {},
-        "pattern": {},
-        "taylor": {"examples": 16},
-        "gate": {"preset": "quick"},
-        "probe": {"preset": "quick"},
-        "dissociate": {"preset": "quick", "data": tuple(BUILT_IN)},  # short prompts: the eight functions want a GPU
-    },
-    "full": {
-        "maps": {"dynamic": 64, "causal": 64},
-        "salient": {},
-        "pattern": {},
-        "taylor": {},
-        "ig": {},
-        "gate": {"preset": "full"},
-        "probe": {"preset": "full"},
-        "dissociate": {"preset": "full"},
-        "ablate": {},
-    },
 }
 Plan = Mapping[str, Job | HeadAtlasError]
 """What is to be done, by method: a job, or why it cannot be."""
@@ -92,31 +69,16 @@ def plan(
     progress: Progress = silent,
 ) -> Plan:
     """What `run` would do: a job for each method, or why it cannot be done. Arguments as there."""
-    settings = PRESETS[_one_of("preset", preset, PRESETS)]
-    names = list(settings) if methods is None else [_one_of("methods", name, PLANS) for name in methods]
-    if not names:
-        raise BadArgument(f"methods is empty, expected some of {', '.join(PLANS)}")
-    for name in functions or ():
-        _one_of("functions", name, FUNCTIONS)
-    if functions and not {"probe", "dissociate"} & set(names):
-        raise BadArgument(
-            f"functions is given, but the methods are {', '.join(names)}: functions are those of probe and dissociate"
-        )
+    names, functions = check_run(preset, methods, functions)
+    settings = PRESETS[preset]
     planned: dict[str, Job | HeadAtlasError] = {}
     for name in sorted(set(names), key=list(PLANS).index):
         options = settings.get(name, {})
         if functions and name in ("probe", "dissociate"):
             options = {k: v for k, v in options.items() if k != "data"} | {"functions": functions}
         try:
-            planned[name] = PLANS[name](model, out=out, device=device, progress=progress, **options)
+            with doing(progress, f"planning {name}"):
+                planned[name] = PLANS[name](model, out=out, device=device, progress=progress, **options)
         except HeadAtlasError as e:
             planned[name] = e
     return planned
-
-
-def _one_of(argument: str, value: str, choices: Mapping[str, Any] | Sequence[str]) -> str:
-    if value not in choices:
-        raise BadArgument(
-            f"{argument}: {value!r} is not one of {', '.join(choices)}.{did_you_mean(str(value), choices)}"
-        )
-    return value

@@ -26,13 +26,12 @@ from headatlas.models.cost import Cost, answering
 from headatlas.models.cost import reading as read_cost
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
-from headatlas.models.loading import load
 from headatlas.models.targets import Asked, make_sheet
-from headatlas.progress import Done, Progress, silent
-from headatlas.public.common import Job, Part, method, said_with, stamp_of
+from headatlas.progress import Done, Progress, doing, silent
+from headatlas.public.common import Job, Part, loaded, method, said_with, stamp_of
 from headatlas.tasks.judge import Judge
+from headatlas.tasks.names import FUNCTIONS
 from headatlas.tasks.questions import (
-    FUNCTIONS,
     SPLITS,
     Question,
     check_sizes,
@@ -131,10 +130,11 @@ def probe(
         )
     settings = PRESETS[preset]
     use = settings.limit if limit is None and data is None else limit
-    questions = load_questions(data, test, context=context, functions=functions, limit=use, seed=seed)
-    lm = model if isinstance(model, LM) else load(model, device)
+    with doing(progress, "reading the questions"):
+        questions = load_questions(data, test, context=context, functions=functions, limit=use, seed=seed)
+    lm = loaded(model, device, progress)
     arbiter = Judge(judge, judge_model, Replies(cache_folder() / "judge")) if judge else None
-    stamp = stamp_of(lm, hash_questions(questions)) | {
+    stamp = stamp_of(lm, hash_questions(questions), progress) | {
         "preset": preset,
         "answers": answers,
         "probe": probe,

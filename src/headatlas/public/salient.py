@@ -4,7 +4,7 @@ from pathlib import Path
 
 import xarray as xr
 
-from headatlas.errors import BadArgument
+from headatlas.errors import check_count
 from headatlas.headmap.files import check_folder
 from headatlas.methods.salient import salient_operations
 from headatlas.models.cost import Cost
@@ -12,8 +12,10 @@ from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.fingerprint import fingerprint_setup
 from headatlas.models.lm import LM
 from headatlas.models.loading import check_device, open_weights
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import Done, Progress, doing, silent
 from headatlas.public.common import Job, method, stamp
+
+MOST_TOKENS = 10_000
 
 
 @method
@@ -33,9 +35,9 @@ def salient(
     """
     check_folder(out)
     for name, value in (("tokens", tokens), ("outputs", outputs)):
-        if value < 1:
-            raise BadArgument(f"{name} is {value}, expected at least 1")
-    weights, tokenizer, called = open_weights(model)
+        check_count(name, value, 1, MOST_TOKENS, "so many are kept of every head")
+    with doing(progress, f"opening {model}"):
+        weights, tokenizer, called = open_weights(model)
     where = model.device if isinstance(model, LM) else check_device(device)
 
     def work(done: Done, progress: Progress) -> xr.Dataset:
@@ -49,7 +51,7 @@ def salient(
     return Job(
         "salient",
         f"the {tokens} most amplified tokens of every head, from the parameters alone",
-        stamp(weights, fingerprint_setup(weights.config, tokenizer), called, "")
+        stamp(weights, fingerprint_setup(weights.config, tokenizer), called, "", progress)
         | {"tokens": tokens, "outputs": outputs},
         work,
         cost=cost,

@@ -17,7 +17,7 @@ import xarray as xr
 from headatlas.engines.cluster import Cluster
 from headatlas.engines.pool import Piece, Pool
 from headatlas.engines.processes import Processes
-from headatlas.errors import BadArgument, CannotDo, HeadAtlasError
+from headatlas.errors import BadArgument, CannotDo, HeadAtlasError, check_choice, check_count
 from headatlas.headmap.files import alone_in
 from headatlas.headmap.store import Finished, load
 from headatlas.models.cost import Cost
@@ -27,6 +27,7 @@ from headatlas.public.common import Job, Part, check_model, finished_parts, keep
 from headatlas.public.shown import show_maps
 
 ENGINES = ("local", "ray")
+MOST_WORKERS = 10_000  # more is a mistake
 T = TypeVar("T")
 
 
@@ -92,16 +93,15 @@ def hired(
     device: str,
 ) -> Pool | None:
     """Workers as asked for; none, where this process does the work itself."""
-    if engine not in ENGINES:
-        raise BadArgument(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
+    check_choice("engine", engine, ENGINES)
     if address is not None and engine != "ray":
         raise BadArgument(
             f"address is {address!r}, but the engine is {engine}: a cluster's address goes with engine ray"
         )
     for name, value in (("gpus_per_job", gpus_per_job), ("workers", workers)):
         least = 0 if name == "gpus_per_job" else 1
-        if value is not None and value < least:
-            raise BadArgument(f"{name} is {value}, expected at least {least}")
+        if value is not None:
+            check_count(name, value, least, MOST_WORKERS)
     make = partial(Hand, planning, torch.get_num_threads())
     if engine == "ray":
         of_each = 0 if device == "cpu" else gpus_per_job
@@ -112,7 +112,7 @@ def hired(
     if gpus_per_job == 1 and device.startswith("cuda:"):
         return None
     if gpus_per_job and gpus_per_job > there:
-        raise CannotDo(
+        raise BadArgument(
             f"gpus-per-job is {gpus_per_job}, but this machine has {there or 'no'} GPU{'s' * (there != 1)} to use"
         )
     if workers is None and there < 2 * each:
@@ -121,7 +121,7 @@ def hired(
     names = names if len(names) >= there and names != [""] else [str(i) for i in range(there)]
     gpus = [",".join(names[a : a + each]) for a in range(0, there - each + 1, each)]
     if workers is not None and gpus and workers > len(gpus):
-        raise CannotDo(f"workers is {workers}, but there are GPUs for {len(gpus)}")
+        raise BadArgument(f"workers is {workers}, but there are GPUs for {len(gpus)}")
     return Pool(Processes(make, workers or len(gpus), gpus))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headatlas.errors import BadArgument
+from headatlas.errors import check_choice, check_count
 from headatlas.headmap.files import check_folder
 from headatlas.methods import ablate as ablation
 from headatlas.methods import gradients
@@ -17,11 +17,12 @@ from headatlas.methods.gate import ungated
 from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
-from headatlas.models.loading import load
 from headatlas.models.targets import Asked, Sheet, make_sheet
 from headatlas.progress import Done, Progress, silent
-from headatlas.public.common import SPAN, Job, Part, Tasks, method, spans, stamp_of
-from headatlas.tasks.prompts import Task, hash_tasks, held_out_sheets, load_tasks
+from headatlas.public.common import SPAN, Job, Part, Tasks, loaded, method, spans, stamp_of, with_tasks
+from headatlas.tasks.prompts import Task, hash_tasks, held_out_sheets
+
+MOST_STEPS, MOST_SEQUENCES = 10_000, 10_000  # more is a mistake
 
 
 @method
@@ -42,6 +43,7 @@ def ablate(
     how: a removed head's output is 'zero', its 'mean' over the data, or its value on another prompt ('resample').
     examples: how many held-out ones of each task. out: a folder for ablate.nc.
     """
+    check_choice("how", how, ablation.HOW)
 
     def effects(lm: LM, asked: list[Asked], layers: list[int], label: str, progress: Progress) -> np.ndarray:
         options: dict[str, Any] = {"layers": layers, "tokens": tokens, "label": label, "progress": progress}
@@ -94,8 +96,7 @@ def ig(
     progress: Progress = silent,
 ) -> Job:
     """`taylor` integrated while all gates go from 0 to 1 together: effects add up to what all heads contribute."""
-    if steps < 1:
-        raise BadArgument(f"steps is {steps}, expected at least 1")
+    check_count("steps", steps, 1, MOST_STEPS)
     levels = gradients.midpoints(steps)
 
     def effects(lm: LM, asked: list[Asked], layers: list[int], label: str, progress: Progress) -> np.ndarray:
@@ -123,7 +124,9 @@ def pattern(
 ) -> Job:
     """Where heads look on random tokens said twice: score(pattern, layer, head) for induction, previous and duplicate."""
     check_folder(out)
-    lm = model if isinstance(model, LM) else load(model, device)
+    check_count("sequences", sequences, 1, MOST_SEQUENCES)
+    check_count("seed", seed, 0, 2**63 - 1)
+    lm = loaded(model, device, progress)
 
     def work(done: Done, progress: Progress) -> xr.Dataset:
         return patterns.pattern(lm, length=length, sequences=sequences, seed=seed)
@@ -132,7 +135,9 @@ def pattern(
     said = f"{sequences} sequences of random tokens, said twice"
     where = None if out is None else Path(out)
     cost = Cost(tokens=6.0 * sequences * (length or 50), passes=3)
-    return Job("pattern", said, stamp_of(lm, "") | settings, work, out=where, progress=progress, cost=lambda: cost)
+    return Job(
+        "pattern", said, stamp_of(lm, "", progress) | settings, work, out=where, progress=progress, cost=lambda: cost
+    )
 
 
 def _yardstick(
@@ -155,11 +160,8 @@ def _yardstick(
     span: so many layers are a part; without it, a task is.
     """
     check_folder(out)
-    if examples < 2:
-        raise BadArgument(f"examples is {examples}, expected at least 2")
-    lm = model if isinstance(model, LM) else load(model, device)
-    chosen = load_tasks(lm, tasks, shots)
-
+    check_count("examples", examples, 2)
+    lm, chosen = with_tasks(model, tasks, shots, device, progress)
     layers = spans(lm, span or lm.n_layers)
 
     def part(task: Task, some: list[int]) -> Part:
@@ -193,7 +195,7 @@ def _yardstick(
 
     said = f"{', '.join(t.name for t in chosen)}: {examples} examples each"
     said += "".join(f", {k} {v}" for k, v in settings.items())
-    stamp = stamp_of(lm, hash_tasks(chosen)) | {"examples": examples} | settings
+    stamp = stamp_of(lm, hash_tasks(chosen), progress) | {"examples": examples} | settings
     everything = list(chain(*parts.values()))
 
     def measured() -> Cost:

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from headatlas.errors import BadArgument, did_you_mean
+from headatlas.errors import BadArgument, brief, did_you_mean, list_names
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, Sheet, make_sheet
-from headatlas.tasks.prompts import BUILT_IN, Example, Task, load_tasks, sheets_of, split_examples
-from headatlas.tasks.questions import FEWEST, FUNCTIONS, SPLITS, Question, load_questions, with_answer
+from headatlas.tasks.names import FUNCTIONS, check_task, relation_names
+from headatlas.tasks.prompts import EXPECTED, Example, Task, list_tasks, load_tasks, sheets_of, split_examples
+from headatlas.tasks.questions import FEWEST, SPLITS, Question, load_questions, with_answer
 from headatlas.tasks.relations import Relation, load_relations
 
 log = logging.getLogger(__name__)
@@ -88,11 +89,9 @@ def load_labelled(
 
 
 def _listed(functions: Any) -> list[str] | str | None:
-    if functions is None or functions == "all":
+    if functions is None or (isinstance(functions, str) and functions == "all"):
         return functions
-    if not isinstance(functions, str | Iterable):
-        raise BadArgument(f"functions is {functions!r}, expected names")
-    return [functions] if isinstance(functions, str) else [str(f) for f in functions]
+    return list_names("functions", functions)
 
 
 def are_questions(data: Any) -> bool:
@@ -138,16 +137,19 @@ def _from_questions(
     )
 
 
-def _tasks(lm: LM, data: Any, shots: int | None) -> list[Task]:
-    if isinstance(data, Mapping):
-        return [replace(_named(lm, examples, shots), name=str(name)) for name, examples in data.items()]
+def check_data(data: Any, shots: int | None) -> None:
+    """That tasks can be read, before a model is loaded for them; questions are read without one."""
+    if data is not None and not are_questions(data):
+        _tasks(None, data, shots)
+
+
+def _tasks(lm: LM | None, data: Any, shots: int | None) -> list[Task]:
+    """Tasks; without a model, those that are read without one."""
     if not isinstance(data, str | Path | Task | Relation | Iterable):
-        raise BadArgument(f"data is {data!r}, expected questions in the CogQA layout, or tasks")
-    listed: list[Any] = [data] if isinstance(data, str | Path | Task | Relation) else list(data)
-    if listed and all(isinstance(e, Example) or (isinstance(e, Mapping) and "prompt" in e) for e in listed):
-        listed = [listed]
-    found = [_named(lm, one, shots) for one in listed]
-    if len(found) == 1 and len(found[0].kinds) > 1:
+        raise BadArgument(f"data is {brief(data)}, expected questions in the CogQA layout, or tasks: {EXPECTED}")
+    listed = list_tasks("data", [data] if isinstance(data, Relation) else data)
+    found = [_named(lm, name, one, shots) for name, one in listed if lm is not None or one != "aba_abb"]
+    if len(found) == 1 and len(found[0].kinds) > 1 and not listed[0][0]:
         return _by_kind(found[0])
     names = [t.name for t in found]
     if twice := sorted({n for n in names if names.count(n) > 1}):
@@ -157,22 +159,16 @@ def _tasks(lm: LM, data: Any, shots: int | None) -> list[Task]:
     return found
 
 
-def _named(lm: LM, one: Any, shots: int | None) -> Task:
-    if isinstance(one, str) and one not in BUILT_IN and not Path(one).suffix and not one.startswith("hf:"):
-        known = {r.name: r for r in load_relations()}
-        if one not in known:
-            choices = (*BUILT_IN, *known)
-            raise BadArgument(
-                f"data has {one!r}, which is neither a file nor a built-in task ({', '.join(BUILT_IN)}) or relation"
-                f" ({', '.join(known)}).{did_you_mean(one, choices)}"
-            )
-        one = known[one]
+def _named(lm: LM | None, name: str, one: Any, shots: int | None) -> Task:
+    if isinstance(one, str):
+        check_task(one, relation_names())
+        one = next((r for r in load_relations() if r.name == one), one)
     if isinstance(one, Relation):
         if one.prompt is None:
             raise BadArgument(f"relation {one.name!r} has no prompt to ask it with")
         pairs = [(Example(one.prompt.replace("{}", s), f" {t}"), "") for s, t in one.pairs]
-        return split_examples(one.name, pairs)
-    (task,) = load_tasks(lm, [one], shots)
+        return split_examples(name or one.name, pairs)
+    (task,) = load_tasks(lm, {name: one} if name else [one], shots)
     return task
 
 

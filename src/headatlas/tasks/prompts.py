@@ -12,17 +12,24 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 import numpy as np
+import pandas as pd
 
-from headatlas.errors import BadArgument, BadFile, MissingExtra, did_you_mean, one_line
+from headatlas.errors import BadArgument, BadFile, HeadAtlasError, MissingExtra, brief, one_line
 from headatlas.models.lm import LM, Text
 from headatlas.models.targets import Asked, Sheet, encode_target, make_sheet
+from headatlas.tasks.names import BUILT_IN, check_task
 from headatlas.tasks.words import word_ids
 
+EXPECTED = (
+    f"names of built-in tasks ({', '.join(BUILT_IN)}), files, examples such as"
+    ' [{"prompt": "…", "target": "…"}, …] or [("prompt", "target"), …], or {name: examples}'
+)
 SPLITS = ("train", "held_out")
 HELD_OUT = 0.2  # of tasks that come without splits
 ON_A_SHEET = 4  # examples that share their worked example, and so the cost of running it
@@ -58,35 +65,63 @@ class Task:
         return replace(self, train=parts[0]), replace(self, train=parts[1])
 
 
-BUILT_IN = {
-    "math": "sums and differences of one and two digits, products, two steps, and word problems",
-    "syntax": "agreement, tense, plural, pronoun, negation, question forming, minimal pairs",
-    "commonsense": "multiple choice about everyday things, letters shuffled",
-    "aba_abb": "which pattern random tokens follow, ABA or ABB, told by examples alone",
-}
+def load_tasks(lm: LM | None, tasks: Any, shots: Any = None) -> list[Task]:
+    """Tasks by name, file, `hf:` address, as examples, as {name: examples}, or as they are.
 
-
-def load_tasks(lm: LM, tasks: str | Path | Task | Iterable[Any], shots: int | None = None) -> list[Task]:
-    """Tasks by name, file, `hf:` address, list of examples, or as they are. Shots: 1 for built-in tasks, 0 for your own."""
-    if isinstance(tasks, str | Path | Task):
-        tasks = [tasks]
-    if not isinstance(tasks, Iterable):
-        raise BadArgument(f"tasks is {tasks!r}, expected names, files or examples; built in are {', '.join(BUILT_IN)}")
-    listed: list[Any] = list(tasks)
-    if listed and all(isinstance(t, Mapping | Example) for t in listed):
-        listed = [listed]  # one task, as a list of examples
-    found = [_load(lm, t) for t in listed]
-    if not found:
-        raise BadArgument(f"tasks is empty: name at least one of {', '.join(BUILT_IN)}, or give a file")
+    shots: 1 for built-in tasks, 0 for your own. Without a model, tasks are read and checked, but for aba_abb, which is made of its
+    vocabulary.
+    """
+    if shots is not None and (not isinstance(shots, Integral) or shots < 0):
+        raise BadArgument(f"shots is {brief(shots)}, expected 0 or more")
+    listed = list_tasks("tasks", tasks)
+    found = [_load(lm, name, task) for name, task in listed if lm is not None or task != "aba_abb"]
     names = [t.name for t in found]
     if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise BadArgument(f"tasks has {twice[0]!r} {names.count(twice[0])} times: names must differ")
-    if shots is not None and shots < 0:
-        raise BadArgument(f"shots is {shots}, expected 0 or more")
-    found = [t if shots is None else replace(t, shots=shots) for t in found]
+        raise BadArgument(
+            f"tasks has {twice[0]!r} {names.count(twice[0])} times: names must differ; give {{name: examples}}"
+        )
+    found = [t if shots is None else replace(t, shots=int(shots)) for t in found]
     for task in found:
         check_shots(task)
     return found
+
+
+def list_tasks(argument: str, tasks: Any) -> list[tuple[str, Any]]:
+    """Tasks one by one, each with the name it was given, or ''."""
+    if isinstance(tasks, str | Path | Task):
+        return [("", tasks)]
+    if isinstance(tasks, pd.DataFrame):
+        return [("", tasks.to_dict("records"))]
+    if not isinstance(tasks, Iterable):
+        raise BadArgument(f"{argument} is {brief(tasks)}, expected {EXPECTED}")
+    listed: list[Any] = list(tasks)
+    if not listed:
+        raise BadArgument(f"{argument} is empty, expected {EXPECTED}")
+    if isinstance(tasks, Mapping):
+        if isinstance(tasks.get("prompt"), str):
+            raise BadArgument(f"{argument} is one example, {brief(dict(tasks))}: expected a list of at least 2")
+        for name in listed:
+            if not isinstance(name, str) or not name.strip():
+                raise BadArgument(
+                    f"{argument} has the name {brief(name)}, expected text, as in {{'capitals': examples}}"
+                )
+        return list(tasks.items())
+    return [("", listed)] if _like_example(listed[0]) else [("", task) for task in listed]
+
+
+def _like_example(given: Any) -> bool:
+    """Whether it can only be meant as an example, right or wrong."""
+    if isinstance(given, Mapping | Example):
+        return True
+    return isinstance(given, tuple | list) and bool(given) and all(_is_text(part) for part in given)
+
+
+def _is_text(given: Any) -> bool:
+    """Text, or token ids."""
+    if isinstance(given, str):
+        return bool(given.strip())
+    ids = given.tolist() if hasattr(given, "tolist") else given
+    return isinstance(ids, list | tuple) and bool(ids) and all(isinstance(i, Integral) for i in ids)
 
 
 def describe_tasks() -> list[dict[str, Any]]:
@@ -106,37 +141,33 @@ def hash_tasks(tasks: Iterable[Task]) -> str:
     return hashlib.sha256(repr(list(tasks)).encode()).hexdigest()[:16]
 
 
-def _load(lm: LM, task: Any) -> Task:
+def _load(lm: LM | None, name: str, task: Any) -> Task:
+    """A task; name: what the user calls it, or ''."""
     if isinstance(task, Task):
         train, held_out = (
             _once(Example(_frozen(e.prompt), _frozen(e.target), e.kind) for e in part)
             for part in (task.train, task.held_out)
         )
-        return _checked(replace(task, train=train, held_out=held_out))
-    if isinstance(task, str) and task.startswith("hf:"):
-        return split_examples(task, _check(task, _from_hub(task)))
+        return _checked(replace(task, train=train, held_out=held_out, name=name or task.name))
     if isinstance(task, str | Path):
+        check_task(task)
         if str(task) == "aba_abb":
-            return aba_abb(lm)
-        if str(task) in BUILT_IN:
-            return _built_in(str(task))
-        path = Path(task)
-        try:
-            there = path.exists()
-        except OSError:  # longer than a file name can be
-            there = False
-        if not there:
-            raise BadArgument(
-                f"task {str(task)[:60]!r} is neither built in ({', '.join(BUILT_IN)}) nor a file."
-                f"{did_you_mean(str(task), BUILT_IN)}"
-            )
-        return split_examples(path.stem, _read(path))
-    if not isinstance(task, Iterable):
-        raise BadArgument(
-            f"task {task!r} is not a task, expected a name, a file or examples; built in: {', '.join(BUILT_IN)}"
-        )
-    examples = [{"prompt": e.prompt, "target": e.target, "kind": e.kind} if isinstance(e, Example) else e for e in task]
-    return split_examples("task", _check("tasks", examples))
+            assert lm is not None
+            built = aba_abb(lm)
+        elif str(task) in BUILT_IN:
+            built = _built_in(str(task))
+        elif str(task).startswith("hf:"):
+            built = split_examples(str(task), _check(str(task), _from_hub(str(task))))
+        else:
+            path = Path(task).expanduser()
+            built = split_examples(path.stem, _read(path))
+        return replace(built, name=name or built.name)
+    where = f"tasks[{name!r}]" if name else "tasks"
+    if isinstance(task, pd.DataFrame):
+        task = task.to_dict("records")
+    if isinstance(task, Mapping) or not isinstance(task, Iterable):
+        raise BadArgument(f"{where} is {brief(task)}, expected {EXPECTED}")
+    return split_examples(name or "task", _check(where, task, BadArgument))
 
 
 def _built_in(name: str) -> Task:
@@ -197,21 +228,23 @@ def _from_hub(address: str) -> list[dict[str, Any]]:
     return [{field: row[c] for field, c in columns.items() if c in row} for row in rows]
 
 
-def _check(where: str, rows: Iterable[Any]) -> list[tuple[Example, str]]:
+def _check(where: str, rows: Iterable[Any], error: type[HeadAtlasError] = BadFile) -> list[tuple[Example, str]]:
     """Examples with their splits ('' where not given)."""
     found = []
-    for i, row in enumerate(rows):
-        at = f"{where}, example {i + 1}"
+    for i, given in enumerate(rows):
+        at, row = f"{where}, example {i + 1}", given
+        if isinstance(given, Example):
+            row = {"prompt": given.prompt, "target": given.target, "kind": given.kind}
+        elif isinstance(given, tuple | list) and len(given) == 2:
+            row = dict(zip(("prompt", "target"), given, strict=True))
         if not isinstance(row, Mapping) or "prompt" not in row or "target" not in row:
-            raise BadFile(f'{at} is {str(row)[:80]!r}, expected {{"prompt": "…", "target": "…"}}')
+            raise error(f'{at} is {brief(given)}, expected {{"prompt": "…", "target": "…"}} or ("prompt", "target")')
         for field in ("prompt", "target"):
-            text = row[field]
-            plain = text.strip() if isinstance(text, str) else text
-            if not isinstance(text, str | list | tuple) or not plain:
-                raise BadFile(f"{at} has {field} {text!r}, expected text")
+            if not _is_text(row[field]):
+                raise error(f"{at} has {field} {brief(row[field])}, expected text")
         split = str(row.get("split") or "")
         if split and split not in SPLITS:
-            raise BadFile(f"{at} has split {split!r}, expected one of {', '.join(SPLITS)}")
+            raise error(f"{at} has split {split!r}, expected one of {', '.join(SPLITS)}")
         found.append((Example(_frozen(row["prompt"]), _frozen(row["target"]), str(row.get("kind") or "")), split))
     return found
 

@@ -18,22 +18,22 @@ from typing import Any
 
 import numpy as np
 
-from headatlas.errors import BadArgument, BadFile, CannotDo, did_you_mean, one_line
+from headatlas.errors import (
+    BadArgument,
+    BadFile,
+    CannotDo,
+    brief,
+    check_there,
+    did_you_mean,
+    list_names,
+    one_line,
+)
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, encode_target, without_end
+from headatlas.tasks.names import FUNCTIONS
 
 log = logging.getLogger(__name__)
 
-FUNCTIONS = (  # in the order figures show them
-    "Knowledge Recall",
-    "Retrieval",
-    "Logical Reasoning",
-    "Decision-making",
-    "Semantic Understanding",
-    "Syntactic Understanding",
-    "Inference",
-    "Math Calculation",
-)
 LOWER = ("Retrieval", "Knowledge Recall", "Semantic Understanding", "Syntactic Understanding")
 HIGHER = ("Math Calculation", "Inference", "Logical Reasoning", "Decision-making")
 CONTEXTS = ("retrieval", "all", "none")
@@ -100,9 +100,18 @@ def hash_questions(questions: Iterable[Question]) -> str:
 
 
 def _read(data: Any, name: str, context: str) -> list[Question]:
-    where = name
+    """The steps of a file, or of what was handed over in Python, where what is wrong is the caller's mistake."""
     if isinstance(data, str | Path):
-        where = str(data)
+        check_there(name, data, "file")
+        return _steps(data, str(data), context)
+    try:
+        return _steps(data, name, context)
+    except BadFile as e:
+        raise BadArgument(str(e)) from e
+
+
+def _steps(data: Any, where: str, context: str) -> list[Question]:
+    if isinstance(data, str | Path):
         try:
             text = Path(data).read_text(encoding="utf-8-sig")
             data = _from_csv(where, text) if where.lower().endswith(".csv") else json.loads(text)
@@ -111,7 +120,9 @@ def _read(data: Any, name: str, context: str) -> list[Question]:
         except (ValueError, RecursionError) as e:
             raise BadFile(f"{where} is not JSON: {one_line(e)}") from e
     if not isinstance(data, list | tuple):
-        raise BadFile(f"{where} is a {type(data).__name__}, expected a list of main questions (the CogQA layout)")
+        raise BadFile(
+            f"{where} is {brief(data)}, expected a list of main questions (the CogQA layout), or a file of it"
+        )
     found = []
     for i, entry in enumerate(data):
         at = f"{where}, entry {i}"
@@ -169,9 +180,9 @@ def _short(value: Any) -> str:
 def _with_functions(parts: list[list[Question]], functions: Sequence[str] | str | None) -> list[list[Question]]:
     """Only questions of the functions asked for; says what was dropped."""
     there = Counter(q.function for part in parts for q in part)
-    if functions == "all":
+    if isinstance(functions, str) and functions == "all":
         return parts
-    wanted = list(FUNCTIONS if functions is None else [functions] if isinstance(functions, str) else functions)
+    wanted = list(FUNCTIONS) if functions is None else list_names("functions", functions)
     for name in wanted:
         if functions is not None and name not in there:
             choices = ", ".join(sorted(there)) or "none"

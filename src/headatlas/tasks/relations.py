@@ -3,15 +3,21 @@
 import csv
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from headatlas.errors import BadArgument, BadFile, did_you_mean, one_line
+from headatlas.errors import BadArgument, BadFile, HeadAtlasError, brief, check_there, did_you_mean, one_line
+from headatlas.tasks.names import relation_names
 
 CATEGORIES = ("Algorithmic", "Knowledge", "Linguistic", "Translation")
+OTHER = "Other"  # the category of relations that were given none
+EXPECTED = (
+    'names of built-in relations, {name: [("France", "Paris"), …]}, or a list of'
+    ' {"name": …, "category": …, "pairs": [["France", "Paris"], …]}'
+)
 COPYING = ("copying", "name_copying")  # held to a stricter k: many heads copy a little
 
 
@@ -31,29 +37,58 @@ class Relation:
     multi_token: Literal["", "last-first"] = ""
 
 
-def load_relations(where: str | Path | Iterable[Relation | dict[str, Any]] | None = None) -> list[Relation]:
-    """The built-in relations (None), or those of a folder of NAME.json files, one such file, a CSV file, or a list.
+def load_relations(where: Any = None) -> list[Relation]:
+    """The built-in relations (None), those of a folder of NAME.json files, one such file, a CSV file, a list or a dict.
 
     JSON: {"category": "Knowledge", "pairs": [["France", "Paris"], …], "prompt": "The capital of {} is",
-    "multi_token": "last-first"}, the last two optional.
-    CSV: columns relation, category, source, target.
+    "multi_token": "last-first"}; all but the pairs may be left out. CSV: columns relation, source, target, and category, if there
+    are several.
+    A list has Relations, dicts as in JSON with a name, and names of built-in relations. A dict has lists of pairs, or dicts as in
+    JSON, by name. A relation without a category is in category Other.
     """
-    if where is None:
-        folder = files("headatlas.tasks") / "data" / "relations"
-        found = [_parse(f.name, f.name.removesuffix(".json"), f.read_text(encoding="utf-8")) for f in folder.iterdir()]
-    elif isinstance(where, str | Path):
-        found = _read(Path(where))
-    else:
-        found = [
-            r if isinstance(r, Relation) else _check(f"relations[{i}]", r.get("name"), r) for i, r in enumerate(where)
-        ]
+    found = _built_in() if where is None else _read(where) if isinstance(where, str | Path) else _listed(where)
     if not found:
-        raise BadArgument(f"relations is {str(where)!r}, which holds no relation")
+        raise BadArgument(f"relations is {brief(where)}, which holds no relation")
     names = [r.name for r in found]
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice:
         raise BadArgument(f"relations has {twice[0]!r} {names.count(twice[0])} times: names must differ")
-    return sorted(found, key=lambda r: (CATEGORIES.index(r.category), r.name))
+    return sorted(found, key=lambda r: ((*CATEGORIES, OTHER).index(r.category), r.name))
+
+
+def categories(used: Iterable[str]) -> tuple[str, ...]:
+    """The four categories, and Other where it is used."""
+    return (*CATEGORIES, OTHER) if OTHER in used else CATEGORIES
+
+
+def _built_in() -> list[Relation]:
+    folder = files("headatlas.tasks") / "data" / "relations"
+    return [_parse(f.name, f.name.removesuffix(".json"), f.read_text(encoding="utf-8")) for f in folder.iterdir()]
+
+
+def _listed(given: Any) -> list[Relation]:
+    """Relations that are handed over in Python, so that what is wrong with them is the caller's mistake."""
+    if not isinstance(given, Iterable):
+        raise BadArgument(f"relations is {brief(given)}, expected {EXPECTED}")
+    if isinstance(given, Mapping):
+        named = [(f"relations[{name!r}]", name, one) for name, one in given.items()]
+    else:
+        named = [
+            (f"relations[{i}]", one.get("name") if isinstance(one, Mapping) else None, one)
+            for i, one in enumerate(given)
+        ]
+    found = []
+    for where, name, one in named:
+        if isinstance(one, Relation):
+            found.append(one if name is None else replace(one, name=str(name)))
+        elif isinstance(one, str | Path) and name is None:
+            found += _read(one)
+        elif name is None and not isinstance(one, Mapping):
+            raise BadArgument(f"{where} is {brief(one)}, expected {EXPECTED}")
+        else:
+            pairs = one if isinstance(one, Mapping) else {"pairs": list(one) if isinstance(one, Iterable) else one}
+            found.append(_check(where, name, pairs, error=BadArgument))
+    return found
 
 
 def hash_relations(relations: Iterable[Relation]) -> str:
@@ -61,7 +96,16 @@ def hash_relations(relations: Iterable[Relation]) -> str:
     return hashlib.sha256(repr(sorted(relations, key=lambda r: r.name)).encode()).hexdigest()[:16]
 
 
-def _read(path: Path) -> list[Relation]:
+def _read(where: str | Path) -> list[Relation]:
+    """A folder, a file, or a built-in relation by its name."""
+    path = Path(where).expanduser()
+    if str(where) in relation_names() and not path.exists():
+        return [r for r in _built_in() if r.name == str(where)]
+    try:
+        check_there("relations", path)
+    except BadArgument as e:
+        names = relation_names()
+        raise BadArgument(f"{e}, and no built-in relation.{did_you_mean(str(where), names)}") from None
     if path.is_dir():
         return [r for p in sorted(path.glob("*.json")) for r in _read(p)]
     try:
@@ -81,45 +125,48 @@ def _parse(where: str, name: str, text: str) -> Relation:
 
 def _parse_csv(path: Path, text: str) -> list[Relation]:
     reader = csv.DictReader(text.splitlines())
-    missing = {"relation", "category", "source", "target"} - set(reader.fieldnames or ())
+    missing = {"relation", "source", "target"} - set(reader.fieldnames or ())
     if missing:
         raise BadFile(f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(sorted(missing))}")
     grouped: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for row in reader:
         if not row["source"] or not row["target"]:
             raise BadFile(f"{path}, line {reader.line_num}: source or target is empty")
-        grouped.setdefault((row["relation"], row["category"]), []).append((row["source"], row["target"]))
+        grouped.setdefault((row["relation"], row.get("category") or OTHER), []).append((row["source"], row["target"]))
     return [_check(str(path), name, {"category": c, "pairs": pairs}) for (name, c), pairs in grouped.items()]
 
 
-def _check(where: str, name: Any, content: Any, text: str = "") -> Relation:
+def _check(where: str, name: Any, content: Any, text: str = "", error: type[HeadAtlasError] = BadFile) -> Relation:
     if not isinstance(name, str) or not name:
-        raise BadFile(f"{where} has no name")
-    if not isinstance(content, dict) or "category" not in content or "pairs" not in content:
-        raise BadFile(
+        raise error(
+            f"{where} has the name {brief(name)}, expected text" if name is not None else f"{where} has no name"
+        )
+    if not isinstance(content, Mapping) or "pairs" not in content:
+        raise error(
             f'{where} is laid out differently: expected {{"category": "Knowledge", "pairs": [["France", "Paris"], …]}}'
         )
-    category = content["category"]
-    if category not in CATEGORIES:
-        raise BadFile(
-            f"{where} has category {category!r}, expected one of {', '.join(CATEGORIES)}.{did_you_mean(str(category), CATEGORIES)}"
+    category = content.get("category") or OTHER
+    if category not in (*CATEGORIES, OTHER):
+        raise error(
+            f"{where} has category {brief(category)}, expected one of {', '.join((*CATEGORIES, OTHER))}."
+            f"{did_you_mean(str(category), CATEGORIES)}"
         )
     pairs = content["pairs"]
-    if not isinstance(pairs, list) or not pairs:
-        raise BadFile(f"{where} has no pairs")
+    if not isinstance(pairs, list | tuple) or not pairs:
+        raise error(f'{where} has no pairs, expected [["France", "Paris"], …]')
     for i, pair in enumerate(pairs):
         if not (
             isinstance(pair, list | tuple) and len(pair) == 2 and all(isinstance(w, str) and w.strip() for w in pair)
         ):
-            raise BadFile(
-                f"{where}{_line(text, i)}: pairs[{i}] is {pair!r}, expected two words such as ['France', 'Paris']"
+            raise error(
+                f"{where}{_line(text, i)}: pairs[{i}] is {brief(pair)}, expected two words such as ['France', 'Paris']"
             )
     prompt = content.get("prompt")
     if prompt is not None and (not isinstance(prompt, str) or prompt.count("{}") < 1):
-        raise BadFile(f"{where} has prompt {prompt!r}, expected a text with {{}} where the source word goes")
+        raise error(f"{where} has prompt {brief(prompt)}, expected a text with {{}} where the source word goes")
     multi_token = content.get("multi_token", "")
     if multi_token not in ("", "last-first"):
-        raise BadFile(f"{where} has multi_token {multi_token!r}, expected 'last-first', or leave it out")
+        raise error(f"{where} has multi_token {brief(multi_token)}, expected 'last-first', or leave it out")
     unique = tuple(dict.fromkeys((s.strip(), t.strip()) for s, t in pairs))
     return Relation(name, category, unique, prompt, str(content.get("source", "")), multi_token)
 

@@ -1,0 +1,60 @@
+"""How many layers and heads a model has, by its config.json alone: a head that is not there is told before anything is loaded."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headatlas.errors import BadArgument
+from headatlas.models.cache import cache_folder, converted
+from headatlas.models.default import DEFAULT_MODEL, gguf_path
+
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+
+
+def head_numbers(name: str) -> tuple[int, int]:
+    """'L12.H5' → (12, 5)."""
+    match = re.fullmatch(r"L(\d+)\.H(\d+)", name.strip(), re.IGNORECASE)
+    if not match:
+        raise BadArgument(f"head {name!r} is not a head: write it as L12.H5 (layer 12, head 5)")
+    return int(match[1]), int(match[2])
+
+
+def check_head(layer: int, head: int, n_layers: int, n_heads: int) -> None:
+    if not (0 <= layer < n_layers and 0 <= head < n_heads):
+        raise BadArgument(
+            f"head L{layer}.H{head} is out of range: this model has L0 to L{n_layers - 1}, H0 to H{n_heads - 1}"
+        )
+
+
+def shape(model: str) -> tuple[int, int] | None:
+    """(layers, heads); None where the model is not on this machine as a folder, or calls them otherwise."""
+    try:
+        folders = [folder for folder in _folders(model) if (folder / "config.json").is_file()]
+        config = json.loads((folders[0] / "config.json").read_text(encoding="utf-8")) if folders else {}
+    except (OSError, ValueError, RuntimeError):
+        return None  # loading it will tell
+    if not isinstance(config, dict):
+        return None
+    nested: Any = config.get("text_config")  # of models that see and hear too
+    text = nested if isinstance(nested, dict) else config
+    numbers = [_first(text, names) for names in (LAYERS, HEADS)]
+    return (numbers[0], numbers[1]) if all(isinstance(n, int) for n in numbers) else None
+
+
+def _folders(model: str) -> Iterator[Path]:
+    """Where the model may lie, as `loading` finds it."""
+    path = gguf_path() if model == DEFAULT_MODEL else Path(model).expanduser()
+    if path.suffix == ".gguf":
+        if path.is_file():
+            yield converted(path)
+        return
+    yield path
+    if not path.exists():
+        yield cache_folder() / "models" / model
+
+
+def _first(config: dict[str, Any], names: tuple[str, ...]) -> Any:
+    return next((config[name] for name in names if name in config), None)

@@ -1,0 +1,251 @@
+"""What is asked wrongly is told before anything heavy is imported or loaded; what takes long is told while it does."""
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import headatlas as ha
+from headatlas import terminal
+from headatlas.benchmarking.contenders import CONTENDERS
+from headatlas.cli import atlas as atlas_commands
+from headatlas.cli import benchmark as benchmark_commands
+from headatlas.errors import BadArgument
+from headatlas.figures.all import FIGURES
+from headatlas.figures.style import FORMATS, PALETTES
+from headatlas.headmap import importing
+from headatlas.methods import dissociate, gate
+from headatlas.methods.ablate import HOW
+from headatlas.methods.probe import PROBES
+from headatlas.models.families import find_anatomy
+from headatlas.models.memory import skeleton
+from headatlas.models.shape import shape
+from headatlas.progress import doing
+from headatlas.public.estimating import estimate
+from headatlas.public.planning import PLANS
+from headatlas.public.presets import METHODS, seed_numbers
+from headatlas.public.spread import ENGINES
+from headatlas.tasks.names import relation_names
+from headatlas.tasks.questions import CONTEXTS
+from headatlas.tasks.relations import load_relations
+from tests.models.tiny import TINY, build
+from tests.models.tiny_gguf import tiny_llama, write_gguf
+from tests.test_cli import headatlas
+
+compare_maps, probe = (import_module(f"headatlas.public.{name}") for name in ("compare_maps", "probe"))
+
+WRONG = [
+    (["head", "MODEL", "L99.H0"], "head L99.H0 is out of range: this model has L0 to L2, H0 to H5"),
+    (["head", "MODEL", "five"], "head 'five' is not a head: write it as L12.H5"),
+    (["head", "MODEL", "L0.H0", "--atlas", "nowhere"], "--atlas is 'nowhere': no such folder"),
+    (["run", "MODEL", "--methods", "mapps"], "Did you mean 'maps'?"),
+    (["run", "MODEL", "--methods", "maps", "--functions", "Retrieval"], "functions is given, but the methods are maps"),
+    (["run", "MODEL", "--functions", "Retreival"], "Did you mean 'Retrieval'?"),
+    (["run", "MODEL", "--preset", "quik", "--plan"], "Did you mean 'quick'?"),
+    (["run", "MODEL", "--engine", "rai"], "--engine is 'rai', expected one of local, ray"),
+    (["gate", "MODEL", "--tasks", "maths"], "Did you mean 'math'?"),
+    (["gate", "MODEL", "--keep", "math", "--lose", "sintax"], "Did you mean 'syntax'?"),
+    (["gate", "MODEL", "--seeds", "100000000"], "seeds is 100000000, expected a whole number from 1 to 1000"),
+    (["dissociate", "MODEL", "--tasks", "math,country_to_capitol"], "Did you mean 'country_to_capital'"),
+    (["dissociate", "MODEL", "--seeds", "0"], "seeds is 0"),
+    (["compare-maps", "x", "--model", "MODEL", "--methods", "gait"], "Did you mean 'gate'?"),
+    (["ablate", "MODEL", "--how", "zeros"], "Did you mean 'zero'?"),
+    (["ablate", "MODEL", "--data", "nowhere.jsonl"], "nowhere.jsonl"),
+    (["probe", "MODEL", "--probe", "perhead"], "Did you mean 'per-head'?"),
+    (["probe", "MODEL", "--data", "nowhere.json"], "--data is 'nowhere.json': no such file"),
+    (["maps", "MODEL", "--relations", "nowhere"], "--relations is 'nowhere': no such file or folder"),
+    (["figures", "nowhere"], "DIR is 'nowhere': no such folder"),
+    (["figures", ".", "--only", "agrement"], "Did you mean 'agreement'?"),
+    (["heads", "nowhere"], "DIR is 'nowhere': no such folder"),
+    (["report", "nowhere"], "DIR is 'nowhere': no such folder"),
+    (["compare", ".", "nowhere"], "DIR_B is 'nowhere': no such folder"),
+    (["import", "nowhere.csv", "--as", "gate", "--out", "x"], "scores is 'nowhere.csv': no such file"),
+    (["benchmark", "--methods", "tailor"], "Did you mean 'taylor'?"),
+    (["rnu"], "Did you mean 'run'?"),
+    (["run", "--metods", "maps"], "No such option: --metods. Did you mean '--methods'?"),
+]
+
+
+def test_a_wrong_name_is_told_before_anything_heavy_is_imported(tmp_path) -> None:
+    """All of them in one process that has imported nothing yet."""
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text('{"num_hidden_layers": 3, "num_attention_heads": 6}')
+    code = (
+        "import contextlib, io, json, sys\n"
+        "from headatlas.cli import main\n"
+        "ended = []\n"
+        "for arguments in json.loads(sys.stdin.read()):\n"
+        "    said = io.StringIO()\n"
+        "    with contextlib.redirect_stderr(said), contextlib.suppress(SystemExit):\n"
+        "        main(arguments)\n"
+        "    ended.append(said.getvalue())\n"
+        "heavy = [m for m in ('torch', 'transformers', 'xarray', 'matplotlib') if m in sys.modules]\n"
+        "print(json.dumps([ended, heavy]))\n"
+    )
+    asked = [[str(tmp_path / "tiny") if a == "MODEL" else a for a in arguments] for arguments, _ in WRONG]
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(asked), capture_output=True, text=True, cwd=tmp_path
+    )
+    said, heavy = json.loads(done.stdout)
+    assert heavy == []
+    for (arguments, expected), text in zip(WRONG, said, strict=True):
+        assert text.startswith("error: "), arguments
+        assert expected in text, arguments
+        assert len(text.splitlines()) == 1, arguments
+
+
+@pytest.mark.parametrize(("arguments", "says"), WRONG, ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_a_wrong_name_ends_with_2(capsys, folder, tmp_path, monkeypatch, arguments, says) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = headatlas(capsys, *(folder if a == "MODEL" else a for a in arguments))
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+CALLS = {
+    "gate": lambda model: ha.gate(model, "maths"),
+    "gate, contrast": lambda model: ha.gate(model, keep="math", lose="maths"),
+    "gate, seeds": lambda model: ha.gate(model, seeds=100_000_000),
+    "ablate": lambda model: ha.ablate(model, ["math", "maths"]),
+    "taylor": lambda model: ha.taylor(model, "maths"),
+    "ig": lambda model: ha.ig(model, "maths"),
+    "dissociate": lambda model: ha.dissociate(model, ["math", "maths"]),
+    "compare_maps": lambda model: ha.compare_maps(model, ["math", "maths"]),
+    "probe": lambda model: ha.probe(model, functions=["maths"]),
+    "maps": lambda model: ha.maps(model, ["maths"]),
+    "run": lambda model: ha.run(model, "nowhere", methods="maths"),
+    "run, functions": lambda model: ha.run(model, "nowhere", functions=["maths"]),
+    "plan": lambda model: estimate(model, methods=["maths"]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_python_too_is_told_before_a_model_is_loaded(call, folder, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        "headatlas.public.common.load_model",
+        "headatlas.atlas.load",
+        "headatlas.public.estimating.load_skeleton",
+    ):
+        monkeypatch.setattr(name, lambda *a, **k: pytest.fail("loaded"))
+    monkeypatch.setattr("headatlas.public.maps.open_weights", lambda *a: pytest.fail("opened"))
+    with pytest.raises(BadArgument, match="maths|seeds is 100000000"):
+        CALLS[call](folder)
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
+def test_layers_and_heads_are_read_from_the_configuration(tiny, tmp_path) -> None:
+    """Of every family; where it names them otherwise, nothing is said rather than something wrong."""
+    config = build(tiny).config
+    config.save_pretrained(tmp_path)
+    anatomy = find_anatomy(skeleton(config))
+    assert shape(str(tmp_path)) in ((anatomy.n_layers, anatomy.n_heads), None)
+    if tiny.family in ("llama", "qwen3", "gemma3_text", "gpt2", "gpt_neox", "falcon", "mpt", "bloom"):
+        assert shape(str(tmp_path)) is not None
+
+
+def test_layers_and_heads_of_a_gguf_file_that_was_converted(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path / "cache"))
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama())
+    assert shape(str(tmp_path / "tiny.gguf")) is None
+    ha.load(tmp_path / "tiny.gguf", "cpu")
+    assert shape(str(tmp_path / "tiny.gguf")) == (2, 4)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"num_hidden_layers": "three"}', '{"text_config": 5}'])
+def test_a_configuration_that_says_nothing(tmp_path, text) -> None:
+    (tmp_path / "config.json").write_text(text)
+    assert shape(str(tmp_path)) is None
+
+
+def test_names_of_the_command_are_those_of_the_library() -> None:
+    """The command has them by itself, so as not to import what they belong to."""
+    assert tuple(PLANS) == METHODS
+    assert atlas_commands.FIGURES == FIGURES
+    assert atlas_commands.FORMATS == FORMATS
+    assert tuple(PALETTES) == atlas_commands.PALETTES
+    assert tuple(CONTENDERS) == benchmark_commands.CONTENDERS
+    assert relation_names() == sorted(r.name for r in load_relations())
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "choices"),
+    [
+        ("run", "--dtype", ["auto", "float32", "bfloat16", "float16", "float64"]),
+        ("run", "--engine", ENGINES),
+        ("gate", "--preset", gate.PRESETS),
+        ("dissociate", "--preset", dissociate.PRESETS),
+        ("dissociate", "--context", CONTEXTS),
+        ("compare-maps", "--preset", compare_maps.SIZES),
+        ("compare-maps", "--methods", compare_maps.MAPS),
+        ("probe", "--preset", probe.PRESETS),
+        ("probe", "--answers", probe.ANSWERS),
+        ("probe", "--probe", PROBES),
+        ("probe", "--keep", probe.KEEP),
+        ("probe", "--proof", probe.PROOFS),
+        ("ablate", "--how", (*HOW, "taylor", "ig", "pattern")),
+        ("import", "--as", importing.METHODS),
+    ],
+)
+def test_choices_of_an_option_are_those_of_the_library(capsys, tmp_path, command, option, choices) -> None:
+    arguments = {"compare-maps": [tmp_path], "import": [__file__]}.get(command, [])
+    _, _, err = headatlas(capsys, command, *arguments, option, "none-of-them")
+    assert set(err.partition("one of ")[2].partition(".")[0].split(", ")) == set(choices)
+
+
+def test_a_step_that_takes_long_is_told(capsys, monkeypatch) -> None:
+    class AtOnce:
+        """A timer whose time has come when it starts."""
+
+        def __init__(self, seconds, function, args, kwargs) -> None:
+            self.do = lambda: function(*args, **kwargs)
+
+        def start(self) -> None:
+            self.do()
+
+        def cancel(self) -> None:
+            pass
+
+    monkeypatch.setattr(terminal, "Timer", AtOnce)
+    with doing(terminal.bar, "loading a model"):
+        assert capsys.readouterr().err == "loading a model …\n"
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_done_before_the_work_is_told(folder, tmp_path) -> None:
+    """Loading, fingerprints, planning, reading data and timing each have a label of their own."""
+    labels: list[str] = []
+
+    def told(items, label):
+        labels.append(label)
+        return items
+
+    ha.run(folder, tmp_path / "atlas", methods=["taylor"], progress=told)
+    assert labels[:4] == [
+        f"loading {folder}",
+        "reading the weights of tiny for their fingerprint",
+        "planning taylor",
+        "reading the tasks",
+    ]
+    labels.clear()
+    estimate(folder, methods=["taylor", "dissociate"], device="cpu", progress=told)
+    assert [label for label in labels if not label.startswith("reading the weights")] == [
+        f"reading the configuration of {folder}",
+        "planning taylor",
+        "reading the tasks",
+        "planning dissociate",
+        "reading the questions",
+        "timing cpu on copies of the model with one and three layers",
+        "adding up what the jobs take",
+    ]
+
+
+def test_seeds_are_few_enough_to_be_fitted() -> None:
+    assert seed_numbers(3) == [0, 1, 2]
+    assert seed_numbers([5, 7]) == [5, 7]
+    for seeds in (1001, 10**12, range(1001), 0, -1, [], [1, 1], [-1], [0.5], "12", None, 2.0):
+        with pytest.raises(BadArgument, match="seeds is "):
+            seed_numbers(seeds)
