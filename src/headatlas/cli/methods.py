@@ -64,9 +64,7 @@ def maps(
     ] = None,
     dynamic: Annotated[int, typer.Option(help="Check scores in real runs on up to so many pairs a relation.")] = 0,
     causal: Annotated[int, typer.Option(help="Check by removing heads on up to so many prompts a relation.")] = 0,
-    baselines: Annotated[
-        bool, typer.Option(help="Score shuffled targets, shuffled weights and random weights beside it.")
-    ] = True,
+    baselines: Annotated[bool, typer.Option(help="Score shuffled targets and random heads beside it.")] = True,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

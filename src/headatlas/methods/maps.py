@@ -180,8 +180,7 @@ def hit_in_layers(
         _check_finite(f"what enters layer {layer}'s attention", x)
         for name, some in pairs.items():
             value, output = reading.heads(weights, name, layer, x, seed)
-            if name == "maps":  # a baseline may borrow another layer's weights
-                _check_finite(f"layer {layer}'s W_V or W_O", value, output)
+            _check_finite(f"layer {layer}'s W_V or W_O", value, output)
             z = value[:, where[name].to(device)].repeat_interleave(weights.anatomy.n_heads // len(value), dim=0)
             top, bottom = extremes(z, output, some.target.to(device), some.k.to(device), vocabulary)
             done[f"{name} layer {layer}"] = top.cpu().numpy(), bottom.cpu().numpy()

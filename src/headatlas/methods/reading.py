@@ -8,8 +8,8 @@ published  Block 0's MLP of the embedding, on its own norm and without the resid
            and U: no norm, no bias (Elhelo & Geva).
 embedding  The same with the embedding in all layers.
 
-Baselines, on the same inputs and the same U: the heads with W_O of another head in another layer (`shuffled`), with W_V and
-W_O drawn anew (`random`), and the model's own heads with the targets dealt out anew within each relation (`targets`).
+Baselines, on the same inputs and the same U: the model's own heads with the targets dealt out anew within each relation
+(`targets`), and heads with W_V and W_O drawn anew (`random`).
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from headatlas.progress import Progress
 from headatlas.tasks.words import find_opening
 
 Input = Literal["stream", "published", "embedding"]
-BASELINES = ("targets", "shuffled", "random")
+BASELINES = ("targets", "random")
 
 
 @dataclass(frozen=True)
@@ -68,20 +68,15 @@ class Reading:
     def heads(self, weights: Weights, variant: str, layer: int, x: Tensor, seed: int) -> tuple[Tensor, Tensor]:
         """Values [KV head, source, D] that a layer makes of x [source, d], and its W_O on the way to U [head, D, d].
 
-        variant: a baseline; anything else is the model's own heads.
+        variant: 'random' for random heads, anything else for the model's own.
         """
+        output = weights.output(layer)
         if variant == "random":
-            value = x @ _like(weights.value(layer), seed, 2 * layer).to(x)
+            value, output = x @ _like(weights.value(layer), seed, 2 * layer).to(x), _like(output, seed, 2 * layer + 1)
         elif self.input == "stream":
             value = weights.values(layer, x).transpose(0, 1)
         else:
             value = x @ weights.value(layer).to(x)
-        if variant == "shuffled":
-            output = _another_output(weights, layer, seed)
-        elif variant == "random":
-            output = _like(weights.output(layer), seed, 2 * layer + 1)
-        else:
-            output = weights.output(layer)
         output = output.to(x)
         return value, weights.through_norms(layer, output) if self.input == "stream" else output
 
@@ -95,16 +90,6 @@ def choose_reading(input: Input, opening: str | None, tokenizer: Any) -> Reading
             f"opening is {opening!r}, but input={input!r} reads no text: leave it out, or use input='stream'"
         )
     return Reading(input, find_opening(tokenizer, opening) if input == "stream" else ())
-
-
-def _another_output(weights: Weights, layer: int, seed: int) -> Tensor:
-    """W_O [head, D, d] of the heads of another layer, in another order."""
-    generator = torch.Generator().manual_seed(seed)
-    layers = [i for i, site in enumerate(weights.anatomy.sites) if site is not None]
-    shift = 1 + int(torch.randint(max(len(layers) - 1, 1), (1,), generator=generator))
-    output = weights.output(layers[(layers.index(layer) + shift) % len(layers)])
-    generator.manual_seed(seed * 1_000_003 + layer)
-    return output[torch.randperm(len(output), generator=generator).to(output.device)]
 
 
 def _like(tensor: Tensor, seed: int, salt: int) -> Tensor:

@@ -51,7 +51,7 @@ def maps(
     input: what a head gets of a word: 'stream', what the model itself has there behind a short opening; 'published', block 0's
         MLP of its embedding; or 'embedding'. The last two use raw weights, as published.
     opening: the text before the word in a stream, "The word is" unless you say otherwise.
-    baselines: score shuffled targets, shuffled weights and random weights beside it, to see what chance gives.
+    baselines: score shuffled targets and random heads beside it, to see what chance gives.
     dynamic, causal: check the scores in real runs, and by removing heads, on up to so many pairs a relation (0: not at all).
     out: a folder for maps.nc; interrupted work goes on there at the layer it had reached.
     """
