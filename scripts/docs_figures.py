@@ -13,7 +13,16 @@ from headatlas.figures.style import save
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
-SHOWN = ("importance-probe", "categories", "always-any", "removal-probe", "specialisation-probe", "layers", "agreement")
+SHOWN = (
+    "importance-maps",
+    "importance-probe",
+    "categories",
+    "always-any",
+    "removal-probe",
+    "specialisation-probe",
+    "layers",
+    "agreement",
+)
 BEGIN, END = "<!-- default run: written by `make docs-figures` -->\n", "<!-- end of default run -->"
 
 

@@ -116,7 +116,7 @@ def show_parts(
 def import_torch() -> None:
     """Torch and transformers take seconds to import: it is said, and done only once what was asked for is known to be right."""
     with doing(bar, "importing torch and transformers"):
-        import_module("headatlas.atlas")
+        import_module("headatlas.models.loading")
 
 
 def show(title: str, rows: list[dict[str, Any]], as_json: bool = False, as_csv: bool = False) -> None:

@@ -129,7 +129,7 @@ _WHAT = {
     "dissociate": "Importance of each head to a function, by gates fitted to lose it and keep the others; it sums to 1 for each."
     " Empty where removing the heads did not prove, on test questions, that they are the function's own.",
     "maps": "Share of a relation's pairs that each head implements, from its parameters alone. Chance: the highest share that"
-    " shuffled and random weights explain.",
+    " shuffled targets and random heads explain.",
     "ablate": "log P(target) lost when each head alone is removed.",
     "taylor": "log P(target) lost without each head, guessed from one gradient.",
     "ig": "log P(target) lost without each head, from gradients integrated over all gates.",

@@ -1,0 +1,115 @@
+"""What a head should be given of a word: the inputs of `maps`, and openings of its stream, compared on a real model.
+
+    python benchmarks/maps_inputs.py inputs MODEL     published input against stream: scores, real runs, removal
+    python benchmarks/maps_inputs.py openings MODEL   texts before the word (wants a GPU)
+
+Scores are shares of pairs hit by the best head of each relation; chance is the same with targets shuffled. r is Pearson's, over
+heads × templates, with scores in real runs, in context and as if the head attended to the word alone.
+"""
+
+import argparse
+
+import numpy as np
+import torch
+
+import headatlas as ha
+from headatlas.methods.maps import drop_small, hits, shares, single_token_pairs
+from headatlas.methods.maps_dynamic import dynamic_scores
+from headatlas.methods.reading import Reading
+from headatlas.models.lm import LM
+from headatlas.tasks.relations import load_relations
+from headatlas.tasks.words import find_opening
+from headatlas.terminal import bar
+
+FEW = (
+    "name_copying",
+    "country_to_capital",
+    "country_to_language",
+    "object_superclass",
+    "adj_to_comparative",
+    "verb_to_past_tense",
+    "word_to_antonym",
+    "english_to_spanish",
+)
+OPENINGS = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "\n",
+    "the",
+    "The word is",
+    "This is a document about",
+    "A short text about",
+)
+REMOVED = 8  # heads, or as many as score at all
+
+
+def compare_inputs(lm: LM, dynamic: int, causal: int) -> None:
+    """A row for each relation and input."""
+    print(
+        "relation | input | best head | score (chance) | r alone | r in context | accuracy | without top | without random"
+    )
+    for input in ("published", "stream"):
+        found = ha.maps(lm, list(FEW), input=input, dynamic=dynamic, causal=causal, progress=bar)
+        for name in FEW:
+            one = found.sel(relation=name)
+            if np.isnan(one.score).all():
+                continue
+            place = one.score.argmax(("layer", "head"))
+            r = one.dynamic_correlation
+            top, random = (a.sel(measure="accuracy") for a in (one.removal_top, one.removal_random.mean("draw")))
+            steps = [m for m in top.removed.values if m <= REMOVED and not np.isnan(top.sel(removed=m))]
+            removal = " | ".join(f"{a.sel(removed=steps[-1]).item():.2f}" for a in (top, random)) if steps else "– | –"
+            print(
+                f"{name} | {input} | L{place['layer'].item()}.H{place['head'].item()}"
+                f" | {one.score.max().item():.2f} ({one.baseline_score.sel(baseline='targets').max().item():.2f})"
+                f" | {r.sel(context='without').item():.2f} | {r.sel(context='with').item():.2f}"
+                f" | {one.whole_model.sel(measure='accuracy').item():.2f} | {removal}",
+                flush=True,
+            )
+
+
+def compare_openings(lm: LM, dynamic: int) -> None:
+    """A row for each input and opening, over all relations."""
+    relations, tokenizer = load_relations(), lm.tokenizer
+    n, size = len(relations), lm.weights.unembedding().shape[1]
+    pairs = drop_small(single_token_pairs(relations, tokenizer, size, "auto"), n, 30)
+    few = pairs[torch.randperm(len(pairs), generator=torch.Generator().manual_seed(0))]
+    few = few[(few.relation[:, None] == few.relation).tril(-1).sum(1) < dynamic]
+    known = tokenizer.get_vocab()
+    texts = [t for t in OPENINGS if not t.startswith("<") or t in known]
+    readings = {
+        "published": Reading("published"),
+        "embedding": Reading("embedding"),
+        "stream, nothing": Reading("stream"),
+    }
+    readings |= {f"stream, {t!r}": Reading("stream", find_opening(tokenizer, t)) for t in texts}
+    print("input | best score | chance | r alone | r in context")
+    for name, reading in readings.items():
+        score, chance = (
+            shares(hits(lm.weights, p, reading, device=lm.device)[0], p, n, lm.anatomy)
+            for p in (pairs, pairs.with_targets_shuffled(0))
+        )
+        static = hits(lm.weights, few, reading, device=lm.device)[0]
+        r = dynamic_scores(lm, few, static, reading, [x.name for x in relations]).dynamic_correlation.mean("relation")
+        best, luck = (np.nanmean(np.nanmax(a, (1, 2))) for a in (score, chance))
+        alone, context = (r.sel(context=c).item() for c in ("without", "with"))
+        print(f"{name} | {best:.2f} | {luck:.2f} | {alone:.2f} | {context:.2f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["inputs", "openings"])
+    parser.add_argument("model", nargs="?", default="smollm2")
+    parser.add_argument("--dynamic", type=int, default=10, help="pairs a relation in real runs")
+    parser.add_argument("--causal", type=int, default=16, help="prompts a relation for removal")
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args()
+    lm = ha.load(options.model, options.device, dtype="float32")
+    if options.what == "inputs":
+        compare_inputs(lm, options.dynamic, options.causal)
+    else:
+        compare_openings(lm, options.dynamic)
+
+
+if __name__ == "__main__":
+    main()
