@@ -148,14 +148,14 @@ def test_interrupted_capture_goes_on_at_the_shard_it_had_reached(lm, shards, tmp
     reached = []
 
     def count(items, label):
-        reached.append(label)
+        reached.extend([label] if label.startswith("reading answers") else [])
         return items
 
     with pytest.raises(KeyboardInterrupt):
         ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=shards)
     assert not (tmp_path / "probe.nc").exists()
     again = ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=count)
-    assert next(r for r in reached if r.startswith("reading")) == "reading answers, shard 3 of 3"
+    assert reached[0] == "reading answers, shard 3 of 3"
     assert again.equals(whole)
     assert [p.name for p in tmp_path.iterdir()] == [".lock", "probe.nc"]
     reached.clear()

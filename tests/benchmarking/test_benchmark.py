@@ -173,7 +173,7 @@ class TestBenchmark:
         json.dumps(rows)
         panels = figure.plan(found).panels
         assert [p.title for p in panels] == ["Functions", "Relations"]
-        assert [p.x for p in panels[1].points] == [0, 8, 16, 32]
+        assert [p.x for p in panels[1].points] == [0, 2, 4, 8]
         assert len(figure.quality_and_cost(found).axes) == 2
 
     def test_from_the_command_line(self, tmp_path, capsys) -> None:

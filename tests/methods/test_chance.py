@@ -114,5 +114,5 @@ def test_random_weights_have_no_head_above_chance_and_a_planted_one_is() -> None
     lm.weights.value(1)[0].copy_(torch.linalg.pinv(x))
     lm.weights.output(1)[2].copy_(wanted)
     pairs = tuple((f"w{s - 4}", f"w{t - 4}") for s, t in zip(source.tolist(), target.tolist(), strict=True))
-    found = ha.maps(lm, [Relation("planted", "Knowledge", pairs)], k=1, min_pairs=5)
+    found = ha.maps(lm, [Relation("planted", "Knowledge", pairs)], input="published", k=1, min_pairs=5)
     assert np.argwhere((found.score > found.chance).values).tolist() == [[0, 1, 2]]

@@ -317,7 +317,7 @@ def test_nan_weights_are_named(tmp_path) -> None:
         ({"min_pairs": 100}, "none of the 3 has 100 pairs left \\(the most is 40\\)"),
         ({"threshold": 0}, "threshold is 0"),
         ({"k": 0}, "k is 0"),
-        ({"input": "streams"}, "input is 'streams', expected one of 'stream', .* Did you mean 'stream'"),
+        ({"input": "streams"}, "input is 'streams', expected one of stream, .* Did you mean 'stream'"),
         ({"input": "published", "opening": "w1"}, "opening is 'w1', but input='published' reads no text"),
     ],
 )

@@ -38,6 +38,7 @@ CONTENDERS = (
     "gate-interference",
     "ablate-interference",
     "maps",
+    "maps-published",
     "maps-suppression",
 )
 

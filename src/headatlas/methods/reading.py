@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from headatlas.errors import BadArgument, did_you_mean
+from headatlas.errors import BadArgument, check_choice
 from headatlas.models.weights import Weights
 from headatlas.progress import Progress
 from headatlas.tasks.words import find_opening
@@ -82,9 +82,7 @@ class Reading:
 
 
 def choose_reading(input: Input, opening: str | None, tokenizer: Any) -> Reading:
-    if input not in get_args(Input):
-        choices = ", ".join(map(repr, get_args(Input)))
-        raise BadArgument(f"input is {input!r}, expected one of {choices}.{did_you_mean(str(input), get_args(Input))}")
+    check_choice("input", input, get_args(Input))
     if opening is not None and input != "stream":
         raise BadArgument(
             f"opening is {opening!r}, but input={input!r} reads no text: leave it out, or use input='stream'"

@@ -304,7 +304,7 @@ def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Token ids of a text with what the tokenizer puts around it. One that begins with BOS, as chat templates write it, gets no
     second one."""
     ids: list[int] = tokenizer(text)["input_ids"]
-    bos = tokenizer.bos_token_id
+    bos = getattr(tokenizer, "bos_token_id", None)
     if bos is None or ids[:2] != [bos, bos]:
         return ids
     bare = tokenizer(text, add_special_tokens=False)["input_ids"]
