@@ -55,6 +55,8 @@ WRONG = [
     (["ablate", "MODEL", "--data", "nowhere.jsonl"], "nowhere.jsonl"),
     (["probe", "MODEL", "--probe", "perhead"], "Did you mean 'per-head'?"),
     (["probe", "MODEL", "--data", "nowhere.json"], "--data is 'nowhere.json': no such file"),
+    (["maps", "nowhere.gguf"], "model is 'nowhere.gguf': no such file or folder"),
+    (["gate", "./nowhere"], "model is 'nowhere': no such file or folder"),
     (["maps", "MODEL", "--relations", "nowhere"], "--relations is 'nowhere': no such file or folder"),
     (["figures", "nowhere"], "DIR is 'nowhere': no such folder"),
     (["figures", ".", "--only", "agrement"], "Did you mean 'agreement'?"),

@@ -62,8 +62,20 @@ def listed(text: str) -> list[str] | None:
     return [name.strip() for name in text.split(",") if name.strip()] or None
 
 
+def model_there(value: str) -> str:
+    """A model that can only be a path is told apart at once when nothing is there; a link that leads nowhere is told later."""
+    if value.startswith(("/", "./", "../")) or value.endswith(".gguf"):
+        path = Path(value).expanduser()
+        if not path.is_symlink():
+            check_there("model", path)
+    return value
+
+
 Model = Annotated[
-    str, typer.Argument(help="A hub id, a model folder, a .gguf file, or a name from `headatlas models`.")
+    str,
+    typer.Argument(
+        callback=model_there, help="A hub id, a model folder, a .gguf file, or a name from `headatlas models`."
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Dtype = Annotated[
