@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers.processors import TemplateProcessing
 
 import headatlas as ha
@@ -448,3 +449,14 @@ def test_pairs_are_computed_once() -> None:
     np.testing.assert_array_equal(
         hits(lm.weights, once, PUBLISHED)[0][..., index.numpy()], hits(lm.weights, pairs, PUBLISHED)[0]
     )
+
+
+def test_a_checkpoint_that_lacks_a_tensor_of_a_block_is_not_run(tmp_path) -> None:
+    lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
+    lm.model.save_pretrained(tmp_path / "m")
+    lm.tokenizer.save_pretrained(tmp_path / "m")
+    tensors = load_file(tmp_path / "m" / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, tmp_path / "m" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BadFile, match=r"lacks 1 of the model's tensors, the first is model\.layers\.1\.mlp\.up_proj"):
+        ha.maps(tmp_path / "m", RELATIONS)

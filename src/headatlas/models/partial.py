@@ -4,6 +4,7 @@ import copy
 import tempfile
 import weakref
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -78,24 +79,26 @@ def load_in_blocks(
     ends = [skeleton.get_input_embeddings(), skeleton.get_output_embeddings()]
     places |= {name: "disk" for name, module in skeleton.named_modules() if any(module is end for end in ends)}
     stored = getattr(config.get_text_config(), "dtype", None) or torch.float32
-    aside = (
-        tempfile.TemporaryDirectory()
-    )  # transformers writes tensors there that are stored in another shape (experts)
-    try:
-        with quiet_transformers():
-            model = AutoModelForCausalLM.from_pretrained(
-                folder,
-                dtype=torch.promote_types(stored, torch.float32),
-                device_map=places,
-                offload_folder=aside.name,
-                local_files_only=True,
-                use_safetensors=True,
-                experts_implementation="eager",  # as in load_front
-            )
-    except Exception as e:  # as in load_front
-        raise BadFile(f"{folder}: cannot read its blocks: {one_line(e)}") from e
-    remove_hook_from_module(model.get_input_embeddings())
-    weakref.finalize(model, aside.cleanup)
+    with ExitStack() as stack:
+        # transformers writes tensors aside that are stored in another shape than it wants them in (experts)
+        aside = stack.enter_context(tempfile.TemporaryDirectory())
+        try:
+            with quiet_transformers():
+                model, info = AutoModelForCausalLM.from_pretrained(
+                    folder,
+                    dtype=torch.promote_types(stored, torch.float32),
+                    device_map=places,
+                    offload_folder=aside,
+                    local_files_only=True,
+                    use_safetensors=True,
+                    output_loading_info=True,
+                    experts_implementation="eager",  # as in load_front
+                )
+        except Exception as e:  # as in load_front
+            raise BadFile(f"{folder}: cannot read its blocks: {one_line(e)}") from e
+        check_complete(str(folder), info)
+        remove_hook_from_module(model.get_input_embeddings())
+        weakref.finalize(model, stack.pop_all().close)  # they are needed as long as the model
     return model.eval().requires_grad_(False)
 
 
