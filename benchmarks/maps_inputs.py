@@ -43,14 +43,14 @@ OPENINGS = (
 REMOVED = 8  # heads, or as many as score at all
 
 
-def compare_inputs(lm: LM, dynamic: int, causal: int) -> None:
+def compare_inputs(lm: LM, relations: list[str], dynamic: int, causal: int) -> None:
     """A row for each relation and input."""
     print(
         "relation | input | best head | score (chance) | r alone | r in context | accuracy | without top | without random"
     )
-    for input in ("published", "stream"):
-        found = ha.maps(lm, list(FEW), input=input, dynamic=dynamic, causal=causal, progress=bar)
-        for name in FEW:
+    for input in ("stream", "published"):
+        found = ha.maps(lm, relations, input=input, dynamic=dynamic, causal=causal, progress=bar)
+        for name in relations:
             one = found.sel(relation=name)
             if np.isnan(one.score).all():
                 continue
@@ -100,13 +100,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["inputs", "openings"])
     parser.add_argument("model", nargs="?", default="smollm2")
+    parser.add_argument("--relations", default=",".join(FEW), help="for inputs")
     parser.add_argument("--dynamic", type=int, default=10, help="pairs a relation in real runs")
     parser.add_argument("--causal", type=int, default=16, help="prompts a relation for removal")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     lm = ha.load(options.model, options.device, dtype="float32")
     if options.what == "inputs":
-        compare_inputs(lm, options.dynamic, options.causal)
+        compare_inputs(lm, options.relations.split(","), options.dynamic, options.causal)
     else:
         compare_openings(lm, options.dynamic)
 
