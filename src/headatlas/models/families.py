@@ -334,7 +334,7 @@ def first_mlp(model: PreTrainedModel, anatomy: Anatomy, x: Tensor) -> Tensor:
     if family is None:
         raise UnsupportedModel(
             f"which norm feeds block 0's MLP is not known for model_type {anatomy.family!r}: add it (docs/adding-a-family.md),"
-            " or do without (maps: first_mlp=False)"
+            " or do without (maps: input='stream')"
         )
     if family.first_mlp:
         return family.first_mlp(block, x)
