@@ -273,7 +273,8 @@ def test_a_cluster_started_here_listens_to_nobody_else_and_logs_no_texts(model, 
         import ray
 
         session = Path(ray._private.worker._global_node.get_session_dir_path())
-        servers = [p for p in psutil.process_iter() if str(session) in " ".join(p.cmdline())]
+        # attributes asked for by name are None for a process that ends meanwhile
+        servers = [p for p in psutil.process_iter(["cmdline"]) if str(session) in " ".join(p.info["cmdline"] or [])]
         ours = {p.pid for server in servers for p in (server, *server.children(recursive=True))}
         heard.append([c.laddr.ip for c in psutil.net_connections() if c.status == "LISTEN" and c.pid in ours])
         heard.append(session)
