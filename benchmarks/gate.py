@@ -25,8 +25,8 @@ import transformers
 from timing import timed
 
 import headatlas as ha
-from headatlas.methods.ablate import ablate
-from headatlas.methods.gate import FITS, PRESETS, Schedule, fit_task, likelihood, slope, start
+from headatlas.methods.ablate.removal import ablate
+from headatlas.methods.gate.fits import FITS, PRESETS, Schedule, fit_task, likelihood, slope, start
 from headatlas.models.targets import Asked, Sheet, encode_target, frozen, log_probs, make_sheet, measure
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import load_relations

@@ -22,8 +22,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import LlamaConfig
 
-from headatlas.methods.maps import Pairs, hits
-from headatlas.methods.reading import Reading
+from headatlas.methods.maps.scores import Pairs, hits
+from headatlas.methods.maps.reading import Reading
 from headatlas.models.weights import Weights
 from headatlas.terminal import bar
 

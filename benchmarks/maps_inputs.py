@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 import headatlas as ha
-from headatlas.methods.maps import drop_small, hits, shares, single_token_pairs
-from headatlas.methods.maps_dynamic import dynamic_scores
-from headatlas.methods.reading import Reading
+from headatlas.methods.maps.scores import drop_small, hits, shares, single_token_pairs
+from headatlas.methods.maps.dynamic import dynamic_scores
+from headatlas.methods.maps.reading import Reading
 from headatlas.models.lm import LM
 from headatlas.tasks.relations import load_relations
 from headatlas.tasks.words import find_opening

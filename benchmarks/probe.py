@@ -22,11 +22,11 @@ import transformers
 from timing import timed
 
 import headatlas as ha
-from headatlas.headmap.store import load
-from headatlas.methods.examples import Examples
-from headatlas.methods.features import capture
-from headatlas.methods.gradients import gate_gradients
-from headatlas.methods.probe import Training, fit_probe, predict
+from headatlas.results.store import load
+from headatlas.methods.probe.examples import Examples
+from headatlas.methods.probe.features import capture
+from headatlas.methods._gradients import gate_gradients
+from headatlas.methods.probe.maps import Training, fit_probe, predict
 from headatlas.models.heads import hooked
 from headatlas.models.targets import Asked
 from headatlas.tasks.questions import FUNCTIONS, SPLITS, Question, load_questions, with_answer

@@ -25,9 +25,9 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton, open_weights
 from headatlas.models.memory import GIB, SPARE, memory
 from headatlas.models.targets import tokens_at_once
-from headatlas.public.common import Job, finish
-from headatlas.public.estimating import estimate
-from headatlas.public.planning import plan
+from headatlas.runs.job import Job, finish
+from headatlas.runs.estimate import estimate
+from headatlas.runs.plan import plan
 
 MODEL = ["smollm2"]  # whose tokenizer models with random weights get
 SHAPES = {  # layers, hidden size, MLP size, heads, KV heads

@@ -7,7 +7,7 @@ from pathlib import Path
 from headatlas import tables
 from headatlas.figures.benchmark import quality_and_cost
 from headatlas.figures.style import save
-from headatlas.headmap.store import load
+from headatlas.results.store import load
 from headatlas.planted.functions import FUNCTIONS
 from headatlas.planted.known import SHIPPED, planted_folder
 

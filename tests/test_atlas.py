@@ -17,7 +17,7 @@ from filelock import FileLock
 import headatlas as ha
 from headatlas import tables
 from headatlas.errors import BadArgument, BadFile, CannotDo
-from headatlas.headmap.store import load, save
+from headatlas.results.store import load, save
 from headatlas.models.lm import LM
 from headatlas.public import planning
 from tests.figures import synthetic
@@ -48,7 +48,7 @@ class TestRun:
     def test_a_finished_part_is_not_computed_again(self, lm, tmp_path, monkeypatch) -> None:
         first = ha.run(lm, tmp_path, methods=QUICK)
         assert states(lm, tmp_path, methods=QUICK) == dict.fromkeys(QUICK, "done")
-        monkeypatch.setattr("headatlas.public.common.save", lambda *a: pytest.fail("computed again"))
+        monkeypatch.setattr("headatlas.runs.job.save", lambda *a: pytest.fail("computed again"))
         monkeypatch.setattr("headatlas.atlas.write_figures", lambda *a, **k: pytest.fail("drawn again"))
         assert ha.run(lm, tmp_path, methods=QUICK).info["methods"] == first.info["methods"]
 

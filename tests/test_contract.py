@@ -12,11 +12,11 @@ import xarray as xr
 
 import headatlas as ha
 from headatlas.errors import CannotDo
-from headatlas.headmap.overview import MEASURES
-from headatlas.headmap.store import load
+from headatlas.results.charts import MEASURES
+from headatlas.results.store import load
 from headatlas.models.lm import LM
-from headatlas.public.planning import PLANS
-from headatlas.public.spread import Hand, Planned
+from headatlas.runs.plan import PLANS
+from headatlas.runs.execute import Hand, Planned
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import Relation
 from tests.models.tiny import TINY, build, tokenizer
@@ -145,7 +145,7 @@ class TestContract:
         METHODS[name](lm, out=tmp_path)
         same(load(tmp_path / f"{name}.nc"), results[name])
         assert [p.name for p in tmp_path.iterdir() if not p.name.endswith(".lock")] == [f"{name}.nc"]
-        monkeypatch.setattr("headatlas.public.common.save", lambda *a: pytest.fail("computed again"))
+        monkeypatch.setattr("headatlas.runs.job.save", lambda *a: pytest.fail("computed again"))
         same(METHODS[name](lm, out=tmp_path), results[name])
 
     def test_interrupted_anywhere_it_goes_on_to_the_same(self, name, lm, results, tmp_path) -> None:
@@ -168,8 +168,8 @@ class TestContract:
             same(METHODS[name](lm, out=folder), results[name])
 
     def test_parts_done_elsewhere_in_any_order_give_the_same(self, name, lm, results, monkeypatch) -> None:
-        monkeypatch.setattr("headatlas.public.common.finish", lambda job: job)
-        monkeypatch.setattr("headatlas.methods.features.SHARD", 10)
+        monkeypatch.setattr("headatlas.runs.job.finish", lambda job: job)
+        monkeypatch.setattr("headatlas.methods.probe.features.SHARD", 10)
         job = METHODS[name](lm)
         monkeypatch.undo()
         elsewhere = Hand(lambda: Planned({}, "", {name: job}), torch.get_num_threads())
@@ -191,7 +191,7 @@ class TestContract:
             elsewhere((name, None, job.stamp | {"fingerprint": "other"}, {}))
 
     def test_costs_are_positive(self, name, lm, monkeypatch) -> None:
-        monkeypatch.setattr("headatlas.public.common.finish", lambda job: job)
+        monkeypatch.setattr("headatlas.runs.job.finish", lambda job: job)
         job = METHODS[name](lm)
         costs = [sum(astuple(cost())) for cost in (*(p.cost for p in job.parts), job.cost)]
         assert min(costs[:-1], default=1) > 0

@@ -9,7 +9,7 @@ import xarray as xr
 
 import headatlas as ha
 from headatlas.errors import BadArgument
-from headatlas.headmap.store import load
+from headatlas.results.store import load
 from headatlas.models.targets import Asked
 from headatlas.tasks.labelled import load_labelled
 from tests.test_cli import headatlas
@@ -96,9 +96,9 @@ def test_compare_maps_makes_maps_from_training_examples_only(lm, monkeypatch) ->
         seen.update(Asked(e.prompt, e.target) for e in (*task.train, *task.held_out))
         return torch.zeros(3, 1, lm.n_layers, lm.n_heads)
 
-    monkeypatch.setattr("headatlas.public.compare_maps.gate_gradients", yardstick)
-    monkeypatch.setattr("headatlas.public.compare_maps.ablate", lambda *a, **o: (yardstick(*a), None))
-    monkeypatch.setattr("headatlas.public.compare_maps.fit_task", gate)
+    monkeypatch.setattr("headatlas.methods.compare_maps.gate_gradients", yardstick)
+    monkeypatch.setattr("headatlas.methods.compare_maps.ablate", lambda *a, **o: (yardstick(*a), None))
+    monkeypatch.setattr("headatlas.methods.compare_maps.fit_task", gate)
     for name in ("taylor", "ablate", "gate"):
         seen.clear()
         ha.compare_maps(lm, TASKS, methods=[name])
@@ -151,7 +151,7 @@ def test_compare_maps_goes_on_where_it_was_interrupted(lm, tmp_path, monkeypatch
 
     with pytest.raises(KeyboardInterrupt):
         ha.compare_maps(lm, TASKS, methods=["taylor", "dissociate"], out=tmp_path, progress=stops)
-    monkeypatch.setattr("headatlas.public.compare_maps.gate_gradients", lambda *a, **o: pytest.fail("done again"))
+    monkeypatch.setattr("headatlas.methods.compare_maps.gate_gradients", lambda *a, **o: pytest.fail("done again"))
     again = ha.compare_maps(lm, TASKS, methods=["taylor", "dissociate"], out=tmp_path)
     np.testing.assert_array_equal(again.own_curve, whole.own_curve)
 

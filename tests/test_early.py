@@ -9,24 +9,24 @@ import pytest
 
 import headatlas as ha
 from headatlas import terminal
-from headatlas.benchmarking.contenders import CONTENDERS
+from headatlas.planted.contenders import CONTENDERS
 from headatlas.cli import atlas as atlas_commands
 from headatlas.cli import benchmark as benchmark_commands
 from headatlas.errors import BadArgument
 from headatlas.figures.all import FIGURES
 from headatlas.figures.style import FORMATS, PALETTES
-from headatlas.headmap import importing
+from headatlas.results import importing
 from headatlas.methods import dissociate, gate
-from headatlas.methods.ablate import HOW
-from headatlas.methods.probe import PROBES
+from headatlas.methods.ablate.removal import HOW
+from headatlas.methods.probe.maps import PROBES
 from headatlas.models.families import find_anatomy
 from headatlas.models.memory import skeleton
 from headatlas.models.shape import shape
 from headatlas.progress import doing
-from headatlas.public.estimating import estimate
-from headatlas.public.planning import PLANS
-from headatlas.public.presets import METHODS, seed_numbers
-from headatlas.public.spread import ENGINES
+from headatlas.runs.estimate import estimate
+from headatlas.runs.plan import PLANS
+from headatlas.runs.presets import METHODS, seed_numbers
+from headatlas.runs.execute import ENGINES
 from headatlas.tasks.names import relation_names
 from headatlas.tasks.questions import CONTEXTS
 from headatlas.tasks.relations import load_relations
@@ -127,12 +127,12 @@ CALLS = {
 def test_python_too_is_told_before_a_model_is_loaded(call, folder, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in (
-        "headatlas.public.common.load_model",
+        "headatlas.runs.job.load_model",
         "headatlas.atlas.load",
-        "headatlas.public.estimating.load_skeleton",
+        "headatlas.runs.estimate.load_skeleton",
     ):
         monkeypatch.setattr(name, lambda *a, **k: pytest.fail("loaded"))
-    monkeypatch.setattr("headatlas.public.maps.open_weights", lambda *a: pytest.fail("opened"))
+    monkeypatch.setattr("headatlas.methods.maps.open_weights", lambda *a: pytest.fail("opened"))
     with pytest.raises(BadArgument, match="maths|seeds is 100000000"):
         CALLS[call](folder)
     assert not (tmp_path / "nowhere").exists()

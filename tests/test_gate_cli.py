@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headatlas.headmap.store import load
+from headatlas.results.store import load
 from tests.test_cli import headatlas
 
 

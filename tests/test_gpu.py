@@ -5,7 +5,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import headatlas as ha
-from headatlas.methods.gate import likelihood, slope, start
+from headatlas.methods.gate.fits import likelihood, slope, start
 from headatlas.models.lm import LM
 from headatlas.models.memory import memory
 from headatlas.models.targets import make_sheet, tokens_at_once

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headatlas.headmap.store import load
+from headatlas.results.store import load
 from headatlas.public import maps as public_maps
 from headatlas.tasks.relations import load_relations
 from tests.test_cli import headatlas

@@ -10,7 +10,7 @@ import torch
 
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
-from headatlas.headmap.store import load
+from headatlas.results.store import load
 from headatlas.models.lm import LM
 from headatlas.public import probe as public
 from headatlas.tasks.questions import FUNCTIONS, load_questions, with_answer
@@ -133,7 +133,7 @@ def test_the_same_seed_gives_the_same_file(lm, tmp_path) -> None:
 @pytest.fixture
 def shards(monkeypatch):
     """Answers are read a few questions at a time, and in the third shard somebody interrupts."""
-    monkeypatch.setattr("headatlas.methods.features.SHARD", 30)
+    monkeypatch.setattr("headatlas.methods.probe.features.SHARD", 30)
 
     def stop(items, label):
         if label.startswith("reading answers, shard 3"):

@@ -1,86 +1,86 @@
 """HeadAtlas tells what every attention head of a language model does. The public surface is what stands here.
 
-Names are imported when first used: torch takes seconds, and `headatlas --help` should not.
+Names are imported when first used: torch takes seconds, and `headatlas --help` should not. Every registered method is a name here too.
 """
 
+from functools import cache
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headatlas import figures
-    from headatlas.atlas import Atlas, compare, open, run
-    from headatlas.benchmarking.run import benchmark
     from headatlas.errors import HeadAtlasError
+    from headatlas.evidence.agreement import agreement, stability
+    from headatlas.methods.method import Measure, Part, Truth, Work, method
     from headatlas.models.lm import LM
     from headatlas.models.loading import load
     from headatlas.models.weights import Weights
-    from headatlas.public.compare_maps import compare_maps
-    from headatlas.public.dissociate import dissociate
-    from headatlas.public.gate import gate
-    from headatlas.public.maps import maps
-    from headatlas.public.probe import probe
-    from headatlas.public.salient import salient
-    from headatlas.public.yardsticks import ablate, ig, pattern, taylor
-    from headatlas.validation.agreement import agreement, stability
+    from headatlas.planted.benchmark import benchmark
+    from headatlas.results.atlas import Atlas, compare, open
+    from headatlas.runs.run import run
 
-__version__ = "0.1.0"
+__version__ = version("headatlas")
 __all__ = [
     "LM",
     "Atlas",
     "HeadAtlasError",
+    "Measure",
+    "Part",
+    "Truth",
     "Weights",
-    "ablate",
+    "Work",
     "agreement",
     "benchmark",
     "compare",
-    "compare_maps",
-    "dissociate",
     "figures",
-    "gate",
-    "ig",
     "load",
-    "maps",
+    "method",
     "open",
-    "pattern",
-    "probe",
     "run",
-    "salient",
     "stability",
-    "taylor",
 ]
 
 _HOME = {
     "LM": "models.lm",
-    "Atlas": "atlas",
+    "Atlas": "results.atlas",
     "HeadAtlasError": "errors",
+    "Measure": "methods.method",
+    "Part": "methods.method",
+    "Truth": "methods.method",
     "Weights": "models.weights",
-    "ablate": "public.yardsticks",
-    "agreement": "validation.agreement",
-    "benchmark": "benchmarking.run",
-    "compare": "atlas",
-    "compare_maps": "public.compare_maps",
-    "dissociate": "public.dissociate",
-    "gate": "public.gate",
-    "ig": "public.yardsticks",
+    "Work": "methods.method",
+    "agreement": "evidence.agreement",
+    "benchmark": "planted.benchmark",
+    "compare": "results.atlas",
     "load": "models.loading",
-    "maps": "public.maps",
-    "open": "atlas",
-    "pattern": "public.yardsticks",
-    "probe": "public.probe",
-    "run": "atlas",
-    "salient": "public.salient",
-    "stability": "validation.agreement",
-    "taylor": "public.yardsticks",
+    "method": "methods.method",
+    "open": "results.atlas",
+    "run": "runs.run",
+    "stability": "evidence.agreement",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "figures":
         return import_module("headatlas.figures")
-    if name not in _HOME:
+    if name in _HOME:
+        return getattr(import_module(f"headatlas.{_HOME[name]}"), name)
+    if name.startswith("_") or name not in import_module("headatlas.methods").method_names():
         raise AttributeError(f"module 'headatlas' has no attribute {name!r}")
-    return getattr(import_module(f"headatlas.{_HOME[name]}"), name)
+    return _call(name)
+
+
+@cache
+def _call(name: str) -> Any:
+    """The public call of a method."""
+    from headatlas.methods import get_method
+    from headatlas.runs.call import public_call
+
+    return public_call(get_method(name))
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    from headatlas.methods import method_names
+
+    return sorted([*__all__, *method_names(), "__version__"])

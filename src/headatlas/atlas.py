@@ -27,24 +27,24 @@ from headatlas.errors import (
     did_you_mean,
     one_line,
 )
-from headatlas.headmap.about import by_kv_group
-from headatlas.headmap.files import alone_in, check_folder, read_json, write_json
-from headatlas.headmap.overview import MEASURES
-from headatlas.headmap.provenance import describe_run
-from headatlas.headmap.results import complete, load_result, results_of
-from headatlas.headmap.store import load_attributes
+from headatlas.results.about import by_kv_group
+from headatlas.results.files import alone_in, check_folder, read_json, write_json
+from headatlas.results.charts import MEASURES
+from headatlas.results.provenance import describe_run
+from headatlas.results.reading import complete, load_result, results_of
+from headatlas.results.store import load_attributes
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.models.weights import Weights
 from headatlas.progress import Progress, doing, silent
-from headatlas.public.common import Job, check_model, finish, finished_parts, keep
-from headatlas.public.pictures import write_figures, write_report
-from headatlas.public.planning import Plan, from_weights, plan_for
-from headatlas.public.presets import check_run
-from headatlas.public.shown import HeadMaps, show_atlas, show_maps
-from headatlas.public.spread import Planned, ask_for_plan, for_workers, hired, spread
-from headatlas.validation.compare import compare as compare_charts
+from headatlas.runs.job import Job, check_model, finish, finished_parts, keep
+from headatlas.figures.files import write_figures, write_report
+from headatlas.runs.plan import Plan, from_weights, plan_for
+from headatlas.runs.presets import check_run
+from headatlas.results.accessor import HeadMaps, show_atlas, show_maps
+from headatlas.runs.execute import Planned, ask_for_plan, for_workers, hired, spread
+from headatlas.evidence.compare import compare as compare_charts
 
 INDEX = "atlas.json"
 

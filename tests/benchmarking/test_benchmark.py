@@ -11,20 +11,20 @@ from sklearn.metrics import roc_auc_score
 
 import headatlas as ha
 from headatlas import tables
-from headatlas.benchmarking import run
-from headatlas.benchmarking.contenders import CONTENDERS, Known
+from headatlas.planted import run
+from headatlas.planted.contenders import CONTENDERS, Known
 from headatlas.errors import BadArgument, HeadAtlasError
 from headatlas.figures import benchmark as figure
-from headatlas.headmap.store import save
-from headatlas.methods.baselines import gradient_norms, output_norms
+from headatlas.results.store import save
+from headatlas.planted.baselines import gradient_norms, output_norms
 from headatlas.models.lm import LM
 from headatlas.models.passes import counted
 from headatlas.models.targets import Asked, make_sheet, measure
 from headatlas.planted.asking import planted_task
 from headatlas.planted.functions import FUNCTIONS
 from headatlas.planted.known import planted_folder, read_truth
-from headatlas.validation.evidence import agreement_of, corrected, removal_test, stability_of
-from headatlas.validation.truth import mean_interval, recovery
+from headatlas.evidence.evidence import agreement_of, corrected, removal_test, stability_of
+from headatlas.evidence.truth import mean_interval, recovery
 from tests.figures import synthetic
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas

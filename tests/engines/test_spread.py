@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import headatlas as ha
-from headatlas.engines.cluster import Cluster
+from headatlas.engines.ray import Cluster
 from headatlas.errors import BadArgument, CannotDo, MissingExtra
 from headatlas.models.lm import LM
-from headatlas.public.planning import from_weights, plan_for
-from headatlas.public.spread import Hand, for_workers, hired
+from headatlas.runs.plan import from_weights, plan_for
+from headatlas.runs.execute import Hand, for_workers, hired
 from headatlas.tasks.prompts import load_tasks
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
@@ -86,7 +86,7 @@ def test_processes_make_the_same_files(model, expected, tmp_path) -> None:
 
 def test_maps_alone_load_no_model(model, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("headatlas.atlas.load", lambda *a, **k: pytest.fail("loaded"))
-    monkeypatch.setattr("headatlas.public.planning.load", lambda *a, **k: pytest.fail("loaded"))
+    monkeypatch.setattr("headatlas.runs.plan.load", lambda *a, **k: pytest.fail("loaded"))
     made = ha.run(model, tmp_path / "a", methods=["salient"])
     assert made["salient"].attrs["read_from"] == "disk"
     assert files(ha.run(model, tmp_path / "b", methods=["salient"], workers=1)) == files(made)

@@ -14,9 +14,9 @@ from headatlas import figures
 from headatlas.errors import BadArgument
 from headatlas.figures.all import pictures
 from headatlas.figures.style import PALETTES, save
-from headatlas.headmap.about import by_kv_group
-from headatlas.headmap.chance import none_above
-from headatlas.public.pictures import write_figures
+from headatlas.results.about import by_kv_group
+from headatlas.results.chance import none_above
+from headatlas.figures.files import write_figures
 from tests.figures import synthetic
 from tests.figures.synthetic import SHAPES
 

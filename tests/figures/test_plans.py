@@ -12,8 +12,8 @@ from headatlas.figures.all import caption, pictures
 from headatlas.figures.comparison import plan as plan_comparison
 from headatlas.figures.specialisation import plan as plan_specialisation
 from headatlas.figures.style import PALETTES, columns, printable, ticks, wrap
-from headatlas.headmap.about import by_kv_group
-from headatlas.headmap.scale import neat_step
+from headatlas.results.about import by_kv_group
+from headatlas.results.scale import neat_step
 from headatlas.tasks.questions import FUNCTIONS
 from tests.figures import synthetic
 

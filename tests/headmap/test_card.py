@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headatlas.headmap.card import card
+from headatlas.results.card import card
 from tests.figures import synthetic
 
 

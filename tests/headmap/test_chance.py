@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from headatlas.headmap.about import by_kv_group
-from headatlas.headmap.chance import at_chance, chance, level_in_words, members, none_above
-from headatlas.headmap.overview import overview
-from headatlas.methods.maps import members as reached
+from headatlas.results.about import by_kv_group
+from headatlas.results.chance import at_chance, chance, level_in_words, members, none_above
+from headatlas.results.charts import overview
+from headatlas.methods.maps.scores import members as reached
 from tests.figures import synthetic
 
 

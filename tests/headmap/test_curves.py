@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from headatlas.headmap.curves import removal
+from headatlas.results.curves import removal
 
 
 def test_curves_of_all_methods_begin_with_the_whole_model() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from headatlas.headmap.overview import overview, ranks
+from headatlas.results.charts import overview, ranks
 
 
 def dataset(**variables: tuple) -> xr.Dataset:

@@ -10,14 +10,14 @@ import xarray as xr
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
 from headatlas.methods import dissociate as method
-from headatlas.methods.dissociate import PRESETS, answered, drawn, fit, reference
+from headatlas.methods.dissociate.fits import PRESETS, answered, drawn, fit, reference
 from headatlas.models.lm import LM
 from headatlas.models.targets import log_probs, make_sheet
 from headatlas.tasks.labelled import Labelled, load_labelled
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import Relation
-from headatlas.validation.evidence import against_chance, corrected
-from headatlas.validation.selective import PROVEN, SURE, Trial, choose, put_to_the_test, verdict
+from headatlas.evidence.evidence import against_chance, corrected
+from headatlas.evidence.selective import PROVEN, SURE, Trial, choose, put_to_the_test, verdict
 from tests.models.handmade import ASK, FILL, HEADS, LAYERS, WORDS, handmade, repeat_the_word
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_contract import TASKS

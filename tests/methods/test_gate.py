@@ -10,9 +10,9 @@ import torch
 
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
-from headatlas.headmap.store import load
+from headatlas.results.store import load
 from headatlas.methods import gate as method
-from headatlas.methods.gate import PRESETS, Schedule, contrast, fit, fit_contrast, fit_task, likelihood, slope, start
+from headatlas.methods.gate.fits import PRESETS, Schedule, contrast, fit, fit_contrast, fit_task, likelihood, slope, start
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, log_probs, make_sheet, measure
 from headatlas.tasks.prompts import Example, Task

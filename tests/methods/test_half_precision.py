@@ -8,8 +8,8 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import headatlas as ha
-from headatlas.methods.dissociate import PRESETS, fit, reference
-from headatlas.methods.gate import likelihood, slope, start
+from headatlas.methods.dissociate.fits import PRESETS, fit, reference
+from headatlas.methods.gate.fits import likelihood, slope, start
 from headatlas.models.lm import LM
 from headatlas.models.targets import encode_target, lay_out, make_sheet
 from headatlas.tasks.labelled import load_labelled

@@ -8,9 +8,9 @@ from tokenizers.processors import TemplateProcessing
 
 import headatlas as ha
 from headatlas.errors import BadArgument, BadFile
-from headatlas.headmap.store import Finished, load
+from headatlas.results.store import Finished, load
 from headatlas.methods import ranks
-from headatlas.methods.maps import (
+from headatlas.methods.maps.scores import (
     Pairs,
     choose_k,
     hits,
@@ -19,9 +19,9 @@ from headatlas.methods.maps import (
     score_relations,
     single_token_pairs,
 )
-from headatlas.methods.maps_dynamic import _run, check_dynamic
-from headatlas.methods.reading import BASELINES, Reading
-from headatlas.methods.salient import explained_by, salient_operations
+from headatlas.methods.maps.dynamic import _run, check_dynamic
+from headatlas.methods.maps.reading import BASELINES, Reading
+from headatlas.methods.salient.operations import explained_by, salient_operations
 from headatlas.models.lm import LM
 from headatlas.models.weights import Weights
 from headatlas.tasks.relations import Relation

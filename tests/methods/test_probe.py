@@ -8,9 +8,9 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from headatlas.errors import CannotDo
-from headatlas.methods.examples import Examples
-from headatlas.methods.per_head import SHRINK, per_head
-from headatlas.methods.probe import (
+from headatlas.methods.probe.examples import Examples
+from headatlas.methods.probe.per_head import SHRINK, per_head
+from headatlas.methods.probe.maps import (
     Probe,
     Training,
     attributions,
@@ -22,8 +22,8 @@ from headatlas.methods.probe import (
     normalised,
     probe_map,
 )
-from headatlas.methods.wording import bag_of_words, majority, sentence_about
-from headatlas.methods.written import written
+from headatlas.methods.probe.wording import bag_of_words, majority, sentence_about
+from headatlas.methods.probe.written import written
 
 CLASSES = 4
 NAMES = ["a", "b", "c", "d"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headatlas.methods import ranks
-from headatlas.methods.ranks import Vocabulary, extremes
+from headatlas.methods.maps.ranks import Vocabulary, extremes
 
 
 def obvious(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, U: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,10 +8,10 @@ import torch
 
 import headatlas as ha
 from headatlas.errors import BadArgument, UnsupportedModel
-from headatlas.headmap.store import load
+from headatlas.results.store import load
 from headatlas.methods import ablate as module
-from headatlas.methods.ablate import ablate
-from headatlas.methods.gradients import gate_gradients, midpoints
+from headatlas.methods.ablate.removal import ablate
+from headatlas.methods._gradients import gate_gradients, midpoints
 from headatlas.methods.pattern import pattern
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, log_probs, make_sheet

@@ -11,8 +11,8 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
 from headatlas.models.memory import GIB, Memory, check_room, memory, skeleton
 from headatlas.models.targets import Asked, make_sheet
-from headatlas.public.common import Job, Part
-from headatlas.public.estimating import estimate, makespan
+from headatlas.runs.job import Job, Part
+from headatlas.runs.estimate import estimate, makespan
 from tests.models.tiny import TINY, build
 
 LLAMA = LlamaConfig(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from headatlas.headmap.overview import overview
+from headatlas.results.charts import overview
 from headatlas.report import content as module
 from headatlas.report.content import content, scale
 from tests.report import small

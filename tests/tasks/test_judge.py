@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from headatlas.errors import BadArgument
-from headatlas.headmap.store import Replies
+from headatlas.results.store import Replies
 from headatlas.tasks.judge import Judge, Verdict
 from headatlas.tasks.questions import Question
 

@@ -6,7 +6,7 @@ import torch
 import xarray as xr
 
 from headatlas.models.answers import Change
-from headatlas.validation.answering import SCALE, Trials, prove
+from headatlas.methods.probe.proof import SCALE, Trials, prove
 
 LAYERS, HEADS, D = 4, 5, 3
 NAMES = ["Retrieval", "Inference", "Other"]

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from headatlas.models.lm import LM
 from headatlas.tasks.relations import Relation
-from headatlas.validation.relations import rank_heads, relation_questions
-from headatlas.validation.removal import Questions, answers, matched_random, removal_curves
+from headatlas.methods.maps.causal import rank_heads, relation_questions
+from headatlas.evidence.removal import Questions, answers, matched_random, removal_curves
 from tests.models.tiny import TINY, build, texts, tokenizer
 
 

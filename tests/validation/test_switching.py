@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from headatlas.validation.removal import draw_like
-from headatlas.validation.switching import _p
+from headatlas.evidence.removal import draw_like
+from headatlas.methods.gate.switching import _p
 
 
 def test_random_heads_are_matched_by_layer_and_drawn_from_all() -> None:

@@ -28,7 +28,7 @@ from headatlas.cli.app import (
 )
 from headatlas.models.shape import check_head, head_numbers, shape
 from headatlas.progress import doing
-from headatlas.public.presets import METHODS, PRESETS, check_run
+from headatlas.runs.presets import METHODS, PRESETS, check_run
 from headatlas.tasks.names import FUNCTIONS
 from headatlas.terminal import bar
 
@@ -102,8 +102,8 @@ def run(
     from headatlas import tables
 
     if only_plan:
-        from headatlas.public.estimating import estimate
-        from headatlas.public.spread import count_workers
+        from headatlas.runs.estimate import estimate
+        from headatlas.runs.execute import count_workers
 
         with doing(bar, "counting the workers there is room for"):
             size = workers or count_workers(engine, address, gpus_per_job, device)
@@ -179,7 +179,7 @@ def figures(
     """Draw an atlas as the published figures: a file per figure and format, and a caption beside each."""
     import_torch()
     from headatlas.atlas import open_atlas
-    from headatlas.public.pictures import write_figures
+    from headatlas.figures.files import write_figures
 
     atlas = open_atlas(folder)
     place = out or folder / ("figures" if by is None else f"figures-{by}")
@@ -204,7 +204,7 @@ def report(
     """Write an atlas as one page to explore, which opens from disk without a network."""
     import_torch()
     from headatlas.atlas import open_atlas
-    from headatlas.public.pictures import write_report
+    from headatlas.figures.files import write_report
 
     atlas = open_atlas(folder)
     path = out or folder / "report.html"
@@ -281,9 +281,9 @@ def import_scores(
 ) -> None:
     """Make a dataset of scores from elsewhere, so that they can be drawn without running the model."""
     import_torch()
-    from headatlas.headmap.files import check_folder
-    from headatlas.headmap.importing import import_scores as read
-    from headatlas.headmap.importing import keep
+    from headatlas.results.files import check_folder
+    from headatlas.results.importing import import_scores as read
+    from headatlas.results.importing import keep
 
     check_folder(out)
     found = read(scores, kind, names=listed(names), model=model)
@@ -314,11 +314,11 @@ def head(
     import_torch()
     from headatlas import tables
     from headatlas.atlas import open_atlas
-    from headatlas.headmap.card import card
-    from headatlas.methods.salient import explained_by, salient_operations
+    from headatlas.results.card import card
+    from headatlas.methods.salient.operations import explained_by, salient_operations
     from headatlas.models.heads import parse_head
     from headatlas.models.loading import open_weights
-    from headatlas.public.pictures import write_card
+    from headatlas.figures.files import write_card
     from headatlas.report.describe import describe_operations
     from headatlas.tasks.relations import load_relations
 

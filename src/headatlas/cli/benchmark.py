@@ -75,7 +75,7 @@ def benchmark(
     import_torch()
     import headatlas as ha
     from headatlas import tables
-    from headatlas.public.pictures import write_benchmark
+    from headatlas.figures.files import write_benchmark
 
     found = ha.benchmark(
         listed(methods),

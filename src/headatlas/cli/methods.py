@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from headatlas.cli.app import Device, Json, Model, app, import_torch, listed, one_of, show, show_parts, some_of, there
-from headatlas.public.presets import seed_numbers
+from headatlas.runs.presets import seed_numbers
 from headatlas.tasks.names import check_task, relation_names
 from headatlas.terminal import bar
 
@@ -348,7 +348,7 @@ def compare_maps(
     import headatlas as ha
     from headatlas import tables
     from headatlas.atlas import open_atlas
-    from headatlas.public.pictures import write_figures
+    from headatlas.figures.files import write_figures
 
     found = ha.compare_maps(
         model or open_atlas(folder, "DIR").info["model"]["name"],

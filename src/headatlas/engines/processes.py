@@ -6,39 +6,38 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import cache
 from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any
 
-from headatlas.engines.pool import Answer, Make, Worker
-
-_HERE: list[Worker] = []  # in a worker's process, the worker
-
+from headatlas.engines.pool import Reply, MakeWorker, Worker
 
 class Processes:
     """size: how many. gpus: the names of the GPUs that each of them sees."""
 
+    local = False
     died: tuple[type[BaseException], ...] = (BrokenProcessPool,)
 
-    def __init__(self, make: Make, size: int, gpus: Sequence[str] = ()) -> None:
-        self.make_one, self.size, self.free = make, size, list(gpus)
+    def __init__(self, make: MakeWorker, size: int, gpus: Sequence[str] = ()) -> None:
+        self.make, self.size, self.free = make, size, list(gpus)
         self.of: dict[int, str] = {}
 
-    def hire(self) -> tuple[Any, "Future[Answer]"]:
+    def start(self) -> tuple[Any, "Future[Reply]"]:
         worker = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
         self.of[id(worker)] = gpus = self.free.pop() if self.free else ""
         with _without_main():
             return worker, worker.submit(_hello, gpus)
 
-    def make(self, worker: Any) -> "Future[Answer]":
-        future: Future[Answer] = worker.submit(_start, self.make_one)
+    def prepare(self, worker: Any) -> "Future[Reply]":
+        future: Future[Reply] = worker.submit(_prepare, self.make)
         return future
 
-    def ask(self, worker: Any, what: Any) -> "Future[Answer]":
-        future: Future[Answer] = worker.submit(_ask, what)
+    def send(self, worker: Any, message: Any) -> "Future[Reply]":
+        future: Future[Reply] = worker.submit(_send, message)
         return future
 
-    def dismiss(self, worker: Any) -> None:
+    def stop(self, worker: Any) -> None:
         if gpus := self.of.pop(id(worker), ""):
             self.free.append(gpus)
         for process in list((worker._processes or {}).values()):  # what it is at need not be finished
@@ -61,12 +60,18 @@ def _without_main() -> Iterator[None]:
         script.update(kept)
 
 
-def _hello(gpus: str) -> Answer:
+@cache
+def _worker() -> Worker:
+    """In a worker's process, the worker."""
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return Worker("this machine" + (f", GPU {gpus}" if gpus else ""))
+
+
+def _hello(gpus: str) -> Reply:
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus  # before torch looks
     Thread(target=_end_with_parent, daemon=True).start()
-    _HERE[:] = [Worker("this machine" + (f", GPU {gpus}" if gpus else ""))]
-    return _HERE[0].hello()
+    return _worker().hello()
 
 
 def _end_with_parent() -> None:
@@ -77,9 +82,9 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _start(make: Make) -> Answer:
-    return _HERE[0].start(make)
+def _prepare(make: MakeWorker) -> Reply:
+    return _worker().prepare(make)
 
 
-def _ask(what: Any) -> Answer:
-    return _HERE[0].ask(what)
+def _send(message: Any) -> Reply:
+    return _worker().send(message)

@@ -11,11 +11,11 @@ from headatlas.errors import BadArgument
 from headatlas.figures.matrix import Matrix, draw
 from headatlas.figures.style import PUBLISHED
 from headatlas.figures.style import palette as palette_of
-from headatlas.headmap.chance import no_rank
-from headatlas.headmap.overview import overview
-from headatlas.headmap.results import results_of
-from headatlas.methods.gate import ROLES
-from headatlas.validation.agreement import spearman_matrix
+from headatlas.results.chance import no_rank
+from headatlas.results.charts import overview
+from headatlas.results.reading import results_of
+from headatlas.methods.gate.fits import ROLES
+from headatlas.evidence.agreement import spearman_matrix
 
 
 def agreement(maps: Any, *, palette: str = PUBLISHED) -> Figure:

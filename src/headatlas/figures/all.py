@@ -20,9 +20,9 @@ from headatlas.figures.specialisation import specialisation
 from headatlas.figures.style import PUBLISHED
 from headatlas.figures.style import palette as palette_of
 from headatlas.figures.tradeoff import NEEDED, trade_off
-from headatlas.headmap.chance import none_in_words
-from headatlas.headmap.curves import changes, removal
-from headatlas.headmap.overview import MEASURES, overview
+from headatlas.results.chance import none_in_words
+from headatlas.results.curves import changes, removal
+from headatlas.results.charts import MEASURES, overview
 
 
 @dataclass(frozen=True)

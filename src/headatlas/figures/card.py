@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from headatlas.errors import BadArgument, brief
 from headatlas.figures.style import PUBLISHED, printable, styled, wrap
 from headatlas.figures.style import palette as palette_of
-from headatlas.headmap.card import Card, card, place_in_words
-from headatlas.headmap.results import results_of
+from headatlas.results.card import Card, card, place_in_words
+from headatlas.results.reading import results_of
 from headatlas.models.shape import check_head, head_numbers
 
 MOST = 28  # charts shown, the best places first

@@ -11,9 +11,9 @@ from matplotlib.lines import Line2D
 from headatlas.errors import BadArgument
 from headatlas.figures.style import PUBLISHED, heading, styled, ticks, wrap
 from headatlas.figures.style import palette as palette_of
-from headatlas.headmap.about import about, unit
-from headatlas.headmap.chance import members
-from headatlas.headmap.results import check_result
+from headatlas.results.about import about, unit
+from headatlas.results.chance import members
+from headatlas.results.reading import check_result
 from headatlas.tasks.relations import CATEGORIES
 
 UNCLASSIFIED = "Unclassified"

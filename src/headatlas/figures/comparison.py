@@ -10,9 +10,9 @@ from matplotlib.lines import Line2D
 from headatlas.errors import BadArgument
 from headatlas.figures.style import PUBLISHED, capital, heading, styled
 from headatlas.figures.style import palette as palette_of
-from headatlas.headmap.about import about
-from headatlas.headmap.results import check_result
-from headatlas.validation.selective import WEIGHT
+from headatlas.results.about import about
+from headatlas.results.reading import check_result
+from headatlas.evidence.selective import WEIGHT
 
 
 @dataclass(frozen=True)

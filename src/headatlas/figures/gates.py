@@ -9,8 +9,8 @@ from headatlas.errors import BadArgument, did_you_mean
 from headatlas.figures.heatmaps import Heatmaps, Panel, Scale, axis_ticks, draw
 from headatlas.figures.style import PUBLISHED, capital
 from headatlas.figures.style import palette as palette_of
-from headatlas.headmap.about import about, unit
-from headatlas.headmap.results import check_result
+from headatlas.results.about import about, unit
+from headatlas.results.reading import check_result
 
 OVER = {"always": "Always", "any": "Any"}
 ROLES = ("facilitation", "irrelevance", "interference")

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument, brief
-from headatlas.headmap.overview import MEASURES
+from headatlas.results.charts import MEASURES
 
 SUBJECTS = ("function", "relation", "task", "pattern")
 USUAL = ("importance", "score", "effect")

@@ -9,7 +9,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from headatlas.figures.style import heading, styled, ticks, wrap
-from headatlas.headmap.scale import range_of
+from headatlas.results.scale import range_of
 
 TITLE = 9  # points
 EMPTY, ABSENT = "#e3e3e3", "#bdbdbd"  # a panel that shows nothing; layers without heads

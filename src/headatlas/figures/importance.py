@@ -10,9 +10,9 @@ from headatlas.errors import BadArgument
 from headatlas.figures.given import one_map
 from headatlas.figures.heatmaps import Heatmaps, Panel, axis_ticks, draw, scale_of
 from headatlas.figures.style import PUBLISHED, columns, palette
-from headatlas.headmap.about import about, subject_dim, unit
-from headatlas.headmap.chance import NONE_ABOVE, above_chance, chance, highest_level, level_in_words, none_above
-from headatlas.headmap.overview import MEASURES
+from headatlas.results.about import about, subject_dim, unit
+from headatlas.results.chance import NONE_ABOVE, above_chance, chance, highest_level, level_in_words, none_above
+from headatlas.results.charts import MEASURES
 from headatlas.tasks.names import FUNCTIONS
 
 LABELS = {"importance": "Heads Importance", "score": "Score", "effect": "log P lost without the head"}

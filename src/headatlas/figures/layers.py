@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from headatlas.errors import BadArgument
 from headatlas.figures.style import PUBLISHED, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
-from headatlas.headmap.about import NAMES
-from headatlas.headmap.overview import MEASURES, overview
-from headatlas.headmap.results import results_of
+from headatlas.results.about import NAMES
+from headatlas.results.charts import MEASURES, overview
+from headatlas.results.reading import results_of
 
 DASHES = ("-", "--", ":", "-.")
 MOST = 10  # lines in a panel; relations beyond are averaged by category

@@ -12,9 +12,9 @@ from matplotlib.patches import Patch
 from headatlas.errors import BadArgument
 from headatlas.figures.style import PUBLISHED, capital, columns, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
-from headatlas.headmap.about import about
-from headatlas.headmap.curves import removal
-from headatlas.headmap.results import check_result
+from headatlas.results.about import about
+from headatlas.results.curves import removal
+from headatlas.results.reading import check_result
 
 LINES: dict[str, tuple[str, str, Literal["-", "--", ":"]]] = {
     "top": ("top heads", "o", "-"),

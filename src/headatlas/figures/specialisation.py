@@ -8,10 +8,10 @@ from headatlas.errors import BadArgument
 from headatlas.figures.matrix import Matrix, draw
 from headatlas.figures.style import PUBLISHED
 from headatlas.figures.style import palette as palette_of
-from headatlas.headmap.about import about
-from headatlas.headmap.curves import changes
-from headatlas.headmap.results import check_result
-from headatlas.headmap.scale import neat_step
+from headatlas.results.about import about
+from headatlas.results.curves import changes
+from headatlas.results.reading import check_result
+from headatlas.results.scale import neat_step
 
 
 def specialisation(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:

@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 from headatlas.errors import BadArgument
 from headatlas.figures.style import PUBLISHED, columns, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
-from headatlas.headmap.about import about
-from headatlas.headmap.results import check_result
+from headatlas.results.about import about
+from headatlas.results.reading import check_result
 
 NEEDED = ("own_curve", "other_curve", "heads", "own_effect", "other_effect", "random_effect")
 

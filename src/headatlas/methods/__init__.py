@@ -1,1 +1,69 @@
-"""One file per method, the paper's steps numbered in its docstring."""
+"""The methods there are: one file or folder of this package each, and those of other packages (entry points `headatlas.methods`)."""
+
+import logging
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pkgutil import iter_modules
+from types import MappingProxyType
+from typing import Mapping
+
+from headatlas.errors import BadArgument, HeadAtlasError, check_choice, one_line
+from headatlas.methods.method import PRESETS, Method, record_of
+
+GROUP = "headatlas.methods"
+log = logging.getLogger(__name__)
+
+
+def method_names() -> list[str]:
+    """Names of all methods, without importing any."""
+    return [*_built_in(), *(e.name for e in _plug_ins() if e.name not in _built_in())]
+
+
+def get_method(name: str) -> Method:
+    """One method; of those that are not ours, only this one is imported."""
+    if name in _built_in():
+        return record_of(getattr(import_module(f"{__name__}.{name}"), name))
+    check_choice("method", name, methods())
+    return methods()[name]
+
+
+@cache
+def methods() -> Mapping[str, Method]:
+    """All methods by name, in the order of a run. One that cannot be used is told in a line and left out."""
+    found = {name: get_method(name) for name in _built_in()}
+    for entry in _plug_ins():
+        try:
+            if entry.name in found:
+                raise BadArgument(f"the name is taken by the method of {found[entry.name].source}")
+            found[entry.name] = _loaded(entry)
+        except Exception as e:  # noqa: BLE001  # whatever is wrong with it, the others work
+            said = str(e) if isinstance(e, HeadAtlasError) else f"{type(e).__name__}: {one_line(e)}"
+            log.warning("method %s of %s is left out: %s", entry.name, _package(entry), said)
+    return MappingProxyType(dict(sorted(found.items(), key=lambda item: item[1].order)))
+
+
+def preset_methods(preset: str) -> list[str]:
+    """The methods of a preset of `run`."""
+    check_choice("preset", preset, PRESETS)
+    return [name for name, method in methods().items() if preset in method.presets]
+
+
+@cache
+def _built_in() -> tuple[str, ...]:
+    return tuple(m.name for m in iter_modules(__path__) if m.name != "method" and not m.name.startswith("_"))
+
+
+def _plug_ins() -> list[EntryPoint]:
+    return sorted(entry_points(group=GROUP), key=lambda e: e.name)
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.value
+
+
+def _loaded(entry: EntryPoint) -> Method:
+    method = record_of(entry.load(), _package(entry))
+    if method.name != entry.name:
+        raise BadArgument(f"its function is called {method.name!r}, expected the name of the entry point")
+    return method

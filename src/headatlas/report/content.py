@@ -9,13 +9,13 @@ import numpy as np
 import xarray as xr
 
 from headatlas.figures.style import PALETTES, PUBLISHED
-from headatlas.headmap.about import NAMES
-from headatlas.headmap.chance import level_in_words, members, no_rank, none_in_words
-from headatlas.headmap.curves import changes, removal
-from headatlas.headmap.overview import MEASURES, overview
-from headatlas.headmap.scale import range_of
+from headatlas.results.about import NAMES
+from headatlas.results.chance import level_in_words, members, no_rank, none_in_words
+from headatlas.results.curves import changes, removal
+from headatlas.results.charts import MEASURES, overview
+from headatlas.results.scale import range_of
 from headatlas.tasks.relations import CATEGORIES
-from headatlas.validation.agreement import spearman_matrix
+from headatlas.evidence.agreement import spearman_matrix
 
 Maps = Mapping[str, xr.Dataset]
 Content = dict[str, Any]

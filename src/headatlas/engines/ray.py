@@ -1,0 +1,132 @@
+"""Workers as actors of a Ray cluster. Ray places them, carries messages, and says when one has died."""
+
+import os
+import platform
+import socket
+from concurrent.futures import Future
+from typing import Any
+
+from headatlas.engines.pool import Reply, MakeWorker, Worker
+from headatlas.errors import BadArgument, CannotDo, MissingExtra, one_line
+
+INSTALL = "pip install 'headatlas[ray]'"
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
+
+class Cluster:
+    """address: of a running cluster, 'auto' for the one this machine is part of; without one, Ray is started here, on loopback.
+
+    gpus: of each worker, all on one machine; without a number, one where the cluster has any. cpus: of each worker, where it has no
+    GPU. size: how many workers; without a number, as many as there is room for.
+    """
+
+    def __init__(
+        self, make: MakeWorker, address: str | None = None, gpus: int | None = None, cpus: int = 1, size: int | None = None
+    ) -> None:
+        self.environment = {k: v for k, v in os.environ.items() if k.startswith("RAY_")}
+        self.ray, self.reachable = _connect(address)
+        try:
+            machines = [n["Resources"] for n in self.ray.nodes() if n["Alive"]]
+            most = int(max((m.get("GPU", 0) for m in machines), default=0))
+            if gpus is None:
+                gpus = min(most, 1)
+            if gpus > most:
+                raise BadArgument(
+                    f"gpus-per-job is {gpus}, but the largest machine of the cluster has {most or 'no'} GPU{'s' * (most != 1)}"
+                )
+            self.needs = {"num_gpus": gpus, "num_cpus": 1 if gpus else cpus}
+            unit, each = ("GPU", gpus) if gpus else ("CPU", cpus)
+            room = sum(int(m.get(unit, 0) // each) for m in machines)
+            if not room:
+                raise CannotDo(f"a worker needs {each} {unit}s, but no machine of the cluster has so many")
+        except BaseException:
+            self.close()
+            raise
+        self.local = False
+        self.make, self.size, self.gpus = make, min(room, size or room), gpus
+        self.died: tuple[type[BaseException], ...] = (
+            self.ray.exceptions.RayActorError,
+            self.ray.exceptions.WorkerCrashedError,
+            self.ray.exceptions.NodeDiedError,
+            self.ray.exceptions.ObjectLostError,
+            self.ray.exceptions.OutOfMemoryError,
+        )
+
+    def start(self) -> tuple[Any, "Future[Reply]"]:
+        worker = self.ray.remote(max_restarts=0, **self.needs)(_Actor).remote(self.gpus)
+        return worker, worker.hello.remote().future()
+
+    def prepare(self, worker: Any) -> "Future[Reply]":
+        future: Future[Reply] = worker.prepare.remote(self.make).future()
+        return future
+
+    def send(self, worker: Any, message: Any) -> "Future[Reply]":
+        future: Future[Reply] = worker.send.remote(message).future()
+        return future
+
+    def stop(self, worker: Any) -> None:
+        self.ray.kill(worker)
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started here ends."""
+        self.ray.shutdown()
+        self.ray._private.ray_constants.ENABLE_RAY_CLUSTER = self.reachable
+        for name in [k for k in os.environ if k.startswith("RAY_")]:
+            del os.environ[name]
+        os.environ.update(self.environment)
+
+
+class _Actor:
+    def __init__(self, gpus: int) -> None:
+        import ray
+
+        if not gpus:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # those that are there are not its own
+        self.worker = Worker(f"{platform.node()} ({ray.util.get_node_ip_address()})")
+
+    def hello(self) -> Reply:
+        return self.worker.hello()
+
+    def prepare(self, make: MakeWorker) -> Reply:
+        return self.worker.prepare(make)
+
+    def send(self, message: Any) -> Reply:
+        return self.worker.send(message)
+
+
+def _connect(address: str | None) -> tuple[Any, bool]:
+    """Ray, in a cluster; and whether clusters that are started here can be reached from elsewhere, which it sets."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as e:
+        raise MissingExtra(f"engine 'ray' needs the package ray: {INSTALL}") from e
+    if ray.is_initialized():
+        raise CannotDo("this process is in a Ray cluster already: leave it first, with ray.shutdown()")
+    if address not in (None, "auto"):
+        _check_address(str(address))
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    before = bool(ray._private.ray_constants.ENABLE_RAY_CLUSTER)
+    try:
+        if address is None:
+            os.environ[LOOPBACK] = "0"  # Ray reads this when it is imported, and so do its workers
+            ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
+            ray.init(address="local", include_dashboard=False, **options)
+        else:
+            ray.init(address=address, **options)
+    except Exception as e:  # Ray's errors of connecting have no common type
+        os.environ.pop(LOOPBACK, None)
+        ray._private.ray_constants.ENABLE_RAY_CLUSTER = before
+        raise CannotDo(f"no Ray cluster at address {address or 'local'!r}: {one_line(e)}") from e
+    return ray, before
+
+
+def _check_address(address: str) -> None:
+    """That somebody listens there: Ray itself would try for minutes, and then end this process."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise BadArgument(f"address is {address!r}, expected HOST:PORT of a Ray cluster's head, or 'auto'")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, OverflowError) as e:
+        raise CannotDo(f"no Ray cluster at address {address!r}: {one_line(e)}") from e

@@ -1,0 +1,103 @@
+"""The one experiment: remove these heads, compare with random heads of the same layers, say p.
+
+Every method's proof is a call of it, and every file has its names: `baseline`, the quality of the whole model; `effect`, how it
+changes without the heads (below 0 is worse); `random_effect`, the same without random heads, draw by draw; `p`, how often random
+heads lower it as much; `p_corrected`, for the number of tests; `n_removed`, how many heads.
+
+Random heads are drawn with the same number per layer as the tested ones, the tested ones among the rest: removal hurts more in early
+layers, so draws from anywhere would flatter or spoil the comparison, and only so is p uniform for a map that means nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.stats import false_discovery_control
+from torch import Tensor
+
+Heads = list[tuple[int, int]]
+Quality = Callable[[Sequence[Heads]], np.ndarray]
+"""Sets of heads → how well the model does with each set removed, [set] or [set, measure]; more is better."""
+
+AT_ONCE, ENOUGH = 10, 5  # draws of random heads at a time, and how many must lose as much to stop early
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What removing sets of heads did; a trailing axis, if quality has several measures. p is of the first measure."""
+
+    baseline: np.ndarray  # [measure]
+    effect: np.ndarray  # [set, measure]
+    random_effect: np.ndarray  # [set, draw, measure]
+    p: np.ndarray  # [set]
+
+
+def remove(
+    quality: Quality, sets: Sequence[Heads], n_heads: int, *, draws: int, generator: np.random.Generator
+) -> Removal:
+    """Each set of heads removed, and `draws` random sets like it. All are asked at once."""
+    random = [draw_like(heads, n_heads, generator) for heads in sets for _ in range(draws)]
+    found = np.asarray(quality([[], *sets, *random]))
+    baseline, top, by_chance = found[0], found[1 : 1 + len(sets)], found[1 + len(sets) :]
+    effect = top - baseline
+    random_effect = by_chance.reshape(len(sets), draws, *baseline.shape) - baseline
+    first = (effect, random_effect) if effect.ndim == 1 else (effect[:, 0], random_effect[:, :, 0])
+    return Removal(baseline, effect, random_effect, np.array([p_value(e, r) for e, r in zip(*first, strict=True)]))
+
+
+def p_value(effect: float, random_effect: np.ndarray) -> float:
+    """How often random heads lower quality as much as it was lowered; NaN where something was not measured."""
+    if not np.isfinite(effect) or not np.isfinite(random_effect).all():
+        return float("nan")
+    return float((1 + (random_effect <= effect).sum()) / (1 + len(random_effect)))
+
+
+def p_sequential(
+    effect: float, draw: Callable[[int], np.ndarray], draws: int, at_once: int = AT_ONCE
+) -> tuple[np.ndarray, float]:
+    """What removing random heads does, draw after draw, and the p-value. draw(n): the effects of n more of them.
+
+    Drawing ends early where five already lower quality as much (Besag and Clifford 1991): the p-value holds all the same.
+    """
+    if not np.isfinite(effect):
+        return np.full(draws, np.nan), 1.0
+    found = np.empty(0)
+    while len(found) < draws and (~(found > effect)).sum() < ENOUGH:
+        found = np.append(found, draw(min(at_once, draws - len(found))))
+    as_much = np.flatnonzero(~(found > effect))
+    p = ENOUGH / (as_much[ENOUGH - 1] + 1) if len(as_much) >= ENOUGH else (1 + len(as_much)) / (1 + len(found))
+    return found, float(p)
+
+
+def p_corrected(p: np.ndarray) -> np.ndarray:
+    """p-values corrected for their number (Benjamini and Hochberg); NaN stays NaN."""
+    found = np.array(p, dtype=float)
+    there = np.isfinite(found)
+    if there.any():
+        found[there] = false_discovery_control(found[there])
+    return found
+
+
+def top_heads(score: np.ndarray, n: int) -> Heads:
+    """The n best heads of a map [layer, head], best first; NaN comes last."""
+    order = np.argsort(-np.nan_to_num(score, nan=-np.inf), axis=None, kind="stable")[:n]
+    return [(int(a), int(b)) for a, b in zip(*np.unravel_index(order, score.shape), strict=True)]
+
+
+def draw_like(heads: Heads, n_heads: int, generator: np.random.Generator) -> Heads:
+    """As many heads in every layer, drawn from all of that layer."""
+    counts = Counter(layer for layer, _ in heads)
+    return [
+        (layer, int(h)) for layer in sorted(counts) for h in generator.choice(n_heads, counts[layer], replace=False)
+    ]
+
+
+def gates_without(sets: Sequence[Heads], shape: tuple[int, int], scale: float = 0.0) -> Tensor:
+    """Gates [set, layer, head] that multiply each set's heads by `scale` and leave the rest."""
+    gates = torch.ones(len(sets), *shape)
+    for gate, heads in zip(gates, sets, strict=True):
+        for layer, head in heads:
+            gate[layer, head] = scale
+    return gates

@@ -1,0 +1,69 @@
+"""Figures and the page as files."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from headatlas.figures.all import caption, pictures
+from headatlas.figures.benchmark import quality_and_cost
+from headatlas.figures.card import draw as draw_card
+from headatlas.figures.style import FORMATS, PUBLISHED, check_formats, save
+from headatlas.results.card import Card
+from headatlas.results.files import whole_file
+from headatlas.progress import Progress, silent
+from headatlas.report.page import page
+
+
+def write_figures(
+    maps: Mapping[str, xr.Dataset],
+    folder: Path,
+    *,
+    only: Sequence[str] | None = None,
+    formats: Sequence[str] = FORMATS,
+    palette: str = PUBLISHED,
+    when: Mapping[str, str] | None = None,
+    progress: Progress = silent,
+) -> list[Path]:
+    """Draw what can be drawn of these datasets (by method) into a folder: a file per figure and format, and a caption."""
+    forms = check_formats(formats)
+    written = []
+    for picture in progress(list(pictures(maps, only, palette)), "drawing"):
+        figure = picture.draw()
+        for form in forms:
+            path = folder / f"{picture.name}.{form}"
+            with whole_file(path) as aside:
+                save(figure, aside, form)
+            written.append(path)
+        path = folder / f"{picture.name}.txt"
+        with whole_file(path) as aside:
+            aside.write_text(caption(picture, maps, when or {}), encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def write_card(known: Card, path: Path) -> None:
+    """Draw a head card into a file; its ending says the format."""
+    (form,) = check_formats([path.suffix.removeprefix(".") or "none"])
+    figure = draw_card(known)
+    with whole_file(path) as aside:
+        save(figure, aside, form)
+
+
+def write_report(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any], path: Path) -> None:
+    """Write the page of an atlas: datasets by method, and what atlas.json says."""
+    text = page(maps, {name: said for name, said in info.items() if name != "shown"})  # that is between runs
+    with whole_file(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def write_benchmark(found: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw quality against cost, a file per format."""
+    figure = quality_and_cost(found)
+    written = []
+    for form in check_formats(formats):
+        written.append(folder / f"benchmark.{form}")
+        with whole_file(written[-1]) as aside:
+            save(figure, aside, form)
+    return written

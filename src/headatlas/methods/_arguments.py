@@ -1,0 +1,15 @@
+"""Arguments that several methods have, with the help that goes with them. They mean the same everywhere."""
+
+from typing import Annotated, Any, Literal
+
+Tasks = Annotated[Any, "built-in tasks, files with prompt and target, 'hf:' addresses, or examples of your own"]
+Questions = Annotated[Any, "a file or a list in the CogQA layout; by default, our own questions"]
+Limit = Annotated[int | None, "use about so many examples"]
+Shots = Annotated[int | None, "worked examples before each prompt; built-in tasks have their own number, others none"]
+Seeds = Annotated[Any, "how many, or which; by default what the preset says"]
+Updates = Annotated[int | None, "updates of each fit; by default what the preset says"]
+BatchTokens = Annotated[int | None, "tokens through the model at once; lower it when memory runs out"]
+Preset = Annotated[Literal["quick", "full"], "quick (minutes on a laptop) or full (as published; wants a GPU)"]
+Context = Annotated[Literal["retrieval", "all", "none"], "earlier steps that a question is told"]
+Template = Annotated[bool, "ask in the tokenizer's chat template, where it has one"]
+Test = Annotated[Any, "test questions in the CogQA layout; by default a fifth of the data"]

@@ -1,0 +1,124 @@
+"""maps, dynamic: does a head do in a real run what its parameters say?
+
+1. Put each source word at the end of four neutral templates and run the model once.
+2. *With context*: the head's z at the word, as it is, · W_O · U; a pair is hit as in `maps`.
+3. *Without context*: the head attending to nothing but the word. Its z is then the value vector at the word, which the same
+   run computed, so no second pass is needed. With input="stream", both go through the norms' scales, as the static scores do.
+4. Per relation, the Pearson correlation of static and dynamic scores over heads × templates.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import xarray as xr
+
+from headatlas.methods.maps.scores import Pairs, drop_small, hits, shares, single_token_pairs
+from headatlas.methods.maps.ranks import Vocabulary, extremes
+from headatlas.methods.maps.reading import Reading
+from headatlas.models.heads import hooked, reading_inputs
+from headatlas.models.lm import LM
+from headatlas.progress import Progress, silent
+from headatlas.tasks.relations import Relation
+
+TEMPLATES = (
+    "Here is a short text about",
+    "The next word on the list is",
+    "Today we are going to talk about",
+    "She wrote a single word on the board:",
+)
+CONTEXTS = ("with", "without")
+
+
+def check_dynamic(
+    lm: LM,
+    relations: Sequence[Relation],
+    limit: int,
+    *,
+    reading: Reading,
+    k: int | Literal["auto"] = "auto",
+    min_pairs: int = 30,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> xr.Dataset:
+    """Dynamic scores on up to `limit` pairs of every relation with enough of them, against the static scores of the same pairs."""
+    size = lm.weights.unembedding().shape[1]
+    pairs = drop_small(single_token_pairs(relations, lm.tokenizer, size, k), len(relations), min_pairs)
+    generator = torch.Generator().manual_seed(seed)
+    pairs = pairs[torch.randperm(len(pairs), generator=generator)]
+    nth = (pairs.relation[:, None] == pairs.relation).tril(-1).sum(1)  # how many of its relation came before
+    pairs = pairs[nth < limit]
+    static, _ = hits(lm.weights, pairs, reading, device=lm.device)
+    return dynamic_scores(lm, pairs, static, reading, [r.name for r in relations], progress)
+
+
+@torch.no_grad()
+def dynamic_hits(
+    lm: LM, pairs: Pairs, reading: Reading, batch_size: int = 64, progress: Progress = silent
+) -> np.ndarray:
+    """[context, template, layer, head, pair] for contexts with, without."""
+    rows = Vocabulary(lm.weights.unembedding().T, _dtype(lm))
+    target, k = pairs.target.to(lm.device), pairs.k.to(lm.device)
+    hit = np.zeros((2, len(TEMPLATES), lm.n_layers, lm.n_heads, len(pairs)), dtype=bool)
+    layers = [i for i in range(lm.n_layers) if lm.anatomy.sites[i] is not None]
+    outputs = {i: _output(lm, i, reading, rows.dtype) for i in layers}
+    jobs = [(i, a) for i in range(len(TEMPLATES)) for a in range(0, len(pairs), batch_size)]
+    for template, start in progress(jobs, "dynamic scores"):
+        part = slice(start, start + batch_size)
+        prefix = lm.encode(TEMPLATES[template])[0]
+        z, x = _run(lm, [[*prefix, s] for s in pairs.source[part].tolist()])
+        for layer in layers:
+            alone = lm.weights.values(layer, x[layer]).repeat_interleave(lm.n_heads // lm.n_kv_heads, dim=1)
+            for context, now in enumerate((z[layer], alone)):
+                top, _ = extremes(now.transpose(0, 1).to(rows.dtype), outputs[layer], target[part], k[part], rows)
+                hit[context, template, layer, :, part] = top.cpu().numpy()
+    return hit
+
+
+def _output(lm: LM, layer: int, reading: Reading, dtype: torch.dtype) -> torch.Tensor:
+    output = lm.weights.output(layer).to(dtype)
+    return lm.weights.through_norms(layer, output) if reading.input == "stream" else output
+
+
+def _run(lm: LM, texts: list[list[int]]) -> tuple[dict[int, Any], dict[int, Any]]:
+    """At the last token of texts of one length: every layer's z [n, head, d_head] and its attention's input [n, d_model]."""
+    z: dict[int, Any] = {}
+    x: dict[int, Any] = {}
+    with (
+        hooked(lm.model, lm.anatomy, lambda layer, now: z.update({layer: now[:, -1]})),
+        reading_inputs(lm.model, lm.anatomy, lambda layer, now: x.update({layer: now[:, -1]})),
+    ):
+        lm.model.base_model(**lm.batch(texts), use_cache=False)
+    return z, x
+
+
+def _dtype(lm: LM) -> torch.dtype:
+    return torch.float64 if lm.model.dtype == torch.float64 else torch.float32
+
+
+def dynamic_scores(
+    lm: LM, pairs: Pairs, static: np.ndarray, reading: Reading, relations: list[str], progress: Progress = silent
+) -> xr.Dataset:
+    """Scores in context and their correlation with the static ones, given static hits [layer, head, pair] of the same pairs."""
+    n = len(relations)
+    hit = dynamic_hits(lm, pairs, reading, progress=progress)
+    score = np.stack(
+        [[shares(h, pairs, n, lm.anatomy) for h in context] for context in hit]
+    )  # [context, template, relation, …]
+    fixed = shares(static, pairs, n, lm.anatomy)
+    correlation = np.full((len(CONTEXTS), n), np.nan)
+    for c in range(len(CONTEXTS)):
+        for r in range(n):
+            a, b = np.broadcast_to(fixed[r], score[c, :, r].shape).ravel(), score[c, :, r].ravel()
+            there = ~np.isnan(a) & ~np.isnan(b)
+            if there.any() and a[there].std() > 0 and b[there].std() > 0:
+                correlation[c, r] = np.corrcoef(a[there], b[there])[0, 1]
+    return xr.Dataset(
+        {
+            "dynamic": (("context", "template", "relation", "layer", "head"), score),
+            "dynamic_correlation": (("context", "relation"), correlation),
+            "dynamic_pairs": ("relation", np.bincount(pairs.relation.numpy(), minlength=n)),
+        },
+        coords={"context": list(CONTEXTS), "template": list(TEMPLATES), "relation": relations},
+    )

@@ -1,0 +1,255 @@
+"""What a method declares: a record that says what it measures, and, where its work can be cut, the parts it consists of.
+
+The public call, the command, its place in `run`, figures, cards, the page and the benchmark follow from the record; nothing outside
+its own file or folder knows a method by name (docs/adding-a-method.md). A method's file is read whenever the `headatlas` command
+starts, so our own import torch and xarray inside functions only.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from headatlas.errors import BadArgument
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from headatlas.models.cost import Cost
+    from headatlas.models.targets import Asked
+
+PRESETS = ("quick", "full")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A variable of a method's result over (`over`, …, layer, head): what it says of every head.
+
+    name, over: the variable, and the dimension that names what it is about (function, relation, task, …).
+    meaning: what a number means, and what it does not; figures and the page print it. label: beside the colours, if not the name.
+    chance: the variable with the highest score that chance explains. above: the variable that says which heads, or which whole
+    maps, are above chance or proven; unproven: what the others are called.
+    low, high: the variables with an interval. repeats: a variable and the dimension over which it shows how stable the map is.
+    """
+
+    name: str
+    over: str
+    meaning: str = ""
+    label: str = ""
+    chance: str = ""
+    above: str = ""
+    unproven: str = "at chance"
+    low: str = ""
+    high: str = ""
+    repeats: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Truth:
+    """How the benchmark asks a method about models whose heads are known.
+
+    kind: which truth it answers: functions, interference, relations or suppression. measure: the variable that is to rank the
+    planted heads first; sign −1 if the lowest come first. options: of the call; the data is filled in by its argument's name
+    (tasks, questions or relations), and seed or seeds.
+    """
+
+    kind: str
+    measure: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sign: int = 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of work that can be done by itself, anywhere: do(model, *arguments, done=…, progress=…), a module-level function with
+    plain arguments. It puts arrays into `done` under the names in `leaves`, and finds there what it `needs` of other parts."""
+
+    name: str
+    do: Callable[..., None]
+    arguments: tuple[Any, ...] = ()
+    leaves: tuple[str, ...] = ()  # without any, its own name
+    needs: tuple[str, ...] = ()
+    cost: Callable[..., Cost] | None = None  # cost(model, *arguments)
+
+    def __post_init__(self) -> None:
+        if not self.leaves:
+            object.__setattr__(self, "leaves", (self.name,))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a method would do, as data: arguments are checked and data is read, nothing is computed yet.
+
+    combine(model, *arguments, done=…, progress=…): a module-level function from what the parts left to the result.
+    data: a hash of what is asked. settings: what parts depend on; result_settings: what only the result depends on.
+    loads_model: whether an LM is needed; else the model's parameters are read from disk, if it is not loaded anyway.
+    """
+
+    says: str
+    combine: Callable[..., xr.Dataset]
+    arguments: tuple[Any, ...] = ()
+    parts: Sequence[Part] = ()
+    data: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    result_settings: Mapping[str, Any] = field(default_factory=dict)
+    cost: Callable[..., Cost] | None = None  # of combine: cost(model, *arguments)
+    loads_model: bool = True
+
+
+@dataclass(frozen=True)
+class Option:
+    """An argument of a method's function."""
+
+    name: str
+    kind: Any  # its type, without the help
+    default: Any  # inspect.Parameter.empty where it must be given
+    help: str
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method, as its file declares it. The arguments of `@method` are described there."""
+
+    name: str
+    function: Callable[..., Any]
+    title: str
+    measures: tuple[Measure, ...]
+    presets: Mapping[str, Mapping[str, Any]]
+    tells: str
+    does_not_tell: str
+    cites: tuple[str, ...]
+    tables: Callable[[xr.Dataset], dict[str, list[dict[str, Any]]]] | None
+    sentences: Callable[[xr.Dataset], list[str]] | None
+    ask: Callable[..., list[Asked]] | None
+    truths: Mapping[str, Truth]
+    cost: Callable[..., Cost] | None
+    order: float
+    source: str = "headatlas"  # the package it comes from
+
+    @property
+    def reads_parameters(self) -> bool:
+        """Whether it takes the model's parameters, so that no model need be loaded."""
+        first = next(iter(inspect.signature(self.function).parameters.values()))
+        return "Parameters" in str(first.annotation)
+
+    @property
+    def returns_work(self) -> bool:
+        return str(self.function.__annotations__.get("return", "")).endswith("Work")
+
+    @property
+    def options(self) -> dict[str, Option]:
+        """The arguments of its function but the model, by name; without `progress`, which whoever runs it gives."""
+        return {o.name: o for o in _options(self.function) if o.name != "progress"}
+
+    def in_preset(self, preset: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Options as given, and as the preset says where they are not. A function that takes `preset` itself is told its name."""
+        if preset not in PRESETS:
+            raise BadArgument(f"preset is {preset!r}, expected one of {', '.join(PRESETS)}")
+        own = {"preset": preset} if "preset" in self.options else {}
+        return own | dict(self.presets.get(preset, {})) | dict(given)
+
+
+def method(
+    *,
+    title: str,
+    measures: Sequence[Measure] = (),
+    presets: Mapping[str, Mapping[str, Any]] | None = None,
+    tells: str = "",
+    does_not_tell: str = "",
+    cites: Sequence[str] = (),
+    tables: Callable[[xr.Dataset], dict[str, list[dict[str, Any]]]] | None = None,
+    sentences: Callable[[xr.Dataset], list[str]] | None = None,
+    ask: Callable[..., list[Asked]] | None = None,
+    truths: Mapping[str, Truth] | None = None,
+    cost: Callable[..., Cost] | None = None,
+    order: float = 50,
+) -> Callable[[F], F]:
+    """Declare a function f(lm, *, options) to be a method. It returns an xarray.Dataset over layers and heads, or `Work`.
+
+    title: its name for people. measures: what it says of heads, the most telling first.
+    presets: those of `run` that it belongs to, with the options each stands for.
+    tells, does_not_tell, cites: what a reader of its maps must know.
+    tables(result): what its command prints, rows by title; without it, the top heads. sentences(result): what must be known beside
+    the tables of an atlas. ask(lm, subject): questions that its heads are removed on where no truth is known.
+    truths: by the name it has in the benchmark, which truth it answers there. cost(lm, **options): of a function that returns a
+    dataset. order: methods of a run go from the lowest.
+    """
+
+    def declare(function: F) -> F:
+        record = Method(
+            function.__name__,
+            function,
+            title,
+            tuple(measures),
+            {} if presets is None else presets,
+            tells,
+            does_not_tell,
+            tuple(cites),
+            tables,
+            sentences,
+            ask,
+            {} if truths is None else truths,
+            cost,
+            order,
+        )
+        vars(function)["method"] = record
+        return function
+
+    return declare
+
+
+def record_of(function: Any, source: str = "headatlas") -> Method:
+    """The record that `@method` left."""
+    record = getattr(function, "method", None)
+    if not isinstance(record, Method):
+        raise BadArgument(f"{function!r} is not declared with @headatlas.method")
+    return replace(record, source=source)
+
+
+class _Unknown:
+    """A type that is imported for type checkers only, whatever is done with it."""
+
+    def __getattr__(self, name: str) -> _Unknown:
+        return self
+
+    def __getitem__(self, item: Any) -> _Unknown:
+        return self
+
+    def __or__(self, other: Any) -> _Unknown:
+        return self
+
+    __ror__ = __or__
+
+    def __call__(self) -> None: ...
+
+
+class _Names(dict[str, Any]):
+    """A module's names, and what type checkers alone know."""
+
+    def __missing__(self, key: str) -> Any:
+        return getattr(builtins, key, _Unknown())
+
+
+def _options(function: Callable[..., Any]) -> list[Option]:
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    annotated = types.SimpleNamespace(
+        __annotations__={p.name: p.annotation for p in parameters if p.annotation is not inspect.Parameter.empty}
+    )
+    hints = get_type_hints(annotated, {}, _Names(function.__globals__), include_extras=True)
+    found = []
+    for parameter in parameters:
+        kind, text = hints.get(parameter.name, Any), ""
+        if get_origin(kind) is Annotated:
+            kind, text = get_args(kind)[0], str(get_args(kind)[1])
+        found.append(Option(parameter.name, kind, parameter.default, text))
+    return found
+
+
+def kinds_of(kind: Any) -> tuple[Any, ...]:
+    """What a type is a union of; itself, if it is none."""
+    return get_args(kind) if get_origin(kind) in (types.UnionType,) or str(kind).startswith("typing.Union") else (kind,)

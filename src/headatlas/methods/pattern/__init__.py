@@ -1,0 +1,66 @@
+"""pattern: where heads look, on random tokens that are repeated. No task, no causal claim.
+
+1. Texts of random tokens, each followed by itself.
+2. induction: the attention from a token's second occurrence to the token after its first. duplicate: to the first occurrence
+   itself. previous: from any token to the one before.
+3. A score is the mean share of attention that goes there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from headatlas.errors import check_count
+from headatlas.methods.method import Measure, method
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from headatlas.models.cost import Cost
+    from headatlas.models.lm import LM
+
+MOST_SEQUENCES = 10_000  # more is a mistake
+
+
+def _cost(lm: LM, *, length: int | None = None, sequences: int = 8, **_: Any) -> Cost:
+    from headatlas.models.cost import Cost
+
+    return Cost(tokens=6.0 * sequences * (length or 50), passes=3)
+
+
+@method(
+    title="Attention patterns",
+    measures=[
+        Measure(
+            "score",
+            over="pattern",
+            meaning="Share of attention on the token that each pattern points at, on random tokens that are repeated."
+            " It is where a head looks, not what that does.",
+        )
+    ],
+    presets={"quick": {}, "full": {}},
+    tells="where a head looks",
+    does_not_tell="whether anything depends on it",
+    cites=("In-context Learning and Induction Heads, Olsson et al. 2022, arXiv 2209.11895",),
+    cost=_cost,
+    order=30,
+)
+def pattern(
+    lm: LM,
+    *,
+    length: Annotated[int | None, "tokens before they repeat; by default what fits, at most 50"] = None,
+    sequences: Annotated[int, "texts of random tokens"] = 8,
+    seed: Annotated[int, "of the random tokens"] = 0,
+) -> xr.Dataset:
+    """Where heads look on random tokens that are repeated: induction, previous and duplicate.
+
+    Returns score(pattern, layer, head).
+
+    Example:
+        >>> ha.pattern("smollm2").score.sel(pattern="induction").argmax(("layer", "head"))
+    """
+    check_count("sequences", sequences, 1, MOST_SEQUENCES)
+    check_count("seed", seed, 0, 2**63 - 1)
+    from headatlas.methods.pattern.scores import attention_scores
+
+    return attention_scores(lm, length, sequences, seed)

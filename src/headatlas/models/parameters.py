@@ -1,0 +1,30 @@
+"""A model's parameters and tokenizer, without the model: for methods that run no text."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from headatlas.models.fingerprint import fingerprint_setup
+from headatlas.models.loading import check_device, open_weights
+from headatlas.models.weights import Weights
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Weights that are read from disk tensor by tensor. An `LM` has the same attributes."""
+
+    weights: Weights
+    tokenizer: PreTrainedTokenizerBase
+    name: str
+    device: torch.device
+
+    def setup(self) -> str:
+        """A short hash of the configuration, the tokenizer and the chat template."""
+        return fingerprint_setup(self.weights.config, self.tokenizer)
+
+
+def open_parameters(model: str | Path, device: str = "auto") -> Parameters:
+    place = check_device(device)
+    return Parameters(*open_weights(model), place)

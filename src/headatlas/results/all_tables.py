@@ -1,0 +1,58 @@
+"""Results as rows of plain values, for the terminal and for JSON."""
+
+from headatlas.results.tables import (
+    compared,
+    estimate,
+    estimate_in_words,
+    evidence,
+    evidence_in_words,
+    heads,
+    heads_in_words,
+    plan,
+    removals,
+    standings,
+    standings_in_words,
+    warnings,
+)
+from headatlas.planted.tables import benchmark, real
+from headatlas.results.method_tables import (
+    categories,
+    checks,
+    contrast,
+    dissociations,
+    effects,
+    gates,
+    maps_compared,
+    operations,
+    patterns,
+    probes,
+    relations,
+)
+
+__all__ = [
+    "benchmark",
+    "categories",
+    "checks",
+    "compared",
+    "contrast",
+    "dissociations",
+    "effects",
+    "estimate",
+    "estimate_in_words",
+    "evidence",
+    "evidence_in_words",
+    "gates",
+    "heads",
+    "heads_in_words",
+    "maps_compared",
+    "operations",
+    "patterns",
+    "plan",
+    "probes",
+    "real",
+    "relations",
+    "removals",
+    "standings",
+    "standings_in_words",
+    "warnings",
+]

@@ -1,0 +1,135 @@
+"""Everything an atlas knows of one head."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from headatlas.results.chance import members, no_rank
+from headatlas.results.curves import removal
+from headatlas.results.charts import overview, ranks
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a head stands in one chart."""
+
+    chart: str
+    method: str
+    subject: str
+    measure: str
+    value: float
+    low: float  # NaN: no interval
+    high: float
+    rank: int | None  # 1 is the highest; None: at chance, where ranks say nothing
+    of: int
+    chance: float  # the highest value that chance explains; NaN: not known
+
+
+@dataclass(frozen=True)
+class Operation:
+    token: str
+    amplification: float
+    strongest: list[str]
+    suppressed: list[str]
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A set of top heads that this head is one of, and what removing the set did."""
+
+    method: str
+    subject: str
+    why: str
+    heads: int
+    measure: str
+    change: float
+    random: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Card:
+    layer: int
+    head: int
+    model: str
+    standings: list[Standing]  # the best places first; then those at chance, and scores of 0 last
+    operations: list[Operation]
+    categories: list[str]
+    removed: list[Removed]
+
+    @property
+    def name(self) -> str:
+        return f"L{self.layer}.H{self.head}"
+
+
+def place_in_words(standing: Standing) -> str:
+    """'rank 3, chance 0.05', 'at chance (0.05)', or 'not proven'."""
+    level = "" if np.isnan(standing.chance) else f"{standing.chance:.2g}"
+    if standing.rank is not None:
+        return f"rank {standing.rank}" + f", chance {level}" * bool(level)
+    return no_rank(standing.method) + f" ({level})" * bool(level)
+
+
+def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
+    """What each method says of head `head` of layer `layer`, with its place among all heads."""
+    charts = overview(maps)
+    place, heads = ranks(charts), charts.score.count(("layer", "head"))
+    standings = []
+    for i, chart in enumerate(charts.chart.values.tolist()):
+        one, rank = charts.isel(chart=i), place.isel(chart=i)
+        here = one.sel(layer=layer, head=head)
+        if not np.isnan(here.score):
+            names = (chart, here.method.item(), here.subject.item(), here.measure.item())
+            numbers = (float(here.score), float(here.low), float(here.high))
+            at = None if here.at_chance else int(rank.sel(layer=layer, head=head))
+            standings.append(Standing(*names, *numbers, at, int(heads[i]), float(here.chance)))
+    model = next((str(found.attrs["model"]) for found in maps.values() if "model" in found.attrs), "")
+    categories = []
+    if "maps" in maps and "member" in maps["maps"]:
+        member = members(maps["maps"]).sel(layer=layer, head=head).values
+        categories = [str(n) for n, m in zip(maps["maps"].category_name.values, member, strict=True) if m]
+    ordered = sorted(standings, key=lambda s: (s.value == 0, s.rank is None, (s.rank or 0) / s.of))
+    places = {c: _place(charts.score.isel(chart=i), layer, head) for i, c in enumerate(charts.chart.values.tolist())}
+    return Card(
+        layer, head, model, ordered, _operations(maps, layer, head), categories, _removed(maps, ordered, places)
+    )
+
+
+def _operations(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> list[Operation]:
+    if "salient" not in maps:
+        return []
+    one = maps["salient"].sel(layer=layer, head=head)
+    rows = zip(one.token.values, one.amplification.values, one.strongest.values, one.suppressed.values, strict=True)
+    return [Operation(str(t), float(a), list(map(str, s)), list(map(str, w))) for t, a, s, w in rows if not np.isnan(a)]
+
+
+def _place(score: xr.DataArray, layer: int, head: int) -> int:
+    """How many heads were taken before this one and with it: of tied heads, the first by layer and head come first."""
+    at = score.sel(layer=layer, head=head)
+    flat = np.nan_to_num(score.transpose("layer", "head").values, nan=-np.inf).ravel()
+    order = np.argsort(-flat, kind="stable")
+    here = int(score.indexes["layer"].get_loc(layer)) * score.sizes["head"] + int(score.indexes["head"].get_loc(head))
+    return int(np.flatnonzero(order == here)[0]) + 1 if not np.isnan(at) else len(flat) + 1
+
+
+def _removed(maps: Mapping[str, xr.Dataset], standings: list[Standing], places: dict[str, int]) -> list[Removed]:
+    """The smallest removed set of each curve that the head is in. Gates were ranked by the mean over seeds, as charts are."""
+    curves = removal(maps)
+    found = []
+    for i in range(curves.sizes["curve"]):
+        one = curves.isel(curve=i)
+        names = (one.method.item(), one.subject.item(), one.why.item())
+        measure = {"importance": "score" if names[0] == "maps" else "importance"}.get(names[2], names[2])
+        rank = next(
+            (places[s.chart] for s in standings if (s.method, s.subject, s.measure) == (*names[:2], measure)), None
+        )
+        steps = one.removed.values[(one.removed.values > 0) & one.top.notnull().values]
+        within = [int(m) for m in steps if rank is not None and rank <= m]
+        if within:
+            at = one.sel(removed=within[0])
+            whole = float(one.top.sel(removed=0))
+            numbers = (float(at.top) - whole, float(at.random) - whole, float(at.p))
+            found.append(Removed(*names, within[0], one.measure.item().removeprefix("change of "), *numbers))
+    return found

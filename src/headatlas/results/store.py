@@ -1,0 +1,118 @@
+"""Labelled arrays on disk: netCDF-4 files, and the finished parts of work that may be interrupted."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+from zipfile import BadZipFile
+
+import numpy as np
+import xarray as xr
+
+from headatlas.errors import BadFile, CannotDo, one_line
+from headatlas.results.files import whole_file
+
+
+def save(dataset: xr.Dataset, path: Path) -> None:
+    """Write a head map; the file exists only once it is whole."""
+    with whole_file(path) as aside:
+        dataset.to_netcdf(aside, engine="h5netcdf", mode="w")
+
+
+def load(path: Path) -> xr.Dataset:
+    """Read a head map."""
+    try:
+        dataset = xr.load_dataset(path, engine="h5netcdf")
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError) as e:
+        raise BadFile(f"cannot read {path} as a head map: {one_line(e)}") from e
+    return dataset.set_xindex("category_name") if "category_name" in dataset.coords else dataset
+
+
+def load_attributes(path: Path) -> dict[str, Any]:
+    """What a head map says of itself, without reading it; nothing, where there is none or it is damaged."""
+    try:
+        with xr.open_dataset(path, engine="h5netcdf") as dataset:
+            return dict(dataset.attrs)
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError):
+        return {}
+
+
+class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):
+    """A folder of finished parts of a longer work, by name. Made for one `key` (model, data, settings); another empties it."""
+
+    def __init__(self, folder: Path, key: dict[str, Any]) -> None:
+        self.folder = folder
+        if not self.begun(folder, key):
+            self.clear()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / _name(key)).touch()
+        except OSError as e:
+            raise CannotDo(f"cannot write to {folder}: {e.strerror}") from e
+
+    @staticmethod
+    def begun(folder: Path, key: dict[str, Any]) -> bool:
+        """Whether there is work of this key."""
+        return (folder / _name(key)).is_file()
+
+    def _path(self, part: str) -> Path:
+        name = quote(part, safe=" ")
+        short = name if len(name) < 100 else hashlib.sha256(part.encode()).hexdigest()[:32]
+        return self.folder / f"{short}.npz"
+
+    def __getitem__(self, part: str) -> tuple[np.ndarray, ...]:
+        """A part that is damaged counts as not finished."""
+        try:
+            with self._path(part).open("rb") as f, np.load(f, allow_pickle=False) as arrays:
+                return tuple(arrays[name] for name in sorted(arrays.files))
+        except (OSError, ValueError, EOFError, BadZipFile) as e:
+            raise KeyError(part) from e
+
+    def __setitem__(self, part: str, arrays: tuple[np.ndarray, ...]) -> None:
+        with whole_file(self._path(part)) as aside, aside.open("wb") as f:
+            np.savez(f, **{f"{i:02}": a for i, a in enumerate(arrays)})  # type: ignore[arg-type]
+
+    def __delitem__(self, part: str) -> None:
+        self._path(part).unlink()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(unquote(p.stem) for p in self.folder.glob("*.npz")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def clear(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _name(key: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class Replies(MutableMapping[str, str]):
+    """A folder of texts by name, such as what an endpoint replied."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __getitem__(self, name: str) -> str:
+        try:
+            return (self.folder / f"{name}.txt").read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise KeyError(name) from e
+
+    def __setitem__(self, name: str, text: str) -> None:
+        with whole_file(self.folder / f"{name}.txt") as aside:
+            aside.write_text(text, encoding="utf-8")
+
+    def __delitem__(self, name: str) -> None:
+        (self.folder / f"{name}.txt").unlink()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(p.stem for p in self.folder.glob("*.txt")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -1,0 +1,121 @@
+"""The public call of every method: `ha.gate(model, …)`, made from its record."""
+
+import functools
+import inspect
+import tempfile
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import numpy as np
+import xarray as xr
+
+from headatlas.errors import BadArgument, brief, check_choice
+from headatlas.methods.method import PRESETS, Method, kinds_of
+from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.lm import LM
+from headatlas.progress import Progress, silent
+from headatlas.results.files import alone_in, check_folder
+from headatlas.results.store import load
+from headatlas.runs.execute import ask_for_plan, execute
+from headatlas.runs.job import check_model
+from headatlas.runs.start import start_workers
+
+COMMON = {
+    "preset": "'quick' for a laptop, 'full' as published",
+    "out": "a folder for the result; interrupted work goes on there",
+    "device": "'auto', 'cpu', 'cuda' or 'cuda:N'",
+    "engine": "'local' is this machine, 'ray' a cluster; address and workers as in `run`",
+}
+
+
+def compute(
+    method: Method,
+    model: LM | str | Path = DEFAULT_MODEL,
+    options: Mapping[str, Any] | None = None,
+    *,
+    preset: str = "quick",
+    out: str | Path | None = None,
+    device: str = "auto",
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    progress: Progress = silent,
+) -> xr.Dataset:
+    """A method's result; read, if it lies in `out` already."""
+    check_folder(out)
+    options = method.in_preset(preset, options or {})
+    with tempfile.TemporaryDirectory() as aside:
+        folder = Path(aside if out is None else out)
+        ways: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
+        with alone_in(folder), start_workers(model, device=device, progress=progress, **ways) as pool:
+            job = ask_for_plan(pool, {method.name: options}).jobs[method.name]
+            if isinstance(job, Exception):
+                raise job
+            if job.state(folder) == "done":
+                return load(job.path(folder))
+            check_model({method.name: job}, folder)
+            [outcome] = execute(pool, {method.name: job}, folder, progress)
+            if outcome.error:
+                raise outcome.error
+            assert outcome.result is not None
+            return outcome.result
+
+
+def public_call(method: Method) -> Callable[..., xr.Dataset]:
+    """A method as users call it: its options, and those that all methods have."""
+    own = list(inspect.signature(method.function).parameters.values())[1:]
+    first = inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=DEFAULT_MODEL)
+    common = {
+        n: p
+        for n, p in inspect.signature(compute).parameters.items()
+        if n not in ("method", "model", "options", *(p.name for p in own))
+    }
+    options = [p for p in own if p.name != "progress"]
+    signature = inspect.Signature(
+        [first, *options, *common.values(), *(p for p in own if p.name == "progress")], return_annotation=xr.Dataset
+    )
+
+    @functools.wraps(method.function)
+    def call(*args: Any, **kwargs: Any) -> xr.Dataset:
+        given = signature.bind(*args, **kwargs).arguments
+        for name, option in method.options.items():
+            if name in given:
+                check_type(name, given[name], option.kind)
+        rest = {n: v for n, v in given.items() if n in common or n in ("model", "progress")}
+        if "preset" in given:
+            check_type("preset", given["preset"], Literal[PRESETS])
+            rest["preset"] = given["preset"]
+        chosen = {n: v for n, v in given.items() if n in method.options and n != "preset"}
+        return compute(method, options=chosen, **rest)
+
+    vars(call).update(__signature__=signature, method=method)
+    return call
+
+
+TYPES: Mapping[Any, tuple[tuple[type, ...], str]] = {  # what may be given for a type, and what it is called
+    bool: ((bool, np.bool_), "True or False"),
+    int: ((Integral,), "a whole number"),
+    float: ((Real,), "a number"),
+    str: ((str,), "a name"),
+    Path: ((Path,), "a path"),
+    type(None): ((type(None),), "None"),
+}
+
+
+def check_type(argument: str, value: Any, kind: Any) -> None:
+    """That a value is of a plain type it is annotated with; other annotations are checked where the value is used."""
+    kinds = kinds_of(kind)
+    if any(k not in TYPES and get_origin(k) is not Literal for k in kinds):
+        return
+    named = [choice for k in kinds if get_origin(k) is Literal for choice in get_args(k)]
+    plain = [TYPES[k] for k in kinds if k in TYPES]
+    flag = isinstance(value, bool | np.bool_) and bool not in kinds  # which would pass for a number
+    right = isinstance(value, tuple(t for types, _ in plain for t in types))
+    if flag or not (right or (isinstance(value, str) and value in named)):
+        if named and not plain:
+            check_choice(argument, value, named)
+        expected = " or ".join([*(words for _, words in plain), *map(repr, named)])
+        raise BadArgument(f"{argument} is {brief(value)}, expected {expected}")
+

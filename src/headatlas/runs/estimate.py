@@ -1,0 +1,104 @@
+"""What `run` would take: jobs, seconds and memory, without loading the model or running anything of it."""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headatlas.errors import HeadAtlasError
+from headatlas.models.cost import Machine, measure_machine
+from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.loading import check_device, load_skeleton
+from headatlas.models.memory import SPARE, Memory, check_room, memory
+from headatlas.models.targets import good_on_gpu, tokens_at_once
+from headatlas.progress import Progress, doing, silent
+from headatlas.runs.job import Job
+from headatlas.runs.plan import plan
+from headatlas.runs.presets import check_run
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """jobs: by method, how many there are and the seconds of each; or why it cannot be done."""
+
+    title: str
+    machine: Machine
+    memory: Memory
+    at_once: int  # tokens
+    jobs: dict[str, list[float] | str]
+    seconds: float  # with so many workers
+    workers: int
+
+    @property
+    def work(self) -> float:
+        """Seconds of all jobs together."""
+        return sum(sum(each) for each in self.jobs.values() if not isinstance(each, str))
+
+
+def estimate(
+    model: str | Path = DEFAULT_MODEL,
+    *,
+    workers: int = 1,
+    gpus_per_job: int = 1,
+    device: str = "auto",
+    dtype: str = "auto",
+    machine: Machine | None = None,
+    progress: Progress = silent,
+    **options: Any,
+) -> Estimate:
+    """Plan a run on so many workers, each as fast as this machine. options: preset, methods, functions, as in `run`."""
+    check_run(options.get("preset", "quick"), options.get("methods"), options.get("functions"))
+    place = check_device(device)
+    with doing(progress, f"reading the configuration of {model}"):
+        lm, precision = load_skeleton(model, dtype, device)
+    jobs = plan(lm, progress=progress, **options)
+    needs, at_once = memory(lm.model, lm.n_layers, precision), tokens_at_once(lm, None)
+    if place.type == "cuda":
+        room = gpus_per_job * (torch.cuda.get_device_properties(place).total_memory - SPARE)
+        check_room(lm.name, needs, precision, room + gpus_per_job * SPARE, gpus_per_job)
+        at_once = min(good_on_gpu(lm), needs.largest(room))
+    with doing(progress, f"timing {place} on copies of the model with one and three layers"):
+        found = machine or measure_machine(lm.model.config, lm.n_layers, place, precision)
+    seconds = {name: _seconds(jobs[name], found) for name in progress(list(jobs), "adding up what the jobs take")}
+    return Estimate(
+        f"{lm.name}: {lm.n_layers} layers × {lm.n_heads} heads, {str(precision).removeprefix('torch.')}",
+        found,
+        needs,
+        at_once,
+        seconds,
+        makespan(jobs, seconds, workers),
+        workers,
+    )
+
+
+def _seconds(job: Job | HeadAtlasError, machine: Machine) -> list[float] | str:
+    """Of each part, and of the result in the end; or why there is none."""
+    if isinstance(job, HeadAtlasError):
+        return str(job)
+    return [machine.seconds(cost()) for cost in (*(part.cost for part in job.parts), job.cost)]
+
+
+def makespan(
+    jobs: Mapping[str, Job | HeadAtlasError], seconds: Mapping[str, Sequence[float] | str], workers: int
+) -> float:
+    """When the last job ends, if each worker takes the next one that can begin, as `engines.pool` does."""
+    waiting: list[tuple[float, frozenset[str], frozenset[str]]] = []  # seconds, what it leaves, what it needs
+    for name, job in jobs.items():
+        each = seconds[name]
+        if isinstance(job, Job) and not isinstance(each, str):
+            for part, of_part in zip(job.parts, each, strict=False):
+                leaves, needs = (frozenset(f"{name} {x}" for x in xs) for xs in (part.leaves, part.needs))
+                waiting.append((of_part, leaves, needs))
+            everything = frozenset(f"{name} {leaf}" for part in job.parts for leaf in part.leaves)
+            waiting.append((each[-1], frozenset(), everything))
+    now, there, busy = 0.0, set[str](), list[tuple[float, int, frozenset[str]]]()
+    while waiting or busy:
+        for one in [w for w in waiting if w[2] <= there][: workers - len(busy)]:
+            waiting.remove(one)
+            heapq.heappush(busy, (now + one[0], id(one), one[1]))
+        now, _, leaves = heapq.heappop(busy)
+        there |= leaves
+    return now

@@ -1,0 +1,109 @@
+"""Do jobs: every part that is not done yet, on whatever workers there are, then the result. One way for every engine."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from headatlas.engines.pool import Pool, Reply, WorkItem
+from headatlas.errors import CannotDo, HeadAtlasError
+from headatlas.progress import Progress, silent
+from headatlas.results.store import Finished
+from headatlas.runs.job import Job
+from headatlas.runs.worker import Planned, PlanRequest, Step
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job went: its result, or why there is none; and the seconds that workers spent on it."""
+
+    name: str
+    result: xr.Dataset | None
+    error: HeadAtlasError | None
+    seconds: float
+
+
+def ask_for_plan(pool: Pool, options: Mapping[str, Mapping[str, Any]]) -> Planned:
+    """Jobs for these methods, planned by a worker, for it has the model."""
+    [(_, reply)] = pool.run([WorkItem("plan", "plan", lambda: PlanRequest(options))])
+    if reply.error:
+        raise _told("", reply)
+    planned: Planned = reply.value
+    return planned
+
+
+def execute(pool: Pool, jobs: Mapping[str, Job], folder: Path, progress: Progress = silent) -> Iterator[Outcome]:
+    """Do jobs; each comes when it is finished and written. Parts lie in the folder until then, so interrupted work goes on there."""
+    finished = {name: job.finished_parts(folder) for name, job in jobs.items()}
+    items = [item for name, job in jobs.items() for item in _items(job, finished[name], pool.backend.local)]
+    size = min(pool.backend.size, len(items))
+    shown = silent if pool.backend.local else progress  # a local worker's parts show their own
+    bar = iter(shown(range(len(items)), f"{len(items)} jobs on {size} worker{'s' * (size != 1)}"))
+    seconds = dict.fromkeys(jobs, 0.0)
+    given_up: set[str] = set()
+    try:
+        for item, reply in pool.run(items):
+            next(bar, None)
+            name = item.group
+            seconds[name] += reply.seconds
+            if reply.error:
+                if name not in given_up:
+                    given_up.add(name)
+                    yield Outcome(name, None, _told(item.name, reply), seconds[name])
+            elif isinstance(reply.value, xr.Dataset):
+                yield _kept(jobs[name], reply.value, folder, finished[name], seconds[name])
+            elif not pool.backend.local:
+                finished[name].update(reply.value)
+        list(bar)
+    finally:
+        for done in finished.values():
+            if not done:
+                done.clear()  # nothing was begun that could go on
+
+
+def _items(job: Job, done: Finished, local: bool) -> Iterator[WorkItem]:
+    """What of a job is to be sent: parts that are missing, and the result."""
+    missing = [part for part in job.parts if any(leaf not in done for leaf in part.leaves)]
+    left_by = {leaf: f"{job.name}: {part.name}" for part in missing for leaf in part.leaves}
+    for part in missing:
+        wanted = (*part.needs, *part.leaves)
+        step = partial(_step, job, part.do, part.arguments, part.leaves, wanted, done, local)
+        needs = frozenset(left_by[leaf] for leaf in part.needs if leaf in left_by)
+        yield WorkItem(f"{job.name}: {part.name}", job.name, step, needs)
+    everything = tuple(leaf for part in job.parts for leaf in part.leaves)
+    step = partial(_step, job, job.combine, job.arguments, (), everything, done, local)
+    yield WorkItem(f"{job.name}: result", job.name, step, frozenset(left_by.values()))
+
+
+def _step(
+    job: Job,
+    do: Any,
+    arguments: tuple[Any, ...],
+    leaves: tuple[str, ...],
+    wanted: tuple[str, ...],
+    done: Finished,
+    local: bool,
+) -> Step:
+    """A local worker gets the folder itself, others the arrays they want from it."""
+    given = done if local else {leaf: done[leaf] for leaf in wanted if leaf in done}
+    return Step(job.name, do, arguments, leaves, given, job.stamp)
+
+
+def _kept(job: Job, result: xr.Dataset, folder: Path, done: Finished, seconds: float) -> Outcome:
+    try:
+        result = job.keep(result, folder)
+    except CannotDo as e:
+        return Outcome(job.name, None, e, seconds)
+    done.clear()
+    return Outcome(job.name, result, None, seconds)
+
+
+def _told(item: str, reply: Reply) -> HeadAtlasError:
+    """A worker's error; of another process, with where it was."""
+    assert reply.error is not None
+    if not reply.where:
+        return reply.error
+    return CannotDo(f"{item}, on {reply.where}: {reply.error}" if item else f"{reply.where}: {reply.error}")

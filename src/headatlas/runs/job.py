@@ -1,0 +1,94 @@
+"""A job: one method's work on one model, planned and stamped. It is plain data, so that any worker can do its parts."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from headatlas.errors import BadArgument, CannotDo, HeadAtlasError
+from headatlas.methods import get_method
+from headatlas.methods.method import Part
+from headatlas.models.cost import Cost
+from headatlas.results.provenance import describe_run, flat
+from headatlas.results.store import Finished, load_attributes, save
+
+
+@dataclass(frozen=True)
+class Job:
+    """stamp: model, data, settings, versions, which every part depends on. settings: what only the result depends on."""
+
+    name: str  # of the method, and of its file
+    says: str  # what will be done, for people
+    stamp: Mapping[str, Any]
+    combine: Callable[..., xr.Dataset]
+    arguments: tuple[Any, ...] = ()
+    parts: Sequence[Part] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    cost: Callable[..., Cost] | None = None
+
+    @property
+    def key(self) -> str:
+        """A hash of all that the result depends on. Versions of other libraries are told, but do not make a result stale."""
+        libraries = set(flat(describe_run())) - {"headatlas"}
+        depends = {k: v for k, v in {**self.stamp, **self.settings}.items() if k not in libraries}
+        return hashlib.sha256(json.dumps(depends, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+    def path(self, folder: Path) -> Path:
+        return folder / f"{self.name}.nc"
+
+    def state(self, folder: Path) -> str:
+        """'done', 'begun' or 'to do', by what lies in the folder."""
+        if load_attributes(self.path(folder)).get("key") == self.key:
+            return "done"
+        return "begun" if Finished.begun(folder / f".{self.name}", dict(self.stamp)) else "to do"
+
+    def finished_parts(self, folder: Path) -> Finished:
+        """What interrupted work left in the folder."""
+        return Finished(folder / f".{self.name}", dict(self.stamp))
+
+    def keep(self, result: xr.Dataset, folder: Path) -> xr.Dataset:
+        """Write the result, stamped, once it is known to be what its method declares."""
+        _check_result(self.name, result)
+        said = {"method": self.name, **self.stamp, **self.settings, "key": self.key}
+        result = result.assign_attrs(said | result.attrs)
+        save(result, self.path(folder))
+        return result
+
+
+Jobs = Mapping[str, Job | HeadAtlasError]
+"""What is to be done, by method: a job, or why it cannot be done."""
+
+
+def _check_result(name: str, result: xr.Dataset) -> None:
+    if name == "benchmark":
+        return
+    if not isinstance(result, xr.Dataset) or not {"layer", "head"} <= set(result.dims):
+        dims = getattr(result, "dims", type(result).__name__)
+        raise CannotDo(f"method {name} gave {tuple(dims)}, expected an xarray.Dataset with the dimensions layer and head")
+    for measure in get_method(name).measures:
+        wanted = {measure.over, "layer", "head"}
+        has = set(result[measure.name].dims) if measure.name in result else set()
+        if not wanted <= has or measure.over not in result.coords:
+            raise CannotDo(
+                f"method {name}: its result has {measure.name} over ({', '.join(map(str, sorted(map(str, has)))) or 'nothing'}), expected"
+                f" ({measure.over}, layer, head), with labels for each {measure.over}"
+            )
+
+
+def check_model(jobs: Jobs, folder: Path) -> None:
+    """An atlas is of one model. Read from disk and held in memory it may differ in precision, and so in its fingerprint."""
+    planned = next((job.stamp for job in jobs.values() if isinstance(job, Job)), None)
+    for path in sorted(folder.glob("*.nc")) if planned else ():
+        there = load_attributes(path)
+        if not there:
+            continue  # damaged: it is told where it is read
+        same = there.get("fingerprint") == planned["fingerprint"] or (
+            there.get("likeness") == planned["likeness"] and there.get("read_from") != planned["read_from"]
+        )
+        if not same:
+            of = f"imported ({there['source']})" if "imported" in there else f"of another model ({there.get('model')!r})"
+            raise BadArgument(f"out is {str(folder)!r}, where {path.name} is {of}: give another folder")

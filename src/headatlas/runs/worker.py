@@ -1,0 +1,230 @@
+"""What does the work: it loads a model once, plans jobs for it, and does their parts. It lives in this process, in another one, or on
+a Ray cluster; what it is sent are `PlanRequest`s and `Step`s, plain data."""
+
+import gc
+import hashlib
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import xarray as xr
+
+from headatlas.errors import CannotDo, HeadAtlasError, OutOfMemory
+from headatlas.methods import get_method
+from headatlas.methods.method import Method, Work
+from headatlas.models.lm import LM
+from headatlas.models.loading import load, load_skeleton
+from headatlas.models.parameters import Parameters, open_parameters
+from headatlas.progress import Done, Progress, doing, silent
+from headatlas.results.provenance import describe_model, describe_run, describe_weights, flat
+from headatlas.runs.job import Job, Jobs
+
+T = TypeVar("T")
+Model = LM | Parameters
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Which model a worker loads, and how. spread: over all GPUs it sees."""
+
+    model: LM | str
+    device: str = "auto"
+    dtype: str = "auto"
+    spread: bool = False
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """Methods and the options of each."""
+
+    options: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A model, described, and what is to be done with it."""
+
+    model: Mapping[str, Any]
+    title: str
+    jobs: Jobs
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of a job, or its result: a module-level function, plain arguments, and the arrays that earlier parts left."""
+
+    job: str
+    do: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    leaves: tuple[str, ...]  # none: what `do` returns is the result
+    done: Done
+    stamp: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ModelWorker:
+    """threads: of torch, for sums are the same only if they are cut alike."""
+
+    def __init__(self, source: ModelSource, threads: int | None = None, progress: Progress = silent) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.source, self.progress = source, progress
+        self.model: Model | None = source.model if isinstance(source.model, LM) else None
+        self.held = ExitStack()
+        self.stamp: dict[str, Any] = {}
+
+    def __call__(self, asked: PlanRequest | Step) -> Any:
+        return self.plan(asked.options) if isinstance(asked, PlanRequest) else self.do(asked)
+
+    def close(self) -> None:
+        self.held.close()
+
+    # --- planning
+
+    def plan(self, options: Mapping[str, Mapping[str, Any]]) -> Planned:
+        """Wrong arguments are told before weights are loaded: work is planned for a model without them."""
+        chosen = {name: get_method(name) for name in options}
+        bare = self._bare(all(m.reads_parameters for m in chosen.values()))
+        works = {name: _work_or_error(m, bare, options[name], self.progress) for name, m in chosen.items()}
+        loads = any(isinstance(w, Work) and w.loads_model for w in works.values())
+        if not any(isinstance(w, Work) for w in works.values()):
+            return Planned({}, bare.name, {n: w for n, w in works.items() if isinstance(w, HeadAtlasError)})
+        model = self.loaded(loads, bare)
+        jobs = {n: w if isinstance(w, HeadAtlasError) else job_of(n, w, self.stamp) for n, w in works.items()}
+        return Planned(*_described(model), jobs)
+
+    def _bare(self, parameters: bool) -> Model:
+        """The model as far as it can be had without its weights."""
+        if self.model is not None:
+            return self.model
+        source = self.source
+        assert not isinstance(source.model, LM)
+        with doing(self.progress, f"opening {source.model}"):
+            if parameters:
+                return open_parameters(source.model, source.device)
+            return load_skeleton(source.model, source.dtype, source.device)[0]
+
+    def loaded(self, loads: bool, bare: Model | None = None) -> Model:
+        """The model, with its weights hashed once for all that is stamped."""
+        if self.model is None or (loads and not isinstance(self.model, LM)):
+            source = self.source
+            assert not isinstance(source.model, LM)
+            if loads:
+                tokenizer = bare._tokenizer if isinstance(bare, LM) else None
+                with doing(self.progress, f"loading {source.model}"):
+                    spread = "auto" if source.spread else None
+                    self.model = load(source.model, source.device, source.dtype, tokenizer=tokenizer, device_map=spread)
+            else:
+                self.model = bare if isinstance(bare, Parameters) else open_parameters(source.model, source.device)
+            self.stamp = {}
+        if not self.stamp:
+            with doing(self.progress, f"reading the weights of {self.model.name} for their fingerprint"):
+                self.held.enter_context(self.model.weights.unchanged())
+                self.stamp = model_stamp(self.model)
+        return self.model
+
+    # --- doing
+
+    def do(self, step: Step) -> Any:
+        """The arrays that a part leaves, or the result of a job."""
+        model = None
+        if step.stamp.get("read_from"):  # the benchmark's jobs bring their own models
+            model = self.loaded(step.stamp["read_from"] == "memory")
+            for key, value in step.stamp.items():
+                if self.stamp.get(key, value) != value:
+                    raise CannotDo(f"{key} is {self.stamp[key]} there, but {value} where the work was planned")
+        result = retry_smaller(lambda: step.do(model, *step.arguments, done=step.done, progress=self.progress))
+        return {leaf: step.done[leaf] for leaf in step.leaves} if step.leaves else result
+
+
+def retry_smaller(do: Callable[[], T]) -> T:
+    """Do something; where memory runs out, again with half as many tokens at once, which `OutOfMemory` says has been seen to."""
+    while True:
+        try:
+            return do()
+        except OutOfMemory as e:
+            log.warning(str(e))  # not the error itself: whoever keeps the record would keep all its tensors
+        gc.collect()  # what the error held on to
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _work_or_error(method: Method, model: Model, options: Mapping[str, Any], progress: Progress) -> Work | HeadAtlasError:
+    try:
+        with doing(progress, f"planning {method.name}"):
+            return work_of(method, model, options)
+    except HeadAtlasError as e:
+        return e
+
+
+def work_of(method: Method, model: Model, options: Mapping[str, Any]) -> Work:
+    """What a method would do with a model: what it returns itself, or its function as a whole."""
+    if method.returns_work:
+        work: Work = method.function(model, **options)
+        return work
+    plain = {k: _plain(v) for k, v in options.items()}
+    said = ", ".join(f"{k} {v}" for k, v in options.items())
+    return Work(
+        method.title + f": {said}" * bool(said),
+        _whole,
+        (method.name, dict(options)),
+        settings=plain,
+        cost=_whole_cost if method.cost else None,
+        loads_model=not method.reads_parameters,
+    )
+
+
+def _whole(model: Model, name: str, options: Mapping[str, Any], *, done: Done, progress: Progress) -> xr.Dataset:
+    function = get_method(name).function
+    told = {"progress": progress} if "progress" in inspect.signature(function).parameters else {}
+    result: xr.Dataset = function(model, **options, **told)
+    return result
+
+
+def _whole_cost(model: Model, name: str, options: Mapping[str, Any]) -> Any:
+    cost = get_method(name).cost
+    assert cost is not None
+    return cost(model, **options)
+
+
+def _plain(value: Any) -> Any:
+    """A value as an attribute of a file, and as part of a key: of a file, what is in it."""
+    if isinstance(value, Path):
+        return f"{value.name} {hashlib.sha256(value.read_bytes()).hexdigest()[:16]}" if value.is_file() else str(value)
+    if isinstance(value, bool | np.bool_):
+        return int(value)
+    return "" if value is None else list(value) if isinstance(value, tuple) else value
+
+
+def job_of(name: str, work: Work, stamp: Mapping[str, Any]) -> Job:
+    """Work on a model that is known: what it depends on is all there."""
+    stamped = {**stamp, "data": work.data, **work.settings}
+    parts = tuple(work.parts)
+    return Job(name, work.says, stamped, work.combine, work.arguments, parts, work.result_settings, work.cost)
+
+
+def model_stamp(model: Model) -> dict[str, Any]:
+    """What a file says about the model it is of; no time of day, so that the same work gives the same file.
+
+    The fingerprint is of the weights in their precision, the likeness is not; the setup is of configuration and tokenizer.
+    """
+    weights = model.weights
+    there = not weights.embedding().is_meta  # a model without weights is planned for, and never mapped
+    fingerprints = (weights.fingerprint(), weights.likeness()) if there else ("", "")
+    said = {"model": model.name, "fingerprint": fingerprints[0], "likeness": fingerprints[1]}
+    said |= {"read_from": weights.source, "setup": model.setup()}
+    versions = {k: v for k, v in flat(describe_run()).items() if k != "time"}
+    return said | {"n_kv_heads": weights.anatomy.n_kv_heads} | versions
+
+
+def _described(model: Model) -> tuple[Mapping[str, Any], str]:
+    if isinstance(model, LM):
+        return describe_model(model), f"{model!r}, fingerprint {model.fingerprint()}"
+    said = describe_weights(model.weights, model.name, str(model.device))
+    return said, f"{model.name}, not loaded, fingerprint {model.weights.fingerprint()}"

@@ -1,0 +1,39 @@
+"""How well the whole model does a task, and how well guessing does."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from headatlas.models.lm import LM
+from headatlas.models.targets import Sheet, measure
+from headatlas.tasks.prompts import Task
+
+CAN = 0.2  # below this accuracy the model cannot do the task
+log = logging.getLogger(__name__)
+
+
+def baseline(lm: LM, task: Task, held_out: Sequence[Sheet], tokens: int | None = None) -> dict[str, float]:
+    """How well the whole model does the task; tells, and warns where a map would say little."""
+    log_p, right = measure(lm, held_out, None, tokens)
+    accuracy, nll, guess = right.float().mean().item(), -log_p.mean().item(), best_guess(task)
+    n = right.shape[1]
+    log.info(
+        "%s: the whole model gets %.0f %% of %d held-out prompts right, −log P(target) %.2f",
+        task.name,
+        100 * accuracy,
+        n,
+        nll,
+    )
+    if accuracy < max(CAN, guess + 0.1 * (1 - guess)):
+        message = "%s: hardly better than guessing (%.0f %%): a map of a task the model fails says little"
+        log.warning(message, task.name, 100 * guess)
+    return {"whole_nll": nll, "whole_accuracy": accuracy, "guess_accuracy": guess, "examples": n}
+
+
+def best_guess(task: Task) -> float:
+    """Accuracy of always giving the commonest training target of the same kind."""
+    common = {
+        kind: Counter(e.target for e in task.train if e.kind == kind).most_common(1)[0][0]
+        for kind in {e.kind for e in task.train}
+    }
+    return sum(common.get(e.kind) == e.target for e in task.held_out) / len(task.held_out)
