@@ -1,4 +1,4 @@
-"""Pieces of work on workers that die, fail, or cannot be made: with processes of this machine, and with Ray's actors."""
+"""WorkItems of work on workers that die, fail, or cannot be made: with processes of this machine."""
 
 import logging
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headatlas.engines import pool
-from headatlas.engines.pool import Piece, Pool
+from headatlas.engines.pool import Pool, WorkItem
 from headatlas.engines.processes import Processes
 from headatlas.errors import BadArgument, CannotDo
 
@@ -50,89 +50,89 @@ def dies_at_once(folder: Path):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def asking(*what, name: str = "", group: str = "g", needs: tuple[str, ...] = ()) -> Piece:
-    return Piece(name or str(what), group, lambda: what, frozenset(needs))
+def asking(*what, name: str = "", group: str = "g", needs: tuple[str, ...] = ()) -> WorkItem:
+    return WorkItem(name or str(what), group, lambda: what, frozenset(needs))
 
 
-def hired(folder: Path, size: int = 2, made_by=make) -> Pool:
+def workers(folder: Path, size: int = 2, made_by=make) -> Pool:
     return Pool(Processes(partial(made_by, folder), size))
 
 
-def test_pieces_come_as_they_finish_and_workers_are_made_once(tmp_path) -> None:
-    with hired(tmp_path) as some:
-        found = {p.name: a.value for p, a in some.run([asking("add", i, 1) for i in range(6)])}
+def test_items_come_as_they_finish_and_workers_are_made_once(tmp_path) -> None:
+    with workers(tmp_path) as pool_:
+        found = {p.name: a.value for p, a in pool_.run([asking("add", i, 1) for i in range(6)])}
         assert found == {str(("add", i, 1)): i + 1 for i in range(6)}
-        assert [a.value for _, a in some.run([asking("add", 5)])] == [5]
+        assert [a.value for _, a in pool_.run([asking("add", 5)])] == [5]
     assert len(list(tmp_path.glob("made *"))) <= 2
 
 
-def test_pieces_wait_for_what_they_need(tmp_path) -> None:
+def test_items_wait_for_what_they_need(tmp_path) -> None:
     last = asking("add", 3, name="last", needs=("first", "second"))
-    with hired(tmp_path) as some:
-        order = [p.name for p, _ in some.run([last, asking("add", 1, name="first"), asking("add", 2, name="second")])]
+    with workers(tmp_path) as pool_:
+        order = [p.name for p, _ in pool_.run([last, asking("add", 1, name="first"), asking("add", 2, name="second")])]
     assert order[-1] == "last"
 
 
-def test_a_piece_whose_worker_died_is_done_again(tmp_path, caplog) -> None:
-    with hired(tmp_path) as some:
+def test_an_item_whose_worker_died_is_done_again(tmp_path, caplog) -> None:
+    with workers(tmp_path) as pool_:
         found = {
             p.name: a.value
-            for p, a in some.run([asking("die once", name="risky"), *(asking("add", i) for i in range(4))])
+            for p, a in pool_.run([asking("die once", name="risky"), *(asking("add", i) for i in range(4))])
         }
     assert found["risky"] == "alive"
     assert len(found) == 5
     assert "risky: its worker died, it is done again" in caplog.text
 
 
-def test_a_piece_that_always_kills_is_given_up_with_its_group(tmp_path, caplog) -> None:
-    pieces = [
+def test_an_item_that_always_kills_is_given_up_with_its_group(tmp_path, caplog) -> None:
+    items = [
         asking("die", name="deadly", group="a"),
         asking("add", 1, name="rest", group="a", needs=("deadly",)),
         asking("add", 2),
     ]
-    with hired(tmp_path) as some:
-        found = {p.name: a for p, a in some.run(pieces)}
-    assert found["deadly"].error.startswith("its worker died 3 times, the last time: ")
+    with workers(tmp_path) as pool_:
+        found = {p.name: a for p, a in pool_.run(items)}
+    assert str(found["deadly"].error).startswith("its worker died 3 times, the last time: ")
     assert found[str(("add", 2))].value == 2
     assert "rest" not in found
     assert caplog.text.count("it is done again") == 2
 
 
 def test_errors_come_back_as_one_line(tmp_path) -> None:
-    with hired(tmp_path, 1) as some:
-        (_, bad), (_, bug) = some.run([asking("bad", group="a"), asking("bug", group="b")])
-    assert bad.error == "x is 3, expected 4"
-    assert bug.error == "ZeroDivisionError: a"
+    with workers(tmp_path, 1) as pool_:
+        (_, bad), (_, bug) = pool_.run([asking("bad", group="a"), asking("bug", group="b")])
+    assert str(bad.error) == "x is 3, expected 4"
+    assert str(bug.error) == "ZeroDivisionError: a"
 
 
 def test_what_workers_say_is_said_here(tmp_path, caplog) -> None:
-    with hired(tmp_path, 1) as some:
-        list(some.run([asking("log", "hot")]))
+    with workers(tmp_path, 1) as pool_:
+        list(pool_.run([asking("log", "hot")]))
     assert [(r.levelno, r.getMessage()) for r in caplog.records] == [(logging.WARNING, "careful: hot")]
 
 
 def test_a_worker_that_cannot_be_made_says_where_and_why(tmp_path) -> None:
     with (
-        hired(tmp_path, 2, cannot_make) as some,
+        workers(tmp_path, 2, cannot_make) as pool_,
         pytest.raises(CannotDo, match="^this machine: model '/no/such': no such file$"),
     ):
-        list(some.run([asking("add", 1)]))
+        list(pool_.run([asking("add", 1)]))
 
 
-def test_workers_that_die_while_they_are_made_are_not_hired_for_ever(tmp_path) -> None:
-    with hired(tmp_path, 1, dies_at_once) as some, pytest.raises(CannotDo, match="workers die while they are made"):
-        list(some.run([asking("add", 1)]))
+def test_workers_that_die_while_they_are_made_are_not_started_for_ever(tmp_path) -> None:
+    with workers(tmp_path, 1, dies_at_once) as pool_, pytest.raises(CannotDo, match="workers die while they are made"):
+        list(pool_.run([asking("add", 1)]))
 
 
 def test_nobody_waits_for_ever_for_a_first_worker(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(pool, "PATIENCE", 0.01)
-    with hired(tmp_path, 1) as some, pytest.raises(CannotDo, match="no worker could be started within 0 s"):
-        list(some.run([asking("add", 1)]))
+    with workers(tmp_path, 1) as pool_, pytest.raises(CannotDo, match="no worker could be started within 0 s"):
+        list(pool_.run([asking("add", 1)]))
 
 
 def test_no_process_is_left_when_work_is_broken_off(tmp_path) -> None:
-    with pytest.raises(KeyboardInterrupt), hired(tmp_path) as some:
-        for _ in some.run([asking("add", i) for i in range(50)]):
+    with pytest.raises(KeyboardInterrupt), workers(tmp_path) as pool_:
+        for _ in pool_.run([asking("add", i) for i in range(50)]):
             raise KeyboardInterrupt
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and any(

@@ -1,8 +1,8 @@
 """Run independent items of work on workers, hand back results as they come, and try again where a worker died.
 
-A worker is made once, by a function that can be pickled, and then sent message after message: a model is loaded once a worker. What
-starts workers and carries messages is a backend: this process (`local`), processes of this machine (`processes`), or actors of a Ray
-cluster (`ray`).
+A worker is made once, by a function that can be pickled, and then sent message after message: a model is loaded once a
+worker. What starts workers and carries messages is a backend: this process (`local`), processes of this machine (`processes`), or
+actors of a Ray cluster (`ray`).
 """
 
 import logging
@@ -204,9 +204,7 @@ class Pool:
         self.deaths[""] = 0
         self.idle.append(worker)
         if said_hello:
-            raise CannotDo(
-                f"{reply.where}: HeadAtlas is {reply.value} there, but {__version__} here: install the same"
-            )
+            raise CannotDo(f"{reply.where}: HeadAtlas is {reply.value} there, but {__version__} here: install the same")
         if reply.error:
             raise CannotDo(f"{reply.where}: {reply.error}")
 

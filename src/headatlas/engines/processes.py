@@ -11,7 +11,8 @@ from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any
 
-from headatlas.engines.pool import Reply, MakeWorker, Worker
+from headatlas.engines.pool import MakeWorker, Reply, Worker
+
 
 class Processes:
     """size: how many. gpus: the names of the GPUs that each of them sees."""

@@ -4,9 +4,10 @@ import os
 import platform
 import socket
 from concurrent.futures import Future
+from ipaddress import ip_address
 from typing import Any
 
-from headatlas.engines.pool import Reply, MakeWorker, Worker
+from headatlas.engines.pool import MakeWorker, Reply, Worker
 from headatlas.errors import BadArgument, CannotDo, MissingExtra, one_line
 
 INSTALL = "pip install 'headatlas[ray]'"
@@ -21,10 +22,15 @@ class Cluster:
     """
 
     def __init__(
-        self, make: MakeWorker, address: str | None = None, gpus: int | None = None, cpus: int = 1, size: int | None = None
+        self,
+        make: MakeWorker,
+        address: str | None = None,
+        gpus: int | None = None,
+        cpus: int = 1,
+        size: int | None = None,
     ) -> None:
         self.environment = {k: v for k, v in os.environ.items() if k.startswith("RAY_")}
-        self.ray, self.reachable = _connect(address)
+        self.ray = _connect(address)
         try:
             machines = [n["Resources"] for n in self.ray.nodes() if n["Alive"]]
             most = int(max((m.get("GPU", 0) for m in machines), default=0))
@@ -70,7 +76,6 @@ class Cluster:
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
         self.ray.shutdown()
-        self.ray._private.ray_constants.ENABLE_RAY_CLUSTER = self.reachable
         for name in [k for k in os.environ if k.startswith("RAY_")]:
             del os.environ[name]
         os.environ.update(self.environment)
@@ -94,39 +99,49 @@ class _Actor:
         return self.worker.send(message)
 
 
-def _connect(address: str | None) -> tuple[Any, bool]:
-    """Ray, in a cluster; and whether clusters that are started here can be reached from elsewhere, which it sets."""
+def _connect(address: str | None) -> Any:
+    """Ray, in a cluster."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address is None:
+        os.environ[LOOPBACK] = "0"  # Ray reads this when it is imported, and so do its workers
     try:
         import ray
     except ImportError as e:
         raise MissingExtra(f"engine 'ray' needs the package ray: {INSTALL}") from e
     if ray.is_initialized():
         raise CannotDo("this process is in a Ray cluster already: leave it first, with ray.shutdown()")
+    alone = ip_address(ray.util.get_node_ip_address()).is_loopback
+    if address is None and not alone:
+        raise CannotDo(
+            f"Ray was imported here before, and would listen to other machines: start a new process, set {LOOPBACK}=0 before"
+            " `import ray`, or give the address of a cluster"
+        )
     if address not in (None, "auto"):
-        _check_address(str(address))
+        _check_address(str(address), alone)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    before = bool(ray._private.ray_constants.ENABLE_RAY_CLUSTER)
     try:
         if address is None:
-            os.environ[LOOPBACK] = "0"  # Ray reads this when it is imported, and so do its workers
-            ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
             ray.init(address="local", include_dashboard=False, **options)
         else:
             ray.init(address=address, **options)
     except Exception as e:  # Ray's errors of connecting have no common type
-        os.environ.pop(LOOPBACK, None)
-        ray._private.ray_constants.ENABLE_RAY_CLUSTER = before
         raise CannotDo(f"no Ray cluster at address {address or 'local'!r}: {one_line(e)}") from e
-    return ray, before
+    return ray
 
 
-def _check_address(address: str) -> None:
-    """That somebody listens there: Ray itself would try for minutes, and then end this process."""
+def _check_address(address: str, alone: bool) -> None:
+    """That somebody listens there: Ray itself would try for minutes, and then end this process.
+
+    alone: this process has started Ray for itself, and other machines' clusters cannot see it.
+    """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
         raise BadArgument(f"address is {address!r}, expected HOST:PORT of a Ray cluster's head, or 'auto'")
     try:
-        socket.create_connection((host, int(port)), timeout=5).close()
+        peer = socket.create_connection((host, int(port)), timeout=5)
+        far = not ip_address(peer.getpeername()[0]).is_loopback
+        peer.close()
     except (OSError, OverflowError) as e:
         raise CannotDo(f"no Ray cluster at address {address!r}: {one_line(e)}") from e
+    if far and alone:
+        raise CannotDo("this process has started Ray on this machine alone: join a cluster from a new process")

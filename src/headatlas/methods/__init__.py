@@ -1,12 +1,12 @@
-"""The methods there are: one file or folder of this package each, and those of other packages (entry points `headatlas.methods`)."""
+"""The registry of methods: one file or folder of this package each, and those of other packages (entry points of our group)."""
 
 import logging
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
 from types import MappingProxyType
-from typing import Mapping
 
 from headatlas.errors import BadArgument, HeadAtlasError, check_choice, one_line
 from headatlas.methods.method import PRESETS, Method, record_of

@@ -43,7 +43,8 @@ def effects_work(
             arguments = (label, task, some, limit, batch_tokens, dict(settings))
             parts.append(Part(label, do, arguments, cost=cost))
     return Work(
-        f"{', '.join(t.name for t in chosen)}: {limit} examples each" + "".join(f", {k} {v}" for k, v in settings.items()),
+        f"{', '.join(t.name for t in chosen)}: {limit} examples each"
+        + "".join(f", {k} {v}" for k, v in settings.items()),
         combine,
         (chosen, layers, [p.name for p in parts], limit, batch_tokens),
         parts,

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from headatlas.progress import Done, Progress
     from headatlas.tasks.prompts import Task
 
-MEANING = "log P(target) lost without each head, as one gradient predicts it. A cheap estimate of ablation, not a removal."
+MEANING = (
+    "log P(target) lost without each head, as one gradient predicts it. A cheap estimate of ablation, not a removal."
+)
 
 
 def tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
@@ -40,7 +42,9 @@ def ask(lm: LM, subject: str) -> list[Asked]:
 @method(
     title="Gradients (Taylor)",
     measures=[
-        Measure("effect", over="task", meaning=MEANING, label="log P lost without the head", repeats=("effect_half", "half"))
+        Measure(
+            "effect", over="task", meaning=MEANING, label="log P lost without the head", repeats=("effect_half", "half")
+        )
     ],
     presets={"quick": {"limit": 16}, "full": {"limit": 32}},
     tells="what one gradient says a head is worth to a task",
@@ -53,7 +57,10 @@ def ask(lm: LM, subject: str) -> list[Asked]:
 )
 def taylor(
     lm: LM,
-    tasks: Annotated[Any, "built-in tasks, files with prompt and target, 'hf:' addresses, or examples of your own"] = ("math", "syntax"),
+    tasks: Annotated[Any, "built-in tasks, files with prompt and target, 'hf:' addresses, or examples of your own"] = (
+        "math",
+        "syntax",
+    ),
     *,
     limit: Annotated[int, "held-out examples of each task"] = 16,
     shots: Annotated[int | None, "worked examples before each prompt; built-in tasks have their own number"] = None,
@@ -65,9 +72,7 @@ def taylor(
     """
     from headatlas.methods._effects import effects_work
 
-    return effects_work(
-        "taylor", lm, tasks, measure, cost, {}, limit=limit, shots=shots, batch_tokens=batch_tokens
-    )
+    return effects_work("taylor", lm, tasks, measure, cost, {}, limit=limit, shots=shots, batch_tokens=batch_tokens)
 
 
 def measure(

@@ -3,7 +3,7 @@
 import errno
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from huggingface_hub import snapshot_download
@@ -65,8 +65,7 @@ def load(
     check_complete(str(source), info)
     for parameter, tensor in transformer.named_parameters():
         check_finite(parameter, tensor, source)
-    if tokenizer is None and not (isinstance(source, Path) and not _has_tokenizer(source)):
-        tokenizer = _from_pretrained(AutoTokenizer, source, name, options)
+    tokenizer = _tokenizer(source, name, options) if tokenizer is None else tokenizer
     return LM(transformer.eval().requires_grad_(False), tokenizer, name)
 
 
@@ -80,7 +79,14 @@ def load_skeleton(
     config = _from_pretrained(AutoConfig, source, name, options)
     if precision is None:
         precision = torch.float32 if place.type == "cpu" else getattr(config, "dtype", None) or torch.float32
-    return LM(skeleton(config), _from_pretrained(AutoTokenizer, source, name, options), name), precision
+    return LM(skeleton(config), _tokenizer(source, name, options), name), precision
+
+
+def _tokenizer(source: Path | str, name: str, options: dict[str, Any]) -> PreTrainedTokenizerBase | None:
+    """The model's tokenizer; none where a folder has none."""
+    if isinstance(source, Path) and not _has_tokenizer(source):
+        return None
+    return cast(PreTrainedTokenizerBase, _from_pretrained(AutoTokenizer, source, name, options))
 
 
 def _check_room(

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -72,7 +72,7 @@ def public_call(method: Method) -> Callable[..., xr.Dataset]:
         for n, p in inspect.signature(compute).parameters.items()
         if n not in ("method", "model", "options", *(p.name for p in own))
     }
-    options = [p for p in own if p.name != "progress"]
+    options = [p.replace(annotation=method.options[p.name].kind) for p in own if p.name != "progress"]
     signature = inspect.Signature(
         [first, *options, *common.values(), *(p for p in own if p.name == "progress")], return_annotation=xr.Dataset
     )
@@ -87,7 +87,8 @@ def public_call(method: Method) -> Callable[..., xr.Dataset]:
         if "preset" in given:
             check_type("preset", given["preset"], Literal[PRESETS])
             rest["preset"] = given["preset"]
-        chosen = {n: v for n, v in given.items() if n in method.options and n != "preset"}
+        chosen = {n: list(v) if isinstance(v, Iterator) else v for n, v in given.items() if n in method.options}
+        chosen.pop("preset", None)
         return compute(method, options=chosen, **rest)
 
     vars(call).update(__signature__=signature, method=method)
@@ -118,4 +119,3 @@ def check_type(argument: str, value: Any, kind: Any) -> None:
             check_choice(argument, value, named)
         expected = " or ".join([*(words for _, words in plain), *map(repr, named)])
         raise BadArgument(f"{argument} is {brief(value)}, expected {expected}")
-

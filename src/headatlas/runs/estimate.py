@@ -9,15 +9,16 @@ from typing import Any
 import torch
 
 from headatlas.errors import HeadAtlasError
-from headatlas.models.cost import Machine, measure_machine
+from headatlas.methods import get_method
+from headatlas.models.cost import Cost, Machine, measure_machine
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.loading import check_device, load_skeleton
 from headatlas.models.memory import SPARE, Memory, check_room, memory
 from headatlas.models.targets import good_on_gpu, tokens_at_once
 from headatlas.progress import Progress, doing, silent
-from headatlas.runs.job import Job
-from headatlas.runs.plan import plan
-from headatlas.runs.presets import check_run
+from headatlas.runs.job import Job, Jobs
+from headatlas.runs.request import check_run
+from headatlas.runs.worker import Model, job_of, model_stamp, work_of
 
 
 @dataclass(frozen=True)
@@ -41,31 +42,33 @@ class Estimate:
 def estimate(
     model: str | Path = DEFAULT_MODEL,
     *,
+    preset: str = "quick",
+    methods: Sequence[str] | str | None = None,
+    functions: Sequence[str] | str | None = None,
     workers: int = 1,
     gpus_per_job: int = 1,
     device: str = "auto",
     dtype: str = "auto",
     machine: Machine | None = None,
     progress: Progress = silent,
-    **options: Any,
 ) -> Estimate:
-    """Plan a run on so many workers, each as fast as this machine. options: preset, methods, functions, as in `run`."""
-    check_run(options.get("preset", "quick"), options.get("methods"), options.get("functions"))
+    """Plan a run on so many workers, each as fast as this machine. preset, methods, functions: as in `run`."""
+    request = check_run(preset, methods, functions)
     place = check_device(device)
     with doing(progress, f"reading the configuration of {model}"):
         lm, precision = load_skeleton(model, dtype, device)
-    jobs = plan(lm, progress=progress, **options)
+    jobs = _plan(lm, request.options, progress)
     needs, at_once = memory(lm.model, lm.n_layers, precision), tokens_at_once(lm, None)
     if place.type == "cuda":
         room = gpus_per_job * (torch.cuda.get_device_properties(place).total_memory - SPARE)
         check_room(lm.name, needs, precision, room + gpus_per_job * SPARE, gpus_per_job)
         at_once = min(good_on_gpu(lm), needs.largest(room))
     with doing(progress, f"timing {place} on copies of the model with one and three layers"):
-        found = machine or measure_machine(lm.model.config, lm.n_layers, place, precision)
-    seconds = {name: _seconds(jobs[name], found) for name in progress(list(jobs), "adding up what the jobs take")}
+        machine = machine or measure_machine(lm.model.config, lm.n_layers, place, precision)
+    seconds = {name: _seconds(jobs[name], lm, machine) for name in progress(list(jobs), "adding up what the jobs take")}
     return Estimate(
         f"{lm.name}: {lm.n_layers} layers × {lm.n_heads} heads, {str(precision).removeprefix('torch.')}",
-        found,
+        machine,
         needs,
         at_once,
         seconds,
@@ -74,16 +77,28 @@ def estimate(
     )
 
 
-def _seconds(job: Job | HeadAtlasError, machine: Machine) -> list[float] | str:
-    """Of each part, and of the result in the end; or why there is none."""
+def _plan(
+    model: Model, options: Mapping[str, Mapping[str, Any]], progress: Progress
+) -> dict[str, Job | HeadAtlasError]:
+    jobs: dict[str, Job | HeadAtlasError] = {}
+    stamp = model_stamp(model)
+    for name in progress(list(options), "planning"):
+        try:
+            jobs[name] = job_of(name, work_of(get_method(name), model, options[name]), stamp)
+        except HeadAtlasError as e:
+            jobs[name] = e
+    return jobs
+
+
+def _seconds(job: Job | HeadAtlasError, model: Model, machine: Machine) -> list[float] | str:
+    """Of each part, and of the result in the end; or why there is none. What has no estimate counts as nothing."""
     if isinstance(job, HeadAtlasError):
         return str(job)
-    return [machine.seconds(cost()) for cost in (*(part.cost for part in job.parts), job.cost)]
+    steps = [*((part.cost, part.arguments) for part in job.parts), (job.cost, job.arguments)]
+    return [machine.seconds(Cost() if cost is None else cost(model, *arguments)) for cost, arguments in steps]
 
 
-def makespan(
-    jobs: Mapping[str, Job | HeadAtlasError], seconds: Mapping[str, Sequence[float] | str], workers: int
-) -> float:
+def makespan(jobs: Jobs, seconds: Mapping[str, Sequence[float] | str], workers: int) -> float:
     """When the last job ends, if each worker takes the next one that can begin, as `engines.pool` does."""
     waiting: list[tuple[float, frozenset[str], frozenset[str]]] = []  # seconds, what it leaves, what it needs
     for name, job in jobs.items():

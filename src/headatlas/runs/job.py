@@ -68,7 +68,9 @@ def _check_result(name: str, result: xr.Dataset) -> None:
         return
     if not isinstance(result, xr.Dataset) or not {"layer", "head"} <= set(result.dims):
         dims = getattr(result, "dims", type(result).__name__)
-        raise CannotDo(f"method {name} gave {tuple(dims)}, expected an xarray.Dataset with the dimensions layer and head")
+        raise CannotDo(
+            f"method {name} gave {tuple(dims)}, expected an xarray.Dataset with the dimensions layer and head"
+        )
     for measure in get_method(name).measures:
         wanted = {measure.over, "layer", "head"}
         has = set(result[measure.name].dims) if measure.name in result else set()
@@ -90,5 +92,7 @@ def check_model(jobs: Jobs, folder: Path) -> None:
             there.get("likeness") == planned["likeness"] and there.get("read_from") != planned["read_from"]
         )
         if not same:
-            of = f"imported ({there['source']})" if "imported" in there else f"of another model ({there.get('model')!r})"
+            of = (
+                f"imported ({there['source']})" if "imported" in there else f"of another model ({there.get('model')!r})"
+            )
             raise BadArgument(f"out is {str(folder)!r}, where {path.name} is {of}: give another folder")

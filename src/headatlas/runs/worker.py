@@ -155,7 +155,9 @@ def retry_smaller(do: Callable[[], T]) -> T:
             torch.cuda.empty_cache()
 
 
-def _work_or_error(method: Method, model: Model, options: Mapping[str, Any], progress: Progress) -> Work | HeadAtlasError:
+def _work_or_error(
+    method: Method, model: Model, options: Mapping[str, Any], progress: Progress
+) -> Work | HeadAtlasError:
     try:
         with doing(progress, f"planning {method.name}"):
             return work_of(method, model, options)

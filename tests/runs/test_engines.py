@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,8 +16,8 @@ import headatlas as ha
 from headatlas.engines.ray import Cluster
 from headatlas.errors import BadArgument, CannotDo, MissingExtra
 from headatlas.models.lm import LM
-from headatlas.runs.plan import from_weights, plan_for
-from headatlas.runs.execute import Hand, for_workers, hired
+from headatlas.runs.start import absolute, start_workers
+from headatlas.runs.worker import ModelSource, ModelWorker, Step
 from headatlas.tasks.prompts import load_tasks
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
@@ -36,15 +36,12 @@ def model(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(model, tmp_path_factory) -> dict[str, bytes]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headatlas.atlas._show", lambda *a: None)
-        return files(ha.run(model, tmp_path_factory.mktemp("local"), methods=METHODS))
+    return files(run(model, tmp_path_factory.mktemp("local")))
 
 
-@pytest.fixture(autouse=True)
-def not_drawn(monkeypatch) -> None:
+def run(model, out, methods=METHODS, **options) -> ha.Atlas:
     """Figures are drawn here and not by workers, and take longest."""
-    monkeypatch.setattr("headatlas.atlas._show", lambda *a: None)
+    return ha.run(model, out, methods=methods, draw=False, **options)
 
 
 def files(atlas) -> dict[str, bytes]:
@@ -77,29 +74,28 @@ def once(do):
 
 
 def test_processes_make_the_same_files(model, expected, tmp_path) -> None:
-    made = ha.run(model, tmp_path, methods=METHODS, workers=2)
+    made = run(model, tmp_path, workers=2)
     assert files(made) == expected
     assert all(m["complete"] and m["seconds"] > 0 for m in made.info["methods"].values())
-    again = ha.run(model, tmp_path, methods=METHODS, workers=2)
+    again = run(model, tmp_path, workers=2)
     assert again.info["methods"] == made.info["methods"]
 
 
-def test_maps_alone_load_no_model(model, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("headatlas.atlas.load", lambda *a, **k: pytest.fail("loaded"))
-    monkeypatch.setattr("headatlas.runs.plan.load", lambda *a, **k: pytest.fail("loaded"))
-    made = ha.run(model, tmp_path / "a", methods=["salient"])
+def test_parameters_alone_load_no_model(model, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *a, **k: pytest.fail("loaded"))
+    made = run(model, tmp_path / "a", ["salient"])
     assert made["salient"].attrs["read_from"] == "disk"
-    assert files(ha.run(model, tmp_path / "b", methods=["salient"], workers=1)) == files(made)
-    assert from_weights("quick", ["maps", "salient"])
-    assert not from_weights("full", ["maps"])  # it is checked in real runs
+    monkeypatch.undo()
+    assert files(run(model, tmp_path / "b", ["salient"], workers=1)) == files(made)
 
 
 def test_a_worker_with_another_checkpoint_is_told_before_any_work(model) -> None:
-    planning = partial(plan_for, str(model), "cpu", "auto", False, methods=["salient"])
-    stamp = planning().jobs["salient"].stamp
-    Hand(planning, 1, {"salient": stamp})
+    worker = ModelWorker(ModelSource(str(model), "cpu"))
+    stamp = worker.plan({"salient": {}}).jobs["salient"].stamp
+    step = Step("salient", lambda model, *, done, progress: 1, (), (), {}, stamp)
+    assert worker(step) == 1
     with pytest.raises(CannotDo, match="fingerprint is .* there, but another where the work was planned"):
-        Hand(planning, 1, {"salient": stamp | {"fingerprint": "another"}})
+        worker(replace(step, stamp={**stamp, "fingerprint": "another"}))
 
 
 def test_names_and_paths_for_workers(tmp_path, monkeypatch) -> None:
@@ -107,7 +103,7 @@ def test_names_and_paths_for_workers(tmp_path, monkeypatch) -> None:
     (tmp_path / "smollm2").mkdir()  # an atlas may be called like the default model
     (tmp_path / "blob").touch()
     (tmp_path / "m.gguf").symlink_to("blob")
-    assert [for_workers(p) for p in ("smollm2", "owner/name", "m.gguf")] == [
+    assert [absolute(p) for p in ("smollm2", "owner/name", "m.gguf")] == [
         "smollm2",
         "owner/name",
         str(tmp_path / "m.gguf"),
@@ -133,22 +129,22 @@ def test_a_cluster_whose_workers_and_machines_die_makes_the_same_files(model, ex
         killed.append(worker.pid)
         worker.kill()
 
-    made = ha.run(
-        model, tmp_path / "a", methods=METHODS, engine="ray", address=machines.address, progress=once(kill_a_worker)
-    )
+    made = run(model, tmp_path / "a", engine="ray", address=machines.address, progress=once(kill_a_worker))
     assert killed
     assert files(made) == expected
 
     gone = machines.worker_nodes.copy().pop()
-    options = {"methods": METHODS, "engine": "ray", "address": machines.address}
-    made = ha.run(model, tmp_path / "b", progress=once(lambda: machines.remove_node(gone)), **options)
+    options = {"engine": "ray", "address": machines.address}
+    made = run(model, tmp_path / "b", progress=once(lambda: machines.remove_node(gone)), **options)
     assert gone not in machines.worker_nodes
     assert files(made) == expected
     machines.add_node(num_cpus=1)
 
 
 def test_a_driver_that_is_killed_goes_on_where_it_was(model, expected, tmp_path) -> None:
-    code = f"import headatlas as ha; ha.run({str(model)!r}, {str(tmp_path)!r}, methods={METHODS!r}, workers=1)"
+    code = (
+        f"import headatlas as ha; ha.run({str(model)!r}, {str(tmp_path)!r}, methods={METHODS!r}, workers=1, draw=False)"
+    )
     script = tmp_path / "driver.py"
     script.write_text(f"import torch; torch.set_num_threads(1)\n{code}\n")  # unguarded: workers do not run it again
     driver = subprocess.Popen([sys.executable, script], start_new_session=True)
@@ -169,7 +165,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(model, expected, tmp_path)
         labels.append(label)
         return items
 
-    made = ha.run(model, tmp_path, methods=METHODS, workers=1, progress=progress)
+    made = run(model, tmp_path, workers=1, progress=progress)
     assert files(made) == expected
     jobs = {"salient": 1, "pattern": 1, "taylor": 2 + 1, "gate": 2 + 1, "ablate": 2 + 1}
     left = sum(n for name, n in jobs.items() if name not in complete) - finished
@@ -209,9 +205,7 @@ class TestBadInput:
             ha.run(model, tmp_path, workers=1)
 
     def test_a_job_that_always_fails_is_told_once_with_its_name(self, model, tmp_path) -> None:
-        made = ha.run(
-            model, tmp_path, methods=["maps", "pattern"], workers=1
-        )  # no word of ours is one token of this model
+        made = run(model, tmp_path, ["maps", "pattern"], workers=1)  # no word of ours is one token of this model
         why = made.info["methods"]["maps"]["why"]
         assert why.startswith("maps: maps, layers 0 to 2, on this machine: relations: none of the 20 has 30 pairs left")
         assert made.complete == ["pattern"]
@@ -241,14 +235,14 @@ def test_room_for_workers_is_counted_machine_by_machine(machines) -> None:
 
 def test_each_process_sees_its_own_gpus(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    assert hired(None, "local", None, 4, None, "auto").crew.free == ["0,1,2,3", "4,5,6,7"]
-    assert hired(None, "local", None, None, 3, "auto").crew.size == 3
+    assert start_workers("m", gpus_per_job=4).backend.free == ["0,1,2,3", "4,5,6,7"]
+    assert start_workers("m", workers=3).backend.size == 3
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "8,9,10,11,12,13,14,15")
-    assert hired(None, "local", None, 4, None, "auto").crew.free == ["8,9,10,11", "12,13,14,15"]
-    assert hired(None, "local", None, 8, None, "auto") is None  # all of them for this process
-    assert hired(None, "local", None, None, None, "cpu") is None
+    assert start_workers("m", gpus_per_job=4).backend.free == ["8,9,10,11", "12,13,14,15"]
+    assert start_workers("m", gpus_per_job=8).backend.local  # all of them for this process
+    assert start_workers("m", device="cpu").backend.local
     with pytest.raises(BadArgument, match="workers is 3, but there are GPUs for 2"):
-        hired(None, "local", None, 4, 3, "auto")
+        start_workers("m", gpus_per_job=4, workers=3)
 
 
 def test_on_the_command_line(model, tmp_path, capsys) -> None:
@@ -265,26 +259,45 @@ def test_on_the_command_line(model, tmp_path, capsys) -> None:
     assert not (tmp_path / "atlas.json").exists()
 
 
+LISTENING = """
+import sys
+import psutil
+import torch
+import headatlas as ha
+
+torch.set_num_threads(1)
+
+def progress(items, label):
+    for i, item in enumerate(items):
+        if i == 1 and "worker" in label:
+            listen()
+        yield item
+
+def listen():
+    import ray
+    session = ray._private.worker._global_node.get_session_dir_path()
+    # attributes that are asked for by name are None for a process that ends meanwhile
+    servers = [p for p in psutil.process_iter(["cmdline"]) if session in " ".join(p.info["cmdline"] or [])]
+    ours = {p.pid for server in servers for p in (server, *server.children(recursive=True))}
+    print(session, *(c.laddr.ip for c in psutil.net_connections() if c.status == "LISTEN" and c.pid in ours))
+
+made = ha.run(*sys.argv[1:], methods=["taylor", "ablate"], engine="ray", workers=1, draw=False, progress=progress)
+assert set(made.complete) == {"taylor", "ablate"}
+"""
+
+
 def test_a_cluster_started_here_listens_to_nobody_else_and_logs_no_texts(model, tmp_path) -> None:
-    # the last of these tests: from then on this process asks clusters for a token, which the one above has not
-    heard = []
-
-    def listen() -> None:
-        import ray
-
-        session = Path(ray._private.worker._global_node.get_session_dir_path())
-        # attributes asked for by name are None for a process that ends meanwhile
-        servers = [p for p in psutil.process_iter(["cmdline"]) if str(session) in " ".join(p.info["cmdline"] or [])]
-        ours = {p.pid for server in servers for p in (server, *server.children(recursive=True))}
-        heard.append([c.laddr.ip for c in psutil.net_connections() if c.status == "LISTEN" and c.pid in ours])
-        heard.append(session)
-
-    made = ha.run(model, tmp_path, methods=["taylor", "ablate"], engine="ray", workers=1, progress=once(listen))
-    assert set(made.complete) == {"taylor", "ablate"}
-    addresses, session = heard
+    """In a process of its own: this one has joined a cluster that others can reach."""
+    command = [sys.executable, "-c", LISTENING, str(model), str(tmp_path)]
+    session, *addresses = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert len(addresses) > 3
     assert {a.removeprefix("::ffff:") for a in addresses} <= {"127.0.0.1", "::1"}
     [task] = load_tasks(LM(build(TINY[0]), tokenizer(), "tiny"), ["syntax"])
-    logged = "".join(p.read_text(errors="replace") for p in (session / "logs").rglob("*") if p.is_file())
+    logged = "".join(p.read_text(errors="replace") for p in (Path(session) / "logs").rglob("*") if p.is_file())
     assert logged
     assert not [e.prompt for e in task.held_out if str(e.prompt) in logged]
+
+
+def test_ray_that_would_listen_to_others_is_not_started(model, machines, tmp_path) -> None:
+    with pytest.raises(CannotDo, match="Ray was imported here before, and would listen to other machines"):
+        run(model, tmp_path, engine="ray")
