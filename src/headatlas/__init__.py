@@ -5,7 +5,6 @@ Names are imported when first used: torch takes seconds, and `headatlas --help` 
 
 from functools import cache
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from headatlas.results.atlas import Atlas, compare, open
     from headatlas.runs.run import run
 
-__version__ = version("headatlas")
+__version__ = "0.2.0"
 __all__ = [
     "LM",
     "Atlas",

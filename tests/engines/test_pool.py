@@ -1,4 +1,4 @@
-"""WorkItems of work on workers that die, fail, or cannot be made: with processes of this machine."""
+"""Items of work on workers that die, fail, or cannot be made: with processes of this machine."""
 
 import logging
 import os

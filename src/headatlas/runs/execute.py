@@ -36,7 +36,7 @@ def ask_for_plan(pool: Pool, options: Mapping[str, Mapping[str, Any]]) -> Planne
 
 
 def execute(pool: Pool, jobs: Mapping[str, Job], folder: Path, progress: Progress = silent) -> Iterator[Outcome]:
-    """Do jobs; each comes when it is finished and written. Parts lie in the folder until then, so interrupted work goes on there."""
+    """Do jobs; each comes when it is finished and written. Its parts lie in the folder until then, for interrupted work."""
     finished = {name: job.finished_parts(folder) for name, job in jobs.items()}
     items = [item for name, job in jobs.items() for item in _items(job, finished[name], pool.backend.local)]
     size = min(pool.backend.size, len(items))

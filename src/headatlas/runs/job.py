@@ -72,12 +72,11 @@ def _check_result(name: str, result: xr.Dataset) -> None:
             f"method {name} gave {tuple(dims)}, expected an xarray.Dataset with the dimensions layer and head"
         )
     for measure in get_method(name).measures:
-        wanted = {measure.over, "layer", "head"}
-        has = set(result[measure.name].dims) if measure.name in result else set()
-        if not wanted <= has or measure.over not in result.coords:
+        dims = result[measure.name].dims if measure.name in result else ()
+        if not {measure.over, "layer", "head"} <= set(dims) or measure.over not in result.coords:
             raise CannotDo(
-                f"method {name}: its result has {measure.name} over ({', '.join(map(str, sorted(map(str, has)))) or 'nothing'}), expected"
-                f" ({measure.over}, layer, head), with labels for each {measure.over}"
+                f"method {name}: {measure.name} is over ({', '.join(map(str, dims))}), expected ({measure.over}, layer, head) with a"
+                f" label for each {measure.over}"
             )
 
 

@@ -1,5 +1,7 @@
-"""What does the work: it loads a model once, plans jobs for it, and does their parts. It lives in this process, in another one, or on
-a Ray cluster; what it is sent are `PlanRequest`s and `Step`s, plain data."""
+"""What does the work: it loads a model once, plans jobs for it, and does their parts.
+
+It lives in this process, in another one, or on a Ray cluster. What it is sent are `PlanRequest`s and `Step`s: plain data.
+"""
 
 import gc
 import hashlib
