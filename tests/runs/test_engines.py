@@ -15,6 +15,7 @@ import torch
 import headatlas as ha
 from headatlas.engines.ray import Cluster
 from headatlas.errors import BadArgument, CannotDo, MissingExtra
+from headatlas.methods import get_method
 from headatlas.models.lm import LM
 from headatlas.runs.start import absolute, start_workers
 from headatlas.runs.worker import ModelSource, ModelWorker, Step
@@ -91,7 +92,7 @@ def test_parameters_alone_load_no_model(model, tmp_path, monkeypatch) -> None:
 
 def test_a_worker_with_another_checkpoint_is_told_before_any_work(model) -> None:
     worker = ModelWorker(ModelSource(str(model), "cpu"))
-    stamp = worker.plan({"salient": {}}).jobs["salient"].stamp
+    stamp = worker.plan([(get_method("salient"), {})]).jobs["salient"].stamp
     step = Step("salient", lambda model, *, done, progress: 1, (), (), {}, stamp)
     assert worker(step) == 1
     with pytest.raises(CannotDo, match="fingerprint is .* there, but another where the work was planned"):

@@ -50,7 +50,7 @@ def compute(
         folder = Path(aside if out is None else out)
         ways: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
         with alone_in(folder), start_workers(model, device=device, progress=progress, **ways) as pool:
-            job = ask_for_plan(pool, {method.name: options}).jobs[method.name]
+            job = ask_for_plan(pool, [(method, options)]).jobs[method.name]
             if isinstance(job, Exception):
                 raise job
             if job.state(folder) == "done":

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from headatlas.errors import HeadAtlasError
-from headatlas.methods import get_method
+from headatlas.methods.method import Method
 from headatlas.models.cost import Cost, Machine, measure_machine
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.loading import check_device, load_skeleton
@@ -57,7 +57,7 @@ def estimate(
     place = check_device(device)
     with doing(progress, f"reading the configuration of {model}"):
         lm, precision = load_skeleton(model, dtype, device)
-    jobs = _plan(lm, request.options, progress)
+    jobs = _plan(lm, request, progress)
     needs, at_once = memory(lm.model, lm.n_layers, precision), tokens_at_once(lm, None)
     if place.type == "cuda":
         room = gpus_per_job * (torch.cuda.get_device_properties(place).total_memory - SPARE)
@@ -82,11 +82,11 @@ def _plan(
 ) -> dict[str, Job | HeadAtlasError]:
     jobs: dict[str, Job | HeadAtlasError] = {}
     stamp = model_stamp(model)
-    for name in progress(list(options), "planning"):
+    for method, options in progress(methods, "planning"):
         try:
-            jobs[name] = job_of(name, work_of(get_method(name), model, options[name]), stamp)
+            jobs[method.name] = job_of(method, work_of(method, model, options), stamp)
         except HeadAtlasError as e:
-            jobs[name] = e
+            jobs[method.name] = e
     return jobs
 
 

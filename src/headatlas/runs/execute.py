@@ -1,6 +1,6 @@
 """Do jobs: every part that is not done yet, on whatever workers there are, then the result. One way for every engine."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ import xarray as xr
 
 from headatlas.engines.pool import Pool, Reply, WorkItem
 from headatlas.errors import CannotDo, HeadAtlasError
+from headatlas.methods.method import Method
 from headatlas.progress import Progress, silent
 from headatlas.results.store import Finished
 from headatlas.runs.job import Job
@@ -26,9 +27,9 @@ class Outcome:
     seconds: float
 
 
-def ask_for_plan(pool: Pool, options: Mapping[str, Mapping[str, Any]]) -> Planned:
+def ask_for_plan(pool: Pool, methods: Sequence[tuple[Method, Mapping[str, Any]]]) -> Planned:
     """Jobs for these methods, planned by a worker, for it has the model."""
-    [(_, reply)] = pool.run([WorkItem("plan", "plan", lambda: PlanRequest(options))])
+    [(_, reply)] = pool.run([WorkItem("plan", "plan", lambda: PlanRequest(methods))])
     if reply.error:
         raise _told("", reply)
     planned: Planned = reply.value

@@ -10,8 +10,7 @@ from typing import Any
 import xarray as xr
 
 from headatlas.errors import BadArgument, CannotDo, HeadAtlasError
-from headatlas.methods import get_method
-from headatlas.methods.method import Part
+from headatlas.methods.method import Measure, Part
 from headatlas.models.cost import Cost
 from headatlas.results.provenance import describe_run, flat
 from headatlas.results.store import Finished, load_attributes, save
@@ -29,6 +28,7 @@ class Job:
     parts: Sequence[Part] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     cost: Callable[..., Cost] | None = None
+    measures: Sequence[Measure] | None = None  # that the result must have; None: it is no map of heads
 
     @property
     def key(self) -> str:
@@ -52,32 +52,31 @@ class Job:
 
     def keep(self, result: xr.Dataset, folder: Path) -> xr.Dataset:
         """Write the result, stamped, once it is known to be what its method declares."""
-        _check_result(self.name, result)
+        self._check(result)
         said = {"method": self.name, **self.stamp, **self.settings, "key": self.key}
         result = result.assign_attrs(said | result.attrs)
         save(result, self.path(folder))
         return result
 
+    def _check(self, result: xr.Dataset) -> None:
+        if self.measures is None:
+            return
+        if not isinstance(result, xr.Dataset) or not {"layer", "head"} <= set(result.dims):
+            dims = tuple(getattr(result, "dims", ()))
+            raise CannotDo(
+                f"method {self.name} gave a {type(result).__name__} over {dims}, expected a Dataset over layer and head"
+            )
+        for measure in self.measures:
+            dims = result[measure.name].dims if measure.name in result else ()
+            if not {measure.over, "layer", "head"} <= set(dims) or measure.over not in result.coords:
+                raise CannotDo(
+                    f"method {self.name}: {measure.name} is over ({', '.join(map(str, dims))}), expected ({measure.over}, layer,"
+                    f" head) with a label for each {measure.over}"
+                )
+
 
 Jobs = Mapping[str, Job | HeadAtlasError]
 """What is to be done, by method: a job, or why it cannot be done."""
-
-
-def _check_result(name: str, result: xr.Dataset) -> None:
-    if name == "benchmark":
-        return
-    if not isinstance(result, xr.Dataset) or not {"layer", "head"} <= set(result.dims):
-        dims = getattr(result, "dims", type(result).__name__)
-        raise CannotDo(
-            f"method {name} gave {tuple(dims)}, expected an xarray.Dataset with the dimensions layer and head"
-        )
-    for measure in get_method(name).measures:
-        dims = result[measure.name].dims if measure.name in result else ()
-        if not {measure.over, "layer", "head"} <= set(dims) or measure.over not in result.coords:
-            raise CannotDo(
-                f"method {name}: {measure.name} is over ({', '.join(map(str, dims))}), expected ({measure.over}, layer, head) with a"
-                f" label for each {measure.over}"
-            )
 
 
 def check_model(jobs: Jobs, folder: Path) -> None:

@@ -1,26 +1,18 @@
 """What `run` is asked for, checked by name: apart from what does the work, so that it can be told at once."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from headatlas.errors import BadArgument, check_choice, check_names
 from headatlas.methods import get_method, method_names, preset_methods
-from headatlas.methods.method import PRESETS
+from headatlas.methods.method import PRESETS, Method
 from headatlas.tasks.names import FUNCTIONS
-
-
-@dataclass(frozen=True)
-class Request:
-    """The options of each method that is to be run."""
-
-    options: Mapping[str, Mapping[str, Any]]
 
 
 def check_run(
     preset: str, methods: Sequence[str] | str | None = None, functions: Sequence[str] | str | None = None
-) -> Request:
-    """methods: without any, the preset's. functions: of those methods that take some."""
+) -> list[tuple[Method, dict[str, Any]]]:
+    """The methods of a run in their order, with the options of each. methods: without any, the preset's. functions: of those methods that take some."""
     check_choice("preset", preset, PRESETS)
     names = preset_methods(preset) if methods is None else check_names("methods", methods, method_names())
     chosen = None if functions is None else check_names("functions", functions, FUNCTIONS)
@@ -31,6 +23,4 @@ def check_run(
         raise BadArgument(
             f"functions is given, but the methods are {', '.join(names)}: functions are those of {' and '.join(having)}"
         )
-    return Request(
-        {m.name: m.in_preset(preset, {"functions": chosen} if chosen and m.name in takers else {}) for m in records}
-    )
+    return [(m, m.in_preset(preset, {"functions": chosen} if chosen and m.name in takers else {})) for m in records]

@@ -73,7 +73,7 @@ def run(
     with pool:
         check_folder(folder)
         with alone_in(folder):
-            planned = ask_for_plan(pool, request.options)
+            planned = ask_for_plan(pool, request)
             tell(planned)
             check_model(planned.jobs, folder)
             index = Index(folder, planned, command)

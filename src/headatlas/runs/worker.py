@@ -7,9 +7,10 @@ import gc
 import hashlib
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,8 +19,8 @@ import torch
 import xarray as xr
 
 from headatlas.errors import CannotDo, HeadAtlasError, OutOfMemory
-from headatlas.methods import get_method
 from headatlas.methods.method import Method, Work
+from headatlas.models.cost import Cost
 from headatlas.models.lm import LM
 from headatlas.models.loading import load, load_skeleton
 from headatlas.models.parameters import Parameters, open_parameters
@@ -46,7 +47,7 @@ class ModelSource:
 class PlanRequest:
     """Methods and the options of each."""
 
-    options: Mapping[str, Mapping[str, Any]]
+    methods: Sequence[tuple[Method, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -82,23 +83,22 @@ class ModelWorker:
         self.stamp: dict[str, Any] = {}
 
     def __call__(self, asked: PlanRequest | Step) -> Any:
-        return self.plan(asked.options) if isinstance(asked, PlanRequest) else self.do(asked)
+        return self.plan(asked.methods) if isinstance(asked, PlanRequest) else self.do(asked)
 
     def close(self) -> None:
         self.held.close()
 
     # --- planning
 
-    def plan(self, options: Mapping[str, Mapping[str, Any]]) -> Planned:
+    def plan(self, methods: Sequence[tuple[Method, Mapping[str, Any]]]) -> Planned:
         """Wrong arguments are told before weights are loaded: work is planned for a model without them."""
-        chosen = {name: get_method(name) for name in options}
-        bare = self._bare(all(m.reads_parameters for m in chosen.values()))
-        works = {name: _work_or_error(m, bare, options[name], self.progress) for name, m in chosen.items()}
-        loads = any(isinstance(w, Work) and w.loads_model for w in works.values())
-        if not any(isinstance(w, Work) for w in works.values()):
-            return Planned({}, bare.name, {n: w for n, w in works.items() if isinstance(w, HeadAtlasError)})
-        model = self.loaded(loads, bare)
-        jobs = {n: w if isinstance(w, HeadAtlasError) else job_of(n, w, self.stamp) for n, w in works.items()}
+        bare = self._bare(all(method.reads_parameters for method, _ in methods))
+        works = [(method, _work_or_error(method, bare, options, self.progress)) for method, options in methods]
+        planned = [work for _, work in works if isinstance(work, Work)]
+        if not planned:
+            return Planned({}, bare.name, {m.name: w for m, w in works if isinstance(w, HeadAtlasError)})
+        model = self.loaded(any(work.loads_model for work in planned), bare)
+        jobs = {m.name: job_of(m, work, self.stamp) if isinstance(work, Work) else work for m, work in works}
         return Planned(*_described(model), jobs)
 
     def _bare(self, parameters: bool) -> Model:
@@ -177,23 +177,21 @@ def work_of(method: Method, model: Model, options: Mapping[str, Any]) -> Work:
     return Work(
         method.title + f": {said}" * bool(said),
         _whole,
-        (method.name, dict(options)),
+        (method.function, dict(options)),
         settings=plain,
-        cost=_whole_cost if method.cost else None,
+        cost=None if method.cost is None else partial(_whole_cost, method.cost),
         loads_model=not method.reads_parameters,
     )
 
 
-def _whole(model: Model, name: str, options: Mapping[str, Any], *, done: Done, progress: Progress) -> xr.Dataset:
-    function = get_method(name).function
+def _whole(
+    model: Model, function: Callable[..., xr.Dataset], options: Mapping[str, Any], *, done: Done, progress: Progress
+) -> xr.Dataset:
     told = {"progress": progress} if "progress" in inspect.signature(function).parameters else {}
-    result: xr.Dataset = function(model, **options, **told)
-    return result
+    return function(model, **options, **told)
 
 
-def _whole_cost(model: Model, name: str, options: Mapping[str, Any]) -> Any:
-    cost = get_method(name).cost
-    assert cost is not None
+def _whole_cost(cost: Callable[..., Cost], model: Model, function: Any, options: Mapping[str, Any]) -> Cost:
     return cost(model, **options)
 
 
@@ -206,11 +204,12 @@ def _plain(value: Any) -> Any:
     return "" if value is None else list(value) if isinstance(value, tuple) else value
 
 
-def job_of(name: str, work: Work, stamp: Mapping[str, Any]) -> Job:
+def job_of(method: Method, work: Work, stamp: Mapping[str, Any]) -> Job:
     """Work on a model that is known: what it depends on is all there."""
     stamped = {**stamp, "data": work.data, **work.settings}
     parts = tuple(work.parts)
-    return Job(name, work.says, stamped, work.combine, work.arguments, parts, work.result_settings, work.cost)
+    settings, measures = work.result_settings, method.measures
+    return Job(method.name, work.says, stamped, work.combine, work.arguments, parts, settings, work.cost, measures)
 
 
 def model_stamp(model: Model) -> dict[str, Any]:
