@@ -77,9 +77,7 @@ def estimate(
     )
 
 
-def _plan(
-    model: Model, options: Mapping[str, Mapping[str, Any]], progress: Progress
-) -> dict[str, Job | HeadAtlasError]:
+def _plan(model: Model, methods: Sequence[tuple[Method, Mapping[str, Any]]], progress: Progress) -> Jobs:
     jobs: dict[str, Job | HeadAtlasError] = {}
     stamp = model_stamp(model)
     for method, options in progress(methods, "planning"):

@@ -12,7 +12,10 @@ from headatlas.tasks.names import FUNCTIONS
 def check_run(
     preset: str, methods: Sequence[str] | str | None = None, functions: Sequence[str] | str | None = None
 ) -> list[tuple[Method, dict[str, Any]]]:
-    """The methods of a run in their order, with the options of each. methods: without any, the preset's. functions: of those methods that take some."""
+    """The methods of a run in their order, with the options of each.
+
+    methods: without any, the preset's. functions: of those methods that take some.
+    """
     check_choice("preset", preset, PRESETS)
     names = preset_methods(preset) if methods is None else check_names("methods", methods, method_names())
     chosen = None if functions is None else check_names("functions", functions, FUNCTIONS)

@@ -1,0 +1,327 @@
+"""Check that a method keeps the contract: what figures, resuming, workers and other people's scripts rely on.
+
+    from headatlas.testing import check_method
+    check_method(my_method, limit=8)
+
+runs every check on tiny random models, as scikit-learn's `check_estimator` does. In a test suite, give each its own line:
+
+    @pytest.mark.parametrize("check", CHECKS)
+    def test_contract(check, subject): check(subject)
+
+with subject = Subject(my_method, limit=8) made once, for what it computes is shared.
+"""
+
+import json
+import pickle
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+import xarray as xr
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+
+from headatlas.methods.method import PRESETS, record_of
+from headatlas.models.lm import LM
+from headatlas.progress import Progress, silent
+from headatlas.results.store import load
+from headatlas.runs.call import compute
+from headatlas.runs.job import Job
+from headatlas.runs.worker import ModelSource, ModelWorker, Step
+from headatlas.tasks.names import FUNCTIONS
+from headatlas.tasks.prompts import Example, Task
+from headatlas.tasks.relations import Relation
+
+VOCABULARY = 61
+SHAPE = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "intermediate_size": 56,
+    "max_position_embeddings": 64,
+    "head_dim": 10,  # 6 heads × 10 ≠ 48
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 2,
+}
+HYBRID = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "layer_types": ["full_attention", "linear_attention", "full_attention"],
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+}
+
+
+def tiny_lm(hybrid: bool = False) -> LM:
+    """A random model of three layers with grouped heads; hybrid: the second layer has none."""
+    kind, name = ("Qwen3NextConfig", "hybrid") if hybrid else ("LlamaConfig", "tiny")
+    config = getattr(transformers, kind)(**SHAPE | (HYBRID if hybrid else {"attention_bias": True, "mlp_bias": True}))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, experts_implementation="eager")
+        with torch.no_grad():
+            for parameter in model.parameters():  # none at its tame initial value, which would hide errors
+                parameter.add_(torch.randn_like(parameter) * (0.3 if parameter.ndim == 1 else 0.15))
+    return LM(model.float().eval().requires_grad_(False), tiny_tokenizer(), name)
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per word: w0 … w56, and four special ones."""
+    words = ["<bos>", "<eos>", "<pad>", "<unk>"] + [f"w{i}" for i in range(VOCABULARY - 4)]
+    inner = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>", unk_token="<unk>"
+    )
+
+
+def _words(generator: np.random.Generator, n: int) -> str:
+    return " ".join(f"w{i}" for i in generator.integers(VOCABULARY - 4, size=n))
+
+
+def tiny_task(name: str, seed: int) -> Task:
+    """Prompts of many lengths, so that batches are padded or packed."""
+    generator = np.random.default_rng(seed)
+    examples = tuple(Example(_words(generator, 3 + i % 7), f" {_words(generator, 1 + i % 2)}") for i in range(24))
+    return Task(name, examples[:12], examples[12:])
+
+
+def tiny_relations() -> list[Relation]:
+    order = np.random.default_rng(2).permutation(VOCABULARY - 4)
+    following = tuple((f"w{i}", f"w{(i + 1) % len(order)}") for i in range(len(order)))
+    return [
+        Relation("next", "Algorithmic", following),
+        Relation("shuffled", "Knowledge", tuple((f"w{i}", f"w{order[i]}") for i in range(40))),
+    ]
+
+
+def tiny_questions(n: int = 20, seed: int = 0) -> list[dict[str, Any]]:
+    """Main questions of four steps; a step's function shows in the first word of its answer."""
+    generator = np.random.default_rng(seed)
+    questions = []
+    for i in range(n):
+        steps = [
+            {
+                "subquestion": _words(generator, 3),
+                "answer": f"w{5 * c + generator.integers(3)} {_words(generator, generator.integers(8))}",
+                "cognitive_skill": FUNCTIONS[c],
+            }
+            for c in generator.choice(8, 4, replace=False)
+        ]
+        main = f"w{i % 57} w{i // 57} {_words(generator, 3)}"
+        questions.append({"question": main, "answer": "w1", "generated": steps})
+    return questions
+
+
+class Subject:
+    """A method to be checked, the options it is called with, and what it gives. Data it takes is filled in by argument name."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self.method = record_of(function)
+        data = {
+            "tasks": [tiny_task("first", 0), tiny_task("second", 1)],
+            "relations": tiny_relations(),
+            "questions": tiny_questions(),
+        }
+        asked = [name for name in data if name in self.method.options]
+        chosen = [name for name in asked if name in options] or asked[:1]
+        self.options = {name: data[name] for name in chosen} | options
+
+    def __repr__(self) -> str:
+        return self.method.name
+
+    @cached_property
+    def lm(self) -> LM:
+        return tiny_lm()
+
+    @cached_property
+    def result(self) -> xr.Dataset:
+        return self.compute(self.lm)
+
+    def compute(self, lm: LM, *, out: Path | None = None, progress: Progress = silent, **options: Any) -> xr.Dataset:
+        return compute(self.method, lm, self.options | options, out=out, progress=progress)
+
+    @cached_property
+    def job(self) -> Job:
+        worker = ModelWorker(ModelSource(self.lm))
+        job = worker.plan([(self.method, self.method.in_preset(PRESETS[0], self.options))]).jobs[self.method.name]
+        if not isinstance(job, Job):
+            raise job
+        return job
+
+
+def check_method(function: Callable[..., Any], **options: Any) -> None:
+    """Run all checks on a function that is declared with `@headatlas.method`. options: of its calls, to make them quick."""
+    subject = Subject(function, **options)
+    for check in CHECKS:
+        check(subject)
+
+
+def check_declaration(subject: Subject) -> None:
+    """People can tell what it is: a title, a docstring, help for every option, a meaning for every measure."""
+    method = subject.method
+    assert method.title, f"{method.name} has no title"
+    assert (method.function.__doc__ or "").strip(), f"{method.name} has no docstring"
+    for option in method.options.values():
+        assert option.help, f"{method.name}: option {option.name} has no help: annotate it, Annotated[int, 'what it is']"
+    for measure in method.measures:
+        assert measure.meaning, f"{method.name}: measure {measure.name} has no meaning"
+    unknown = {o for options in method.presets.values() for o in options} - set(method.options)
+    assert not unknown, f"{method.name}: presets name options that it does not have: {sorted(unknown)}"
+
+
+def check_shapes(subject: Subject) -> None:
+    """Every layer and head is there, subjects have names of their own, no score is missing."""
+    result, lm, name = subject.result, subject.lm, subject.method.name
+    assert result.layer.values.tolist() == list(range(lm.n_layers)), f"{name}: layer is not 0 to {lm.n_layers - 1}"
+    assert result["head"].values.tolist() == list(range(lm.n_heads)), f"{name}: head is not 0 to {lm.n_heads - 1}"
+    assert [v for v in result.data_vars.values() if {"layer", "head"} <= set(v.dims)], f"{name}: no variable over heads"
+    for measure in subject.method.measures:
+        assert {measure.over, "layer", "head"} <= set(result[measure.name].dims), f"{name}: dims of {measure.name}"
+        labels = result[measure.over].values.tolist()
+        assert len(set(labels)) == len(labels) > 0, f"{name}: {measure.over} has labels twice, or none"
+        assert all(isinstance(label, str) for label in labels), f"{name}: labels of {measure.over} are not text"
+        assert np.isfinite(result[measure.name]).all(), f"{name}: {measure.name} is not finite everywhere"
+
+
+def check_repeatable(subject: Subject) -> None:
+    """The same twice, whatever the caller did with the global generators, which are left alone; and so is the model."""
+    lm = tiny_lm()
+    before = {n: p.clone() for n, p in lm.model.named_parameters()}
+    torch.manual_seed(7)
+    np.random.seed(7)
+    state, expected = np.random.get_state()[1].tolist(), torch.random.get_rng_state()
+    _same(subject.compute(lm), subject.result)
+    assert torch.equal(torch.random.get_rng_state(), expected), f"{subject}: torch's global generator was used"
+    assert np.random.get_state()[1].tolist() == state, f"{subject}: numpy's global generator was used"
+    changed = [n for n, p in lm.model.named_parameters() if not torch.equal(p, before[n])]
+    assert not changed, f"{subject}: the model was changed, first {changed[0]}"
+    hooks = [h for m in lm.model.modules() for h in (*m._forward_pre_hooks.values(), *m._forward_hooks.values())]
+    ours = [h for h in hooks if not h.__module__.startswith(("transformers", "accelerate", "torch"))]
+    assert not ours, f"{subject}: left a hook on the model"
+    assert not lm.model.training, f"{subject}: left the model in training mode"
+
+
+def check_provenance(subject: Subject) -> None:
+    """The result says what it is of."""
+    said = subject.result.attrs
+    assert said["method"] == subject.method.name
+    assert said["fingerprint"] == subject.lm.fingerprint()
+    missing = {"model", "data", "key", "headatlas", "torch", "transformers", "n_kv_heads"} - set(said)
+    assert not missing, f"{subject}: attributes missing: {sorted(missing)}"
+    json.dumps({k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in said.items()})
+
+
+def check_stored(subject: Subject) -> None:
+    """Written, it reads back as it was, leaves nothing else behind, and is not computed again."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"{subject.method.name}.nc"
+        subject.compute(subject.lm, out=Path(folder))
+        _same(load(file), subject.result)
+        others = [p.name for p in Path(folder).iterdir() if p != file and not p.name.endswith(".lock")]
+        assert not others, f"{subject}: left {others} beside its result"
+        written = file.stat().st_mtime_ns
+        _same(subject.compute(subject.lm, out=Path(folder)), subject.result)
+        assert file.stat().st_mtime_ns == written, f"{subject}: computed again although nothing had changed"
+
+
+class _Interrupted(BaseException):
+    pass
+
+
+def check_resumable(subject: Subject) -> None:
+    """Interrupted anywhere, it goes on to the same result."""
+    for stop_at in (3, 6):
+        with tempfile.TemporaryDirectory() as folder:
+            left = [stop_at]
+
+            def stops(items: Sequence[Any], label: str, left: list[int] = left) -> Iterable[Any]:
+                for item in items:
+                    left[0] -= 1
+                    if left[0] == 0:
+                        raise _Interrupted
+                    yield item
+
+            try:
+                subject.compute(subject.lm, out=Path(folder), progress=stops)
+            except _Interrupted:
+                assert not (Path(folder) / f"{subject.method.name}.nc").exists()
+            _same(subject.compute(subject.lm, out=Path(folder)), subject.result)
+
+
+def check_parts(subject: Subject) -> None:
+    """Its work can be sent elsewhere, and done there part by part in any order."""
+    job: Job = pickle.loads(pickle.dumps(subject.job))  # noqa: S301  # our own, a line ago
+    worker = ModelWorker(ModelSource(subject.lm))
+    done: dict[str, tuple[np.ndarray, ...]] = {}
+    waiting = list(job.parts)[::-1]
+    while waiting:
+        part = next(p for p in waiting if set(p.needs) <= set(done))
+        waiting.remove(part)
+        needed = {n: done[n] for n in part.needs}
+        left = worker(Step(job.name, part.do, part.arguments, part.leaves, needed, job.stamp))
+        assert set(left) == set(part.leaves), f"{subject}: part {part.name!r} left {sorted(left)}"
+        done |= left
+    _same(worker(Step(job.name, job.combine, job.arguments, (), done, job.stamp)), subject.result)
+
+
+def check_costs(subject: Subject) -> None:
+    """What it takes can be told beforehand, if it says so at all."""
+    job = subject.job
+    steps = [*((p.cost, p.arguments) for p in job.parts), (job.cost, job.arguments)]
+    costs = [sum(astuple(cost(subject.lm, *arguments))) for cost, arguments in steps if cost is not None]
+    assert all(np.isfinite(c) and c >= 0 for c in costs), f"{subject}: a cost is negative or not finite"
+    assert not costs or sum(costs) > 0, f"{subject}: its costs are all 0"
+
+
+def check_layers_without_heads(subject: Subject) -> None:
+    """Layers without heads are there, and NaN."""
+    hybrid = tiny_lm(hybrid=True)
+    without = hybrid.layers_without_heads
+    result = subject.compute(hybrid)
+    assert result.sizes["layer"] == hybrid.n_layers, f"{subject}: layers without heads are missing"
+    for measure in subject.method.measures:
+        score = result[measure.name]
+        assert np.isnan(score.sel(layer=without)).all(), f"{subject}: {measure.name} of a layer without heads is not NaN"
+        assert np.isfinite(score.drop_sel(layer=without)).all(), f"{subject}: {measure.name} is not finite everywhere"
+
+
+def check_batches(subject: Subject) -> None:
+    """How many tokens are run at once changes rounding only."""
+    if "batch_tokens" not in subject.method.options:
+        return
+    one_by_one = subject.compute(subject.lm, batch_tokens=1)
+    for name, values in subject.result.data_vars.items():
+        if {"layer", "head"} <= set(values.dims) and values.dtype.kind == "f":
+            np.testing.assert_allclose(one_by_one[name], values, rtol=2e-3, atol=2e-5, err_msg=str(name))
+
+
+CHECKS: tuple[Callable[[Subject], None], ...] = (
+    check_declaration,
+    check_shapes,
+    check_repeatable,
+    check_provenance,
+    check_stored,
+    check_resumable,
+    check_parts,
+    check_costs,
+    check_layers_without_heads,
+    check_batches,
+)
+
+
+def _same(a: xr.Dataset, b: xr.Dataset) -> None:
+    xr.testing.assert_identical(a.drop_attrs(), b.drop_attrs())
