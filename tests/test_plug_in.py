@@ -1,0 +1,165 @@
+"""docs/adding-a-method.md, done as it says: a package with one file, installed next to HeadAtlas; and packages that are broken."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import headatlas as ha
+from headatlas.errors import CannotDo
+from headatlas.methods import methods
+from headatlas.testing import check_method, tiny_lm, tiny_tokenizer
+from tests.test_cli import headatlas
+
+pytestmark = pytest.mark.xdist_group("workers")
+PAGE = (Path(__file__).parent.parent / "docs" / "adding-a-method.md").read_text()
+CODE, TOML = (re.search(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)[1] for kind in ("python", "toml"))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """Where the example is installed."""
+    package, site = tmp_path_factory.mktemp("package"), tmp_path_factory.mktemp("site")
+    (package / "headatlas_size.py").write_text(CODE)
+    (package / "pyproject.toml").write_text(TOML)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", site, package], check=True, cwd=package)
+    return site
+
+
+@pytest.fixture
+def installed(site, monkeypatch):
+    monkeypatch.syspath_prepend(site)
+    methods.cache_clear()
+    yield site
+    methods.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tiny_lm().model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("tasks") / "words.jsonl"
+    rows = [{"prompt": f"w{i} w{i + 1}", "target": f" w{i + 2}"} for i in range(40)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_it_is_short() -> None:
+    assert len(CODE.splitlines()) < 60
+
+
+def test_it_keeps_the_contract(installed) -> None:
+    check_method(methods()["size"].function, limit=4)
+
+
+def test_it_is_listed_and_has_a_command(installed, model, task, tmp_path, capsys) -> None:
+    code, out, _ = headatlas(capsys, "methods", "--json")
+    assert code == 0
+    [row] = [row for row in json.loads(out) if row["name"] == "size"]
+    assert row["title"] == "Size of what heads write"
+    assert row["from"] == "headatlas-size"
+    code, out, _ = headatlas(capsys, "size", "--help")
+    assert code == 0
+    assert "prompts of each task" in out
+    code, out, _ = headatlas(capsys, "size", model, "--data", task, "--limit", 4, "--out", tmp_path)
+    assert code == 0
+    assert "words" in out
+    assert (tmp_path / "size.nc").is_file()
+    assert ha.size(str(model), [task], limit=4, out=tmp_path).attrs["method"] == "size"
+
+
+def test_in_a_run_with_every_engine(installed, model, tmp_path, monkeypatch) -> None:
+    here = ha.run(model, tmp_path / "a", methods=["size", "taylor"])
+    assert set(here) == {"size", "taylor"}
+    again = ha.run(model, tmp_path / "a", methods=["size", "taylor"])
+    assert again.info["methods"] == here.info["methods"]  # nothing was done twice
+    expected = (tmp_path / "a" / "size.nc").read_bytes()
+    ha.run(model, tmp_path / "b", methods=["size", "taylor"], workers=2, draw=False)
+    assert (tmp_path / "b" / "size.nc").read_bytes() == expected
+    code = (
+        "import sys, torch, headatlas as ha; torch.set_num_threads(int(sys.argv[3]));"
+        " ha.run(*sys.argv[1:3], methods=['size'], engine='ray', workers=1, draw=False)"
+    )
+    threads = os.environ.get("TEST_THREADS", "1")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(installed), *filter(None, sys.path)])}
+    command = [sys.executable, "-c", code, str(model), str(tmp_path / "c"), threads]
+    subprocess.run(command, check=True, env=environment)
+    assert (tmp_path / "c" / "size.nc").read_bytes() == expected
+
+    names = {path.name for path in (tmp_path / "a" / "figures").iterdir()}
+    assert {"importance-size.png", "agreement.png", "layers.png"} <= names
+    assert "Large is not the same as needed" in (tmp_path / "a" / "figures" / "importance-size.txt").read_text()
+    assert "Size of what heads write" in (tmp_path / "a" / "report.html").read_text()
+    rows = here.heads("math", 3)
+    assert set(rows.method) == {"size", "taylor"}
+    card = here["size"].heads.card("L1.H2")
+    assert [s.method for s in card.standings] == ["size", "size"]
+    assert np.isfinite(ha.agreement(here["size"]["size"], here["taylor"].effect).spearman).all()
+
+
+def installed_by_hand(folder: Path, name: str, value: str, code: str) -> None:
+    """What an installed package with one module and one entry point is."""
+    (folder / f"{value.partition(':')[0]}.py").write_text(code)
+    info = folder / f"broken_{name}-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: broken-{name}\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text(f"[headatlas.methods]\n{name} = {value}\n")
+
+
+WRONG_DIMS = '''
+import headatlas as ha, xarray as xr
+@ha.method(title="t", measures=[ha.Measure("score", over="task")])
+def wrong(lm: ha.LM) -> xr.Dataset:
+    """Something."""
+    return xr.Dataset({"score": (("layer", "head"), [[1.0]])})
+'''
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "line"),
+    [
+        ("lost", "import nowhere", "method lost of broken-lost is left out: ModuleNotFoundError: No module named 'nowhere'"),
+        ("gate", WRONG_DIMS, "method gate of broken-gate is left out: the name is taken by the method of headatlas"),
+        ("plain", "def plain(lm): ...", "is not declared with @headatlas.method"),
+        ("other", WRONG_DIMS.replace("def wrong", "def another"), "its function is called 'another'"),
+    ],
+)
+def test_a_broken_one_is_one_line_and_the_others_work(name, code, line, tmp_path, monkeypatch, capsys) -> None:
+    function = {"gate": "wrong", "other": "another"}.get(name, name)
+    installed_by_hand(tmp_path, name, f"broken_{name}:{function}", code)
+    monkeypatch.syspath_prepend(tmp_path)
+    methods.cache_clear()
+    try:
+        code, out, err = headatlas(capsys, "methods")
+        assert code == 0
+        assert [said for said in err.splitlines() if line in said]
+        assert err.count("left out") == 1
+        assert "Causal head gating" in out
+    finally:
+        methods.cache_clear()
+
+
+def test_a_result_that_is_not_as_declared_is_one_line(tmp_path, monkeypatch) -> None:
+    installed_by_hand(tmp_path, "wrong", "broken_dims:wrong", WRONG_DIMS)
+    monkeypatch.syspath_prepend(tmp_path)
+    methods.cache_clear()
+    try:
+        with pytest.raises(CannotDo, match=r"method wrong: score is over \(layer, head\), expected \(task, layer, head\)"):
+            ha.wrong(tiny_lm())
+        made = ha.run(tiny_lm(), tmp_path / "atlas", methods=["wrong", "pattern"], draw=False)
+        assert list(made) == ["pattern"]
+        assert "expected (task, layer, head)" in made.info["methods"]["wrong"]["why"]
+    finally:
+        methods.cache_clear()
