@@ -4,15 +4,12 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
-import headatlas as ha
 from headatlas.errors import CannotDo
 from headatlas.models.cost import Cost, Machine, answering, learning, measure_machine, reading
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
 from headatlas.models.memory import GIB, Memory, check_room, memory, skeleton
 from headatlas.models.targets import Asked, make_sheet
-from headatlas.runs.job import Job, Part
-from headatlas.runs.estimate import estimate, makespan
 from tests.models.tiny import TINY, build
 
 LLAMA = LlamaConfig(
@@ -66,34 +63,6 @@ def test_costs_add_up() -> None:
     assert MACHINE.seconds(both) == pytest.approx(6 * 2 + 3 * 4096 * 0.03 + 2 + 1)
     wide = make_sheet([Asked((1,) * 1000, (2,))])
     assert reading(lm, [wide]).tokens > 2 * wide.size
-
-
-def job(*parts: tuple[float, tuple[str, ...]], rest: float) -> Job:
-    made = [
-        Part(f"p{i}", (f"p{i}",), lambda *a: None, needs, lambda s=seconds: Cost(seconds=s))
-        for i, (seconds, needs) in enumerate(parts)
-    ]
-    return Job("job", "", {}, lambda *a: None, parts=made, cost=lambda: Cost(seconds=rest))
-
-
-@pytest.mark.parametrize(("workers", "seconds"), [(1, 11), (2, 7), (9, 6)])
-def test_the_end_depends_on_workers_and_on_what_waits_for_what(workers, seconds) -> None:
-    jobs = {"a": job((1, ()), (3, ("p0",)), (3, ("p0",)), rest=2), "b": job(rest=2), "c": CannotDo("no")}
-    assert makespan(jobs, {"a": [1, 3, 3, 2], "b": [2], "c": "no"}, workers) == seconds
-
-
-def test_an_estimate_needs_no_weights(tmp_path, monkeypatch) -> None:
-    folder = tmp_path / "large"
-    LLAMA.save_pretrained(folder)
-    ha.load("smollm2").tokenizer.save_pretrained(folder)
-    lm, dtype = load_skeleton(folder, "bfloat16", "cpu")
-    assert lm.model.device.type == "meta"
-    found = estimate(folder, workers=8, device="cpu", dtype="bfloat16", machine=MACHINE, preset="full")
-    assert dtype == torch.bfloat16
-    assert len(found.jobs["maps"]) == 1 + 1  # one pass through all layers, the scores
-    assert len(found.jobs["gate"]) == 2 * 2 + 1  # two tasks, ten seeds
-    assert all(min(each) >= 0 < sum(each) for each in found.jobs.values())
-    assert found.work / 8 < found.seconds < found.work
 
 
 def test_a_machine_is_timed(folder) -> None:

@@ -6,7 +6,6 @@ from inspect import signature
 from itertools import takewhile
 from numbers import Integral
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -16,13 +15,11 @@ from headatlas.errors import BadArgument, UnsupportedModel
 from headatlas.models import heads as h
 from headatlas.models.families import find_anatomy, parameter
 from headatlas.models.fingerprint import fingerprint_setup
+from headatlas.models.state import state_of
 from headatlas.models.weights import Weights
 
 Text = str | Sequence[int]
 """A text, or its token ids."""
-
-
-_BATCHED: WeakKeyDictionary[PreTrainedModel, list[int]] = WeakKeyDictionary()
 
 
 class LM:
@@ -87,8 +84,8 @@ class LM:
 
     @property
     def _batched(self) -> list[int]:
-        """Batch sizes that the edits in force were made for; kept by model, because that is where the hooks are."""
-        return _BATCHED.setdefault(self.model, [])
+        """Batch sizes that the edits in force were made for."""
+        return state_of(self.model).batched
 
     # --- texts and batches
 

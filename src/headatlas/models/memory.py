@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -13,6 +12,7 @@ from transformers.pytorch_utils import Conv1D
 
 from headatlas.errors import CannotDo
 from headatlas.models.quiet import quiet_transformers
+from headatlas.models.state import state_of
 
 GIB = 2**30
 KEPT = 1.6  # what autograd keeps of a token, in sizes of what a layer's matrices give
@@ -80,13 +80,11 @@ def free_room(devices: Iterable[int]) -> float:
     )
 
 
-_FITTING: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-
-
 def fitting(model: nn.Module, layers: int, dtype: torch.dtype) -> int:
     """How many tokens fit at once beside a model on the GPUs it is on, were they otherwise empty: the same for every worker."""
-    if model not in _FITTING:
+    state = state_of(model)
+    if state.fitting is None:
         devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
         room = sum(torch.cuda.get_device_properties(d).total_memory - SPARE for d in devices)
-        _FITTING[model] = memory(model, layers, dtype).largest(room)
-    return _FITTING[model]
+        state.fitting = memory(model, layers, dtype).largest(room)
+    return state.fitting

@@ -1,0 +1,91 @@
+"""What a model is asked, as tokens: a prompt and the target that should follow it; prompts that begin alike lie together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+from headatlas.errors import BadArgument
+from headatlas.models.lm import LM, Text, text_ids
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Token ids of a prompt, and of the target that should follow it."""
+
+    prompt: tuple[int, ...]
+    target: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.target)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Prompts that begin alike, and how many tokens they share. At least the last token of each prompt is its own."""
+
+    asked: tuple[Asked, ...]
+    shared: int
+
+    @property
+    def rest(self) -> int:
+        """Tokens of the longest one after the shared beginning; the last token of a target predicts nothing."""
+        return max(map(len, self.asked)) - 1 - self.shared
+
+    @property
+    def size(self) -> int:
+        """Tokens to be run."""
+        return self.shared + sum(len(a) - 1 - self.shared for a in self.asked)
+
+
+def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> Asked:
+    """Tokens of prompt and target as the model would meet them: the text is cut as a whole, then split where the prompt ends.
+
+    Where a token reaches across that border, it belongs to the target. `where` names the example in errors.
+    """
+    for name, text in (("prompt", prompt), ("target", target)):
+        if len(text) == 0 or (isinstance(text, str) and not text.strip()):
+            raise BadArgument(f"{where}: {name} is {text!r}, expected text")
+    if isinstance(prompt, str) != isinstance(target, str):
+        raise BadArgument(f"{where}: prompt and target must both be text or both be token ids")
+    if isinstance(prompt, str) and isinstance(target, str):
+        tokenizer = lm.tokenizer
+        before, whole = (without_end(tokenizer, text) for text in (prompt, prompt + target))
+        cut = next(
+            (i for i, (a, b) in enumerate(zip(before, whole, strict=False)) if a != b), min(len(before), len(whole))
+        )
+        if cut == 0:  # prompt and target melt into one token: cut them one by one
+            cut, whole = len(before), before + tokenizer(target, add_special_tokens=False)["input_ids"]
+    else:
+        cut, whole = len(prompt), [*prompt, *target]
+        vocabulary = lm.model.get_input_embeddings().num_embeddings
+        ids: list[Any] = whole
+        for i in ids:
+            if not isinstance(i, Integral) or not 0 <= int(i) < vocabulary:
+                raise BadArgument(
+                    f"{where}: {i!r} is not a token id, expected whole numbers from 0 to {vocabulary - 1}"
+                )
+    if cut == len(whole):
+        raise BadArgument(f"{where}: target is {target!r}, which has no tokens")
+    limit = lm.anatomy.context
+    if limit and len(whole) > limit:
+        raise BadArgument(
+            f"{where}: prompt and target are {len(whole)} tokens long, but the model's context is {limit}"
+        )
+    return Asked(tuple(whole[:cut]), tuple(whole[cut:]))
+
+
+def without_end(tokenizer: Any, text: str) -> list[int]:
+    """Token ids with what the tokenizer puts before a text, such as BOS, and without what it puts behind it, such as EOS."""
+    ids, bare = text_ids(tokenizer, text), tokenizer(text, add_special_tokens=False)["input_ids"]
+    start = next((i for i in range(len(ids) - len(bare) + 1) if ids[i : i + len(bare)] == bare), None)
+    return ids if start is None else ids[: start + len(bare)]
+
+
+def make_sheet(asked: Sequence[Asked]) -> Sheet:
+    """A sheet of examples, sharing as much as they have in common."""
+    prompts = [a.prompt for a in asked]
+    longest = min(map(len, prompts)) - 1
+    first, last = min(prompts), max(prompts)  # what these share, all share
+    shared = next((i for i in range(longest) if first[i] != last[i]), longest)
+    return Sheet(tuple(asked), shared if len(asked) > 1 else 0)

@@ -1,0 +1,215 @@
+"""Texts packed into rows: the examples of a batch lie end to end, under a mask that lets each see itself alone.
+
+That needs no padding, and what prompts begin with in common is run once. A model that does not take such a mask (ALiBi,
+state-space layers) is noticed by trying, and gets padded rows instead.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from headatlas.models import heads as h
+from headatlas.models.examples import Asked, Sheet
+from headatlas.models.lm import LM
+from headatlas.models.state import state_of
+
+ROW = 256  # tokens a packed row is filled to, about: attention looks over the whole row
+ALIGN = 16  # on a GPU, rows are a multiple of so many tokens: attention otherwise copies its mask in every layer
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Texts as model inputs, the same for every gate, and where the tokens that predict targets lie.
+
+    owner [row, place]: which text a token belongs to; −1 for a sheet's shared beginning, and for padding.
+    sheet [row, place]: which sheet; −1 for padding.
+    """
+
+    inputs: dict[str, Tensor]
+    rows: list[int]
+    places: list[int]
+    owner: Tensor
+    sheet: Tensor
+
+
+def lay_out(lm: LM, sheets: Sequence[Sheet]) -> Layout:
+    """Texts packed, where that saves tokens and the model can; otherwise a row each."""
+    padded = sum(len(sheet.asked) for sheet in sheets) * max(sheet.shared + sheet.rest for sheet in sheets)
+    if padded > 1.1 * sum(sheet.size for sheet in sheets):
+        layout = _pack(lm, sheets)
+        if _packs(lm, sheets, layout):
+            return layout
+    return stack(lm, sheets)
+
+
+def logits_of(lm: LM, layout: Layout, gate: Tensor | None, under: Sequence[int] | None = None) -> Tensor:
+    """[gate · target token, vocabulary], in float32 or better."""
+    gates, n = 1 if gate is None or under is not None else len(gate), len(layout.inputs["input_ids"])
+    rows = (torch.arange(gates)[:, None] * n + torch.tensor(layout.rows)).flatten()
+    places = torch.tensor(layout.places).repeat(gates)
+    with _under(lm, gate, layout, under), logits_only(lm, rows, places), _without_cudnn_attention():
+        inputs = {name: t.repeat(gates, *[1] * (t.ndim - 1)) for name, t in layout.inputs.items()}
+        logits = lm.model(**inputs, use_cache=False).logits[0]
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def stack(lm: LM, sheets: Sequence[Sheet]) -> Layout:
+    """A row each. Padding on the right is never looked at and moves no position: no mask, so fused kernels stay in use."""
+    asked = [a for sheet in sheets for a in sheet.asked]
+    texts = [(a.prompt + a.target)[:-1] for a in asked]
+    rows = [i for i, a in enumerate(asked) for _ in a.target]
+    places = [p for a, t in zip(asked, texts, strict=True) for p in range(len(t) - len(a.target), len(t))]
+    tokens = lm.pad(texts, "right")["input_ids"]
+    owner, sheet_of = (torch.full(tokens.shape, -1) for _ in range(2))
+    for i, s in enumerate(s for s, sheet in enumerate(sheets) for _ in sheet.asked):
+        owner[i, sheets[s].shared : len(texts[i])] = i
+        sheet_of[i, : len(texts[i])] = s
+    return Layout({"input_ids": tokens}, rows, places, owner, sheet_of)
+
+
+def _pack(lm: LM, sheets: Sequence[Sheet], at_least: int = 0) -> Layout:
+    """Sheets end to end in rows of about `ROW` tokens, each text seeing its sheet's beginning and itself, up to each token.
+
+    at_least: rows of so many tokens, with the last text at the very end.
+    """
+    wanted = max(ROW, *(s.size for s in sheets))
+    bins: list[list[int]] = [[] for _ in range(max(1, round(sum(s.size for s in sheets) / wanted)))]
+    filled = [0] * len(bins)
+    for i in sorted(range(len(sheets)), key=lambda i: -sheets[i].size):
+        emptiest = filled.index(min(filled))
+        bins[emptiest].append(i)
+        filled[emptiest] += sheets[i].size
+    bins = [b for b in bins if b]
+    width = max([*filled, at_least])
+    width += -width % (1 if lm.device.type == "cpu" else ALIGN)
+    tokens, position, sheet_of, text_of, owner = (torch.full((len(bins), width), f) for f in (0, 0, -1, -1, -1))
+    starts = torch.tensor([0, *(len(sheet.asked) for sheet in sheets)]).cumsum(0).tolist()
+    found: dict[int, list[tuple[int, int]]] = {}  # by sheet: row and place of each token that predicts
+    for row, chosen in enumerate(bins):
+        at = 0
+        for i in chosen:
+            sheet = sheets[i]
+            parts = [(0, sheet.asked[0].prompt[: sheet.shared])] if sheet.shared else []
+            parts += [(n, (a.prompt + a.target)[sheet.shared : -1]) for n, a in enumerate(sheet.asked, 1)]
+            for text, ids in parts:
+                if at_least and i == chosen[-1] and text == len(sheet.asked):
+                    at = width - len(ids)
+                here = slice(at, at + len(ids))
+                tokens[row, here] = torch.tensor(ids)
+                first = sheet.shared if text else 0
+                position[row, here] = torch.arange(first, first + len(ids))
+                sheet_of[row, here], text_of[row, here] = i, text
+                at += len(ids)
+                if text:
+                    owner[row, here] = starts[i] + text - 1
+                    found.setdefault(i, []).extend((row, p) for p in range(at - len(sheet.asked[text - 1].target), at))
+    index, on, of = torch.arange(width, device=lm.device), sheet_of.to(lm.device), text_of.to(lm.device)
+    seen = on[:, :, None] == on[:, None, :]
+    seen &= (of[:, None, :] == 0) | (of[:, :, None] == of[:, None, :])
+    seen &= index[:, None] >= index
+    hidden = torch.zeros(seen.shape, dtype=lm.model.dtype, device=lm.device)
+    hidden.masked_fill_(~seen, torch.finfo(lm.model.dtype).min)
+    inputs = {"input_ids": tokens, "position_ids": position, "attention_mask": hidden[:, None]}
+    where = [pair for i in range(len(sheets)) for pair in found[i]]
+    rows, places = ([w[k] for w in where] for k in (0, 1))
+    return Layout({k: v.to(lm.device) for k, v in inputs.items()}, rows, places, owner, sheet_of)
+
+
+def _packs(lm: LM, sheets: Sequence[Sheet], layout: Layout) -> bool:
+    """Whether a model takes packed rows as wide as these with texts as long as these.
+
+    Tried, against a row for each text, whenever neither is known to be right or wrong: windows and positions that are counted
+    in places show with width, windows that a given mask switches off show with length. A few texts tell, the last of them moved
+    to the row's end. Tried with all heads open, because a shut head hides what it sees; and once more with the last text
+    changed, because no other may feel that (state would leak).
+    """
+    if lm.layers_without_heads or "position_ids" not in signature(lm.model.forward).parameters:
+        return False
+    width, longest = layout.inputs["input_ids"].shape[1], max(sheet.shared + sheet.rest for sheet in sheets)
+    tried = state_of(lm.model).packed
+    sharing = any(len(sheet.asked) > 1 and sheet.shared for sheet in sheets)
+    if any(good and width <= w and longest <= n and sharing <= s for w, n, s, good in tried):
+        return True
+    if any(not good and width >= w and longest >= n and sharing >= s for w, n, s, good in tried):
+        return False
+    wide = 1 << (width - 1).bit_length()  # tried a little wider, so that the next batch need not be tried again
+    near = 2e-4 if lm.model.dtype in (torch.float32, torch.float64) else 5e-2  # of the largest logit
+    few = _few(sheets)
+    last = few[-1].asked[-1]
+    other = Asked((*last.prompt[:-1], (last.prompt[-1] + 1) % 2), last.target)
+    changed = [*few[:-1], Sheet((*few[-1].asked[:-1], other), few[-1].shared)]
+    try:
+        with torch.no_grad():
+            found, moved = (logits_of(lm, _pack(lm, texts, wide), None) for texts in (few, changed))
+            expected = logits_of(lm, stack(lm, few), None)
+        size = expected.abs().max()
+        others = len(expected) - len(last.target)
+        good = bool((found - expected).abs().max() <= near * size)
+        good &= bool(((found - moved)[:others].abs() <= 1e-5 * size).all())
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError):  # it does not understand such a mask
+        good = False
+    tried.append((wide if good else width, longest, sharing, good))
+    return good
+
+
+def _few(sheets: Sequence[Sheet]) -> list[Sheet]:
+    """Texts to try packing with: of the sheet with the longest one, and of that with the longest beginning, at most two each."""
+    longest = max(sheets, key=lambda s: s.shared + s.rest)
+    sharing = max(sheets, key=lambda s: s.shared * (len(s.asked) > 1))
+    chosen = dict.fromkeys([longest, sharing, *sheets])
+    return [Sheet(tuple(sorted(s.asked, key=lambda a: -len(a))[:2]), s.shared) for s in list(chosen)[1::-1]]
+
+
+@contextmanager
+def _under(lm: LM, gate: Tensor | None, layout: Layout, under: Sequence[int] | None) -> Iterator[None]:
+    """The model under every gate in turn, all texts each; or, with `under`, each sheet under a gate of its own."""
+    with ExitStack() as stack:
+        if gate is not None and under is not None:
+            # a product instead of picking, whose gradient is not the same twice on a GPU
+            which = one_hot(torch.tensor(under)[layout.sheet.clamp(min=0)], len(gate)).to(gate)  # [row, place, gate]
+
+            def edit(layer: int, z: Tensor) -> Tensor:
+                return z * (which @ gate[:, layer]).to(z.device, z.dtype)[..., None]
+
+            stack.enter_context(h.hooked(lm.model, lm.anatomy, edit))
+        elif gate is not None:
+            rows = len(layout.inputs["input_ids"])
+            stack.enter_context(lm.gated(gate.flatten(0, 1) if gate.ndim == 4 else gate.repeat_interleave(rows, dim=0)))
+        yield
+
+
+@contextmanager
+def _without_cudnn_attention() -> Iterator[None]:
+    """Other kernels than cuDNN's: its gradients are NaN for masked rows of 64 more than a multiple of 128 tokens where a head's
+    scores are all far below zero, as in Qwen2.5 (pytorch issue 196678); and they are not the same twice."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+@contextmanager
+def logits_only(lm: LM, rows: Tensor, places: Tensor) -> Iterator[None]:
+    """Let the unembedding see only the tokens at these rows and places: it then gives [1, token, vocabulary].
+
+    A hook on it, because what models do with its output (scales, softcaps) is theirs and is done to every token alike.
+    """
+
+    def pick(module: Any, args: Any) -> Any:
+        return (args[0][rows.to(args[0].device), places.to(args[0].device)][None], *args[1:])
+
+    handle = lm.model.get_output_embeddings().register_forward_pre_hook(pick)
+    try:
+        yield
+    finally:
+        handle.remove()
