@@ -47,6 +47,7 @@ docs-benchmark: .venv/.ready-dev
 	$(BIN)/python scripts/docs_benchmark.py benchmark
 
 docs: .venv/.ready-dev
+	$(BIN)/python scripts/docs_reference.py
 	$(BIN)/python -m pytest -q -n 2 tests/models/test_families.py --update-docs
 
 setup: .venv/.ready
