@@ -1,33 +1,34 @@
-"""ablate: what removing one head does to log P(target), for every head: the yardstick of causal claims.
+"""Heads removed one by one: z set to zero, to its mean over the data, or to its value on another prompt (`resample`).
 
-effect = log P(target) of the whole model minus that without the head. Removed means: its output z set to zero, to its mean over
-the data, or to its value on another prompt of the data (`resample`). Layers below a head never change, so what they gave in
-the clean run is kept and the model is replayed from the head's layer on, many heads in one batch.
+Layers below a head never change, so what they gave in the clean run is kept and the model is replayed from the head's
+layer on, many heads in one batch.
 """
 
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from headatlas.errors import BadArgument
+from headatlas.errors import BadArgument, check_choice
+from headatlas.methods.ablate import KINDS
 from headatlas.models import heads as h
+from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
 from headatlas.models.replay import can_replay, recorded, replayed
 from headatlas.models.targets import Asked, Sheet, batches, log_probs, make_sheet, telling_memory, tokens_at_once
 from headatlas.progress import Progress, silent
 
-HOW = ("zero", "mean", "resample")
 log = logging.getLogger(__name__)
 
 
 @torch.no_grad()
 def ablate(
     lm: LM,
-    asked: Sequence[Asked],
-    how: str = "zero",
+    questions: Sequence[Asked],
+    kind: str = "zero",
     *,
     layers: Sequence[int] | None = None,
     replay: bool = True,
@@ -35,39 +36,38 @@ def ablate(
     label: str = "ablate",
     progress: Progress = silent,
 ) -> tuple[Tensor, Tensor]:
-    """The effect of removing each head on each example [example, layer, head], and log P(target) of the whole model [example].
+    """The effect of removing each head [example, layer, head], and log P(target) of the whole model [example].
 
     layers: remove heads of these only; the others are NaN.
     replay: run only what lies above a head; falls back to whole runs, and says so, where a model cannot be replayed.
     """
-    if how not in HOW:
-        raise BadArgument(f"how is {how!r}, expected one of {', '.join(HOW)}")
-    if how == "resample" and len(asked) < 2:
+    check_choice("kind", kind, KINDS)
+    if kind == "resample" and len(questions) < 2:
         raise BadArgument(
-            "how is 'resample', which needs at least 2 examples: a head's value is taken from another prompt"
+            "kind is 'resample', which needs at least 2 examples: a head's value is taken from another prompt"
         )
     budget = tokens_at_once(lm, tokens)
-    sheets = [make_sheet([a]) for a in asked]
+    sheets = [make_sheet([a]) for a in questions]
     if replay and not can_replay(lm, sheets[:2]):
         log.warning("%s cannot be replayed from the middle: every head costs a whole run", lm.name)
         replay = False
-    mean = _means(lm, sheets, budget) if how == "mean" else None
-    partner = _partners(asked)
-    effect = torch.full((len(asked), lm.n_layers, lm.n_heads), torch.nan)
-    whole = torch.empty(len(asked))
+    mean = _means(lm, sheets, budget) if kind == "mean" else None
+    partner = _partners(questions)
+    effect = torch.full((len(questions), lm.n_layers, lm.n_heads), torch.nan)
+    baseline = torch.empty(len(questions))
     # a few examples at a time, so that many heads fit beside each other
     parts = [chosen for _, chosen in batches(sheets, 1, max(1, budget // lm.n_heads))]
     for part in progress(parts, label):
         now = [sheets[i] for i in part]
         with recorded(lm) as record, telling_memory(lm, budget):
             clean = log_probs(lm, now)[0][0]
-        other = _z(lm, [sheets[partner[i]] for i in part]) if how == "resample" else None
-        whole[part] = clean.float().cpu()
+        other = _z(lm, [sheets[partner[i]] for i in part]) if kind == "resample" else None
+        baseline[part] = clean.float().cpu()
         at_once = max(1, budget // (len(now) * max(s.rest for s in now)))
         for layer in (i for i in layers or range(lm.n_layers) if i not in lm.layers_without_heads):
             value = mean[layer] if mean is not None else torch.zeros(lm.n_heads, 1)
             if other is not None:
-                value = _aligned(other[layer], [asked[partner[i]] for i in part], [asked[i] for i in part])
+                value = _aligned(other[layer], [questions[partner[i]] for i in part], [questions[i] for i in part])
             for first in range(0, lm.n_heads, at_once):
                 heads = list(range(first, min(first + at_once, lm.n_heads)))
                 with _without(lm, layer, heads, value), telling_memory(lm, budget):
@@ -78,12 +78,35 @@ def ablate(
                     else:
                         without = log_probs(lm, now, ones)[0]
                 effect[part, layer, first : first + len(heads)] = (clean - without).T.float().cpu()
-    return effect, whole
+    return effect, baseline
+
+
+def ablation_effects(
+    lm: LM,
+    questions: Sequence[Asked],
+    layers: Sequence[int],
+    *,
+    kind: str,
+    tokens: int | None,
+    label: str,
+    progress: Progress,
+) -> np.ndarray:
+    """The effect of removing each head of these layers: [example, layer, head]."""
+    effect, _ = ablate(lm, questions, kind, layers=layers, tokens=tokens, label=label, progress=progress)
+    return effect[:, layers].numpy()
+
+
+def ablation_cost(lm: LM, questions: Sequence[Asked], layers: Sequence[int]) -> Cost:
+    above = sum(lm.n_layers - layer for layer in layers) / lm.n_layers  # what lies below a head is not run again
+    return reading(lm, [make_sheet([a]) for a in questions], 1 + lm.n_heads * above)
 
 
 @contextmanager
 def _without(lm: LM, layer: int, heads: list[int], value: Tensor) -> Iterator[None]:
-    """The n-th copy of the batch goes without the n-th of the heads. value: [head, 1 or d_head] or [row, token, head, d_head]."""
+    """The n-th copy of the batch goes without the n-th of the heads.
+
+    value: [head, 1 or d_head] or [row, token, head, d_head].
+    """
 
     def edit(at: int, z: Tensor) -> Tensor | None:
         if at != layer:
@@ -115,17 +138,17 @@ def _means(lm: LM, sheets: Sequence[Sheet], tokens: int) -> dict[int, Tensor]:
     return {layer: s / sum(sheet.rest for sheet in sheets) for layer, s in total.items()}
 
 
-def _partners(asked: Sequence[Asked]) -> list[int]:
+def _partners(questions: Sequence[Asked]) -> list[int]:
     """For each example another one, of a length as near as can be."""
-    order = sorted(range(len(asked)), key=lambda i: (len(asked[i]), i))
-    partner = [0] * len(asked)
+    order = sorted(range(len(questions)), key=lambda i: (len(questions[i]), i))
+    partner = [0] * len(questions)
     for a, b in zip(order, [*order[1:], order[0]], strict=True):
         partner[a] = b
     return partner
 
 
 def _aligned(z: Tensor, theirs: Sequence[Asked], own: Sequence[Asked]) -> Tensor:
-    """z [row, token, …] of the partners, moved so that prompts end at the same token; what is missing repeats the nearest."""
+    """z [row, token, …] of the partners, moved so that prompts end at the same token; what is missing is the nearest."""
     width = max(len(a) for a in own) - 1
     index = torch.stack(
         [
