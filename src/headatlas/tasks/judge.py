@@ -6,6 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,10 @@ class Verdict:
 
 @dataclass
 class Judge:
-    """Where to ask. When the endpoint stays silent, the judge is given up, and that is told. folder: where replies are kept."""
+    """Where to ask. When the endpoint stays silent, the judge is given up, and that is told.
+
+    folder: where replies are kept; without one, as long as the judge itself.
+    """
 
     endpoint: str
     model: str
@@ -83,10 +87,8 @@ class Judge:
     def _known(self, key: str) -> str | None:
         """A reply that was kept."""
         if key not in self.replies and self.folder is not None:
-            try:
+            with suppress(OSError, UnicodeDecodeError):
                 self.replies[key] = (self.folder / f"{key}.txt").read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError):
-                pass
         return self.replies.get(key)
 
     def _keep(self, key: str, reply: str) -> None:

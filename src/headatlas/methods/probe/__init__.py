@@ -14,21 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headatlas.errors import BadArgument, check_count
 from headatlas.methods._arguments import BatchTokens, Context, Limit, Preset, Questions, Template, Test
-from headatlas.methods.method import Measure, Part, Truth, Work, method
+from headatlas.methods.method import Measure, Truth, Work, method
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import xarray as xr
 
-    from headatlas.methods.probe.settings import Options
     from headatlas.models.lm import LM
     from headatlas.models.targets import Asked
-    from headatlas.tasks.questions import Question
 
 MEANING = (
-    "How much a trained classifier leans on each head to tell the functions apart; it sums to 1 over heads. It shows where a"
-    " function can be read, not where it is needed: importance is not causal. Chance: what a head reaches with shuffled labels."
+    "How much a trained classifier leans on each head to tell the functions apart; it sums to 1 over heads. It shows"
+    " where a function can be read, not where it is needed: importance is not causal. Chance: the importance that a head"
+    " reaches with shuffled labels."
 )
 ASK = 6  # questions of a removal test
 
@@ -53,6 +50,25 @@ def ask(lm: LM, subject: str) -> list[Asked]:
     return [with_answer(lm, q, q.answer) for q in questions[:ASK]]
 
 
+Answers = Annotated[Literal["reference", "generated"], "read the reference answers, teacher-forced, or the model's own"]
+Kind = Annotated[
+    Literal["published", "per-head", "written"],
+    "the published probe, a classifier for each head, or how much heads write for a function (no classifier)",
+]
+Functions = Annotated[Any, "functions other than the eight, or 'all' that occur"]
+Keep = Annotated[Literal["all", "correct"], "of generated answers, which are used"]
+K = Annotated[int, "answer tokens that are kept"]
+Endpoint = Annotated[
+    str | None, "an OpenAI-compatible endpoint that picks the tokens and says which answers are right; else offline"
+]
+JudgeModel = Annotated[str, "the model to ask there"]
+Proof = Annotated[
+    Literal["score", "generate", "none"], "remove and push heads, and score the references or generated text"
+]
+Everywhere = Annotated[bool, "in the proof, change heads at the prompt too, not from where answering begins"]
+Seed = Annotated[int, "of splits, training and draws"]
+
+
 @method(
     title="Probe",
     measures=[
@@ -69,7 +85,7 @@ def ask(lm: LM, subject: str) -> list[Asked]:
     ],
     presets={"quick": {}, "full": {}},
     tells="which functions can be read from a head's output while the model answers",
-    does_not_tell="whether a function needs the head, or how much of it is only wording: see the proof, and the words alone",
+    does_not_tell="whether a function needs the head, and how much of what is read is only wording",
     cites=("Cognitive Mirrors, Ma et al., NeurIPS 2025, arXiv 2512.10978",),
     tables=tables,
     sentences=sentences,
@@ -86,120 +102,50 @@ def probe(
     questions: Questions = None,
     *,
     test: Test = None,
-    answers: Annotated[
-        Literal["reference", "generated"], "read the reference answers, teacher-forced, or the model's own"
-    ] = "reference",
-    kind: Annotated[
-        Literal["published", "per-head", "written"],
-        "the published probe, a classifier for each head, or how much heads write for a function (no classifier)",
-    ] = "published",
+    answers: Answers = "reference",
+    kind: Kind = "published",
     preset: Preset = "quick",
     context: Context = "retrieval",
-    functions: Annotated[Any, "functions other than the eight, or 'all' that occur"] = None,
-    keep: Annotated[Literal["all", "correct"], "of generated answers, which are used"] = "all",
-    k: Annotated[int, "answer tokens that are kept"] = 5,
+    functions: Functions = None,
+    keep: Keep = "all",
+    k: K = 5,
     limit: Limit = None,
     template: Template = True,
-    judge: Annotated[
-        str | None, "an OpenAI-compatible endpoint that picks the tokens and says which answers are right; else offline"
-    ] = None,
-    judge_model: Annotated[str, "the model to ask there"] = "gpt-4o-mini",
-    proof: Annotated[
-        Literal["score", "generate", "none"], "remove and push heads, and score the references or generated text"
-    ] = "score",
-    everywhere: Annotated[
-        bool, "in the proof, change heads at the prompt too, not from where answering begins"
-    ] = False,
-    seed: Annotated[int, "of splits, training and draws"] = 0,
+    judge: Endpoint = None,
+    judge_model: JudgeModel = "gpt-4o-mini",
+    proof: Proof = "score",
+    everywhere: Everywhere = False,
+    seed: Seed = 0,
     batch_tokens: BatchTokens = None,
 ) -> Work:
     """Which cognitive functions can be read from every head, beside what the wording alone would tell (docs/probe.md).
 
     Returns importance, low, high, control_importance(function, layer, head) and which heads are above chance,
-    clears_control(function, layer, head); accuracy, and bag_of_words(wording) beside it. With a proof: baseline(function, measure),
-    effect, lowest_effect(function, n_removed, measure), random_effect(function, n_removed, draw, measure), p and
-    p_corrected(function, n_removed), specialisation(function, masked, measure), hierarchy(function, order, measure) and
+    clears_control(function, layer, head); accuracy, and bag_of_words(wording) beside it. With a proof:
+    baseline(function, measure), effect, lowest_effect(function, n_removed, measure),
+    random_effect(function, n_removed, draw, measure), p and p_corrected(function, n_removed),
+    specialisation(function, masked, measure), hierarchy(function, order, measure) and
     intervention(function, alpha, measure).
 
     Example:
         >>> ha.probe("smollm2").importance.sel(function="Retrieval")
     """
-    check_count("k", k, 1)
-    check_count("seed", seed, 0, 2**63 - 1)
-    for name, number in (("limit", limit), ("batch_tokens", batch_tokens)):
+    for name, number, least in (("k", k, 1), ("limit", limit, 1), ("batch_tokens", batch_tokens, 1)):
         if number is not None:
-            check_count(name, number, 1)
+            check_count(name, number, least)
+    check_count("seed", seed, 0, 2**63 - 1)
     if keep == "correct" and answers == "reference":
-        raise BadArgument(
-            "keep is 'correct' with answers='reference', which are all correct: ask for answers='generated'"
-        )
-    from headatlas.methods.probe.parts import check_room
+        raise BadArgument("keep is 'correct' with answers='reference', which all are: ask for answers='generated'")
+    from headatlas.methods.probe.parts import plan
     from headatlas.methods.probe.settings import PRESETS, Options
     from headatlas.models.cache import cache_folder
     from headatlas.tasks.judge import Judge
-    from headatlas.tasks.questions import hash_questions, load_questions
+    from headatlas.tasks.questions import load_questions
 
     settings = PRESETS[preset]
     at_most = settings.limit if limit is None and questions is None else limit
     steps = load_questions(questions, test, context=context, functions=functions, limit=at_most, seed=seed)
     arbiter = Judge(judge, judge_model, cache_folder() / "judge") if judge else None
-    generated, only_right = answers == "generated", keep == "correct"
-    options = Options(
-        settings,
-        generated,
-        kind,
-        only_right,
-        int(k),
-        template,
-        arbiter,
-        proof,
-        bool(everywhere),
-        int(seed),
-        batch_tokens,
-    )
-    if generated or proof == "generate":
-        check_room(lm, steps, template, settings.new_tokens)
-    depends = {"preset": preset, "answers": answers, "context": context, "keep": keep, "k": int(k)}
-    depends |= {"template": int(template), "judge": str(arbiter or ""), "seed": int(seed)}
-    only_result = {"kind": kind, "proof": proof, "everywhere": int(bool(everywhere)), **settings.attributes(proof)}
-    return _work(steps, options, hash_questions(steps), depends, only_result)
-
-
-def _work(
-    questions: Sequence[Question],
-    options: Options,
-    data: str,
-    settings: dict[str, Any],
-    result_settings: dict[str, Any],
-) -> Work:
-    """Parts that each read the answers of a shard; before them, if they are the model's own, one that gives the answers."""
-    from headatlas.methods.probe import parts
-    from headatlas.methods.probe.features import shards
-    from headatlas.tasks.questions import function_names
-
-    cut = shards(questions)
-    read = [
-        Part(
-            f"reading answers, {shard.name}",
-            parts.read,
-            (shard, questions, options),
-            shard.leaves,
-            (parts.ANSWERS,) if options.generated else (),
-            parts.read_cost,
-        )
-        for shard in cut
-    ]
-    answer = (
-        [Part(parts.ANSWERS, parts.answer, (questions, options), cost=parts.answer_cost)] if options.generated else []
-    )
-    n, whose = len(function_names(questions)), "generated" if options.generated else "reference"
-    return Work(
-        f"{len(questions)} questions, {n} functions, {whose} answers; proof: {options.proof}",
-        parts.combine,
-        (questions, cut, options),
-        [*answer, *read],
-        data,
-        settings,
-        result_settings,
-        parts.combine_cost,
-    )
+    of_proof = proof, bool(everywhere), int(seed)
+    options = Options(settings, answers, kind, keep, int(k), bool(template), arbiter, *of_proof, batch_tokens)
+    return plan(lm, steps, options, {"preset": preset, "context": context})

@@ -33,7 +33,6 @@ from headatlas.methods.probe.wording import majority
 from headatlas.methods.probe.written import written
 from headatlas.progress import Progress, silent
 
-
 DIMS, HIDDEN = 64, 512  # of a head's projection, of the layer behind
 
 

@@ -1,4 +1,4 @@
-"""The work of `probe`, cut: the model answers, shards of answers are read, and of what was read a map is made and put to the test."""
+"""The work of `probe`, cut: the model answers, shards of answers are read, and a map is made of that and put to the test."""
 
 import logging
 from collections.abc import Sequence
@@ -10,8 +10,17 @@ import torch
 import xarray as xr
 
 from headatlas.errors import BadArgument
+from headatlas.methods.method import Part, Work
 from headatlas.methods.probe.examples import Examples
-from headatlas.methods.probe.features import capture, generate_answers, layers_with_heads, padded, pieces, unpadded
+from headatlas.methods.probe.features import (
+    capture,
+    generate_answers,
+    layers_with_heads,
+    padded,
+    pieces,
+    shards,
+    unpadded,
+)
 from headatlas.methods.probe.maps import DIMS, HIDDEN, directions, probe_map
 from headatlas.methods.probe.proof import MEASURES_OF, generate_under, prove, score_under
 from headatlas.methods.probe.settings import Options, Shard
@@ -20,7 +29,15 @@ from headatlas.models.cost import Cost, answering, reading
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, make_sheet
 from headatlas.progress import Done, Progress
-from headatlas.tasks.questions import SPLITS, Question, check_sizes, function_names, prompt_ids, with_answer
+from headatlas.tasks.questions import (
+    SPLITS,
+    Question,
+    check_sizes,
+    function_names,
+    hash_questions,
+    prompt_ids,
+    with_answer,
+)
 from headatlas.tasks.scoring import informative, is_right
 
 log = logging.getLogger(__name__)
@@ -33,14 +50,43 @@ MOVED = 3e7  # bytes of features a second: written, gathered, and read in every 
 TOGETHER = 32  # answers generated at once, at least
 
 
-def check_room(lm: LM, questions: Sequence[Question], template: bool, new_tokens: int) -> None:
+def plan(lm: LM, questions: Sequence[Question], options: Options, depends: dict[str, Any]) -> Work:
+    """Parts that each read the answers of a shard; before them, if the answers are the model's own, one that makes them.
+
+    depends: what else the answers depend on.
+    """
+    if options.generated or options.proof == "generate":
+        _check_room(lm, questions, options)
+    cut, needs = shards(questions), (ANSWERS,) if options.generated else ()
+    parts = [Part(ANSWERS, answer, (questions, options), cost=answer_cost)] if options.generated else []
+    for shard in cut:
+        arguments = shard, questions, options
+        parts.append(Part(f"reading answers, {shard.name}", read, arguments, shard.leaves, needs, read_cost))
+    n, proof = len(function_names(questions)), options.proof
+    return Work(
+        f"{len(questions)} questions, {n} functions, {options.answers} answers; proof: {proof}",
+        combine,
+        (questions, cut, options),
+        parts,
+        hash_questions(questions),
+        depends
+        | {"answers": options.answers, "keep": options.keep, "k": options.k, "template": int(options.template)}
+        | {"judge": str(options.judge or ""), "seed": options.seed},
+        {"kind": options.kind, "proof": proof, "everywhere": int(options.everywhere)}
+        | options.settings.attributes(proof),
+        combine_cost,
+    )
+
+
+def _check_room(lm: LM, questions: Sequence[Question], options: Options) -> None:
     """That every prompt leaves room for an answer, before any work is done."""
+    context, new_tokens = lm.anatomy.context, options.settings.new_tokens
     for q in questions:
-        n = len(prompt_ids(lm, q, template))
-        if lm.anatomy.context and n + new_tokens > lm.anatomy.context:
+        n = len(prompt_ids(lm, q, options.template))
+        if context and n + new_tokens > context:
             raise BadArgument(
-                f"question {q.text[:40]!r} is a prompt of {n} tokens: with {new_tokens} new ones it exceeds the model's context of"
-                f" {lm.anatomy.context}"
+                f"question {q.text[:40]!r} is a prompt of {n} tokens: with {new_tokens} new ones it exceeds the model's"
+                f" context of {context}"
             )
 
 
@@ -60,8 +106,8 @@ def answer_cost(lm: LM, questions: Sequence[Question], options: Options) -> Cost
 def read(
     lm: LM, shard: Shard, questions: Sequence[Question], options: Options, *, done: Done, progress: Progress
 ) -> None:
-    """Features of a shard's answers [example, layer, head, d_head]; of which questions they are, which answers are right, and
-    whether the judge was given up."""
+    """Features of a shard's answers [example, layer, head, d_head]; beside them, of which questions they are, which
+    answers are right, and whether the judge was given up."""
     texts = _texts(lm, questions, options, done)
     asked = {i: with_answer(lm, questions[i], questions[i].answer, options.template) for i in shard.questions}
     kept, right = shard.questions, []
@@ -69,7 +115,7 @@ def read(
         tokens = unpadded(done[ANSWERS][0])
         asked = {i: Asked(a.prompt, tuple(tokens[i])) for i, a in asked.items() if texts[i]}
         right = [_right(lm, questions[i], texts[i], asked[i], options) for i in asked]
-        kept = [i for i, good in zip(asked, right, strict=True) if good or not options.only_right]
+        kept = [i for i, good in zip(asked, right, strict=True) if good or options.keep == "all"]
     used = set(kept)
     groups = [chosen for group in shard.groups if (chosen := [i for i in group if i in used])]
     means: dict[int, np.ndarray] = {}
@@ -129,7 +175,7 @@ def _precision(lm: LM) -> Any:
 def combine(
     lm: LM,
     questions: Sequence[Question],
-    shards: Sequence[Shard],
+    cut: Sequence[Shard],
     options: Options,
     *,
     done: Done,
@@ -137,15 +183,13 @@ def combine(
 ) -> xr.Dataset:
     """The map, what the wording tells, and the proof."""
     names, texts = function_names(questions), _texts(lm, questions, options, done)
-    kept, right, given_up = (
-        np.concatenate(arrays) for arrays in zip(*(done[s.leaves[1]] for s in shards), strict=True)
-    )
+    kept, right, given_up = (np.concatenate(arrays) for arrays in zip(*(done[s.leaves[1]] for s in cut), strict=True))
     kept.sort()
     if options.generated:
         _tell(texts, right)
     used, texts = [questions[i] for i in kept], [texts[i] for i in kept]
-    check_sizes(used, " that were answered" + " right" * options.only_right, names)
-    data = _examples(lm, used, kept, shards, done)
+    check_sizes(used, " that were answered" + " right" * (options.keep == "correct"), names)
+    data = _examples(lm, used, kept, cut, done)
     labels = np.array([names.index(q.function) for q in used])
     result = probe_map(
         data,
@@ -173,7 +217,7 @@ def combine(
     return result
 
 
-def combine_cost(lm: LM, questions: Sequence[Question], shards: Sequence[Shard], options: Options) -> Cost:
+def combine_cost(lm: LM, questions: Sequence[Question], cut: Sequence[Shard], options: Options) -> Cost:
     settings, names = options.settings, function_names(questions)
     training, train = settings.training, sum(q.split == SPLITS[0] for q in questions)
     size = HIDDEN * DIMS * lm.n_layers * lm.n_heads  # weights of the probe's first large matrix
@@ -197,18 +241,19 @@ def _tell(texts: Sequence[str], right: np.ndarray) -> None:
     log.info("%d of %d answers are right", right.sum(), len(right))
 
 
-def _examples(lm: LM, used: Sequence[Question], kept: np.ndarray, shards: Sequence[Shard], done: Done) -> Examples:
+def _examples(lm: LM, used: Sequence[Question], kept: np.ndarray, cut: Sequence[Shard], done: Done) -> Examples:
     """What the shards left, in the order of the questions: on disk, if the shards are in a folder."""
     folder, shape = getattr(done, "folder", None), (len(used), *_shape(lm))
     if folder is None:
         features = np.empty(shape, _precision(lm))
     else:
         features = np.lib.format.open_memmap(folder / "features.npy", mode="w+", dtype=_precision(lm), shape=shape)
-    for features_leaf, kept_leaf in (shard.leaves for shard in shards):
+    for features_leaf, kept_leaf in (shard.leaves for shard in cut):
         features[np.searchsorted(kept, done[kept_leaf][0])] = done[features_leaf][0]
     split = np.array([q.split for q in used])
     groups = np.unique([q.group for q in used], return_inverse=True)[1]
-    return Examples(features, *(np.flatnonzero(split == s) for s in SPLITS), lm.device, groups)
+    train, validation, test = (np.flatnonzero(split == s) for s in SPLITS)
+    return Examples(features, train, validation, test, lm.device, groups)
 
 
 def _writing(lm: LM) -> torch.Tensor:

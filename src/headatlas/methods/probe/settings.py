@@ -64,9 +64,9 @@ class Options:
     """The arguments of a call, as its parts need them."""
 
     settings: Settings
-    generated: bool  # the model's own answers are read, not the references
+    answers: str
     kind: str
-    only_right: bool  # of generated answers, the right ones are used
+    keep: str
     k: int
     template: bool
     judge: Judge | None
@@ -74,6 +74,11 @@ class Options:
     everywhere: bool
     seed: int
     batch_tokens: int | None
+
+    @property
+    def generated(self) -> bool:
+        """Whether the model's own answers are read, not the references."""
+        return self.answers == "generated"
 
 
 @dataclass(frozen=True)
