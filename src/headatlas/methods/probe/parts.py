@@ -121,7 +121,8 @@ def read(
     means: dict[int, np.ndarray] = {}
     choose = partial(_choose, lm, questions, texts, asked, options)
     label = f"reading answers, {shard.name}"
-    capture(lm, asked, groups, choose, means, batch_tokens=options.batch_tokens, label=label, progress=progress)
+    if groups:
+        capture(lm, asked, groups, choose, means, batch_tokens=options.batch_tokens, label=label, progress=progress)
     features = np.empty((len(kept), *_shape(lm)), _precision(lm))
     for row, i in zip(features, kept, strict=True):
         row[:] = means[i]
