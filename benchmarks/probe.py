@@ -22,13 +22,14 @@ import transformers
 from timing import timed
 
 import headatlas as ha
-from headatlas.results.store import load
+from headatlas.methods._gradients import gate_gradients
 from headatlas.methods.probe.examples import Examples
 from headatlas.methods.probe.features import capture
-from headatlas.methods._gradients import gate_gradients
-from headatlas.methods.probe.maps import Training, fit_probe, predict
+from headatlas.methods.probe.maps import fit_probe, predict
+from headatlas.methods.probe.settings import Training
 from headatlas.models.heads import hooked
 from headatlas.models.targets import Asked
+from headatlas.results.store import load
 from headatlas.tasks.questions import FUNCTIONS, SPLITS, Question, load_questions, with_answer
 
 
@@ -107,7 +108,7 @@ def compare_memory() -> None:
             shape = (n, lm.n_layers, lm.n_heads, lm.d_head)
             path = Path(folder) / "features.npy"
             features = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-            capture(lm, asked, [[i] for i in range(n)], everything, features, tokens=512)
+            capture(lm, asked, [[i] for i in range(n)], everything, features, batch_tokens=512)
             size = features.nbytes
         peaks.append(watch.peak)
         print(f"{n:5} examples, {size / 2**20:6.0f} MB of features: at most {watch.peak / 2**20:6.0f} MB of memory")
