@@ -22,9 +22,8 @@ from headatlas.methods._inline import do_work
 from headatlas.methods.ablate.removal import ablate
 from headatlas.methods.dissociate import parts as dissociation
 from headatlas.methods.dissociate.fits import Settings, fit
-from headatlas.methods.gate.fits import PRESETS as GATES
-from headatlas.methods.gate.fits import Schedule, fit_task
-from headatlas.methods.gate.fits import Settings as GateSettings
+from headatlas.methods.gate import settings as gating
+from headatlas.methods.gate.fits import fit_cost, fit_task
 from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.lm import LM
@@ -42,15 +41,12 @@ class Sizes:
 
     taylor: int
     ablate: int
-    gate: GateSettings
+    gate: gating.Settings
 
 
-SIZES = {
-    "quick": Sizes(16, 8, GATES["quick"]),
-    "full": Sizes(
-        96, 48, replace(GATES["quick"], free=Schedule(60, 0.3, 0.1), pressed=Schedule(120, 0.3, 0.1), batch=8)
-    ),
-}
+_GATE = gating.PRESETS["quick"]
+_GATE_FULL = replace(_GATE, free=gating.Schedule(60, 0.3, 0.1), pressed=gating.Schedule(120, 0.3, 0.1), batch=8)
+SIZES = {"quick": Sizes(16, 8, _GATE), "full": Sizes(96, 48, _GATE_FULL)}
 
 
 def comparison_work(
@@ -179,9 +175,7 @@ def map_cost(
             lm, [make_sheet([a]) for a in _examples(data, function, sizes.ablate)], lm.n_heads * lm.n_layers / 2
         )
     if name == "gate":
-        sheets = [make_sheet([a]) for a in _examples(data, function, sizes.gate.batch)]
-        updates = sizes.gate.free.updates + 2 * sizes.gate.pressed.updates
-        return learning(lm, sheets, sizes.gate.seeds) * updates
+        return fit_cost(lm, _task(data, function), range(sizes.gate.seeds), sizes.gate, batch_tokens)
     return dissociation.fit_cost(lm, data, function, range(settings.seeds), settings, batch_tokens)
 
 
