@@ -43,7 +43,9 @@ def compare_maps(
     *,
     questions: Questions = None,
     maps: Annotated[Mapping[str, xr.DataArray] | None, "your own, by name, each over (function, layer, head)"] = None,
-    methods: Annotated[Any, f"some of {', '.join(MAPS)} (less the mean over functions)"] = None,
+    methods: Annotated[
+        Any, "some of probe, taylor, ablate, ablate-own (less the mean over functions), gate, dissociate"
+    ] = None,
     test: Test = None,
     functions: Annotated[Any, "only these"] = None,
     preset: Preset = "quick",

@@ -22,7 +22,7 @@ from headatlas.methods._arguments import (
     Test,
     Updates,
 )
-from headatlas.methods.method import Measure, Part, Truth, Work, method
+from headatlas.methods.method import Measure, Truth, Work, method
 from headatlas.tasks.names import BUILT_IN
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ def dissociate(
         >>> ha.dissociate("smollm2", ["math", "syntax"], updates=20, out="atlas")
     """
     from headatlas.methods._seeds import seed_numbers
-    from headatlas.methods.dissociate import parts
     from headatlas.methods.dissociate.fits import settings_of
+    from headatlas.methods.dissociate.parts import dissociation_work
     from headatlas.tasks.labelled import load_labelled
 
     settings = settings_of(preset, updates, penalty, own)
@@ -133,36 +133,4 @@ def dissociate(
         shots=shots,
         template=template,
     )
-    each = range(len(data.names))
-    names = [(parts.gates_name(data, f), parts.removal_name(data, f)) for f in each]
-    fits = [
-        Part(
-            names[f][0],
-            parts.fit_gates,
-            (data, f, numbers, settings, batch_tokens),
-            (),
-            (parts.BASELINE,),
-            parts.fit_cost,
-        )
-        for f in each
-    ]
-    tests = [
-        Part(
-            names[f][1],
-            parts.remove,
-            (data, f, settings, batch_tokens),
-            (),
-            (parts.BASELINE, names[f][0]),
-            parts.removal_cost,
-        )
-        for f in each
-    ]
-    return Work(
-        f"{len(data.names)} functions, {len(numbers)} seed{'s' * (len(numbers) != 1)}, {settings.updates} updates each",
-        parts.combine,
-        (data, numbers, settings, proof),
-        [parts.baseline_part(data, batch_tokens), *fits, *(tests if proof else [])],
-        data.hash(),
-        {"preset": preset, **settings.flat(), "seeds": numbers},
-        {"proof": int(proof)},
-    )
+    return dissociation_work(data, numbers, settings, preset=preset, proof=proof, batch_tokens=batch_tokens)

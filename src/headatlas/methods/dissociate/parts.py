@@ -9,7 +9,7 @@ import xarray as xr
 
 from headatlas.evidence.selective import Trial, removal_results, remove_heads_of
 from headatlas.methods.dissociate.fits import Settings, drawn, fit
-from headatlas.methods.method import Part
+from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.lm import LM
 from headatlas.progress import Done, Progress, doing
@@ -17,6 +17,34 @@ from headatlas.tasks.labelled import Labelled, log_p_per_token
 
 BASELINE = "baseline"
 SHUT = 0.5  # a head whose gate was below this in some seed may be chosen
+
+
+def dissociation_work(
+    data: Labelled,
+    seeds: Sequence[int],
+    settings: Settings,
+    *,
+    preset: str = "",
+    proof: bool = True,
+    batch_tokens: int | None = None,
+) -> Work:
+    parts = [baseline_part(data, batch_tokens)]
+    for f in range(len(data.names)):
+        fitted = (data, f, seeds, settings, batch_tokens)
+        parts.append(Part(gates_name(data, f), fit_gates, fitted, needs=(BASELINE,), cost=fit_cost))
+    for f in range(len(data.names)) if proof else ():
+        needs = (BASELINE, gates_name(data, f))
+        tested = (data, f, settings, batch_tokens)
+        parts.append(Part(removal_name(data, f), remove, tested, needs=needs, cost=removal_cost))
+    return Work(
+        f"{len(data.names)} functions, {len(seeds)} seed{'s' * (len(seeds) != 1)}, {settings.updates} updates each",
+        combine,
+        (data, seeds, settings, proof),
+        parts,
+        data.hash(),
+        {"preset": preset, **settings.flat(), "seeds": list(seeds)},
+        {"proof": int(proof)},
+    )
 
 
 def gates_name(data: Labelled, function: int) -> str:
