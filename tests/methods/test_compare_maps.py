@@ -12,9 +12,11 @@ from headatlas.methods.compare_maps import scores
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked
 from headatlas.tasks.labelled import load_labelled
-from tests.data import TASKS, questions
+from headatlas.testing import tiny_questions as questions
+from headatlas.testing import tiny_task
 from tests.models.tiny import TINY, build, tokenizer
 
+TASKS = [tiny_task("first", 0), tiny_task("second", 1)]
 NAMES = ["taylor", "ablate", "ablate-own", "gate", "dissociate"]
 
 

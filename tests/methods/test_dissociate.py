@@ -22,10 +22,12 @@ from headatlas.tasks.labelled import Labelled, load_labelled, log_p_per_token
 from headatlas.tasks.names import BUILT_IN, FUNCTIONS
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import Relation
-from tests.data import TASKS, questions
+from headatlas.testing import tiny_questions as questions
+from headatlas.testing import tiny_task
 from tests.models.handmade import ASK, FILL, HEADS, LAYERS, WORDS, handmade, repeat_the_word
 from tests.models.tiny import TINY, build, tokenizer
 
+TASKS = [tiny_task("first", 0), tiny_task("second", 1)]
 SETTINGS = replace(PRESETS["full"], updates=60, own=6, others=3, seeds=2, steps=(1, 2, 4), draws=19)
 PARTS = {"low": range(5), "middle": range(5, 10), "high": range(10, WORDS)}
 PRIVATE = {"low": (0, 3), "middle": (1, 0), "high": (1, 3)}
@@ -106,7 +108,7 @@ def test_tables_and_sentences(private, parts) -> None:
     assert len(tables) == 4
     for rows in tables.values():
         assert [next(iter(row.values())) for row in rows] == list(PRIVATE)
-    first, last = list(tables.values())[0], list(tables.values())[-1]
+    first, *_, last = tables.values()
     assert [row["heads"] for row in first] == [1, 1, 1]
     assert float(last[0]["low"]) == pytest.approx(result.effect.sel(function="low").item(), abs=0.01)
     lines = get_method("dissociate").sentences(result)
