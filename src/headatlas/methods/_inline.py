@@ -1,0 +1,24 @@
+"""A method's result inside another one: computed here and now, in memory."""
+
+from typing import Any
+
+import xarray as xr
+
+from headatlas.methods import get_method
+from headatlas.methods.method import Work
+from headatlas.models.lm import LM
+from headatlas.progress import Done, Progress, silent
+
+
+def result_of(name: str, lm: LM, options: dict[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """A method by its name, with its options."""
+    result = get_method(name).function(lm, **options)
+    return do_work(lm, result, progress) if isinstance(result, Work) else result
+
+
+def do_work(lm: LM, work: Work, progress: Progress = silent) -> xr.Dataset:
+    """Its parts, one after the other, and their result."""
+    done: Done = {}
+    for part in work.parts:
+        part.do(lm, *part.arguments, done=done, progress=progress)
+    return work.combine(lm, *work.arguments, done=done, progress=progress)
