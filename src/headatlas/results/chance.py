@@ -104,8 +104,8 @@ def members(result: xr.Dataset) -> xr.DataArray:
     member = result.member.astype(bool)
     if not {"category_name", "category"} <= set(result.coords) or "threshold" not in result.attrs:
         return member
-    over, of = result["category"].dims, result["category"].values
-    measures = [m.name for m in measures_of(str(result.attrs.get("method"))) if (m.over,) == over and m.name in result]
+    over, of = list(result["category"].dims), result["category"].values
+    measures = [m.name for m in measures_of(str(result.attrs.get("method"))) if [m.over] == over and m.name in result]
     flags = {m: at_chance(result, m) for m in measures}
     if all(flag is None for flag in flags.values()):
         return member
@@ -113,7 +113,7 @@ def members(result: xr.Dataset) -> xr.DataArray:
     for measure, flag in flags.items():
         high = result[measure] >= float(result.attrs["threshold"])
         reached = reached | (high if flag is None else high & ~flag)
-    kept = [reached.isel({over[0]: np.flatnonzero(of == name)}).any(over[0]) for name in result.category_name.values]
+    kept = [reached.isel({over[0]: np.flatnonzero(of == name)}).any(over) for name in result.category_name.values]
     by_chance = member & ~xr.concat(kept, "category").transpose(*member.dims)
     if "member_from_multi" in result:
         by_chance = by_chance & ~result.member_from_multi.astype(bool)
