@@ -100,7 +100,7 @@ def _rows(operations: "xr.Dataset") -> list[dict[str, Any]]:
 def _print_json(operations: "xr.Dataset", explained: list[dict[str, Any]], card: "Card", text: str | None) -> None:
     from headatlas.results import tables
 
-    content = {"head": card.name, "operations": _rows(operations), "explained_by": explained}
+    content: dict[str, Any] = {"head": card.name, "operations": _rows(operations), "explained_by": explained}
     content |= {"standings": tables.standings(card), "removed": tables.removals(card), "description": text}
     typer.echo(json.dumps(content, indent=2))
 

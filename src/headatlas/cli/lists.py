@@ -1,7 +1,7 @@
 """The commands that tell what there is: methods, tasks, models."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from headatlas.methods import methods as registered
 @app.command()
 def methods(as_json: Json = False) -> None:
     """List the methods, ours and those of other packages. Each is a command, and a call in Python."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": method.name,
             "title": method.title,
@@ -22,11 +22,11 @@ def methods(as_json: Json = False) -> None:
         }
         for method in registered().values()
     ]
-    show("Methods", rows if as_json else [row | _joined(row, "measures", "presets") for row in rows], as_json)
+    show("Methods", rows if as_json else [{k: _joined(v) for k, v in row.items()} for row in rows], as_json)
 
 
-def _joined(row: dict[str, object], *keys: str) -> dict[str, str]:
-    return {key: ", ".join(value) or "-" for key in keys if isinstance(value := row[key], list)}
+def _joined(value: str | list[str]) -> str:
+    return value if isinstance(value, str) else ", ".join(value) or "-"
 
 
 @app.command()
