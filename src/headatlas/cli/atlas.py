@@ -86,10 +86,10 @@ def run(
     ] = False,
 ) -> None:
     """Map a model into a folder, draw it, write its page. Run again, it does only what is missing or has changed."""
-    check_run(listed(methods), listed(functions), preset)
+    check_run(preset, listed(methods), listed(functions))
     import_torch()
-    from headatlas.results import tables
     from headatlas.runs import run as runs
+    from headatlas.runs import tables
 
     if only_plan:
         with doing(bar, "counting the workers there is room for"):
@@ -102,7 +102,7 @@ def run(
 
     def tell(plan: Any) -> None:
         planned.extend(plan.jobs)
-        show_table(f"Plan for {plan.title}", tables.plan(plan.jobs))
+        show_table(f"Plan for {plan.title}", tables.plan(plan.jobs, out))
 
     atlas = runs.run(
         model,
@@ -135,7 +135,7 @@ def _show_estimate(
     methods: list[str] | None,
     functions: list[str] | None,
 ) -> None:
-    from headatlas.results import tables
+    from headatlas.runs import tables
     from headatlas.runs.estimate import estimate
 
     result = estimate(

@@ -41,6 +41,7 @@ def head(
     import_torch()
     from headatlas.figures.files import write_card
     from headatlas.methods.salient.operations import explained_by
+    from headatlas.methods.salient.tables import operations as rows
     from headatlas.report.describe import describe_operations
     from headatlas.results.atlas import open_atlas
     from headatlas.tasks.relations import load_relations
@@ -52,9 +53,9 @@ def head(
     if figure:
         write_card(card, figure)
     if as_json:
-        _print_json(operations, explained, card, text)
+        _print_json(rows(operations), explained, card, text)
         return
-    show_table(f"{card.name} of {model}: what it amplifies, and what it makes of it", _rows(operations))
+    show_table(f"{card.name} of {model}: what it amplifies, and what it makes of it", rows(operations))
     show("Relations that explain these mappings", explained)
     if opened is not None:
         _show_standing(card)
@@ -83,24 +84,12 @@ def _read(model: str, name: str, tokens: int, atlas: "Atlas | None") -> "tuple[x
     return operations.sel(layer=layer, head=index), card(results | {"salient": brief}, layer, index)
 
 
-def _rows(operations: "xr.Dataset") -> list[dict[str, Any]]:
-    """A row per token."""
-    columns = [operations[name].values for name in ("token", "amplification", "strongest", "suppressed")]
-    return [
-        {
-            "token": repr(token),
-            "amplified": f"{gain:.2f}",
-            "strongest": " ".join(map(repr, strongest)),
-            "suppressed": " ".join(map(repr, weakest)),
-        }
-        for token, gain, strongest, weakest in zip(*columns, strict=True)
-    ]
-
-
-def _print_json(operations: "xr.Dataset", explained: list[dict[str, Any]], card: "Card", text: str | None) -> None:
+def _print_json(
+    operations: list[dict[str, Any]], explained: list[dict[str, Any]], card: "Card", text: str | None
+) -> None:
     from headatlas.results import tables
 
-    content: dict[str, Any] = {"head": card.name, "operations": _rows(operations), "explained_by": explained}
+    content: dict[str, Any] = {"head": card.name, "operations": operations, "explained_by": explained}
     content |= {"standings": tables.standings(card), "removed": tables.removals(card), "description": text}
     typer.echo(json.dumps(content, indent=2))
 

@@ -85,8 +85,7 @@ def run_method(
         progress=bar,
     )
     tables = method.tables(result) if method.tables else generic_tables(method, result)
-    sentences = [*(method.sentences(result) if method.sentences else ()), *warnings({method.name: result})]
-    show_parts(tables, as_json, out / f"{method.name}.nc", dict.fromkeys(sentences))
+    show_parts(tables, as_json, out / f"{method.name}.nc", warnings({method.name: result}))
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
@@ -122,7 +121,7 @@ def _as_parameter(method: Method, option: Option) -> inspect.Parameter:
     def callback(param: typer.CallbackParam, value: Any) -> Any:
         return value if value is None or how.check is None else how.check(param.opts[0], value)
 
-    text, default = how.help or option.help, _default(method, option)
+    text, default = option.help, _default(method, option)
     text = f"{text[:1].upper()}{text[1:]}." * bool(text) + f"  [default: {default}]" * bool(default)
     info = typer.Option(metavar=how.metavar, callback=callback, help=text, show_default=False)
     if option.default is inspect.Parameter.empty:

@@ -17,9 +17,7 @@ from headatlas.methods.method import Method, Option, kinds_of
 from headatlas.tasks.names import FUNCTIONS, check_task, relation_names
 
 LISTS = (list, tuple, Sequence)
-TASKS = "built-in tasks (`headatlas tasks`){}, hf: addresses or files with prompt and target, with commas between"
-LAYOUT = "in the CogQA layout (JSON, or CSV)"
-RELATIONS = "a folder of NAME.json files, one such file, or a CSV file; without it, the built-in relations"
+NAMES = "NAME,NAME"
 
 
 def _files(param: typer.CallbackParam, value: list[Path] | None) -> list[Path] | None:
@@ -41,12 +39,11 @@ Data = Annotated[
 @dataclass(frozen=True)
 class Reading:
     """How an option is read: as which type, what stands for its value in the help, and check(option, value), which gives the value
-    as the method takes it, once it is known to be right. help: where Python takes more than the command does."""
+    as the method takes it, once it is known to be right."""
 
     kind: Any
     metavar: str | None = None
     check: Callable[[str, Any], Any] | None = None
-    help: str = ""
 
 
 def reading(method: Method, option: Option) -> Reading:
@@ -60,7 +57,7 @@ def reading(method: Method, option: Option) -> Reading:
     if len(kinds) == 1 and kinds[0] in (bool, Path):
         return Reading(kinds[0])
     if several := [kind for kind in kinds if get_origin(kind) in LISTS]:
-        return Reading(str, "NAMES", partial(_several, get_args(several[0])[:1], choices))
+        return Reading(str, NAMES, partial(_several, get_args(several[0])[:1], choices))
     number = ["N"] if int in kinds else ["X"] if float in kinds else []
     return Reading(str, "|".join([*number, *choices]) or "TEXT", partial(_one, kinds, choices))
 
@@ -70,18 +67,15 @@ def _by_name(name: str, method: Method, choices: Sequence[str]) -> Reading | Non
     match name:
         case "tasks":
             relations = relation_names() if "functions" in method.options else []  # each a function that is told apart
-            return Reading(str, "NAMES", partial(_tasks, relations), TASKS.format(", relations" if relations else ""))
+            return Reading(str, NAMES, partial(_tasks, relations))
         case "keep" | "lose":
             return Reading(str, "TASK", _task)
-        case "questions":
-            return Reading(Path, "FILE", partial(_path, "file"), f"questions {LAYOUT}; without them, our own")
-        case "test":
-            text = f"test questions {LAYOUT}; without them, a fifth of the data"
-            return Reading(Path, "FILE", partial(_path, "file"), text)
+        case "questions" | "test":
+            return Reading(Path, "FILE", partial(_path, "file"))
         case "relations":
-            return Reading(Path, "PATH", partial(_path, "file or folder"), RELATIONS)
+            return Reading(Path, "PATH", partial(_path, "file or folder"))
         case "functions" | "methods":
-            return Reading(str, "NAMES", partial(_names, choices))
+            return Reading(str, NAMES, partial(_names, choices))
         case "seeds":
             return Reading(str, "N or N,N", _seeds)
     return None
