@@ -71,9 +71,9 @@ def _by_name(name: str, method: Method, choices: Sequence[str]) -> Reading | Non
         case "keep" | "lose":
             return Reading(str, "TASK", _task)
         case "questions" | "test":
-            return Reading(Path, "FILE", partial(_path, "file"))
+            return Reading(Path, "FILE", _file)
         case "relations":
-            return Reading(Path, "PATH", partial(_path, "file or folder"))
+            return Reading(str, "PATH", _relations)
         case "functions" | "methods":
             return Reading(str, NAMES, partial(_names, choices))
         case "seeds":
@@ -134,9 +134,18 @@ def _task(name: str, value: str) -> str:
     return value
 
 
-def _path(kind: str, name: str, value: Path) -> Path:
-    check_there(name, value, kind)
+def _file(name: str, value: Path) -> Path:
+    check_there(name, value, "file")
     return value
+
+
+def _relations(name: str, value: str) -> list[str] | Path:
+    """Built-in ones by name, or where they lie."""
+    names = listed(value) or []
+    if names and set(names) <= set(relation_names()):
+        return names
+    check_there(name, value)
+    return Path(value)
 
 
 def _seeds(name: str, value: str) -> int | list[int]:
