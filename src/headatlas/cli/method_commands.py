@@ -11,6 +11,7 @@ import typer.main
 
 from headatlas.cli.app import Address, Device, Engine, Json, Preset, Workers, import_torch, model_there, show_parts
 from headatlas.cli.options import Data, check_functions, reading
+from headatlas.errors import BadArgument
 from headatlas.methods.method import PRESETS, Method, Option
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.terminal import bar
@@ -44,6 +45,7 @@ def make_command(method: Method) -> Any:
         if files := values.pop("data", None):
             options["tasks"] = [*(options["tasks"] or ()), *files]
         options = {name: value for name, value in options.items() if value is not None}
+        _check_required(method, options, values["preset"])
         check_functions(method, options, values["preset"])
         run_method(method, model, options, **values)
 
@@ -123,10 +125,16 @@ def _as_parameter(method: Method, option: Option) -> inspect.Parameter:
 
     text, default = option.help, _default(method, option)
     text = f"{text[:1].upper()}{text[1:]}." * bool(text) + f"  [default: {default}]" * bool(default)
+    text += "  [required]" * (option.default is inspect.Parameter.empty and not default)
     info = typer.Option(metavar=how.metavar, callback=callback, help=text, show_default=False)
-    if option.default is inspect.Parameter.empty:
-        return _parameter(option.name, Annotated[how.kind, info], inspect.Parameter.empty)
     return _parameter(option.name, Annotated[how.kind | None, info], None)
+
+
+def _check_required(method: Method, options: Mapping[str, Any], preset: str) -> None:
+    """That what has no default is given, unless the preset gives it."""
+    for name, option in method.options.items():
+        if option.default is inspect.Parameter.empty and name not in {*options, *method.presets.get(preset, {})}:
+            raise BadArgument(f"Missing option '--{name.replace('_', '-')}'.")
 
 
 def _default(method: Method, option: Option) -> str:

@@ -9,19 +9,19 @@ import xarray as xr
 
 import headatlas as ha
 from headatlas.errors import BadArgument
-from headatlas.results.store import load
 from headatlas.models.targets import Asked
+from headatlas.results.store import load
 from headatlas.tasks.labelled import load_labelled
+from tests.data import TASKS, questions
+from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
-from tests.test_contract import TASKS, model
-from tests.test_probe_public import questions
 
 NAMES = ["taylor", "ablate", "ablate-own", "gate", "dissociate"]
 
 
 @pytest.fixture(scope="module")
 def lm() -> ha.LM:
-    return model()
+    return ha.LM(build(next(t for t in TINY if t.id == "llama")).float(), tokenizer(), "tiny")
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def test_dissociate_prints_tables_and_writes_the_file(capsys, folder, data, tmp_
     assert code == 0
     assert "Heads removed for good" in out
     assert f"wrote {tmp_path / 'out' / 'dissociate.nc'}" in out
-    found = load(tmp_path / "out" / "dissociate.nc")
-    assert found.function.values.tolist() == ["one", "two"]
+    result = load(tmp_path / "out" / "dissociate.nc")
+    assert result.function.values.tolist() == ["one", "two"]
     code, out, _ = headatlas(capsys, "dissociate", folder, *options, "--json")
     first = next(iter(json.loads(out).values()))
     assert [row["function"] for row in first] == ["one", "two"]
@@ -51,7 +51,7 @@ def test_dissociate_prints_tables_and_writes_the_file(capsys, folder, data, tmp_
         (["--tasks", "maths"], 2, "Did you mean 'math'"),
         (["--preset", "slow"], 2, "quick, full"),
         (["--functions", "Retrieval"], 2, "expected at least 2"),
-        (["--data", "none.json"], 2, "nor a file"),
+        (["--data", "none.json"], 2, "--data is 'none.json': no such file"),
     ],
 )
 def test_bad_input_is_one_line(capsys, folder, tmp_path, options, status, text) -> None:
@@ -62,25 +62,25 @@ def test_bad_input_is_one_line(capsys, folder, tmp_path, options, status, text) 
 
 
 def test_compare_maps_tests_every_map_alike(lm) -> None:
-    found = ha.compare_maps(lm, TASKS)
-    assert found["ranking"].values.tolist() == NAMES
-    assert found.own_effect.sizes == {"ranking": 5, "function": 2}
-    effect = found.ranking_score.sel(ranking="ablate")
+    result = ha.compare_maps(lm, TASKS)
+    assert result["ranking"].values.tolist() == NAMES
+    assert result.effect.sizes == {"ranking": 5, "function": 2}
+    effect = result.ranking_score.sel(ranking="ablate")
     np.testing.assert_allclose(
-        found.ranking_score.sel(ranking="ablate-own"), effect - effect.mean("function"), rtol=1e-5, atol=1e-6
+        result.ranking_score.sel(ranking="ablate-own"), effect - effect.mean("function"), rtol=1e-5, atol=1e-6
     )
     for i in range(5):
         for f in range(2):
-            one = found.isel(ranking=i, function=f)
-            m = int(one.heads)
+            one = result.isel(ranking=i, function=f)
+            m = int(one.n_removed)
             if m:
-                assert one.own_curve.sel(removed=m, split="test") == one.own_effect
+                assert one.effect_curve.sel(step=m, split="test") == one.effect
                 assert int(one.selected.sum()) == m
                 chosen, rest = (
                     one.ranking_score.where(c).values for c in (one.selected, ~one.selected & (one.ranking_score > 0))
                 )
                 assert np.nanmin(chosen) >= np.nanmax(rest, initial=-np.inf)
-    np.testing.assert_allclose(found.selectivity, found.other_effect.mean("other") - found.own_effect)
+    np.testing.assert_allclose(result.selectivity, result.other_effect.mean("other") - result.effect)
 
 
 def test_compare_maps_makes_maps_from_training_examples_only(lm, monkeypatch) -> None:
@@ -108,19 +108,19 @@ def test_compare_maps_makes_maps_from_training_examples_only(lm, monkeypatch) ->
 
 def test_compare_maps_takes_questions_and_own_maps(lm) -> None:
     given = questions(40)
-    names = load_labelled(lm, given).names
+    names = load_labelled(lm, questions=given).names
     score = np.random.default_rng(0).random((len(names), lm.n_layers, lm.n_heads))
     mine = xr.DataArray(score, dims=("function", "layer", "head"), coords={"function": list(names)})
-    found = ha.compare_maps(lm, given, maps={"mine": mine}, methods=["probe"])
-    assert found["ranking"].values.tolist() == ["mine", "probe"]
-    np.testing.assert_allclose(found.ranking_score[0], score, rtol=1e-6)
+    result = ha.compare_maps(lm, questions=given, maps={"mine": mine}, methods=["probe"])
+    assert result["ranking"].values.tolist() == ["mine", "probe"]
+    np.testing.assert_allclose(result.ranking_score[0], score, rtol=1e-6)
     for bad, text in (
         (mine[0], "dimensions"),
         (mine[1:], "lacks the function"),
         (mine[:, :1], r"of 1 × 6 heads, the model has 3 × 6"),
     ):
         with pytest.raises(BadArgument, match=text):
-            ha.compare_maps(lm, given, maps={"mine": bad})
+            ha.compare_maps(lm, questions=given, maps={"mine": bad})
 
 
 @pytest.mark.parametrize(
@@ -153,18 +153,18 @@ def test_compare_maps_goes_on_where_it_was_interrupted(lm, tmp_path, monkeypatch
         ha.compare_maps(lm, TASKS, methods=["taylor", "dissociate"], out=tmp_path, progress=stops)
     monkeypatch.setattr("headatlas.methods.compare_maps.gate_gradients", lambda *a, **o: pytest.fail("done again"))
     again = ha.compare_maps(lm, TASKS, methods=["taylor", "dissociate"], out=tmp_path)
-    np.testing.assert_array_equal(again.own_curve, whole.own_curve)
+    np.testing.assert_array_equal(again.effect_curve, whole.effect_curve)
 
 
 def test_compare_maps_on_the_command_line(capsys, folder, data, tmp_path) -> None:
-    options = ["--model", folder, "--data", data, "--methods", "taylor,ablate-own"]
-    code, out, _ = headatlas(capsys, "compare-maps", tmp_path / "out", *options)
+    options = ["--data", data, "--methods", "taylor,ablate-own", "--out", tmp_path / "out"]
+    code, out, _ = headatlas(capsys, "compare-maps", folder, *options)
     assert code == 0
     assert "Maps compared" in out
     assert "ablate-own" in out
-    for name in ("compare_maps.nc", "figures/comparison.png", "figures/comparison.txt"):
-        assert (tmp_path / "out" / name).is_file()
+    assert out.endswith(f"wrote {tmp_path / 'out' / 'compare_maps.nc'}\n")
     assert ha.open(tmp_path / "out").complete == ["compare_maps"]
-    code, _, err = headatlas(capsys, "compare-maps", tmp_path / "nothing")
-    assert code != 0
-    assert "no such folder" in err
+    code, out, _ = headatlas(capsys, "figures", tmp_path / "out", "--format", "png")
+    assert code == 0
+    for name in ("comparison.png", "comparison.txt"):
+        assert (tmp_path / "out" / "figures" / name).is_file()
