@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
-from headatlas import atlas, cli
+import headatlas as ha
+from headatlas import cli
+from headatlas.errors import BadArgument, BadFile
 from headatlas.models.gguf import from_gguf
 from headatlas.models.lm import LM
-from headatlas.public import maps as public_maps
 from headatlas.tasks.relations import load_relations
 from tests.models.tiny import TINY, build, tokenizer
 from tests.models.tiny_gguf import tiny_llama, write_gguf
@@ -38,7 +39,7 @@ def test_run_writes_the_atlas_and_says_what_could_not_be_done(capsys, folder, tm
     assert err.count("a map of a task the model fails says little") == 4  # taylor and gate, of both tasks
     assert "maps could not be done: relations: none of the 20 has 30 pairs left" in out
     assert "tokens long, but the model's context is 64" in out  # the cognitive questions
-    made = atlas.open(tmp_path / "atlas")
+    made = ha.open(tmp_path / "atlas")
     model = made.info["model"]
     assert (model["n_layers"], model["n_heads"], model["n_kv_heads"], model["d_head"]) == (3, 6, 2, 10)
     assert model["fingerprint"] in out
@@ -49,15 +50,15 @@ def test_run_writes_the_atlas_and_says_what_could_not_be_done(capsys, folder, tm
         "taylor",
         "gate",
     ]
-    with pytest.raises(atlas.BadArgument, match="'maps' is not in this atlas; here are: gate, taylor"):
+    with pytest.raises(BadArgument, match="'maps' is not in this atlas; here are: gate, taylor"):
         made["maps"]
 
 
 def test_an_atlas_gives_its_maps(tmp_path, monkeypatch) -> None:
     lm = LM(build(TINY[0]), tokenizer(), "tiny")
     mine = [{"name": "one", "category": "Knowledge", "pairs": [[f"w{i}", f"w{i + 1}"] for i in range(40)]}]
-    monkeypatch.setattr(public_maps, "load_relations", lambda given: load_relations(mine))
-    made = atlas.run(lm, tmp_path / "atlas")
+    monkeypatch.setattr("headatlas.tasks.relations.load_relations", lambda given: load_relations(mine))
+    made = ha.run(lm, tmp_path / "atlas")
     assert made.complete == ["maps", "gate", "taylor", "pattern", "salient"]
     assert made["maps"].score.sel(relation="one").shape == (3, 6)
     assert "maps" in repr(made)
@@ -133,23 +134,28 @@ def test_an_interruption_is_one_line_and_1(capsys, folder, monkeypatch) -> None:
     def stop(*a, **k) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(atlas, "run", stop)
+    monkeypatch.setattr("headatlas.runs.run.run", stop)
     code, _, err = headatlas(capsys, "run", folder)
     assert (code, err) == (1, "error: interrupted\n")
 
 
 def test_a_bug_is_one_line_too(capsys, folder, monkeypatch) -> None:
-    monkeypatch.setattr(atlas, "run", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("headatlas.runs.run.run", lambda *a, **k: 1 / 0)
     code, _, err = headatlas(capsys, "run", folder)
     assert code == 1
     assert err == "error: unexpected ZeroDivisionError: division by zero (please report it, with --debug)\n"
 
 
-def test_help_and_version_do_not_load_torch() -> None:
-    code = "import sys; from headatlas.cli import main\ntry: main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.rstrip().endswith("False")
-    assert "run" in done.stdout
+def test_help_version_and_the_methods_do_not_load_torch() -> None:
+    code = (
+        "import sys; from headatlas.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: print([m for m in ('torch', 'xarray', 'numpy', 'matplotlib') if m in sys.modules])"
+    )
+    for arguments in (["--help"], ["--version"], ["gate", "--help"], ["methods"]):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+        assert done.stdout.rstrip().endswith("[]"), arguments
+        assert done.stderr == ""
 
 
 def test_a_folder_that_is_no_atlas(tmp_path) -> None:
@@ -161,5 +167,5 @@ def test_a_folder_that_is_no_atlas(tmp_path) -> None:
     ]:
         if content is not None:
             (tmp_path / "atlas.json").write_text(content)
-        with pytest.raises(atlas.BadFile, match=says):
-            atlas.open(tmp_path)
+        with pytest.raises(BadFile, match=says):
+            ha.open(tmp_path)

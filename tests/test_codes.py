@@ -12,6 +12,7 @@ from typer.main import get_command
 from headatlas import cli
 from tests.test_cli import headatlas
 
+COMMANDS = get_command(cli.app).list_commands(None)
 NEEDS_MODEL = {  # how each command that takes a model is asked, MODEL and OUT to be filled in
     "run": ["run", "MODEL", "--methods", "pattern", "--out", "OUT"],
     "run --plan": ["run", "MODEL", "--plan"],
@@ -19,8 +20,9 @@ NEEDS_MODEL = {  # how each command that takes a model is asked, MODEL and OUT t
     "gate": ["gate", "MODEL", "--out", "OUT"],
     "probe": ["probe", "MODEL", "--out", "OUT"],
     "dissociate": ["dissociate", "MODEL", "--tasks", "math,syntax", "--out", "OUT"],
-    "compare-maps": ["compare-maps", "OUT", "--model", "MODEL", "--tasks", "math,syntax"],
-    "ablate": ["ablate", "MODEL", "--out", "OUT"],
+    "compare-maps": ["compare-maps", "MODEL", "--out", "OUT", "--tasks", "math,syntax"],
+    "contrast": ["contrast", "MODEL", "--out", "OUT", "--keep", "math", "--lose", "syntax"],
+    **{name: [name, "MODEL", "--out", "OUT"] for name in ("salient", "pattern", "taylor", "ig", "ablate")},
     "head": ["head", "MODEL", "L0.H0"],
     "benchmark": ["benchmark", "--models", "MODEL", "--out", "OUT"],
 }
@@ -31,15 +33,18 @@ NEEDS_ATLAS = {
     "compare": ["compare", "ATLAS", "ATLAS"],
     "head": ["head", "MODEL", "L0.H0", "--atlas", "ATLAS"],
     "benchmark": ["benchmark", "--methods", "norm", "--atlas", "ATLAS", "--out", "OUT"],
-    "compare-maps": ["compare-maps", "ATLAS", "--tasks", "math,syntax"],
 }
 NEEDS_DATA = {
     "maps": ["maps", "MODEL", "--relations", "DATA.json", "--out", "OUT"],
     "gate": ["gate", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
-    "probe": ["probe", "MODEL", "--data", "DATA.json", "--out", "OUT"],
-    "probe, test": ["probe", "MODEL", "--data", "GOOD.json", "--test", "DATA.json", "--out", "OUT"],
-    "dissociate": ["dissociate", "MODEL", "--data", "DATA.json", "--out", "OUT"],
-    "compare-maps": ["compare-maps", "OUT", "--model", "MODEL", "--data", "DATA.json"],
+    "contrast": ["contrast", "MODEL", "--keep", "math", "--lose", "DATA.jsonl", "--out", "OUT"],
+    "probe": ["probe", "MODEL", "--questions", "DATA.json", "--out", "OUT"],
+    "probe, test": ["probe", "MODEL", "--questions", "GOOD.json", "--test", "DATA.json", "--out", "OUT"],
+    "dissociate": ["dissociate", "MODEL", "--questions", "DATA.json", "--out", "OUT"],
+    "dissociate, tasks": ["dissociate", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
+    "compare-maps": ["compare-maps", "MODEL", "--out", "OUT", "--questions", "DATA.json"],
+    "taylor": ["taylor", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
+    "ig": ["ig", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
     "ablate": ["ablate", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
     "import": ["import", "DATA.json", "--as", "importance", "--out", "OUT"],
 }
@@ -123,7 +128,12 @@ COUNTS = {
     "probe": "--k",
     "dissociate": "--seeds",
     "compare-maps": "--limit",
-    "ablate": "--examples",
+    "contrast": "--updates",
+    "salient": "--top",
+    "pattern": "--sequences",
+    "taylor": "--limit",
+    "ig": "--steps",
+    "ablate": "--limit",
     "heads": "--top",
     "head": "--tokens",
     "benchmark": "--seed",
@@ -131,7 +141,7 @@ COUNTS = {
 }
 
 
-@pytest.mark.parametrize("command", sorted(get_command(cli.app).commands))
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_options_and_values(capsys, place, command) -> None:
     assert ended(capsys, [command, "--no-such-option"]) == 2
     if command in COUNTS:
@@ -148,7 +158,7 @@ def test_options_and_values(capsys, place, command) -> None:
         ["gate", "MODEL", "--seeds", "-1"],
         ["dissociate", "MODEL", "--tasks", "math,syntax", "--seeds", "100000000"],
         ["dissociate", "MODEL", "--tasks", "math,syntax", "--limit", "0"],
-        ["ablate", "MODEL", "--examples", "0"],
+        ["ablate", "MODEL", "--limit", "0"],
         ["head", "MODEL", "L0.H0", "--tokens", "0"],
         ["run", "MODEL", "--workers", "100000000"],
         ["run", "MODEL", "--gpus-per-job", "100000000"],
@@ -165,6 +175,4 @@ def test_counts_that_cannot_be(capsys, place, folder, arguments) -> None:
 
 def test_every_command_is_in_a_table() -> None:
     tables = (NEEDS_MODEL, NEEDS_ATLAS, NEEDS_DATA, WRITES)
-    assert {a[0] for table in tables for a in table.values()} | {"models", "tasks"} == set(
-        get_command(cli.app).commands
-    )
+    assert {a[0] for table in tables for a in table.values()} | {"models", "tasks", "methods"} == set(COMMANDS)

@@ -3,38 +3,33 @@
 import json
 import subprocess
 import sys
-from importlib import import_module
 
 import pytest
 
 import headatlas as ha
 from headatlas import terminal
-from headatlas.planted.contenders import CONTENDERS
-from headatlas.cli import atlas as atlas_commands
 from headatlas.cli import benchmark as benchmark_commands
 from headatlas.errors import BadArgument
 from headatlas.figures.all import FIGURES
-from headatlas.figures.style import FORMATS, PALETTES
-from headatlas.results import importing
-from headatlas.methods import dissociate, gate
-from headatlas.methods.ablate.removal import HOW
-from headatlas.methods.probe.maps import PROBES
+from headatlas.figures.style import PALETTES
+from headatlas.methods import compare_maps
+from headatlas.methods._seeds import seed_numbers
+from headatlas.methods.ablate import KINDS
+from headatlas.methods.method import PRESETS
 from headatlas.models.families import find_anatomy
 from headatlas.models.memory import skeleton
 from headatlas.models.shape import shape
+from headatlas.planted.contenders import contenders
 from headatlas.progress import doing
+from headatlas.results import importing
 from headatlas.runs.estimate import estimate
-from headatlas.runs.plan import PLANS
-from headatlas.runs.presets import METHODS, seed_numbers
-from headatlas.runs.execute import ENGINES
+from headatlas.runs.start import ENGINES
 from headatlas.tasks.names import relation_names
 from headatlas.tasks.questions import CONTEXTS
 from headatlas.tasks.relations import load_relations
 from tests.models.tiny import TINY, build
 from tests.models.tiny_gguf import tiny_llama, write_gguf
 from tests.test_cli import headatlas
-
-compare_maps, probe = (import_module(f"headatlas.public.{name}") for name in ("compare_maps", "probe"))
 
 WRONG = [
     (["head", "MODEL", "L99.H0"], "head L99.H0 is out of range: this model has L0 to L2, H0 to H5"),
@@ -46,15 +41,24 @@ WRONG = [
     (["run", "MODEL", "--preset", "quik", "--plan"], "Did you mean 'quick'?"),
     (["run", "MODEL", "--engine", "rai"], "--engine is 'rai', expected one of local, ray"),
     (["gate", "MODEL", "--tasks", "maths"], "Did you mean 'math'?"),
-    (["gate", "MODEL", "--keep", "math", "--lose", "sintax"], "Did you mean 'syntax'?"),
+    (["contrast", "MODEL", "--keep", "math", "--lose", "sintax"], "Did you mean 'syntax'?"),
     (["gate", "MODEL", "--seeds", "100000000"], "seeds is 100000000, expected a whole number from 1 to 1000"),
     (["dissociate", "MODEL", "--tasks", "math,country_to_capitol"], "Did you mean 'country_to_capital'"),
     (["dissociate", "MODEL", "--seeds", "0"], "seeds is 0"),
-    (["compare-maps", "x", "--model", "MODEL", "--methods", "gait"], "Did you mean 'gate'?"),
-    (["ablate", "MODEL", "--how", "zeros"], "Did you mean 'zero'?"),
-    (["ablate", "MODEL", "--data", "nowhere.jsonl"], "nowhere.jsonl"),
-    (["probe", "MODEL", "--probe", "perhead"], "Did you mean 'per-head'?"),
-    (["probe", "MODEL", "--data", "nowhere.json"], "--data is 'nowhere.json': no such file"),
+    (["dissociate", "MODEL", "--seeds", "1,1"], "seeds is [1, 1]"),
+    (["dissociate", "MODEL", "--seeds", "one"], "--seeds is 'one', expected a number, or several"),
+    (["compare-maps", "MODEL", "--out", "x", "--methods", "gait"], "Did you mean 'gate'?"),
+    (["ablate", "MODEL", "--kind", "zeros"], "Did you mean 'zero'?"),
+    (["ablate", "MODEL", "--data", "nowhere.jsonl"], "--data is 'nowhere.jsonl': no such file"),
+    (["ablate", "MODEL", "--limit", "few"], "--limit is 'few', expected a whole number"),
+    (["maps", "MODEL", "--k", "autp"], "--k is 'autp', expected a whole number or auto. Did you mean 'auto'?"),
+    (["probe", "MODEL", "--kind", "perhead"], "Did you mean 'per-head'?"),
+    (["probe", "MODEL", "--questions", "nowhere.json"], "--questions is 'nowhere.json': no such file"),
+    (["probe", "MODEL", "--test", "nowhere.json"], "--test is 'nowhere.json': no such file"),
+    (["probe", "MODEL", "--functions", "Retreival"], "Did you mean 'Retrieval'?"),
+    (["taylor", "MODEL", "--preset", "quik"], "Did you mean 'quick'?"),
+    (["pattern", "MODEL", "--engine", "rai"], "--engine is 'rai', expected one of local, ray"),
+    (["patern"], "Did you mean 'pattern'?"),
     (["maps", "nowhere.gguf"], "model is 'nowhere.gguf': no such file or folder"),
     (["gate", "./nowhere"], "model is 'nowhere': no such file or folder"),
     (["maps", "MODEL", "--relations", "nowhere"], "--relations is 'nowhere': no such file or folder"),
@@ -108,7 +112,7 @@ def test_a_wrong_name_ends_with_2(capsys, folder, tmp_path, monkeypatch, argumen
 
 CALLS = {
     "gate": lambda model: ha.gate(model, "maths"),
-    "gate, contrast": lambda model: ha.gate(model, keep="math", lose="maths"),
+    "contrast": lambda model: ha.contrast(model, keep="math", lose="maths"),
     "gate, seeds": lambda model: ha.gate(model, seeds=100_000_000),
     "ablate": lambda model: ha.ablate(model, ["math", "maths"]),
     "taylor": lambda model: ha.taylor(model, "maths"),
@@ -126,13 +130,8 @@ CALLS = {
 @pytest.mark.parametrize("call", CALLS)
 def test_python_too_is_told_before_a_model_is_loaded(call, folder, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in (
-        "headatlas.runs.job.load_model",
-        "headatlas.atlas.load",
-        "headatlas.runs.estimate.load_skeleton",
-    ):
-        monkeypatch.setattr(name, lambda *a, **k: pytest.fail("loaded"))
-    monkeypatch.setattr("headatlas.methods.maps.open_weights", lambda *a: pytest.fail("opened"))
+    monkeypatch.setattr("headatlas.runs.worker.load", lambda *a, **k: pytest.fail("loaded"))
+    monkeypatch.setattr("headatlas.runs.estimate.load_skeleton", lambda *a, **k: pytest.fail("loaded"))
     with pytest.raises(BadArgument, match="maths|seeds is 100000000"):
         CALLS[call](folder)
     assert not (tmp_path / "nowhere").exists()
@@ -165,11 +164,7 @@ def test_a_configuration_that_says_nothing(tmp_path, text) -> None:
 
 def test_names_of_the_command_are_those_of_the_library() -> None:
     """The command has them by itself, so as not to import what they belong to."""
-    assert tuple(PLANS) == METHODS
-    assert atlas_commands.FIGURES == FIGURES
-    assert atlas_commands.FORMATS == FORMATS
-    assert tuple(PALETTES) == atlas_commands.PALETTES
-    assert tuple(CONTENDERS) == benchmark_commands.CONTENDERS
+    assert benchmark_commands.contenders() == list(contenders())
     assert relation_names() == sorted(r.name for r in load_relations())
 
 
@@ -178,22 +173,21 @@ def test_names_of_the_command_are_those_of_the_library() -> None:
     [
         ("run", "--dtype", ["auto", "float32", "bfloat16", "float16", "float64"]),
         ("run", "--engine", ENGINES),
-        ("gate", "--preset", gate.PRESETS),
-        ("dissociate", "--preset", dissociate.PRESETS),
+        ("run", "--preset", PRESETS),
+        ("gate", "--engine", ENGINES),
+        ("gate", "--preset", PRESETS),
         ("dissociate", "--context", CONTEXTS),
-        ("compare-maps", "--preset", compare_maps.SIZES),
         ("compare-maps", "--methods", compare_maps.MAPS),
-        ("probe", "--preset", probe.PRESETS),
-        ("probe", "--answers", probe.ANSWERS),
-        ("probe", "--probe", PROBES),
-        ("probe", "--keep", probe.KEEP),
-        ("probe", "--proof", probe.PROOFS),
-        ("ablate", "--how", (*HOW, "taylor", "ig", "pattern")),
+        ("probe", "--kind", ("published", "per-head", "written")),
+        ("ablate", "--kind", KINDS),
+        ("maps", "--input", ("stream", "published", "embedding")),
         ("import", "--as", importing.METHODS),
+        ("figures", "--only", FIGURES),
+        ("figures", "--palette", PALETTES),
     ],
 )
 def test_choices_of_an_option_are_those_of_the_library(capsys, tmp_path, command, option, choices) -> None:
-    arguments = {"compare-maps": [tmp_path], "import": [__file__]}.get(command, [])
+    arguments = {"import": [__file__], "figures": [tmp_path]}.get(command, [])
     _, _, err = headatlas(capsys, command, *arguments, option, "none-of-them")
     assert set(err.partition("one of ")[2].partition(".")[0].split(", ")) == set(choices)
 

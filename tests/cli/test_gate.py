@@ -1,4 +1,4 @@
-"""`headatlas gate`, `ablate` and `tasks`."""
+"""`headatlas gate`, `contrast`, the methods of single heads, and `tasks`."""
 
 import json
 
@@ -22,13 +22,13 @@ def test_gate_prints_tables_and_writes_the_file(capsys, folder, data, tmp_path) 
     assert "<mine>: the whole model gets" in err
     assert "Heads switched off against on" in out
     assert f"wrote {tmp_path / 'out' / 'gate.nc'}" in out
-    found = load(tmp_path / "out" / "gate.nc")
-    assert found.gate.sizes == {"fit": 3, "task": 1, "seed": 2, "layer": 3, "head": 6}
-    assert found.attrs["free_updates"] == found.attrs["pressed_updates"] == 3
+    result = load(tmp_path / "out" / "gate.nc")
+    assert result.gate.sizes == {"fit": 3, "task": 1, "seed": 2, "layer": 3, "head": 6}
+    assert result.attrs["free_updates"] == result.attrs["pressed_updates"] == 3
     code, out, _ = headatlas(capsys, "gate", folder, *options, "--json")
     parts = json.loads(out)
     roles = parts["Heads by role (share of heads with a score of 0.5 or more, in every seed and in any)"]
-    always = found.share.sel(task="<mine>", role="facilitation", share_over="always").item()
+    always = result.share.sel(task="<mine>", role="facilitation", share_over="always").item()
     assert roles[0]["always"] == f"{always:.1%}"
 
 
@@ -36,23 +36,44 @@ def test_contrastive_gating(capsys, folder, data, tmp_path) -> None:
     other = tmp_path / "other.jsonl"
     other.write_text(data.read_text().replace('"w', '"w5 w'))
     options = ["--keep", data, "--lose", other, "--updates", 2, "--out", tmp_path / "out"]
-    code, out, _ = headatlas(capsys, "gate", folder, *options)
+    code, out, _ = headatlas(capsys, "contrast", folder, *options)
     assert code == 0
     assert "Kept and lost" in out
     assert load(tmp_path / "out" / "contrast.nc").attrs["lose"] == "other"
 
 
-@pytest.mark.parametrize("how", ["zero", "mean", "resample", "taylor", "ig", "pattern"])
-def test_ablate(capsys, folder, data, tmp_path, how) -> None:
-    options = ["--data", data, "--how", how, "--examples", 3, "--out", tmp_path / "out"]
-    code, out, _ = headatlas(capsys, "ablate", folder, *options)
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("ablate", ["--kind", "zero"]),
+        ("ablate", ["--kind", "mean"]),
+        ("ablate", ["--kind", "resample"]),
+        ("taylor", []),
+        ("ig", []),
+    ],
+)
+def test_methods_of_single_heads(capsys, folder, data, tmp_path, command, options) -> None:
+    options = ["--data", data, *options, "--limit", 3, "--out", tmp_path / "out"]
+    code, out, _ = headatlas(capsys, command, folder, *options)
     assert code == 0
-    name = how if how in ("taylor", "ig", "pattern") else "ablate"
-    assert f"wrote {tmp_path / 'out' / name}.nc" in out
-    found = load(tmp_path / "out" / f"{name}.nc")
-    assert found.attrs.get("how", how) == how
-    code, out, _ = headatlas(capsys, "ablate", folder, *options, "--json")
-    assert len(next(iter(json.loads(out).values()))) == (3 if how == "pattern" else 1)
+    assert out.endswith(f"wrote {tmp_path / 'out' / command}.nc\n")
+    result = load(tmp_path / "out" / f"{command}.nc")
+    assert result.effect.sizes == {"task": 1, "layer": 3, "head": 6}
+    code, out, _ = headatlas(capsys, command, folder, *options, "--json")
+    assert len(next(iter(json.loads(out).values()))) == 1
+
+
+def test_tables_of_a_method_without_its_own(capsys, folder, tmp_path) -> None:
+    """The top heads of each subject of each measure."""
+    code, out, _ = headatlas(capsys, "pattern", folder, "--out", tmp_path / "out", "--json")
+    assert code == 0
+    score = load(tmp_path / "out" / "pattern.nc").score
+    [(title, rows)] = json.loads(out).items()
+    assert title == "Attention patterns: score"
+    assert [row["pattern"] for row in rows] == score.pattern.values.tolist()
+    for row, one in zip(rows, score, strict=True):
+        best = one.stack(place=("layer", "head")).idxmax().item()
+        assert row["top heads"].startswith(f"L{best[0]}.H{best[1]} {one.max().item():.3g}, ")
 
 
 def test_tasks_are_listed(capsys) -> None:
@@ -69,11 +90,12 @@ def test_tasks_are_listed(capsys) -> None:
         (["gate", "--tasks", "maths"], 2, "Did you mean 'math'?"),
         (["gate", "--seeds", "0"], 2, "seeds is 0, expected a whole number from 1"),
         (["gate", "--strength", "-1"], 2, "strength is -1.0, expected a number above 0"),
+        (["gate", "--strength", "much"], 2, "--strength is 'much', expected a number."),
         (["gate", "--preset", "slow"], 2, "preset is 'slow', expected one of quick, full"),
-        (["gate", "--keep", "math"], 2, "lose is missing"),
-        (["gate", "--tokens", "0"], 2, "tokens is 0"),
-        (["ablate", "--how", "noise"], 2, "how is 'noise', expected one of zero, mean, resample"),
-        (["ablate", "--examples", "1"], 2, "examples is 1"),
+        (["contrast", "--keep", "math"], 2, "Missing option '--lose'"),
+        (["gate", "--batch-tokens", "0"], 2, "batch_tokens is 0"),
+        (["ablate", "--kind", "noise"], 2, "kind is 'noise', expected one of zero, mean, resample"),
+        (["ablate", "--limit", "1"], 2, "limit is 1"),
         (["gate", "--data", "empty.jsonl"], 2, "has 0 examples"),
         (["gate", "--data", "blank.jsonl"], 1, "example 1 has target '', expected text"),
         (["gate", "--data", "one.csv"], 2, "has 1 example, expected at least 2"),

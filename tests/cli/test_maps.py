@@ -5,7 +5,6 @@ import json
 import pytest
 
 from headatlas.results.store import load
-from headatlas.public import maps as public_maps
 from headatlas.tasks.relations import load_relations
 from tests.test_cli import headatlas
 
@@ -27,8 +26,8 @@ def test_maps_prints_tables_and_writes_the_file(capsys, folder, relations, tmp_p
     assert "one" in out
     assert "<script>" in out
     assert "Checked in real runs" in out
-    found = load(tmp_path / "out" / "maps.nc")
-    assert {"score", "dynamic", "removal_top", "baseline_score"} <= set(found.data_vars)
+    result = load(tmp_path / "out" / "maps.nc")
+    assert {"score", "dynamic", "effect", "p_corrected", "baseline_score"} <= set(result.data_vars)
     code, out, _ = headatlas(capsys, "maps", folder, *options, "--json")
     assert code == 0
     assert [row["relation"] for row in json.loads(out)["Relations and their heads"]] == ["<script>", "one"]
@@ -48,7 +47,7 @@ def test_maps_and_run_say_that_nothing_was_found(capsys, folder, relations, tmp_
     standings = json.loads(out)["standings"]
     assert {row["rank"] for row in standings} == {None}
     assert all(row["value"] <= row["chance"] for row in standings)
-    monkeypatch.setattr(public_maps, "load_relations", lambda given: load_relations(relations))
+    monkeypatch.setattr("headatlas.tasks.relations.load_relations", lambda given: load_relations(relations))
     code, out, _ = headatlas(capsys, "run", folder, "--methods", "maps", "--out", tmp_path / "run")
     assert code == 0
     assert "Top heads and their evidence: none\n" in out

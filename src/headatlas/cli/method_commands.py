@@ -1,0 +1,153 @@
+"""A method's command, made from its record: its options, and those that all methods have."""
+
+import inspect
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import typer.main
+
+from headatlas.cli.app import Address, Device, Engine, Json, Preset, Workers, import_torch, model_there, show_parts
+from headatlas.cli.options import Data, check_functions, reading
+from headatlas.errors import BadArgument
+from headatlas.methods.method import PRESETS, Method, Option
+from headatlas.models.default import DEFAULT_MODEL
+from headatlas.terminal import bar
+
+PYTHON_ONLY = ("maps", "preset")  # arrays; and what is an option of all methods
+INDEX = "atlas.json"
+
+Model = Annotated[
+    str | None,
+    typer.Argument(
+        callback=model_there,
+        help="A hub id, a model folder, a .gguf file, or a name from `headatlas models`."
+        f" Without it, the model of the atlas in --out; if there is none, {DEFAULT_MODEL}.",
+    ),
+]
+
+
+Out = Annotated[Path, typer.Option(help="Folder for the result; interrupted work goes on there.")]
+
+
+def make_command(method: Method) -> Any:
+    """The command `headatlas NAME [MODEL]`."""
+    own = {name: option for name, option in method.options.items() if name not in (*PYTHON_ONLY, *COMMON)}
+    parameters = [_parameter("model", Model, None)]
+    for name, option in own.items():
+        parameters += [_as_parameter(method, option), *([_parameter("data", Data, None)] if name == "tasks" else [])]
+    parameters += COMMON.values()
+
+    def command(model: str | None, **values: Any) -> None:
+        options = {name: values.pop(name) for name in own}
+        if files := values.pop("data", None):
+            options["tasks"] = [*(options["tasks"] or ()), *files]
+        options = {name: value for name, value in options.items() if value is not None}
+        _check_required(method, options, values["preset"])
+        check_functions(method, options, values["preset"])
+        run_method(method, model, options, **values)
+
+    vars(command).update(__signature__=inspect.Signature(parameters), __annotations__={})
+    frame = typer.Typer(add_completion=False, rich_markup_mode=None)
+    frame.command(method.name.replace("_", "-"), help=_help(method))(command)
+    return typer.main.get_command(frame)
+
+
+def run_method(
+    method: Method,
+    model: str | None,
+    options: Mapping[str, Any],
+    *,
+    preset: Preset = "quick",
+    out: Out = Path("atlas"),
+    device: Device = "auto",
+    engine: Engine = "local",
+    address: Address = None,
+    workers: Workers = None,
+    as_json: Json = False,
+) -> None:
+    """Compute a method, print its tables and what must be known beside them."""
+    import_torch()
+    from headatlas.methods._tables import generic_tables
+    from headatlas.results.tables import warnings
+    from headatlas.runs.call import compute
+
+    result = compute(
+        method,
+        model or _model_of(out) or DEFAULT_MODEL,
+        options,
+        preset=preset,
+        out=out,
+        device=device,
+        engine=engine,
+        address=address,
+        workers=workers,
+        progress=bar,
+    )
+    tables = method.tables(result) if method.tables else generic_tables(method, result)
+    show_parts(tables, as_json, out / f"{method.name}.nc", warnings({method.name: result}))
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+COMMON = {
+    name: parameter
+    for name, parameter in inspect.signature(run_method).parameters.items()
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+}
+
+
+def _model_of(folder: Path) -> str | None:
+    """The model of the atlas in a folder, if there is one."""
+    try:
+        return str(json.loads((folder / INDEX).read_text(encoding="utf-8"))["model"]["name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _help(method: Method) -> str:
+    lines = [(inspect.getdoc(method.function) or method.title).partition("\n")[0]]
+    if method.tells:
+        lines.append(f"It tells {method.tells}" + f"; not {method.does_not_tell}" * bool(method.does_not_tell) + ".")
+    return "\n\n".join([*lines, f"Writes {method.name}.nc, which `headatlas figures DIR` draws."])
+
+
+def _as_parameter(method: Method, option: Option) -> inspect.Parameter:
+    """An option of a method as one of its command. Without a value it is None, and the method's or the preset's default holds."""
+    how = reading(method, option)
+
+    def callback(param: typer.CallbackParam, value: Any) -> Any:
+        return value if value is None or how.check is None else how.check(param.opts[0], value)
+
+    text, default = option.help, _default(method, option)
+    text = f"{text[:1].upper()}{text[1:]}." * bool(text) + f"  [default: {default}]" * bool(default)
+    text += "  [required]" * (option.default is inspect.Parameter.empty and not default)
+    info = typer.Option(metavar=how.metavar, callback=callback, help=text, show_default=False)
+    return _parameter(option.name, Annotated[how.kind | None, info], None)
+
+
+def _check_required(method: Method, options: Mapping[str, Any], preset: str) -> None:
+    """That what has no default is given, unless the preset gives it."""
+    for name, option in method.options.items():
+        if option.default is inspect.Parameter.empty and name not in {*options, *method.presets.get(preset, {})}:
+            raise BadArgument(f"Missing option '--{name.replace('_', '-')}'.")
+
+
+def _default(method: Method, option: Option) -> str:
+    """In words; of each preset, if they differ."""
+    in_preset = {p: _in_words(method.presets.get(p, {}).get(option.name, option.default)) for p in PRESETS}
+    if len(set(in_preset.values())) == 1:
+        return in_preset[PRESETS[0]]
+    return ", ".join(f"{words} in {preset}" for preset, words in in_preset.items() if words)
+
+
+def _in_words(value: Any) -> str:
+    if value is None or value is inspect.Parameter.empty:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,166 @@
+"""How the options of a method are read from the command line. They are checked at once; nothing heavy is imported for that."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+from headatlas.cli.app import listed
+from headatlas.errors import BadArgument, check_choice, check_names, check_there, did_you_mean
+from headatlas.methods._seeds import seed_numbers
+from headatlas.methods.method import Method, Option, kinds_of
+from headatlas.tasks.names import FUNCTIONS, check_task, relation_names
+
+LISTS = (list, tuple, Sequence)
+NAMES = "NAME,NAME"
+
+
+def _files(param: typer.CallbackParam, value: list[Path] | None) -> list[Path] | None:
+    for path in value or ():
+        check_there(param.opts[0], path, "file")
+    return value
+
+
+Data = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        callback=_files,
+        help="A task: JSON Lines or CSV with prompt and target. May be given more than once.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How an option is read: as which type, what stands for its value in the help, and check(option, value), which gives the value
+    as the method takes it, once it is known to be right."""
+
+    kind: Any
+    metavar: str | None = None
+    check: Callable[[str, Any], Any] | None = None
+
+
+def reading(method: Method, option: Option) -> Reading:
+    """How an option is read: by its name, if it says what is asked, else by its type."""
+    kinds = [kind for kind in kinds_of(option.kind) if kind is not NoneType]
+    choices = [str(choice) for kind in kinds for choice in _choices(kind)]
+    if choices and all(get_origin(kind) is Literal for kind in kinds):
+        return Reading(str, f"[{'|'.join(choices)}]", partial(_choice, choices))
+    if by_name := _by_name(option.name, method, choices):
+        return by_name
+    if len(kinds) == 1 and kinds[0] in (bool, Path):
+        return Reading(kinds[0])
+    if several := [kind for kind in kinds if get_origin(kind) in LISTS]:
+        return Reading(str, NAMES, partial(_several, get_args(several[0])[:1], choices))
+    number = ["N"] if int in kinds else ["X"] if float in kinds else []
+    return Reading(str, "|".join([*number, *choices]) or "TEXT", partial(_one, kinds, choices))
+
+
+def _by_name(name: str, method: Method, choices: Sequence[str]) -> Reading | None:
+    """The arguments that say what is asked mean the same in all methods."""
+    match name:
+        case "tasks":
+            relations = relation_names() if "functions" in method.options else []  # each a function that is told apart
+            return Reading(str, NAMES, partial(_tasks, relations))
+        case "keep" | "lose":
+            return Reading(str, "TASK", _task)
+        case "questions" | "test":
+            return Reading(Path, "FILE", _file)
+        case "relations":
+            return Reading(str, "PATH", _relations)
+        case "functions" | "methods":
+            return Reading(str, NAMES, partial(_names, choices))
+        case "seeds":
+            return Reading(str, "N or N,N", _seeds)
+    return None
+
+
+def _choices(kind: Any) -> Sequence[Any]:
+    """Of a Literal, or of a list of such."""
+    if get_origin(kind) in LISTS:
+        return [choice for item in get_args(kind) for choice in _choices(item)]
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def _choice(choices: Sequence[str], name: str, value: str) -> str:
+    check_choice(name, value, choices)
+    return value
+
+
+def _one(kinds: Sequence[Any], choices: Sequence[str], name: str, value: str) -> Any:
+    """A value of a union: one of its choices, a number, or, if it may be, any text."""
+    if value in choices:
+        return value
+    for kind in (int, float):
+        if kind in kinds:
+            with suppress(ValueError):
+                return kind(value)
+    if any(kind not in (int, float) and get_origin(kind) is not Literal for kind in kinds):
+        return value
+    expected = [words for kind, words in ((int, "a whole number"), (float, "a number")) if kind in kinds]
+    raise BadArgument(
+        f"{name} is {value!r}, expected {' or '.join([*expected, *choices])}.{did_you_mean(value, choices)}"
+    )
+
+
+def _several(kinds: Sequence[Any], choices: Sequence[str], name: str, value: str) -> list[Any] | None:
+    """The same with commas between."""
+    names = listed(value)
+    if names and choices:
+        check_names(name, names, choices)
+    return names and [_one(kinds, choices, name, text) for text in names]
+
+
+def _names(choices: Sequence[str], name: str, value: str) -> list[str] | str | None:
+    """Names with commas between; 'all' for all there are."""
+    return "all" if value.strip() == "all" else _several((str,), choices, name, value)
+
+
+def _tasks(relations: Sequence[str], name: str, value: str) -> list[str] | None:
+    tasks = listed(value)
+    for task in tasks or ():
+        check_task(task, relations)
+    return tasks
+
+
+def _task(name: str, value: str) -> str:
+    check_task(value)
+    return value
+
+
+def _file(name: str, value: Path) -> Path:
+    check_there(name, value, "file")
+    return value
+
+
+def _relations(name: str, value: str) -> list[str] | Path:
+    """Built-in ones by name, or where they lie."""
+    names = listed(value) or []
+    if names and set(names) <= set(relation_names()):
+        return names
+    check_there(name, value)
+    return Path(value)
+
+
+def _seeds(name: str, value: str) -> int | list[int]:
+    """A number of seeds, or which ones."""
+    try:
+        numbers = [int(number) for number in value.split(",")]
+    except ValueError:
+        raise BadArgument(f"{name} is {value!r}, expected a number, or several with commas between") from None
+    seeds = numbers if "," in value else numbers[0]
+    seed_numbers(seeds)
+    return seeds
+
+
+def check_functions(method: Method, options: Mapping[str, Any], preset: str) -> None:
+    """Of our own questions the functions are known; those of other data are told once it is read."""
+    data = {*options, *(name for name, value in method.presets.get(preset, {}).items() if value is not None)}
+    if not data & {"tasks", "questions"} and options.get("functions", "all") != "all":
+        check_names("--functions", options["functions"], FUNCTIONS)
