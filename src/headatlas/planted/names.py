@@ -1,3 +1,4 @@
-"""The names of the benchmark's baselines: what any measure of heads has to beat."""
+"""Names that the benchmark has beside those of methods."""
 
-BASELINES = ("random", "norm", "gradient")
+BASELINES = ("random", "norm", "gradient")  # what any map of heads has to beat
+KINDS = ("functions", "interference", "relations", "suppression")  # of truth
