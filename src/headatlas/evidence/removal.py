@@ -39,12 +39,24 @@ def remove(
 ) -> Removal:
     """Each set of heads removed, and `draws` random sets like it. All are asked at once."""
     random = [draw_like(heads, n_heads, generator) for heads in sets for _ in range(draws)]
-    found = np.asarray(quality([[], *sets, *random]))
-    baseline, top, by_chance = found[0], found[1 : 1 + len(sets)], found[1 + len(sets) :]
-    effect = top - baseline
-    random_effect = by_chance.reshape(len(sets), draws, *baseline.shape) - baseline
+    baseline, *rest = np.asarray(quality([[], *sets, *random]))
+    effects = np.reshape(rest, (-1, *baseline.shape)) - baseline
+    effect, random_effect = effects[: len(sets)], effects[len(sets) :].reshape(len(sets), draws, *baseline.shape)
     first = (effect, random_effect) if effect.ndim == 1 else (effect[:, 0], random_effect[:, :, 0])
     return Removal(baseline, effect, random_effect, np.array([p_value(e, r) for e, r in zip(*first, strict=True)]))
+
+
+def remove_in_turn(
+    quality: Quality, heads: Heads, n_heads: int, *, draws: int, generator: np.random.Generator
+) -> Removal:
+    """One set of heads removed, and random sets like it, a few at a time, until `p_sequential` has seen enough."""
+    baseline, without = quality([[], heads])
+
+    def draw(n: int) -> np.ndarray:
+        return quality([draw_like(heads, n_heads, generator) for _ in range(n)]) - baseline
+
+    random_effect, p = p_sequential(without - baseline, draw, draws)
+    return Removal(np.asarray(baseline), np.array([without - baseline]), random_effect[None], np.array([p]))
 
 
 def p_value(effect: float, random_effect: np.ndarray) -> float:
@@ -63,21 +75,22 @@ def p_sequential(
     """
     if not np.isfinite(effect):
         return np.full(draws, np.nan), 1.0
-    found = np.empty(0)
-    while len(found) < draws and (~(found > effect)).sum() < ENOUGH:
-        found = np.append(found, draw(min(at_once, draws - len(found))))
-    as_much = np.flatnonzero(~(found > effect))
-    p = ENOUGH / (as_much[ENOUGH - 1] + 1) if len(as_much) >= ENOUGH else (1 + len(as_much)) / (1 + len(found))
-    return found, float(p)
+    random_effect = np.empty(0)
+    while len(random_effect) < draws and (~(random_effect > effect)).sum() < ENOUGH:
+        random_effect = np.append(random_effect, draw(min(at_once, draws - len(random_effect))))
+    as_much = np.flatnonzero(~(random_effect > effect))  # what is not a number counts, too
+    if len(as_much) >= ENOUGH:
+        return random_effect, ENOUGH / float(as_much[ENOUGH - 1] + 1)
+    return random_effect, (1 + len(as_much)) / (1 + len(random_effect))
 
 
 def p_corrected(p: np.ndarray) -> np.ndarray:
     """p-values corrected for their number (Benjamini and Hochberg); NaN stays NaN."""
-    found = np.array(p, dtype=float)
-    there = np.isfinite(found)
-    if there.any():
-        found[there] = false_discovery_control(found[there])
-    return found
+    corrected = np.array(p, dtype=float)
+    tested = np.isfinite(corrected)
+    if tested.any():
+        corrected[tested] = false_discovery_control(corrected[tested])
+    return corrected
 
 
 def top_heads(score: np.ndarray, n: int) -> Heads:

@@ -6,8 +6,8 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument
-from headatlas.results.charts import overview
 from headatlas.evidence.agreement import agreement
+from headatlas.results.charts import overview
 
 BINS = 20  # of relative depth
 
@@ -29,13 +29,13 @@ def compare(
     left, right = left.sel(chart=shared), right.sel(chart=shared)
     same = all(left.sizes[d] == right.sizes[d] for d in ("layer", "head"))
     if same:
-        found = agreement(left.score, right.score.assign_coords(left.score.coords), draws=draws, seed=seed)
+        result = agreement(left.score, right.score.assign_coords(left.score.coords), draws=draws, seed=seed)
     else:
         names = ("spearman", "spearman_p", "overlap", "overlap_p")
-        found = xr.Dataset(dict.fromkeys(names, ("chart", np.full(len(shared), np.nan))), coords={"chart": shared})
+        result = xr.Dataset(dict.fromkeys(names, ("chart", np.full(len(shared), np.nan))), coords={"chart": shared})
     profiles = [np.array([depth_profile(s) for s in side.score]) for side in (left, right)]
     places = (np.arange(BINS) + 0.5) / BINS
-    return found.assign(
+    return result.assign(
         depth_a=("chart", profiles[0] @ places),
         depth_b=("chart", profiles[1] @ places),
         depth_r=("chart", [_correlation(x, y) for x, y in zip(*profiles, strict=True)]),
