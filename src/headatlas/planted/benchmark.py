@@ -1,4 +1,4 @@
-"""`ha.benchmark`: every method against models whose heads are known (docs/benchmark.md). A job as methods have, a part per model."""
+"""`ha.benchmark`: every method against models whose heads are known (docs/benchmark.md). A job, with a part for each model."""
 
 import logging
 import tempfile
@@ -176,9 +176,7 @@ def _cells(recipe: Recipe, chosen: Mapping[str, str]) -> list[Cell]:
     ]
 
 
-def measure(
-    _: None, recipe: Recipe, chosen: Mapping[str, str], seed: int, *, done: Done, progress: Progress
-) -> None:
+def measure(_: None, recipe: Recipe, chosen: Mapping[str, str], seed: int, *, done: Done, progress: Progress) -> None:
     """A part: make a recipe's models and measure every contender on them, unless that is done."""
     for known in recipe.make(set(chosen.values()), seed):
         cells = [cell for cell in _cells(recipe, chosen) if cell.model == known.name]
