@@ -1,62 +1,94 @@
 """What `ablate`, `taylor` and `ig` share: per-example effects [example, layer, head] of each task, averaged, over halves too."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from __future__ import annotations
 
-import numpy as np
-import xarray as xr
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from headatlas.errors import check_count
 from headatlas.methods.method import Part, Work
-from headatlas.models.cost import Cost, reading
-from headatlas.models.lm import LM
-from headatlas.models.targets import Asked, Sheet, make_sheet
-from headatlas.progress import Done, Progress
-from headatlas.tasks.baseline import baseline
-from headatlas.tasks.prompts import Task, hash_tasks, held_out_sheets, load_tasks
+
+if TYPE_CHECKING:
+    import numpy as np
+    import xarray as xr
+
+    from headatlas.models.cost import Cost
+    from headatlas.models.lm import LM
+    from headatlas.models.targets import Asked
+    from headatlas.progress import Done, Progress
+    from headatlas.tasks.prompts import Task
+
+    Effects = Callable[..., np.ndarray]
+    Costs = Callable[[LM, Sequence[Asked], Sequence[int]], Cost]
 
 SPAN = 8  # layers that are one part of a job
+ASK = 6  # questions of a removal test where no truth is known
+LABEL = "log P lost without the head"
 
 
 def effects_work(
     name: str,
     lm: LM,
     tasks: Any,
-    do: Callable[..., None],
-    cost: Callable[..., Cost],
-    settings: Mapping[str, Any],
+    effects: Effects,
+    cost: Costs,
     *,
     limit: int,
     shots: int | None,
     batch_tokens: int | None,
     span: int | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Work:
-    """Work whose parts are do(lm, label, task, layers, limit, batch_tokens, settings). span: so many layers are a part; without it,
-    a task is."""
+    """effects(lm, asked, layers, tokens=…, label=…, progress=…): [example, layer, head] of these layers; cost(lm, asked, layers).
+    Both are module-level functions, or a `partial` of one. span: so many layers are a part; without it, a task is."""
+    from headatlas.tasks.prompts import hash_tasks, load_tasks
+
     check_count("limit", limit, 2)
     chosen = load_tasks(lm, tasks, shots)
-    layers = layer_spans(lm, span or lm.n_layers)
+    spans = layer_spans(lm, span or lm.n_layers)
     parts = []
     for task in chosen:
-        for some in layers:
-            label = f"{task.name}: {name}" + (f", layers {some[0]} to {some[-1]}" if span else "")
-            arguments = (label, task, some, limit, batch_tokens, dict(settings))
-            parts.append(Part(label, do, arguments, cost=cost))
+        for layers in spans:
+            label = f"{task.name}: {name}" + (f", layers {layers[0]} to {layers[-1]}" if span else "")
+            parts.append(Part(label, _measure, (effects, cost, label, task, layers, limit, batch_tokens), cost=_cost))
+    said = "".join(f", {k} {v}" for k, v in (settings or {}).items())
     return Work(
-        f"{', '.join(t.name for t in chosen)}: {limit} examples each" + "".join(f", {k} {v}" for k, v in settings.items()),
-        combine,
-        (chosen, layers, [p.name for p in parts], limit, batch_tokens),
+        f"{', '.join(t.name for t in chosen)}: {limit} examples each{said}",
+        _combine,
+        (chosen, spans, [p.name for p in parts], limit, batch_tokens),
         parts,
         hash_tasks(chosen),
-        {"limit": limit, **settings},
-        cost=combine_cost,
+        {"limit": limit, **(settings or {})},
+        cost=_combine_cost,
     )
 
 
-def combine(
+def _measure(
+    lm: LM,
+    effects: Effects,
+    cost: Costs,
+    label: str,
+    task: Task,
+    layers: Sequence[int],
+    limit: int,
+    batch_tokens: int | None,
+    *,
+    done: Done,
+    progress: Progress,
+) -> None:
+    asked = held_out_questions(lm, task, limit)
+    done[label] = (effects(lm, asked, layers, tokens=batch_tokens, label=label, progress=progress),)
+
+
+def _cost(lm: LM, effects: Any, cost: Costs, label: str, task: Task, layers: Sequence[int], limit: int, _: Any) -> Cost:
+    return cost(lm, held_out_questions(lm, task, limit), layers)
+
+
+def _combine(
     lm: LM,
     tasks: Sequence[Task],
-    layers: Sequence[Sequence[int]],
+    spans: Sequence[Sequence[int]],
     names: Sequence[str],
     limit: int,
     batch_tokens: int | None,
@@ -65,46 +97,50 @@ def combine(
     progress: Progress,
 ) -> xr.Dataset:
     """names: of the parts, task by task and for each the spans of layers."""
-    found = []
+    import numpy as np
+    import xarray as xr
+
+    from headatlas.tasks.baseline import baseline
+    from headatlas.tasks.prompts import held_out_sheets
+
+    results = []
     parts = iter(names)
     for task in tasks:
         held_out = held_out_sheets(lm, task, limit)
-        whole = baseline(lm, task, held_out, batch_tokens)
         each = np.full((sum(len(s.asked) for s in held_out), lm.n_layers, lm.n_heads), np.nan, np.float32)
-        for some in layers:
-            (each[:, some],) = done[next(parts)]
-        values = {
-            "effect": (("layer", "head"), each.mean(0)),
-            "importance": (("layer", "head"), np.abs(each).mean(0)),
-            "effect_half": (("half", "layer", "head"), np.stack([_mean(each[0::2]), _mean(each[1::2])])),
-            "baseline": ((), -whole.pop("whole_nll")),
-        }
-        found.append(xr.Dataset(values).assign(whole))
-    names_of = {"task": [t.name for t in tasks], "half": ["first", "second"]}
-    return xr.concat(found, "task").assign_coords(names_of | {"layer": range(lm.n_layers), "head": range(lm.n_heads)})
+        for layers in spans:
+            (each[:, layers],) = done[next(parts)]
+        halves = [half.mean(0) if len(half) else np.full(half.shape[1:], np.nan) for half in (each[0::2], each[1::2])]
+        one = xr.Dataset(
+            {
+                "effect": (("layer", "head"), each.mean(0)),
+                "importance": (("layer", "head"), np.abs(each).mean(0)),
+                "effect_half": (("half", "layer", "head"), np.stack(halves)),
+            }
+        )
+        results.append(one.assign(baseline(lm, task, held_out, batch_tokens)))
+    coords = {"task": [t.name for t in tasks], "half": ["first", "second"]}
+    coords |= {"layer": range(lm.n_layers), "head": range(lm.n_heads)}
+    return xr.concat(results, "task").assign_coords(coords)
 
 
-def combine_cost(lm: LM, tasks: Sequence[Task], layers: Any, names: Any, limit: int, batch_tokens: Any) -> Cost:
+def _combine_cost(lm: LM, tasks: Sequence[Task], spans: Any, names: Any, limit: int, batch_tokens: Any) -> Cost:
+    from headatlas.models.cost import Cost, reading
+    from headatlas.tasks.prompts import held_out_sheets
+
     return sum((reading(lm, held_out_sheets(lm, task, limit)) for task in tasks), Cost())
 
 
-def questions_of(lm: LM, task: Task, limit: int) -> list[Asked]:
+def held_out_questions(lm: LM, task: Task, limit: int) -> list[Asked]:
+    from headatlas.tasks.prompts import held_out_sheets
+
     return [a for sheet in held_out_sheets(lm, task, limit) for a in sheet.asked]
-
-
-def alone(lm: LM, task: Task, limit: int) -> list[Sheet]:
-    """Examples that each have a gate of their own, and so share nothing."""
-    return [make_sheet([a]) for a in questions_of(lm, task, limit)]
 
 
 def layer_spans(lm: Any, size: int = SPAN) -> list[list[int]]:
     """The layers that have heads, a few at a time. lm: an LM or `Parameters`."""
-    there = [i for i, site in enumerate(lm.weights.anatomy.sites) if site is not None]
-    return [there[a : a + size] for a in range(0, len(there), size)]
-
-
-def _mean(each: np.ndarray) -> np.ndarray:
-    return each.mean(0) if len(each) else np.full(each.shape[1:], np.nan)
+    layers = [i for i, site in enumerate(lm.weights.anatomy.sites) if site is not None]
+    return [layers[a : a + size] for a in range(0, len(layers), size)]
 
 
 def effect_tables(result: xr.Dataset, top: int = 5) -> dict[str, list[dict[str, Any]]]:
@@ -127,9 +163,17 @@ def effect_tables(result: xr.Dataset, top: int = 5) -> dict[str, list[dict[str, 
     return {f"log P(target) lost without a head ({result.attrs.get('kind') or result.attrs['method']})": rows}
 
 
-def ask_training(lm: LM, subject: str, limit: int = 6) -> list[Asked]:
-    """Training examples of a built-in task: these maps were measured on held-out ones."""
-    from dataclasses import replace
+def ask_held_out(lm: LM, subject: str) -> list[Asked]:
+    """Held-out examples of a built-in task: for maps that were fitted to training ones."""
+    from headatlas.tasks.prompts import load_tasks
 
     (task,) = load_tasks(lm, subject)
-    return questions_of(lm, replace(task, train=task.held_out, held_out=task.train), limit)
+    return held_out_questions(lm, task, ASK)
+
+
+def ask_training(lm: LM, subject: str) -> list[Asked]:
+    """Training examples of a built-in task: for maps that were measured on held-out ones."""
+    from headatlas.tasks.prompts import load_tasks
+
+    (task,) = load_tasks(lm, subject)
+    return held_out_questions(lm, replace(task, train=task.held_out, held_out=task.train), ASK)

@@ -6,14 +6,14 @@ ig: the same, averaged over all gates moving together from 0 to 1; over all head
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from headatlas.models.cost import Cost, learning
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, batches, frozen, log_probs, make_sheet, telling_memory, tokens_at_once
 from headatlas.progress import Progress, silent
-
-STEPS = 16
 
 
 def gate_gradients(
@@ -41,6 +41,25 @@ def gate_gradients(
     return found
 
 
-def midpoints(steps: int = STEPS) -> list[float]:
+def gradient_effects(
+    lm: LM,
+    asked: Sequence[Asked],
+    layers: Sequence[int],
+    *,
+    levels: Sequence[float],
+    tokens: int | None,
+    label: str,
+    progress: Progress,
+) -> np.ndarray:
+    """`gate_gradients` of these layers."""
+    gradients = gate_gradients(lm, asked, levels, tokens=tokens, label=label, progress=progress)
+    return gradients[:, layers].numpy()
+
+
+def gradient_cost(lm: LM, asked: Sequence[Asked], layers: Sequence[int], *, levels: Sequence[float]) -> Cost:
+    return learning(lm, [make_sheet([a]) for a in asked], len(levels))
+
+
+def midpoints(steps: int) -> list[float]:
     """Where `ig` looks: the middles of equal parts of [0, 1]."""
     return [(i + 0.5) / steps for i in range(steps)]

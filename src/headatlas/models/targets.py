@@ -340,7 +340,7 @@ def tokens_at_once(lm: LM, tokens: int | None) -> int:
     """How many tokens, padding included, go through the model at once: as many as the user says, or a good number; fewer where
     memory has run out before."""
     if tokens is not None and tokens < 1:
-        raise BadArgument(f"tokens is {tokens}, expected at least 1")
+        raise BadArgument(f"batch_tokens is {tokens}, expected at least 1")
     if tokens is None:
         good = good_on_gpu(lm)
         tokens = (
@@ -368,9 +368,9 @@ def telling_memory(lm: LM, tokens: int) -> Iterator[None]:
         if not isinstance(e, torch.OutOfMemoryError) and "can't allocate memory" not in str(e):
             raise
         if tokens <= FEWEST:
-            raise CannotDo(f"out of memory, even with tokens={tokens} at once: {one_line(e)}") from e
+            raise CannotDo(f"out of memory, even with batch_tokens={tokens}: {one_line(e)}") from e
         _FEWER[lm.model] = 2 * _FEWER.get(lm.model, 1)
-        raise OutOfMemory(f"out of memory with tokens={tokens} at once: going on with tokens={tokens // 2}") from e
+        raise OutOfMemory(f"out of memory with batch_tokens={tokens}: going on with batch_tokens={tokens // 2}") from e
 
 
 @contextmanager

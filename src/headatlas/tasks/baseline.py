@@ -13,21 +13,21 @@ log = logging.getLogger(__name__)
 
 
 def baseline(lm: LM, task: Task, held_out: Sequence[Sheet], tokens: int | None = None) -> dict[str, float]:
-    """How well the whole model does the task; tells, and warns where a map would say little."""
+    """How well the whole model does the task, `baseline` being log P(target); tells, and warns where a map would say little."""
     log_p, right = measure(lm, held_out, None, tokens)
-    accuracy, nll, guess = right.float().mean().item(), -log_p.mean().item(), best_guess(task)
+    accuracy, quality, guess = right.float().mean().item(), log_p.mean().item(), best_guess(task)
     n = right.shape[1]
     log.info(
         "%s: the whole model gets %.0f %% of %d held-out prompts right, −log P(target) %.2f",
         task.name,
         100 * accuracy,
         n,
-        nll,
+        -quality,
     )
     if accuracy < max(CAN, guess + 0.1 * (1 - guess)):
         message = "%s: hardly better than guessing (%.0f %%): a map of a task the model fails says little"
         log.warning(message, task.name, 100 * guess)
-    return {"whole_nll": nll, "whole_accuracy": accuracy, "guess_accuracy": guess, "examples": n}
+    return {"baseline": quality, "whole_accuracy": accuracy, "guess_accuracy": guess, "examples": n}
 
 
 def best_guess(task: Task) -> float:

@@ -1,25 +1,26 @@
-"""ablate: what removing one head does to log P(target), for every head: the yardstick of causal claims.
+"""Heads removed one by one: their output z set to zero, to its mean over the data, or to its value on another prompt (`resample`).
 
-effect = log P(target) of the whole model minus that without the head. Removed means: its output z set to zero, to its mean over
-the data, or to its value on another prompt of the data (`resample`). Layers below a head never change, so what they gave in
-the clean run is kept and the model is replayed from the head's layer on, many heads in one batch.
+Layers below a head never change, so what they gave in the clean run is kept and the model is replayed from the head's layer on,
+many heads in one batch.
 """
 
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from headatlas.errors import BadArgument
+from headatlas.errors import BadArgument, check_choice
+from headatlas.methods.ablate import KINDS
 from headatlas.models import heads as h
+from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
 from headatlas.models.replay import can_replay, recorded, replayed
 from headatlas.models.targets import Asked, Sheet, batches, log_probs, make_sheet, telling_memory, tokens_at_once
 from headatlas.progress import Progress, silent
 
-HOW = ("zero", "mean", "resample")
 log = logging.getLogger(__name__)
 
 
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 def ablate(
     lm: LM,
     asked: Sequence[Asked],
-    how: str = "zero",
+    kind: str = "zero",
     *,
     layers: Sequence[int] | None = None,
     replay: bool = True,
@@ -40,29 +41,28 @@ def ablate(
     layers: remove heads of these only; the others are NaN.
     replay: run only what lies above a head; falls back to whole runs, and says so, where a model cannot be replayed.
     """
-    if how not in HOW:
-        raise BadArgument(f"how is {how!r}, expected one of {', '.join(HOW)}")
-    if how == "resample" and len(asked) < 2:
+    check_choice("kind", kind, KINDS)
+    if kind == "resample" and len(asked) < 2:
         raise BadArgument(
-            "how is 'resample', which needs at least 2 examples: a head's value is taken from another prompt"
+            "kind is 'resample', which needs at least 2 examples: a head's value is taken from another prompt"
         )
     budget = tokens_at_once(lm, tokens)
     sheets = [make_sheet([a]) for a in asked]
     if replay and not can_replay(lm, sheets[:2]):
         log.warning("%s cannot be replayed from the middle: every head costs a whole run", lm.name)
         replay = False
-    mean = _means(lm, sheets, budget) if how == "mean" else None
+    mean = _means(lm, sheets, budget) if kind == "mean" else None
     partner = _partners(asked)
     effect = torch.full((len(asked), lm.n_layers, lm.n_heads), torch.nan)
-    whole = torch.empty(len(asked))
+    baseline = torch.empty(len(asked))
     # a few examples at a time, so that many heads fit beside each other
     parts = [chosen for _, chosen in batches(sheets, 1, max(1, budget // lm.n_heads))]
     for part in progress(parts, label):
         now = [sheets[i] for i in part]
         with recorded(lm) as record, telling_memory(lm, budget):
             clean = log_probs(lm, now)[0][0]
-        other = _z(lm, [sheets[partner[i]] for i in part]) if how == "resample" else None
-        whole[part] = clean.float().cpu()
+        other = _z(lm, [sheets[partner[i]] for i in part]) if kind == "resample" else None
+        baseline[part] = clean.float().cpu()
         at_once = max(1, budget // (len(now) * max(s.rest for s in now)))
         for layer in (i for i in layers or range(lm.n_layers) if i not in lm.layers_without_heads):
             value = mean[layer] if mean is not None else torch.zeros(lm.n_heads, 1)
@@ -78,7 +78,27 @@ def ablate(
                     else:
                         without = log_probs(lm, now, ones)[0]
                 effect[part, layer, first : first + len(heads)] = (clean - without).T.float().cpu()
-    return effect, whole
+    return effect, baseline
+
+
+def ablation_effects(
+    lm: LM,
+    asked: Sequence[Asked],
+    layers: Sequence[int],
+    *,
+    kind: str,
+    tokens: int | None,
+    label: str,
+    progress: Progress,
+) -> np.ndarray:
+    """The effect of removing each head of these layers: [example, layer, head]."""
+    effect, _ = ablate(lm, asked, kind, layers=layers, tokens=tokens, label=label, progress=progress)
+    return effect[:, layers].numpy()
+
+
+def ablation_cost(lm: LM, asked: Sequence[Asked], layers: Sequence[int]) -> Cost:
+    above = sum(lm.n_layers - layer for layer in layers) / lm.n_layers  # what lies below a head is not run again
+    return reading(lm, [make_sheet([a]) for a in asked], 1 + lm.n_heads * above)
 
 
 @contextmanager

@@ -1,0 +1,80 @@
+"""ablate: what removing one head does to log P(target), for every head.
+
+1. A head is removed: its output is set to zero, to its mean over the data, or to its value on another prompt.
+2. effect = log P(target) of the whole model minus that without the head.
+3. importance = the mean of its absolute value over examples.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from headatlas.errors import check_choice
+from headatlas.methods._arguments import BatchTokens, Shots, Tasks
+from headatlas.methods._effects import LABEL, SPAN, ask_training, effect_tables, effects_work
+from headatlas.methods.method import Measure, Truth, Work, method
+
+if TYPE_CHECKING:
+    from headatlas.models.lm import LM
+
+KINDS = ("zero", "mean", "resample")
+MEANING = (
+    "Fall of log P(target) when this one head is removed; above 0 the head helps, below 0 it harms."
+    " Causal, but blind to heads that stand in for each other."
+)
+
+
+@method(
+    title="Ablation",
+    measures=[Measure("effect", over="task", meaning=MEANING, label=LABEL, repeats=("effect_half", "half"))],
+    presets={"full": {"limit": 32}},
+    tells="what removing a head does to a task",
+    does_not_tell="what it does where other heads stand in for it: heads are removed one by one",
+    cites=("Are Sixteen Heads Really Better than One?, Michel, Levy & Neubig, NeurIPS 2019, arXiv 1905.10650",),
+    tables=effect_tables,
+    ask=ask_training,
+    truths={
+        "ablate": Truth("functions", "effect", {"limit": 32}),
+        "ablate-mean": Truth("functions", "effect", {"limit": 32, "kind": "mean"}),
+        "ablate-resample": Truth("functions", "effect", {"limit": 32, "kind": "resample"}),
+        "ablate-interference": Truth("interference", "effect", {"limit": 32}, sign=-1),
+    },
+    order=70,
+)
+def ablate(
+    lm: LM,
+    tasks: Tasks = ("math", "syntax"),
+    *,
+    kind: Annotated[
+        Literal["zero", "mean", "resample"],
+        "a removed head's output is zero, its mean over the data, or its value on another prompt",
+    ] = "zero",
+    limit: Annotated[int, "held-out examples of each task"] = 16,
+    shots: Shots = None,
+    batch_tokens: BatchTokens = None,
+) -> Work:
+    """What removing each head alone does.
+
+    Returns effect(task, layer, head), mean log P(target) of the whole model minus that without the head, importance(task, layer,
+    head), effect_half(task, half, layer, head), and of the whole model baseline(task), its log P(target), and
+    whole_accuracy(task).
+
+    Example:
+        >>> ha.ablate("smollm2", "math", kind="mean").heads.top(5)
+    """
+    from headatlas.methods.ablate.removal import ablation_cost, ablation_effects
+
+    check_choice("kind", kind, KINDS)
+    return effects_work(
+        "ablate",
+        lm,
+        tasks,
+        partial(ablation_effects, kind=kind),
+        ablation_cost,
+        limit=limit,
+        shots=shots,
+        batch_tokens=batch_tokens,
+        span=SPAN,
+        settings={"kind": kind},
+    )

@@ -1,0 +1,71 @@
+"""ig: what removing a head would do to log P(target), from gradients integrated while all gates go from 0 to 1 together.
+
+1. Every head's output is multiplied by a gate; all gates stand at the middle of one of `steps` equal parts of [0, 1].
+2. effect = ∂ log P(target) / ∂ gate, averaged over the steps (integrated gradients, Sundararajan et al. 2017).
+3. Over all heads, effects add up to log P(target) of the whole model minus that without any head.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+from headatlas.errors import check_count
+from headatlas.methods._arguments import BatchTokens, Shots, Tasks
+from headatlas.methods._effects import LABEL, ask_training, effect_tables, effects_work
+from headatlas.methods.method import Measure, Truth, Work, method
+
+if TYPE_CHECKING:
+    from headatlas.models.lm import LM
+
+MOST_STEPS = 10_000  # more is a mistake
+MEANING = (
+    "log P(target) lost without each head, as gradients between shut and open gates predict it."
+    " An estimate, not a removal."
+)
+
+
+@method(
+    title="Integrated gradients",
+    measures=[Measure("effect", over="task", meaning=MEANING, label=LABEL, repeats=("effect_half", "half"))],
+    presets={"full": {"limit": 32}},
+    tells="what gradients say a head contributes to a task, such that all heads add up",
+    does_not_tell="what its removal does: all gates move together",
+    cites=("Axiomatic Attribution for Deep Networks, Sundararajan, Taly & Yan, ICML 2017, arXiv 1703.01365",),
+    tables=effect_tables,
+    ask=ask_training,
+    truths={"ig": Truth("functions", "effect", {"limit": 32})},
+    order=45,
+)
+def ig(
+    lm: LM,
+    tasks: Tasks = ("math", "syntax"),
+    *,
+    steps: Annotated[int, "places between 0 and 1 that gradients are taken at"] = 16,
+    limit: Annotated[int, "held-out examples of each task"] = 16,
+    shots: Shots = None,
+    batch_tokens: BatchTokens = None,
+) -> Work:
+    """`taylor` integrated while all gates go from 0 to 1 together: effects add up to what all heads contribute.
+
+    Returns effect(task, layer, head), the mean gradient of log P(target), importance(task, layer, head), effect_half(task, half,
+    layer, head), and of the whole model baseline(task), its log P(target), and whole_accuracy(task).
+
+    Example:
+        >>> ha.ig("smollm2", "math", steps=8).heads.top(5)
+    """
+    from headatlas.methods._gradients import gradient_cost, gradient_effects, midpoints
+
+    check_count("steps", steps, 1, MOST_STEPS)
+    effects, cost = (partial(f, levels=midpoints(steps)) for f in (gradient_effects, gradient_cost))
+    return effects_work(
+        "ig",
+        lm,
+        tasks,
+        effects,
+        cost,
+        limit=limit,
+        shots=shots,
+        batch_tokens=batch_tokens,
+        settings={"steps": steps},
+    )
