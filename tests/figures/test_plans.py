@@ -7,10 +7,10 @@ import xarray as xr
 import headatlas as ha
 from headatlas.errors import BadArgument
 from headatlas.figures import categories, gates, importance, layers, removal, tradeoff
-from headatlas.figures.agreement import plan as plan_agreement
+from headatlas.figures.agreement_matrix import plan as plan_agreement
 from headatlas.figures.all import caption, pictures
-from headatlas.figures.comparison import plan as plan_comparison
-from headatlas.figures.specialisation import plan as plan_specialisation
+from headatlas.figures.map_comparison import plan as plan_comparison
+from headatlas.figures.specialisation_matrix import plan as plan_specialisation
 from headatlas.figures.style import PALETTES, columns, printable, ticks, wrap
 from headatlas.results.about import by_kv_group
 from headatlas.results.scale import neat_step

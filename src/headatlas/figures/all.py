@@ -9,14 +9,14 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument, did_you_mean
-from headatlas.figures.agreement import agreement
+from headatlas.figures.agreement_matrix import agreement
 from headatlas.figures.categories import category_map
-from headatlas.figures.comparison import comparison
+from headatlas.figures.map_comparison import comparison
 from headatlas.figures.gates import always_any
 from headatlas.figures.importance import importance_grid
 from headatlas.figures.layers import layer_profile
 from headatlas.figures.removal import removal_curves
-from headatlas.figures.specialisation import specialisation
+from headatlas.figures.specialisation_matrix import specialisation
 from headatlas.figures.style import PUBLISHED
 from headatlas.figures.style import palette as palette_of
 from headatlas.figures.tradeoff import NEEDED, trade_off
