@@ -1,6 +1,5 @@
 """What is measured: what methods say they find (`truths` of their records), and baselines. Each gives a map of every subject."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,13 +58,12 @@ def score(contender: Contender, known: Known, seed: int) -> Scores:
 
 
 def _options(method: Method, truth: Truth, known: Known, seed: int) -> dict[str, Any]:
-    """As the method declares, with data and seeds of the benchmark."""
+    """As the method declares, with the benchmark's data and seeds; of several seeds, as many as the truth or the default say."""
     options = _data(method, known, seed) | dict(truth.options)
     if "seed" in method.options:
         options["seed"] = seed
     if "seeds" in method.options:
-        quick: Mapping[str, Any] = method.presets.get("quick", {})
-        number = options.get("seeds") or quick.get("seeds") or 1
+        number = options.get("seeds", method.options["seeds"].default) or 1
         options["seeds"] = [number * seed + i for i in range(number)]
     return options
 
