@@ -26,7 +26,8 @@ from timing import timed
 
 import headatlas as ha
 from headatlas.methods.ablate.removal import ablate
-from headatlas.methods.gate.fits import FITS, PRESETS, Schedule, fit_task, likelihood, slope, start
+from headatlas.methods.gate.fits import FITS, fit_task, likelihood, slope, start
+from headatlas.methods.gate.settings import PRESETS, Schedule
 from headatlas.models.targets import Asked, Sheet, encode_target, frozen, log_probs, make_sheet, measure
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import load_relations
@@ -189,10 +190,10 @@ def yardsticks(lm: ha.LM) -> None:
     gates = ha.gate(lm, tasks)
     maps = {
         "facilitation": gates.facilitation.mean("seed"),
-        "ablate zero": ha.ablate(lm, tasks, examples=8).effect,
-        "ablate mean": ha.ablate(lm, tasks, "mean", examples=8).effect,
-        "taylor": ha.taylor(lm, tasks, examples=8).effect,
-        "ig": ha.ig(lm, tasks, examples=8).effect,
+        "ablate zero": ha.ablate(lm, tasks, limit=8).effect,
+        "ablate mean": ha.ablate(lm, tasks, kind="mean", limit=8).effect,
+        "taylor": ha.taylor(lm, tasks, limit=8).effect,
+        "ig": ha.ig(lm, tasks, limit=8).effect,
     }
     print(
         f"stability of facilitation over seeds: Spearman {ha.stability(gates.facilitation).spearman.values.round(2)} ({tasks})"

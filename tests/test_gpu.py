@@ -114,7 +114,7 @@ def test_running_out_of_memory_goes_on_with_less_at_once(large, caplog) -> None:
         scarce = ha.gate(large, task, tokens=10**6, **options)
     finally:
         del filler
-    assert "out of memory with tokens=1000000 at once: going on with tokens=500000" in caplog.text
+    assert "out of memory with batch_tokens=1000000: going on with batch_tokens=500000" in caplog.text
     assert caplog.text.count("out of memory") <= 13  # down to 122 tokens: a text has 61
     torch.testing.assert_close(torch.tensor(scarce.gate.values), torch.tensor(plenty.gate.values), rtol=0, atol=2e-3)
 

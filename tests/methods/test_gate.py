@@ -10,11 +10,14 @@ import torch
 
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
-from headatlas.results.store import load
-from headatlas.methods import gate as method
-from headatlas.methods.gate.fits import PRESETS, Schedule, contrast, fit, fit_contrast, fit_task, likelihood, slope, start
+from headatlas.methods.contrast.fits import objective
+from headatlas.methods.gate import fits
+from headatlas.methods.gate.fits import fit, fit_task, likelihood, slope, start
+from headatlas.methods.gate.result import gate_tasks
+from headatlas.methods.gate.settings import PRESETS, Schedule
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, log_probs, make_sheet, measure
+from headatlas.results.store import load
 from headatlas.tasks.prompts import Example, Task
 from tests.models.handmade import CARRIER, HEADS, LAYERS, SPOILER, handmade, repeat_the_word
 from tests.models.tiny import TINY, build, tokenizer
@@ -51,12 +54,12 @@ def tiny() -> LM:
 def brief(monkeypatch):
     """The quick preset, quicker."""
     few = replace(PRESETS["quick"], free=Schedule(3, 0.4, 0.1), pressed=Schedule(4, 0.4, 0.1), steps=(4,))
-    monkeypatch.setitem(method.PRESETS, "quick", few)
+    monkeypatch.setitem(PRESETS, "quick", few)
 
 
 def test_roles_of_heads_known_by_construction() -> None:
     lm = handmade()
-    found = method.gate_tasks(lm, [repeat_the_word()], range(5), SETTINGS).sel(task="repeat")
+    found = gate_tasks(lm, [repeat_the_word()], range(5), SETTINGS).sel(task="repeat")
     idle = [(i, j) for i in range(LAYERS) for j in range(HEADS) if (i, j) not in (CARRIER, SPOILER)]
     for seed in range(5):
         one = found.sel(seed=seed)
@@ -67,28 +70,36 @@ def test_roles_of_heads_known_by_construction() -> None:
         assert one.interference.values[CARRIER] < 0.1
     assert found.share.sel(role="facilitation", share_over="any").item() == 1 / 8
     assert found.share.sel(role="irrelevance", share_over="always").item() == 6 / 8
-    assert (found.nll.sel(fit=["retain", "remove"]) < found.whole_nll - 0.5).all()  # better off without the spoiler
+    assert (found.nll.sel(fit=["retain", "remove"]) < -found.baseline - 0.5).all()  # better off without the spoiler
 
 
 def test_switching_off_bears_the_roles_out() -> None:
     found = ha.gate(handmade(), repeat_the_word(), seeds=2, updates=150).sel(task="repeat")
-    effect = found.switch_off.sel(switched=1) if 1 in found.switched else found.switch_off.isel(switched=0)
+    effect = found.effect.isel(n_removed=0)
     assert effect.sel(role="facilitation") < -0.5
     assert effect.sel(role="interference") > 0.5
     assert abs(effect.sel(role="irrelevance")) < 1e-3
-    random = found.switch_off_random.isel(switched=0)
-    own, p = found.switch_off.isel(switched=0), found.switch_off_p.isel(switched=0)
-    expected = (1 + (random.sel(role="facilitation") <= own.sel(role="facilitation")).sum()) / 21
+    random, p = found.random_effect.isel(n_removed=0), found.p.isel(n_removed=0)
+    expected = (1 + (random.sel(role="facilitation") <= effect.sel(role="facilitation")).sum()) / 21
     assert p.sel(role="facilitation").item() == pytest.approx(expected.item())
+    assert (found.p_corrected >= found.p).all()
+
+
+def test_the_proof_can_be_left_out(tiny, brief) -> None:
+    with_proof, without = (ha.gate(tiny, words(), seeds=1, proof=proof) for proof in (True, False))
+    assert not {"effect", "random_effect", "p", "p_corrected"} & set(without)
+    assert without.facilitation.equals(with_proof.facilitation)
+    assert without.attrs["key"] != with_proof.attrs["key"]
 
 
 def test_contrastive_gating_loses_what_is_to_be_lost() -> None:
     """One head carries the first half of the words, another the second half."""
     lm = handmade({(0, 3): range(7), (1, 0): range(7, 14)}, spoiler=False)
     first, second = repeat_the_word(range(7), "first"), repeat_the_word(range(7, 14), "second")
-    found = ha.gate(lm, keep=first, lose=second, seeds=3, updates=100)
-    assert (found.lost.values[:, 1, 0] >= 0.9).all()
-    assert (found.lost.values[:, 0, 3] <= 0.1).all()
+    found = ha.contrast(lm, keep=first, lose=second, seeds=3, updates=100)
+    assert found.task.values.tolist() == ["first kept, second lost"]
+    assert (found.lost.values[0, :, 1, 0] >= 0.9).all()
+    assert (found.lost.values[0, :, 0, 3] <= 0.1).all()
     accuracy = found.accuracy.mean("seed")
     assert accuracy.sel(side="keep", gates="rounded") == 1
     assert accuracy.sel(side="lose", gates="rounded") == 0
@@ -100,7 +111,7 @@ def test_contrastive_gating_loses_what_is_to_be_lost() -> None:
 def test_the_contrast_stops_paying_at_five() -> None:
     keep = torch.tensor([[-1.0, -2.0]], requires_grad=True)
     lose = torch.tensor([[-9.0, -3.0]], requires_grad=True)
-    value = contrast([keep, lose])
+    value = objective([keep, lose])
     assert value.tolist() == [[-5.0, -1.0]]
     value.sum().backward()
     assert keep.grad.tolist() == [[0.0, -1.0]]
@@ -220,14 +231,14 @@ def test_an_interrupted_fit_goes_on_at_the_last_finished_stage(tiny, brief, tmp_
 
 def test_a_loss_that_is_not_a_number_says_where_and_keeps_what_was_done(tiny, brief, tmp_path, monkeypatch) -> None:
     calls: list[int] = []
-    plain = method.log_probs
+    plain = fits.log_probs
 
     def spoiled(*args, **options):
         calls.append(1)
         log_p, right = plain(*args, **options)
         return (log_p * torch.nan if len(calls) > 5 else log_p), right
 
-    monkeypatch.setattr(method, "log_probs", spoiled)
+    monkeypatch.setattr(fits, "log_probs", spoiled)
     with pytest.raises(CannotDo, match=r"words: retain and remove: loss is nan at update \d of 4"):
         ha.gate(tiny, words(), seeds=1, batch=4, out=tmp_path)
     assert [p.name for p in (tmp_path / ".gate").glob("*.npz")] == ["words%2C seed 0%3A free.npz"]
@@ -240,15 +251,15 @@ def test_running_out_of_memory_names_the_flag(tiny, brief, monkeypatch, error) -
     def full(*args, **options):
         raise error
 
-    monkeypatch.setattr(method, "log_probs", full)
-    with pytest.raises(CannotDo, match="out of memory, even with tokens=64 at once: "):
-        ha.gate(tiny, words(), seeds=1, tokens=512)
+    monkeypatch.setattr(fits, "log_probs", full)
+    with pytest.raises(CannotDo, match="out of memory, even with batch_tokens=64: "):
+        ha.gate(tiny, words(), seeds=1, batch_tokens=512)
 
 
 def test_running_out_of_memory_halves_what_is_run_at_once_and_changes_nothing(tiny, brief, monkeypatch, caplog) -> None:
     fresh = LM(build(TINY[0]), tokenizer(), "tiny")
-    whole = ha.gate(fresh, words(), seeds=2, batch=16, tokens=512)
-    plain, asked = method.log_probs, []
+    whole = ha.gate(fresh, words(), seeds=2, batch=16, batch_tokens=512)
+    plain, asked = fits.log_probs, []
 
     def small(lm, sheets, gate, **options):
         asked.append(len(gate) * sum(len(s.asked) * (s.shared + s.rest) for s in sheets))
@@ -256,17 +267,19 @@ def test_running_out_of_memory_halves_what_is_run_at_once_and_changes_nothing(ti
             raise torch.OutOfMemoryError("CUDA out of memory")
         return plain(lm, sheets, gate, **options)
 
-    monkeypatch.setattr(method, "log_probs", small)
-    halved = ha.gate(fresh, words(), seeds=2, batch=16, tokens=512)
+    monkeypatch.setattr(fits, "log_probs", small)
+    halved = ha.gate(fresh, words(), seeds=2, batch=16, batch_tokens=512)
     np.testing.assert_allclose(halved.gate, whole.gate, atol=1e-5)
     told = [r.getMessage() for r in caplog.records if "out of memory" in r.getMessage()]
-    assert told == [f"out of memory with tokens={n} at once: going on with tokens={n // 2}" for n in (512, 256, 128)]
+    assert told == [
+        f"out of memory with batch_tokens={n}: going on with batch_tokens={n // 2}" for n in (512, 256, 128)
+    ]
     assert max(asked) > 100
     assert asked[-1] <= 100
 
 
 def test_other_runtime_errors_are_not_about_memory(tiny, brief, monkeypatch) -> None:
-    monkeypatch.setattr(method, "log_probs", lambda *a, **k: (_ for _ in ()).throw(RuntimeError("a bug")))
+    monkeypatch.setattr(fits, "log_probs", lambda *a, **k: (_ for _ in ()).throw(RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
         ha.gate(tiny, words(), seeds=1)
 
@@ -279,10 +292,10 @@ def test_other_runtime_errors_are_not_about_memory(tiny, brief, monkeypatch) -> 
         ({"strength": -0.1}, "strength is -0.1, expected a number above 0"),
         ({"strength": 0.0}, "strength is 0.0, expected a number above 0"),
         ({"strength": float("nan")}, "strength is nan"),
-        ({"preset": "quik"}, "preset is 'quik', expected one of full, quick. Did you mean 'quick'?"),
+        ({"preset": "quik"}, "preset is 'quik', expected one of quick, full. Did you mean 'quick'?"),
         ({"updates": 0}, "updates is 0, expected a whole number from 1"),
         ({"batch": 0}, "batch is 0, expected a whole number from 1"),
-        ({"tokens": 0}, "tokens is 0, expected at least 1"),
+        ({"batch_tokens": 0}, "batch_tokens is 0, expected at least 1"),
         ({"shots": -1}, "shots is -1, expected 0 or more"),
         ({"shots": 50}, "too few for shots=50"),
         ({"strength": float("inf")}, "strength is inf"),
@@ -292,13 +305,6 @@ def test_other_runtime_errors_are_not_about_memory(tiny, brief, monkeypatch) -> 
         ({"tasks": 5}, "tasks is 5, expected names of built-in tasks"),
         ({"tasks": [5]}, "tasks is 5, expected names of built-in tasks"),
         ({"tasks": "x" * 300}, "is neither built in"),
-        ({"keep": "math"}, "lose is missing"),
-        ({"lose": "math"}, "keep is missing"),
-        ({"tasks": None, "keep": words(30, "a"), "lose": words(21, "b")}, "keep has 20 train examples and lose has 14"),
-        ({"keep": words(30), "lose": words(30)}, "tasks does not go with keep and lose"),
-        ({"tasks": None, "keep": words(), "lose": words(), "halves": True}, "halves does not go with keep and lose"),
-        ({"tasks": None, "keep": words(30), "lose": words(30)}, "keep and lose are the same examples"),
-        ({"tasks": None, "keep": [words(30), words(20, "b")], "lose": words(30)}, "keep has 2 tasks, expected one"),
         ({"tasks": Task("two", words().train[:1], words().train[1:2]), "halves": True}, "too few for two halves"),
         ({"tasks": replace(words(), shots=5), "halves": True}, "too few for shots=5"),
     ],
@@ -306,6 +312,31 @@ def test_other_runtime_errors_are_not_about_memory(tiny, brief, monkeypatch) -> 
 def test_bad_settings(tiny, options, message) -> None:
     with pytest.raises(BadArgument, match=message):
         ha.gate(tiny, **({"tasks": words()} | options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lose": words(21, "b")}, "keep has 20 train examples and lose has 14: they must match, example by example"),
+        ({"lose": words(30)}, "keep and lose are the same examples"),
+        ({"keep": [words(30), words(20, "b")]}, "keep has 2 tasks, expected one"),
+        ({"lose": ["math", "syntax"]}, "lose has 2 tasks, expected one"),
+        ({"keep": "maths"}, "task 'maths' is neither built in"),
+        ({"seeds": 0}, "seeds is 0, expected a whole number from 1"),
+        ({"strength": -0.1}, "strength is -0.1, expected a number above 0"),
+    ],
+)
+def test_bad_contrasts(tiny, options, message) -> None:
+    with pytest.raises(BadArgument, match=message):
+        ha.contrast(tiny, **({"keep": words(), "lose": words(name="b")} | options))
+
+
+@pytest.mark.parametrize("missing", ["keep", "lose"])
+def test_a_contrast_needs_both_tasks(tiny, missing) -> None:
+    tasks = {"keep": words(), "lose": words(name="b")}
+    del tasks[missing]
+    with pytest.raises(TypeError, match=missing):
+        ha.contrast(tiny, **tasks)
 
 
 def test_a_task_the_model_cannot_do_is_warned_about(tiny, brief, caplog) -> None:
@@ -321,7 +352,7 @@ def test_a_task_the_model_cannot_do_is_warned_about(tiny, brief, caplog) -> None
     caplog.clear()
     same = [Example((w, 15), (w,)) for w in range(14)]
     with caplog.at_level(logging.INFO, "headatlas"):
-        ha.taylor(handmade(spoiler=False), Task("mostly", tuple(same), tuple(same[:1])), examples=2)
+        ha.taylor(handmade(spoiler=False), Task("mostly", tuple(same), tuple(same[:1])), limit=2)
     assert not any("says little" in r.getMessage() for r in caplog.records)  # all right, though guessing would be too
 
 
@@ -356,7 +387,8 @@ def test_a_damaged_part_is_fitted_again(tiny, brief, tmp_path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         ha.gate(tiny, words(), seeds=1, out=tmp_path, progress=stop)
-    (tmp_path / ".gate" / "words pressed.npz").write_bytes(b"PK not really")
+    (damaged,) = (tmp_path / ".gate").glob("*pressed.npz")
+    damaged.write_bytes(b"PK not really")
     np.testing.assert_array_equal(ha.gate(tiny, words(), seeds=1, out=tmp_path).gate, whole.gate)
 
 
@@ -395,8 +427,3 @@ def test_weights_are_as_they_were(tiny, brief) -> None:
     assert tiny.fingerprint() == before
     assert all(p.requires_grad and p.grad is None for p in tiny.model.parameters())
     assert not any(m._forward_pre_hooks or m._forward_hooks for m in tiny.model.modules())
-
-
-def test_contrast_needs_matched_tasks(tiny) -> None:
-    with pytest.raises(BadArgument, match="they must match, example by example"):
-        fit_contrast(tiny, words(30), words(27), [0], SETTINGS)

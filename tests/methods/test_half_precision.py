@@ -59,8 +59,8 @@ def check_methods(dtype: torch.dtype, device: str, lengths: tuple[int, ...] = LE
         tasks.append(Task(name, tuple(examples[:10]), tuple(examples[10:])))
     for result in (
         ha.gate(lm, tasks[:1], seeds=2, updates=2, batch=4),
-        ha.taylor(lm, tasks[:1], examples=3),
-        ha.ig(lm, tasks[:1], examples=3),
+        ha.taylor(lm, tasks[:1], limit=3),
+        ha.ig(lm, tasks[:1], limit=3),
     ):
         for name, values in result.data_vars.items():
             if {"layer", "head"} <= set(values.dims):

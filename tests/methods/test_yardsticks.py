@@ -8,13 +8,13 @@ import torch
 
 import headatlas as ha
 from headatlas.errors import BadArgument, UnsupportedModel
-from headatlas.results.store import load
-from headatlas.methods import ablate as module
-from headatlas.methods.ablate.removal import ablate
 from headatlas.methods._gradients import gate_gradients, midpoints
+from headatlas.methods.ablate import removal
+from headatlas.methods.ablate.removal import ablate
 from headatlas.methods.pattern import pattern
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, log_probs, make_sheet
+from headatlas.results.store import load
 from tests.models.handmade import CARRIER, SPOILER, handmade, repeat_the_word
 from tests.models.tiny import TINY, build, tokenizer
 
@@ -32,10 +32,10 @@ def log_p(lm: LM, asked: Asked) -> float:
     return sum(logits[len(asked.prompt) - 1 + i, t].item() for i, t in enumerate(asked.target))
 
 
-@pytest.mark.parametrize("how", ["zero", "mean", "resample"])
-def test_ablate_equals_one_run_per_head_and_text(how) -> None:
+@pytest.mark.parametrize("kind", ["zero", "mean", "resample"])
+def test_ablate_equals_one_run_per_head_and_text(kind) -> None:
     lm = lm_of("llama")
-    found, whole = ablate(lm, ASKED, how, tokens=25)
+    found, whole = ablate(lm, ASKED, kind, tokens=25)
     texts = [a.prompt + a.target[:-1] for a in ASKED]
     z = lm.head_outputs(texts)
     mean = z.flatten(0, 1)[~z.flatten(0, 1).isnan().any((1, 2, 3))].mean(0)
@@ -45,22 +45,22 @@ def test_ablate_equals_one_run_per_head_and_text(how) -> None:
         clean = log_p(lm, a)
         assert whole[i].item() == pytest.approx(clean, abs=1e-5)
         for layer, head in [(0, 0), (1, 3), (2, 5)]:
-            if how == "resample":
+            if kind == "resample":
                 other = ASKED[partner[i]]
                 shift = len(other.prompt) - len(a.prompt)
                 index = [min(max(t + shift, 0), len(other) - 2) for t in range(len(texts[i]))]
                 value: object = z[partner[i]][index][None]
             else:
-                value = mean if how == "mean" else 0.0
+                value = mean if kind == "mean" else 0.0
             padded = value
-            if how == "resample":  # the oracle runs the last target token too, which predicts nothing
+            if kind == "resample":  # the oracle runs the last target token too, which predicts nothing
                 padded = torch.cat([value, value[:, -1:]], dim=1)
             with lm.patched((layer, head), padded):
                 assert clean - log_p(lm, a) == pytest.approx(found[i, layer, head].item(), abs=1e-5)
 
 
 def test_ablate_finds_the_carrier_and_the_spoiler() -> None:
-    found = ha.ablate(handmade(), repeat_the_word(), examples=20).effect.sel(task="repeat").values
+    found = ha.ablate(handmade(), repeat_the_word(), limit=20).effect.sel(task="repeat").values
     assert np.unravel_index(found.argmax(), found.shape) == CARRIER
     assert np.unravel_index(found.argmin(), found.shape) == SPOILER
     assert (np.sort(np.abs(found), axis=None)[:6] < 1e-5).all()
@@ -69,8 +69,8 @@ def test_ablate_finds_the_carrier_and_the_spoiler() -> None:
 def test_a_model_that_cannot_be_replayed_is_run_whole_and_that_is_said(monkeypatch, caplog) -> None:
     lm = lm_of("llama")
     expected, _ = ablate(lm, ASKED)
-    monkeypatch.setattr(module, "can_replay", lambda *a: False)
-    monkeypatch.setattr(module, "replayed", None)  # would fail if it were used
+    monkeypatch.setattr(removal, "can_replay", lambda *a: False)
+    monkeypatch.setattr(removal, "replayed", None)  # would fail if it were used
     with caplog.at_level(logging.WARNING, "headatlas"):
         found, _ = ablate(lm, ASKED)
     torch.testing.assert_close(found, expected)
@@ -122,7 +122,7 @@ def test_ig_adds_up_to_what_all_heads_contribute() -> None:
 def test_one_form_for_all(name, tmp_path) -> None:
     lm = lm_of("qwen3_next")
     task = [{"prompt": f"w{i} w{i + 1}", "target": f" w{i + 2}"} for i in range(30)]
-    found = getattr(ha, name)(lm, task, examples=6, out=tmp_path)
+    found = getattr(ha, name)(lm, task, limit=6, out=tmp_path)
     stored = load(tmp_path / f"{name}.nc")
     assert stored.effect.equals(found.effect)
     assert stored.effect.dims == stored.importance.dims == ("task", "layer", "head")
@@ -131,14 +131,16 @@ def test_one_form_for_all(name, tmp_path) -> None:
     halves = stored.effect_half.mean("half")
     np.testing.assert_allclose(halves, stored.effect, rtol=1e-4, atol=1e-6)
     assert (stored.importance >= np.abs(stored.effect) - 1e-6).where(stored.effect.notnull(), True).all()
-    with pytest.raises(BadArgument, match="examples is 1, expected a whole number, at least 2"):
-        getattr(ha, name)(lm, task, examples=1)
+    with pytest.raises(BadArgument, match="limit is 1, expected a whole number, at least 2"):
+        getattr(ha, name)(lm, task, limit=1)
 
 
 def test_bad_ways_of_ablating() -> None:
     lm = lm_of("llama")
-    with pytest.raises(BadArgument, match="how is 'noise', expected one of zero, mean, resample"):
+    with pytest.raises(BadArgument, match="kind is 'noise', expected one of zero, mean, resample"):
         ablate(lm, ASKED, "noise")
+    with pytest.raises(BadArgument, match="kind is 'noise', expected one of zero, mean, resample"):
+        ha.ablate(lm, "math", kind="noise")
     with pytest.raises(BadArgument, match="needs at least 2 examples"):
         ablate(lm, ASKED[:1], "resample")
     with pytest.raises(BadArgument, match="steps is 0"):

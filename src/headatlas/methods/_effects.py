@@ -119,9 +119,9 @@ def _combine(
             }
         )
         results.append(one.assign(baseline(lm, task, held_out, batch_tokens)))
-    coords = {"task": [t.name for t in tasks], "half": ["first", "second"]}
-    coords |= {"layer": range(lm.n_layers), "head": range(lm.n_heads)}
-    return xr.concat(results, "task").assign_coords(coords)
+    return xr.concat(results, "task").assign_coords(
+        task=[t.name for t in tasks], half=["first", "second"], layer=range(lm.n_layers), head=range(lm.n_heads)
+    )
 
 
 def _combine_cost(lm: LM, tasks: Sequence[Task], spans: Any, names: Any, limit: int, batch_tokens: Any) -> Cost:

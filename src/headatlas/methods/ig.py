@@ -57,13 +57,13 @@ def ig(
     from headatlas.methods._gradients import gradient_cost, gradient_effects, midpoints
 
     check_count("steps", steps, 1, MOST_STEPS)
-    effects, cost = (partial(f, levels=midpoints(steps)) for f in (gradient_effects, gradient_cost))
+    levels = midpoints(steps)
     return effects_work(
         "ig",
         lm,
         tasks,
-        effects,
-        cost,
+        partial(gradient_effects, levels=levels),
+        partial(gradient_cost, levels=levels),
         limit=limit,
         shots=shots,
         batch_tokens=batch_tokens,

@@ -52,5 +52,5 @@ def taylor(
     """
     from headatlas.methods._gradients import gradient_cost, gradient_effects
 
-    effects, cost = (partial(f, levels=(1.0,)) for f in (gradient_effects, gradient_cost))
+    effects, cost = partial(gradient_effects, levels=(1.0,)), partial(gradient_cost, levels=(1.0,))
     return effects_work("taylor", lm, tasks, effects, cost, limit=limit, shots=shots, batch_tokens=batch_tokens)

@@ -57,12 +57,12 @@ PRESETS = {
 }
 
 
-def settings_of(preset: str, strength: float | None, updates: int | None, batch: int | None) -> Settings:
+def settings_of(preset: str, strength: Any, updates: Any, batch: Any) -> Settings:
     """What the preset says, and what is given instead."""
     check_choice("preset", preset, PRESETS)
     settings = PRESETS[preset]
     if strength is not None:
-        if not isinstance(strength, Real) or not 0 < strength < math.inf:
+        if not isinstance(strength, Real) or not 0 < float(strength) < math.inf:
             raise BadArgument(
                 f"strength is {strength!r}, expected a number above 0: it is the size of λ,"
                 " which retain adds and remove takes away"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headatlas.evidence.removal import draw_like
-from headatlas.methods.gate.switching import _p
+from headatlas.methods.gate.switching import role_p
 
 
 def test_random_heads_are_matched_by_layer_and_drawn_from_all() -> None:
@@ -27,7 +27,8 @@ def test_p_is_uniform_where_the_ranking_means_nothing() -> None:
             (int(a), int(b)) for a, b in zip(*np.unravel_index(generator.permutation(32)[:12], (4, 8)), strict=True)
         ]
         sets = [order, *(draw_like(order, 8, generator) for _ in range(19))]
-        small += _p("facilitation", np.array([sum(worth[h] for h in s) for s in sets])) <= 0.05
+        own, *random = (sum(worth[h] for h in s) for s in sets)
+        small += role_p("facilitation", own, np.array(random)) <= 0.05
     assert 6 <= small <= 36  # 20 expected
 
 
@@ -41,4 +42,4 @@ def test_p_is_uniform_where_the_ranking_means_nothing() -> None:
     ],
 )
 def test_p_by_hand(role, effect, expected) -> None:
-    assert _p(role, np.array(effect)) == pytest.approx(expected, nan_ok=True)
+    assert role_p(role, effect[0], np.array(effect[1:])) == pytest.approx(expected, nan_ok=True)
