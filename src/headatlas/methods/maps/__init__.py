@@ -1,113 +1,208 @@
-"""`ha.maps`."""
+"""maps: what every head does, from its parameters alone.
 
-from functools import cache
-from pathlib import Path
-from typing import Any, Literal
+After MAPS (Elhelo & Geva, ACL 2025, arXiv 2412.11965). No data, no loaded model.
 
-import xarray as xr
+1. A pair (s, t) of a relation is used when, behind a space, both are one token; a relation when enough pairs remain. Where
+   they do not, a relation that allows it goes by the last token of s and the first of t (`pairs`).
+2. x is what the head gets of s: by default what the model itself has there behind a short opening; the published choices
+   are block 0's MLP of E[s], or E[s] itself (`reading`).
+3. The head turns x into logits, x · W_V · W_O · U (`reading` says with which biases and norms).
+4. The pair is hit when t is among the k largest of these, suppressed when among the k smallest (`ranks` decides it).
+5. A relation's score is the share of its pairs that are hit; its suppression the share suppressed (`scores`).
+6. A head belongs to a category when a score or suppression of one of its relations reaches the threshold.
 
-from headatlas.results.files import check_folder
-from headatlas.methods.maps.scores import asked_of, check_settings, hit_in_layers, score_relations
-from headatlas.methods.maps.dynamic import check_dynamic
-from headatlas.methods.maps.reading import BASELINES, Input, choose_reading
-from headatlas.models.cost import Cost
-from headatlas.models.default import DEFAULT_MODEL
-from headatlas.models.fingerprint import fingerprint_setup
-from headatlas.models.lm import LM
-from headatlas.models.loading import check_device, open_weights
-from headatlas.progress import Done, Progress, doing, silent
-from headatlas.runs.job import Job, Part, loaded, method, said_with, spans, stamp
-from headatlas.tasks.relations import hash_relations, load_relations
-from headatlas.methods.maps.causal import check_causal
+Beside it, the weaker multi-token score (last token of s, first token of t, over all pairs), and baselines that show what
+scores chance gives (`reading`). From them, for each relation, the highest score that chance explains (`chance`). Two checks
+need the loaded model: scores in real runs (`dynamic`), and removal of the top heads (`causal`).
+"""
 
-DRAWN = 1e8  # random numbers a second
-LOOKED_AT = 1800  # tokens of the vocabulary that a pair's output is computed for, about, before its rank is known
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from headatlas.errors import BadArgument, check_count
+from headatlas.methods.method import Measure, Part, Truth, Work, method
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import xarray as xr
+
+    from headatlas.methods.maps.pairs import ChosenPairs
+    from headatlas.methods.maps.scores import Settings
+    from headatlas.models.lm import LM
+    from headatlas.models.parameters import Parameters
+    from headatlas.models.targets import Asked
+    from headatlas.progress import Done, Progress
+    from headatlas.tasks.relations import Relation
+
+Input = Literal["stream", "published", "embedding"]
+PROMPTS, MOST_RELATIONS = 6, 8  # of a removal test where no truth is known; relations that are tested
+
+SCORE = "Share of the relation's word pairs that the head's parameters alone map from source to target."
+SUPPRESSION = "Share of the relation's word pairs whose target the head's parameters push down most."
+LIMITS = (
+    " No text is run: it says what a head can do, not when, or whether, it does it."
+    " Chance: the highest share that shuffled targets and random heads explain."
+)
 
 
-@method
+def tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
+    from headatlas.methods.maps.tables import categories, checks, relations
+
+    return {
+        "Relations and their heads": relations(result),
+        "Checked in real runs": checks(result),
+        "Heads by category": categories(result),
+    }
+
+
+def ask(lm: LM, subject: str) -> list[Asked]:
+    """Prompts of a built-in relation."""
+    from headatlas.methods.maps.causal import relation_questions
+    from headatlas.tasks.relations import load_relations
+
+    return relation_questions(lm, load_relations([subject])[0], PROMPTS)
+
+
+def worth_testing(result: xr.Dataset) -> list[str]:
+    """The relations whose heads a removal test is to remove: built-in ones with a prompt, those with the best scores."""
+    from headatlas.tasks.relations import load_relations
+
+    prompted = {r.name for r in load_relations() if r.prompt}
+    best = {str(r): float(result.score.sel(relation=r).max()) for r in result.relation.values if r in prompted}
+    return sorted((r for r in best if best[r] > 0), key=lambda r: -best[r])[:MOST_RELATIONS]
+
+
+@method(
+    title="Relations (MAPS)",
+    measures=[
+        Measure("score", over="relation", meaning=SCORE + LIMITS, chance="chance"),
+        Measure("suppression", over="relation", meaning=SUPPRESSION + LIMITS, chance="chance_suppression"),
+    ],
+    presets={"quick": {}, "full": {"dynamic": 64, "causal": 64}},
+    tells="which relations between words a head's parameters implement",
+    does_not_tell="when the head does so in a text, or whether an answer depends on it",
+    cites=(
+        "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025, arXiv 2412.11965",
+    ),
+    tables=tables,
+    ask=ask,
+    truths={
+        "maps": Truth("relations", "score", {"baselines": False}),
+        "maps-published": Truth("relations", "score", {"baselines": False, "input": "published"}),
+        "maps-suppression": Truth("suppression", "suppression", {"baselines": False}),
+    },
+    order=10,
+)
 def maps(
-    model: LM | str | Path = DEFAULT_MODEL,
-    relations: Any = None,
+    model: Parameters,
+    relations: Annotated[
+        Any, "built-in relations by name, a folder, a JSON or CSV file, or pairs of your own by name"
+    ] = None,
     *,
-    k: int | Literal["auto"] = "auto",
-    threshold: float = 0.15,
-    min_pairs: int = 30,
-    input: Input = "stream",
-    opening: str | None = None,
-    baselines: bool = True,
-    dynamic: int = 0,
-    causal: int = 0,
-    device: str = "auto",
-    seed: int = 0,
-    out: str | Path | None = None,
-    progress: Progress = silent,
-) -> Job:
+    k: Annotated[
+        int | Literal["auto"], "how many of the largest outputs count as a hit; 'auto' is the published rule"
+    ] = "auto",
+    threshold: Annotated[float, "score or suppression at which a head belongs to a category"] = 0.15,
+    min_pairs: Annotated[int, "relations with fewer pairs are left out"] = 30,
+    input: Annotated[
+        Input, "what a head gets of a word: the model's own stream, or raw weights as published"
+    ] = "stream",
+    opening: Annotated[str | None, "text before the word in a stream; by default 'The word is'"] = None,
+    baselines: Annotated[bool, "score shuffled targets and random heads beside it, to see what chance gives"] = True,
+    dynamic: Annotated[int, "check scores in real runs on up to so many pairs a relation"] = 0,
+    causal: Annotated[int, "check by removing heads on up to so many prompts a relation"] = 0,
+    seed: Annotated[int, "of the baselines, and of what is drawn for the checks"] = 0,
+) -> Work:
     """Which relations every head implements, from its parameters alone (docs/maps.md).
 
-    model: an LM, or anything `load` takes; then only the tensors needed are read from disk, layer by layer.
+    Of a model on disk only the tensors needed are read, layer by layer; it is loaded for the checks alone.
     relations: the 20 built-in ones or some of them by name, a folder, a JSON or CSV file, or your own pairs by name:
     {"capitals": [("France", "Paris"), …]}.
-    k: how many of the largest outputs count as a hit; 'auto' is the published rule.
-    input: what a head gets of a word: 'stream', what the model itself has there behind a short opening; 'published', block 0's
-        MLP of its embedding; or 'embedding'. The last two use raw weights, as published.
-    opening: the text before the word in a stream, "The word is" unless you say otherwise.
-    baselines: score shuffled targets and random heads beside it, to see what chance gives.
-    dynamic, causal: check the scores in real runs, and by removing heads, on up to so many pairs a relation (0: not at all).
-    out: a folder for maps.nc; interrupted work goes on there at the layer it had reached.
+    input: 'stream', what the model itself has at the word behind a short opening; 'published', block 0's MLP of its
+    embedding; or 'embedding'. The last two use raw weights, as published.
+
+    Returns score and suppression(relation, layer, head), the same as score_multi and suppression_multi of multi-token pairs;
+    pairs, pairs_multi, k, left_out, multi_token(relation); member(category, layer, head), member_from_multi(category);
+    baseline_score and baseline_suppression(control, relation, layer, head), chance and chance_suppression(relation).
+    With dynamic: dynamic(context, template, relation, layer, head), dynamic_correlation(context, relation), dynamic_pairs.
+    With causal: baseline(relation, measure), effect and other_effect(relation, n_removed, measure),
+    random_effect(relation, n_removed, draw, measure), p and p_corrected(relation, n_removed), questions(relation).
+
+    Example:
+        >>> ha.maps("smollm2", ["country_to_capital"]).score.max()
     """
-    check_folder(out)
-    chosen = load_relations(relations)
-    with doing(progress, f"opening {model}"):
-        weights, tokenizer, name = open_weights(model)
-    settings: dict[str, Any] = {"k": k, "min_pairs": min_pairs, "seed": seed}
-    reading = choose_reading(input, opening, tokenizer)
-    where = model.device if isinstance(model, LM) else check_device(device)
-    check_settings(k, threshold)
-    used = BASELINES if baselines else ()
-    asked = cache(lambda: asked_of(weights, tokenizer, chosen, k, min_pairs))
+    from headatlas.methods._effects import layer_spans
+    from headatlas.methods.maps.cost import checks_cost, layers_cost
+    from headatlas.methods.maps.pairs import choose_pairs
+    from headatlas.methods.maps.reading import BASELINES, choose_reading
+    from headatlas.methods.maps.scores import Settings, score_layers
+    from headatlas.tasks.relations import hash_relations, load_relations
+
+    _check(k, threshold, seed, dynamic, causal)
+    asked = load_relations(relations)
+    reading = choose_reading(input, opening, model.tokenizer)
+    settings = Settings(reading, k, threshold, min_pairs, BASELINES if baselines else (), seed)
+    chosen = choose_pairs(model, asked, k, min_pairs)
     # a stream passes all layers anyway
-    pieces = spans(weights, weights.anatomy.n_layers) if input == "stream" else spans(weights)
-
-    def part(layers: list[int]) -> Part:
-        said = f"layers {layers[0]} to {layers[-1]}"
-
-        def do(done: Done, progress: Progress) -> None:
-            pairs = asked().named(used, seed)
-            told = said_with(progress, said)
-            hit_in_layers(weights, pairs, reading, layers, done, device=where, seed=seed, progress=told)
-
-        def cost() -> Cost:
-            a, pairs = weights.anatomy, asked().named(used, seed)
-            n = sum(map(len, pairs.values()))
-            ranked = 2.0 * len(layers) * a.n_heads * n * a.d_model * LOOKED_AT
-            texts = len(pairs["maps"].source.unique()) * (1 + len(reading.opening))
-            drawn = len(layers) * 2 * a.n_heads * a.d_head * a.d_model if baselines else 0
-            run = Cost(tokens=texts, passes=1) if input == "stream" else Cost()
-            return run + Cost(operations=ranked, seconds=0.3 + 0.02 * len(layers) + drawn / DRAWN)
-
-        leaves = tuple(f"{name} layer {i}" for i in layers for name in ("maps", *used))
-        return Part(f"maps, {said}", leaves, do, cost=cost)
-
-    def work(done: Done, progress: Progress) -> xr.Dataset:
-        options: dict[str, Any] = {"threshold": threshold, "baselines": used, "device": where}
-        found = score_relations(weights, tokenizer, chosen, reading, **settings, **options, done=done)
-        if dynamic or causal:
-            lm = loaded(model, device, progress)
-            if dynamic:
-                found = found.merge(check_dynamic(lm, chosen, dynamic, reading=reading, **settings, progress=progress))
-            if causal:
-                found = found.merge(check_causal(lm, chosen, found, causal, seed=seed, progress=progress))
-        return found.set_xindex("category_name").assign_attrs(opening_text=tokenizer.decode(reading.opening))
-
-    return Job(
-        "maps",
-        f"{len(chosen)} relations, {sum(len(r.pairs) for r in chosen):,} pairs, from the parameters alone",
-        stamp(weights, fingerprint_setup(weights.config, tokenizer), name, hash_relations(chosen), progress)
-        | settings
-        | {"input": input, "opening": " ".join(map(str, reading.opening))},
-        work,
+    spans = layer_spans(model, model.weights.anatomy.n_layers) if input == "stream" else layer_spans(model)
+    parts = [
+        Part(
+            f"maps, layers {layers[0]} to {layers[-1]}",
+            score_layers,
+            (chosen, settings, layers),
+            tuple(f"{name} layer {i}" for i in layers for name in ("maps", *settings.baselines)),
+            cost=layers_cost,
+        )
+        for layers in spans
+    ]
+    return Work(
+        f"{len(asked)} relations, {sum(len(r.pairs) for r in asked):,} pairs, from the parameters alone",
+        combine,
+        (asked, chosen, settings, dynamic, causal),
+        parts,
+        hash_relations(asked),
+        {"k": k, "min_pairs": min_pairs, "seed": seed, "input": input, "opening": " ".join(map(str, reading.opening))},
         {"threshold": threshold, "baselines": int(baselines), "dynamic": dynamic, "causal": causal},
-        None if out is None else Path(out),
-        progress,
-        [part(layers) for layers in pieces],
+        cost=checks_cost,
+        loads_model=bool(dynamic or causal),
     )
+
+
+def _check(k: int | str, threshold: float, seed: int, dynamic: int, causal: int) -> None:
+    if not 0 < threshold <= 1:
+        raise BadArgument(f"threshold is {threshold}, expected more than 0 and at most 1")
+    if k != "auto" and (isinstance(k, str) or k < 1):
+        raise BadArgument(f"k is {k}, expected 'auto' or at least 1")
+    check_count("seed", seed, 0, 2**63 - 1)
+    check_count("dynamic", dynamic, 0)
+    check_count("causal", causal, 0)
+
+
+def combine(
+    model: Parameters,
+    relations: Sequence[Relation],
+    chosen: ChosenPairs,
+    settings: Settings,
+    dynamic: int,
+    causal: int,
+    *,
+    done: Done,
+    progress: Progress,
+) -> xr.Dataset:
+    """Scores from what the heads of all layers hit, and the checks. For those, the model is an LM."""
+    from headatlas.methods.maps.causal import check_causal
+    from headatlas.methods.maps.dynamic import check_dynamic
+    from headatlas.methods.maps.scores import score_relations
+    from headatlas.models.lm import LM
+
+    result = score_relations(model, relations, chosen, settings, done)
+    if dynamic:
+        assert isinstance(model, LM)
+        result = result.merge(check_dynamic(model, relations, dynamic, settings, progress))
+    if causal:
+        assert isinstance(model, LM)
+        result = result.merge(check_causal(model, relations, result, causal, seed=settings.seed, progress=progress))
+    text = model.tokenizer.decode(settings.reading.opening)
+    return result.set_xindex("category_name").assign_attrs(opening_text=text)

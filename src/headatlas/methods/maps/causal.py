@@ -1,33 +1,55 @@
-"""Is a relation's map causally true? Its top heads removed while the model answers the relation's own prompt."""
+"""maps, causal: do a relation's top heads carry it? They are removed while the model answers the relation's own prompt.
 
-from collections.abc import Sequence
+1. Of every relation with a map and a prompt, up to so many prompts whose answer is one token.
+2. Of those that the whole model can answer, the 1, 2, 4, … best heads are removed at the prompt's last token; so are random
+   heads of the same layers (`evidence.removal`). p is about log P of the answers, corrected for the number of relations.
+3. The same heads are removed while another relation is asked, the next one that the model can answer.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument
+from headatlas.evidence.removal import Heads, gates_without, p_corrected, remove
+from headatlas.models.answers import MEASURES as ANSWERED
+from headatlas.models.answers import Change, answers_under
 from headatlas.models.lm import LM
+from headatlas.models.targets import Asked
 from headatlas.progress import Progress, silent
 from headatlas.tasks.relations import Relation
 from headatlas.tasks.words import word_ids
-from headatlas.evidence.removal import Questions, removal_curves
+
+STEPS = (1, 2, 4, 8, 16, 32)  # heads removed
+DRAWS = 20
+ABLE = 0.2  # a relation the whole model gets right less often than this cannot be broken by removing heads
+MEASURES = ("log_p", "accuracy")  # the first is what p is about
 
 
-def relation_questions(lm: LM, relation: Relation, limit: int, seed: int = 0) -> Questions:
+def relation_questions(lm: LM, relation: Relation, limit: int, seed: int = 0) -> list[Asked]:
     """Up to `limit` prompts whose answer is one token."""
     assert relation.prompt is not None
     targets = word_ids(lm.tokenizer, [t for _, t in relation.pairs])
     usable = [(s, t[0]) for (s, _), t in zip(relation.pairs, targets, strict=True) if len(t) == 1]
-    order = np.random.default_rng(seed).permutation(len(usable))[:limit]
-    chosen = [usable[i] for i in order]
-    return Questions(lm.encode([relation.prompt.replace("{}", s) for s, _ in chosen]), [t for _, t in chosen])
+    chosen = [usable[i] for i in np.random.default_rng(seed).permutation(len(usable))[:limit]]
+    prompts = lm.encode([relation.prompt.replace("{}", s) for s, _ in chosen])
+    return [Asked(tuple(p), (t,)) for p, (_, t) in zip(prompts, chosen, strict=True)]
 
 
-def rank_heads(score: xr.DataArray) -> list[tuple[int, int]]:
+def rank_heads(score: xr.DataArray) -> Heads:
     """Heads that score at all, best first; score is [layer, head]."""
     order = np.argsort(-np.nan_to_num(score.values, nan=-1), axis=None, kind="stable")
     layers, heads = np.unravel_index(order, score.shape)
     return [(int(a), int(b)) for a, b in zip(layers, heads, strict=True) if score.values[a, b] > 0]
+
+
+def answers(lm: LM, questions: Sequence[Asked], removed: Sequence[Heads]) -> np.ndarray:
+    """[set, measure]: mean log P(target) and accuracy with each set of heads removed at the prompt's last token."""
+    changes = [Change(gate) for gate in gates_without(removed, (lm.n_layers, lm.n_heads))]
+    each = answers_under(lm, questions, changes).double().mean(1).numpy()
+    return each[:, [ANSWERED.index("log_p"), ANSWERED.index("first")]]
 
 
 def check_causal(
@@ -41,3 +63,47 @@ def check_causal(
     ranking = {r.name: rank_heads(maps.score.sel(relation=r.name)) for r in usable}
     curves = removal_curves(lm, questions, ranking, seed=seed, progress=progress)
     return curves.reindex(relation=maps.relation.values)
+
+
+def removal_curves(
+    lm: LM,
+    questions: Mapping[str, Sequence[Asked]],
+    ranking: Mapping[str, Heads],
+    *,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> xr.Dataset:
+    """What each relation that the model can answer loses without its top heads, without random ones, and what another loses.
+
+    ranking: each relation's heads, best first. The other relation is the next one, in order, that the model can answer.
+    """
+    names = list(questions)
+    baseline = np.stack([answers(lm, questions[r], [[]])[0] for r in progress(names, "what the model can answer")])
+    able = [i for i, r in enumerate(names) if baseline[i, MEASURES.index("accuracy")] >= ABLE and ranking[r]]
+    shape = (len(names), len(STEPS))
+    effect, other_effect = np.full((2, *shape, len(MEASURES)), np.nan)
+    random_effect, p = np.full((*shape, DRAWS, len(MEASURES)), np.nan), np.full(shape, np.nan)
+    for at, i in enumerate(progress(able, "removal curves")):
+        heads = ranking[names[i]]
+        sets = [heads[:m] for m in STEPS if m <= len(heads)]
+        quality, generator = partial(answers, lm, questions[names[i]]), np.random.default_rng([seed, i])
+        result = remove(quality, sets, lm.n_heads, draws=DRAWS, generator=generator)
+        effect[i, : len(sets)], random_effect[i, : len(sets)] = result.effect, result.random_effect
+        p[i, : len(sets)] = result.p
+        other = able[(at + 1) % len(able)]
+        if other != i:
+            other_effect[i, : len(sets)] = answers(lm, questions[names[other]], sets) - baseline[other]
+    dims = ("relation", "n_removed", "measure")
+    curves = xr.Dataset(
+        {
+            "baseline": (("relation", "measure"), baseline),
+            "effect": (dims, effect),
+            "other_effect": (dims, other_effect),
+            "random_effect": ((*dims[:2], "draw", "measure"), random_effect),
+            "p": (dims[:2], p),
+            "p_corrected": (dims[:2], np.stack([p_corrected(step) for step in p.T], axis=1)),
+            "questions": ("relation", [len(questions[r]) for r in names]),
+        },
+        coords={"relation": names, "n_removed": list(STEPS), "measure": list(MEASURES), "draw": range(DRAWS)},
+    )
+    return curves.sel(measure=["accuracy", "log_p"])

@@ -8,15 +8,16 @@
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.methods.maps.scores import Pairs, drop_small, hits, shares, single_token_pairs
+from headatlas.methods.maps.pairs import Pairs, drop_small, single_token_pairs
 from headatlas.methods.maps.ranks import Vocabulary, extremes
 from headatlas.methods.maps.reading import Reading
+from headatlas.methods.maps.scores import Settings, hits, layers_with_heads, shares
 from headatlas.models.heads import hooked, reading_inputs
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
@@ -32,25 +33,18 @@ CONTEXTS = ("with", "without")
 
 
 def check_dynamic(
-    lm: LM,
-    relations: Sequence[Relation],
-    limit: int,
-    *,
-    reading: Reading,
-    k: int | Literal["auto"] = "auto",
-    min_pairs: int = 30,
-    seed: int = 0,
-    progress: Progress = silent,
+    lm: LM, relations: Sequence[Relation], limit: int, settings: Settings, progress: Progress = silent
 ) -> xr.Dataset:
-    """Dynamic scores on up to `limit` pairs of every relation with enough of them, against the static scores of the same pairs."""
+    """Dynamic scores on up to `limit` pairs of every relation with enough, against the static scores of the same pairs."""
     size = lm.weights.unembedding().shape[1]
-    pairs = drop_small(single_token_pairs(relations, lm.tokenizer, size, k), len(relations), min_pairs)
-    generator = torch.Generator().manual_seed(seed)
+    pairs = single_token_pairs(relations, lm.tokenizer, size, settings.k)
+    pairs = drop_small(pairs, len(relations), settings.min_pairs)
+    generator = torch.Generator().manual_seed(settings.seed)
     pairs = pairs[torch.randperm(len(pairs), generator=generator)]
     nth = (pairs.relation[:, None] == pairs.relation).tril(-1).sum(1)  # how many of its relation came before
     pairs = pairs[nth < limit]
-    static, _ = hits(lm.weights, pairs, reading, device=lm.device)
-    return dynamic_scores(lm, pairs, static, reading, [r.name for r in relations], progress)
+    static, _ = hits(lm.weights, pairs, settings.reading, device=lm.device)
+    return dynamic_scores(lm, pairs, static, settings.reading, [r.name for r in relations], progress)
 
 
 @torch.no_grad()
@@ -61,7 +55,7 @@ def dynamic_hits(
     rows = Vocabulary(lm.weights.unembedding().T, _dtype(lm))
     target, k = pairs.target.to(lm.device), pairs.k.to(lm.device)
     hit = np.zeros((2, len(TEMPLATES), lm.n_layers, lm.n_heads, len(pairs)), dtype=bool)
-    layers = [i for i in range(lm.n_layers) if lm.anatomy.sites[i] is not None]
+    layers = layers_with_heads(lm.anatomy)
     outputs = {i: _output(lm, i, reading, rows.dtype) for i in layers}
     jobs = [(i, a) for i in range(len(TEMPLATES)) for a in range(0, len(pairs), batch_size)]
     for template, start in progress(jobs, "dynamic scores"):
@@ -100,20 +94,19 @@ def _dtype(lm: LM) -> torch.dtype:
 def dynamic_scores(
     lm: LM, pairs: Pairs, static: np.ndarray, reading: Reading, relations: list[str], progress: Progress = silent
 ) -> xr.Dataset:
-    """Scores in context and their correlation with the static ones, given static hits [layer, head, pair] of the same pairs."""
+    """Scores in context and their correlation with the static ones. static: hits [layer, head, pair] of the same pairs."""
     n = len(relations)
     hit = dynamic_hits(lm, pairs, reading, progress=progress)
-    score = np.stack(
-        [[shares(h, pairs, n, lm.anatomy) for h in context] for context in hit]
-    )  # [context, template, relation, …]
+    # [context, template, relation, layer, head]
+    score = np.stack([[shares(h, pairs, n, lm.anatomy) for h in context] for context in hit])
     fixed = shares(static, pairs, n, lm.anatomy)
     correlation = np.full((len(CONTEXTS), n), np.nan)
     for c in range(len(CONTEXTS)):
         for r in range(n):
             a, b = np.broadcast_to(fixed[r], score[c, :, r].shape).ravel(), score[c, :, r].ravel()
-            there = ~np.isnan(a) & ~np.isnan(b)
-            if there.any() and a[there].std() > 0 and b[there].std() > 0:
-                correlation[c, r] = np.corrcoef(a[there], b[there])[0, 1]
+            known = ~np.isnan(a) & ~np.isnan(b)
+            if known.any() and a[known].std() > 0 and b[known].std() > 0:
+                correlation[c, r] = np.corrcoef(a[known], b[known])[0, 1]
     return xr.Dataset(
         {
             "dynamic": (("context", "template", "relation", "layer", "head"), score),

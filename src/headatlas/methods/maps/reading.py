@@ -14,17 +14,17 @@ Baselines, on the same inputs and the same U: the model's own heads with the tar
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from headatlas.errors import BadArgument, check_choice
+from headatlas.methods.maps import Input
 from headatlas.models.weights import Weights
 from headatlas.progress import Progress
 from headatlas.tasks.words import find_opening
 
-Input = Literal["stream", "published", "embedding"]
 BASELINES = ("targets", "random")
 
 

@@ -1,60 +1,71 @@
-"""`ha.salient`."""
+"""salient: of every head, the tokens it amplifies most, and what it makes of them. From its parameters alone.
 
-from pathlib import Path
+1. x is every token's input to a head: E for layer 0, block 0's MLP of E for later layers, as MAPS published it.
+2. Amplification of a token: ‖x · W_V · W_O‖ / ‖x‖.
+3. For the most amplified tokens, the strongest outputs of x · W_V · W_O · U, and the most suppressed ones.
+"""
 
-import xarray as xr
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
 
 from headatlas.errors import check_count
-from headatlas.results.files import check_folder
-from headatlas.methods.salient.operations import salient_operations
-from headatlas.models.cost import Cost
-from headatlas.models.default import DEFAULT_MODEL
-from headatlas.models.fingerprint import fingerprint_setup
-from headatlas.models.lm import LM
-from headatlas.models.loading import check_device, open_weights
-from headatlas.progress import Done, Progress, doing, silent
-from headatlas.runs.job import Job, method, stamp
+from headatlas.methods.method import method
+from headatlas.progress import Progress, silent
 
-MOST_TOKENS = 10_000
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from headatlas.models.cost import Cost
+    from headatlas.models.parameters import Parameters
+
+MOST = 10_000
 
 
-@method
+def tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
+    from headatlas.methods.salient.tables import most_amplifying
+
+    return most_amplifying(result)
+
+
+def _cost(model: Parameters, *, top: int = 8, **_: Any) -> Cost:
+    from headatlas.models.cost import Cost
+
+    a, (width, known) = model.weights.anatomy, model.weights.unembedding().shape
+    gains = 8.0 * known * a.n_heads * (width * a.n_kv_heads / a.n_heads + a.d_head) * a.d_head
+    return Cost(operations=a.n_layers * (gains + 2.0 * a.n_heads * top * width * known))
+
+
+@method(
+    title="Salient tokens",
+    presets={"quick": {}, "full": {}},
+    tells="which tokens a head amplifies most, and what it turns them into",
+    does_not_tell="whether they ever reach it, or what depends on it",
+    cites=(
+        "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025, arXiv 2412.11965",
+    ),
+    tables=tables,
+    cost=_cost,
+    order=20,
+)
 def salient(
-    model: LM | str | Path = DEFAULT_MODEL,
+    model: Parameters,
     *,
-    tokens: int = 8,
-    outputs: int = 4,
-    device: str = "auto",
-    out: str | Path | None = None,
+    top: Annotated[int, "tokens of every head"] = 8,
+    outputs: Annotated[int, "strongest, and most suppressed, outputs of each token"] = 4,
     progress: Progress = silent,
-) -> Job:
+) -> xr.Dataset:
     """Of every head, the tokens it amplifies most and what it makes of them, from its parameters alone.
 
-    `token(layer, head, rank)` with their `amplification`, and the `strongest` and most `suppressed` outputs of each.
-    tokens, outputs: how many. out: a folder for salient.nc.
+    Returns token(layer, head, rank) with their amplification(layer, head, rank), and the strongest and most suppressed
+    outputs of each (layer, head, rank, output).
+
+    Example:
+        >>> ha.salient("smollm2", top=3).token.sel(layer=23, head=4)
     """
-    check_folder(out)
-    for name, value in (("tokens", tokens), ("outputs", outputs)):
-        check_count(name, value, 1, MOST_TOKENS, "so many are kept of every head")
-    with doing(progress, f"opening {model}"):
-        weights, tokenizer, called = open_weights(model)
-    where = model.device if isinstance(model, LM) else check_device(device)
+    for name, value in (("top", top), ("outputs", outputs)):
+        check_count(name, value, 1, MOST, "so many are kept of every head")
+    from headatlas.methods.salient.operations import salient_operations
 
-    def work(done: Done, progress: Progress) -> xr.Dataset:
-        return salient_operations(weights, tokenizer, tokens=tokens, outputs=outputs, device=where, progress=progress)
-
-    def cost() -> Cost:
-        a, (width, known) = weights.anatomy, weights.unembedding().shape
-        gains = 8.0 * known * a.n_heads * (width * a.n_kv_heads / a.n_heads + a.d_head) * a.d_head
-        return Cost(operations=a.n_layers * (gains + 2.0 * a.n_heads * tokens * width * known))
-
-    return Job(
-        "salient",
-        f"the {tokens} most amplified tokens of every head, from the parameters alone",
-        stamp(weights, fingerprint_setup(weights.config, tokenizer), called, "", progress)
-        | {"tokens": tokens, "outputs": outputs},
-        work,
-        cost=cost,
-        out=None if out is None else Path(out),
-        progress=progress,
-    )
+    options = {"device": model.device, "progress": progress}
+    return salient_operations(model.weights, model.tokenizer, tokens=top, outputs=outputs, **options)

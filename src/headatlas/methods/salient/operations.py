@@ -31,34 +31,13 @@ def salient_operations(
     chunk: int = 8192,
     progress: Progress = silent,
 ) -> xr.Dataset:
-    """For every head of `layers` (all of them), its `tokens` most amplified tokens with their strongest and weakest `outputs`."""
-    anatomy = weights.anatomy
+    """Of every head of `layers` (all of them), its `tokens` most amplified tokens, their strongest and weakest `outputs`."""
+    anatomy, embedding = weights.anatomy, weights.embedding()
     chosen = range(anatomy.n_layers) if layers is None else layers
-    there = [i for i in chosen if anatomy.sites[i] is not None]
-    group = anatomy.n_heads // anatomy.n_kv_heads
-    embedding = weights.embedding()
     known = min(len(tokenizer), len(embedding))  # embeddings may be padded with rows that are no token
     kept, shown = min(tokens, known), min(outputs, known)
-
-    def inputs(rows: Tensor, layer: int) -> Tensor:
-        rows = rows.to(device).float()
-        return rows if layer == 0 else weights.first_mlp(rows).to(device).float()
-
-    value = {i: weights.value(i) for i in there}  # [kv head, d, D]; views where the model is in memory
-    gram = {i: (o := weights.output(i).to(device).float()) @ o.mT for i in there}  # [head, D, D]
-    best = {i: (torch.empty(anatomy.n_heads, 0), torch.empty(anatomy.n_heads, 0, dtype=torch.long)) for i in there}
-    for start in progress(range(0, known, chunk), "salient tokens"):
-        rows = embedding[start : min(start + chunk, known)]
-        by_front = {front: inputs(rows, front) for front in {min(i, 1) for i in there}}
-        for i in there:
-            x = by_front[min(i, 1)]
-            v = x @ value[i].to(device).float()  # [kv head, token, D]
-            v = v.repeat_interleave(group, 0)
-            gain = ((v @ gram[i]) * v).sum(-1).clamp(min=0).sqrt() / x.norm(dim=-1).clamp(min=1e-12)
-            seen = torch.cat([best[i][0], gain.cpu()], 1)
-            ids = torch.cat([best[i][1], torch.arange(start, start + len(x)).expand(anatomy.n_heads, -1)], 1)
-            top, place = seen.topk(min(kept, seen.shape[1]))
-            best[i] = top, ids.gather(1, place)
+    with_heads = [i for i in chosen if anatomy.sites[i] is not None]
+    best = _most_amplified(weights, with_heads, known, kept, device, chunk, progress)
     unembedding = weights.unembedding()[:, :known].to(device).float()
     shape = (len(chosen), anatomy.n_heads, kept)
     gains = np.full(shape, np.nan, dtype=np.float32)
@@ -67,17 +46,17 @@ def salient_operations(
     for at, i in enumerate(chosen):
         if i not in best:
             continue
-        top, ids = best[i]
-        x = inputs(embedding[ids.flatten().to(embedding.device)], i).unflatten(0, (anatomy.n_heads, kept))
-        v = x @ value[i].to(device).float().repeat_interleave(group, 0)
+        gain, ids = best[i]
+        x = _inputs(weights, embedding[ids.flatten().to(embedding.device)], i, device).unflatten(0, ids.shape)
+        v = x @ weights.value(i).to(device).float().repeat_interleave(anatomy.n_heads // anatomy.n_kv_heads, 0)
         logits = (v @ weights.output(i).to(device).float()) @ unembedding
-        gains[at] = top.numpy()
-        for name, found in (
+        gains[at] = gain.numpy()
+        for name, numbers in (
             ("token", ids),
             ("strongest", logits.topk(shown).indices),
             ("suppressed", logits.topk(shown, largest=False).indices),
         ):
-            each, back = np.unique(found.cpu().numpy(), return_inverse=True)
+            each, back = np.unique(numbers.cpu().numpy(), return_inverse=True)
             words[name][at] = np.array([tokenizer.decode([t]) for t in each.tolist()], dtype=object)[back]
     dims = ("layer", "head", "rank", "output")
     return xr.Dataset(
@@ -87,9 +66,44 @@ def salient_operations(
     )
 
 
+def _inputs(weights: Weights, rows: Tensor, layer: int, device: torch.device | str) -> Tensor:
+    """Step 1: what the heads of a layer get of tokens, from their rows of the embedding."""
+    rows = rows.to(device).float()
+    return rows if layer == 0 else weights.first_mlp(rows).to(device).float()
+
+
+def _most_amplified(
+    weights: Weights,
+    layers: Sequence[int],
+    known: int,
+    kept: int,
+    device: torch.device | str,
+    chunk: int,
+    progress: Progress,
+) -> dict[int, tuple[Tensor, Tensor]]:
+    """Step 2: by layer, the `kept` most amplified of the first `known` tokens, [head, token]: amplification and number."""
+    n_heads, embedding = weights.anatomy.n_heads, weights.embedding()
+    value = {i: weights.value(i) for i in layers}  # [kv head, d, D]; views where the model is in memory
+    gram = {i: (o := weights.output(i).to(device).float()) @ o.mT for i in layers}  # [head, D, D]
+    best = {i: (torch.empty(n_heads, 0), torch.empty(n_heads, 0, dtype=torch.long)) for i in layers}
+    for start in progress(range(0, known, chunk), "salient tokens"):
+        rows = embedding[start : min(start + chunk, known)]
+        by_front = {front: _inputs(weights, rows, front, device) for front in {min(i, 1) for i in layers}}
+        for i in layers:
+            x = by_front[min(i, 1)]
+            v = x @ value[i].to(device).float()  # [kv head, token, D]
+            v = v.repeat_interleave(n_heads // weights.anatomy.n_kv_heads, 0)
+            gain = ((v @ gram[i]) * v).sum(-1).clamp(min=0).sqrt() / x.norm(dim=-1).clamp(min=1e-12)
+            seen = torch.cat([best[i][0], gain.cpu()], 1)
+            ids = torch.cat([best[i][1], torch.arange(start, start + len(x)).expand(n_heads, -1)], 1)
+            top, place = seen.topk(min(kept, seen.shape[1]))
+            best[i] = top, ids.gather(1, place)
+    return best
+
+
 def explained_by(operations: xr.Dataset, relations: Sequence[Relation]) -> dict[str, int]:
     """How many of one head's salient mappings each relation explains, most first, none left out but the zeros."""
-    found = {}
+    counts = {}
     for relation in relations:
         pairs = {(s.lower(), t.lower()) for s, t in relation.pairs}
         count = sum(
@@ -98,5 +112,5 @@ def explained_by(operations: xr.Dataset, relations: Sequence[Relation]) -> dict[
             for output in written
         )
         if count:
-            found[relation.name] = count
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+            counts[relation.name] = count
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
