@@ -10,9 +10,11 @@ import torch
 
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
-from headatlas.results.store import load
+from headatlas.methods import get_method
+from headatlas.methods.probe.settings import PRESETS
 from headatlas.models.lm import LM
-from headatlas.public import probe as public
+from headatlas.progress import silent
+from headatlas.results.store import load
 from headatlas.tasks.questions import FUNCTIONS, load_questions, with_answer
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
@@ -81,46 +83,47 @@ def test_what_is_in_it(found, lm) -> None:
 
 
 def test_the_proof_is_in_it(found) -> None:
-    assert found.removal_random.sizes["draw"] >= 20
-    own = found.removal_top.sel(measure="log_p")
-    random = found.removal_random.sel(measure="log_p")
-    expected = (1 + (random <= own).sum("draw")) / 21
-    np.testing.assert_allclose(
-        found.removal_p.transpose("function", "removed"), expected.transpose("function", "removed")
-    )
+    assert found.baseline.dims == ("function", "measure")
+    assert found.effect.dims == found.lowest_effect.dims == ("function", "n_removed", "measure")
+    assert found.random_effect.dims == ("function", "n_removed", "draw", "measure")
+    assert found.p.dims == found.p_corrected.dims == ("function", "n_removed")
+    assert found.random_effect.sizes["draw"] >= 20
+    own, random = (found[name].sel(measure="log_p") for name in ("effect", "random_effect"))
+    np.testing.assert_allclose(found.p, (1 + (random <= own).sum("draw")) / 21)
+    assert (found.p_corrected >= found.p).all()
     assert found.specialisation.sizes["masked"] == 8
     at = int(found.masked_heads)
-    if at in found.removed:  # the diagonal is the removal curve at that number of heads
-        diagonal = [found.specialisation.sel(function=f, masked=f, measure="log_p").item() for f in FUNCTIONS]
-        curve = (own.sel(removed=at) - found.whole.sel(measure="log_p")).values
-        np.testing.assert_allclose(diagonal, curve, atol=1e-5)
+    assert at in found.n_removed  # the diagonal is the removal curve at that number of heads
+    diagonal = [found.specialisation.sel(function=f, masked=f, measure="log_p").item() for f in FUNCTIONS]
+    np.testing.assert_allclose(diagonal, own.sel(n_removed=at), atol=1e-5)
     assert found.hierarchy.sizes["order"] == 2
     assert set(found.alpha.values.tolist()) == {-2, -1, 1, 2}
 
 
-def test_features_are_means_of_z_over_the_answer(lm, monkeypatch) -> None:
+def read(lm, *args, **options) -> list[tuple[int, np.ndarray]]:
+    """The number of every question whose answer is read, and its feature: what the parts of the work leave."""
+    done: dict[str, tuple[np.ndarray, ...]] = {}
+    rows = []
+    for part in get_method("probe").function(lm, *args, **options).parts:
+        part.do(lm, *part.arguments, done=done, progress=silent)
+        if part.name.startswith("reading"):
+            features, kept = (done[leaf] for leaf in part.leaves)
+            rows += zip(kept[0].tolist(), features[0], strict=True)
+    return sorted(rows, key=lambda row: row[0])
+
+
+def test_features_are_means_of_z_over_the_answer(lm) -> None:
     """What reaches the probe, against `head_outputs` one example at a time."""
-    seen = {}
-
-    def keep(data, labels, names, **options):
-        seen["features"], seen["labels"] = np.array(data.features), labels
-        return probe_map(data, labels, names, **options)
-
-    probe_map = public.probe_map
-    monkeypatch.setattr(public, "probe_map", keep)
     given = questions(20)
-    ha.probe(lm, given, proof="none", k=3)
-    for q, feature, label in zip(load_questions(given), seen["features"], seen["labels"], strict=True):
-        asked = with_answer(lm, q, q.answer)
-        z = lm.head_outputs([asked.prompt + asked.target])[0, len(asked.prompt) :]
-        assert FUNCTIONS[label] == q.function
-        if len(asked.target) <= 3:
-            np.testing.assert_allclose(feature, z.mean(0), rtol=1e-4, atol=1e-5)
-        else:
-            logits = lm.model(torch.tensor([asked.prompt + asked.target])).logits[0].log_softmax(-1)
-            surprisal = [-logits[len(asked.prompt) - 1 + i, t].item() for i, t in enumerate(asked.target)]
-            top = sorted(range(len(surprisal)), key=lambda i: -surprisal[i])[:3]
-            np.testing.assert_allclose(feature, z[top].mean(0), rtol=1e-4, atol=1e-5)
+    rows, asked = read(lm, given, k=3), load_questions(given)
+    assert [i for i, _ in rows] == list(range(len(asked)))
+    for i, feature in rows:
+        one = with_answer(lm, asked[i], asked[i].answer)
+        z = lm.head_outputs([one.prompt + one.target])[0, len(one.prompt) :]
+        logits = lm.model(torch.tensor([one.prompt + one.target])).logits[0].log_softmax(-1)
+        surprisal = [-logits[len(one.prompt) - 1 + i, t].item() for i, t in enumerate(one.target)]
+        top = sorted(range(len(surprisal)), key=lambda i: -surprisal[i])[:3]
+        np.testing.assert_allclose(feature, z[top].mean(0), rtol=1e-4, atol=1e-5)
 
 
 def test_the_same_seed_gives_the_same_file(lm, tmp_path) -> None:
@@ -144,7 +147,7 @@ def shards(monkeypatch):
 
 
 def test_interrupted_capture_goes_on_at_the_shard_it_had_reached(lm, shards, tmp_path) -> None:
-    whole = ha.probe(lm, questions(20), tokens=100, proof="none")
+    whole = ha.probe(lm, questions(20), batch_tokens=100, proof="none")
     reached = []
 
     def count(items, label):
@@ -152,72 +155,89 @@ def test_interrupted_capture_goes_on_at_the_shard_it_had_reached(lm, shards, tmp
         return items
 
     with pytest.raises(KeyboardInterrupt):
-        ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=shards)
+        ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path, progress=shards)
     assert not (tmp_path / "probe.nc").exists()
-    again = ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=count)
+    again = ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path, progress=count)
     assert reached[0] == "reading answers, shard 3 of 3"
     assert again.equals(whole)
     assert [p.name for p in tmp_path.iterdir()] == [".lock", "probe.nc"]
     reached.clear()
-    ha.probe(lm, questions(20), tokens=100, proof="none", seed=1, out=tmp_path, progress=count)
+    ha.probe(lm, questions(20), batch_tokens=100, proof="none", seed=1, out=tmp_path, progress=count)
     assert reached[0] == "reading answers, shard 1 of 3"  # another seed is another work, from the start
 
 
 def test_going_on_with_other_batches_gives_the_same(lm, shards, tmp_path) -> None:
-    whole = ha.probe(lm, questions(20), tokens=150, proof="none")
+    whole = ha.probe(lm, questions(20), batch_tokens=150, proof="none")
     with pytest.raises(KeyboardInterrupt):
-        ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=shards)
-    again = ha.probe(lm, questions(20), tokens=150, proof="none", out=tmp_path)
+        ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path, progress=shards)
+    again = ha.probe(lm, questions(20), batch_tokens=150, proof="none", out=tmp_path)
     np.testing.assert_allclose(again.signed, whole.signed, rtol=1e-3, atol=1e-7)
 
 
 def test_a_damaged_part_is_read_again(lm, shards, tmp_path) -> None:
-    whole = ha.probe(lm, questions(20), tokens=100, proof="none")
+    whole = ha.probe(lm, questions(20), batch_tokens=100, proof="none")
     with pytest.raises(KeyboardInterrupt):
-        ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path, progress=shards)
+        ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path, progress=shards)
     first, second = sorted((tmp_path / ".probe").glob("shard*.npz"))
     first.write_bytes(b"")
     second.write_bytes(second.read_bytes()[:-100])
-    assert ha.probe(lm, questions(20), tokens=100, proof="none", out=tmp_path).equals(whole)
+    assert ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path).equals(whole)
 
 
-def test_generated_answers(lm, caplog, monkeypatch) -> None:
+def test_generated_answers(lm, endpoint, tmp_path, monkeypatch, caplog) -> None:
     caplog.set_level(logging.INFO)
+    monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path))
     found = ha.probe(lm, questions(), answers="generated", proof="none")
     assert "answers are right" in caplog.text
     assert 0 <= found.answers_right < 0.5
-    monkeypatch.setattr(public, "is_right", lambda answer, reference: len(reference) % 4 > 0)
-    some = ha.probe(lm, questions(), answers="generated", keep="correct", proof="none")
-    good = sum(len(q.answer) % 4 > 0 for q in load_questions(questions()))
-    assert int(some.questions.sum()) == pytest.approx(good, abs=10)  # some answers of this random model are empty
-    assert some.questions.sum() < 190
-    monkeypatch.setattr(public, "is_right", lambda answer, reference: False)
-    with pytest.raises(BadArgument, match="of 0 functions"):
-        ha.probe(lm, questions(), answers="generated", keep="correct", proof="none")
+    options = {"answers": "generated", "keep": "correct", "proof": "none", "judge": endpoint.address}
+    endpoint.says = [f'{{"right": {"false" if i % 4 == 3 else "true"}, "pieces": []}}' for i in range(200)]
+    chosen = ha.probe(lm, questions(), **options)
+    answered = len(endpoint.asked)
+    assert answered == int(found.questions.sum())  # each is judged once; of this random model, a few are empty
+    assert int(chosen.questions.sum()) == answered - answered // 4
+    assert chosen.answers_right == pytest.approx(1 - (answered // 4) / answered)
+    endpoint.says = ['{"right": false, "pieces": []}']
+    with pytest.raises(BadArgument, match="that were answered right are of 0 functions"):
+        ha.probe(lm, questions(), judge_model="strict", **options)
+
+
+def test_a_function_that_is_never_answered_right_is_named(lm, endpoint, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path))
+    monkeypatch.setattr(lm, "generate_ids", lambda prompts, n: [[9, 4] for _ in prompts])
+    asked = load_questions(questions())
+    by_shard = [
+        q.function != "Inference" for q in asked
+    ]  # in the order of the questions, which are read by main question
+    endpoint.says = [f'{{"right": {str(right).lower()}, "pieces": []}}' for right in by_shard]
+    with pytest.raises(BadArgument, match="function 'Inference' has 0 examples that were answered right"):
+        ha.probe(lm, questions(), answers="generated", keep="correct", proof="none", judge=endpoint.address)
 
 
 def test_answers_of_nothing_are_dropped_and_told(lm, caplog, monkeypatch) -> None:
     caplog.set_level(logging.INFO)
-    made = public.generate_answers
-    monkeypatch.setattr(
-        public,
-        "generate_answers",
-        lambda *a, **k: [[] if i % 50 == 0 else t or [9] for i, t in enumerate(made(*a, **k))],
-    )
+    empty = {with_answer(lm, q, q.answer).prompt for q in load_questions(questions())[::50]}
+    monkeypatch.setattr(lm, "generate_ids", lambda prompts, n: [[] if tuple(p) in empty else [9] for p in prompts])
     found = ha.probe(lm, questions(), answers="generated", proof="none")
     assert int(found.questions.sum()) == 196
     assert "dropped 4 questions that the model answered with nothing" in caplog.text
 
 
+def few(monkeypatch, **trials) -> None:
+    """A quick proof with two questions of each function, and these trials."""
+    quick = PRESETS["quick"]
+    small = replace(quick, proof=2, new_tokens=4, trials=replace(quick.trials, draws=2, **trials))
+    monkeypatch.setitem(PRESETS, "quick", small)
+
+
 def test_a_proof_by_generating(lm, monkeypatch) -> None:
-    few = replace(public.PRESETS["quick"], proof=2, new_tokens=4)
-    few = replace(few, trials=replace(few.trials, draws=2, shares=(0.1,), alphas=(-4.0, 4.0)))
-    monkeypatch.setitem(public.PRESETS, "quick", few)
+    few(monkeypatch, shares=(0.1,), alphas=(-4.0, 4.0))
     for everywhere in (False, True):
         found = ha.probe(lm, questions(), proof="generate", everywhere=everywhere)
         assert found.measure.values.tolist() == ["f1", "right"]
-        assert (found.removal_top >= 0).all()
-        assert (found.removal_top <= 1).all()
+        top = found.baseline + found.effect
+        assert (top >= 0).all()
+        assert (top <= 1).all()
 
 
 def test_a_judge_picks_tokens_and_marks_answers(lm, endpoint, tmp_path, monkeypatch, caplog) -> None:
@@ -241,18 +261,14 @@ def test_a_judge_picks_tokens_and_marks_answers(lm, endpoint, tmp_path, monkeypa
 
 def test_generated_answers_are_read_at_the_tokens_the_model_gave(lm, monkeypatch) -> None:
     """Tokens that their own text would be cut into differently (here: an unknown word) are kept as they are."""
-    unknown = 3
-    monkeypatch.setattr(public, "generate_answers", lambda model, prompts, n, **k: [[9, unknown, 4] for _ in prompts])
-    seen = []
-    read = public.capture
-
-    def look(model, asked, *rest, **options):
-        seen.extend(a.target for a in asked)
-        return read(model, asked, *rest, **options)
-
-    monkeypatch.setattr(public, "capture", look)
-    ha.probe(lm, questions(20), answers="generated", proof="none")
-    assert set(seen) == {(9, unknown, 4)}
+    new, given = (9, 3, 4), questions(20)
+    monkeypatch.setattr(lm, "generate_ids", lambda prompts, n: [list(new) for _ in prompts])
+    rows, asked = read(lm, given, answers="generated"), load_questions(given)
+    assert len(rows) == len(asked)
+    for i, feature in rows:
+        prompt = with_answer(lm, asked[i], asked[i].answer).prompt
+        z = lm.head_outputs([prompt + new])[0, len(prompt) :]
+        np.testing.assert_allclose(feature, z.mean(0), rtol=1e-4, atol=1e-5)
 
 
 def test_too_long_for_an_answer_is_told_before_any_work(lm, tmp_path) -> None:
@@ -264,34 +280,44 @@ def test_too_long_for_an_answer_is_told_before_any_work(lm, tmp_path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_proof_is_asked_as_the_rest_is(lm, monkeypatch) -> None:
-    """Without the template in the proof too; everywhere if so asked; and with heads really scaled while text is generated."""
-    heard = []
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_answers_are_scored_with_heads_removed(lm, everywhere) -> None:
+    """As asked for: without the template, and at the prompt too. Against one pass for each question."""
+    given = questions(20)
+    found = ha.probe(lm, given, everywhere=everywhere, template=False).sel(function="Retrieval", measure="log_p")
+    tested = [q for q in load_questions(given) if q.function == "Retrieval" and q.split == "test"][:6]
+    n = int(found.n_removed[-1])
+    gate = torch.ones(lm.n_layers * lm.n_heads)
+    gate[np.argsort(-found.importance.values, axis=None, kind="stable")[:n]] = 1e-4
+    gate = gate.reshape(lm.n_layers, lm.n_heads)
 
-    def score(model, asked, changes, *, everywhere, tokens):
-        heard.append((asked[0].prompt, everywhere))
-        return torch.zeros(len(changes), len(asked), 3)
+    def log_p(q, gate) -> float:
+        asked = with_answer(lm, q, q.answer, template=False)
+        ids, first = asked.prompt + asked.target, len(asked.prompt) - 1
+        with lm.gated(gate, positions="all" if everywhere else list(range(first, len(ids)))):
+            logits = lm.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+        return np.mean([logits[first + i, t].item() for i, t in enumerate(asked.target)])
 
-    monkeypatch.setattr(public, "answers_under", score)
-    ha.probe(lm, questions(20), everywhere=True, template=False)
-    assert {everywhere for _, everywhere in heard} == {True}
+    baseline, removed = (np.mean([log_p(q, g) for q in tested]) for g in (torch.ones_like(gate), gate))
+    assert found.baseline.item() == pytest.approx(baseline, rel=1e-4)
+    assert found.effect.sel(n_removed=n).item() == pytest.approx(removed - baseline, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_heads_are_really_scaled_while_text_is_generated(lm, monkeypatch, everywhere) -> None:
+    few(monkeypatch, shares=(0.1, 0.5), alphas=(1.0,))
     shut = []
 
-    def generate(model, prompts, n, **options):
-        last = model.head_outputs([[4, 5, 6]])[0]  # [token, layer, head, d_head]
+    def generate(prompts, n):
+        last = lm.head_outputs([[4, 5, 6]])[0]  # [token, layer, head, d_head]
         shut.append([int((z.abs().amax(-1) < 1e-3).sum()) for z in (last[0], last[-1])])
         return [[4] for _ in prompts]
 
-    few = replace(public.PRESETS["quick"], proof=1)
-    few = replace(few, trials=replace(few.trials, draws=2, shares=(0.1, 0.5), alphas=(1.0,)))
-    monkeypatch.setitem(public.PRESETS, "quick", few)
-    monkeypatch.setattr(public, "generate_answers", generate)
-    for everywhere in (False, True):
-        shut.clear()
-        ha.probe(lm, questions(20), proof="generate", everywhere=everywhere)
-        assert shut[0] == [0, 0]  # the whole model
-        assert shut[1:3] == [[2 * everywhere, 2], [9 * everywhere, 9]]  # the top 10 % and 50 % of 18 heads
-        assert shut[-1] == [0, 0]  # pushed, not removed
+    monkeypatch.setattr(lm, "generate_ids", generate)
+    ha.probe(lm, questions(20), proof="generate", everywhere=everywhere)
+    assert shut[0] == [0, 0]  # the whole model
+    assert shut[1:3] == [[2 * everywhere, 2], [9 * everywhere, 9]]  # the top 10 % and 50 % of 18 heads
+    assert shut[-1] == [0, 0]  # pushed, not removed
 
 
 def test_activations_that_are_not_numbers_are_named(lm) -> None:
@@ -311,7 +337,7 @@ def test_a_hybrid_model_has_nan_where_it_has_no_heads() -> None:
     assert not found.selected.isel(layer=without).any()
     assert found.selected.dtype == bool
     np.testing.assert_allclose(found.importance.sum(("layer", "head")), 1, rtol=1e-9)
-    assert np.isfinite(found.removal_top).all()
+    assert np.isfinite(found.effect).all()
 
 
 @pytest.mark.parametrize(
@@ -319,15 +345,15 @@ def test_a_hybrid_model_has_nan_where_it_has_no_heads() -> None:
     [
         ({"preset": "fast"}, "preset is 'fast', expected one of quick, full"),
         ({"answers": "referense"}, "Did you mean 'reference'"),
-        ({"probe": "linear"}, "probe is 'linear', expected one of published, per-head, written"),
+        ({"kind": "linear"}, "kind is 'linear', expected one of published, per-head, written"),
         ({"keep": "right"}, "keep is 'right'"),
         ({"proof": "yes"}, "proof is 'yes', expected one of score, generate, none"),
         ({"k": 0}, "k is 0, expected a whole number, at least 1"),
         ({"k": 2.5}, "k is 2.5"),
-        ({"seed": -1}, "seed is -1, expected a whole number, at least 0"),
+        ({"seed": -1}, "seed is -1, expected a whole number from 0"),
         ({"limit": "40"}, "limit is '40'"),
         ({"keep": "correct"}, "keep is 'correct' with answers='reference'"),
-        ({"tokens": 0}, "tokens is 0"),
+        ({"batch_tokens": 0}, "batch_tokens is 0, expected a whole number, at least 1"),
         ({"judge": "there"}, "judge is 'there', expected the address"),
         ({"functions": ["Magic"]}, "functions has 'Magic'"),
     ],
@@ -343,7 +369,7 @@ def test_the_command(capsys, folder, tmp_path) -> None:
     extra = questions(20, seed=1)
     extra[0]["generated"].append({"subquestion": "w1", "answer": "w2", "cognitive_skill": "<Induction>"})
     test.write_text(json.dumps(extra))
-    options = ["--data", data, "--test", test, "--out", tmp_path / "out"]
+    options = ["--questions", data, "--test", test, "--out", tmp_path / "out"]
     code, out, err = headatlas(capsys, "probe", folder, *options)
     assert code == 0
     assert "dropped 1 questions of other functions: 1 × '<Induction>'" in err
@@ -356,7 +382,7 @@ def test_the_command(capsys, folder, tmp_path) -> None:
         assert title in out
     assert f"wrote {tmp_path / 'out' / 'probe.nc'}" in out
     found = load(tmp_path / "out" / "probe.nc")
-    code, out, _ = headatlas(capsys, "probe", folder, *options, "--json", "--probe", "per-head", "--proof", "none")
+    code, out, _ = headatlas(capsys, "probe", folder, *options, "--json", "--kind", "per-head", "--proof", "none")
     assert code == 0
     parts = json.loads(out)
     assert next(iter(parts)).startswith("Test accuracy")
@@ -367,10 +393,10 @@ def test_the_command(capsys, folder, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--data", "none.json"], 2, "--data is 'none.json': no such file"),
-        (["--data", "bad.json"], 1, "bad.json is not JSON"),
-        (["--data", "few.json"], 2, "examples, expected at least 8"),
-        (["--test", "few.json"], 2, "test is given without data"),
+        (["--questions", "none.json"], 2, "--questions is 'none.json': no such file"),
+        (["--questions", "bad.json"], 1, "bad.json is not JSON"),
+        (["--questions", "few.json"], 2, "examples, expected at least 8"),
+        (["--test", "few.json"], 2, "test is given without questions"),
         (["--context", "some"], 2, "context is 'some', expected one of retrieval, all, none"),
     ],
 )

@@ -9,10 +9,8 @@ from torch import nn
 
 from headatlas.errors import CannotDo
 from headatlas.methods.probe.examples import Examples
-from headatlas.methods.probe.per_head import SHRINK, per_head
 from headatlas.methods.probe.maps import (
     Probe,
-    Training,
     attributions,
     before_elbow,
     chance_level,
@@ -22,6 +20,8 @@ from headatlas.methods.probe.maps import (
     normalised,
     probe_map,
 )
+from headatlas.methods.probe.per_head import SHRINK, per_head
+from headatlas.methods.probe.settings import Training
 from headatlas.methods.probe.wording import bag_of_words, majority, sentence_about
 from headatlas.methods.probe.written import written
 

@@ -6,7 +6,6 @@ import socket
 import pytest
 
 from headatlas.errors import BadArgument
-from headatlas.results.store import Replies
 from headatlas.tasks.judge import Judge, Verdict
 from headatlas.tasks.questions import Question
 
@@ -18,15 +17,16 @@ PIECES = ["There", " are", " twelve", " pens", " here", "."]
 
 def test_a_verdict_and_its_cache(endpoint, tmp_path) -> None:
     endpoint.says = ['Sure!\n```json\n{"right": true, "pieces": [3, 2, 99, -1, "x"]}\n```']
-    judge = Judge(endpoint.address, "m", Replies(tmp_path))
+    judge = Judge(endpoint.address, "m", tmp_path)
     assert judge.ask(ASK, "There are twelve pens here.", PIECES, 5) == Verdict(True, [2, 3])
-    again = Judge(endpoint.address, "m", Replies(tmp_path))
+    again = Judge(endpoint.address, "m", tmp_path)
     assert again.ask(ASK, "There are twelve pens here.", PIECES, 5) == Verdict(True, [2, 3])
     assert len(endpoint.asked) == 1
     assert "how many?" in endpoint.asked[0]["messages"][0]["content"]
     assert endpoint.asked[0]["model"] == "m"
-    Judge(endpoint.address, "other", Replies(tmp_path)).ask(ASK, "There are twelve pens here.", PIECES, 5)
+    Judge(endpoint.address, "other", tmp_path).ask(ASK, "There are twelve pens here.", PIECES, 5)
     assert len(endpoint.asked) == 2
+    assert len(list(tmp_path.iterdir())) == 2  # nothing half-written is left
 
 
 def test_it_asks_again_before_it_gives_up(endpoint, caplog) -> None:
@@ -68,7 +68,7 @@ def test_a_refused_question_is_skipped_and_the_next_one_asked(endpoint, caplog) 
 def test_replies_that_cannot_be_kept_still_count(endpoint, tmp_path, caplog) -> None:
     (tmp_path / "file").write_text("")
     endpoint.says = ['{"right": true, "pieces": [1]}']
-    judge = Judge(endpoint.address, "m", Replies(tmp_path / "file"))
+    judge = Judge(endpoint.address, "m", tmp_path / "file")
     assert judge.ask(ASK, "x", PIECES, 5) == Verdict(True, [1])
     assert judge.ask(ASK, "y", PIECES, 5) == Verdict(True, [1])
     assert "not kept" in caplog.text

@@ -130,14 +130,14 @@ def test_bad_files(tmp_path, given, error, says) -> None:
 
 
 def test_other_bad_requests(tmp_path) -> None:
-    with pytest.raises(BadArgument, match="data is .*none.json': no such file"):
+    with pytest.raises(BadArgument, match="questions is .*none.json': no such file"):
         load_questions(tmp_path / "none.json")
     with pytest.raises(BadFile, match="cannot read questions"):
         (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
         load_questions(tmp_path / "bytes.json")
     with pytest.raises(BadArgument, match="context is 'retrival', expected one of .* Did you mean 'retrieval'"):
         load_questions(data(), context="retrival")
-    with pytest.raises(BadArgument, match="test is given without data"):
+    with pytest.raises(BadArgument, match="test is given without questions"):
         load_questions(None, data())
     with pytest.raises(BadArgument, match="limit is 0"):
         load_questions(data(), limit=0)

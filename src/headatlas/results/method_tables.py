@@ -6,7 +6,6 @@ import numpy as np
 import xarray as xr
 
 from headatlas.results.chance import NONE_ABOVE, at_chance, members
-from headatlas.tasks.questions import HIGHER, LOWER
 from headatlas.evidence.selective import SURE, WEIGHT
 
 
@@ -304,84 +303,3 @@ def patterns(found: xr.Dataset, n: int = 5) -> list[dict[str, Any]]:
         {"pattern": name, "heads": " ".join(f"{h} {v:.2f}" for h, v in top_heads(found.score.sel(pattern=name), n))}
         for name in found.pattern.values.tolist()
     ]
-
-
-def probes(found: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
-    """What a probe reads, what the wording alone gives away, each function's heads, and what their removal does."""
-    wording = {f"words of the {w}": found.bag_of_words.sel(wording=w).item() for w in found.wording.values.tolist()}
-    accuracy = {"probe": found.accuracy.item()} | wording
-    accuracy |= {"shuffled labels": found.control_accuracy.item(), "commonest class": found.majority_accuracy.item()}
-    parts = {
-        "Test accuracy, and what is reached without the model": [
-            {"reads": name, "accuracy": f"{value:.1%}"} for name, value in accuracy.items()
-        ],
-        "Functions and their heads (± 95 % interval; * clears shuffled labels; r: with the map of all other questions)": [
-            _function(found.sel(function=name)) for name in found.function.values.tolist()
-        ],
-    }
-    if "removal_top" in found:
-        first = found.measure.values[0]
-        parts[f"Heads removed while answering: change of {first} (p: random heads of the same layers do as much)"] = [
-            row for f in found.function.values.tolist() for row in _removed(found.sel(function=f, measure=first))
-        ]
-        parts[f"Change of {first}: whose {found.masked_heads.item()} top heads are removed × what is asked"] = [
-            {"heads of": f} | {g: _number(v) for g, v in _change(found, f, first)}
-            for f in found.function.values.tolist()
-        ]
-        if found.sizes["order"]:
-            parts[f"Change of {first} without the heads of lower- and of higher-order functions"] = [
-                _order(found.sel(order=o, measure=first)) for o in found.order.values.tolist()
-            ]
-        parts[f"Change of {first} when the top heads are pushed along their direction, α · σ"] = [
-            {"function": f}
-            | {
-                f"{a:+g}": _number(found.intervention.sel(function=f, alpha=a, measure=first).item())
-                for a in found.alpha.values
-            }
-            for f in found.function.values.tolist()
-        ]
-    return parts
-
-
-def _function(one: xr.Dataset, n: int = 4) -> dict[str, Any]:
-    said = []
-    for layer, head, value in best(one.importance, n):
-        here = one.sel(layer=layer, head=head)
-        mark = "*" * bool(here.clears_control)
-        said.append(f"{head_name(layer, head)}{mark} {value:.4f} ± {(here.high - here.low).item() / 2:.4f}")
-    return {
-        "function": one.function.item(),
-        "questions": int(one.questions.sum()),
-        "recall": f"{one.accuracy_per_function.item():.0%}",
-        "before elbow": int(one.before_elbow.sum()),
-        "clear": int(one.clears_control.sum()),
-        "selected": int(one.selected.sum()),
-        "r": _number(float(xr.corr(one.signed, one.signed_others))),
-        "most important": ", ".join(said) if one.clears_control.any() else f"{NONE_ABOVE} ({', '.join(said)})",
-    }
-
-
-def _removed(one: xr.Dataset) -> list[dict[str, Any]]:
-    rows = []
-    for m in one.removed.values.tolist():
-        at = one.sel(removed=m)
-        row = {"asked": one.function.item(), "whole": _number(one.whole.item()), "heads": m}
-        row |= {"top": _number((at.removal_top - one.whole).item())}
-        row |= {"random": _number((at.removal_random - one.whole).mean().item())}
-        row |= {"lowest": _number((at.removal_lowest - one.whole).item()), "p": _number(at.removal_p.item())}
-        rows.append(row)
-    return rows
-
-
-def _change(found: xr.Dataset, masked: str, measure: str) -> list[tuple[str, float]]:
-    row = found.specialisation.sel(masked=masked, measure=measure)
-    return [(f, row.sel(function=f).item()) for f in found.function.values.tolist()]
-
-
-def _order(one: xr.Dataset) -> dict[str, Any]:
-    row = {"without heads of": f"{one.order.item()} order"}
-    for name, of in (("lower", LOWER), ("higher", HIGHER)):
-        asked = [f for f in one.function.values.tolist() if f in of]
-        row[f"{name}-order questions"] = _number(one.hierarchy.sel(function=asked).mean().item())
-        row[f"random heads, {name}"] = _number(one.hierarchy_random.sel(function=asked).mean().item())
-    return row

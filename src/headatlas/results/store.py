@@ -90,29 +90,3 @@ class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):
 
 def _name(key: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-
-
-class Replies(MutableMapping[str, str]):
-    """A folder of texts by name, such as what an endpoint replied."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __getitem__(self, name: str) -> str:
-        try:
-            return (self.folder / f"{name}.txt").read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as e:
-            raise KeyError(name) from e
-
-    def __setitem__(self, name: str, text: str) -> None:
-        with whole_file(self.folder / f"{name}.txt") as aside:
-            aside.write_text(text, encoding="utf-8")
-
-    def __delitem__(self, name: str) -> None:
-        (self.folder / f"{name}.txt").unlink()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(sorted(p.stem for p in self.folder.glob("*.txt")))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)

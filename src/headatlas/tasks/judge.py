@@ -3,9 +3,12 @@
 import hashlib
 import json
 import logging
+import os
 import re
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from headatlas.errors import CannotDo
@@ -32,15 +35,22 @@ class Verdict:
 
 @dataclass
 class Judge:
-    """Where to ask. `replies` keeps what was said; when the endpoint stays silent, the judge is given up, and that is told."""
+    """Where to ask. When the endpoint stays silent, the judge is given up, and that is told.
+
+    folder: where replies are kept; without one, as long as the judge itself.
+    """
 
     endpoint: str
     model: str
-    replies: MutableMapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
     timeout: float = 30.0
     tries: int = 3
     pause: float = 1.0
     given_up: bool = False
+    replies: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.model} at {self.endpoint}"
 
     def __post_init__(self) -> None:
         check_endpoint("judge", self.endpoint)
@@ -55,8 +65,8 @@ class Judge:
             k=k,
         )
         key = hashlib.sha256(f"{self.endpoint}\n{self.model}\n{prompt}".encode()).hexdigest()[:32]
-        if key in self.replies:
-            return _understand(self.replies[key], len(pieces), k)
+        if (known := self._known(key)) is not None:
+            return _understand(known, len(pieces), k)
         if self.given_up:
             return None
         how: dict[str, Any] = {"timeout": self.timeout, "tries": self.tries, "pause": self.pause}
@@ -71,12 +81,28 @@ class Judge:
             return None
         verdict = _understand(reply, len(pieces), k)
         if verdict is not None:  # what cannot be understood is asked again next time
-            try:
-                self.replies[key] = reply
-            except CannotDo as e:
-                log.warning("judge: %s; its replies are not kept", e)
-                self.replies = {key: reply}
+            self._keep(key, reply)
         return verdict
+
+    def _known(self, key: str) -> str | None:
+        """A reply that was kept."""
+        if key not in self.replies and self.folder is not None:
+            with suppress(OSError, UnicodeDecodeError):
+                self.replies[key] = (self.folder / f"{key}.txt").read_text(encoding="utf-8")
+        return self.replies.get(key)
+
+    def _keep(self, key: str, reply: str) -> None:
+        self.replies[key] = reply
+        if self.folder is None:
+            return
+        path, aside = self.folder / f"{key}.txt", self.folder / f".{key}.{os.getpid()}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            aside.write_text(reply, encoding="utf-8")
+            aside.replace(path)  # a file that is there is whole
+        except OSError as e:
+            log.warning("judge: cannot write %s: %s; its replies are not kept", path, e.strerror)
+            self.folder = None
 
 
 def _understand(reply: str, n: int, k: int) -> Verdict | None:

@@ -61,7 +61,7 @@ class Question:
 
 
 def load_questions(
-    data: str | Path | Sequence[Any] | None = None,
+    questions: str | Path | Sequence[Any] | None = None,
     test: str | Path | Sequence[Any] | None = None,
     *,
     context: str = "retrieval",
@@ -78,12 +78,13 @@ def load_questions(
         raise BadArgument(
             f"context is {context!r}, expected one of {', '.join(CONTEXTS)}.{did_you_mean(str(context), CONTEXTS)}"
         )
-    if data is None:
+    if questions is None:
         if test is not None:
-            raise BadArgument("test is given without data: give both, or neither for the built-in questions")
+            raise BadArgument("test is given without questions: give both, or neither for the built-in questions")
         folder = files("headatlas.tasks") / "data" / "cogqa"
-        data, test = (json.loads((folder / f"{part}.json").read_text(encoding="utf-8")) for part in ("train", "test"))
-    parts = [_read(part, name, context) for part, name in ((data, "data"), (test, "test")) if part is not None]
+        questions, test = (json.loads((folder / f"{n}.json").read_text(encoding="utf-8")) for n in ("train", "test"))
+    sources = (("questions", questions), ("test", test))
+    parts = [_read(source, name, context) for name, source in sources if source is not None]
     parts = _with_functions(parts, functions)
     if len(parts) == 1:
         found = _split(parts[0], SPLITS, seed)
@@ -92,6 +93,12 @@ def load_questions(
     found = _limited(found, limit, seed)
     check_sizes(found, f" with limit={limit}" if limit else "")
     return found
+
+
+def function_names(questions: Iterable[Question]) -> list[str]:
+    """The functions of questions, in the order of figures; others after them."""
+    names = {q.function for q in questions}
+    return [f for f in FUNCTIONS if f in names] + sorted(names - set(FUNCTIONS))
 
 
 def hash_questions(questions: Iterable[Question]) -> str:
@@ -251,14 +258,14 @@ def _limited(questions: list[Question], limit: int | None, seed: int) -> list[Qu
     return [q for q in questions if q.group in kept]
 
 
-def check_sizes(questions: list[Question], why: str = "") -> None:
-    """Enough examples of every function, in every split; `why` there may be too few."""
+def check_sizes(questions: list[Question], why: str = "", functions: Iterable[str] = ()) -> None:
+    """Enough examples of every function, and of these, in every split; `why` there may be too few."""
     counts = Counter(q.function for q in questions)
     if len(counts) < 2:
         raise BadArgument(
             f"questions{why} are of {len(counts)} function{'s' * (len(counts) != 1)}, expected at least 2: nothing to tell apart"
         )
-    for function, n in counts.items():
+    for function, n in (dict.fromkeys(functions, 0) | counts).items():
         if n < FEWEST:
             raise BadArgument(
                 f"function {function!r} has {n} example{'s' * (n != 1)}{why}, expected at least {FEWEST}: give more, or leave it"

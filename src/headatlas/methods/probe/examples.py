@@ -26,6 +26,9 @@ class Examples:
 
     def batches(self, chosen: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         for a in range(0, len(chosen), size):
-            some = chosen[a : a + size]
+            batch = chosen[a : a + size]
             # Copied, not shared: NumPy's memory is aligned differently from run to run, and with it a product's last bit.
-            yield some, torch.tensor(self.features[some], dtype=torch.float32, device=self.device)
+            yield batch, torch.tensor(self.features[batch], dtype=torch.float32, device=self.device)
+
+    def groups_of(self, chosen: np.ndarray) -> np.ndarray:
+        return np.arange(len(chosen)) if self.groups is None else self.groups[chosen]

@@ -3,16 +3,18 @@
 Examples are read in shards, which are independent of each other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 
 from headatlas.errors import CannotDo
+from headatlas.methods.probe.settings import Shard
 from headatlas.models.answers import answer_states
 from headatlas.models.lm import LM
 from headatlas.models.targets import Asked, batches, make_sheet, telling_memory, tokens_at_once
 from headatlas.progress import Done, Progress, silent
+from headatlas.tasks.questions import Question
 
 SHARD = 128  # examples of a shard, at least
 
@@ -20,34 +22,39 @@ Choose = Callable[[int, np.ndarray], list[int]]
 """(example, −log P of its answer tokens) → which of them to keep."""
 
 
+def layers_with_heads(lm: LM) -> list[int]:
+    return [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+
+
 def capture(
     lm: LM,
-    asked: Sequence[Asked],
+    asked: Sequence[Asked] | Mapping[int, Asked],
     groups: Sequence[Sequence[int]],
     choose: Choose,
     features: np.ndarray | dict[int, np.ndarray],
     *,
-    tokens: int | None = None,
+    batch_tokens: int | None = None,
+    label: str = "reading answers",
     progress: Progress = silent,
 ) -> None:
     """Fill features [example, layer, head, d_head], layers with heads only, with means of z over each answer's chosen tokens.
 
-    groups: the examples to read; those whose prompts begin alike are run together.
+    asked: the examples, by number. groups: those to read; those whose prompts begin alike are run together.
     """
-    there = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
-    budget = tokens_at_once(lm, tokens)
+    layers = layers_with_heads(lm)
+    budget = tokens_at_once(lm, batch_tokens)
     groups = [part for group in groups for part in _cut(group, max(1, budget // max(len(asked[i]) for i in group)))]
     sheets = [make_sheet([asked[i] for i in group]) for group in groups]
-    for _, chosen in progress(list(batches(sheets, 1, budget)), "reading answers"):
+    for _, chosen in progress(list(batches(sheets, 1, budget)), label):
         examples = [i for s in chosen for i in groups[s]]
         with telling_memory(lm, budget):
             states = answer_states(lm, [sheets[s] for s in chosen])
         for example, (surprisal, z) in zip(examples, states, strict=True):
             kept = choose(example, surprisal.cpu().numpy())
-            mean = z[kept][:, there].to(torch.promote_types(z.dtype, torch.float32)).mean(0)
+            mean = z[kept][:, layers].to(torch.promote_types(z.dtype, torch.float32)).mean(0)
             bad = ~mean.isfinite().flatten(1).all(1)
             if bad.any():
-                layer = there[int(bad.nonzero()[0])]
+                layer = layers[int(bad.nonzero()[0])]
                 raise CannotDo(
                     f"example {example}: activations in layer {layer} are NaN or infinite (a model in float16 overflows easily:"
                     " load it in bfloat16 or float32)"
@@ -55,14 +62,17 @@ def capture(
             features[example] = mean.cpu().numpy()
 
 
-def shards(groups: Sequence[Sequence[int]]) -> list[list[Sequence[int]]]:
-    """Groups of examples, some at a time, so that each time there are enough to fill batches."""
-    found: list[list[Sequence[int]]] = [[]]
-    for group in groups:
-        if sum(map(len, found[-1])) >= SHARD:
-            found.append([])
-        found[-1].append(group)
-    return found
+def shards(questions: Sequence[Question]) -> list[Shard]:
+    """Questions, a number at a time, so that each time there are enough to fill batches; a main question's stay together."""
+    groups: dict[str, list[int]] = {}
+    for i, q in enumerate(questions):
+        groups.setdefault(q.group, []).append(i)
+    cut: list[list[list[int]]] = [[]]
+    for group in groups.values():
+        if sum(map(len, cut[-1])) >= SHARD:
+            cut.append([])
+        cut[-1].append(group)
+    return [Shard(f"shard {number} of {len(cut)}", groups) for number, groups in enumerate(cut, 1)]
 
 
 def pieces(lm: LM, answer: Sequence[int]) -> list[str]:
@@ -90,17 +100,24 @@ def generate_answers(
     done = {} if done is None else done
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     batch = max(32, tokens_at_once(lm, None) // (max(map(len, prompts)) + max_new_tokens))
-    found: list[list[int]] = [[] for _ in prompts]
-    starts = range(0, len(order), batch)
-    for start in progress(starts, label):
-        some = order[start : start + batch]
-        name = f"{label} {start} to {start + len(some)}"
+    answers: list[list[int]] = [[] for _ in prompts]
+    for start in progress(range(0, len(order), batch), label):
+        chosen = order[start : start + batch]
+        name = f"{label} {start} to {start + len(chosen)}"
         if name not in done:
-            new = lm.generate_ids([list(prompts[i]) for i in some], max_new_tokens)
-            padded = np.full((len(some), max_new_tokens), -1)
-            for row, ids in zip(padded, new, strict=True):
-                row[: len(ids)] = ids
-            done[name] = (padded,)
-        for i, row in zip(some, done[name][0], strict=True):
-            found[i] = row[row >= 0].tolist()
-    return found
+            done[name] = (padded(lm.generate_ids([list(prompts[i]) for i in chosen], max_new_tokens), max_new_tokens),)
+        for i, tokens in zip(chosen, unpadded(done[name][0]), strict=True):
+            answers[i] = tokens
+    return answers
+
+
+def padded(answers: Sequence[Sequence[int]], width: int) -> np.ndarray:
+    """Answers as an array [answer, token], −1 behind their ends."""
+    array = np.full((len(answers), width), -1)
+    for row, ids in zip(array, answers, strict=True):
+        row[: len(ids)] = ids
+    return array
+
+
+def unpadded(array: np.ndarray) -> list[list[int]]:
+    return [row[row >= 0].tolist() for row in array]

@@ -28,22 +28,11 @@ from torch.nn.functional import cross_entropy, linear
 from headatlas.errors import CannotDo
 from headatlas.methods.probe.examples import CHUNK, Examples
 from headatlas.methods.probe.per_head import per_head
+from headatlas.methods.probe.settings import PUBLISHED, Training
 from headatlas.methods.probe.wording import majority
 from headatlas.methods.probe.written import written
 from headatlas.progress import Progress, silent
 
-
-@dataclass(frozen=True)
-class Training:
-    """Published, but for the batch (published: 1) and for stopping early."""
-
-    epochs: int = 100
-    lr: float = 1e-4
-    batch: int = 32
-    patience: int = 10  # epochs without a lower validation loss after which training ends
-
-
-PUBLISHED = Training()
 DIMS, HIDDEN = 64, 512  # of a head's projection, of the layer behind
 
 
@@ -106,9 +95,9 @@ def fit_probe(
             if not epochs and epoch - best > training.patience:
                 continue  # let the progress bar run out
             probe.train()
-            for some, z in data.batches(generator.permutation(data.train), training.batch):
+            for batch, z in data.batches(generator.permutation(data.train), training.batch):
                 optimiser.zero_grad()
-                loss = cross_entropy(probe(z), target[some].to(data.device))
+                loss = cross_entropy(probe(z), target[batch].to(data.device))
                 loss.backward()
                 optimiser.step()
             losses.append(_loss(probe, data, target))
@@ -125,8 +114,8 @@ def fit_probe(
 def _loss(probe: Probe, data: Examples, target: Tensor) -> float:
     probe.eval()
     parts = [
-        cross_entropy(probe(z), target[some].to(data.device), reduction="sum").item()
-        for some, z in data.batches(data.validation, CHUNK)
+        cross_entropy(probe(z), target[batch].to(data.device), reduction="sum").item()
+        for batch, z in data.batches(data.validation, CHUNK)
     ]
     return sum(parts) / len(data.validation)
 
@@ -139,12 +128,12 @@ def predict(probe: Probe, data: Examples) -> np.ndarray:
 
 def attributions(probe: Probe, data: Examples, examples: np.ndarray, c: int) -> np.ndarray:
     """Step 6 before the mean over examples: [example, head], heads of all layers in a row."""
-    found = []
+    parts = []
     for _, z in data.batches(examples, CHUNK):
         projections = probe.projections(z).detach().requires_grad_()
         (gradient,) = torch.autograd.grad(probe.read(projections)[:, c].sum(), projections)
-        found.append((gradient * projections).detach().mean(-1).flatten(1).double().cpu().numpy())
-    return np.concatenate(found)
+        parts.append((gradient * projections).detach().mean(-1).flatten(1).double().cpu().numpy())
+    return np.concatenate(parts)
 
 
 # --- from what each example says to a map with intervals
@@ -212,7 +201,15 @@ def before_elbow(importance: np.ndarray) -> np.ndarray:
 
 # --- as labelled arrays
 
-PROBES = ("published", "per-head", "written")
+
+@dataclass(frozen=True)
+class Readout:
+    """What a kind of probe says of the test examples."""
+
+    predicted: list[np.ndarray]  # their classes, by the labels and by each shuffle of them
+    says: list[np.ndarray]  # for every class, what each example says of each head [example, head]
+    weigh: Weigh
+    epochs: int = 0
 
 
 def probe_map(
@@ -232,63 +229,26 @@ def probe_map(
 
     write: for kind 'written', W_O · W_Oᵀ of each head [layer, head, d_head, d_head].
     """
-    n, truth = len(functions), labels[data.test]
+    n, truth, shape = len(functions), labels[data.test], data.features.shape[1:3]
     generator = np.random.default_rng([seed, 3])
     shuffles = [_shuffled(labels, (data.train, data.validation, data.test), generator) for _ in range(controls)]
-    given = [labels, *shuffles]
+    labellings = [labels, *shuffles]
     alone = per_head(data, labels, n, shuffles)
-    epochs = 0
     if kind == "published":
-        weigh: Weigh = np.abs
-        fitted = fit_probe(data, labels, n, training, seed=seed, label="probe", progress=progress)
-        epochs = max(1, fitted.epochs)
-        predicted = [predict(fitted.probe, data)]
-        for i, shuffled in enumerate(shuffles):
-            name = "control: shuffled labels" + f" {i + 1}" * (controls > 1)
-            control = fit_probe(data, shuffled, n, training, seed=seed, epochs=epochs, label=name, progress=progress)
-            predicted.append(predict(control.probe, data))
-        says = [attributions(fitted.probe, data, data.test, c) for c in range(n)]
+        readout = _published(data, labellings, n, training, seed, progress)
+    elif kind == "per-head":
+        says = [(alone[0][1] == c) - 1 / n for c in range(n)]
+        readout = Readout(_best_heads(data, labellings, alone), says, _above_zero)
     else:
-        predicted = [
-            test[
-                :, (validation == lab[data.validation][:, None]).mean(0).argmax()
-            ]  # the best head on validation examples
-            for (validation, test), lab in zip(alone, given, strict=True)
-        ]
-        if kind == "per-head":
-            weigh = _above_zero
-            says = [(alone[0][1] == c) - 1 / n for c in range(n)]
-        else:
-            assert write is not None
-            weigh = np.abs
-            says = [written(data, labels, n, write)] * n
-    accuracy = [float((p == lab[data.test]).mean()) for p, lab in zip(predicted, given, strict=True)]
-    own = np.stack([says[c][truth == c].mean(0) for c in range(n)])
-    others = np.stack([says[c][truth != c].mean(0) for c in range(n)])
-    weight = weigh(own)
-    importance, total = normalised(weight), weight.sum(1, keepdims=True)
-    total = np.where(total > 0, total, 1)
-    groups = np.arange(len(truth)) if data.groups is None else data.groups[data.test]
-    drawn = [interval(says[c][truth == c], groups[truth == c], weigh, draws, generator) for c in range(n)]
-    low, high = np.stack(drawn, axis=1) / total
-    level = chance_level(says, truth, groups, weigh, draws, generator) / total
-    elbow = np.stack([before_elbow(row) for row in importance])
-    confusion = np.array([[np.mean(predicted[0][truth == a] == b) for b in range(n)] for a in range(n)])
-    recall = np.stack([(alone[0][1][truth == c] == c).mean(0) for c in range(n)])
-    shape = data.features.shape[1:3]
+        assert kind == "written"
+        assert write is not None
+        readout = Readout(_best_heads(data, labellings, alone), [written(data, labels, n, write)] * n, np.abs)
+    maps = _maps(readout, truth, data.groups_of(data.test), draws, generator)
+    maps["head_recall"] = np.stack([(alone[0][1][truth == c] == c).mean(0) for c in range(n)])
+    accuracy = [float((p == lab[data.test]).mean()) for p, lab in zip(readout.predicted, labellings, strict=True)]
+    control = float(np.mean(accuracy[1:])) if controls else np.nan
+    confusion = np.array([[np.mean(readout.predicted[0][truth == a] == b) for b in range(n)] for a in range(n)])
     dims = ("function", "layer", "head")
-    maps = {
-        "importance": importance,
-        "signed": own,
-        "signed_others": others,
-        "low": low,
-        "high": high,
-        "control_importance": level,
-        "clears_control": low > level,
-        "before_elbow": elbow,
-        "selected": elbow & (low > level),
-        "head_recall": recall,
-    }
     return xr.Dataset(
         {
             **{name: (dims, values.reshape(n, *shape)) for name, values in maps.items()},
@@ -296,21 +256,72 @@ def probe_map(
             "accuracy": accuracy[0],
             "accuracy_per_function": ("function", confusion.diagonal().copy()),
             "confusion": (("function", "predicted"), confusion),
-            "control_accuracy": float(np.mean(accuracy[1:])) if controls else np.nan,
-            "selectivity": accuracy[0] - float(np.mean(accuracy[1:])) if controls else np.nan,
+            "control_accuracy": control,
+            "selectivity": accuracy[0] - control,
             "majority_accuracy": majority(labels, data.train, data.test),
-            "epochs_trained": epochs,
+            "epochs_trained": readout.epochs,
         },
         coords={"function": list(functions), "predicted": list(functions)},
     )
 
 
+def _published(
+    data: Examples, labellings: Sequence[np.ndarray], n: int, training: Training, seed: int, progress: Progress
+) -> Readout:
+    """The published probe, and as many trained on shuffled labels for as long."""
+    labels, *shuffles = labellings
+    fitted = fit_probe(data, labels, n, training, seed=seed, label="probe", progress=progress)
+    epochs = max(1, fitted.epochs)
+    predicted = [predict(fitted.probe, data)]
+    for i, shuffled in enumerate(shuffles):
+        name = "control: shuffled labels" + f" {i + 1}" * (len(shuffles) > 1)
+        control = fit_probe(data, shuffled, n, training, seed=seed, epochs=epochs, label=name, progress=progress)
+        predicted.append(predict(control.probe, data))
+    return Readout(predicted, [attributions(fitted.probe, data, data.test, c) for c in range(n)], np.abs, epochs)
+
+
+def _best_heads(
+    data: Examples, labellings: Sequence[np.ndarray], alone: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> list[np.ndarray]:
+    """What the head predicts that is best on validation examples, for each labelling."""
+    return [
+        test[:, (validation == labels[data.validation][:, None]).mean(0).argmax()]
+        for (validation, test), labels in zip(alone, labellings, strict=True)
+    ]
+
+
+def _maps(
+    readout: Readout, truth: np.ndarray, groups: np.ndarray, draws: int, generator: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Maps [class, head] with intervals and chance levels, from what test examples say. truth: their classes."""
+    says, weigh, n = readout.says, readout.weigh, len(readout.says)
+    own = np.stack([says[c][truth == c].mean(0) for c in range(n)])
+    weight = weigh(own)
+    importance, total = normalised(weight), weight.sum(1, keepdims=True)
+    total = np.where(total > 0, total, 1)
+    drawn = [interval(says[c][truth == c], groups[truth == c], weigh, draws, generator) for c in range(n)]
+    low, high = np.stack(drawn, axis=1) / total
+    level = chance_level(says, truth, groups, weigh, draws, generator) / total
+    elbow = np.stack([before_elbow(row) for row in importance])
+    return {
+        "importance": importance,
+        "signed": own,
+        "signed_others": np.stack([says[c][truth != c].mean(0) for c in range(n)]),
+        "low": low,
+        "high": high,
+        "control_importance": level,
+        "clears_control": low > level,
+        "before_elbow": elbow,
+        "selected": elbow & (low > level),
+    }
+
+
 def _shuffled(labels: np.ndarray, splits: Sequence[np.ndarray], generator: np.random.Generator) -> np.ndarray:
     """The same labels in another order within each split."""
-    found = labels.copy()
+    shuffled = labels.copy()
     for split in splits:
-        found[split] = generator.permutation(labels[split])
-    return found
+        shuffled[split] = generator.permutation(labels[split])
+    return shuffled
 
 
 def _above_zero(score: np.ndarray) -> np.ndarray:
@@ -324,8 +335,8 @@ def directions(data: Examples, labels: np.ndarray, classes: int) -> Tensor:
     layers, heads, d = data.features.shape[1:]
     hot = np.eye(classes, dtype=np.float32)[labels]
     sums = torch.zeros(classes, layers, heads, d, device=data.device)
-    for some, z in data.batches(data.train, CHUNK):
-        sums += torch.einsum("bc,blhd->clhd", torch.tensor(hot[some], device=data.device), z)
+    for batch, z in data.batches(data.train, CHUNK):
+        sums += torch.einsum("bc,blhd->clhd", torch.tensor(hot[batch], device=data.device), z)
     counts = torch.from_numpy(hot[data.train].sum(0)).to(data.device)[:, None, None, None]
     total = sums.sum(0)
     unit = sums / counts - (total - sums) / (len(data.train) - counts)

@@ -22,16 +22,16 @@ def per_head(
     classes count alike, however frequent.
     """
     layers, heads, d = data.features.shape[1:]
-    n, given = layers * heads, [labels, *shuffles]
-    hot = [np.eye(classes, dtype=np.float32)[lab] for lab in given]
+    n, labellings = layers * heads, [labels, *shuffles]
+    hot = [np.eye(classes, dtype=np.float32)[lab] for lab in labellings]
     second = torch.zeros(n, d, d, device=data.device)
-    sums = torch.zeros(len(given), n, classes, d, device=data.device)
+    sums = torch.zeros(len(labellings), n, classes, d, device=data.device)
     shift = next(data.batches(data.train[:CHUNK], CHUNK))[1].flatten(1, 2).mean(0)  # near the mean: squares stay small
-    for some, z in data.batches(data.train, CHUNK):
+    for batch, z in data.batches(data.train, CHUNK):
         x = (z.flatten(1, 2) - shift).transpose(0, 1)  # [head, example, d]
         second += x.transpose(1, 2) @ x
-        for k in range(len(given)):
-            sums[k] += torch.tensor(hot[k][some], device=data.device).T @ x
+        for k in range(len(labellings)):
+            sums[k] += torch.tensor(hot[k][batch], device=data.device).T @ x
     counts = [torch.from_numpy(h[data.train].sum(0)).to(data.device).clamp(min=1) for h in hot]
 
     def discriminant(k: int, shrink: float) -> tuple[Tensor, Tensor]:
@@ -53,5 +53,5 @@ def per_head(
         (predictions(*discriminant(0, s), data.validation) == labels[data.validation][:, None]).mean() for s in SHRINK
     ]
     best = SHRINK[int(np.argmax(right))]
-    fitted = [discriminant(k, best) for k in range(len(given))]
+    fitted = [discriminant(k, best) for k in range(len(labellings))]
     return [(predictions(*f, data.validation), predictions(*f, data.test)) for f in fitted]

@@ -25,20 +25,20 @@ def bag_of_words(texts: Sequence[str], labels: np.ndarray, train: np.ndarray, te
 def sentence_about(main: str, step: str) -> str:
     """The sentence of a main question that has most words in common with a step: where a reader, or attention, would look."""
     sentences = re.split(r"(?<=[.?!])\s+", main)
-    asked = set(re.findall(r"\w{3,}", step.lower()))
-    return max(sentences, key=lambda s: len(asked & set(re.findall(r"\w{3,}", s.lower()))))
+    words = set(re.findall(r"\w{3,}", step.lower()))
+    return max(sentences, key=lambda s: len(words & set(re.findall(r"\w{3,}", s.lower()))))
 
 
-def wording(questions: Sequence[Question], said: Sequence[str], labels: np.ndarray, data: Examples) -> xr.Dataset:
+def wording(questions: Sequence[Question], answers: Sequence[str], labels: np.ndarray, data: Examples) -> xr.Dataset:
     """What classifiers reach that see nothing but words: of each text that the model sees, and of what it says."""
     texts = {
         "question": [q.text for q in questions],
         "prompt": [in_words(q) for q in questions],
-        "answer": list(said),
-        "question and answer": [f"{q.text} {a}" for q, a in zip(questions, said, strict=True)],
+        "answer": list(answers),
+        "question and answer": [f"{q.text} {a}" for q, a in zip(questions, answers, strict=True)],
         "sentence asked about": [f"{sentence_about(q.main, q.text)} {q.text}" for q in questions],
     }
-    reached = [bag_of_words(given, labels, data.train, data.test) for given in texts.values()]
+    reached = [bag_of_words(text, labels, data.train, data.test) for text in texts.values()]
     return xr.Dataset(
         {"bag_of_words_accuracy": reached[0], "bag_of_words": ("wording", reached)}, coords={"wording": list(texts)}
     )

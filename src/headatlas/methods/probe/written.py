@@ -19,15 +19,15 @@ def written(data: Examples, labels: np.ndarray, classes: int, write: Tensor) -> 
     hot = np.eye(classes, dtype=np.float32)[labels]
     weight = hot / (hot[data.train].sum(0).clip(min=1) * classes)  # of a training example in means over classes
     mean = torch.zeros(layers, heads, d, device=data.device)
-    for some, z in data.batches(data.train, CHUNK):
-        mean += torch.einsum("b,blhd->lhd", torch.tensor(weight[some].sum(1), device=data.device), z)
+    for batch, z in data.batches(data.train, CHUNK):
+        mean += torch.einsum("b,blhd->lhd", torch.tensor(weight[batch].sum(1), device=data.device), z)
 
     def size(z: Tensor) -> Tensor:
         return torch.einsum("blhd,lhde,blhe->blh", z - mean, write, z - mean).clamp(min=0)
 
     usual = torch.zeros(layers, heads, device=data.device)
-    for some, z in data.batches(data.train, CHUNK):
-        usual += torch.einsum("b,blh->lh", torch.tensor(weight[some].sum(1), device=data.device), size(z))
+    for batch, z in data.batches(data.train, CHUNK):
+        usual += torch.einsum("b,blh->lh", torch.tensor(weight[batch].sum(1), device=data.device), size(z))
     usual = torch.where(usual > 0, usual, torch.inf)  # a head that never writes
     return np.concatenate(
         [(size(z) / usual).flatten(1).double().cpu().numpy() for _, z in data.batches(data.test, CHUNK)]

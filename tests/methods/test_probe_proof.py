@@ -5,8 +5,10 @@ import pytest
 import torch
 import xarray as xr
 
+from headatlas.evidence.removal import p_corrected
+from headatlas.methods.probe.proof import SCALE, prove
+from headatlas.methods.probe.settings import Trials
 from headatlas.models.answers import Change
-from headatlas.methods.probe.proof import SCALE, Trials, prove
 
 LAYERS, HEADS, D = 4, 5, 3
 NAMES = ["Retrieval", "Inference", "Other"]
@@ -43,16 +45,15 @@ def loss(function: int, heads) -> float:
 
 
 def test_top_and_lowest_heads(proven) -> None:
-    assert proven.removed.values.tolist() == [2, 5]
+    assert proven.n_removed.values.tolist() == [2, 5]
     for i, name in enumerate(NAMES):
         one = proven.sel(function=name, measure="log_p")
-        assert one.whole.item() == pytest.approx(WORTH[i].sum(), rel=1e-5)
+        assert one.baseline.item() == pytest.approx(WORTH[i].sum(), rel=1e-5)
         for m in (2, 5):
-            fallen = one.whole - one.removal_top.sel(removed=m)
-            assert fallen.item() == pytest.approx(loss(i, ranked(i)[:m]), rel=1e-4)
-            fallen = one.whole - one.removal_lowest.sel(removed=m)
-            assert fallen.item() == pytest.approx(loss(i, ranked(i)[-m:]), rel=1e-4, abs=1e-5)
-    np.testing.assert_allclose(proven.removal_top.sel(measure="double"), 2 * proven.removal_top.sel(measure="log_p"))
+            at = one.sel(n_removed=m)
+            assert at.effect.item() == pytest.approx(-loss(i, ranked(i)[:m]), rel=1e-4)
+            assert at.lowest_effect.item() == pytest.approx(-loss(i, ranked(i)[-m:]), rel=1e-4, abs=1e-5)
+    np.testing.assert_allclose(proven.effect.sel(measure="double"), 2 * proven.effect.sel(measure="log_p"))
 
 
 def test_random_heads_are_of_the_same_layers(monkeypatch) -> None:
@@ -72,11 +73,11 @@ def test_random_heads_are_of_the_same_layers(monkeypatch) -> None:
 
 def test_p_counts_draws_that_hurt_as_much(proven) -> None:
     one = proven.sel(measure="log_p")
-    expected = (1 + (one.removal_random <= one.removal_top).sum("draw")) / 21
-    np.testing.assert_allclose(
-        proven.removal_p.transpose("function", "removed"), expected.transpose("function", "removed")
-    )
-    assert (proven.removal_p.sel(removed=5) <= 0.1).all()  # here the map is the truth
+    expected = (1 + (one.random_effect <= one.effect).sum("draw")) / 21
+    np.testing.assert_allclose(proven.p.transpose("function", "n_removed"), expected.transpose("function", "n_removed"))
+    assert (proven.p.sel(n_removed=5) <= 0.1).all()  # here the map is the truth
+    np.testing.assert_array_equal(proven.p_corrected, p_corrected(proven.p.values))
+    assert (proven.p_corrected >= proven.p).all()
 
 
 def test_specialisation_is_whose_heads_by_what_is_asked(proven) -> None:

@@ -1,0 +1,289 @@
+"""The work of `probe`, cut: the model answers, shards of answers are read, and a map is made of that and put to the test."""
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+
+from headatlas.errors import BadArgument
+from headatlas.methods.method import Part, Work
+from headatlas.methods.probe.examples import Examples
+from headatlas.methods.probe.features import (
+    capture,
+    generate_answers,
+    layers_with_heads,
+    padded,
+    pieces,
+    shards,
+    unpadded,
+)
+from headatlas.methods.probe.maps import DIMS, HIDDEN, directions, probe_map
+from headatlas.methods.probe.proof import MEASURES_OF, generate_under, prove, score_under
+from headatlas.methods.probe.settings import Options, Shard
+from headatlas.methods.probe.wording import wording
+from headatlas.models.cost import Cost, answering, reading
+from headatlas.models.lm import LM
+from headatlas.models.targets import Asked, make_sheet
+from headatlas.progress import Done, Progress
+from headatlas.tasks.questions import (
+    SPLITS,
+    Question,
+    check_sizes,
+    function_names,
+    hash_questions,
+    prompt_ids,
+    with_answer,
+)
+from headatlas.tasks.scoring import informative, is_right
+
+log = logging.getLogger(__name__)
+
+ANSWERS = "the model's answers"  # the part that gives them, and what it leaves
+TRAINED, UPDATE = 0.7, 100.0  # of its epochs, a probe trains about so many; operations of an update of one weight
+UPDATING, WORDING = 0.003, 0.003  # host seconds of an update of the probe; of a question, for what its words tell
+TAKEN = 1.5  # passes that a pass costs if every head's output is taken along
+MOVED = 3e7  # bytes of features a second: written, gathered, and read in every epoch
+TOGETHER = 32  # answers generated at once, at least
+
+
+def plan(lm: LM, questions: Sequence[Question], options: Options, depends: dict[str, Any]) -> Work:
+    """Parts that each read the answers of a shard; before them, if the answers are the model's own, one that makes them.
+
+    depends: what else the answers depend on.
+    """
+    if options.generated or options.proof == "generate":
+        _check_room(lm, questions, options)
+    cut, needs = shards(questions), (ANSWERS,) if options.generated else ()
+    parts = [Part(ANSWERS, answer, (questions, options), cost=answer_cost)] if options.generated else []
+    for shard in cut:
+        arguments = shard, questions, options
+        parts.append(Part(f"reading answers, {shard.name}", read, arguments, shard.leaves, needs, read_cost))
+    n, proof = len(function_names(questions)), options.proof
+    return Work(
+        f"{len(questions)} questions, {n} functions, {options.answers} answers; proof: {proof}",
+        combine,
+        (questions, cut, options),
+        parts,
+        hash_questions(questions),
+        depends
+        | {"answers": options.answers, "keep": options.keep, "k": options.k, "template": int(options.template)}
+        | {"judge": str(options.judge or ""), "seed": options.seed},
+        {"kind": options.kind, "proof": proof, "everywhere": int(options.everywhere)}
+        | options.settings.attributes(proof),
+        combine_cost,
+    )
+
+
+def _check_room(lm: LM, questions: Sequence[Question], options: Options) -> None:
+    """That every prompt leaves room for an answer, before any work is done."""
+    context, new_tokens = lm.anatomy.context, options.settings.new_tokens
+    for q in questions:
+        n = len(prompt_ids(lm, q, options.template))
+        if context and n + new_tokens > context:
+            raise BadArgument(
+                f"question {q.text[:40]!r} is a prompt of {n} tokens: with {new_tokens} new ones it exceeds the model's"
+                f" context of {context}"
+            )
+
+
+def answer(lm: LM, questions: Sequence[Question], options: Options, *, done: Done, progress: Progress) -> None:
+    """The model's own answers as tokens [question, token], −1 behind their ends."""
+    prompts = [with_answer(lm, q, q.answer, options.template).prompt for q in questions]
+    tokens = options.settings.new_tokens
+    done[ANSWERS] = (padded(generate_answers(lm, prompts, tokens, done=done, progress=progress), tokens),)
+
+
+def answer_cost(lm: LM, questions: Sequence[Question], options: Options) -> Cost:
+    tokens = options.settings.new_tokens
+    prompts = sum(len(with_answer(lm, q, q.answer, options.template).prompt) for q in questions)
+    return Cost(tokens=prompts + tokens * len(questions), passes=tokens * -(-len(questions) // TOGETHER))
+
+
+def read(
+    lm: LM, shard: Shard, questions: Sequence[Question], options: Options, *, done: Done, progress: Progress
+) -> None:
+    """Features of a shard's answers [example, layer, head, d_head]; beside them, of which questions they are, which
+    answers are right, and whether the judge was given up."""
+    texts = _texts(lm, questions, options, done)
+    asked = {i: with_answer(lm, questions[i], questions[i].answer, options.template) for i in shard.questions}
+    kept, right = shard.questions, []
+    if options.generated:
+        tokens = unpadded(done[ANSWERS][0])
+        asked = {i: Asked(a.prompt, tuple(tokens[i])) for i, a in asked.items() if texts[i]}
+        right = [_right(lm, questions[i], texts[i], asked[i], options) for i in asked]
+        kept = [i for i, good in zip(asked, right, strict=True) if good or options.keep == "all"]
+    used = set(kept)
+    groups = [chosen for group in shard.groups if (chosen := [i for i in group if i in used])]
+    means: dict[int, np.ndarray] = {}
+    choose = partial(_choose, lm, questions, texts, asked, options)
+    label = f"reading answers, {shard.name}"
+    capture(lm, asked, groups, choose, means, batch_tokens=options.batch_tokens, label=label, progress=progress)
+    features = np.empty((len(kept), *_shape(lm)), _precision(lm))
+    for row, i in zip(features, kept, strict=True):
+        row[:] = means[i]
+    given_up = options.judge is not None and options.judge.given_up
+    features_leaf, kept_leaf = shard.leaves
+    done[features_leaf] = (features,)
+    done[kept_leaf] = np.array(kept, int), np.array(right, bool), np.array([given_up])
+
+
+def read_cost(lm: LM, shard: Shard, questions: Sequence[Question], options: Options) -> Cost:
+    asked = {i: with_answer(lm, questions[i], questions[i].answer, options.template) for i in shard.questions}
+    return reading(lm, [make_sheet([asked[i] for i in group]) for group in shard.groups], TAKEN)
+
+
+def _texts(lm: LM, questions: Sequence[Question], options: Options, done: Done) -> list[str]:
+    """The answers that are read."""
+    if not options.generated:
+        return [q.answer for q in questions]
+    return [lm.tokenizer.decode(new, skip_special_tokens=True).strip() for new in unpadded(done[ANSWERS][0])]
+
+
+def _right(lm: LM, question: Question, text: str, asked: Asked, options: Options) -> bool:
+    judge = options.judge
+    verdict = judge.ask(question, text, pieces(lm, asked.target), options.k) if judge else None
+    return verdict.right if verdict else is_right(text, question.answer)
+
+
+def _choose(
+    lm: LM,
+    questions: Sequence[Question],
+    texts: Sequence[str],
+    asked: dict[int, Asked],
+    options: Options,
+    i: int,
+    surprisal: np.ndarray,
+) -> list[int]:
+    """Which tokens of an answer are kept."""
+    parts, judge, k = pieces(lm, asked[i].target), options.judge, options.k
+    verdict = judge.ask(questions[i], texts[i], parts, k) if judge and len(parts) > k else None
+    return (verdict.pieces if verdict else []) or informative(parts, surprisal, k)
+
+
+def _shape(lm: LM) -> tuple[int, int, int]:
+    return len(layers_with_heads(lm)), lm.n_heads, lm.d_head
+
+
+def _precision(lm: LM) -> Any:
+    return np.float16 if lm.model.dtype == torch.float16 else np.float32
+
+
+def combine(
+    lm: LM,
+    questions: Sequence[Question],
+    cut: Sequence[Shard],
+    options: Options,
+    *,
+    done: Done,
+    progress: Progress,
+) -> xr.Dataset:
+    """The map, what the wording tells, and the proof."""
+    names, texts = function_names(questions), _texts(lm, questions, options, done)
+    kept, right, given_up = (np.concatenate(arrays) for arrays in zip(*(done[s.leaves[1]] for s in cut), strict=True))
+    kept.sort()
+    if options.generated:
+        _tell(texts, right)
+    used, texts = [questions[i] for i in kept], [texts[i] for i in kept]
+    check_sizes(used, " that were answered" + " right" * (options.keep == "correct"), names)
+    data = _examples(lm, used, kept, cut, done)
+    labels = np.array([names.index(q.function) for q in used])
+    result = probe_map(
+        data,
+        labels,
+        names,
+        kind=options.kind,
+        write=_writing(lm) if options.kind == "written" else None,
+        training=options.settings.training,
+        controls=options.settings.controls,
+        draws=options.settings.draws,
+        seed=options.seed,
+        progress=progress,
+    )
+    split = np.array([q.split for q in used])
+    counts = [[int(((split == s) & (labels == c)).sum()) for s in SPLITS] for c in range(len(names))]
+    result = _all_layers(result, lm).merge(wording(used, texts, labels, data))
+    share_right = right.mean() if len(right) else 0.0
+    result = result.assign(
+        questions=(("function", "split"), counts), answers_right=share_right if options.generated else np.nan
+    ).assign_coords(split=list(SPLITS))
+    if options.proof != "none":
+        result = result.merge(_proof(lm, used, labels, data, result.importance, options, progress))
+    if given_up.any():  # it counts as another result: asked again, the judge may answer
+        result = result.assign_attrs(judge=f"{options.judge}, given up", key="")
+    return result
+
+
+def combine_cost(lm: LM, questions: Sequence[Question], cut: Sequence[Shard], options: Options) -> Cost:
+    settings, names = options.settings, function_names(questions)
+    training, train = settings.training, sum(q.split == SPLITS[0] for q in questions)
+    size = HIDDEN * DIMS * lm.n_layers * lm.n_heads  # weights of the probe's first large matrix
+    epoch = 6.0 * size * train + UPDATE * size * train / training.batch
+    fits = (1 + settings.controls) * training.epochs * TRAINED
+    features = 4.0 * len(questions) * lm.n_layers * lm.n_heads * lm.d_head
+    host = UPDATING * fits * train / training.batch + WORDING * len(questions) + features / MOVED
+    cost = Cost(operations=fits * epoch, seconds=host)
+    if options.proof == "none":
+        return cost
+    trials, steps = settings.trials, len(settings.trials.shares)
+    changes = 1 + steps * (2 + trials.draws) + len(names) + 2 * (1 + trials.order_draws) + len(trials.alphas)
+    tested = [q for f in names for q in [q for q in questions if q.function == f][: settings.proof]]
+    asked = [with_answer(lm, q, q.answer, options.template) for q in tested]
+    return cost + answering(lm, asked, changes, options.everywhere)
+
+
+def _tell(texts: Sequence[str], right: np.ndarray) -> None:
+    if nothing := sum(not text for text in texts):
+        log.info("dropped %d questions that the model answered with nothing", nothing)
+    log.info("%d of %d answers are right", right.sum(), len(right))
+
+
+def _examples(lm: LM, used: Sequence[Question], kept: np.ndarray, cut: Sequence[Shard], done: Done) -> Examples:
+    """What the shards left, in the order of the questions: on disk, if the shards are in a folder."""
+    folder, shape = getattr(done, "folder", None), (len(used), *_shape(lm))
+    if folder is None:
+        features = np.empty(shape, _precision(lm))
+    else:
+        features = np.lib.format.open_memmap(folder / "features.npy", mode="w+", dtype=_precision(lm), shape=shape)
+    for features_leaf, kept_leaf in (shard.leaves for shard in cut):
+        features[np.searchsorted(kept, done[kept_leaf][0])] = done[features_leaf][0]
+    split = np.array([q.split for q in used])
+    groups = np.unique([q.group for q in used], return_inverse=True)[1]
+    train, validation, test = (np.flatnonzero(split == s) for s in SPLITS)
+    return Examples(features, train, validation, test, lm.device, groups)
+
+
+def _writing(lm: LM) -> torch.Tensor:
+    """W_O · W_Oᵀ of each head, [layer, head, d_head, d_head], layers with heads only."""
+    out = [lm.weights.output(layer).float() for layer in layers_with_heads(lm)]
+    return torch.stack([(w @ w.transpose(1, 2)).to(lm.device) for w in out])
+
+
+def _all_layers(result: xr.Dataset, lm: LM) -> xr.Dataset:
+    """With the layers that have no heads: NaN, or False."""
+    result = result.assign_coords(layer=layers_with_heads(lm), head=range(lm.n_heads))
+    flags = [name for name, variable in result.data_vars.items() if variable.dtype == bool]
+    wide = result.drop_vars(flags).reindex(layer=range(lm.n_layers))
+    return wide.merge(result[flags].reindex(layer=range(lm.n_layers), fill_value=False))
+
+
+def _proof(
+    lm: LM,
+    used: Sequence[Question],
+    labels: np.ndarray,
+    data: Examples,
+    importance: xr.DataArray,
+    options: Options,
+    progress: Progress,
+) -> xr.Dataset:
+    names, settings = importance.function.values.tolist(), options.settings
+    pushes = torch.zeros(len(names), lm.n_layers, lm.n_heads, lm.d_head)
+    pushes[:, layers_with_heads(lm)] = directions(data, labels, len(names))
+    tested = {f: [used[i] for i in data.test[labels[data.test] == c][: settings.proof]] for c, f in enumerate(names)}
+    ask = partial(score_under if options.proof == "score" else generate_under, lm, tested, options)
+    measures = MEASURES_OF[options.proof]
+    proven = prove(ask, measures, importance, pushes, settings.trials, seed=options.seed, progress=progress)
+    return proven.assign(proof_questions=("function", [len(tested[f]) for f in names]))
