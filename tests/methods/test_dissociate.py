@@ -9,20 +9,25 @@ import xarray as xr
 
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
-from headatlas.methods import dissociate as method
-from headatlas.methods.dissociate.fits import PRESETS, answered, drawn, fit, reference
+from headatlas.evidence.removal import p_corrected, p_sequential
+from headatlas.evidence.selective import PROVEN, SURE, Trial, choose, removal_results, remove_heads_of, verdict
+from headatlas.methods import get_method
+from headatlas.methods._inline import do_work
+from headatlas.methods.dissociate import fits
+from headatlas.methods.dissociate.fits import PRESETS, drawn, fit
+from headatlas.methods.dissociate.parts import dissociation_work
 from headatlas.models.lm import LM
 from headatlas.models.targets import log_probs, make_sheet
-from headatlas.tasks.labelled import Labelled, load_labelled
+from headatlas.tasks.labelled import Labelled, load_labelled, log_p_per_token
+from headatlas.tasks.names import BUILT_IN, FUNCTIONS
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import Relation
-from headatlas.evidence.evidence import against_chance, corrected
-from headatlas.evidence.selective import PROVEN, SURE, Trial, choose, put_to_the_test, verdict
+from headatlas.testing import tiny_questions as questions
+from headatlas.testing import tiny_task
 from tests.models.handmade import ASK, FILL, HEADS, LAYERS, WORDS, handmade, repeat_the_word
 from tests.models.tiny import TINY, build, tokenizer
-from tests.test_contract import TASKS
-from tests.test_probe_public import questions
 
+TASKS = [tiny_task("first", 0), tiny_task("second", 1)]
 SETTINGS = replace(PRESETS["full"], updates=60, own=6, others=3, seeds=2, steps=(1, 2, 4), draws=19)
 PARTS = {"low": range(5), "middle": range(5, 10), "high": range(10, WORDS)}
 PRIVATE = {"low": (0, 3), "middle": (1, 0), "high": (1, 3)}
@@ -46,11 +51,15 @@ def tiny() -> LM:
     return LM(build(next(t for t in TINY if t.id == "llama")).float(), tokenizer(), "tiny")
 
 
+def baseline_of(lm: LM, data: Labelled) -> torch.Tensor:
+    return log_p_per_token(lm, data)[0]
+
+
 def test_private_heads_are_found_in_every_seed_and_shared_ones_never(private, parts) -> None:
     data = load_labelled(private, parts)
-    whole = reference(private, data)
+    baseline = baseline_of(private, data)
     for f, name in enumerate(data.names):
-        lost = 1 - fit(private, data, whole, f, range(4), SETTINGS).numpy()
+        lost = 1 - fit(private, data, baseline, f, range(4), SETTINGS).numpy()
         for seed in range(4):
             assert lost[seed][PRIVATE[name]] > 0.9, (name, seed)
             rest = np.delete(lost[seed].ravel(), np.ravel_multi_index(PRIVATE[name], (LAYERS, HEADS)))
@@ -58,28 +67,56 @@ def test_private_heads_are_found_in_every_seed_and_shared_ones_never(private, pa
         assert lost[:, SHARED[0], SHARED[1]].max() < 0.5
 
 
-def test_the_whole_call_says_so(private, parts, monkeypatch) -> None:
-    monkeypatch.setitem(method.PRESETS, "quick", replace(SETTINGS, steps=(1, 2), draws=59))
-    found = ha.dissociate(private, parts)
+def test_the_result_says_so(private, parts) -> None:
+    data = load_labelled(private, parts)
+    baseline = baseline_of(private, data)
+    result = do_work(private, dissociation_work(data, range(2), replace(SETTINGS, steps=(1, 2), draws=59)))
     for name, head in PRIVATE.items():
-        one = found.sel(function=name)
+        one = result.sel(function=name)
         assert np.argwhere(one.selected.values).tolist() == [list(head)]
-        assert one.own_effect < -0.3
+        assert one.n_removed == 1
+        assert one.effect < -0.3
         assert abs(one.other_effect.mean()) < 1e-4
         assert one.other_effect.isnull().sum() == 1  # itself
         assert one.importance.sum() == pytest.approx(1)
-        gates = found.gates(name)
-        assert gates[head] == 0
-        assert gates.sum() == LAYERS * HEADS - 1
-        data = load_labelled(private, parts)
-        whole = reference(private, data)
-        with private.gated(gates):
-            change = reference(private, data) - whole
         own = torch.tensor(data.function == data.names.index(name))
+        test = torch.tensor(data.split == "test")
+        assert one.baseline.item() == pytest.approx(baseline[own & test].mean().item())
+        with private.gated(np.where(one.selected, 0.0, 1.0)):
+            change = baseline_of(private, data) - baseline
         assert change[own].mean() < -0.3
         assert change[~own].abs().max() < 1e-4
-    np.testing.assert_array_equal(found.always, found.score.min("seed"))
-    np.testing.assert_array_equal(found["any"], found.score.max("seed"))
+    np.testing.assert_array_equal(result.always, result.score.min("seed"))
+    np.testing.assert_array_equal(result["any"], result.score.max("seed"))
+
+
+def test_without_proof_there_is_the_map_alone(private, parts) -> None:
+    proven, alone = (ha.dissociate(private, parts, updates=3, proof=proof) for proof in (True, False))
+    assert set(alone.data_vars) == {"score", "importance", "always", "any", "baseline"}
+    for name in alone.data_vars:
+        np.testing.assert_array_equal(alone[name], proven[name])
+    assert list(get_method("dissociate").tables(alone)) == [
+        "Heads that are shut (1 - gate of 0.5 or more) in every seed and in any"
+    ]
+    assert get_method("dissociate").sentences(alone) == []
+
+
+def test_tables_and_sentences(private, parts) -> None:
+    data = load_labelled(private, parts)
+    result = do_work(private, dissociation_work(data, [0], replace(SETTINGS, steps=(1, 2), draws=59)))
+    tables = get_method("dissociate").tables(result)
+    assert len(tables) == 4
+    for rows in tables.values():
+        assert [next(iter(row.values())) for row in rows] == list(PRIVATE)
+    first, *_, last = tables.values()
+    assert [row["heads"] for row in first] == [1, 1, 1]
+    assert float(last[0]["low"]) == pytest.approx(result.effect.sel(function="low").item(), abs=0.01)
+    lines = get_method("dissociate").sentences(result)
+    assert [line.split(":")[1].strip() for line in lines] == list(PRIVATE)
+    assert all(
+        line.startswith(f"dissociate: {f}: {v}")
+        for line, f, v in zip(lines, PRIVATE, result.verdict.values, strict=True)
+    )
 
 
 def test_a_function_without_heads_of_its_own_is_told(private) -> None:
@@ -88,17 +125,17 @@ def test_a_function_without_heads_of_its_own_is_told(private) -> None:
     examples = [Example((w, FILL, FILL, FILL, ASK), (w,)) for w in PARTS["low"]]
     more = [Example((w, *[FILL] * n, ASK), (w,)) for w in PARTS["low"] for n in (4, 5)]
     other = Task("others", tuple(examples), tuple(more))
-    found = ha.dissociate(private, [low, other], updates=30, seeds=1)
-    assert not found.proven.any()
-    assert all(str(v).startswith("none") for v in found.verdict.values)
+    result = ha.dissociate(private, [low, other], updates=30, seeds=1)
+    assert not result.proven.any()
+    assert all(str(v).startswith("none") for v in result.verdict.values)
 
 
 def test_the_reference_is_what_a_fresh_computation_gives(tiny) -> None:
     data = load_labelled(tiny, TASKS)
-    whole = reference(tiny, data)
+    baseline = baseline_of(tiny, data)
     for i in (0, 5, 17):
         fresh = log_probs(tiny, [make_sheet([data.asked[i]])])[0][0, 0] / len(data.asked[i].target)
-        assert whole[i].item() == pytest.approx(fresh.item(), abs=1e-5)
+        assert baseline[i].item() == pytest.approx(fresh.item(), abs=1e-5)
 
 
 def test_each_sheet_under_its_own_gate_is_the_same_as_alone(tiny) -> None:
@@ -117,29 +154,29 @@ def test_each_sheet_under_its_own_gate_is_the_same_as_alone(tiny) -> None:
 def test_the_slope_is_that_of_the_objective(tiny) -> None:
     """Against finite differences of the plain formula."""
     data = load_labelled(tiny, TASKS)
-    whole = reference(tiny, data)
+    baseline = baseline_of(tiny, data)
     settings = replace(SETTINGS, own=3, others=2, cap=0.05)
     now = [next(drawn(data, 0, settings, 0))]
     theta = torch.randn(1, tiny.n_layers, tiny.n_heads, generator=torch.Generator().manual_seed(1))
 
     def objective(theta: torch.Tensor) -> float:
-        worse = (whole[now[0]] - answered(tiny, data, now[0], theta.sigmoid())[0]).double()
+        worse = (baseline[now[0]] - log_p_per_token(tiny, data, now[0], theta.sigmoid())[0]).double()
         own = torch.tensor(data.function[now[0]] == 0)
         return float(settings.weight * worse[~own].mean() - worse[own].clamp(max=settings.cap).mean())
 
-    grad, lost = method._slope(tiny, data, whole, 0, now, theta, torch.tensor([True]), settings, 10_000)
-    worse = whole[now[0]] - answered(tiny, data, now[0], theta.sigmoid())[0]
+    grad, lost = fits._slope(tiny, data, baseline, 0, now, theta, torch.tensor([True]), settings, 10_000)
+    worse = baseline[now[0]] - log_p_per_token(tiny, data, now[0], theta.sigmoid())[0]
     assert lost.item() == pytest.approx(worse[data.function[now[0]] != 0].mean().item(), abs=1e-5)
     for at in ((0, 1), (1, 0)):
         step = torch.zeros_like(theta)
         step[0][at] = 1e-2
         assert grad[0][at].item() == pytest.approx((objective(theta + step) - objective(theta - step)) / 2e-2, abs=2e-4)
-    spared, _ = method._slope(tiny, data, whole, 0, now, theta, torch.tensor([False]), settings, 10_000)
+    spared, _ = fits._slope(tiny, data, baseline, 0, now, theta, torch.tensor([False]), settings, 10_000)
     assert not torch.allclose(spared, grad)
 
 
 def test_examples_are_a_seed_s_own_and_of_the_same_groups(tiny) -> None:
-    data = load_labelled(tiny, questions(60))
+    data = load_labelled(tiny, questions=questions(60))
     settings = replace(SETTINGS, own=4, others=2)
     first, again, other = ([next(d) for _ in range(3)] for d in (drawn(data, 0, settings, s) for s in (0, 0, 1)))
     assert first == again != other
@@ -157,28 +194,49 @@ def test_examples_are_a_seed_s_own_and_of_the_same_groups(tiny) -> None:
 
 def test_seeds_do_not_depend_on_those_beside_them(private, parts) -> None:
     data = load_labelled(private, parts)
-    whole = reference(private, data)
+    baseline = baseline_of(private, data)
     settings = replace(SETTINGS, updates=8)
-    both = fit(private, data, whole, 0, [3, 5], settings)
-    torch.testing.assert_close(fit(private, data, whole, 0, [5], settings)[0], both[1], rtol=1e-3, atol=1e-4)
+    both = fit(private, data, baseline, 0, [3, 5], settings)
+    torch.testing.assert_close(fit(private, data, baseline, 0, [5], settings)[0], both[1], rtol=1e-3, atol=1e-4)
 
 
 def test_losing_every_head_is_told_with_the_update(private, parts) -> None:
     data = load_labelled(private, parts)
     settings = replace(SETTINGS, weight=0.0, penalty=-50.0, grows=(0.0, 0.01), lr=1.0)
     with pytest.raises(CannotDo, match=r"low, update \d+ of 60: diverged, all heads are lost"):
-        fit(private, data, reference(private, data), 0, [0], settings)
+        fit(private, data, baseline_of(private, data), 0, [0], settings)
 
 
 def test_a_gradient_that_is_not_finite_is_told_with_the_update(private, parts) -> None:
     data = load_labelled(private, parts)
-    whole = reference(private, data)
-    whole[:] = torch.nan
+    baseline = baseline_of(private, data)
+    baseline[:] = torch.nan
     with pytest.raises(CannotDo, match="low, update 1 of 60: .* not finite"):
-        fit(private, data, whole, 0, [0], SETTINGS)
+        fit(private, data, baseline, 0, [0], SETTINGS)
 
 
 # --- what is asked
+
+
+def test_what_is_asked_by_default(monkeypatch) -> None:
+    asked = []
+
+    def load(lm, tasks, questions, *rest, **options):
+        asked.append((tasks, questions, options["functions"], options["each"]))
+        raise CannotDo("enough")
+
+    monkeypatch.setattr("headatlas.tasks.labelled.load_labelled", load)
+    function = get_method("dissociate").function
+    for options in ({}, {"functions": FUNCTIONS[:2]}, {"preset": "full"}, {"tasks": "math"}, {"questions": "q.json"}):
+        with pytest.raises(CannotDo, match="enough"):
+            function(None, **options)
+    assert asked == [
+        (tuple(BUILT_IN), None, None, 40),
+        (None, None, FUNCTIONS[:2], 40),
+        (None, None, None, None),
+        ("math", None, None, 40),
+        (None, "q.json", None, 40),
+    ]
 
 
 def test_any_labelled_set_will_do(tiny, tmp_path) -> None:
@@ -192,15 +250,15 @@ def test_any_labelled_set_will_do(tiny, tmp_path) -> None:
     pairs = tuple((f"w{i}", f"w{i + 1}") for i in range(20))
     relations = [Relation("next", "Knowledge", pairs, "w1 {} w2"), Relation("again", "Linguistic", pairs, "w3 {}")]
     assert load_labelled(tiny, relations).names == ("next", "again")
-    asked = load_labelled(tiny, questions(20))
+    asked = load_labelled(tiny, questions=questions(20))
     assert len(asked.names) > 1
     assert set(asked.split) == {"train", "validation", "test"}
 
 
 def test_splits_do_not_overlap(tiny) -> None:
     twice = [replace(t, train=t.train + t.held_out[:4]) for t in TASKS]
-    for given in (TASKS, twice, questions(20)):
-        data = load_labelled(tiny, given)
+    for given in ({"tasks": TASKS}, {"tasks": twice}, {"questions": questions(20)}):
+        data = load_labelled(tiny, **given)
         for what in (data.group, np.array([hash(a) for a in data.asked])):
             fitted, chosen, tested = (set(what[data.split == s]) for s in ("train", "validation", "test"))
             assert not (fitted & chosen)
@@ -224,7 +282,7 @@ def test_the_quick_preset_uses_some_of_each_function(tiny) -> None:
     data = load_labelled(tiny, many, each=40)
     assert [len(data.of(s, 0)) for s in ("train", "validation", "test")] == [26, 6, 8]
     assert len(load_labelled(tiny, many).asked) == 600
-    assert len(load_labelled(tiny, questions(100), each=10).asked) == pytest.approx(80, abs=12)
+    assert len(load_labelled(tiny, questions=questions(100), each=10).asked) == pytest.approx(80, abs=12)
 
 
 @pytest.mark.parametrize(
@@ -235,22 +293,26 @@ def test_the_quick_preset_uses_some_of_each_function(tiny) -> None:
         ([TASKS[0], replace(TASKS[0], name="copy")], {}, "'first' and 'copy' have identical questions"),
         ([TASKS[0], replace(TASKS[0], name="copy")], {"shots": 1}, "'first' and 'copy' have identical questions"),
         ([TASKS[0], replace(TASKS[0], name="copy")], {"limit": 20}, "'first' and 'copy' have identical questions"),
-        (5, {}, "data is 5, expected questions"),
+        (5, {}, "tasks is 5, expected names"),
+        (None, {"questions": 5}, "is 5, expected a list of main questions"),
+        (TASKS, {"questions": questions(20)}, "both given"),
         (TASKS, {"functions": 5}, "functions is 5"),
         (TASKS, {"functions": "first"}, "1 function"),
-        (TASKS, {"preset": ["quick"]}, r"preset is \['quick'\], expected a name"),
+        (TASKS, {"preset": ["quick"]}, r"preset is \['quick'\], expected one of quick, full"),
         (TASKS, {"limit": 6}, "with limit=6: too few"),
         ([TASKS[0], TASKS[0]], {}, "'first' 2 times"),
         (["maths"], {}, "Did you mean 'math'"),
         (TASKS, {"functions": ["third"]}, "there are first, second"),
-        (TASKS, {"test": "more.json"}, "CogQA layout only"),
+        (TASKS, {"test": "more.json"}, "goes with questions only"),
         (TASKS, {"preset": "slow"}, "quick, full"),
         (TASKS, {"updates": 0}, "updates is 0, expected a whole number from 1"),
         (TASKS, {"penalty": -1}, "0 or more"),
         (TASKS, {"limit": 0}, "at least 1"),
         (TASKS, {"seeds": 0}, "seeds is 0, expected a whole number from 1"),
         ([Relation("bare", "Knowledge", (("a", "b"), ("c", "d")))], {}, "no prompt"),
-        ("nothing.json", {}, "no such file"),
+        (None, {"questions": "nothing.json"}, "no such file"),
+        ("nothing.json", {}, "nor a file"),
+        (TASKS, {"own": 0}, "own is 0, expected a whole number from 1"),
     ],
 )
 def test_bad_input(tiny, given, options, text) -> None:
@@ -258,12 +320,14 @@ def test_bad_input(tiny, given, options, text) -> None:
         ha.dissociate(tiny, given, **options)
 
 
-def test_gates_of_what_is_not_there(private, parts) -> None:
-    found = ha.dissociate(private, parts, updates=2)
+def test_gates_turn_a_function_off(private, parts) -> None:
+    result = ha.dissociate(private, parts, updates=2)
+    for name in PARTS:
+        np.testing.assert_array_equal(result.heads.gates(name), np.where(result.selected.sel(function=name), 0.0, 1.0))
     with pytest.raises(BadArgument, match="Did you mean 'low'"):
-        found.gates("lo")
+        result.heads.gates("lo")
     with pytest.raises(BadArgument, match="selects no heads"):
-        ha.pattern(private, sequences=2).gates("low")
+        ha.pattern(private, sequences=2).heads.gates("low")
 
 
 # --- the number of heads
@@ -284,24 +348,26 @@ def test_the_number_of_heads_is_chosen_by_the_trade_off() -> None:
 
 def test_effects_are_those_of_removing_by_hand(private, parts) -> None:
     data = load_labelled(private, parts)
-    whole = reference(private, data)
+    baseline = baseline_of(private, data)
     scores = np.zeros((3, LAYERS, HEADS))
     for f, name in enumerate(data.names):
         scores[f][PRIVATE[name]] = 1
-    found = put_to_the_test(Trial(private, data, whole), scores, (1, 2), draws=9)
+    trial = Trial(private, data, baseline)
+    removed = [remove_heads_of(trial, f, scores[f], (1, 2), draws=9) for f in range(3)]
+    result = removal_results(data.names, (LAYERS, HEADS), (1, 2), removed)
     gate = torch.ones(1, LAYERS, HEADS)
     gate[0][PRIVATE["low"]] = 0
     for f, name in enumerate(data.names):
         tested = data.of("test", f)
-        by_hand = (answered(private, data, tested, gate)[0] - whole[tested]).mean().item()
-        one = found.sel(function="low")
-        said = one.own_effect if name == "low" else one.other_effect.sel(other=name)
-        assert said.item() == pytest.approx(by_hand, abs=1e-6)
-    assert found.own_curve.sel(removed=2).isnull().all()  # no second head has a score
-    np.testing.assert_array_equal(found.own_curve.sel(removed=1, split="test"), found.own_effect)
-    as_much = (found.random_effect <= found.own_effect).sum("draw")
-    np.testing.assert_allclose(found.p, xr.where(as_much < 5, (1 + as_much) / 10, found.p))
-    assert (found.p_corrected >= found.p).all()
+        by_hand = (log_p_per_token(private, data, tested, gate)[0] - baseline[tested]).mean().item()
+        one = result.sel(function="low")
+        effect = one.effect if name == "low" else one.other_effect.sel(other=name)
+        assert effect.item() == pytest.approx(by_hand, abs=1e-6)
+    assert result.effect_curve.sel(step=2).isnull().all()  # no second head has a score
+    np.testing.assert_array_equal(result.effect_curve.sel(step=1, split="test"), result.effect)
+    as_much = (result.random_effect <= result.effect).sum("draw")
+    np.testing.assert_allclose(result.p, xr.where(as_much < 5, (1 + as_much) / 10, result.p))
+    assert (result.p_corrected >= result.p).all()
 
 
 def test_one_function_alone_can_be_proven() -> None:
@@ -309,7 +375,7 @@ def test_one_function_alone_can_be_proven() -> None:
     for name, functions in (("full", 8), ("quick", 4)):
         p = np.full(functions, 0.9)
         p[0] = 1 / (1 + PRESETS[name].draws)
-        assert corrected(p)[0] < SURE
+        assert p_corrected(p)[0] < SURE
 
 
 @pytest.mark.parametrize(
@@ -323,28 +389,28 @@ def test_one_function_alone_can_be_proven() -> None:
     ],
 )
 def test_verdicts(own, others, p, expected) -> None:
-    one = xr.Dataset({"heads": 4, "own_effect": own, "other_effect": ("other", list(others)), "p_corrected": p})
+    one = xr.Dataset({"n_removed": 4, "effect": own, "other_effect": ("other", list(others)), "p_corrected": p})
     assert verdict(one).startswith(expected)
-    assert verdict(one.assign(heads=0)).startswith("none found")
+    assert verdict(one.assign(n_removed=0)).startswith("none found")
 
 
 def test_every_function_counts_as_much_as_another(private, parts) -> None:
     data = load_labelled(private, parts)
     low, middle, high = (data.of("train", f) for f in range(3))
-    (share,) = method._shares(data, 0, [[*low[:4], *middle[:3], high[0]]])
+    (share,) = fits._shares(data, 0, [[*low[:4], *middle[:3], high[0]]])
     assert [share[i] for i in (low[0], middle[0], high[0])] == pytest.approx([1 / 4, 1 / 6, 1 / 2])
 
 
 def test_nothing_is_proven_of_what_is_not_a_number() -> None:
-    assert against_chance(np.nan, np.zeros, 20)[1] == 1
-    assert against_chance(1.0, lambda n: np.full(n, np.nan), 20)[1] == 1
+    assert p_sequential(np.nan, np.zeros, 20)[1] == 1
+    assert p_sequential(-1.0, lambda n: np.full(n, np.nan), 20)[1] == 1
 
 
 def test_a_function_may_have_any_name(tiny) -> None:
     examples = [{"prompt": f"w{i}", "target": f" w{i + 1}"} for i in range(20)]
     other = [{"prompt": f"w{i} w1", "target": f" w{i + 2}"} for i in range(20)]
-    found = ha.dissociate(tiny, {"reference": examples, "a/b <i>": other}, updates=2)
-    assert found.function.values.tolist() == ["reference", "a/b <i>"]
+    result = ha.dissociate(tiny, {"baseline": examples, "a/b <i>": other}, updates=2)
+    assert result.function.values.tolist() == ["baseline", "a/b <i>"]
 
 
 def test_labelled_hash_tells_data_apart(tiny) -> None:

@@ -4,8 +4,8 @@ Every method's proof is a call of it, and every file has its names: `baseline`, 
 changes without the heads (below 0 is worse); `random_effect`, the same without random heads, draw by draw; `p`, how often random
 heads lower it as much; `p_corrected`, for the number of tests; `n_removed`, how many heads.
 
-Random heads are drawn with the same number per layer as the tested ones, the tested ones among the rest: removal hurts more in early
-layers, so draws from anywhere would flatter or spoil the comparison, and only so is p uniform for a map that means nothing.
+Random heads are drawn with the same number per layer as the tested ones, the tested ones among the rest. Removal hurts more in
+early layers, so draws from anywhere would flatter or spoil the comparison; and only so is p uniform for a map that means nothing.
 """
 
 from collections import Counter
@@ -39,8 +39,8 @@ def remove(
 ) -> Removal:
     """Each set of heads removed, and `draws` random sets like it. All are asked at once."""
     random = [draw_like(heads, n_heads, generator) for heads in sets for _ in range(draws)]
-    baseline, *rest = np.asarray(quality([[], *sets, *random]))
-    effects = np.reshape(rest, (-1, *baseline.shape)) - baseline
+    values = np.asarray(quality([[], *sets, *random]))
+    baseline, effects = values[0], values[1:] - values[0]
     effect, random_effect = effects[: len(sets)], effects[len(sets) :].reshape(len(sets), draws, *baseline.shape)
     first = (effect, random_effect) if effect.ndim == 1 else (effect[:, 0], random_effect[:, :, 0])
     return Removal(baseline, effect, random_effect, np.array([p_value(e, r) for e, r in zip(*first, strict=True)]))

@@ -3,24 +3,19 @@
 Everything is the change of mean log P per answer token; below 0 is worse. A map is *selective* for a function where removing its
 heads costs the function much and the others little. How many of a map's heads are removed is chosen on validation questions, by
 the trade-off the heads were fitted to; what is reported is measured on test questions that nothing was fitted or chosen with.
-Random heads come from the same layers, as many from each: removal hurts more in early layers than in late ones.
+Random heads come from the same layers, as many from each (evidence/removal.py).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.methods.dissociate.fits import answered
+from headatlas.evidence.removal import Heads, draw_like, gates_without, p_corrected, p_sequential, top_heads
 from headatlas.models.lm import LM
-from headatlas.progress import Done, Progress, silent
-from headatlas.tasks.labelled import Labelled
-from headatlas.evidence.evidence import against_chance, corrected
-from headatlas.evidence.removal import Heads, draw_like, top_heads
+from headatlas.tasks.labelled import Labelled, log_p_per_token
 
 WEIGHT = 3.0  # a function's own loss must be so many times the others'
 SURE = 0.05  # p-values below this count
@@ -34,18 +29,15 @@ class Trial:
 
     lm: LM
     data: Labelled
-    whole: Tensor  # mean log P per answer token of the whole model [example]
-    tokens: int | None = None
+    baseline: Tensor  # mean log P per answer token of the whole model [example]
+    batch_tokens: int | None = None
 
     def changes(self, split: str, sets: Sequence[Heads], function: int | None = None) -> np.ndarray:
         """How every example of a split (and function) fares with each set of heads removed: [set, example]."""
         examples = self.data.of(split, function)
-        gates = torch.ones(len(sets), self.lm.n_layers, self.lm.n_heads)
-        for gate, heads in zip(gates, sets, strict=True):
-            for layer, head in heads:
-                gate[layer, head] = 0
-        log_p = answered(self.lm, self.data, examples, gates, self.tokens)
-        return (log_p - self.whole[examples]).double().numpy()
+        gates = gates_without(sets, (self.lm.n_layers, self.lm.n_heads))
+        log_p = log_p_per_token(self.lm, self.data, examples, gates, self.batch_tokens)
+        return (log_p - self.baseline[examples]).double().numpy()
 
     def effects(self, split: str, sets: Sequence[Heads]) -> np.ndarray:
         """Mean change of each function: [set, function]."""
@@ -64,119 +56,101 @@ def choose(effect: np.ndarray, function: int, always: bool = False) -> int:
     return best if always or worth[best] > 0 else -1
 
 
-def put_to_the_test(
-    trial: Trial,
-    scores: np.ndarray,
-    steps: Sequence[int],
-    *,
-    draws: int,
-    always: bool = False,
-    seed: int = 0,
-    done: Done | None = None,
-    label: str = "removing heads",
-    progress: Progress = silent,
-) -> xr.Dataset:
-    """scores [function, layer, head]: the number of heads of each function chosen on validation, and its effects on test.
-
-    Only heads above 0 are candidates. always: choose the best number of heads even where it is worth nothing. Random heads are
-    drawn up to `draws` times, and at least 20 times; what was not drawn is NaN. Finished functions are put into `done`.
-    """
-    done = {} if done is None else done
-    names = list(trial.data.names)
-    found = []
-    options: dict[str, Any] = {"draws": draws, "always": always, "seed": seed, "done": done, "label": label}
-    for function in progress(range(len(names)), label):
-        parts = try_function(trial, function, scores[function], steps, **options)
-        found.append(_labelled(function, scores.shape[1:], steps, *parts))
-    coords = {"function": names, "other": names, "draw": range(draws)}
-    coords |= {"split": ["validation", "test"], "removed": list(steps)}
-    result = xr.concat(found, "function").assign_coords(coords)
-    p = result.p.values.copy()
-    tested = np.isfinite(p)
-    p[tested] = corrected(p[tested])
-    result = result.assign(p_corrected=("function", p))
-    said = [verdict(result.isel(function=f)) for f in range(len(names))]
-    return result.assign(verdict=("function", said), proven=("function", [v == PROVEN for v in said]))
-
-
-def try_function(
+def remove_heads_of(
     trial: Trial,
     function: int,
     score: np.ndarray,
     steps: Sequence[int],
     *,
     draws: int,
-    done: Done,
     always: bool = False,
     seed: int = 0,
-    label: str = "removing heads",
 ) -> tuple[np.ndarray, ...]:
-    """What `put_to_the_test` needs of one function, left in `done`: the heads chosen [head, 2], changes under random heads on
-    test [draw] and their p, changes on validation and on test [step, function]. score: [layer, head]."""
-    name = f"{label}: {trial.data.names[function]}"
-    if name in done:
-        return done[name]
+    """Heads of one function, removed: the number of them chosen on validation questions, and their effects on test ones.
+
+    score [layer, head]: only heads above 0 are candidates, the highest first. steps: numbers of heads that are tried. always:
+    choose the best of them even where it is worth nothing. Random heads are drawn up to `draws` times, and at least 20 times.
+
+    Returns arrays for `removal_results`: the heads chosen [head, 2], effects of random heads on test questions [draw], NaN where
+    not drawn, and their p; effects on validation and on test questions [step, function].
+    """
     generator = np.random.default_rng([seed, function])
-    there = int((np.nan_to_num(score, nan=-np.inf) > 0).sum())
-    sets = [top_heads(score, m) for m in steps if m <= there]
+    candidates = int((np.nan_to_num(score, nan=-np.inf) > 0).sum())
+    sets = [top_heads(score, n) for n in steps if n <= candidates]
     curves = np.full((2, len(steps), len(trial.data.names)), np.nan)
     if sets:
         curves[0, : len(sets)] = trial.effects("validation", sets)
         curves[1, : len(sets)] = trial.effects("test", sets)
     best = choose(curves[0, : len(sets)], function, always)
     heads = sets[best] if best >= 0 else []
-    by_chance, p = np.full(draws, np.nan), np.nan
+    random_effect, p = np.full(draws, np.nan), np.nan
     if heads:
 
-        def lost(some: int) -> np.ndarray:
-            random = [draw_like(heads, score.shape[1], generator) for _ in range(some)]
-            return -trial.changes("test", random, function).mean(1)
+        def draw(n: int) -> np.ndarray:
+            random = [draw_like(heads, score.shape[1], generator) for _ in range(n)]
+            return trial.changes("test", random, function).mean(1)
 
-        found, p = against_chance(-curves[1, best, function], lost, draws, AT_LEAST)
-        by_chance[: len(found)] = -found
-    done[name] = np.array(heads, int).reshape(-1, 2), by_chance, np.array(p), *curves
-    return done[name]
+        drawn, p = p_sequential(curves[1, best, function], draw, draws, AT_LEAST)
+        random_effect[: len(drawn)] = drawn
+    return np.array(heads, int).reshape(-1, 2), random_effect, np.array(p), *curves
 
 
-def _labelled(
+def removal_results(
+    names: Sequence[str], shape: tuple[int, int], steps: Sequence[int], removed: Sequence[tuple[np.ndarray, ...]]
+) -> xr.Dataset:
+    """What `remove_heads_of` gave for each function, with p-values corrected for their number, and a verdict on each.
+
+    selected(function, layer, head), n_removed(function), effect(function), other_effect(function, other), random_effect(function,
+    draw), p and p_corrected(function), effect_curve and other_curve(function, split, step), verdict and proven(function).
+    """
+    functions = [_removed(f, shape, steps, *arrays) for f, arrays in enumerate(removed)]
+    coords = {"function": list(names), "other": list(names), "draw": range(functions[0].sizes["draw"])}
+    coords |= {"split": ["validation", "test"], "step": list(steps)}
+    result = xr.concat(functions, "function").assign_coords(coords)
+    result = result.assign(p_corrected=("function", p_corrected(result.p.values)))
+    verdicts = [verdict(result.isel(function=f)) for f in range(len(names))]
+    return result.assign(verdict=("function", verdicts), proven=("function", [v == PROVEN for v in verdicts]))
+
+
+def _removed(
     function: int,
-    shape: tuple[int, ...],
+    shape: tuple[int, int],
     steps: Sequence[int],
     heads: np.ndarray,
-    by_chance: np.ndarray,
+    random_effect: np.ndarray,
     p: np.ndarray,
     validation: np.ndarray,
     test: np.ndarray,
 ) -> xr.Dataset:
     selected = np.zeros(shape, dtype=bool)
     selected[tuple(heads.T)] = True
-    rest = test[list(steps).index(len(heads))].copy() if len(heads) else np.full(test.shape[1], np.nan)
-    own, rest[function] = rest[function], np.nan
+    others = test[list(steps).index(len(heads))].copy() if len(heads) else np.full(test.shape[1], np.nan)
+    effect, others[function] = others[function], np.nan
     return xr.Dataset(
         {
             "selected": (("layer", "head"), selected),
-            "heads": len(heads),
-            "own_effect": own,
-            "other_effect": ("other", rest),
-            "random_effect": ("draw", by_chance),
+            "n_removed": len(heads),
+            "effect": effect,
+            "other_effect": ("other", others),
+            "random_effect": ("draw", random_effect),
             "p": p.item(),
-            "own_curve": (("split", "removed"), np.stack([validation, test])[:, :, function]),
-            "other_curve": (("split", "removed"), np.delete([validation, test], function, axis=2).mean(2)),
+            "effect_curve": (("split", "step"), np.stack([validation, test])[:, :, function]),
+            "other_curve": (("split", "step"), np.delete([validation, test], function, axis=2).mean(2)),
         }
     )
 
 
 def verdict(one: xr.Dataset) -> str:
     """What the test says of one function's heads, in words."""
-    own, other, p = float(one.own_effect), float(abs(one.other_effect).mean()), float(one.p_corrected)
-    if not int(one.heads):
+    effect, other, p = float(one.effect), float(abs(one.other_effect).mean()), float(one.p_corrected)
+    if not int(one.n_removed):
         return f"none found: no set of heads costs it {WEIGHT:g} times what it costs the others"
-    if not -own >= WEIGHT * other:
-        return f"none proven: {_said(own)} on new questions, the others ±{other:.2f}"
+    if not -effect >= WEIGHT * other:
+        return f"none proven: {_signed(effect)} on new questions, the others ±{other:.2f}"
     if not p < SURE:
-        return f"none proven: {_said(own)} on new questions, not surely more than random heads (p = {p:.2f}, corrected)"
+        return f"none proven: {_signed(effect)} on new questions, not surely more than random heads (p = {p:.2f}, corrected)"
     return PROVEN
 
 
-def _said(effect: float) -> str:
+def _signed(effect: float) -> str:
     return f"{effect:+.2f}".replace("-", "−")

@@ -1,6 +1,5 @@
-"""A method's result in memory, on a model that is loaded: for what asks several methods of one model."""
+"""A method's result inside another one: computed here and now, in memory."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import xarray as xr
@@ -11,12 +10,14 @@ from headatlas.models.lm import LM
 from headatlas.progress import Done, Progress, silent
 
 
-def result_of(name: str, lm: LM, options: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
-    """All parts of a method's work, one after the other, and what they combine to. Nothing is written."""
-    work = get_method(name).function(lm, **options)
-    if not isinstance(work, Work):
-        result: xr.Dataset = work
-        return result
+def result_of(name: str, lm: LM, options: dict[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """A method by its name, with its options."""
+    result = get_method(name).function(lm, **options)
+    return do_work(lm, result, progress) if isinstance(result, Work) else result
+
+
+def do_work(lm: LM, work: Work, progress: Progress = silent) -> xr.Dataset:
+    """Its parts, one after the other, and their result."""
     done: Done = {}
     for part in work.parts:
         part.do(lm, *part.arguments, done=done, progress=progress)

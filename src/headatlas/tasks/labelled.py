@@ -6,19 +6,20 @@ group begin alike (a main question, worked examples), so their beginning need be
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from headatlas.errors import BadArgument, brief, did_you_mean, list_names
+from headatlas.errors import BadArgument, did_you_mean, list_names
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked, Sheet, make_sheet
+from headatlas.models.targets import Asked, Sheet, make_sheet, measure
 from headatlas.tasks.names import FUNCTIONS, check_task, relation_names
-from headatlas.tasks.prompts import EXPECTED, Example, Task, list_tasks, load_tasks, sheets_of, split_examples
+from headatlas.tasks.prompts import Example, Task, list_tasks, load_tasks, sheets_of, split_examples
 from headatlas.tasks.questions import FEWEST, SPLITS, Question, load_questions, with_answer
 from headatlas.tasks.relations import Relation, load_relations
 
@@ -57,7 +58,8 @@ class Labelled:
 
 def load_labelled(
     lm: LM,
-    data: Any = None,
+    tasks: Any = None,
+    questions: Any = None,
     test: Any = None,
     *,
     functions: Sequence[str] | str | None = None,
@@ -70,41 +72,39 @@ def load_labelled(
 ) -> Labelled:
     """Examples of every function, with splits.
 
-    data: nothing for the built-in cognitive questions; a file or list of questions in the CogQA layout; or tasks, each of which
-    is a function: names of built-in tasks and relations, files and lists as `gate` takes them, {name: examples}, Relations.
-    Of a single task, each `kind` is a function. limit: about so many examples, of each split its share; each: without a limit, so
-    many of each function.
+    tasks: each is a function: names of built-in tasks and relations, files and lists as `gate` takes them, {name: examples},
+    Relations. Of a single task, each `kind` is a function. questions: in the CogQA layout, a file or a list; without tasks and
+    questions, those built in. limit: about so many examples, of each split its share; each: without a limit, so many of each
+    function.
     """
-    wanted = _listed(functions)
-    if isinstance(data, list | tuple) and len(data) == 1 and isinstance(data[0], str | Path):
-        data = data[0]
-    if data is None or are_questions(data):
-        found = _from_questions(lm, data, test, wanted, context, limit, each, template, seed)
-    elif test is not None:
-        raise BadArgument("test goes with questions in the CogQA layout only: of tasks, mark held_out examples as such")
+    if tasks is not None and questions is not None:
+        raise BadArgument("tasks and questions are both given: give one or the other")
+    if tasks is not None and test is not None:
+        raise BadArgument("test goes with questions only: of tasks, mark held_out examples as such")
+    wanted = functions if functions is None or str(functions) == "all" else list_names("functions", functions)
+    if tasks is None:
+        questions = list(questions) if isinstance(questions, Iterator) else questions
+        data = _from_questions(lm, questions, test, wanted, context, limit, each, template, seed)
     else:
-        found = _from_tasks(lm, _tasks(lm, data, shots), wanted, limit, each, seed)
-    _check(found, limit)
-    return found
+        data = _from_tasks(lm, _tasks(lm, tasks, shots), wanted, limit, each, seed)
+    _check(data, limit)
+    return data
 
 
-def _listed(functions: Any) -> list[str] | str | None:
-    if functions is None or (isinstance(functions, str) and functions == "all"):
-        return functions
-    return list_names("functions", functions)
-
-
-def are_questions(data: Any) -> bool:
-    """Whether data is in the CogQA layout, rather than tasks."""
-    if isinstance(data, str | Path):
-        path = Path(data)
-        if path.suffix.lower() == ".csv":
-            try:
-                return "cognitive_skill" in path.open(encoding="utf-8-sig").readline()
-            except (OSError, UnicodeDecodeError):
-                return False
-        return path.suffix.lower() == ".json"
-    return isinstance(data, list | tuple) and bool(data) and isinstance(data[0], Mapping) and "generated" in data[0]
+def log_p_per_token(
+    lm: LM,
+    data: Labelled,
+    examples: Sequence[int] | None = None,
+    gates: Tensor | None = None,
+    batch_tokens: int | None = None,
+) -> Tensor:
+    """Mean log P per answer token of examples (without them, of all) under each gate: [gate, example]."""
+    examples = range(len(data.asked)) if examples is None else examples
+    sheets, on = data.sheets(examples)
+    log_p, _ = measure(lm, sheets, gates, batch_tokens)
+    place = {i: k for k, i in enumerate(i for sheet in on for i in sheet)}
+    lengths = torch.tensor([len(data.asked[i].target) for i in examples])
+    return log_p[:, [place[i] for i in examples]] / lengths
 
 
 def _from_questions(
@@ -137,39 +137,30 @@ def _from_questions(
     )
 
 
-def check_data(data: Any, shots: int | None) -> None:
-    """That tasks can be read, before a model is loaded for them; questions are read without one."""
-    if data is not None and not are_questions(data):
-        _tasks(None, data, shots)
-
-
-def _tasks(lm: LM | None, data: Any, shots: int | None) -> list[Task]:
-    """Tasks; without a model, those that are read without one."""
-    if not isinstance(data, str | Path | Task | Relation | Iterable):
-        raise BadArgument(f"data is {brief(data)}, expected questions in the CogQA layout, or tasks: {EXPECTED}")
-    listed = list_tasks("data", [data] if isinstance(data, Relation) else data)
-    found = [_named(lm, name, one, shots) for name, one in listed if lm is not None or one != "aba_abb"]
-    if len(found) == 1 and len(found[0].kinds) > 1 and not listed[0][0]:
-        return _by_kind(found[0])
-    names = [t.name for t in found]
+def _tasks(lm: LM, tasks: Any, shots: int | None) -> list[Task]:
+    listed = list_tasks("tasks", [tasks] if isinstance(tasks, Relation) else tasks)
+    loaded = [_named(lm, name, task, shots) for name, task in listed]
+    if len(loaded) == 1 and len(loaded[0].kinds) > 1 and not listed[0][0]:
+        return _by_kind(loaded[0])
+    names = [t.name for t in loaded]
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise BadArgument(
-            f"data has {twice[0]!r} {names.count(twice[0])} times: names must differ; give {{name: examples}}"
+            f"tasks has {twice[0]!r} {names.count(twice[0])} times: names must differ; give {{name: examples}}"
         )
-    return found
+    return loaded
 
 
-def _named(lm: LM | None, name: str, one: Any, shots: int | None) -> Task:
-    if isinstance(one, str):
-        check_task(one, relation_names())
-        one = next((r for r in load_relations() if r.name == one), one)
-    if isinstance(one, Relation):
-        if one.prompt is None:
-            raise BadArgument(f"relation {one.name!r} has no prompt to ask it with")
-        pairs = [(Example(one.prompt.replace("{}", s), f" {t}"), "") for s, t in one.pairs]
-        return split_examples(name or one.name, pairs)
-    (task,) = load_tasks(lm, {name: one} if name else [one], shots)
-    return task
+def _named(lm: LM, name: str, task: Any, shots: int | None) -> Task:
+    """A task or a relation, as a task."""
+    if isinstance(task, str):
+        check_task(task, relation_names())
+        task = next((r for r in load_relations() if r.name == task), task)
+    if isinstance(task, Relation):
+        if task.prompt is None:
+            raise BadArgument(f"relation {task.name!r} has no prompt to ask it with")
+        pairs = [(Example(task.prompt.replace("{}", s), f" {t}"), "") for s, t in task.pairs]
+        return split_examples(name or task.name, pairs)
+    return load_tasks(lm, {name: task} if name else [task], shots)[0]
 
 
 def _by_kind(task: Task) -> list[Task]:
@@ -229,7 +220,7 @@ def _splits(task: Task, limit: int | None, seed: int) -> dict[str, tuple[Example
 def _check(data: Labelled, limit: int | None) -> None:
     if len(data.names) < 2:
         raise BadArgument(
-            f"data has {len(data.names)} function{'s' * (len(data.names) != 1)}, expected at least 2: nothing to tell apart"
+            f"{len(data.names)} function{'s' * (len(data.names) != 1)}, expected at least 2: nothing to tell apart"
         )
     for number, name in enumerate(data.names):
         counts = [len(data.of(split, number)) for split in SPLITS]

@@ -15,16 +15,19 @@ Four things keep this from finding nothing, or what is not asked for:
 4. Each seed draws examples of its own, and the others' from the same groups as f's: what differs is then the function.
 """
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headatlas.errors import CannotDo
+from headatlas.errors import BadArgument, CannotDo, check_choice, check_count
+from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
 from headatlas.models.lm import LM
-from headatlas.models.targets import batches, frozen, log_probs, measure, telling_memory, tokens_at_once
+from headatlas.models.targets import batches, frozen, log_probs, telling_memory, tokens_at_once
 from headatlas.progress import Progress, silent
 from headatlas.tasks.labelled import Labelled
 
@@ -40,9 +43,7 @@ class Settings:
     others: int  # … and of each of the others
     seeds: int
     each: int | None  # examples of each function that are used, of every split its share
-    steps: tuple[
-        int, ...
-    ]  # numbers of heads that are tried; random draws would often hit upon fewer than four themselves
+    steps: tuple[int, ...]  # numbers of heads that are tried; random draws would often hit upon fewer than four
     draws: int  # of random heads, at most: one function of four must be able to reach p < 0.05 after correction
     lr: float = 0.2
     weight: float = 3.0  # w: the others may lose a third of what the function loses
@@ -51,6 +52,11 @@ class Settings:
     grows: tuple[float, float] = (0.3, 0.7)  # shares of the updates between which λ grows from 0
     sharp: float = 0.2  # T, in the end
 
+    def flat(self) -> dict[str, Any]:
+        """As attributes of a file; seeds and examples are told by themselves."""
+        values = {k: v for k, v in asdict(self).items() if k not in ("seeds", "each")}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
 
 PRESETS = {
     "quick": Settings(updates=40, own=3, others=1, seeds=1, each=40, steps=(4, 8, 16, 32), draws=80, lr=0.4),
@@ -58,20 +64,21 @@ PRESETS = {
 }
 
 
-def reference(lm: LM, data: Labelled, tokens: int | None = None) -> Tensor:
-    """Mean log P per answer token of every example, by the whole model [example]."""
-    return answered(lm, data, range(len(data.asked)), None, tokens)[0]
-
-
-def answered(
-    lm: LM, data: Labelled, examples: Sequence[int], gates: Tensor | None, tokens: int | None = None
-) -> Tensor:
-    """Mean log P per answer token of some examples under each gate: [gate, example]."""
-    sheets, on = data.sheets(examples)
-    log_p, _ = measure(lm, sheets, gates, tokens)
-    place = {i: k for k, i in enumerate(i for sheet in on for i in sheet)}
-    lengths = torch.tensor([len(data.asked[i].target) for i in examples])
-    return log_p[:, [place[i] for i in examples]] / lengths
+def settings_of(
+    preset: str, updates: int | None = None, penalty: float | None = None, own: int | None = None
+) -> Settings:
+    """Those of a preset, with what is given in their place."""
+    check_choice("preset", preset, PRESETS)
+    settings = PRESETS[preset]
+    if updates is not None:
+        settings = replace(settings, updates=check_count("updates", updates, 1, MOST_UPDATES))
+    if own is not None:
+        settings = replace(settings, own=check_count("own", own, 1, MOST_EXAMPLES))
+    if penalty is not None:
+        if not isinstance(penalty, float | int | np.number) or not 0 <= penalty < math.inf:
+            raise BadArgument(f"penalty is {penalty!r}, expected a number that is 0 or more")
+        settings = replace(settings, penalty=float(penalty))
+    return settings
 
 
 def drawn(data: Labelled, function: int, settings: Settings, seed: int) -> Iterator[list[int]]:
@@ -94,36 +101,38 @@ def drawn(data: Labelled, function: int, settings: Settings, seed: int) -> Itera
 def fit(
     lm: LM,
     data: Labelled,
-    whole: Tensor,
+    baseline: Tensor,
     function: int,
     seeds: Sequence[int],
     settings: Settings,
     *,
-    tokens: int | None = None,
+    batch_tokens: int | None = None,
     progress: Progress = silent,
 ) -> Tensor:
-    """Gates [seed, layer, head] that lose one function and keep the others: their mean while λ grows and stays. whole: the
-    `reference`."""
+    """Gates [seed, layer, head] that lose one function and keep the others: their mean while λ grows and stays.
+
+    baseline: mean log P per answer token of the whole model [example].
+    """
     name = data.names[function]
-    there = torch.tensor([i not in lm.layers_without_heads for i in range(lm.n_layers)])[None, :, None]
+    has_heads = torch.tensor([i not in lm.layers_without_heads for i in range(lm.n_layers)])[None, :, None]
     theta = torch.full((len(seeds), lm.n_layers, lm.n_heads), START).requires_grad_()
     optimiser = torch.optim.Adam([theta], lr=settings.lr)
     examples = [drawn(data, function, settings, seed) for seed in seeds]
     lately = torch.zeros(len(seeds))  # what the others lose
     under_pressure = range(int(settings.grows[0] * settings.updates), settings.updates)
     mean = torch.zeros_like(theta.detach())
-    budget = tokens_at_once(lm, tokens)
+    budget = tokens_at_once(lm, batch_tokens)
     with frozen(lm):
         for update in progress(range(settings.updates), f"{name}: losing it, keeping the others"):
             part = update / settings.updates
             heat = settings.sharp**part
             penalty = settings.penalty * float(np.interp(part, settings.grows, (0, 1)))
             now = [next(e) for e in examples]
-            grad, lost = _slope(lm, data, whole, function, now, theta.detach() / heat, lately > 0, settings, budget)
+            grad, lost = _slope(lm, data, baseline, function, now, theta.detach() / heat, lately > 0, settings, budget)
             shut = torch.sigmoid(-theta.detach() / heat)
-            grad = grad / heat - penalty / PER * shut * (1 - shut) / heat * there
+            grad = grad / heat - penalty / PER * shut * (1 - shut) / heat * has_heads
             lately = LATELY * lately + (1 - LATELY) * lost if update else lost
-            _check(f"{name}, update {update + 1} of {settings.updates}", grad, lost, shut, there)
+            _check(f"{name}, update {update + 1} of {settings.updates}", grad, lost, shut, has_heads)
             theta.grad = grad
             optimiser.step()
             if update in under_pressure:
@@ -134,7 +143,7 @@ def fit(
 def _slope(
     lm: LM,
     data: Labelled,
-    whole: Tensor,
+    baseline: Tensor,
     function: int,
     now: Sequence[Sequence[int]],
     theta: Tensor,
@@ -149,17 +158,17 @@ def _slope(
     share = _shares(data, function, now)
     grad, lost = torch.zeros_like(theta), torch.zeros(len(theta))
     for _, chosen in batches([sheet for _, sheet, _ in pieces], 1, budget):
-        some = [pieces[i] for i in chosen]
-        asked = [(seed, example) for seed, _, on in some for example in on]
-        seeds, examples = (torch.tensor(x) for x in zip(*asked, strict=True))
+        batch = [pieces[i] for i in chosen]
+        places = [(seed, example) for seed, _, on in batch for example in on]
+        seeds, examples = (torch.tensor(x) for x in zip(*places, strict=True))
         own = torch.from_numpy(data.function)[examples] == function
-        part = torch.tensor([share[s][e] for s, e in asked])
-        length = torch.tensor([len(data.asked[e].target) for _, e in asked])
+        part = torch.tensor([share[s][e] for s, e in places])
+        length = torch.tensor([len(data.asked[e].target) for _, e in places])
         with telling_memory(lm, budget), torch.enable_grad():
             at = theta.clone().requires_grad_()
-            gates, under = at.sigmoid().to(lm.device), [seed for seed, _, _ in some]
-            log_p, _ = log_probs(lm, [sheet for _, sheet, _ in some], gates, packed=True, under=under)
-            worse = whole[examples] - log_p[0].float().cpu() / length
+            gates, under = at.sigmoid().to(lm.device), [seed for seed, _, _ in batch]
+            log_p, _ = log_probs(lm, [sheet for _, sheet, _ in batch], gates, packed=True, under=under)
+            worse = baseline[examples] - log_p[0].float().cpu() / length
             others = settings.weight * worse * harmed[seeds]
             value = (part * torch.where(own, -worse.clamp(max=settings.cap), others)).sum()
             (change,) = torch.autograd.grad(value, at)
@@ -170,16 +179,16 @@ def _slope(
 
 def _shares(data: Labelled, function: int, now: Sequence[Sequence[int]]) -> list[dict[int, float]]:
     """How much each example counts: every function as much as another, and the others together as much as the one."""
-    found = []
+    shares = []
     for examples in now:
         counts = np.bincount(data.function[list(examples)], minlength=len(data.names))
         each = 1 / np.maximum(counts, 1) / np.where(np.arange(len(counts)) == function, 1, len(counts) - 1)
-        found.append({i: float(each[data.function[i]]) for i in examples})
-    return found
+        shares.append({i: float(each[data.function[i]]) for i in examples})
+    return shares
 
 
-def _check(at: str, grad: Tensor, lost: Tensor, shut: Tensor, there: Tensor) -> None:
+def _check(at: str, grad: Tensor, lost: Tensor, shut: Tensor, has_heads: Tensor) -> None:
     if not (grad.isfinite().all() and lost.isfinite().all()):
         raise CannotDo(f"{at}: the loss or its gradient is not finite (a model in float16 overflows easily)")
-    if ((shut > 0.5) | ~there).flatten(1).all(1).any():
+    if ((shut > 0.5) | ~has_heads).flatten(1).all(1).any():
         raise CannotDo(f"{at}: diverged, all heads are lost: ask for fewer updates, or a higher penalty")
