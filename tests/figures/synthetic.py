@@ -28,15 +28,15 @@ def probe(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS, seed: i
             "high": (("function", *MAP), 1.3 * value),
             "control_importance": (("function", *MAP), control),
             "clears_control": (("function", *MAP), 0.7 * value > control),
-            "whole": (("function", "measure"), np.full((n, 1), -2.0)),
-            "removal_top": (("function", "removed", "measure"), -2 - 2 * fall[:, :, 0]),
-            "removal_lowest": (("function", "removed", "measure"), -2 - 0.3 * fall[:, :, 1]),
-            "removal_random": (("function", "removed", "draw", "measure"), -2 - fall[:, :, 2:]),
-            "removal_p": (("function", "removed"), rng.random((n, 3))),
+            "baseline": (("function", "measure"), np.full((n, 1), -2.0)),
+            "effect": (("function", "n_removed", "measure"), -2 * fall[:, :, 0]),
+            "lowest_effect": (("function", "n_removed", "measure"), -0.3 * fall[:, :, 1]),
+            "random_effect": (("function", "n_removed", "draw", "measure"), -fall[:, :, 2:]),
+            "p": (("function", "n_removed"), rng.random((n, 3))),
             "specialisation": (("function", "masked", "measure"), -rng.random((n, n, 1)) - np.eye(n)[..., None]),
             "masked_heads": ((), 4),
         },
-        coords={"function": list(functions), "masked": list(functions), "removed": [3, 7, 14], "measure": ["log_p"]}
+        coords={"function": list(functions), "masked": list(functions), "n_removed": [3, 7, 14], "measure": ["log_p"]}
         | {"layer": range(layers), "head": range(heads)},
         attrs={"method": "probe", "model": "synthetic", "n_kv_heads": heads // 2 if heads % 2 == 0 else heads},
     )
@@ -77,11 +77,12 @@ def gate(
     found = xr.Dataset(
         {name: (("task", "seed", *MAP), share[..., i]) for i, name in enumerate(names)}
         | {
-            "switch_off": (("task", "role", "switched"), -rng.random((len(tasks), 3, 2)).cumsum(2)),
-            "switch_off_random": (("task", "role", "switched", "draw"), -rng.random((len(tasks), 3, 2, 20)).cumsum(2)),
-            "switch_off_p": (("task", "role", "switched"), rng.random((len(tasks), 3, 2))),
+            "effect": (("task", "role", "n_removed"), -rng.random((len(tasks), 3, 2)).cumsum(2)),
+            "random_effect": (("task", "role", "n_removed", "draw"), -rng.random((len(tasks), 3, 2, 20)).cumsum(2)),
+            "p": (("task", "role", "n_removed"), rng.random((len(tasks), 3, 2))),
+            "baseline": ("task", np.full(len(tasks), -2.0)),
         },
-        coords={"task": list(tasks), "seed": range(seeds), "role": list(names), "switched": [4, 32]}
+        coords={"task": list(tasks), "seed": range(seeds), "role": list(names), "n_removed": [4, 32]}
         | {"layer": range(layers), "head": range(heads)},
         attrs={"method": "gate", "model": "synthetic"},
     )
@@ -112,20 +113,20 @@ def dissociate(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS[:4]
             "score": (("function", "seed", *MAP), score),
             "importance": (("function", *MAP), score.mean(1) / score.mean(1).sum((1, 2), keepdims=True)),
             "selected": (("function", *MAP), score.mean(1) > 0.3),
-            "heads": ("function", np.where(none, 0, 8)),
-            "own_effect": ("function", own),
+            "n_removed": ("function", np.where(none, 0, 8)),
+            "effect": ("function", own),
             "other_effect": (("function", "other"), other),
             "random_effect": (("function", "draw"), np.where(none[:, None], np.nan, -rng.random((n, 20)))),
             "p": ("function", np.where(none, np.nan, 0.01)),
             "p_corrected": ("function", np.where(none, np.nan, 0.02)),
-            "own_curve": (("function", "split", "removed"), curve),
-            "other_curve": (("function", "split", "removed"), 0.1 * curve),
+            "effect_curve": (("function", "split", "step"), curve),
+            "other_curve": (("function", "split", "step"), 0.1 * curve),
             "verdict": ("function", verdict),
             "proven": ("function", [v == said[0] for v in verdict]),
             "baseline": ("function", np.full(n, -2.0)),
         },
         coords={"function": list(functions), "other": list(functions), "split": ["validation", "test"]}
-        | {"seed": range(2), "removed": [4, 8, 16], "layer": range(layers), "head": range(heads)},
+        | {"seed": range(2), "step": [4, 8, 16], "layer": range(layers), "head": range(heads)},
         attrs={"method": "dissociate", "model": "synthetic"},
     )
     return found.assign(always=found.score.min("seed"), any=found.score.max("seed"))
@@ -135,7 +136,7 @@ def compare_maps(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS[:
     names = ["probe", "taylor", "ablate", "gate", "dissociate"]
     parts = [dissociate(layers, heads, functions, seed).drop_vars(["score", "importance"]) for seed in range(5)]
     found = xr.concat(parts, "ranking").assign_coords(ranking=names).assign_attrs(method="compare_maps")
-    return found.assign(selectivity=found.other_effect.mean("other") - found.own_effect)
+    return found.assign(selectivity=found.other_effect.mean("other") - found.effect)
 
 
 def salient(layers: int, heads: int) -> xr.Dataset:

@@ -26,7 +26,7 @@ def probe(functions: list[str] = FUNCTIONS, layers: int = LAYERS, heads: int = H
     n, dims = len(functions), ("function", "layer", "head")
     importance = scores(0, n, layers=layers, heads=heads)
     importance /= np.nansum(importance, axis=(1, 2), keepdims=True)
-    draws = np.random.default_rng(1).normal(-2, 0.1, (n, 2, 9, 1))
+    draws = np.random.default_rng(1).normal(-1, 0.1, (n, 2, 9, 1))
     return dataset(
         {
             "importance": (dims, importance),
@@ -39,23 +39,23 @@ def probe(functions: list[str] = FUNCTIONS, layers: int = LAYERS, heads: int = H
             "control_accuracy": 0.14,
             "majority_accuracy": 0.13,
             "questions": (("function", "split"), np.full((n, 2), 20)),
-            "whole": (("function", "measure"), np.full((n, 1), -1.0)),
-            "removal_top": (("function", "removed", "measure"), np.tile([[[-3.0], [-4.0]]], (n, 1, 1))),
-            "removal_lowest": (("function", "removed", "measure"), np.tile([[[-1.0], [-1.5]]], (n, 1, 1))),
-            "removal_random": (("function", "removed", "draw", "measure"), draws),
-            "removal_p": (("function", "removed"), np.full((n, 2), 0.1)),
+            "baseline": (("function", "measure"), np.full((n, 1), -1.0)),
+            "effect": (("function", "n_removed", "measure"), np.tile([[[-2.0], [-3.0]]], (n, 1, 1))),
+            "lowest_effect": (("function", "n_removed", "measure"), np.tile([[[0.0], [-0.5]]], (n, 1, 1))),
+            "random_effect": (("function", "n_removed", "draw", "measure"), draws),
+            "p": (("function", "n_removed"), np.full((n, 2), 0.1)),
         },
         function=functions,
         wording=["question", "answer"],
         split=["train", "test"],
         measure=["log_p"],
-        removed=[1, 3],
-    ).assign_attrs(data="pr0be", k=5)
+        n_removed=[1, 3],
+    ).assign_attrs(method="probe", data="pr0be", k=5)
 
 
 def maps(relations: tuple[str, str] = ("country_to_capital", "copying"), **sizes: int) -> xr.Dataset:
     score = scores(2, 2, **sizes)
-    dims = ("relation", "removed", "measure")
+    dims = ("relation", "n_removed", "measure")
     member = np.zeros((4, *score.shape[1:]), bool)
     member[0, 0, 0] = member[1, 0, :2] = member[:, 1, 2] = True
     return dataset(
@@ -63,16 +63,18 @@ def maps(relations: tuple[str, str] = ("country_to_capital", "copying"), **sizes
             "score": (("relation", "layer", "head"), score),
             "suppression": (("relation", "layer", "head"), np.where(np.isnan(score), np.nan, 0.0)),
             "member": (("category", "layer", "head"), member),
-            # as check_causal writes them: counted from 0 removed heads, no p, no lowest heads
-            "removal_top": (dims, np.tile([[[0.9], [0.1]]], (2, 1, 1))),
-            "removal_random": (("draw", *dims), np.full((3, 2, 2, 1), 0.8)),
-            "whole_model": (("relation", "measure"), np.full((2, 1), 0.9)),
+            "effect": (dims, np.full((2, 1, 2), -0.8)),
+            "other_effect": (dims, np.full((2, 1, 2), -0.05)),
+            "random_effect": ((*dims[:2], "draw", "measure"), np.full((2, 1, 3, 2), -0.1)),
+            "p": (dims[:2], np.full((2, 1), 0.25)),
+            "p_corrected": (dims[:2], np.full((2, 1), 0.5)),
+            "baseline": (("relation", "measure"), np.full((2, 2), 0.9)),
         },
         relation=list(relations),
-        removed=[0, 2],
-        measure=["accuracy"],
+        n_removed=[2],
+        measure=["accuracy", "log_p"],
         category_name=("category", ["Algorithmic", "Knowledge", "Linguistic", "Translation"]),
-    ).assign_attrs(threshold=0.15, data="m4ps")
+    ).assign_attrs(method="maps", threshold=0.15, data="m4ps")
 
 
 def gate(tasks: tuple[str, ...] = ("math", "syntax"), **sizes: int) -> xr.Dataset:
@@ -85,18 +87,21 @@ def gate(tasks: tuple[str, ...] = ("math", "syntax"), **sizes: int) -> xr.Datase
         | {
             "always": (("task", "layer", "head"), roles["facilitation"].min(1)),
             "any": (("task", "layer", "head"), roles["facilitation"].max(1)),
-            "switch_off": (("task", "role", "switched"), np.full((n, 1, 1), -2.0)),
-            "switch_off_random": (("task", "role", "switched", "draw"), np.full((n, 1, 1, 4), -1.0)),
-            "switch_off_p": (("task", "role", "switched"), np.full((n, 1, 1), 0.2)),
+            "effect": (("task", "role", "n_removed"), np.full((n, 1, 1), -2.0)),
+            "random_effect": (("task", "role", "n_removed", "draw"), np.full((n, 1, 1, 4), -1.0)),
+            "p": (("task", "role", "n_removed"), np.full((n, 1, 1), 0.2)),
+            "baseline": ("task", np.full(n, -3.0)),
         },
         task=list(tasks),
         role=["facilitation"],
-        switched=[2],
-    )
+        n_removed=[2],
+    ).assign_attrs(method="gate")
 
 
 def ablate() -> xr.Dataset:
-    return dataset({"effect": (("task", "layer", "head"), scores(7, 2) - 0.5)}, task=["math", "syntax"])
+    return dataset({"effect": (("task", "layer", "head"), scores(7, 2) - 0.5)}, task=["math", "syntax"]).assign_attrs(
+        method="ablate"
+    )
 
 
 def salient(token: str = " Paris", layers: int = LAYERS, heads: int = HEADS) -> xr.Dataset:
@@ -108,7 +113,7 @@ def salient(token: str = " Paris", layers: int = LAYERS, heads: int = HEADS) -> 
             "strongest": (dims, np.full(shape, " France", object)),
             "suppressed": (dims, np.full(shape, " Rome", object)),
         }
-    )
+    ).assign_attrs(method="salient")
 
 
 def dissociate(functions: list[str] = FUNCTIONS) -> xr.Dataset:
@@ -119,8 +124,8 @@ def dissociate(functions: list[str] = FUNCTIONS) -> xr.Dataset:
     return dataset(
         {
             "importance": (("function", "layer", "head"), importance / np.nansum(importance, (1, 2), keepdims=True)),
-            "heads": ("function", [2] * (n - 1) + [0]),
-            "own_effect": ("function", [-1.25] * (n - 1) + [np.nan]),
+            "n_removed": ("function", [2] * (n - 1) + [0]),
+            "effect": ("function", [-1.25] * (n - 1) + [np.nan]),
             "other_effect": (("function", "other"), other),
             "random_effect": (("function", "draw"), np.full((n, 3), -0.5)),
             "p_corrected": ("function", [0.01] * (n - 1) + [np.nan]),
@@ -129,7 +134,7 @@ def dissociate(functions: list[str] = FUNCTIONS) -> xr.Dataset:
         },
         function=functions,
         other=functions,
-    )
+    ).assign_attrs(method="dissociate")
 
 
 def atlas() -> dict[str, xr.Dataset]:

@@ -1,81 +1,118 @@
-"""How results show themselves in a notebook: a small table and a thumbnail of the map."""
+"""What every result can be asked: `result.heads.top(5)`, `.gates("math")`, `.card("L23.H4")`, `.figure()`.
+
+Notebooks show `result.heads` and an atlas as a table and a thumbnail. Drawing is imported when something is drawn, for
+computing needs no matplotlib.
+"""
 
 import base64
 import io
 from collections.abc import Mapping
 from html import escape
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
-from matplotlib.figure import Figure
 
-from headatlas.errors import BadArgument, did_you_mean
-from headatlas.figures.all import pictures
-from headatlas.figures.style import save
-from headatlas.results.about import NAMES, about
-from headatlas.results.charts import MEASURES
+from headatlas.errors import BadArgument, brief, check_choice, check_count
+from headatlas.models.shape import check_head, head_numbers
+from headatlas.results.about import about
+from headatlas.results.card import Card, card
+from headatlas.results.measures import measures_of, title_of
+from headatlas.results.tables import all_heads, heads
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-class HeadMaps(xr.Dataset):
-    """An xarray.Dataset of head maps that a notebook shows as a thumbnail above xarray's own description."""
+@xr.register_dataset_accessor("heads")
+class Heads:
+    """What a method says of heads."""
 
-    __slots__ = ()
+    def __init__(self, result: xr.Dataset) -> None:
+        self._result = result
+
+    @property
+    def _by_method(self) -> dict[str, xr.Dataset]:
+        method = str(self._result.attrs.get("method", ""))
+        if not {"layer", "head"} <= set(self._result.dims) or not method:
+            raise BadArgument("this dataset is not a result: it must have layers and heads, and say its method")
+        return {method: self._result}
+
+    def top(self, n: int = 10, subject: str | None = None) -> pd.DataFrame:
+        """The n top heads of a function, relation or task, or of each: a row for every head and measure."""
+        check_count("n", n, 1)
+        if subject is None:
+            return pd.DataFrame(all_heads(self._by_method, n))
+        if not isinstance(subject, str):
+            raise BadArgument(f"subject is {brief(subject)}, expected the name of a function, relation or task")
+        return pd.DataFrame(heads(self._by_method, subject, n))
 
     def gates(self, subject: str) -> np.ndarray:
         """A mask [layer, head] for `lm.gated` that turns a function off: 0 for the heads `selected` for it, 1 elsewhere."""
-        if "selected" not in self:
-            raise BadArgument(f"method {self.attrs.get('method')!r} selects no heads: dissociate and probe do")
-        known = [str(f) for f in self["function"].values]
-        if subject not in known:
+        if "selected" not in self._result or self._result.selected.ndim != 3:
             raise BadArgument(
-                f"function is {subject!r}, expected one of {', '.join(known)}.{did_you_mean(str(subject), known)}"
+                f"method {self._result.attrs.get('method')!r} selects no heads: the result has no `selected`"
             )
-        selected = self["selected"].sel(function=subject).transpose("layer", "head").values
-        return np.where(selected, 0.0, 1.0)
+        selected = self._result.selected.astype(bool).transpose(..., "layer", "head")
+        dim = str(selected.dims[0])
+        known = [str(name) for name in selected[dim].values]
+        check_choice(dim, subject, known)
+        return np.where(selected.values[known.index(subject)], 0.0, 1.0)
+
+    def card(self, head: str) -> Card:
+        """Everything the result says of one head, such as "L23.H4"."""
+        layer, number = head_numbers(head)
+        by_method = self._by_method
+        check_head(layer, number, self._result.sizes["layer"], self._result.sizes["head"])
+        return card(by_method, layer, number)
+
+    def figure(self, name: str | None = None) -> "Figure":
+        """The result drawn: the figure of this name, or the first there is."""
+        pictures = {p.name: p for p in import_module("headatlas.figures.all").pictures(self._by_method)}
+        if not pictures:
+            raise BadArgument(f"nothing of method {self._result.attrs.get('method')!r} can be drawn")
+        if name is not None:
+            check_choice("name", name, pictures)
+        return pictures[name or next(iter(pictures))].draw()
 
     def _repr_html_(self) -> str:
-        method = str(self.attrs.get("method", ""))
-        whole = all(set(self[n].dims) >= {d, "layer", "head"} for n, d in MEASURES.get(method, ()) if n in self)
-        drawn = (
-            next(iter(pictures({method: self})), None)
-            if whole and all(self.sizes.get(d) for d in ("layer", "head"))
-            else None
-        )
-        picture = "" if drawn is None else thumbnail(drawn.draw())
-        return picture + super()._repr_html_()
+        result, measures = self._result, measures_of(str(self._result.attrs.get("method")))
+        maps = [set(result[m.name].dims) >= {m.over, "layer", "head"} for m in measures if m.name in result]
+        if not all(maps) or not all(result.sizes.get(d) for d in ("layer", "head")):
+            return result._repr_html_()  # a part of a result
+        table = pd.DataFrame(all_heads(self._by_method, 3)[:12])
+        return _thumbnail(self._by_method) + table.to_html(index=False, na_rep="", float_format="{:.3g}".format)
 
 
-def show_maps(found: xr.Dataset) -> HeadMaps:
-    return HeadMaps(found.data_vars, found.coords, found.attrs)
-
-
-def show_atlas(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any], folder: str) -> str:
+def show_atlas(results: Mapping[str, xr.Dataset], info: Mapping[str, Any], folder: str) -> str:
     """An atlas as HTML: what it is of, a row per method, the first map."""
     model = info["model"]
     rows = [
-        f"<tr><td>{escape(NAMES.get(name, name))}</td><td>{escape(_subjects(found))}</td>"
-        f"<td>{escape(str(found.attrs.get('preset', '')))}</td></tr>"
-        for name, found in maps.items()
+        f"<tr><td>{escape(title_of(name))}</td><td>{escape(_subjects(name, result))}</td>"
+        f"<td>{escape(str(result.attrs.get('preset', '')))}</td></tr>"
+        for name, result in results.items()
     ]
-    first = next(iter(pictures(maps)), None)
     title = f"{model['name']}: {model['n_layers']} layers × {model['n_heads']} heads"
     table = f"<table><tr><th>method</th><th>maps</th><th>preset</th></tr>{''.join(rows)}</table>"
-    picture = "" if first is None else thumbnail(first.draw())
-    return f"<div><b>{escape(title)}</b> <code>{escape(folder)}</code>{table}{picture}</div>"
+    return f"<div><b>{escape(title)}</b> <code>{escape(folder)}</code>{table}{_thumbnail(results)}</div>"
 
 
-def _subjects(found: xr.Dataset) -> str:
-    for dim in ("function", "relation", "task", "pattern"):
-        if dim in found.coords:
-            names = [str(v) for v in found[dim].values]
+def _subjects(method: str, result: xr.Dataset) -> str:
+    for measure in measures_of(method):
+        if measure.over in result.coords and result[measure.over].ndim:
+            names = [str(v) for v in result[measure.over].values]
             return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    return about(found)
+    return about(result)
 
 
-def thumbnail(figure: Figure) -> str:
-    """A figure as a small image inside HTML."""
+def _thumbnail(results: Mapping[str, xr.Dataset]) -> str:
+    """The first figure of results as a small image inside HTML; nothing, if there is none."""
+    first = next(iter(import_module("headatlas.figures.all").pictures(results)), None)
+    if first is None:
+        return ""
     memory = io.BytesIO()
-    save(figure, memory, "png", dpi=60)
+    import_module("headatlas.figures.style").save(first.draw(), memory, "png", dpi=60)
     data = base64.b64encode(memory.getvalue()).decode()
     return f'<img alt="head maps" style="max-width:640px" src="data:image/png;base64,{data}">'

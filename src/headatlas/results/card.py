@@ -7,8 +7,8 @@ import numpy as np
 import xarray as xr
 
 from headatlas.results.chance import members, no_rank
-from headatlas.results.curves import removal
 from headatlas.results.charts import overview, ranks
+from headatlas.results.curves import ranked_by, removal
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,12 @@ def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
             numbers = (float(here.score), float(here.low), float(here.high))
             at = None if here.at_chance else int(rank.sel(layer=layer, head=head))
             standings.append(Standing(*names, *numbers, at, int(heads[i]), float(here.chance)))
-    model = next((str(found.attrs["model"]) for found in maps.values() if "model" in found.attrs), "")
+    model = next((str(result.attrs["model"]) for result in maps.values() if "model" in result.attrs), "")
     categories = []
-    if "maps" in maps and "member" in maps["maps"]:
-        member = members(maps["maps"]).sel(layer=layer, head=head).values
-        categories = [str(n) for n, m in zip(maps["maps"].category_name.values, member, strict=True) if m]
+    for result in maps.values():
+        if "member" in result and "category_name" in result.coords:
+            member = members(result).sel(layer=layer, head=head).values
+            categories += [str(n) for n, m in zip(result.category_name.values, member, strict=True) if m]
     ordered = sorted(standings, key=lambda s: (s.value == 0, s.rank is None, (s.rank or 0) / s.of))
     places = {c: _place(charts.score.isel(chart=i), layer, head) for i, c in enumerate(charts.chart.values.tolist())}
     return Card(
@@ -98,11 +99,17 @@ def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
 
 
 def _operations(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> list[Operation]:
-    if "salient" not in maps:
-        return []
-    one = maps["salient"].sel(layer=layer, head=head)
-    rows = zip(one.token.values, one.amplification.values, one.strongest.values, one.suppressed.values, strict=True)
-    return [Operation(str(t), float(a), list(map(str, s)), list(map(str, w))) for t, a, s, w in rows if not np.isnan(a)]
+    variables = ("token", "amplification", "strongest", "suppressed")
+    for result in maps.values():
+        if set(variables) <= set(result):
+            one = result.sel(layer=layer, head=head)
+            rows = zip(*(one[name].values for name in variables), strict=True)
+            return [
+                Operation(str(t), float(a), list(map(str, s)), list(map(str, w)))
+                for t, a, s, w in rows
+                if not np.isnan(a)
+            ]
+    return []
 
 
 def _place(score: xr.DataArray, layer: int, head: int) -> int:
@@ -117,19 +124,16 @@ def _place(score: xr.DataArray, layer: int, head: int) -> int:
 def _removed(maps: Mapping[str, xr.Dataset], standings: list[Standing], places: dict[str, int]) -> list[Removed]:
     """The smallest removed set of each curve that the head is in. Gates were ranked by the mean over seeds, as charts are."""
     curves = removal(maps)
-    found = []
+    sets = []
     for i in range(curves.sizes["curve"]):
         one = curves.isel(curve=i)
         names = (one.method.item(), one.subject.item(), one.why.item())
-        measure = {"importance": "score" if names[0] == "maps" else "importance"}.get(names[2], names[2])
-        rank = next(
-            (places[s.chart] for s in standings if (s.method, s.subject, s.measure) == (*names[:2], measure)), None
-        )
+        chart = (*names[:2], ranked_by(names[0], names[2]))
+        rank = next((places[s.chart] for s in standings if (s.method, s.subject, s.measure) == chart), None)
         steps = one.removed.values[(one.removed.values > 0) & one.top.notnull().values]
         within = [int(m) for m in steps if rank is not None and rank <= m]
         if within:
-            at = one.sel(removed=within[0])
-            whole = float(one.top.sel(removed=0))
-            numbers = (float(at.top) - whole, float(at.random) - whole, float(at.p))
-            found.append(Removed(*names, within[0], one.measure.item().removeprefix("change of "), *numbers))
-    return found
+            at, baseline = one.sel(removed=within[0]), float(one.top.sel(removed=0))
+            numbers = (float(at.top) - baseline, float(at.random) - baseline, float(at.p))
+            sets.append(Removed(*names, within[0], one.measure.item().removeprefix("change of "), *numbers))
+    return sets

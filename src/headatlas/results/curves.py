@@ -5,80 +5,88 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import xarray as xr
 
+from headatlas.results.measures import measures_of
+
+NAMES = ("method", "subject", "measure", "why")
+
 
 def removal(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
     """Quality with the top heads removed, beside random and lowest ones: over (curve, removed), NaN where there is none.
 
-    `top`, `lowest`; `random` (the mean of the draws), `random_low` and `random_high` (the middle 90 % of them); `p`, how often
-    random heads do as much. `removed` starts at 0, the whole model. Coordinates of `curve`: `method`, `subject`, `measure`, `why`
-    (what the top heads are the top of). For gates, which are switched off against on, quality is the change of log P.
+    Of every dataset with `effect` over `n_removed`. `top`, `lowest`; `random` (the mean of the draws), `random_low` and
+    `random_high` (the middle 90 % of them); `p`, how often random heads do as much. `removed` starts at 0, the whole model.
+    Coordinates of `curve`: `method`, `subject`, `measure`, `why` (what the top heads are the top of).
+    An effect without a `measure` dimension is shown as it is: the change of log P.
     """
-    rows = [row for method, found in maps.items() for row in _rows(method, found)]
+    rows = [row for method, result in maps.items() for row in _rows(method, result)]
     if not rows:
-        names = ("top", "lowest", "random", "random_low", "random_high", "p")
-        return xr.Dataset(dict.fromkeys(names, (("curve", "removed"), np.empty((0, 0)))))
-    return xr.concat(rows, "curve", coords=["method", "subject", "measure", "why"], join="outer")
+        variables = ("top", "lowest", "random", "random_low", "random_high", "p")
+        return xr.Dataset(dict.fromkeys(variables, (("curve", "removed"), np.empty((0, 0)))))
+    return xr.concat(rows, "curve", coords=list(NAMES), join="outer")
 
 
-def changes(found: xr.Dataset) -> tuple[list[str], list[str], np.ndarray, str] | None:
+def ranked_by(method: str, why: str) -> str:
+    """The measure that heads were ranked by for a curve: the role it is of, or the method's first."""
+    names = [m.name for m in measures_of(method)]
+    return why if why in names or not names else names[0]
+
+
+def changes(result: xr.Dataset) -> tuple[list[str], list[str], np.ndarray, str] | None:
     """Whose heads were removed, what was asked, how that changed [removed of, asked], and the measure; None: not measured."""
-    if "specialisation" in found and "measure" in found.specialisation.dims:
-        measure = "log_p" if "log_p" in found.measure.values else str(found.measure.values[0])
-        change = found.specialisation.sel(measure=measure).transpose("masked", "function")
-        of, asked = ([str(v) for v in change[d].values] for d in ("masked", "function"))
-        return of, asked, change.values.astype(np.float64), "log P" if measure == "log_p" else measure
-    if (
-        {"own_effect", "other_effect"} <= set(found)
-        and found.own_effect.dims == ("function",)
-        and bool(found.own_effect.notnull().any())
-    ):
-        change = found.other_effect.transpose("function", "other").astype(np.float64)
-        values = np.where(np.eye(len(change), dtype=bool), found.own_effect.values[:, None], change.values)
-        there = np.flatnonzero(found.own_effect.notnull())
-        names = [str(v) for v in change["function"].values]
-        return [names[i] for i in there], names, values[there], "log P per token"
-    return None
+    if "specialisation" in result and "measure" in result.specialisation.dims:
+        measure = _measure(result)
+        change = result.specialisation.sel(measure=measure).transpose("masked", ...)
+        of, asked = ([str(v) for v in change[d].values] for d in change.dims)
+        return of, asked, change.values.astype(np.float64), _in_words(measure)
+    if not {"effect", "other_effect"} <= set(result) or result.effect.ndim != 1:
+        return None
+    (dim,) = result.effect.dims
+    if set(result.other_effect.dims) != {dim, "other"} or not bool(result.effect.notnull().any()):
+        return None
+    change = result.other_effect.transpose(dim, "other").astype(np.float64)
+    values = np.where(np.eye(len(change), dtype=bool), result.effect.values[:, None], change.values)
+    removed = np.flatnonzero(result.effect.notnull())
+    names = [str(v) for v in change[dim].values]
+    return [names[i] for i in removed], names, values[removed], "log P per token"
 
 
-def _rows(method: str, found: xr.Dataset) -> Iterator[xr.Dataset]:
-    if method == "gate" and "switch_off" in found:
-        for task in found.task.values.tolist():
-            for role in found.role.values.tolist():
-                one = found.sel(task=task, role=role).rename(switched="removed")
-                names = {"subject": task, "measure": "change of log P", "why": role}
-                yield _curve(method, names, 0.0, one.switch_off, one.switch_off_random, None, one.switch_off_p)
-    elif "removal_top" in found:
-        dim = "function" if "function" in found.removal_top.dims else "relation"
-        measure = "log_p" if "log_p" in found.measure.values else found.measure.values[0]
-        for subject in found[dim].values.tolist():
-            one = found.sel({dim: subject, "measure": measure})
-            if one.removal_top.notnull().any():
-                names = {"subject": subject, "measure": "log P" if measure == "log_p" else measure, "why": "importance"}
-                whole = float(one["whole" if "whole" in one else "whole_model"])
-                lowest, p = one.get("removal_lowest"), one.get("removal_p")
-                yield _curve(method, names, whole, one.removal_top, one.removal_random, lowest, p)
+def _measure(result: xr.Dataset) -> str:
+    return "log_p" if "log_p" in result.measure.values else str(result.measure.values[0])
 
 
-def _curve(
-    method: str,
-    names: dict[str, str],
-    whole: float,
-    top: xr.DataArray,
-    random: xr.DataArray,
-    lowest: xr.DataArray | None,
-    p: xr.DataArray | None,
-) -> xr.Dataset:
-    some = np.flatnonzero(top.removed.values > 0)
-    top, random = top.isel(removed=some), random.isel(removed=some)
-    lowest, p = (x if x is None else x.isel(removed=some) for x in (lowest, p))
-    nothing = np.full(top.sizes["removed"], np.nan)
-    draws = random.transpose("removed", "draw").values
-    there = ~np.isnan(draws).all(1)
+def _in_words(measure: str) -> str:
+    return "log P" if measure == "log_p" else measure
+
+
+def _rows(method: str, result: xr.Dataset) -> Iterator[xr.Dataset]:
+    if "effect" not in result or "n_removed" not in result.effect.dims:
+        return
+    named, baseline = "change of log P", xr.DataArray(0.0)
+    if "measure" in result.effect.dims:
+        named, result = _in_words(_measure(result)), result.sel(measure=_measure(result))
+        baseline = result.baseline
+    dim = next(d for d in result.effect.dims if d not in ("n_removed", "role"))
+    for subject in result[dim].values.tolist():
+        for role in result.role.values.tolist() if "role" in result.effect.dims else [None]:
+            place = {dim: subject} | ({} if role is None else {"role": role})
+            one = result.sel(place)
+            if one.effect.notnull().any():
+                names = dict(zip(NAMES, (method, subject, named, role or "importance"), strict=True))
+                yield _curve(one, float(baseline.sel({dim: subject}) if baseline.ndim else baseline), names)
+
+
+def _curve(one: xr.Dataset, baseline: float, names: dict[str, str]) -> xr.Dataset:
+    one = one.isel(n_removed=np.flatnonzero(one.n_removed.values > 0))
+    steps = one.n_removed.values
+    nothing = np.full(len(steps), np.nan)
+    draws = baseline + one.random_effect.transpose("n_removed", "draw").values
+    drawn = ~np.isnan(draws).all(1)
     middle = {n: nothing.copy() for n in ("random", "random_low", "random_high")}
-    middle["random"][there] = np.nanmean(draws[there], 1)
+    middle["random"][drawn] = np.nanmean(draws[drawn], 1)
     for name, q in (("random_low", 0.05), ("random_high", 0.95)):
-        middle[name][there] = np.nanquantile(draws[there], q, axis=1)
-    parts = {"top": top.values, "lowest": nothing if lowest is None else lowest.values} | middle
-    begun = {n: ("removed", np.r_[np.nan if np.isnan(v).all() else whole, v]) for n, v in parts.items()}
-    begun["p"] = ("removed", np.r_[np.nan, nothing if p is None else p.values])
-    return xr.Dataset(begun, coords={"removed": np.r_[0, top.removed.values], "method": method, **names})
+        middle[name][drawn] = np.nanquantile(draws[drawn], q, axis=1)
+    lowest = baseline + one.lowest_effect.values if "lowest_effect" in one else nothing
+    parts = {"top": baseline + one.effect.values, "lowest": lowest} | middle
+    begun = {n: ("removed", np.r_[np.nan if np.isnan(v).all() else baseline, v]) for n, v in parts.items()}
+    begun["p"] = ("removed", np.r_[np.nan, one.p.values if "p" in one else nothing])
+    return xr.Dataset(begun, coords={"removed": np.r_[0, steps], **names})

@@ -19,9 +19,9 @@ import xarray as xr
 
 from headatlas.errors import BadArgument, BadFile, did_you_mean, one_line
 from headatlas.results.store import load, save
-from headatlas.methods.gate.fits import ROLES
 from headatlas.tasks.names import FUNCTIONS
 
+ROLES = ("facilitation", "interference", "irrelevance")  # of gates
 METHODS = {"importance": "probe", "categories": "maps", "gate": "gate"}  # whose file each kind becomes
 NAMES = {"importance": "function", "categories": "category", "gate": "task"}
 VALUES = ("importance", "score", "value", "effect", "member")
@@ -49,9 +49,8 @@ def import_scores(
         if isinstance(e, BadFile | BadArgument):
             raise
         raise BadFile(f"cannot read {file} as {kind}: {one_line(e)}") from e
-    found = _dataset(kind, parts)
-    said = {"method": METHODS[kind], "model": model or file.stem, "source": file.name, "imported": 1}
-    return found.assign_attrs(said)
+    origin = {"method": METHODS[kind], "model": model or file.stem, "source": file.name, "imported": 1}
+    return _dataset(kind, parts).assign_attrs(origin)
 
 
 Parts = dict[str, dict[str, np.ndarray]]  # by name, then by variable: [layer, head] or [seed, layer, head]
@@ -76,8 +75,8 @@ def _dataset(kind: str, parts: Parts) -> xr.Dataset:
     if kind == "categories":
         member = np.stack([np.nan_to_num(part["importance"]) > 0 for part in parts.values()])
         variable = (("category", "layer", "head"), member)
-        found = xr.Dataset({"member": variable}, coords=coords | {"category_name": ("category", names)})
-        return found.set_xindex("category_name")
+        categories = xr.Dataset({"member": variable}, coords=coords | {"category_name": ("category", names)})
+        return categories.set_xindex("category_name")
     seeds = {v.shape[0] for part in parts.values() for v in part.values()}
     if len(seeds) != 1:
         raise BadFile(f"gates have different numbers of seeds: {', '.join(map(str, sorted(seeds)))}")
@@ -85,11 +84,11 @@ def _dataset(kind: str, parts: Parts) -> xr.Dataset:
     if "facilitation" not in roles:
         raise BadFile("gates need a facilitation score for every task")
     dims = ("task", "seed", "layer", "head")
-    found = xr.Dataset(
+    gates = xr.Dataset(
         {r: (dims, np.stack([part[r] for part in parts.values()])) for r in roles}, coords=coords | {"task": names}
     )
-    found = found.assign_coords(seed=range(seeds.pop()))
-    return found.assign(always=found.facilitation.min("seed"), any=found.facilitation.max("seed"))
+    gates = gates.assign_coords(seed=range(seeds.pop()))
+    return gates.assign(always=gates.facilitation.min("seed"), any=gates.facilitation.max("seed"))
 
 
 def _csv(file: Path, kind: str, names: Sequence[str] | None) -> Parts:
@@ -122,10 +121,10 @@ def _npy(file: Path, kind: str, names: Sequence[str] | None) -> Parts:
     )
     if values.ndim not in ((4, 5) if kind == "gate" else (3,)):
         raise BadFile(f"{file} has the shape {values.shape}, expected {expected}")
-    given = (
+    known = (
         list(names) if names else list(FUNCTIONS) if kind == "importance" and len(values) == len(FUNCTIONS) else None
     )
-    called = given or [f"{NAMES[kind]} {i}" for i in range(len(values))]
+    called = known or [f"{NAMES[kind]} {i}" for i in range(len(values))]
     if len(called) != len(values) or len(set(called)) != len(called):
         raise BadArgument(f"names has {len(set(called))} different names, but {file} has {len(values)}")
     if kind != "gate":
@@ -165,7 +164,7 @@ def _rows(table: pd.DataFrame, kind: str, file: Path) -> Parts:
     if kind == "categories" and columns == [""]:
         table, columns = table.assign(member=1), ["member"]
     needed = {NAMES[kind]: name, "layer": "layer" in table, "head": "head" in table, "a value": columns and columns[0]}
-    if missing := [n for n, there in needed.items() if not there]:
+    if missing := [n for n, column in needed.items() if not column]:
         expected = f"{NAMES[kind]}, layer, head, {'facilitation' if kind == 'gate' else 'importance'}"
         raise BadFile(
             f"{file} lacks {', '.join(missing)}: it has the columns {', '.join(table.columns)}, expected {expected}"
@@ -211,21 +210,21 @@ def _rows(table: pd.DataFrame, kind: str, file: Path) -> Parts:
     return parts
 
 
-def keep(found: xr.Dataset, folder: Path) -> Path:
+def keep(result: xr.Dataset, folder: Path) -> Path:
     """Keep an imported dataset under the name of its method; never in place of another."""
-    path = folder / f"{found.attrs['method']}.nc"
+    path = folder / f"{result.attrs['method']}.nc"
     if path.exists():
         raise BadArgument(f"out is {str(folder)!r}, where {path.name} is already: give another folder")
     for other in sorted(folder.glob("*.nc")):
-        first, second = (_whose(dataset) for dataset in (load(other), found))
+        first, second = (_whose(dataset) for dataset in (load(other), result))
         if first != second:
             raise BadArgument(
                 f"out is {str(folder)!r}, where {other.name} is {first}, not {second}: give another folder"
             )
-    save(found, path)
+    save(result, path)
     return path
 
 
-def _whose(found: xr.Dataset) -> str:
-    how = "imported scores" if "imported" in found.attrs else "a map"
-    return f"{how} of {found.attrs.get('model')} with {found.sizes.get('layer')} × {found.sizes.get('head')} heads"
+def _whose(result: xr.Dataset) -> str:
+    how = "imported scores" if "imported" in result.attrs else "a map"
+    return f"{how} of {result.attrs.get('model')} with {result.sizes.get('layer')} × {result.sizes.get('head')} heads"

@@ -8,13 +8,14 @@ from typing import Any
 from headatlas import __version__
 from headatlas.models.lm import LM
 from headatlas.models.weights import Weights
+from headatlas.results.store import SCHEMA
 
 _LIBRARIES = ("torch", "transformers", "numpy", "xarray")
 
 
 def describe_model(lm: LM) -> dict[str, Any]:
-    found = describe_weights(lm.weights, lm.name, str(lm.device))
-    return found | {"dtype": str(lm.model.dtype).removeprefix("torch.")}
+    described = describe_weights(lm.weights, lm.name, str(lm.device))
+    return described | {"dtype": str(lm.model.dtype).removeprefix("torch.")}
 
 
 def describe_weights(weights: Weights, name: str, device: str) -> dict[str, Any]:
@@ -39,6 +40,7 @@ def describe_run() -> dict[str, Any]:
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
+        "schema": SCHEMA,
         "versions": {"headatlas": __version__} | {name: version(name) for name in _LIBRARIES},
     }
 

@@ -23,16 +23,16 @@ def range_of(values: np.ndarray, chance: float = 0.0) -> Range:
     `chance`, the highest score that chance explains. What is beyond is clipped, and the last label says so with a plus (the first
     with ≤, for maps of both signs).
     """
-    there = values[np.isfinite(values)]
-    top = float(np.abs(there).max(initial=0))
+    finite = values[np.isfinite(values)]
+    top = float(np.abs(finite).max(initial=0))
     if top == 0:
         return Range(0.0, 1.0, [0.0, 1.0], ["0", "1"], False)
-    signed = bool((there < 0).any())
+    signed = bool((finite < 0).any())
     totals = np.nansum(np.where(np.isfinite(values), values, 0), axis=(-2, -1))
     if not signed and np.allclose(totals[totals > 0], 1, atol=0.02):
         end = min(1.0, 3 / int(np.isfinite(values).sum(axis=(-2, -1)).max()))
     else:
-        end = float(np.quantile(np.abs(there), 0.995)) or top
+        end = float(np.quantile(np.abs(finite), 0.995)) or top
     end = max(end, chance)
     step = neat_step(end)
     steps = max(1, round(end / step), int(np.ceil(chance / step - 1e-9)))
@@ -40,9 +40,9 @@ def range_of(values: np.ndarray, chance: float = 0.0) -> Range:
     ticks = np.arange(-steps if signed else 0, steps + 1) * step
     digits = max(0, -int(np.floor(np.log10(step) + 1e-9)))
     labels = [f"{t:.{digits}f}".replace("-", "−") if abs(t) > step / 2 else f"{0:.{digits}f}" for t in ticks]
-    if there.max() > end * (1 + 1e-9):
+    if finite.max() > end * (1 + 1e-9):
         labels[-1] += "+"
-    if signed and there.min() < -end * (1 + 1e-9):
+    if signed and finite.min() < -end * (1 + 1e-9):
         labels[0] = f"≤ {labels[0]}"
     return Range(-end if signed else 0.0, end, [float(t) for t in ticks], labels, signed)
 

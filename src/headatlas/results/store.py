@@ -13,13 +13,16 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadFile, CannotDo, one_line
+from headatlas.results import accessor as accessor  # so that every result read or written has `.heads`
 from headatlas.results.files import whole_file
+
+SCHEMA = 2  # of the names of variables and attributes in files
 
 
 def save(dataset: xr.Dataset, path: Path) -> None:
-    """Write a head map; the file exists only once it is whole."""
+    """Write a head map; the file exists only once it is complete."""
     with whole_file(path) as aside:
-        dataset.to_netcdf(aside, engine="h5netcdf", mode="w")
+        dataset.assign_attrs(schema=SCHEMA).to_netcdf(aside, engine="h5netcdf", mode="w")
 
 
 def load(path: Path) -> xr.Dataset:
@@ -28,16 +31,31 @@ def load(path: Path) -> xr.Dataset:
         dataset = xr.load_dataset(path, engine="h5netcdf")
     except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError) as e:
         raise BadFile(f"cannot read {path} as a head map: {one_line(e)}") from e
+    schema = dataset.attrs.get("schema", 1)
+    if str(schema) != str(SCHEMA):
+        raise BadFile(
+            f"{path} was written by another version of HeadAtlas (schema {schema}, this one reads {SCHEMA}):"
+            " run it again, or install headatlas<0.2"
+        )
     return dataset.set_xindex("category_name") if "category_name" in dataset.coords else dataset
 
 
 def load_attributes(path: Path) -> dict[str, Any]:
     """What a head map says of itself, without reading it; nothing, where there is none or it is damaged."""
+    return dict(_outline(path).attrs)
+
+
+def load_dimensions(path: Path) -> set[str]:
+    """The dimensions of a file, without reading it; none, where there is none or it is damaged."""
+    return set(map(str, _outline(path).dims))
+
+
+def _outline(path: Path) -> xr.Dataset:
     try:
         with xr.open_dataset(path, engine="h5netcdf") as dataset:
-            return dict(dataset.attrs)
+            return dataset
     except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError):
-        return {}
+        return xr.Dataset()
 
 
 class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):

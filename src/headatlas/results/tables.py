@@ -8,100 +8,41 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument, did_you_mean
+from headatlas.methods import methods
+from headatlas.methods._tables import best, head_name
 from headatlas.results.about import unit
 from headatlas.results.card import Card
 from headatlas.results.chance import NONE_ABOVE, at_chance, no_rank, none_in_words
-from headatlas.results.curves import removal
-from headatlas.results.charts import MEASURES, overview, ranks
-from headatlas.models.memory import GIB
-from headatlas.runs.estimate import Estimate
-from headatlas.results.method_tables import best, head_name
+from headatlas.results.charts import measures_of, overview, ranks
+from headatlas.results.curves import ranked_by, removal
 
 Maps = Mapping[str, xr.Dataset]
-SHOWN = {"probe": "importance", "dissociate": "importance", "gate": "facilitation", "maps": "score", "ablate": "effect"}
-
-
-def plan(planned: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What `run` is about to do: a row per method."""
-    return [
-        {"method": name, "state": getattr(job, "state", "cannot be done"), "what": getattr(job, "says", str(job))}
-        for name, job in planned.items()
-    ]
-
-
-def estimate(found: Estimate) -> list[dict[str, Any]]:
-    """What a run would take: a row per method."""
-    return [
-        {"method": name, "jobs": None, "time": None, "longest_job": each}
-        if isinstance(each, str)
-        else {"method": name, "jobs": len(each), "time": _time(sum(each)), "longest_job": _time(max(each))}
-        for name, each in found.jobs.items()
-    ]
-
-
-def estimate_in_words(found: Estimate) -> list[str]:
-    who = f"{found.workers} worker{'s' * (found.workers != 1)}"
-    needs, at_once = found.memory, found.at_once
-    return [
-        f"all together: {_time(found.work)} of work; {_time(found.seconds)} with {who}, and then the figures",
-        f"memory of a worker: {needs.weights / GIB:.1f} GiB of weights, {at_once * needs.a_learned / GIB:.1f} GiB for"
-        f" {at_once} tokens at once",
-        "estimated from copies of one and three layers; expect it within a factor of two (docs/scale.md)",
-    ]
-
-
-def _time(seconds: float) -> str:
-    minutes, hours = seconds / 60, seconds / 3600
-    return f"{seconds:.0f} s" if seconds < 120 else f"{minutes:.0f} min" if minutes < 120 else f"{hours:.1f} h"
+UNPROVEN: dict[str, Any] = dict.fromkeys(("removed", "of", "change", "random", "p"))
 
 
 def warnings(maps: Maps) -> list[str]:
     """What a reader of the tables must know before believing them: for methods that found nothing, that they did not."""
     lines = _above_chance(maps)
-    found = maps.get("probe", xr.Dataset())
-    if "clears_control" in found:
-        clear = int(found.clears_control.any("function").sum())
-        of = int(found.importance.isel(function=0).count())
-        said = f"{clear or 'none'} of {of} heads clear what shuffled labels give"
-        lines.append(f"probe: {said}" if clear else f"probe: no function has a head above chance in this model: {said}")
-    if {"accuracy", "bag_of_words"} <= set(found):
-        words = found.bag_of_words.max()
-        which = found.wording.values[np.argmax(found.bag_of_words.values)]
-        right, guessed = f"{float(found.accuracy):.1%}", f"{float(words):.1%}"
-        lines.append(
-            f"probe: reads the function right in {right} of test questions; words alone ({which}) in {guessed}"
-        )
-    found = maps.get("gate", xr.Dataset())
-    if {"whole_accuracy", "guess_accuracy"} <= set(found):
-        for task in found.task.values.tolist():
-            one = found.sel(task=task)
-            right, guessed = f"{float(one.whole_accuracy):.0%}", f"{float(one.guess_accuracy):.0%}"
-            lines.append(f"gate: the whole model gets {right} of {task} right; the best guess {guessed}")
-    found = maps.get("dissociate", xr.Dataset())
-    if {"verdict", "proven", "other_effect"} <= set(found):
-        for function in found.function.values.tolist():
-            one = found.sel(function=function)
-            beside = (
-                ""
-                if not bool(one.proven)
-                else f"; without them the others change by {float(one.other_effect.mean()):+.2f}"
-            )
-            lines.append(f"dissociate: {function}: {one.verdict.item()}{beside}")
+    for name, result in maps.items():
+        method = methods().get(name)
+        if method is not None and method.sentences is not None:
+            lines += [f"{name}: {line.removeprefix(f'{name}: ')}" for line in method.sentences(result)]
     return lines
 
 
 def _above_chance(maps: Maps) -> list[str]:
-    """Of each method with a chance level, which subjects have no head above it."""
+    """Of each method with a chance level, which subjects have no head above it. Methods that judge heads tell it themselves."""
     charts, lines = overview(maps), []
     for method in dict.fromkeys(charts.method.values.tolist()):
-        measure, dim = MEASURES[method][0]
-        known = at_chance(maps[method], measure)
-        if known is None or method in ("probe", "dissociate"):  # these have lines of their own
+        first = measures_of(method)[0]
+        if (first.above and methods()[method].sentences) or at_chance(
+            maps[method].assign_attrs(method=method), first.name
+        ) is None:
             continue
-        one = charts.isel(chart=np.flatnonzero((charts.method == method) & (charts.measure == measure)))
+        one = charts.isel(chart=np.flatnonzero((charts.method == method) & (charts.measure == first.name)))
         none = one.subject.values[one.none_above.values].tolist()
         if not none:
-            lines.append(f"{method}: every {dim} has a head above chance")
+            lines.append(f"{method}: every {first.over} has a head above chance")
         elif len(none) < one.sizes["chart"]:
             lines.append(f"{method}: {NONE_ABOVE} for {', '.join(none)}")
         else:
@@ -109,9 +50,8 @@ def _above_chance(maps: Maps) -> list[str]:
             level = one.chance.sel(layer=layer, head=head).isel(chart=i)
             chance = "" if np.isnan(level) else f"; chance gives {float(level):.2g}"
             at = f"{one.subject.values[i]} in {head_name(layer, head, unit(maps[method]))}"
-            lines.append(
-                f"{method}: no {dim} has a head above chance in this model: the best is {value:.2g} for {at}{chance}"
-            )
+            nothing = f"no {first.over} has a head above chance in this model"
+            lines.append(f"{method}: {nothing}: the best is {value:.2g} for {at}{chance}")
     return lines
 
 
@@ -126,30 +66,31 @@ def _highest(score: xr.DataArray) -> tuple[int, int, int, float]:
 def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
     """The short table of an atlas: for every function, task and relation its top heads, and what removing them did.
 
-    Of relations only those that a head above chance reaches the threshold of; of gates, what heads facilitate; no patterns.
+    By the first measure of each method. Of maps with a threshold, only those in which a head above chance reaches it.
     """
     charts, curves = overview(maps), removal(maps)
     rows = []
     for i in range(charts.sizes["chart"]):
         one = charts.isel(chart=i)
         method, subject, measure = one.method.item(), one.subject.item(), one.measure.item()
-        top = best(one.score, n)
-        if SHOWN.get(method) != measure or not top:
+        result, first, top = maps[method], measures_of(method)[0], best(one.score, n)
+        if measure != first.name or not top:
             continue
-        if method == "maps" and (bool(one.none_above) or not _reaches(maps[method], subject, top[0][2])):
+        if "threshold" in result.attrs and (
+            bool(one.none_above) or not _reaches(result, first.over, subject, top[0][2])
+        ):
             continue
-        named = unit(maps[method])
-        row = {"method": method, "subject": subject, "top_heads": [_standing(one, *head, named) for head in top]}
-        proof = _lost(maps[method], subject) if method == "dissociate" else _proof(curves, method, subject, measure)
+        row = {"method": method, "subject": subject, "top_heads": [_standing(one, *head, unit(result)) for head in top]}
+        proof = _lost(result, first.over, subject) or _proof(curves, method, subject, measure)
         layer, head, _ = top[0]
         rows.append(row | proof | {"chance": _or_none(one.chance.sel(layer=layer, head=head))})
     return rows
 
 
-def _reaches(found: xr.Dataset, subject: str, highest: float) -> bool:
-    """Whether a head of a relation reaches the threshold of categories; of groups of heads, one of them."""
-    highest = float(found.best_head.sel(relation=subject)) if "best_head" in found else highest
-    return highest >= float(found.attrs.get("threshold", 0.15))
+def _reaches(result: xr.Dataset, over: str, subject: str, highest: float) -> bool:
+    """Whether a head of a map reaches the threshold; of groups of heads, one of them."""
+    highest = float(result.best_head.sel({over: subject})) if "best_head" in result else highest
+    return highest >= float(result.attrs["threshold"])
 
 
 def _standing(one: xr.Dataset, layer: int, head: int, value: float, named: str) -> dict[str, Any]:
@@ -164,24 +105,30 @@ def _or_none(value: Any) -> float | None:
 
 def _proof(curves: xr.Dataset, method: str, subject: str, measure: str) -> dict[str, Any]:
     """What removing the fewest top heads that were removed did."""
-    why = {"score": "importance"}.get(measure, measure)
     for i in range(curves.sizes["curve"]):
         one = curves.isel(curve=i)
-        if (one.method.item(), one.subject.item(), one.why.item()) == (method, subject, why):
+        ranked = ranked_by(one.method.item(), one.why.item())
+        if (one.method.item(), one.subject.item(), ranked) == (method, subject, measure):
             steps = one.removed.values[(one.removed.values > 0) & one.top.notnull().values]
-            at, whole = one.sel(removed=steps[0]), one.top.sel(removed=0)
-            said = {"removed": int(steps[0]), "of": one.measure.item().removeprefix("change of ")}
-            return said | {"change": float(at.top - whole), "random": float(at.random - whole), "p": _or_none(at.p)}
-    return dict.fromkeys(("removed", "of", "change", "random", "p"))
+            at, baseline = one.sel(removed=steps[0]), one.top.sel(removed=0)
+            row = {"removed": int(steps[0]), "of": one.measure.item().removeprefix("change of ")}
+            return row | {
+                "change": float(at.top - baseline),
+                "random": float(at.random - baseline),
+                "p": _or_none(at.p),
+            }
+    return UNPROVEN
 
 
-def _lost(found: xr.Dataset, subject: str) -> dict[str, Any]:
-    """What removing a function's own heads did to it."""
-    one = found.sel(function=subject)
-    if not {"own_effect", "random_effect", "p_corrected", "heads"} <= set(one) or not int(one.heads):
-        return dict.fromkeys(("removed", "of", "change", "random", "p"))
-    said = {"removed": int(one.heads), "of": "log P a token", "change": float(one.own_effect)}
-    return said | {"random": float(one.random_effect.mean()), "p": _or_none(one.p_corrected)}
+def _lost(result: xr.Dataset, over: str, subject: str) -> dict[str, Any]:
+    """What removing a subject's own heads did to it, where their number was chosen: nothing, if it was not."""
+    if "effect" not in result or result.effect.dims != (over,):
+        return {}
+    one = result.sel({over: subject})
+    if not {"random_effect", "p_corrected", "n_removed"} <= set(one) or not int(one.n_removed):
+        return UNPROVEN
+    row = {"removed": int(one.n_removed), "of": "log P a token", "change": float(one.effect)}
+    return row | {"random": float(one.random_effect.mean()), "p": _or_none(one.p_corrected)}
 
 
 def evidence_in_words(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
@@ -214,22 +161,32 @@ def heads(maps: Maps, subject: str, top: int, method: str | None = None) -> list
     known = list(dict.fromkeys(charts.subject.values.tolist()))
     about = [s for s in known if s.lower() == subject.lower()]
     if not about:
-        choices = ", ".join(known) or "none, for the atlas is empty"
-        raise BadArgument(f"function is {subject!r}, expected one of {choices}.{did_you_mean(subject, known)}")
-    methods = list(dict.fromkeys(charts.method.values[np.isin(charts.subject.values, about)].tolist()))
-    if method is not None and method not in methods:
-        raise BadArgument(f"method is {method!r}, expected one of those with {about[0]!r}: {', '.join(methods)}")
+        expected = ", ".join(known) or "none, for the atlas is empty"
+        raise BadArgument(f"function is {subject!r}, expected one of {expected}.{did_you_mean(subject, known)}")
+    choices = list(dict.fromkeys(charts.method.values[np.isin(charts.subject.values, about)].tolist()))
+    if method is not None and method not in choices:
+        raise BadArgument(f"method is {method!r}, expected one of those with {about[0]!r}: {', '.join(choices)}")
+    chosen = np.isin(charts.subject.values, about) & ((method is None) | (charts.method.values == method))
+    return _ranked(maps, charts.isel(chart=np.flatnonzero(chosen)), top)
+
+
+def all_heads(maps: Maps, top: int) -> list[dict[str, Any]]:
+    """The top heads of every chart."""
+    charts = overview(maps)
+    each = [charts.isel(chart=[i]) for i in range(charts.sizes["chart"])]
+    return [{"subject": one.subject.values[0]} | row for one in each for row in _ranked(maps, one, top)]
+
+
+def _ranked(maps: Maps, charts: xr.Dataset, top: int) -> list[dict[str, Any]]:
     place = ranks(charts)
     rows = []
     for i in range(charts.sizes["chart"]):
         one = charts.isel(chart=i)
-        found = maps[one.method.item()]
-        if one.subject.item() not in about or (method is not None and one.method.item() != method):
-            continue
+        method, named = one.method.item(), unit(maps[one.method.item()])
         for layer, head, value in best(one.score, top):
             rank = _or_none(place.isel(chart=i).sel(layer=layer, head=head))
-            row = {"method": one.method.item(), "measure": one.measure.item(), "rank": rank and int(rank)}
-            row |= _standing(one, layer, head, value, unit(found))
+            row = {"method": method, "measure": one.measure.item(), "rank": rank and int(rank)}
+            row |= _standing(one, layer, head, value, named)
             rows.append(row | {"chance": _or_none(one.chance.sel(layer=layer, head=head))})
     return rows
 
@@ -244,14 +201,14 @@ def heads_in_words(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def compared(found: xr.Dataset) -> list[dict[str, Any]]:
+def compared(comparison: xr.Dataset) -> list[dict[str, Any]]:
     """A row per chart that two atlases share."""
     by_head = {"spearman": "spearman", "p": "spearman_p", "top 5 % shared": "overlap", "p of it": "overlap_p"}
     by_depth = {"depth in A": "depth_a", "in B": "depth_b", "r over depth": "depth_r"}
-    names = (by_head if found.head_by_head else {}) | by_depth
+    names = (by_head if comparison.head_by_head else {}) | by_depth
     return [
-        {"chart": str(chart)} | {title: _or_none(found[name][i]) for title, name in names.items()}
-        for i, chart in enumerate(found.chart.values)
+        {"chart": str(chart)} | {title: _or_none(comparison[name][i]) for title, name in names.items()}
+        for i, chart in enumerate(comparison.chart.values)
     ]
 
 
@@ -274,8 +231,8 @@ def standings(card: Card) -> list[dict[str, Any]]:
 
 def standings_in_words(card: Card) -> list[dict[str, Any]]:
     """`standings` for people."""
-    said = {s.chart: no_rank(s.method) for s in card.standings if s.rank is None}
-    return [row | {"rank": said.get(row["chart"], row["rank"])} for row in standings(card)]
+    unranked = {s.chart: no_rank(s.method) for s in card.standings if s.rank is None}
+    return [row | {"rank": unranked.get(row["chart"], row["rank"])} for row in standings(card)]
 
 
 def removals(card: Card) -> list[dict[str, Any]]:

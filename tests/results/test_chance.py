@@ -5,9 +5,8 @@ import pytest
 import xarray as xr
 
 from headatlas.results.about import by_kv_group
-from headatlas.results.chance import at_chance, chance, level_in_words, members, none_above
+from headatlas.results.chance import at_chance, chance, level_in_words, members, no_rank, none_above, none_in_words
 from headatlas.results.charts import overview
-from headatlas.methods.maps.scores import members as reached
 from tests.figures import synthetic
 
 
@@ -68,6 +67,14 @@ def test_charts_of_all_methods_know_their_level() -> None:
     np.testing.assert_allclose(one.chance, made["maps"].chance[1])
 
 
+def test_methods_that_are_not_here_have_no_charts_and_no_level() -> None:
+    found = synthetic.with_chance(synthetic.maps(6, 8)).assign_attrs(method="somebody_s")
+    assert overview({"somebody_s": found}).sizes["chart"] == 0
+    assert at_chance(found, "score") is None
+    assert (no_rank("somebody_s"), none_in_words("somebody_s")) == ("at chance", "no head above chance")
+    assert (no_rank("dissociate"), none_in_words("dissociate")) == ("not proven", "not proven")
+
+
 def test_levels_in_words() -> None:
     assert level_in_words(0.0512) == "chance 0.051"
     assert level_in_words(np.array([[0.01, np.nan], [0.04, 0.02]])) == "chance 0.01 to 0.04"
@@ -77,9 +84,8 @@ def test_levels_in_words() -> None:
 def maps_with_members() -> xr.Dataset:
     """Two categories of two relations each; the second relation has no head above chance, but heads over the threshold."""
     found = synthetic.with_chance(synthetic.maps(6, 8, ["Knowledge", "Linguistic"]))
-    of = ["Algorithmic", "Knowledge", "Linguistic", "Translation"]
-    member = reached(found.score.values, found.suppression.values, found.category.values.tolist(), 0.15)
-    found["member"] = ("category", "layer", "head"), member[[of.index(n) for n in ("Knowledge", "Linguistic")]]
+    high = ((found.score >= 0.15) | (found.suppression >= 0.15)).values
+    found["member"] = ("category", "layer", "head"), np.stack([high[:2].any(0), high[2:].any(0)])
     return found
 
 

@@ -1,0 +1,157 @@
+"""An atlas: a folder of results for one model."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import xarray as xr
+
+from headatlas.errors import BadArgument, BadFile, brief, check_count, check_there, did_you_mean
+from headatlas.models.weights import Weights
+from headatlas.results import tables
+from headatlas.results.about import by_kv_group
+from headatlas.results.accessor import show_atlas
+from headatlas.results.compare import compare as compare_charts
+from headatlas.results.files import read_json
+from headatlas.results.measures import measures_of
+from headatlas.results.reading import complete, load_result, results_of
+from headatlas.results.store import load_attributes
+
+INDEX = "atlas.json"
+
+
+class NotThere(BadArgument, KeyError):
+    """A method that an atlas has no results of; a KeyError, as mappings raise."""
+
+    __str__ = Exception.__str__
+
+
+@dataclass(frozen=True)
+class Atlas(Mapping[str, xr.Dataset]):
+    """A folder of head maps for one model: a mapping from methods to their results, which are read when they are asked for."""
+
+    folder: Path
+    info: dict[str, Any]
+
+    def __getitem__(self, method: str) -> xr.Dataset:
+        """A method's head maps: atlas["maps"]."""
+        if method not in self:
+            raise NotThere(
+                f"method {brief(method)} is not in this atlas; here are: {', '.join(self) or 'none yet'}."
+                f"{did_you_mean(str(method), self)}"
+            )
+        return load_result(self.folder / f"{method}.nc")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.complete)
+
+    def __len__(self) -> int:
+        return len(self.complete)
+
+    def __contains__(self, method: object) -> bool:
+        return method in self.complete
+
+    @property
+    def complete(self) -> list[str]:
+        """The methods this atlas has results of."""
+        return complete(self.folder)
+
+    @property
+    def results(self) -> dict[str, xr.Dataset]:
+        """All results, by method."""
+        return {name: load_result(self.folder / f"{name}.nc") for name in self.complete}
+
+    def heads(
+        self, function: str | None = None, top: int = 10, *, method: str | None = None, by: str | None = None
+    ) -> pd.DataFrame:
+        """The top heads of a function, relation, task or pattern, by every method that has a map of it: a row for each.
+
+        method: only what this one says. by: 'kv-group', for groups of heads that share keys and values.
+        """
+        if function is not None and not isinstance(function, str):
+            raise BadArgument(f"function is {brief(function)}, expected the name of a function, relation or task")
+        check_count("top", top, 1)
+        return pd.DataFrame(tables.heads(self.by(by), function or "", top, method))
+
+    def by(self, unit: str | None) -> dict[str, xr.Dataset]:
+        """All results; with unit 'kv-group', those that can be, summed per key-value group."""
+        if unit is None:
+            return self.results
+        if unit != "kv-group":
+            raise BadArgument(f"by is {unit!r}, expected kv-group")
+        results = {name: result for name, result in self.results.items() if measures_of(name)}
+        counts = [self.info["model"].get("n_kv_heads"), *(r.attrs.get("n_kv_heads") for r in results.values())]
+        groups = next((n for n in counts if n is not None), None)
+        return {name: by_kv_group(r.assign_attrs(method=name), groups) for name, r in results.items()}
+
+    @property
+    def when(self) -> dict[str, str]:
+        """When each method was completed."""
+        return {name: m["time"] for name, m in self.info["methods"].items() if "time" in m}
+
+    def check_model(self, weights: Weights, name: str) -> None:
+        """That the atlas is of this model."""
+        for method in self.complete:
+            stored = load_attributes(self.folder / f"{method}.nc")
+            if weights.fingerprint() != stored.get("fingerprint") and weights.likeness() != stored.get("likeness"):
+                raise BadArgument(
+                    f"atlas is {str(self.folder)!r}, whose {method}.nc is of {stored.get('model')}, not of this {name}"
+                )
+
+    def __repr__(self) -> str:
+        model, names = self.info["model"], ", ".join(self.complete) or "none yet"
+        heads = f"{model['n_layers']} × {model['n_heads']} heads"
+        return f"Atlas({str(self.folder)!r}: {model['name']}, {heads}; methods: {names})"
+
+    def _repr_html_(self) -> str:
+        return show_atlas(self.results, self.info, str(self.folder))
+
+
+def compare(a: Mapping[str, xr.Dataset] | str | Path, b: Mapping[str, xr.Dataset] | str | Path) -> xr.Dataset:
+    """Agreement of two atlases, chart by chart: head by head where both models have the same heads, by relative depth always.
+
+    Each is an atlas, its folder, or results by method.
+    """
+    first, second = (
+        open_atlas(given, name).results if isinstance(given, str | Path) else results_of(name, given)
+        for name, given in (("a", a), ("b", b))
+    )
+    return compare_charts(first, second)
+
+
+def open(path: str | Path) -> Atlas | xr.Dataset:
+    """An atlas made earlier, or any folder of head maps; of one file such as atlas/maps.nc, its dataset."""
+    if not isinstance(path, str | Path):
+        raise BadArgument(f"path is {brief(path)}, expected the folder of an atlas, or one of its .nc files")
+    return load_result(Path(path)) if Path(path).is_file() else open_atlas(path)
+
+
+def open_atlas(folder: str | Path, argument: str = "path") -> Atlas:
+    """An atlas made earlier, or any folder of head maps."""
+    path = Path(folder)
+    check_there(argument, path, "folder")
+    if (path / INDEX).is_file():
+        return Atlas(path, _index(path / INDEX))
+    files = [path / f"{name}.nc" for name in complete(path)]
+    if not files:
+        raise BadFile(
+            f"{path} is not an atlas: it has no {INDEX} and no head map (make one with `headatlas run --out {path}`)"
+        )
+    first = load_result(files[0])
+    model = {"name": str(first.attrs.get("model", path.name)), "fingerprint": first.attrs.get("fingerprint", "")}
+    shape = {"n_layers": first.sizes["layer"], "n_heads": first.sizes["head"]}
+    return Atlas(path, {"model": model | shape, "run": {}, "methods": {}})
+
+
+def _index(path: Path) -> dict[str, Any]:
+    info = read_json(path)
+    for part in ("model", "run", "methods"):
+        if not isinstance(info.get(part), dict):
+            raise BadFile(f"{path} lacks {part}: not an atlas of this version")
+    kinds = {"name": str, "n_layers": int, "n_heads": int}
+    named = all(isinstance(info["model"].get(key), kind) for key, kind in kinds.items())
+    if not named or not all(isinstance(m, dict) and "complete" in m for m in info["methods"].values()):
+        raise BadFile(f"{path} is not laid out as an atlas of this version")
+    return info

@@ -1,0 +1,78 @@
+"""What every result can be asked as `result.heads`, and how notebooks show it."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import headatlas as ha
+from headatlas.errors import BadArgument
+from headatlas.results.card import card
+from headatlas.results.store import save
+from tests.figures import synthetic
+
+
+def test_top_heads_of_a_subject_or_of_each() -> None:
+    result = synthetic.probe(6, 8)
+    top = result.heads.top(3, "Inference")
+    best = np.sort(result.importance.sel(function="Inference").values, axis=None)[::-1]
+    np.testing.assert_allclose(top["value"], best[:3])
+    assert top["measure"].tolist() == ["importance"] * 3
+    every = result.heads.top(2)
+    assert every["subject"].tolist() == [str(f) for f in result.function.values for _ in range(2)]
+    with pytest.raises(BadArgument, match="Did you mean 'Inference'"):
+        result.heads.top(3, "Inferense")
+    with pytest.raises(BadArgument, match="n is 0"):
+        result.heads.top(0)
+
+
+def test_gates_turn_the_selected_heads_of_a_function_off() -> None:
+    result = synthetic.dissociate(6, 8)
+    name = str(result.function.values[2])
+    np.testing.assert_array_equal(result.heads.gates(name), np.where(result.selected[2], 0.0, 1.0))
+    with pytest.raises(BadArgument, match="function is 'nothing', expected one of"):
+        result.heads.gates("nothing")
+    with pytest.raises(BadArgument, match="method 'gate' selects no heads"):
+        synthetic.gate(6, 8).heads.gates("math")
+
+
+def test_the_card_of_a_head() -> None:
+    result = synthetic.gate(6, 8)
+    assert str(result.heads.card("L1.H3")) == str(card({"gate": result}, 1, 3))  # there is NaN in it
+    with pytest.raises(BadArgument, match="L6.H0 is out of range"):
+        result.heads.card("L6.H0")
+    with pytest.raises(BadArgument, match="write it as"):
+        result.heads.card("1, 3")
+    with pytest.raises(BadArgument, match="not a result"):
+        result.assign_attrs(method="").heads.card("L1.H3")
+
+
+def test_a_result_draws_itself() -> None:
+    result = synthetic.probe(6, 8)
+    assert isinstance(result.heads.figure(), Figure)
+    assert isinstance(result.heads.figure("removal-probe"), Figure)
+    with pytest.raises(BadArgument, match="name is 'removal', expected one of importance-probe"):
+        result.heads.figure("removal")
+
+
+def test_a_notebook_shows_a_table_and_a_thumbnail(tmp_path) -> None:
+    for name, result in synthetic.atlas(12, 8).items():
+        save(result, tmp_path / f"{name}.nc")
+    page = ha.open(tmp_path)._repr_html_()
+    assert "<table>" in page
+    assert "data:image/png;base64," in page
+    assert "MAPS" in page
+    maps = ha.open(tmp_path)["maps"]
+    shown = maps.heads._repr_html_()
+    assert "data:image/png;base64," in shown
+    assert "<table" in shown
+    for part in (maps.sel(relation="relation_0"), maps.isel(layer=0), maps.isel(head=[])):
+        assert "xr-wrap" in part.heads._repr_html_()  # xarray's own description
+    maps[["member"]].heads._repr_html_()
+
+
+def test_computing_imports_no_drawing() -> None:
+    asked = "import sys, headatlas.results.atlas; sys.exit('matplotlib' in sys.modules or 'headatlas.figures' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", asked]).returncode == 0
