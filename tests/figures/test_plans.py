@@ -13,6 +13,7 @@ from headatlas.figures.map_comparison import plan as plan_comparison
 from headatlas.figures.specialisation_matrix import plan as plan_specialisation
 from headatlas.figures.style import PALETTES, columns, printable, ticks, wrap
 from headatlas.results.about import by_kv_group
+from headatlas.results.measures import title_of
 from headatlas.results.scale import neat_step
 from headatlas.tasks.questions import FUNCTIONS
 from tests.figures import synthetic
@@ -53,16 +54,16 @@ class TestDissociate:
         plan = plan_specialisation(found)
         assert plan.rows == [FUNCTIONS[0], FUNCTIONS[2], FUNCTIONS[3]]  # the second has no heads
         assert plan.columns == list(FUNCTIONS[:4])
-        assert plan.values[1, 2] == found.own_effect[2]
+        assert plan.values[1, 2] == found.effect[2]
         assert plan.values[1, 3] == found.other_effect[2, 3]
 
     def test_the_trade_off_shows_validation_and_marks_what_was_chosen(self) -> None:
         found = synthetic.dissociate(6, 8)
         plan = tradeoff.plan(found)
         assert [p.chosen for p in plan.panels] == [8, 0, 8, 8]
-        np.testing.assert_array_equal(plan.panels[0].own, found.own_curve[0].sel(split="validation"))
+        np.testing.assert_array_equal(plan.panels[0].own, found.effect_curve[0].sel(split="validation"))
         assert plan.panels[1].why
-        with pytest.raises(BadArgument, match="no own_curve"):
+        with pytest.raises(BadArgument, match="no effect_curve, other_curve, other_effect: the figure needs effect_curve"):
             tradeoff.plan(synthetic.probe(2, 2))
 
     def test_the_comparison_has_a_panel_per_map_and_a_point_per_function(self) -> None:
@@ -71,7 +72,7 @@ class TestDissociate:
         assert [p.title for p in plan.panels] == ["Probe", "Taylor", "Ablate", "Gate", "Dissociate"]
         np.testing.assert_array_equal(plan.panels[2].others, found.other_effect[2].mean("other"))
         np.testing.assert_array_equal(plan.panels[2].proven, found.proven[2])
-        with pytest.raises(BadArgument, match="compare_maps"):
+        with pytest.raises(BadArgument, match="no ranking, other_effect, proven: the figure needs effect, other_effect and proven over ranking"):
             plan_comparison(synthetic.probe(2, 2))
 
 
@@ -163,9 +164,9 @@ class TestImportance:
 
     def test_any_list_of_functions_and_any_map(self) -> None:
         plan = importance.plan(synthetic.maps(6, 8), "suppression")
-        assert (len(plan.panels), plan.scale.label) == (8, "suppression")
+        assert (len(plan.panels), plan.scale.label) == (8, "Suppression")
         assert importance.plan(synthetic.probe(6, 8, ["One", "Two", "Three"])).columns == 3
-        assert plan.heading == "MAPS · synthetic · 6 layers × 8 heads"
+        assert plan.heading == f"{title_of('maps')} · synthetic · 6 layers × 8 heads"
 
     def test_layers_without_heads_do_not_count(self) -> None:
         found = synthetic.probe(64, 32)
@@ -248,7 +249,7 @@ class TestCategories:
         assert len(plan.panels) == 7
 
     def test_without_members_it_says_what_is_missing(self) -> None:
-        with pytest.raises(BadArgument, match="no member"):
+        with pytest.raises(BadArgument, match="no member, category_name: the figure needs member"):
             categories.plan(synthetic.gate(2, 2))
 
 
@@ -298,9 +299,9 @@ class TestProof:
         panel = plan.panels[0]
         assert panel.removed.tolist() == [0, 3, 7, 14]
         assert {n: v[0] for n, v in panel.lines.items()} == {"top": -2, "random": -2, "lowest": -2}
-        np.testing.assert_allclose(panel.lines["top"][1:], found.removal_top[0, :, 0])
+        np.testing.assert_allclose(panel.lines["top"][1:], -2 + found.effect[0, :, 0])
         assert (panel.band[0] <= panel.lines["random"]).all()
-        assert panel.p == pytest.approx(float(found.removal_p[0, -1]))
+        assert panel.p == pytest.approx(float(found.p[0, -1]))
 
     def test_gates_have_a_panel_for_each_role(self) -> None:
         plan = removal.plan(synthetic.gate(6, 8))
@@ -322,7 +323,7 @@ class TestProof:
 
     def test_profiles_sum_to_one(self) -> None:
         plan = layers.plan(synthetic.atlas(12, 8))
-        assert [p.title for p in plan.panels][:2] == ["Probe: importance", "MAPS: score"]
+        assert [p.title for p in plan.panels][:2] == ["Probe: importance", f"{title_of('maps')}: score"]
         for panel in plan.panels:
             assert panel.depth[[0, -1]].tolist() == pytest.approx([0.5 / 12, 11.5 / 12])
             for share in panel.lines.values():
@@ -335,7 +336,7 @@ class TestProof:
         many = [f"f{i}" for i in range(30)]
         assert list(layers.plan({"probe": synthetic.probe(6, 8, many)}).panels[0].lines) == many
         wide = synthetic.maps(6, 8, [*"abcdef"])  # twelve relations
-        assert layers.plan({"maps": wide}).panels[0].title == "MAPS: score, mean of each category"
+        assert layers.plan({"maps": wide}).panels[0].title == f"{title_of('maps')}: score, mean of each category"
 
     def test_profiles_of_maps_at_chance_are_grey_and_in_no_mean(self) -> None:
         few = synthetic.with_chance(synthetic.maps(6, 8))
@@ -361,7 +362,10 @@ class TestProof:
         a, b = (found.importance.sel(function=f) for f in "AB")
         assert plan.values[0, 1] == pytest.approx(float(ha.agreement(a, b, draws=1).spearman))
         assert plan.rows[2] == "gate: math, facilitation"
-        assert len(plan.beside["math, facilitation"]) == 3  # pairs of three seeds
+        roles = ("facilitation", "interference", "irrelevance")
+        assert list(plan.beside) == [f"{task}, {role}" for role in roles for task in ("math", "syntax")]
+        assert {len(values) for values in plan.beside.values()} == {3}  # pairs of three seeds
+        assert plan.beside_title == "Seeds of the gate maps, pairwise"
         with pytest.raises(BadArgument, match="has 1 maps"):
             plan_agreement({"probe": found.isel(function=[0])})
 
@@ -402,7 +406,7 @@ def test_pictures_of_an_atlas() -> None:
     assert [p.name for p in pictures(made, ["layers", "categories"])] == ["categories", "layers"]
     with pytest.raises(BadArgument, match="'layer', expected some of .* Did you mean 'layers'"):
         list(pictures(made, ["layer"]))
-    with pytest.raises(BadArgument, match="'categories', which needs maps; here are: gate"):
+    with pytest.raises(BadArgument, match=r"'categories', which needs member\(category, layer, head\) .*; here are: gate"):
         list(pictures({"gate": made["gate"]}, ["categories"]))
     with pytest.raises(BadArgument, match="palette is 'colorblind'"):
         list(pictures(made, palette="colorblind"))

@@ -1,6 +1,7 @@
 """F4, agreement: do maps of different methods, and fits of one, rank heads alike?"""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,25 +9,39 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument
+from headatlas.evidence.agreement import spearman_matrix
 from headatlas.figures.matrix import Matrix, draw
-from headatlas.figures.style import PUBLISHED
+from headatlas.figures.names import PUBLISHED
+from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.chance import no_rank
 from headatlas.results.charts import overview
+from headatlas.results.measures import measures_of
 from headatlas.results.reading import results_of
-from headatlas.methods.gate.fits import ROLES
-from headatlas.evidence.agreement import spearman_matrix
+
+NEEDS = "two maps in which heads differ"
+SAYS = (
+    "Spearman correlation over heads of every two maps; beside it, of every two fits of a map, where there are several. A map"
+    " marked (at chance) has no head above chance, one marked (not proven) no heads that were proven."
+)
+
+
+def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
+    varied = charts.score.max(("layer", "head")) > charts.score.min(("layer", "head")) if charts.sizes["chart"] else ()
+    if sum(map(bool, varied)) > 1:
+        methods = list(dict.fromkeys(charts.method.values.tolist()))
+        yield Picture("agreement", partial(agreement, maps, palette=colours), SAYS, methods)
 
 
 def agreement(maps: Any, *, palette: str = PUBLISHED) -> Figure:
-    """Spearman correlation over heads of all maps of an atlas, and between a gate map's seeds.
+    """Spearman correlation over heads of all maps of an atlas, and between the fits (seeds) of a map.
 
     maps: an atlas, its folder, a result, or results by method.
     """
     return draw(plan(results_of("maps", maps), palette))
 
 
-def plan(maps: Mapping[str, xr.Dataset], colours: str = PUBLISHED) -> Matrix:
+def plan(maps: Maps, colours: str = PUBLISHED) -> Matrix:
     """What the matrix shows."""
     charts = overview(maps)
     score = charts.score.transpose("chart", "layer", "head").values.reshape(charts.sizes["chart"], -1)
@@ -38,10 +53,10 @@ def plan(maps: Mapping[str, xr.Dataset], colours: str = PUBLISHED) -> Matrix:
     names = [f"{name} ({no_rank(method)})" if none else str(name) for name, method, none in each]
     values = spearman_matrix(score[varied])
     kinds = list(zip(charts.method.values, charts.measure.values, strict=True))
+    model = str(next(iter(maps.values())).attrs.get("model", ""))
+    title, beside = _between_repeats(maps)
     return Matrix(
-        heading=" · ".join(
-            p for p in ("Agreement of maps", str(next(iter(maps.values())).attrs.get("model", ""))) if p
-        ),
+        heading=" · ".join(part for part in ("Agreement of maps", model) if part),
         rows=names,
         columns=names,
         values=values,
@@ -52,20 +67,24 @@ def plan(maps: Mapping[str, xr.Dataset], colours: str = PUBLISHED) -> Matrix:
         written=len(names) <= 10,
         borders=[i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1]],
         colours=palette_of(colours).diverging,
-        beside=_between_seeds(maps),
+        beside=beside,
+        beside_title=title,
     )
 
 
-def _between_seeds(maps: Mapping[str, xr.Dataset]) -> dict[str, np.ndarray]:
-    """Spearman correlation of every two seeds, by task and role."""
-    found = maps.get("gate")
-    if found is None or found.sizes.get("seed", 0) < 2:
-        return {}
-    between = {}
-    for i, task in enumerate(found.task.values.tolist()):
-        for role in ROLES:
-            if role in found:
-                seeds = found[role].isel(task=i).transpose("seed", "layer", "head").values
-                every_two = np.triu_indices(len(seeds), 1)
-                between[f"{task}, {role}"] = spearman_matrix(seeds.reshape(len(seeds), -1))[every_two]
-    return between
+def _between_repeats(maps: Maps) -> tuple[str, dict[str, np.ndarray]]:
+    """Spearman correlation of every two fits of the maps that are means over fits, by map, and a title for them."""
+    between: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+    for method, result in maps.items():
+        over = next((m.repeats[1] for m in measures_of(method) if m.repeats), "")
+        for measure in measures_of(method):
+            if measure.name not in result or result[measure.name].sizes.get(over, 0) < 2:
+                continue
+            values = result[measure.name].transpose(measure.over, over, "layer", "head").values
+            for subject, fits in zip(result[measure.over].values.tolist(), values, strict=True):
+                pairs = spearman_matrix(fits.reshape(len(fits), -1))[np.triu_indices(len(fits), 1)]
+                between.setdefault((method, over), {})[f"{subject}, {measure.name}"] = pairs
+    if len(between) == 1:
+        ((method, over), rows), *_ = between.items()
+        return f"{over.capitalize()}s of the {method} maps, pairwise", rows
+    return "Fits of each map, pairwise", {f"{m}: {n}": v for (m, _), rows in between.items() for n, v in rows.items()}

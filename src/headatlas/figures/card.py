@@ -7,11 +7,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument, brief
-from headatlas.figures.style import PUBLISHED, printable, styled, wrap
+from headatlas.figures.gates import ROLES
+from headatlas.figures.names import PUBLISHED
+from headatlas.figures.style import printable, styled, wrap
 from headatlas.figures.style import palette as palette_of
+from headatlas.models.shape import check_head, head_numbers
 from headatlas.results.card import Card, card, place_in_words
 from headatlas.results.reading import results_of
-from headatlas.models.shape import check_head, head_numbers
 
 MOST = 28  # charts shown, the best places first
 
@@ -27,9 +29,9 @@ def head_card(maps: Any, layer: int | str, head: int | None = None, *, palette: 
         raise BadArgument(
             f"layer and head are {brief(layer)} and {brief(head)}, expected numbers, or a name such as 'L23.H4'"
         )
-    for found in results.values():
-        if {"layer", "head"} <= set(found.sizes):
-            check_head(int(numbers[0]), int(numbers[1]), found.sizes["layer"], found.sizes["head"])
+    for result in results.values():
+        if {"layer", "head"} <= set(result.sizes):
+            check_head(int(numbers[0]), int(numbers[1]), result.sizes["layer"], result.sizes["head"])
     return draw(card(results, int(numbers[0]), int(numbers[1])), palette)
 
 
@@ -55,9 +57,9 @@ def draw(plan: Card, colours: str = PUBLISHED) -> Figure:
             axes.plot([0, above], [i, i], color=colour[s.method], linewidth=1)
             axes.plot(above, i, "o", color=colour[s.method], markersize=4)
         interval = "" if np.isnan(s.low) else f" ({s.low:.2g} to {s.high:.2g})"
-        said = f"{s.value:.3g}{interval}, {place_in_words(s)}".replace("-", "−")
+        place = f"{s.value:.3g}{interval}, {place_in_words(s)}".replace("-", "−")
         dim = "#888888" if s.rank is None else "black"
-        axes.text(1.06, i, said, va="center", fontsize=6.5, color=dim, transform=axes.get_yaxis_transform())
+        axes.text(1.06, i, place, va="center", fontsize=6.5, color=dim, transform=axes.get_yaxis_transform())
     axes.set_yticks(range(len(shown)), [printable(_short(s.chart)) for s in shown], fontsize=6.5, parse_math=False)
     axes.set_ylim(max(len(shown), 1) - 0.4, -0.6)
     axes.set_xlim(0, 1.04)
@@ -89,11 +91,11 @@ def _words(plan: Card) -> list[tuple[str, str]]:
     words = [f"{o.token!r} ({o.amplification:.2f}) → {' '.join(map(repr, o.strongest))}" for o in plan.operations]
     section("Tokens it amplifies most → what it writes", words)
     section("What it writes least", [f"{o.token!r} → {' '.join(map(repr, o.suppressed))}" for o in plan.operations[:4]])
-    roles = [s for s in plan.standings if s.method == "gate"]
+    roles = [s for s in plan.standings if s.measure in ROLES]
     by_task: dict[str, list[str]] = {}
     for s in sorted(roles, key=lambda s: (s.subject, -s.value)):
         by_task.setdefault(s.subject, []).append(f"{s.measure} {s.value:.2f}")
-    section("Roles (mean over seeds)", [f"{task}: {', '.join(said)}" for task, said in by_task.items()])
+    section("Roles (mean over seeds)", [f"{task}: {', '.join(scores)}" for task, scores in by_task.items()])
     alone = [s for s in plan.standings if s.measure == "effect"]
     section(
         "What it is worth alone (log P lost without it)", [f"{s.subject}, {s.method}: {s.value:+.3f}" for s in alone]

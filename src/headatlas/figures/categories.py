@@ -1,5 +1,6 @@
 """F2, the category map: which categories of relations every head belongs to."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,15 +9,35 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from headatlas.errors import BadArgument
-from headatlas.figures.style import PUBLISHED, heading, styled, ticks, wrap
+from headatlas.figures.given import check_dataset, lacks
+from headatlas.figures.names import PUBLISHED
+from headatlas.figures.picture import Maps, Picture, of_each
+from headatlas.figures.style import heading, styled, ticks, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import about, unit
 from headatlas.results.chance import members
-from headatlas.results.reading import check_result
+from headatlas.results.measures import measures_of
 from headatlas.tasks.relations import CATEGORIES
 
 UNCLASSIFIED = "Unclassified"
+NEEDS = "member(category, layer, head) with the coordinate category_name"
+SAYS = (
+    "Heads by the categories of relations they implement, from their parameters alone: a head belongs to one when its score or"
+    " suppression for one of the category's relations reaches the threshold and is above chance."
+)
+
+
+def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
+    return of_each("categories", maps, has_categories, category_map, SAYS, colours)
+
+
+def has_categories(result: xr.Dataset) -> bool:
+    """Whether it says which categories heads are members of."""
+    return (
+        "member" in result
+        and set(result.member.dims) == {"category", "layer", "head"}
+        and "category_name" in result.coords
+    )
 
 
 @dataclass(frozen=True)
@@ -34,26 +55,23 @@ class CategoryMap:
     yticks: list[int]
 
 
-def category_map(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
-    """All categories in one large panel, then each in its own. Needs `member(category, layer, head)`, as `maps` gives.
+def category_map(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
+    """All categories in one large panel, then each in its own. Needs `member(category, layer, head)`.
 
     Heads that are members only by scores at chance are not coloured.
     """
-    check_result("found", found, "maps")
-    return draw(plan(found, palette))
+    check_dataset(result, NEEDS)
+    return draw(plan(result, palette))
 
 
-def plan(found: xr.Dataset, colours: str = PUBLISHED) -> CategoryMap:
+def plan(result: xr.Dataset, colours: str = PUBLISHED) -> CategoryMap:
     """What the map shows."""
     used = palette_of(colours)
-    if "member" not in found or "category_name" not in found.coords:
-        here = ", ".join(map(str, found.data_vars)) or "nothing"
-        raise BadArgument(
-            f"found has no member(category, layer, head) with category_name, as `maps` gives; it has {here}"
-        )
-    there = [str(n) for n in found.category_name.values]
-    names = [n for n in CATEGORIES if n in there] + [n for n in there if n not in CATEGORIES]
-    member = members(found).transpose("category", "layer", "head").values[[there.index(n) for n in names]]
+    if not has_categories(result):
+        raise lacks(result, ("member", "category_name"), NEEDS)
+    listed = [str(n) for n in result.category_name.values]
+    names = [n for n in CATEGORIES if n in listed] + [n for n in listed if n not in CATEGORIES]
+    member = members(result).transpose("category", "layer", "head").values[[listed.index(n) for n in names]]
     several = [f"{n} categories" for n in range(2, len(names) + 1)]
     classes = [*names, *several, UNCLASSIFIED]
     known = dict(zip(CATEGORIES, used.categories, strict=True))
@@ -62,7 +80,7 @@ def plan(found: xr.Dataset, colours: str = PUBLISHED) -> CategoryMap:
     many = [*used.several, *[used.several[-1]] * len(names)][: len(several)]
     count = member.sum(0)
     of = np.where(count == 0, len(classes) - 1, np.where(count == 1, member.argmax(0), len(names) + count - 2))
-    absent = _absent(found)
+    absent = _absent(result)
     of[absent] = -1
     panels = [("All Categories", of)]
     for i, name in enumerate(names):
@@ -70,7 +88,7 @@ def plan(found: xr.Dataset, colours: str = PUBLISHED) -> CategoryMap:
     n_layers, n_heads = of.shape
     ends = [n_layers] if n_layers % 16 == 0 else []  # the published axis ends on its last tick
     return CategoryMap(
-        heading=about(found),
+        heading=about(result),
         panels=panels,
         classes=classes,
         colours=[*own, *many, used.none],
@@ -80,19 +98,21 @@ def plan(found: xr.Dataset, colours: str = PUBLISHED) -> CategoryMap:
             len(classes) - 1,
         ],
         xlabel="layer",
-        ylabel=unit(found).lower() if unit(found) == "Head" else unit(found),
+        ylabel=unit(result).lower() if unit(result) == "Head" else unit(result),
         xticks=ticks(n_layers, 16, 9) + ends,
         yticks=ticks(n_heads, 12, 12),
     )
 
 
-def _absent(found: xr.Dataset) -> np.ndarray:
+def _absent(result: xr.Dataset) -> np.ndarray:
     """Layers without heads, where scores tell."""
-    shape = (found.sizes["layer"], found.sizes["head"])
-    scored = [found[n] for n in ("score", "score_multi") if n in found]
+    names = [m.name for m in measures_of(str(result.attrs.get("method")))]
+    scored = [result[n] for n in (*names, "score_multi") if n in result]
     if not scored:
-        return np.zeros(shape, bool)
-    return np.logical_and.reduce([s.isnull().all("relation").transpose("layer", "head").values for s in scored])
+        return np.zeros((result.sizes["layer"], result.sizes["head"]), bool)
+    rest = [[d for d in s.dims if d not in ("layer", "head")] for s in scored]
+    none = [s.isnull().all(dims).transpose("layer", "head").values for s, dims in zip(scored, rest, strict=True)]
+    return np.logical_and.reduce(none)
 
 
 @styled

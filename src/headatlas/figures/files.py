@@ -1,19 +1,18 @@
-"""Figures and the page as files."""
+"""Figures as files."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import xarray as xr
 
 from headatlas.figures.all import caption, pictures
 from headatlas.figures.benchmark import quality_and_cost
 from headatlas.figures.card import draw as draw_card
-from headatlas.figures.style import FORMATS, PUBLISHED, check_formats, save
+from headatlas.figures.names import FORMATS, PUBLISHED
+from headatlas.figures.style import check_formats, save
+from headatlas.progress import Progress, silent
 from headatlas.results.card import Card
 from headatlas.results.files import whole_file
-from headatlas.progress import Progress, silent
-from headatlas.report.page import page
 
 
 def write_figures(
@@ -51,16 +50,9 @@ def write_card(known: Card, path: Path) -> None:
         save(figure, aside, form)
 
 
-def write_report(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any], path: Path) -> None:
-    """Write the page of an atlas: datasets by method, and what atlas.json says."""
-    text = page(maps, {name: said for name, said in info.items() if name != "shown"})  # that is between runs
-    with whole_file(path) as aside:
-        aside.write_text(text, encoding="utf-8")
-
-
-def write_benchmark(found: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def write_benchmark(result: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw quality against cost, a file per format."""
-    figure = quality_and_cost(found)
+    figure = quality_and_cost(result)
     written = []
     for form in check_formats(formats):
         written.append(folder / f"benchmark.{form}")

@@ -1,4 +1,7 @@
-"""F3, the always / any grid: the heads a task needs in every circuit found, and in at least one."""
+"""F3, the always / any grid: the heads a task needs in every circuit result, and in at least one."""
+
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import xarray as xr
@@ -6,52 +9,79 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument, did_you_mean
+from headatlas.figures.given import check_dataset, lacks
 from headatlas.figures.heatmaps import Heatmaps, Panel, Scale, axis_ticks, draw
-from headatlas.figures.style import PUBLISHED, capital
+from headatlas.figures.names import PUBLISHED
+from headatlas.figures.picture import Maps, Picture
+from headatlas.figures.style import capital
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import about, unit
-from headatlas.results.reading import check_result
+from headatlas.results.measures import measures_of
 
 OVER = {"always": "Always", "any": "Any"}
 ROLES = ("facilitation", "irrelevance", "interference")
 MEANING = ("facilitating", "irrelevant", "interfering")
 KINDS = ("score", "roles")
+NEEDS = "always and any over (task, layer, head), or facilitation, irrelevance and interference over them, or over seeds too"
+SAYS = "How far each head facilitates a task: the least over seeds (always) and the most (any)."
+SAYS_ROLES = (
+    "The three roles of each head as colours, as bright as their scores: the least over seeds (always) and the most (any)."
+    " Mixtures are disagreement between seeds."
+)
 
 
-def always_any(found: xr.Dataset, show: str = "score", *, palette: str = PUBLISHED) -> Figure:
+def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
+    for method, result in maps.items():
+        if has_always_any(result):
+            yield Picture("always-any", partial(always_any, result, palette=colours), SAYS, [method])
+        if has_roles(result):
+            draw_roles = partial(always_any, result, "roles", palette=colours)
+            yield Picture("always-any-roles", draw_roles, SAYS_ROLES, [method])
+
+
+def has_always_any(result: xr.Dataset) -> bool:
+    """Whether it says of every task what a head does over all seeds."""
+    return all(name in result and set(result[name].dims) == {"task", "layer", "head"} for name in OVER)
+
+
+def has_roles(result: xr.Dataset) -> bool:
+    """Whether heads have roles in every task."""
+    return all(name in result and {"task", "layer", "head"} <= set(result[name].dims) for name in ROLES)
+
+
+def always_any(result: xr.Dataset, show: str = "score", *, palette: str = PUBLISHED) -> Figure:
     """One row per task, one column per way of aggregating over seeds: the minimum (always) and the maximum (any).
 
     show: 'score', how far heads facilitate, on one scale; or 'roles', the three roles as colours, whose mixtures are disagreement.
     """
-    check_result("found", found, "gate")
-    return draw(plan(found, show, palette))
+    check_dataset(result, NEEDS)
+    return draw(plan(result, show, palette))
 
 
-def plan(found: xr.Dataset, show: str = "score", colours: str = PUBLISHED) -> Heatmaps:
+def plan(result: xr.Dataset, show: str = "score", colours: str = PUBLISHED) -> Heatmaps:
     """What the grid shows."""
     used = palette_of(colours)
     if show not in KINDS:
         raise BadArgument(f"show is {show!r}, expected one of {', '.join(KINDS)}.{did_you_mean(show, KINDS)}")
-    wanted = list(OVER) if show == "score" else list(ROLES)
-    if missing := [name for name in wanted if name not in found]:
-        here = ", ".join(map(str, found.data_vars)) or "nothing"
-        raise BadArgument(f"found has no {', '.join(missing)}, as `gate` gives; it has {here}")
-    tasks = [str(t) for t in found.task.values]
+    if not (has_always_any(result) if show == "score" else has_roles(result)):
+        raise lacks(result, tuple(OVER) if show == "score" else ROLES, NEEDS)
+    tasks = [str(t) for t in result.task.values]
     panels = []
     for i, task in enumerate(tasks):
         for over, title in OVER.items():
-            one = found.isel(task=i)
+            one = result.isel(task=i)
             values = one[over].transpose("layer", "head").values if show == "score" else _mixed(one, over, used.roles)
             panels.append(Panel(f"{capital(task)} ({title})", values.astype(np.float64)))
-    xticks, yticks = axis_ticks(found.sizes["layer"], found.sizes["head"], every=3, most=12)
+    xticks, yticks = axis_ticks(result.sizes["layer"], result.sizes["head"], every=3, most=12)
     scale = None
     if show == "score":
         end = int(np.ceil(max((float(np.nanmax(p.values, initial=0)) for p in panels), default=1.0) - 1e-9)) or 1
-        end = max(end, int(found.attrs.get("group_size", 1)))
+        end = max(end, int(result.attrs.get("group_size", 1)))
         places = [float(v) for v in np.linspace(0, end, 6)]
-        scale = Scale("Facilitation score", 0, end, places, [f"{p:.1f}" for p in places], used.score)
+        measured = next((m.name for m in measures_of(str(result.attrs.get("method")))), "")
+        scale = Scale(capital(f"{measured} score".strip()), 0, end, places, [f"{p:.1f}" for p in places], used.score)
     legend = [*zip(used.roles, MEANING, strict=True), ("#000000", "no role in every seed")] if show == "roles" else []
-    return Heatmaps(about(found), panels, 2, unit(found), "Layer", xticks, yticks, scale, legend)
+    return Heatmaps(about(result), panels, 2, unit(result), "Layer", xticks, yticks, scale, legend)
 
 
 def _mixed(one: xr.Dataset, over: str, colours: tuple[str, ...]) -> np.ndarray:

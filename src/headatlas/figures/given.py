@@ -6,56 +6,70 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument, brief
-from headatlas.results.charts import MEASURES
+from headatlas.methods import methods
+from headatlas.results.measures import measures_of
 
-SUBJECTS = ("function", "relation", "task", "pattern")
 USUAL = ("importance", "score", "effect")
 EXPECTED = "a result such as atlas['maps'], a labelled array with layer and head, or an array [layer, head]"
 
 
-def one_map(found: Any, variable: str | None) -> tuple[xr.Dataset, str]:
+def check_dataset(result: Any, needs: str) -> None:
+    """That it is a dataset, before its variables are asked for. needs: what the figure needs, in words."""
+    if not isinstance(result, xr.Dataset):
+        raise BadArgument(f"result is {brief(result)}, expected an xarray.Dataset with {needs}")
+
+
+def lacks(result: xr.Dataset, names: tuple[str, ...], needs: str) -> BadArgument:
+    """The error of a dataset that cannot be drawn as a figure that takes these variables."""
+    missing = [n for n in names if n not in result.variables] or ["such dimensions"]
+    here = ", ".join(map(str, result.data_vars)) or "nothing"
+    return BadArgument(f"result has no {', '.join(missing)}: the figure needs {needs}; here are: {here}")
+
+
+def one_map(result: Any, variable: str | None) -> tuple[xr.Dataset, str]:
     """A dataset, and which of its variables is over (something, layer, head), seeds averaged.
 
-    found: a dataset, of which `variable` is taken, or the first that can be; a DataArray; or anything numpy makes an array of.
+    result: a dataset, of which `variable` is taken, or the first that can be; a DataArray; or anything numpy makes an array of.
     """
-    dataset = found if isinstance(found, xr.Dataset) else _labelled(found)
+    dataset = result if isinstance(result, xr.Dataset) else _labelled(result)
     maps = {
         str(n): v.mean("seed") if "seed" in v.dims else v
         for n, v in dataset.data_vars.items()
         if v.dtype.kind in "fiub"
     }
     maps = {n: v for n, v in maps.items() if {"layer", "head"} <= set(v.dims) and v.ndim in (2, 3)}
-    first = MEASURES.get(str(dataset.attrs.get("method")), ((None, ""),))[0][0]
-    name = variable or next((n for n in (first, *USUAL, *maps) if n in maps), None)
+    measured = [m.name for m in measures_of(str(dataset.attrs.get("method")))]
+    name = variable or next((n for n in (*measured, *USUAL, *maps) if n in maps), None)
     if name not in maps:
-        raise BadArgument(
-            f"variable is {brief(variable)}, expected a map over (something, layer, head); here are: {', '.join(maps) or 'none'}"
-        )
+        here = ", ".join(maps) or "none"
+        raise BadArgument(f"variable is {brief(variable)}, expected a map over (something, layer, head); here are: {here}")
     score = maps[name]
     if score.ndim == 2:
-        subjects = [str(score[c].item()) for c in SUBJECTS if c in score.coords and score[c].ndim == 0]
+        subjects = [str(score[c].item()) for c in _subject_dims() if c in score.coords and score[c].ndim == 0]
         score = score.drop_vars([c for c in score.coords if c not in ("layer", "head")])
         score = score.expand_dims(map=[subjects[0] if subjects else name])
     others = {n: v for n, v in dataset.data_vars.items() if n != name and ("map" not in score.dims or v.ndim == 0)}
     return xr.Dataset({**others, name: score}, attrs=dataset.attrs), name
 
 
-def _labelled(found: Any) -> xr.Dataset:
-    if not isinstance(found, xr.DataArray):
+def _subject_dims() -> list[str]:
+    """What the maps of any method are about: function, relation, task, …"""
+    return list(dict.fromkeys(m.over for method in methods().values() for m in method.measures))
+
+
+def _labelled(values: Any) -> xr.Dataset:
+    if not isinstance(values, xr.DataArray):
         try:
-            values = np.asarray(found)
+            array = np.asarray(values)
         except (TypeError, ValueError, RuntimeError) as e:
-            raise BadArgument(f"found is {brief(found)}, expected {EXPECTED}") from e
-        if values.dtype.kind not in "fiub":
-            raise BadArgument(f"found is {brief(found)}, expected {EXPECTED}")
-        found = xr.DataArray(values)
-    if not {"layer", "head"} & set(found.dims) and found.ndim in (
-        2,
-        3,
-    ):  # as they come: [layer, head] or [map, layer, head]
-        found = found.rename(dict(zip(found.dims[::-1], ("head", "layer", "map"), strict=False)))
-    rest = [d for d in found.dims if d not in ("layer", "head", "seed")]
-    if not {"layer", "head"} <= set(found.dims) or len(rest) > 1 or 0 in found.shape:
-        shape = ", ".join(f"{d}: {n}" for d, n in found.sizes.items())
-        raise BadArgument(f"found has the shape ({shape}), expected layers × heads, or one more dimension before them")
-    return found.to_dataset(name=str(found.name or "score")).assign_attrs(found.attrs)
+            raise BadArgument(f"result is {brief(values)}, expected {EXPECTED}") from e
+        if array.dtype.kind not in "fiub":
+            raise BadArgument(f"result is {brief(values)}, expected {EXPECTED}")
+        values = xr.DataArray(array)
+    if not {"layer", "head"} & set(values.dims) and values.ndim in (2, 3):  # [layer, head] or [map, layer, head]
+        values = values.rename(dict(zip(values.dims[::-1], ("head", "layer", "map"), strict=False)))
+    rest = [d for d in values.dims if d not in ("layer", "head", "seed")]
+    if not {"layer", "head"} <= set(values.dims) or len(rest) > 1 or 0 in values.shape:
+        shape = ", ".join(f"{d}: {n}" for d, n in values.sizes.items())
+        raise BadArgument(f"result has the shape ({shape}), expected layers × heads, or one more dimension before them")
+    return values.to_dataset(name=str(values.name or "score")).assign_attrs(values.attrs)

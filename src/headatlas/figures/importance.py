@@ -1,5 +1,7 @@
 """F1, the importance grid: a heatmap of layers × heads for every function, relation or task."""
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -7,40 +9,58 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument
-from headatlas.figures.given import one_map
+from headatlas.figures import gates
+from headatlas.figures.given import USUAL, one_map
 from headatlas.figures.heatmaps import Heatmaps, Panel, axis_ticks, draw, scale_of
-from headatlas.figures.style import PUBLISHED, columns, palette
+from headatlas.figures.names import PUBLISHED
+from headatlas.figures.picture import Maps, Picture
+from headatlas.figures.style import capital, columns, palette
 from headatlas.results.about import about, subject_dim, unit
 from headatlas.results.chance import NONE_ABOVE, above_chance, chance, highest_level, level_in_words, none_above
-from headatlas.results.charts import MEASURES
+from headatlas.results.measures import measures_of
 from headatlas.tasks.names import FUNCTIONS
 
-LABELS = {"importance": "Heads Importance", "score": "Score", "effect": "log P lost without the head"}
+NEEDS = "a map over layer and head"
+SAYS = (
+    "One heatmap of layers × heads each; where the last label of the colours has a plus, larger values are clipped."
+    " Where a chance level is known, heads at chance are drawn as 0, and maps without a head above it are grey."
+)
 
 
-def importance_grid(found: Any, variable: str | None = None, *, palette: str = PUBLISHED) -> Figure:
+def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
+    """One of each method's first measure. Maps that are drawn as always and any, which show more, are left out."""
+    for method in dict.fromkeys(charts.method.values.tolist()):
+        if gates.has_always_any(maps[method]):
+            continue
+        there = set(charts.measure.values[charts.method.values == method].tolist())
+        measure = next(m for m in measures_of(method) if m.name in there)
+        draw_it = partial(importance_grid, maps[method], measure.name, palette=colours)
+        yield Picture(f"importance-{method}", draw_it, f"{measure.meaning} {SAYS}".strip(), [method])
+
+
+def importance_grid(result: Any, variable: str | None = None, *, palette: str = PUBLISHED) -> Figure:
     """One heatmap per function of any map, on one colour scale.
 
-    found: a method's dataset, a DataArray with layer and head, or an array [layer, head] or [something, layer, head].
+    result: a method's dataset, a DataArray with layer and head, or an array [layer, head] or [something, layer, head].
     variable: which of a dataset's maps over (…, layer, head); without it, the method's first: importance, score or effect.
-    Heads at chance are drawn as 0. A function, relation or task without any head above chance has a grey panel, which says so;
-    one that `dissociate` found no heads of its own for, too.
+    Heads at chance are drawn as 0. A function, relation or task without any head above chance, or whose heads were not proven,
+    has a grey panel, which says so.
     """
-    return draw(plan(*one_map(found, variable), palette))
+    return draw(plan(*one_map(result, variable), palette))
 
 
-def plan(found: xr.Dataset, variable: str | None = None, colours: str = PUBLISHED) -> Heatmaps:
+def plan(result: xr.Dataset, variable: str | None = None, colours: str = PUBLISHED) -> Heatmaps:
     """What the grid shows."""
     used = palette(colours)
-    there = [str(n) for n, v in found.data_vars.items() if {"layer", "head"} <= set(v.dims) and v.ndim == 3]
-    first = MEASURES.get(str(found.attrs.get("method")), ((None, ""),))[0][0]
-    name = variable or next((n for n in (first, *LABELS) if n in there), None)
-    if name not in there:
-        raise BadArgument(
-            f"variable is {variable!r}, expected a map over (something, layer, head); here are: {', '.join(there) or 'none'}"
-        )
-    dim = subject_dim(found[name])
-    score = found[name].transpose(dim, "layer", "head")
+    here = [str(n) for n, v in result.data_vars.items() if {"layer", "head"} <= set(v.dims) and v.ndim == 3]
+    measures = measures_of(str(result.attrs.get("method")))
+    name = variable or next((n for n in (*(m.name for m in measures), *USUAL) if n in here), None)
+    if name not in here:
+        listed = ", ".join(here) or "none"
+        raise BadArgument(f"variable is {variable!r}, expected a map over (something, layer, head); here are: {listed}")
+    label = next((m.label for m in measures if m.name == name), "") or capital(name.replace("_", " "))
+    dim = subject_dim(result[name])
+    score = result[name].transpose(dim, "layer", "head")
     titles = (
         [str(t) for t in score[dim].values] if dim in score.coords else [f"{dim} {i}" for i in range(score.sizes[dim])]
     )
@@ -48,50 +68,43 @@ def plan(found: xr.Dataset, variable: str | None = None, colours: str = PUBLISHE
     order = [titles.index(t) for t in [*known, *(t for t in titles if t not in known)]]
     order = [i for i in order if score[i].notnull().any()] or order
     raw, values = (
-        s.transpose(*score.dims).values[order].astype(np.float64) for s in (score, above_chance(found, name))
+        s.transpose(*score.dims).values[order].astype(np.float64) for s in (score, above_chance(result, name))
     )
-    why, notes = _nothing(found, name), _levels(found, name)
+    why, notes = _nothing(result, name), _levels(result, name)
     shown = [i for i, o in enumerate(order) if not why[o]]
+    level = highest_level(result, name)
     xticks, yticks = axis_ticks(score.sizes["layer"], score.sizes["head"], every=6, most=9)
     return Heatmaps(
-        heading=about(found),
+        heading=about(result),
         panels=[Panel(titles[i], v, why[i], "" if why[i] else notes[i]) for i, v in zip(order, values, strict=True)],
         columns=columns(len(order)),
-        xlabel=unit(found),
+        xlabel=unit(result),
         ylabel="Layer",
         xticks=xticks,
         yticks=yticks,
-        scale=scale_of(
-            raw[shown],
-            LABELS.get(name, name.replace("_", " ")),
-            used.sequential,
-            used.diverging,
-            highest_level(found, name),
-        )
-        if shown
-        else None,
+        scale=scale_of(raw[shown], label, used.sequential, used.diverging, level) if shown else None,
         legend=[],
     )
 
 
-def _nothing(found: xr.Dataset, name: str) -> list[str]:
+def _nothing(result: xr.Dataset, name: str) -> list[str]:
     """Of every subject: why its panel is empty."""
-    none = none_above(found, name)
+    none = none_above(result, name)
     if none is None:
-        return [""] * found.sizes[subject_dim(found[name])]
-    level = chance(found, name)
+        return [""] * result.sizes[subject_dim(result[name])]
+    level = chance(result, name)
     texts = []
     for i, empty in enumerate(none.values):
-        one = found[name].isel({none.dims[0]: i})
+        one = result[name].isel({none.dims[0]: i})
         words = "" if level is None else level_in_words(level.isel({none.dims[0]: i}))
-        said = f"{NONE_ABOVE}\nbest {float(one.max()):.2g}\n{words}" if words else NONE_ABOVE
-        texts.append("" if not empty else str(found.verdict.values[i]) if "verdict" in found else said)
+        text = f"{NONE_ABOVE}\nbest {float(one.max()):.2g}\n{words}" if words else NONE_ABOVE
+        texts.append("" if not empty else str(result.verdict.values[i]) if "verdict" in result else text)
     return texts
 
 
-def _levels(found: xr.Dataset, name: str) -> list[str]:
+def _levels(result: xr.Dataset, name: str) -> list[str]:
     """Of every subject: its chance level in words."""
-    level, dim = chance(found, name), subject_dim(found[name])
+    level, dim = chance(result, name), subject_dim(result[name])
     if level is None:
-        return [""] * found.sizes[dim]
-    return [level_in_words(level.isel({dim: i})) for i in range(found.sizes[dim])]
+        return [""] * result.sizes[dim]
+    return [level_in_words(level.isel({dim: i})) for i in range(result.sizes[dim])]

@@ -1,7 +1,8 @@
 """F4, the layer profile: in which layers a function's importance lies, on a depth axis on which models compare."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,28 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument
-from headatlas.figures.style import PUBLISHED, heading, styled, wrap
+from headatlas.figures.names import PUBLISHED
+from headatlas.figures.picture import Maps, Picture
+from headatlas.figures.style import heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
-from headatlas.results.about import NAMES
-from headatlas.results.charts import MEASURES, overview
+from headatlas.results.charts import overview
+from headatlas.results.measures import measures_of, title_of
 from headatlas.results.reading import results_of
 
 DASHES = ("-", "--", ":", "-.")
 MOST = 10  # lines in a panel; relations beyond are averaged by category
 AT_CHANCE = "#c4c4c4"
+NEEDS = "a map over layer and head"
+SAYS = (
+    "Share of each map that lies in each layer, over relative depth; of many relations, the mean of each category."
+    " The grey line is an even share. Maps without a head above chance are light grey, and left out of means."
+)
+
+
+def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
+    if float(abs(charts.score).sum()):
+        methods = list(dict.fromkeys(charts.method.values.tolist()))
+        yield Picture("layers", partial(layer_profile, maps, palette=colours), SAYS, methods)
 
 
 @dataclass(frozen=True)
@@ -45,41 +59,40 @@ def layer_profile(maps: Any, *, palette: str = PUBLISHED) -> Figure:
     return draw(plan(results_of("maps", maps), palette))
 
 
-def plan(maps: Mapping[str, xr.Dataset], colours: str = PUBLISHED) -> Profiles:
-    """What the profiles show: of each method its first measure, |effects| for yardsticks. A category's mean is over the relations
-    that have a head above chance, if there are any."""
+def plan(maps: Maps, colours: str = PUBLISHED) -> Profiles:
+    """What the profiles show: of each method its first measure, of effects their size."""
     charts = overview(maps)
-    panels = []
-    for method in dict.fromkeys(charts.method.values.tolist()):
-        measure = MEASURES[method][0][0]
-        one = charts.isel(chart=np.flatnonzero((charts.method == method) & (charts.measure == measure)))
-        score = np.abs(one.score.transpose("chart", "layer", "head"))
-        subject, averaged = one.subject.values.tolist(), ""
-        none = dict(zip(subject, one.none_above.values.tolist(), strict=True))
-        if len(subject) > MOST and method == "maps" and "category" in maps["maps"].coords:
-            category = dict(
-                zip(maps["maps"].relation.values.tolist(), maps["maps"].category.values.tolist(), strict=True)
-            )
-            alike = {c: [s for s in subject if category[s] == c] for c in dict.fromkeys(category[s] for s in subject)}
-            none = {c: all(none[s] for s in those) for c, those in alike.items()} | none
-            used = [s for those in alike.values() for s in ([s for s in those if not none[s]] or those)]
-            score = score.isel(chart=[subject.index(s) for s in used])
-            score = score.assign_coords(of=("chart", [category[s] for s in used])).groupby("of").mean()
-            score, subject, averaged = score.rename(of="chart"), score.of.values.tolist(), ", mean of each category"
-        total = score.sum(("layer", "head")).values
-        by_layer = score.sum("head").transpose("chart", "layer").values
-        lines = {s: v / t for s, v, t in zip(subject, by_layer, total, strict=True) if t > 0}
-        if lines:
-            n = by_layer.shape[1]
-            title = f"{NAMES.get(method, method)}: {'|effect|' if measure == 'effect' else measure}{averaged}"
-            panels.append(Profile(title, (np.arange(n) + 0.5) / n, lines, frozenset(s for s in lines if none[s])))
+    each = [_profile(method, maps[method], charts) for method in dict.fromkeys(charts.method.values.tolist())]
+    panels = [panel for panel in each if panel.lines]
     if not panels:
         raise BadArgument(f"maps has no map that profiles can be drawn of; it has {', '.join(maps) or 'nothing'}")
     first = next(iter(maps.values()))
-    heading = " · ".join(
-        p for p in ("Layer profiles", str(first.attrs.get("model", "")), f"{first.sizes['layer']} layers") if p
-    )
-    return Profiles(heading, panels, palette_of(colours).lines)
+    named = ("Layer profiles", str(first.attrs.get("model", "")), f"{first.sizes['layer']} layers")
+    return Profiles(" · ".join(part for part in named if part), panels, palette_of(colours).lines)
+
+
+def _profile(method: str, result: xr.Dataset, charts: xr.Dataset) -> Profile:
+    """A method's panel. A category's mean is over the relations that have a head above chance, if there are any."""
+    charts = charts.isel(chart=np.flatnonzero(charts.method == method))
+    measure = next(m for m in measures_of(method) if m.name in charts.measure.values)
+    charts = charts.isel(chart=np.flatnonzero(charts.measure == measure.name))
+    score = np.abs(charts.score.transpose("chart", "layer", "head"))
+    subjects, averaged = charts.subject.values.tolist(), ""
+    none = dict(zip(subjects, charts.none_above.values.tolist(), strict=True))
+    if len(subjects) > MOST and "category" in result.coords and result["category"].dims == (measure.over,):
+        category = dict(zip(map(str, result[measure.over].values), result["category"].values.tolist(), strict=True))
+        alike = {c: [s for s in subjects if category[s] == c] for c in dict.fromkeys(category[s] for s in subjects)}
+        none = {c: all(none[s] for s in those) for c, those in alike.items()} | none
+        used = [s for those in alike.values() for s in ([s for s in those if not none[s]] or those)]
+        score = score.isel(chart=[subjects.index(s) for s in used])
+        score = score.assign_coords(of=("chart", [category[s] for s in used])).groupby("of").mean()
+        score, subjects, averaged = score.rename(of="chart"), score.of.values.tolist(), ", mean of each category"
+    total = score.sum(("layer", "head")).values
+    by_layer = score.sum("head").transpose("chart", "layer").values
+    lines = {s: v / t for s, v, t in zip(subjects, by_layer, total, strict=True) if t > 0}
+    n = by_layer.shape[1]
+    title = f"{title_of(method)}: {'|effect|' if measure.name == 'effect' else measure.name}{averaged}"
+    return Profile(title, (np.arange(n) + 0.5) / n, lines, frozenset(s for s in lines if none[s]))
 
 
 @styled

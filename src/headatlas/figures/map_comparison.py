@@ -1,5 +1,6 @@
 """Every map of the functions put to the same test: what removing its heads costs the function, against what it costs the others."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,12 +8,31 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from headatlas.errors import BadArgument
-from headatlas.figures.style import PUBLISHED, capital, heading, styled
+from headatlas.evidence.selective import WEIGHT
+from headatlas.figures.given import check_dataset, lacks
+from headatlas.figures.names import PUBLISHED
+from headatlas.figures.picture import Maps, Picture, of_each
+from headatlas.figures.style import capital, heading, styled
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import about
-from headatlas.results.reading import check_result
-from headatlas.evidence.selective import WEIGHT
+
+NEEDED = ("ranking", "effect", "other_effect", "proven")
+NEEDS = "effect, other_effect and proven over ranking and function"
+SAYS = (
+    "Each map's heads of each function removed for good, their number chosen on validation questions: change of log P per answer"
+    " token on test questions, of the function against the mean of the others. Green: the function loses more than three times"
+    " that. Filled: more than three times the mean size of the others' changes, and more than random heads of the same layers"
+    " (p < 0.05, corrected)."
+)
+
+
+def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
+    return of_each("comparison", maps, has_rankings, comparison, SAYS, colours)
+
+
+def has_rankings(result: xr.Dataset) -> bool:
+    """Whether several maps were put to the same test."""
+    return set(NEEDED) <= set(result.variables) and set(result.effect.dims) == {"ranking", "function"}
 
 
 @dataclass(frozen=True)
@@ -33,28 +53,28 @@ class Comparison:
     colours: list[str]
 
 
-def comparison(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
+def comparison(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
     """A panel per map, a number per function: its own change of log P per token, down, against that of the others, across."""
-    check_result("found", found, "compare_maps")
-    return draw(plan(found, palette))
+    check_dataset(result, NEEDS)
+    return draw(plan(result, palette))
 
 
-def plan(found: xr.Dataset, colours: str = PUBLISHED) -> Comparison:
+def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Comparison:
     """What the panels show."""
-    if missing := [n for n in ("ranking", "own_effect", "other_effect", "proven") if n not in found]:
-        raise BadArgument(f"found has no {', '.join(missing)}, as `compare_maps` gives")
-    names = [str(f) for f in found["function"].values]
+    if not has_rankings(result):
+        raise lacks(result, NEEDED, NEEDS)
+    names = [str(f) for f in result["function"].values]
     panels = [
         Points(
             capital(str(name)),
-            found.own_effect.isel(ranking=i).values,
-            found.other_effect.isel(ranking=i).mean("other").values,
-            found.proven.isel(ranking=i).values.astype(bool),
+            result.effect.isel(ranking=i).values,
+            result.other_effect.isel(ranking=i).mean("other").values,
+            result.proven.isel(ranking=i).values.astype(bool),
         )
-        for i, name in enumerate(found["ranking"].values.tolist())
+        for i, name in enumerate(result["ranking"].values.tolist())
     ]
     lines = palette_of(colours).lines
-    return Comparison(about(found), panels, names, [lines[0], "#777777"])
+    return Comparison(about(result), panels, names, [lines[0], "#777777"])
 
 
 @styled

@@ -1,10 +1,13 @@
 """A labelled square with a colour for every cell: the form of the specialisation matrix and of the agreement of maps."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 from headatlas.figures.style import heading, printable, styled
 
@@ -25,6 +28,7 @@ class Matrix:
     borders: list[int]  # rows and columns before which a group begins
     colours: str
     beside: dict[str, np.ndarray]  # a second panel: points by name, such as agreement between seeds
+    beside_title: str = ""
 
 
 @styled
@@ -41,12 +45,26 @@ def draw(plan: Matrix) -> Figure:
     total_w, total_h = left + width + 0.95 + apart + side, bottom + max(height, 1.2) + 0.5
     figure = Figure(figsize=(total_w, total_h))
     axes = figure.add_axes((left / total_w, bottom / total_h, width / total_w, height / total_h))
+    image = _cells(axes, plan, size)
+    bar = figure.add_axes(((left + width + 0.15) / total_w, bottom / total_h, 0.12 / total_w, height / total_h))
+    figure.colorbar(image, cax=bar, label=plan.label)
+    if plan.beside:
+        tall = min(height, 0.28 * len(plan.beside) + 0.1)
+        place = (left + width + 0.95 + apart, bottom + height - tall, side - 0.15, tall)
+        box = (place[0] / total_w, place[1] / total_h, place[2] / total_w, place[3] / total_h)
+        _points(figure.add_axes(box), plan)
+    heading(figure, plan.heading, 0.1)
+    return figure
+
+
+def _cells(axes: Axes, plan: Matrix, size: float) -> AxesImage:
+    """The square with its labels, `size` points high."""
     axes.set_facecolor("#dddddd")
     norm = Normalize(-plan.limit, plan.limit)
     image = axes.imshow(np.ma.masked_invalid(plan.values), cmap=plan.colours, norm=norm, aspect="auto")
     turned = 40 if plan.written else 90
     axes.set_xticks(
-        range(n_columns),
+        range(len(plan.columns)),
         [printable(c) for c in plan.columns],
         rotation=turned,
         ha="right" if plan.written else "center",
@@ -54,39 +72,28 @@ def draw(plan: Matrix) -> Figure:
         fontsize=size,
         parse_math=False,
     )
-    axes.set_yticks(range(n_rows), [printable(r) for r in plan.rows], fontsize=size, parse_math=False)
+    axes.set_yticks(range(len(plan.rows)), [printable(r) for r in plan.rows], fontsize=size, parse_math=False)
     axes.tick_params(length=0)
     axes.set_xlabel(plan.xlabel)
     axes.set_ylabel(plan.ylabel)
     for at in plan.borders:
         axes.axhline(at - 0.5, color="black", linewidth=0.5)
         axes.axvline(at - 0.5, color="black", linewidth=0.5)
-    if plan.written:
-        for (r, c), value in np.ndenumerate(plan.values):
-            if np.isfinite(value):
-                dark = abs(value) > 0.6 * plan.limit
-                axes.text(
-                    c,
-                    r,
-                    f"{value:.2f}".replace("-", "−"),
-                    ha="center",
-                    va="center",
-                    fontsize=7,
-                    color="white" if dark else "black",
-                )
-    bar = figure.add_axes(((left + width + 0.15) / total_w, bottom / total_h, 0.12 / total_w, height / total_h))
-    figure.colorbar(image, cax=bar, label=plan.label)
-    if plan.beside:
-        tall = min(height, 0.28 * len(plan.beside) + 0.1)
-        place = (left + width + 0.95 + apart, bottom + height - tall, side - 0.15, tall)
-        seeds = figure.add_axes((place[0] / total_w, place[1] / total_h, place[2] / total_w, place[3] / total_h))
-        for i, values in enumerate(plan.beside.values()):
-            seeds.plot(values, np.full(len(values), i), "o", markersize=3, color="#333333", alpha=0.6)
-        seeds.set_yticks(range(len(plan.beside)), [printable(n) for n in plan.beside], parse_math=False)
-        seeds.set_ylim(len(plan.beside) - 0.5, -0.5)
-        seeds.set_xlim(-1.05, 1.05)
-        seeds.axvline(0, color="#999999", linewidth=0.6)
-        seeds.set_title("Seeds of the gate maps, pairwise", fontsize=8)
-        seeds.set_xlabel("Spearman correlation", labelpad=2)
-    heading(figure, plan.heading, 0.1)
-    return figure
+    centred: Any = {"ha": "center", "va": "center", "fontsize": 7}
+    for (r, c), value in np.ndenumerate(plan.values):
+        if plan.written and np.isfinite(value):
+            dark = abs(value) > 0.6 * plan.limit
+            axes.text(c, r, f"{value:.2f}".replace("-", "−"), color="white" if dark else "black", **centred)
+    return image
+
+
+def _points(axes: Axes, plan: Matrix) -> None:
+    """The second panel."""
+    for i, values in enumerate(plan.beside.values()):
+        axes.plot(values, np.full(len(values), i), "o", markersize=3, color="#333333", alpha=0.6)
+    axes.set_yticks(range(len(plan.beside)), [printable(n) for n in plan.beside], parse_math=False)
+    axes.set_ylim(len(plan.beside) - 0.5, -0.5)
+    axes.set_xlim(-1.05, 1.05)
+    axes.axvline(0, color="#999999", linewidth=0.6)
+    axes.set_title(plan.beside_title, fontsize=8)
+    axes.set_xlabel("Spearman correlation", labelpad=2)

@@ -1,16 +1,20 @@
 """What can be chosen when figures are drawn. It imports nothing, so that the command checks names at once."""
 
-FIGURES = (
-    "importance",
-    "categories",
-    "always-any",
-    "removal",
-    "trade-off",
-    "specialisation",
-    "comparison",
-    "layers",
-    "agreement",
-)
+MODULES = {
+    "importance": "importance",
+    "categories": "categories",
+    "always-any": "gates",
+    "removal": "removal",
+    "trade-off": "tradeoff",
+    "specialisation": "specialisation_matrix",
+    "comparison": "map_comparison",
+    "layers": "layers",
+    "agreement": "agreement_matrix",
+}
+"""The figures that are drawn of an atlas, in their order, and the module of each: it has NEEDS (what its figure needs, in words)
+and pictures(maps, charts, palette), which finds the results that have it."""
+
+FIGURES = tuple(MODULES)
 FORMATS = ("png", "svg", "pdf")
 PUBLISHED = "published"
 PALETTES = (PUBLISHED, "colour-blind", "grey")

@@ -1,5 +1,6 @@
 """F4, removal curves: quality as heads are removed; top heads against random and lowest ones."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,17 +11,36 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from headatlas.errors import BadArgument
-from headatlas.figures.style import PUBLISHED, capital, columns, heading, styled, wrap
+from headatlas.figures.given import check_dataset
+from headatlas.figures.names import PUBLISHED
+from headatlas.figures.picture import Maps, Picture, of_each
+from headatlas.figures.style import capital, columns, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import about
 from headatlas.results.curves import removal
-from headatlas.results.reading import check_result
 
+NEEDS = "what removing heads did: effect, random_effect, p and baseline over n_removed"
+SAYS = (
+    "Quality as heads are removed: the top heads of the map, random heads of the same layers (band: 90 % of draws), and the lowest."
+    " p: how often random heads lower it as much, at the last step. Of roles: log P with heads switched off minus on."
+)
 LINES: dict[str, tuple[str, str, Literal["-", "--", ":"]]] = {
     "top": ("top heads", "o", "-"),
     "random": ("random heads of the same layers", "", "--"),
     "lowest": ("lowest heads", "s", ":"),
 }
+
+
+def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
+    return of_each("removal-{method}", maps, has_curves, removal_curves, SAYS, colours)
+
+
+def has_curves(result: xr.Dataset) -> bool:
+    """Whether all is there that `removal` reads; a dataset of the user's own may have half of it."""
+    if not {"effect", "random_effect"} <= set(result) or "n_removed" not in result.effect.dims:
+        return False
+    named = all(d in result.coords for d in result.effect.dims)
+    return named and ("measure" not in result.dims or "baseline" in result) and bool(result.effect.notnull().any())
 
 
 @dataclass(frozen=True)
@@ -42,19 +62,17 @@ class Removal:
     colours: dict[str, str]
 
 
-def removal_curves(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
-    """One small panel per function, relation or task whose heads were removed (`probe` and `maps`) or switched off (`gate`)."""
-    check_result("found", found, "probe")
-    return draw(plan(found, palette))
+def removal_curves(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
+    """One small panel per function, relation or task whose heads were removed or switched off."""
+    check_dataset(result, NEEDS)
+    return draw(plan(result, palette))
 
 
-def plan(found: xr.Dataset, colours: str = PUBLISHED) -> Removal:
+def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Removal:
     """What the curves show."""
-    used = palette_of(colours)
-    method = str(found.attrs.get("method", "gate" if "switch_off" in found else "probe"))
-    all_curves = removal({method: found})
-    if not all_curves.sizes["curve"]:
-        raise BadArgument("found has no removal curves: it was made without proof")
+    if not has_curves(result):
+        raise BadArgument(f"result has no removal curves: it was made without proof. The figure needs {NEEDS}")
+    all_curves = removal({str(result.attrs.get("method", "")): result})
     panels = []
     for i in range(all_curves.sizes["curve"]):
         one = all_curves.isel(curve=i)
@@ -64,7 +82,8 @@ def plan(found: xr.Dataset, colours: str = PUBLISHED) -> Removal:
         lines = {n: one[n].values for n in LINES if one[n].notnull().any()}
         band = (one.random_low.values, one.random_high.values)
         panels.append(Curves(title, one.removed.values, lines, band, float(one.p[-1]), one.measure.item()))
-    return Removal(about(found), panels, dict(zip(LINES, (used.lines[0], "#777777", used.lines[1]), strict=True)))
+    used = palette_of(colours)
+    return Removal(about(result), panels, dict(zip(LINES, (used.lines[0], "#777777", used.lines[1]), strict=True)))
 
 
 @styled

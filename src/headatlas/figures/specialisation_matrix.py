@@ -1,38 +1,52 @@
 """F4, the specialisation matrix: whose heads were removed, and what that did to every function."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument
+from headatlas.figures.given import check_dataset
 from headatlas.figures.matrix import Matrix, draw
-from headatlas.figures.style import PUBLISHED
+from headatlas.figures.names import PUBLISHED
+from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import about
 from headatlas.results.curves import changes
-from headatlas.results.reading import check_result
 from headatlas.results.scale import neat_step
 
+NEEDS = "specialisation(function, masked, measure), or effect(function) and other_effect(function, other)"
+SAYS = (
+    "Rows: whose top heads were removed. Columns: which function was asked. Cells: how the answers changed."
+    " A specialised map has its strongest cells on the diagonal."
+)
 
-def specialisation(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
-    """Rows: whose heads were removed. Columns: which function was asked. Cells: the change. As `probe` and `dissociate` give."""
-    check_result("found", found, "dissociate")
-    return draw(plan(found, palette))
+
+def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
+    return of_each("specialisation-{method}", maps, has_changes, specialisation, SAYS, colours)
 
 
-def plan(found: xr.Dataset, colours: str = PUBLISHED) -> Matrix:
+def has_changes(result: xr.Dataset) -> bool:
+    """Whether it says what removing a function's heads did to every function."""
+    return changes(result) is not None
+
+
+def specialisation(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
+    """Rows: whose heads were removed. Columns: which function was asked. Cells: the change."""
+    check_dataset(result, NEEDS)
+    return draw(plan(result, palette))
+
+
+def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Matrix:
     """What the matrix shows."""
-    said = changes(found)
-    if said is None:
-        raise BadArgument(
-            "found has neither specialisation(function, masked, measure) nor other_effect(function, other): made without proof"
-        )
-    rows, columns, values, measure = said
+    measured = changes(result)
+    if measured is None:
+        raise BadArgument(f"result has no {NEEDS.replace(', or', ' nor')}: it was made without proof")
+    rows, columns, values, measure = measured
     step = neat_step(float(np.nanmax(np.abs(values))) or 1.0)
     return Matrix(
-        heading=f"{about(found)} · {int(found.masked_heads)} heads removed"
-        if "masked_heads" in found
-        else about(found),
+        heading=about(result) + (f" · {int(result.masked_heads)} heads removed" if "masked_heads" in result else ""),
         rows=rows,
         columns=columns,
         values=values,

@@ -12,9 +12,10 @@ from matplotlib import font_manager, rc_context, rcParams
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument, did_you_mean
+from headatlas.figures import names
+from headatlas.figures.names import FORMATS, PUBLISHED
 
 SHEET = Path(__file__).parent / "headatlas.mplstyle"
-FORMATS = ("png", "svg", "pdf")
 P = ParamSpec("P")
 
 
@@ -32,25 +33,23 @@ class Palette:
 
 _TAB = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
 _OKABE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#000000")
-PALETTES = {
-    "published": Palette(
-        "viridis", "RdBu_r", "turbo", _TAB[:4], _TAB[4:7], "#e3e3e3", ("#00c000", "#0000ff", "#ff0000"), _TAB
-    ),
-    "colour-blind": Palette(
-        "cividis", "PuOr_r", "cividis", _OKABE[:4], _OKABE[4:7], "#e3e3e3", ("#0072B2", "#F0E442", "#D55E00"), _OKABE
-    ),
-    "grey": Palette(
-        "gray",
-        "RdGy_r",
-        "gray",
-        ("#000000", "#4d4d4d", "#7a7a7a", "#a3a3a3"),
-        ("#1f1f1f", "#333333", "#666666"),
-        "#ebebeb",
-        ("#ffffff", "#8a8a8a", "#2b2b2b"),
-        ("#000000", "#4d4d4d", "#7a7a7a", "#a3a3a3"),
-    ),
-}
-PUBLISHED = "published"
+_PUBLISHED = Palette(
+    "viridis", "RdBu_r", "turbo", _TAB[:4], _TAB[4:7], "#e3e3e3", ("#00c000", "#0000ff", "#ff0000"), _TAB
+)
+_COLOUR_BLIND = Palette(
+    "cividis", "PuOr_r", "cividis", _OKABE[:4], _OKABE[4:7], "#e3e3e3", ("#0072B2", "#F0E442", "#D55E00"), _OKABE
+)
+_GREY = Palette(
+    "gray",
+    "RdGy_r",
+    "gray",
+    ("#000000", "#4d4d4d", "#7a7a7a", "#a3a3a3"),
+    ("#1f1f1f", "#333333", "#666666"),
+    "#ebebeb",
+    ("#ffffff", "#8a8a8a", "#2b2b2b"),
+    ("#000000", "#4d4d4d", "#7a7a7a", "#a3a3a3"),
+)
+PALETTES = dict(zip(names.PALETTES, (_PUBLISHED, _COLOUR_BLIND, _GREY), strict=True))
 
 
 def palette(name: str) -> Palette:

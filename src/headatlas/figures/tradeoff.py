@@ -1,5 +1,6 @@
-"""What a function loses, and what the others lose, as more of its heads are removed: how `dissociate` chose their number."""
+"""What a function loses, and what the others lose, as more of its heads are removed: how their number was chosen."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,13 +8,29 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from headatlas.errors import BadArgument
-from headatlas.figures.style import PUBLISHED, columns, heading, styled, wrap
+from headatlas.figures.given import check_dataset, lacks
+from headatlas.figures.names import PUBLISHED
+from headatlas.figures.picture import Maps, Picture, of_each
+from headatlas.figures.style import columns, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import about
-from headatlas.results.reading import check_result
 
-NEEDED = ("own_curve", "other_curve", "heads", "own_effect", "other_effect", "random_effect")
+NEEDED = ("effect_curve", "other_curve", "n_removed", "effect", "other_effect", "random_effect")
+NEEDS = "effect_curve and other_curve over (function, split, step), with n_removed, effect, other_effect and random_effect"
+SAYS = (
+    "Heads removed for good in the order of the map: what the function loses and what the others lose, on validation questions, by"
+    " which the number of heads is chosen (dotted). Cross and band: the same number on test questions, and the middle 90 % of"
+    " random heads of the same layers."
+)
+
+
+def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
+    return of_each("trade-off", maps, has_trade_off, trade_off, SAYS, colours)
+
+
+def has_trade_off(result: xr.Dataset) -> bool:
+    """Whether it has the curves by which the number of each function's heads was chosen."""
+    return set(NEEDED) <= set(result.variables) and set(result.effect_curve.dims) == {"function", "split", "step"}
 
 
 @dataclass(frozen=True)
@@ -37,38 +54,38 @@ class TradeOff:
     colours: tuple[str, str]
 
 
-def trade_off(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
-    """One small panel per function: change of log P per answer token over the number of heads removed. As `dissociate` gives."""
-    check_result("found", found, "dissociate")
-    return draw(plan(found, palette))
+def trade_off(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
+    """One small panel per function: change of log P per answer token over the number of heads removed."""
+    check_dataset(result, NEEDS)
+    return draw(plan(result, palette))
 
 
-def plan(found: xr.Dataset, colours: str = PUBLISHED) -> TradeOff:
+def plan(result: xr.Dataset, colours: str = PUBLISHED) -> TradeOff:
     """What the curves show."""
-    if missing := [n for n in NEEDED if n not in found]:
-        raise BadArgument(f"found has no {', '.join(missing)}, as `dissociate` gives")
+    if not has_trade_off(result):
+        raise lacks(result, NEEDED, NEEDS)
     panels = []
-    for i, name in enumerate(found["function"].values.tolist()):
-        one = found.isel(function=i)
-        chosen = one.sel(split="validation")
-        there = chosen.own_curve.notnull().values
+    for i, name in enumerate(result["function"].values.tolist()):
+        one = result.isel(function=i)
+        validation = one.sel(split="validation")
+        measured = validation.effect_curve.notnull().values
         random = one.random_effect.values
         known = bool(np.isfinite(random).any())
         low, high = np.nanquantile(random, [0.05, 0.95]) if known else (np.nan, np.nan)
         panels.append(
             Curve(
                 str(name),
-                one.removed.values[there],
-                chosen.own_curve.values[there],
-                chosen.other_curve.values[there],
-                int(one.heads),
-                (float(one.own_effect), float(one.other_effect.mean())),
+                one.step.values[measured],
+                validation.effect_curve.values[measured],
+                validation.other_curve.values[measured],
+                int(one.n_removed),
+                (float(one.effect), float(one.other_effect.mean())),
                 (float(low), float(high)),
-                "" if there.any() else "no gate was shut",
+                "" if measured.any() else "no gate was shut",
             )
         )
     lines = palette_of(colours).lines
-    return TradeOff(about(found), panels, (lines[0], lines[1]))
+    return TradeOff(about(result), panels, (lines[0], lines[1]))
 
 
 @styled

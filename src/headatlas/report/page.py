@@ -5,12 +5,21 @@ import json
 import re
 from collections.abc import Mapping
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import plotly.offline
 import xarray as xr
 
 from headatlas.report.content import content
+from headatlas.results.files import whole_file
+
+
+def write_report(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any], path: Path) -> None:
+    """Write the page of an atlas: datasets by method, and what atlas.json says."""
+    text = page(maps, {name: value for name, value in info.items() if name != "shown"})  # that is between runs
+    with whole_file(path) as aside:
+        aside.write_text(text, encoding="utf-8")
 
 
 def page(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any]) -> str:
@@ -23,14 +32,12 @@ def page(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any]) -> str:
         "data": embed(shown),
         "script": _inside_script(_own("page.js")),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _own("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _own("page.html"))
 
 
 def embed(value: Any) -> str:
     """JSON that no HTML parser can take for markup, whatever names and tokens are in it."""
-    text = json.dumps(
-        value, allow_nan=False, separators=(",", ":")
-    )  # ASCII: U+2028 and lone surrogates are escaped too
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))  # ASCII: U+2028 is escaped too
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
