@@ -4,12 +4,12 @@ import json
 import sys
 from pathlib import Path
 
-from headatlas import tables
 from headatlas.figures.benchmark import quality_and_cost
 from headatlas.figures.style import save
-from headatlas.results.store import load
+from headatlas.planted import tables
 from headatlas.planted.functions import FUNCTIONS
 from headatlas.planted.known import SHIPPED, planted_folder
+from headatlas.results.store import load
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
@@ -55,20 +55,20 @@ def planted() -> list[dict]:
 
 
 def main(folder: str) -> None:
-    found = load(Path(folder) / "benchmark.nc")
-    by_function = found.auroc.isel(model=(found.group == "functions").values.nonzero()[0]).mean("model")
+    result = load(Path(folder) / "benchmark.nc")
+    by_function = result.auroc.isel(model=(result.group == "functions").values.nonzero()[0]).mean("model")
     run = {
         "planted": planted(),
-        "table": tables.benchmark(found),
+        "table": tables.benchmark(result),
         "functions": [
             {"method": name} | {f: round(float(by_function.sel(contender=name, subject=f)), 2) for f in FUNCTIONS}
-            for name in found.contender.values.tolist()
-            if found.truth.sel(contender=name) == "functions"
+            for name in result.contender.values.tolist()
+            if result.truth.sel(contender=name) == "functions"
         ],
-        "real model": str(found.attrs.get("real", "")),
-        "real": tables.real(found),
+        "real model": str(result.attrs.get("real", "")),
+        "real": tables.real(result),
     }
-    save(quality_and_cost(found), FIGURES / "benchmark.png", "png", dpi=110)
+    save(quality_and_cost(result), FIGURES / "benchmark.png", "png", dpi=110)
     (FIGURES / "benchmark.json").write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n")
     for page, block in ((ROOT / "README.md", readme_block(run)), (ROOT / "docs" / "benchmark.md", page_block(run))):
         before, _, rest = page.read_text().partition(BEGIN)

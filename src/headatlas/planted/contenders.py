@@ -1,43 +1,23 @@
-"""What is measured: methods and baselines, each as a function from a model whose heads are known to a map of every subject."""
+"""What is measured: what methods say they find (`truths` of their records), and baselines. Each gives a map of every subject."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
-from headatlas.planted.baselines import gradient_norms, output_norms
-from headatlas.methods.dissociate.fits import PRESETS as SETTINGS
-from headatlas.methods.dissociate.fits import fit, reference
-from headatlas.methods.gate.fits import PRESETS, gate_tasks
-from headatlas.methods.maps.reading import Input
-from headatlas.models.lm import LM
+from headatlas.errors import CannotDo
+from headatlas.methods import get_method, methods
+from headatlas.methods._inline import result_of
+from headatlas.methods.method import Method, Truth
 from headatlas.planted.asking import planted_questions, planted_task
+from headatlas.planted.baselines import gradient_norms, output_norms
 from headatlas.planted.functions import FUNCTIONS
-from headatlas.planted.known import Heads
-from headatlas.methods.maps import maps
-from headatlas.methods.probe import probe
-from headatlas.methods._effects import ablate, ig, taylor
-from headatlas.tasks.labelled import load_labelled
+from headatlas.planted.names import BASELINES, KINDS
+from headatlas.planted.recipes import Known
 from headatlas.tasks.prompts import Task, held_out_sheets
-from headatlas.tasks.relations import Relation
 
 EXAMPLES, HELD_OUT = 128, 64  # of each function, for methods that fit and for those that only measure
-MEASURED = 32
-
-
-@dataclass(frozen=True)
-class Known:
-    """A model, and which heads serve which subject. `unsure` heads are neither right nor wrong."""
-
-    name: str
-    group: str  # what its results are averaged with
-    lm: LM
-    heads: dict[str, Heads]
-    unsure: Heads
-    relations: list[Relation]
-
+MEASURED = 32  # held-out examples that baselines are measured on
 
 Scores = dict[str, np.ndarray]
 """A map [layer, head] of every subject."""
@@ -45,92 +25,70 @@ Scores = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Contender:
-    truth: str  # the kind of truth it is measured against
-    score: Callable[[Known, int], Scores]
+    name: str
+    truth: Truth
+    method: str = ""  # none: a baseline
+
+
+def contenders() -> dict[str, Contender]:
+    """All there are by name, truth by truth, the baselines first."""
+    every = [Contender(name, Truth("functions", "")) for name in BASELINES]
+    every += [Contender(name, truth, m.name) for m in methods().values() for name, truth in m.truths.items()]
+    by_name: dict[str, Contender] = {}
+    for kind in KINDS:
+        for contender in every:
+            if contender.truth.kind == kind:
+                by_name.setdefault(contender.name, contender)
+    return by_name
+
+
+def score(contender: Contender, known: Known, seed: int) -> Scores:
+    """What a contender says of the heads of a model. A method does its work on it here and now."""
+    if not contender.method:
+        return _baseline(contender.name, known, seed)
+    method, truth = get_method(contender.method), contender.truth
+    result = result_of(method.name, known.lm, _options(method, truth, known, seed))
+    maps = truth.sign * result[truth.measure]
+    maps = maps.mean("seed") if "seed" in maps.dims else maps
+    over = method.measures[0].over
+    subjects = [str(s) for s in maps[over].values]
+    if missing := set(known.heads) - set(subjects):
+        raise CannotDo(f"method {method.name}: its {truth.measure} has no {over} {min(missing)!r}, which it was given")
+    return {s: maps.isel({over: i}).transpose("layer", "head").values for i, s in enumerate(subjects)}
+
+
+def _options(method: Method, truth: Truth, known: Known, seed: int) -> dict[str, Any]:
+    """As the method declares, with the benchmark's data and seeds; of several seeds, as many as the truth or the default say."""
+    options = _data(method, known, seed) | dict(truth.options)
+    if "seed" in method.options:
+        options["seed"] = seed
+    if "seeds" in method.options:
+        number = options.get("seeds", method.options["seeds"].default) or 1
+        options["seeds"] = [number * seed + i for i in range(number)]
+    return options
+
+
+def _data(method: Method, known: Known, seed: int) -> dict[str, Any]:
+    """By the argument's name: relations where those are planted, else tasks or questions."""
+    if known.relations:
+        return {"relations": known.relations}
+    if "tasks" in method.options:
+        return {"tasks": _tasks(seed)}
+    return {"questions": planted_questions(EXAMPLES, seed)} if "questions" in method.options else {}
 
 
 def _tasks(seed: int) -> list[Task]:
     return [planted_task(f, EXAMPLES, HELD_OUT, seed) for f in FUNCTIONS]
 
 
-def _of(found: xr.DataArray, dim: str) -> Scores:
-    found = found.mean("seed") if "seed" in found.dims else found
-    return {str(s): found.isel({dim: i}).transpose("layer", "head").values for i, s in enumerate(found[dim].values)}
-
-
-def _measured(measure: Callable[[LM, Any], np.ndarray]) -> Callable[[Known, int], Scores]:
-    def score(known: Known, seed: int) -> Scores:
-        sheets = {t.name: held_out_sheets(known.lm, t, MEASURED) for t in _tasks(seed)}
-        return {f: measure(known.lm, [a for sheet in on for a in sheet.asked]) for f, on in sheets.items()}
-
-    return score
-
-
-def _random(known: Known, seed: int) -> Scores:
-    generator = np.random.default_rng([seed, *known.name.encode()])
-    return {f: generator.random((known.lm.n_layers, known.lm.n_heads)) for f in FUNCTIONS}
-
-
-def _yardstick(
-    call: Callable[..., xr.Dataset], measure: str, sign: int = 1, **options: Any
-) -> Callable[[Known, int], Scores]:
-    def score(known: Known, seed: int) -> Scores:
-        return _of(sign * call(known.lm, _tasks(seed), examples=MEASURED, **options)[measure], "task")
-
-    return score
-
-
-def _gate(role: str) -> Callable[[Known, int], Scores]:
-    def score(known: Known, seed: int) -> Scores:
-        settings = PRESETS["quick"]
-        seeds = [settings.seeds * seed + i for i in range(settings.seeds)]
-        return _of(gate_tasks(known.lm, _tasks(seed), seeds, settings)[role], "task")  # without its switching-off proof
-
-    return score
-
-
-def _dissociate(known: Known, seed: int) -> Scores:
-    settings = replace(SETTINGS["quick"], own=6, seeds=2)
-    data = load_labelled(known.lm, _tasks(seed))
-    whole = reference(known.lm, data)
-    seeds = [settings.seeds * seed + i for i in range(settings.seeds)]
-    return {  # without its proof
-        name: 1 - fit(known.lm, data, whole, f, seeds, settings).mean(0).numpy() for f, name in enumerate(data.names)
+def _baseline(name: str, known: Known, seed: int) -> Scores:
+    """random: any order. norm: how much a head writes, |z · W_O|. gradient: |∂ log P / ∂ z|."""
+    lm = known.lm
+    if name == "random":
+        generator = np.random.default_rng([seed, *known.name.encode()])
+        return {f: generator.random((lm.n_layers, lm.n_heads)) for f in FUNCTIONS}
+    measure = {"norm": output_norms, "gradient": gradient_norms}[name]
+    return {
+        task.name: measure(lm, [a for sheet in held_out_sheets(lm, task, MEASURED) for a in sheet.asked])
+        for task in _tasks(seed)
     }
-
-
-def _probe(kind: str) -> Callable[[Known, int], Scores]:
-    def score(known: Known, seed: int) -> Scores:
-        found = probe(known.lm, planted_questions(EXAMPLES, seed), probe=kind, proof="none", seed=seed)
-        return _of(found.importance, "function")
-
-    return score
-
-
-def _maps(measure: str, input: Input = "stream") -> Callable[[Known, int], Scores]:
-    def score(known: Known, seed: int) -> Scores:
-        return _of(maps(known.lm, known.relations, input=input, baselines=False, seed=seed)[measure], "relation")
-
-    return score
-
-
-CONTENDERS = {
-    "random": Contender("functions", _random),  # baseline: a random order
-    "norm": Contender("functions", _measured(output_norms)),  # baseline: how much a head writes, |z · W_O|
-    "gradient": Contender("functions", _measured(gradient_norms)),  # baseline: |∂ log P / ∂ z|
-    "taylor": Contender("functions", _yardstick(taylor, "importance")),  # |∂ log P / ∂ gate|
-    "ig": Contender("functions", _yardstick(ig, "effect")),  # ∂ log P / ∂ gate, integrated from 0 to 1
-    "ablate": Contender("functions", _yardstick(ablate, "effect")),
-    "ablate-mean": Contender("functions", _yardstick(ablate, "effect", how="mean")),
-    "ablate-resample": Contender("functions", _yardstick(ablate, "effect", how="resample")),
-    "gate": Contender("functions", _gate("facilitation")),
-    "dissociate": Contender("functions", _dissociate),
-    "probe": Contender("functions", _probe("published")),
-    "probe-per-head": Contender("functions", _probe("per-head")),  # a classifier for each head
-    "probe-written": Contender("functions", _probe("written")),  # what heads write for one function alone
-    "gate-interference": Contender("interference", _gate("interference")),
-    "ablate-interference": Contender("interference", _yardstick(ablate, "effect", sign=-1)),  # removal that helps
-    "maps": Contender("relations", _maps("score")),
-    "maps-published": Contender("relations", _maps("score", "published")),  # block 0's MLP of the embedding, no norms
-    "maps-suppression": Contender("suppression", _maps("suppression")),
-}

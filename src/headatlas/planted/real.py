@@ -1,122 +1,131 @@
-"""Where no truth is known: agreement, stability and removal tests of the maps of an atlas."""
+"""Where no truth is known: agreement, stability and removal tests of the results of an atlas."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
-import torch
 import xarray as xr
 
-from headatlas.atlas import Atlas
-from headatlas.results.charts import MEASURES
-from headatlas.models.heads import head_mask
+from headatlas.errors import HeadAtlasError
+from headatlas.evidence.agreement import TOP
+from headatlas.evidence.removal import Heads, Quality, gates_without, p_corrected, remove_in_turn, top_heads
+from headatlas.methods import methods
+from headatlas.methods.method import Method
 from headatlas.models.lm import LM
+from headatlas.models.loading import load
 from headatlas.models.targets import Asked, Sheet, make_sheet, measure
-from headatlas.progress import Done, Progress, silent
-from headatlas.tasks.names import BUILT_IN, FUNCTIONS
-from headatlas.tasks.prompts import hash_tasks, held_out_sheets, load_tasks
-from headatlas.tasks.questions import load_questions, with_answer
-from headatlas.tasks.relations import load_relations
-from headatlas.evidence.evidence import agreement_of, corrected, removal_test, stability_of
-from headatlas.methods.maps.causal import relation_questions
-from headatlas.evidence.removal import Heads
+from headatlas.progress import Done, Progress
+from headatlas.results.agreement import agreement_of, stability_of
+from headatlas.results.atlas import Atlas, open_atlas
+from headatlas.tasks.prompts import hash_tasks, load_tasks
 
-ASK, MOST_RELATIONS = 6, 8  # prompts of a removal test on a real model; relations that are tested
+DRAWS = 59  # of random heads, at most
+MOST_SUBJECTS = 8  # of a method, that are tested
+COLUMNS = ("agreement", "stability", "effect", "random_effect", "p")
 
 
 def hash_atlas(atlas: Atlas) -> str:
-    keys = {name: found.attrs.get("key", "") for name, found in atlas.maps.items()}
+    keys = {name: result.attrs.get("key", "") for name, result in atlas.items()}
     return hashlib.sha256(f"{atlas.info['model']['fingerprint']} {keys}".encode()).hexdigest()[:16]
 
 
-def assess(atlas: Atlas, lm: LM, *, seed: int = 0, done: Done | None = None, progress: Progress = silent) -> xr.Dataset:
-    """Agreement, stability and removal tests of each map of an atlas: dimension `real`, with the method and subject of each."""
-    done = {} if done is None else done
+def assess(
+    _: None, label: str, folder: Path, source: LM | str, device: str, seed: int, *, done: Done, progress: Progress
+) -> None:
+    """A part of the benchmark: (contenders, subjects, COLUMNS of each [map, column], the model's name), left under the label."""
+    atlas = open_atlas(folder, "atlas")
+    lm = source if isinstance(source, LM) else load(source, device)
     atlas.check_model(lm.weights, lm.name)
-    maps = {name: found for name, found in atlas.maps.items() if name in ASKED}
-    agree, again = agreement_of(maps), stability_of(maps)
-    charts = [
-        (name, str(subject), found[MEASURES[name][0][0]].sel({MEASURES[name][0][1]: subject}))
-        for name, found in maps.items()
-        for subject in _subjects(lm, name, found)
+    results = {name: result for name, result in atlas.items() if name in methods() and methods()[name].ask}
+    agrees, again = agreement_of(results), stability_of(results)
+    tests = [
+        (methods()[name], subject, prompts)
+        for name, result in results.items()
+        for subject, prompts in _subjects(lm, methods()[name], result)
     ]
     rows = []
-    for name, subject, score in progress(charts, "removal tests"):
-        part = f"{hash_atlas(atlas)}: {name} {subject}"
+    for method, subject, prompts in progress(tests, "removal tests"):
+        part = f"{label}, {method.name} {subject}"
         if part not in done:
-            asked = ASKED[name](lm, subject)
-            score = score.mean("seed") if "seed" in score.dims else score
-            sheets = [make_sheet([a]) for a in asked]
-            log_p = partial(_log_p, lm, sheets)
-            done[part] = (np.array(removal_test(score.transpose("layer", "head").values, log_p, seed=seed)),)
-        rows.append(done[part][0])
-    lost, by_chance, p = np.array(rows).reshape(-1, 3).T
-    labels = [(name, subject) for name, subject, _ in charts]
-    columns = {
-        "agreement": [agree.get(label, np.nan) for label in labels],
-        "stability": [again.get(label, np.nan) for label in labels],
-        "removal_loss": lost,
-        "removal_random": by_chance,
-        "removal_p": p,
-        "removal_p_corrected": corrected(p),
-    }
-    coords = {"real_method": [_contender(n, maps[n]) for n, _ in labels], "real_subject": [s for _, s in labels]}
-    return xr.Dataset(
-        {k: ("real", v) for k, v in columns.items()}, {k: ("real", v) for k, v in coords.items()}
-    ).assign_attrs(real=lm.name)
+            scores = _map(method, results[method.name], subject)
+            sheets = [make_sheet([prompt]) for prompt in prompts]
+            done[part] = (np.array(remove_top(scores.values, partial(_log_p, lm, sheets), seed=seed)),)
+        of = method.name, subject
+        rows.append([agrees.get(of, np.nan), again.get(of, np.nan), *done[part][0]])
+    names = [_contender(method, results[method.name]) for method, _, _ in tests]
+    values = np.array(rows).reshape(-1, len(COLUMNS))
+    done[label] = (np.array(names, str), np.array([s for _, s, _ in tests], str), values, np.array(lm.name))
 
 
-def _contender(name: str, found: xr.Dataset) -> str:
-    """As the benchmark calls it: probes and removals come in kinds."""
-    kind = {"probe": ("probe", "published"), "ablate": ("how", "zero")}.get(name)
-    said = found.attrs.get(kind[0], kind[1]) if kind else ""
-    return name if not kind or said == kind[1] else f"{name}-{said}"
+def as_dataset(names: np.ndarray, subjects: np.ndarray, values: np.ndarray, model: np.ndarray) -> xr.Dataset:
+    """What `assess` left: dimension `real`, with the contender and the subject of each map."""
+    columns = dict(zip(COLUMNS, values.T, strict=True))
+    columns["p_corrected"] = p_corrected(columns["p"])
+    coords = {"real_method": ("real", names), "real_subject": ("real", subjects)}
+    return xr.Dataset({k: ("real", v) for k, v in columns.items()}, coords).assign_attrs(real=str(model))
 
 
-def _subjects(lm: LM, name: str, found: xr.Dataset) -> list[str]:
-    """What to test of a method: what is built in, so that it can be asked again; of relations, those with the best scores."""
-    subjects = [str(s) for s in found[MEASURES[name][0][1]].values]
-    if name == "probe":
-        return [s for s in subjects if s in FUNCTIONS]
-    if name != "maps":
-        own = [s for s in subjects if s not in BUILT_IN]
-        return [] if own or hash_tasks(load_tasks(lm, subjects)) != found.attrs.get("data") else subjects
-    prompted = {r.name for r in load_relations() if r.prompt}
-    best = {s: float(found.score.sel(relation=s).max()) for s in subjects if s in prompted}
-    return sorted((s for s in best if best[s] > 0), key=lambda s: -best[s])[:MOST_RELATIONS]
+def remove_top(
+    scores: np.ndarray, quality: Quality, *, draws: int = DRAWS, seed: int = 0
+) -> tuple[float, float, float]:
+    """The top 5 % of a map [layer, head] removed: effect, mean effect of random heads of the same layers, and a p-value."""
+    heads = top_heads(scores, max(1, round(TOP * np.isfinite(scores).sum())))
+    removal = remove_in_turn(quality, heads, scores.shape[1], draws=draws, generator=np.random.default_rng(seed))
+    return float(removal.effect[0]), float(removal.random_effect.mean()), float(removal.p[0])
 
 
 def _log_p(lm: LM, sheets: list[Sheet], removed: Sequence[Heads]) -> np.ndarray:
-    gates = torch.stack([1 - head_mask(heads, lm.anatomy).float() for heads in removed])
-    return measure(lm, sheets, gates)[0].mean(1).numpy()
+    return measure(lm, sheets, gates_without(removed, (lm.n_layers, lm.n_heads)))[0].mean(1).numpy()
 
 
-def _ask_task(lm: LM, subject: str) -> list[Asked]:
-    """Training examples: the map was measured on held-out ones."""
-    (task,) = load_tasks(lm, subject)
-    task = replace(task, train=task.held_out, held_out=task.train)
-    return [a for sheet in held_out_sheets(lm, task, ASK) for a in sheet.asked]
+def _map(method: Method, result: xr.Dataset, subject: str) -> xr.DataArray:
+    first = method.measures[0]
+    scores = result[first.name].sel({first.over: subject})
+    return (scores.mean("seed") if "seed" in scores.dims else scores).transpose("layer", "head")
 
 
-def _ask_fitted_task(lm: LM, subject: str) -> list[Asked]:
-    """Held-out examples: the map was fitted to training ones."""
-    (task,) = load_tasks(lm, subject)
-    return [a for sheet in held_out_sheets(lm, task, ASK) for a in sheet.asked]
+def _subjects(lm: LM, method: Method, result: xr.Dataset) -> Iterator[tuple[str, list[Asked]]]:
+    """What to test, with its prompts: subjects that the method can ask about again, those with the best scores first."""
+    over = method.measures[0].over
+    subjects = [str(s) for s in result[over].values]
+    if over == "task" and not _built_in(lm, subjects, result):
+        return
+    best = {s: float(_map(method, result, s).max()) for s in subjects}
+    number = 0
+    for subject in sorted((s for s in subjects if best[s] > 0), key=lambda s: -best[s]):
+        prompts = _prompts(lm, method, subject)
+        if prompts and number < MOST_SUBJECTS:
+            number += 1
+            yield subject, prompts
 
 
-def _ask_function(lm: LM, subject: str) -> list[Asked]:
-    """Validation questions: the probe was fitted to training ones, and its importance measured on test ones."""
-    asked = [q for q in load_questions() if q.function == subject and q.split == "validation"]
-    return [with_answer(lm, q, q.answer) for q in asked[:ASK]]
+def _built_in(lm: LM, tasks: list[str], result: xr.Dataset) -> bool:
+    """Whether these are the built-in tasks of those names, not a user's own."""
+    try:
+        return hash_tasks(load_tasks(lm, tasks)) == result.attrs.get("data")
+    except HeadAtlasError:
+        return False
 
 
-def _ask_relation(lm: LM, subject: str) -> list[Asked]:
-    (relation,) = (r for r in load_relations() if r.name == subject)
-    questions = relation_questions(lm, relation, ASK)
-    return [Asked(tuple(p), (t,)) for p, t in zip(questions.prompts, questions.targets, strict=True)]
+def _prompts(lm: LM, method: Method, subject: str) -> list[Asked]:
+    assert method.ask is not None
+    try:
+        return method.ask(lm, subject)
+    except HeadAtlasError:  # no subject that is built in
+        return []
 
 
-ASKED = {"probe": _ask_function, "maps": _ask_relation, "gate": _ask_fitted_task}
-ASKED |= dict.fromkeys(("taylor", "ig", "ablate"), _ask_task)
+def _contender(method: Method, result: xr.Dataset) -> str:
+    """As the benchmark calls it: the first of the method's truths whose variant (kind, input, …) the result is of."""
+    truths = method.truths.values()
+    for name, truth in method.truths.items():
+        for option in method.options.values():
+            of = truth.options.get(option.name, option.default)
+            differs = any(t.options.get(option.name, option.default) != of for t in truths)
+            if differs and result.attrs.get(option.name, option.default) != of:
+                break
+        else:
+            return name
+    return method.name

@@ -6,15 +6,15 @@ import numpy as np
 import xarray as xr
 
 
-def benchmark(found: xr.Dataset) -> list[dict[str, Any]]:
+def benchmark(result: xr.Dataset) -> list[dict[str, Any]]:
     """A row per contender and kind of truth; what is known of the same method on a real model stands beside it."""
     rows = []
-    for name in found.contender.values.tolist():
-        for over in found.over.values.tolist():
-            one = found.sel(contender=name, over=over)
+    for name in result.contender.values.tolist():
+        for over in result.over.values.tolist():
+            one = result.sel(contender=name, over=over)
             if np.isnan(one.auroc_mean):
                 continue
-            cost = found.sel(contender=name, model=found.group == over)
+            cost = result.sel(contender=name, model=result.group == over)
             rows.append(
                 {
                     "method": name,
@@ -26,43 +26,43 @@ def benchmark(found: xr.Dataset) -> list[dict[str, Any]]:
                     "forward": round(float(cost.forward.mean())),
                     "backward": round(float(cost.backward.mean())),
                 }
-                | _beside(found, name)
+                | _beside(result, name)
             )
     return rows
 
 
-def real(found: xr.Dataset) -> list[dict[str, Any]]:
+def real(result: xr.Dataset) -> list[dict[str, Any]]:
     """A row per map of the real model."""
-    if "real" not in found.dims:
+    if "real" not in result.dims:
         return []
     rows = []
-    for i in range(found.sizes["real"]):
-        one = found.isel(real=i)
+    for i in range(result.sizes["real"]):
+        one = result.isel(real=i)
         rows.append(
             {
                 "method": str(one.real_method.item()),
                 "subject": str(one.real_subject.item()),
                 "agreement": _digits(one.agreement),
                 "stability": _digits(one.stability),
-                "loss, top 5 % removed": _digits(one.removal_loss),
-                "random of the same layers": _digits(one.removal_random),
-                "p": _digits(one.removal_p),
-                "p corrected": _digits(one.removal_p_corrected),
+                "effect, top 5 % removed": _digits(one.effect),
+                "random of the same layers": _digits(one.random_effect),
+                "p": _digits(one.p),
+                "p corrected": _digits(one.p_corrected),
             }
         )
     return rows
 
 
-def _beside(found: xr.Dataset, name: str) -> dict[str, Any]:
+def _beside(result: xr.Dataset, name: str) -> dict[str, Any]:
     """Of a method's maps of the real model: mean agreement and stability, and how many pass the removal test."""
-    if "real" not in found.dims:
+    if "real" not in result.dims:
         return {}
-    own = found.isel(real=np.flatnonzero(found.real_method.values == name))
+    own = result.isel(real=np.flatnonzero(result.real_method.values == name))
     n = own.sizes["real"]
     return {
         "agreement": _mean(own.agreement),
         "stability": _mean(own.stability),
-        "removal p < 0.05": f"{int((own.removal_p_corrected < 0.05).sum())} of {n}" if n else None,
+        "removal p < 0.05": f"{int((own.p_corrected < 0.05).sum())} of {n}" if n else None,
     }
 
 

@@ -69,8 +69,8 @@ def _sentences(result: xr.Dataset) -> list[str]:
     sentences=_sentences,
     ask=ask_held_out,
     truths={
-        "gate": Truth("functions", "facilitation", {"proof": False}),
-        "gate-interference": Truth("interference", "interference", {"proof": False}),
+        "gate": Truth("functions", "facilitation", {"proof": False, "seeds": 3}),
+        "gate-interference": Truth("interference", "interference", {"proof": False, "seeds": 3}),
     },
     order=50,
 )

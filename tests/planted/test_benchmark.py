@@ -10,31 +10,34 @@ import xarray as xr
 from sklearn.metrics import roc_auc_score
 
 import headatlas as ha
-from headatlas import tables
-from headatlas.planted import run
-from headatlas.planted.contenders import CONTENDERS, Known
 from headatlas.errors import BadArgument, HeadAtlasError
+from headatlas.evidence.removal import p_corrected
+from headatlas.evidence.truth import mean_interval, recovery
 from headatlas.figures import benchmark as figure
-from headatlas.results.store import save
-from headatlas.planted.baselines import gradient_norms, output_norms
+from headatlas.methods import methods
 from headatlas.models.lm import LM
 from headatlas.models.passes import counted
 from headatlas.models.targets import Asked, make_sheet, measure
+from headatlas.planted import benchmark as module
+from headatlas.planted import tables
 from headatlas.planted.asking import planted_task
+from headatlas.planted.baselines import gradient_norms, output_norms
+from headatlas.planted.contenders import EXAMPLES, HELD_OUT, contenders
 from headatlas.planted.functions import FUNCTIONS
 from headatlas.planted.known import planted_folder, read_truth
-from headatlas.evidence.evidence import agreement_of, corrected, removal_test, stability_of
-from headatlas.evidence.truth import mean_interval, recovery
+from headatlas.planted.names import BASELINES
+from headatlas.planted.real import remove_top
+from headatlas.results.agreement import agreement_of, stability_of
 from tests.figures import synthetic
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
 
 CHEAP = ["random", "norm", "taylor", "maps"]
-pytestmark = pytest.mark.xdist_group("benchmark")  # one worker, one `found`
+pytestmark = pytest.mark.xdist_group("benchmark")  # one worker, one `benchmarked`
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory) -> xr.Dataset:
+def benchmarked(tmp_path_factory) -> xr.Dataset:
     return ha.benchmark(CHEAP, ["one"], out=tmp_path_factory.mktemp("cheap"))
 
 
@@ -81,7 +84,7 @@ class TestBaselines:
 
     def test_gradients_are_those_of_finite_differences(self, lm) -> None:
         one = Asked((1, 2, 3), (5,))
-        found, step = gradient_norms(lm, [one]), 1e-4
+        slopes, step = gradient_norms(lm, [one]), 1e-4
         for layer, head in ((0, 1), (2, 4)):
             square = 0.0
             for token in range(3):
@@ -93,7 +96,7 @@ class TestBaselines:
                     with lm.patched([(layer, head)], -value, add=True):
                         down = measure(lm, [make_sheet([one])])[0].item()
                     square += ((up - down) / (2 * step)) ** 2
-            assert found[layer, head] == pytest.approx(np.sqrt(square), rel=0.05)
+            assert slopes[layer, head] == pytest.approx(np.sqrt(square), rel=0.05)
 
     def test_passes_are_counted_by_tokens(self, lm) -> None:
         with counted(lm) as passes, torch.no_grad():
@@ -104,44 +107,57 @@ class TestBaselines:
         assert (passes.forward, passes.backward) == (pytest.approx(10), pytest.approx(10))
 
 
+class TestContenders:
+    def test_they_are_the_baselines_and_what_the_methods_declare(self) -> None:
+        declared = [name for method in methods().values() for name in method.truths]
+        assert sorted(contenders()) == sorted([*BASELINES, *declared])
+        assert list(contenders())[: len(BASELINES)] == list(BASELINES)
+
+    def test_no_method_that_answers_a_truth_is_forgotten(self) -> None:
+        expected = {"taylor", "ig", "ablate", "ablate-mean", "ablate-resample", "gate", "dissociate", "probe"}
+        expected |= {"probe-per-head", "probe-written", "gate-interference", "ablate-interference"}
+        assert expected | {"maps", "maps-published", "maps-suppression"} <= set(contenders())
+
+
 class TestBenchmark:
-    def test_what_is_in_the_file(self, found) -> None:
-        assert found.contender.values.tolist() == CHEAP
-        assert set(FUNCTIONS) <= set(found.subject.values.tolist())
-        functions = found.sel(model="one", subject=list(FUNCTIONS))
+    def test_what_is_in_the_file(self, benchmarked) -> None:
+        assert benchmarked.contender.values.tolist() == CHEAP
+        assert set(FUNCTIONS) <= set(benchmarked.subject.values.tolist())
+        functions = benchmarked.sel(model="one", subject=list(FUNCTIONS))
         assert functions.auroc.sel(contender=CHEAP[:3]).notnull().all()
         assert functions.auroc.sel(contender="maps").isnull().all()
-        assert found.auroc.sel(contender="maps", model="relations, noise 0, 0").notnull().sum() == 6
-        assert found.seconds.sel(model="one", contender="taylor") > 0
-        assert found.backward.sel(model="one", contender="taylor") > 0
-        assert found.forward.sel(model="one", contender="random") == 0
-        assert {"fingerprint", "headatlas", "key"} <= set(found.attrs)
+        assert benchmarked.auroc.sel(contender="maps", model="relations, noise 0, 0").notnull().sum() == 6
+        assert benchmarked.seconds.sel(model="one", contender="taylor") > 0
+        assert benchmarked.backward.sel(model="one", contender="taylor") > 0
+        assert benchmarked.forward.sel(model="one", contender="random") == 0
+        assert {"fingerprint", "headatlas", "key"} <= set(benchmarked.attrs)
 
-    def test_the_numbers_are_those_of_the_method(self, found) -> None:
+    def test_the_numbers_are_those_of_the_method(self, benchmarked) -> None:
+        """Of the public call, that is, on the planted tasks."""
         folder = planted_folder("one")
-        known = Known("one", "functions", ha.load(folder, device="cpu"), read_truth(folder).functions, [], [])
-        scores = CONTENDERS["taylor"].score(known, 0)
-        for function, heads in known.heads.items():
-            truth = np.zeros((known.lm.n_layers, known.lm.n_heads), bool)
+        tasks = [planted_task(f, EXAMPLES, HELD_OUT) for f in FUNCTIONS]
+        scores = ha.taylor(ha.load(folder, device="cpu"), tasks, limit=32).importance
+        for function, heads in read_truth(folder).functions.items():
+            truth = np.zeros((scores.sizes["layer"], scores.sizes["head"]), bool)
             truth[tuple(zip(*heads, strict=True))] = True
-            auroc = roc_auc_score(truth.ravel(), scores[function].ravel())
-            assert found.auroc.sel(contender="taylor", model="one", subject=function) == pytest.approx(auroc)
+            auroc = roc_auc_score(truth.ravel(), scores.sel(task=function).values.ravel())
+            assert benchmarked.auroc.sel(contender="taylor", model="one", subject=function) == pytest.approx(auroc)
 
-    def test_means_are_over_the_cells(self, found) -> None:
-        cells = found.auroc.sel(contender="taylor", model="one", subject=list(FUNCTIONS))
-        mean = found.auroc_mean.sel(contender="taylor", over="functions")
+    def test_means_are_over_the_cells(self, benchmarked) -> None:
+        cells = benchmarked.auroc.sel(contender="taylor", model="one", subject=list(FUNCTIONS))
+        mean = benchmarked.auroc_mean.sel(contender="taylor", over="functions")
         assert mean == pytest.approx(float(cells.mean()))
 
-    def test_baselines_are_beaten_and_chance_is_chance(self, found) -> None:
-        mean = found.auroc_mean.sel(over="functions")
+    def test_baselines_are_beaten_and_chance_is_chance(self, benchmarked) -> None:
+        mean = benchmarked.auroc_mean.sel(over="functions")
         assert 0.3 < mean.sel(contender="random") < 0.7
         assert mean.sel(contender="taylor") > mean.sel(contender="norm")
 
     @pytest.mark.parametrize("name", ["relations, noise 0", "relations, noise 2"])
-    def test_the_target_of_maps_is_met(self, found, name) -> None:
-        assert found.auroc_mean.sel(contender="maps", over=name) >= 0.98
+    def test_the_target_of_maps_is_met(self, benchmarked, name) -> None:
+        assert benchmarked.auroc_mean.sel(contender="maps", over=name) >= 0.98
 
-    def test_interrupted_it_goes_on_where_it_was(self, found, tmp_path, monkeypatch) -> None:
+    def test_interrupted_it_goes_on_where_it_was(self, benchmarked, tmp_path, monkeypatch) -> None:
         left = [3]
 
         def stops(items, label):
@@ -153,28 +169,28 @@ class TestBenchmark:
 
         with pytest.raises(KeyboardInterrupt):
             ha.benchmark(CHEAP[:3], ["one"], out=tmp_path, progress=stops)
-        measured = run._measure
+        measured = module.measure_contender
 
         def counting(name, known, seed):
             again.append(name)
             return measured(name, known, seed)
 
         again: list[str] = []
-        monkeypatch.setattr(run, "_measure", counting)
+        monkeypatch.setattr(module, "measure_contender", counting)
         result = ha.benchmark(CHEAP[:3], ["one"], out=tmp_path)
         assert again == ["taylor"]
-        expected = found.auroc.sel(contender=CHEAP[:3], model=["one"], subject=list(FUNCTIONS))
+        expected = benchmarked.auroc.sel(contender=CHEAP[:3], model=["one"], subject=list(FUNCTIONS))
         np.testing.assert_array_equal(result.auroc, expected)
 
-    def test_the_table_and_the_figure(self, found) -> None:
-        rows = tables.benchmark(found)
+    def test_the_table_and_the_figure(self, benchmarked) -> None:
+        rows = tables.benchmark(benchmarked)
         assert [r["method"] for r in rows[:3]] == CHEAP[:3]
-        assert rows[2]["AUROC"] == round(float(found.auroc_mean.sel(contender="taylor", over="functions")), 3)
+        assert rows[2]["AUROC"] == round(float(benchmarked.auroc_mean.sel(contender="taylor", over="functions")), 3)
         json.dumps(rows)
-        panels = figure.plan(found).panels
+        panels = figure.plan(benchmarked).panels
         assert [p.title for p in panels] == ["Functions", "Relations"]
         assert [p.x for p in panels[1].points] == [0, 2, 4, 8]
-        assert len(figure.quality_and_cost(found).axes) == 2
+        assert len(figure.quality_and_cost(benchmarked).axes) == 2
 
     def test_from_the_command_line(self, tmp_path, capsys) -> None:
         out = str(tmp_path / "b")
@@ -213,8 +229,8 @@ def with_truth(folder, truth: dict):
 def test_functions_that_are_not_where_the_truth_says_are_left_out(tmp_path, caplog) -> None:
     one, two = (json.loads((planted_folder(m) / "truth.json").read_text()) for m in ("one", "two"))
     one["functions"]["Retrieval"] = two["functions"]["Retrieval"]
-    found = ha.benchmark(["random"], [with_truth(tmp_path, one)])
-    assert found.subject.values.tolist() == [f for f in FUNCTIONS if f != "Retrieval"]
+    result = ha.benchmark(["random"], [with_truth(tmp_path, one)])
+    assert result.subject.values.tolist() == [f for f in FUNCTIONS if f != "Retrieval"]
     assert "Retrieval is left out" in caplog.text
 
 
@@ -228,8 +244,8 @@ def test_a_model_that_is_not_what_its_truth_says_is_refused(tmp_path, heads, mes
 
 def test_the_targets_are_met_on_the_first_model() -> None:
     """The others are in the committed table; these are measured here."""
-    found = ha.benchmark(["ablate", "gate", "probe-written"], ["one"])
-    mean = found.auroc_mean.sel(over="functions")
+    result = ha.benchmark(["ablate", "gate", "probe-written"], ["one"])
+    mean = result.auroc_mean.sel(over="functions")
     assert mean.sel(contender="gate") >= 0.95
     assert mean.sel(contender="ablate") >= 0.95
     assert mean.sel(contender="probe-written") >= 0.90
@@ -243,17 +259,17 @@ class TestReal:
         def log_p(sets):
             return np.array([-10.0 * ((3, 2) in heads) - 0.1 * len(heads) for heads in sets])
 
-        lost, by_chance, p = removal_test(score, log_p, draws=39)
-        assert lost == pytest.approx(10.2)
-        assert by_chance < lost
+        effect, random_effect, p = remove_top(score, log_p, draws=39)
+        assert effect == pytest.approx(-10.2)
+        assert random_effect > effect
         assert p < 0.5  # some draws have the head too
-        assert removal_test(-score, lambda sets: np.zeros(len(sets)))[2] == 1
+        assert remove_top(-score, lambda sets: np.zeros(len(sets)))[2] == 1
 
     def test_p_values_are_true_where_nothing_matters(self) -> None:
         """Losses drawn at random: p ≤ x in at most a share x of tests."""
         generator = np.random.default_rng(0)
         score = generator.random((6, 8))
-        p = np.array([removal_test(score, lambda sets: generator.random(len(sets)), seed=i)[2] for i in range(2000)])
+        p = np.array([remove_top(score, lambda sets: generator.random(len(sets)), seed=i)[2] for i in range(2000)])
         for x in (1 / 60, 0.05, 0.1, 0.3, 0.7):
             assert (p <= x + 1e-9).mean() <= x + 0.02
         assert (p <= 0.05).mean() > 0.03
@@ -261,8 +277,8 @@ class TestReal:
 
     def test_correction_is_that_of_benjamini_and_hochberg(self) -> None:
         p = np.array([0.01, 0.04, 0.03, 0.5])
-        np.testing.assert_allclose(corrected(p), [0.04, 0.16 / 3, 0.16 / 3, 0.5])
-        assert corrected(np.empty(0)).size == 0
+        np.testing.assert_allclose(p_corrected(p), [0.04, 0.16 / 3, 0.16 / 3, 0.5])
+        assert p_corrected(np.empty(0)).size == 0
 
     def test_agreement_and_stability_of_an_atlas(self) -> None:
         maps = synthetic.atlas(4, 6)
@@ -278,14 +294,15 @@ class TestReal:
         folder = planted_folder("two")
         lm = ha.load(folder, device="cpu")
         mine = replace(planted_task("Retrieval", 8, 8), name="math")
-        save(ha.ig(lm, mine, examples=4, steps=2), tmp_path / "atlas" / "ig.nc")
-        save(ha.taylor(lm, "math", examples=4), tmp_path / "atlas" / "taylor.nc")
-        found = ha.benchmark(["random"], ["one"], atlas=tmp_path / "atlas", atlas_model=lm, out=tmp_path)
-        assert found.real_subject.values.tolist() == ["math"]
-        assert 0 < found.removal_p.item() <= found.removal_p_corrected.item() <= 1
-        (row,) = tables.real(found)
+        ha.ig(lm, mine, limit=4, steps=2, out=tmp_path / "atlas")
+        ha.taylor(lm, "math", limit=4, out=tmp_path / "atlas")
+        result = ha.benchmark(["random"], ["one"], atlas=tmp_path / "atlas", atlas_model=lm, out=tmp_path)
+        assert result.real_subject.values.tolist() == ["math"]
+        assert 0 < result.p.item() <= result.p_corrected.item() <= 1
+        (row,) = tables.real(result)
         assert row["method"] == "taylor"
-        assert row["stability"] == pytest.approx(found.stability.item(), abs=1e-3)
-        assert tables.benchmark(found)[0]["removal p < 0.05"] is None
+        assert row["effect, top 5 % removed"] == pytest.approx(result.effect.item(), abs=1e-3)
+        assert row["stability"] == pytest.approx(result.stability.item(), abs=1e-3)
+        assert tables.benchmark(result)[0]["removal p < 0.05"] is None
         with pytest.raises(BadArgument, match=r"whose \w+.nc is of .*, not of this one"):
             ha.benchmark(["random"], ["one"], atlas=tmp_path / "atlas", atlas_model=planted_folder("one"))
