@@ -22,7 +22,9 @@ def pictures(maps: Maps, only: Sequence[str] | None = None, palette: str = PUBLI
         if name not in FIGURES:
             raise BadArgument(f"only has {name!r}, expected some of {', '.join(FIGURES)}.{did_you_mean(name, FIGURES)}")
     charts, names = overview(maps), set[str]()
-    possible = {kind: list(_module(kind).pictures(maps, charts, palette)) for kind in FIGURES if not only or kind in only}
+    possible = {
+        kind: list(_module(kind).pictures(maps, charts, palette)) for kind in FIGURES if not only or kind in only
+    }
     for kind in only or ():
         if not possible[kind]:
             needs = _module(kind).NEEDS

@@ -6,7 +6,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from headatlas.figures.style import PUBLISHED, capital, heading, styled
+from headatlas.figures.names import PUBLISHED
+from headatlas.figures.style import capital, heading, styled
 from headatlas.figures.style import palette as palette_of
 
 MARKERS = "osD^vP*X"
@@ -39,16 +40,16 @@ class Quality:
     colours: tuple[str, ...]
 
 
-def quality_and_cost(found: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
+def quality_and_cost(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
     """AUROC with its interval over passes a function, one panel per kind of truth; for relations, over noise."""
-    return draw(plan(found, palette))
+    return draw(plan(result, palette))
 
 
-def plan(found: xr.Dataset, colours: str = PUBLISHED) -> Quality:
+def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Quality:
     panels: dict[str, Panel] = {}
-    for name in found.contender.values.tolist():
-        for over in found.over.values.tolist():
-            one = found.sel(contender=name, over=over)
+    for name in result.contender.values.tolist():
+        for over in result.over.values.tolist():
+            one = result.sel(contender=name, over=over)
             mean, low, high = (float(one[f"auroc_{part}"]) for part in ("mean", "low", "high"))
             if np.isnan(mean):
                 continue
@@ -56,14 +57,16 @@ def plan(found: xr.Dataset, colours: str = PUBLISHED) -> Quality:
             if noise:
                 title, label, x = "Relations", "noise (times the relation's size)", float(noise)
             else:
-                cost = found.sel(contender=name, model=found.group == over)
+                cost = result.sel(contender=name, model=result.group == over)
                 title, label = capital(kind), "passes of one example, per function"
                 x = float((cost.forward + BACKWARD * cost.backward).mean())
             panel = panels.setdefault(title, Panel(title, label, [], bool(noise)))
             panel.points.append(Point(name, x, mean, low, high))
-    models = found.attrs.get("model", "")
-    said = f"Methods against planted heads · models {models} · 95 % bootstrap intervals · a backward pass counts as 2"
-    return Quality(said, list(panels.values()), palette_of(colours).lines)
+    models = result.attrs.get("model", "")
+    heading = (
+        f"Methods against planted heads · models {models} · 95 % bootstrap intervals · a backward pass counts as 2"
+    )
+    return Quality(heading, list(panels.values()), palette_of(colours).lines)
 
 
 @styled

@@ -42,7 +42,9 @@ def one_map(result: Any, variable: str | None) -> tuple[xr.Dataset, str]:
     name = variable or next((n for n in (*measured, *USUAL, *maps) if n in maps), None)
     if name not in maps:
         here = ", ".join(maps) or "none"
-        raise BadArgument(f"variable is {brief(variable)}, expected a map over (something, layer, head); here are: {here}")
+        raise BadArgument(
+            f"variable is {brief(variable)}, expected a map over (something, layer, head); here are: {here}"
+        )
     score = maps[name]
     if score.ndim == 2:
         subjects = [str(score[c].item()) for c in _subject_dims() if c in score.coords and score[c].ndim == 0]
