@@ -21,8 +21,8 @@ from headatlas.results.reading import results_of
 
 NEEDS = "two maps in which heads differ"
 SAYS = (
-    "Spearman correlation over heads of every two maps; beside it, of every two fits of a map, where there are several. A map"
-    " marked (at chance) has no head above chance, one marked (not proven) no heads that were proven."
+    "Spearman correlation over heads of every two maps; beside it, of every two fits of a map, where there are several."
+    " A map marked (at chance) has no head above chance, one marked (not proven) no heads that were proven."
 )
 
 

@@ -29,7 +29,8 @@ def lacks(result: xr.Dataset, names: tuple[str, ...], needs: str) -> BadArgument
 def one_map(result: Any, variable: str | None) -> tuple[xr.Dataset, str]:
     """A dataset, and which of its variables is over (something, layer, head), seeds averaged.
 
-    result: a dataset, of which `variable` is taken, or the first that can be; a DataArray; or anything numpy makes an array of.
+    result: a dataset, of which `variable` is taken, or the first that can be; a DataArray; or anything numpy makes an
+    array of.
     """
     dataset = result if isinstance(result, xr.Dataset) else _labelled(result)
     maps = {

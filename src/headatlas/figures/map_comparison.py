@@ -1,4 +1,4 @@
-"""Every map of the functions put to the same test: what removing its heads costs the function, against what it costs the others."""
+"""Every map of the functions put to the same test: what removing its heads costs the function and the others."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ from headatlas.results.about import about
 NEEDED = ("ranking", "effect", "other_effect", "proven")
 NEEDS = "effect, other_effect and proven over ranking and function"
 SAYS = (
-    "Each map's heads of each function removed for good, their number chosen on validation questions: change of log P per answer"
-    " token on test questions, of the function against the mean of the others. Green: the function loses more than three times"
-    " that. Filled: more than three times the mean size of the others' changes, and more than random heads of the same layers"
-    " (p < 0.05, corrected)."
+    "Each map's heads of each function removed for good, their number chosen on validation questions: change of log P"
+    " per answer token on test questions, of the function against the mean of the others. Green: the function loses"
+    " more than three times that. Filled: more than three times the mean size of the others' changes, and more than"
+    " random heads of the same layers (p < 0.05, corrected)."
 )
 
 
@@ -56,7 +56,7 @@ class Comparison:
 
 
 def comparison(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
-    """A panel per map, a number per function: its own change of log P per token, down, against that of the others, across."""
+    """A panel per map, a number per function: its change of log P per token (down) against the others' (across)."""
     check_dataset(result, NEEDS)
     return draw(plan(result, palette))
 

@@ -55,7 +55,7 @@ def _grid(maps: Maps, dim: str, size: object) -> list[int]:
 
 
 def _provenance(maps: Maps, info: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Tables of names and values: the model, the run, and every dataset's attributes, less what the run's table says already."""
+    """Tables of names and values: the model, the run, and every result's attributes, less what the run says already."""
     tables = [(name.capitalize(), dict(_flat(info.get(name) or {}))) for name in ("model", "run")]
     told = {(k.removeprefix("versions "), v) for _, rows in tables for k, v in rows.items()}
     rest = {k: v for k, v in info.items() if k not in ("model", "run", "methods")}

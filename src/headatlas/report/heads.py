@@ -23,7 +23,7 @@ Grid = Mapping[str, list[int]]  # numbers of the layers and heads
 
 
 def categories(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
-    """For every head the categories it belongs to, as bits; −1 where there is no head. Kinds are in the order of the legend."""
+    """For every head the categories it belongs to, as bits; −1 where there is no head. As the legend orders them."""
     dims = {"category", "layer", "head"}
     result = next((r for r in results if dims <= set(r.get("member", xr.DataArray()).dims)), None)
     if result is None:
@@ -61,7 +61,7 @@ def always(results: Iterable[xr.Dataset], grid: Grid) -> Iterator[dict[str, Any]
 
 
 def salient(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
-    """Tokens as numbers in one list of texts: most are shared by many heads. Fewer of each head where there are very many heads."""
+    """Tokens as numbers in one list of texts: most are shared by many heads. Fewer where heads are many."""
     dims = {"layer", "head", "rank"}
     result = next((r for r in results if dims <= set(r.get("token", xr.DataArray()).dims)), None)
     if result is None:

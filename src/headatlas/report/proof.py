@@ -1,4 +1,4 @@
-"""What the page shows as proof: removal curves, what removing one function's heads did to the others, how good a probe is."""
+"""What the page shows as proof: removal curves, what removing a function's heads did to others, how good a probe is."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +13,13 @@ from headatlas.results.curves import changes, ranked_by, removal
 from headatlas.results.measures import title_of
 
 Maps = Mapping[str, xr.Dataset]
-NONE_CLEAR = "No head's importance clears the shuffled-label control, so no single bright cell of its maps is evidence by itself."
+NONE_CLEAR = (
+    "No head's importance clears the shuffled-label control,"
+    " so no single bright cell of its maps is evidence by itself."
+)
 SWITCHED = (
-    "Here heads are switched off against on. log P must fall for facilitating heads, rise for interfering ones and stay for"
-    " irrelevant ones, more so than for random heads."
+    "Here heads are switched off against on. log P must fall for facilitating heads, rise for interfering ones and stay"
+    " for irrelevant ones, more so than for random heads."
 )
 CLOSE = 0.05  # accuracies this near are called alike where the number of questions is not known
 TESTED = ("verdict", "n_removed", "effect", "other_effect", "random_effect", "p_corrected")
@@ -39,7 +42,7 @@ def curves(maps: Maps, charts: Sequence[Mapping[str, Any]]) -> Iterator[dict[str
 
 
 def special(maps: Maps) -> Iterator[dict[str, Any]]:
-    """Whose heads were removed, and what that did to every function; and what the test says of each function's heads."""
+    """Whose heads were removed, what that did to every function, and what the test says of each function's heads."""
     for method, result in maps.items():
         measured, verdicts = changes(result), list(_verdicts(result))
         if measured is None and not verdicts:
@@ -88,7 +91,7 @@ def probe(maps: Maps) -> dict[str, Any] | None:
     rows += [(text, result[name].item()) for name, text in single.items() if name in result]
     clears = int(result.clears_control.sum()) if "clears_control" in result else None
     per = result.accuracy_per_function if "accuracy_per_function" in result else xr.DataArray([], dims="function")
-    names = result["function"].values if per.size else []
+    names: Any = result["function"].values if per.size else []
     return {
         "method": method,
         "rows": [{"name": name, "value": plain(value)} for name, value in rows if not math.isnan(value)],
