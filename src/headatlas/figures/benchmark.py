@@ -63,10 +63,8 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Quality:
             panel = panels.setdefault(title, Panel(title, label, [], bool(noise)))
             panel.points.append(Point(name, x, mean, low, high))
     models = result.attrs.get("model", "")
-    heading = (
-        f"Methods against planted heads · models {models} · 95 % bootstrap intervals · a backward pass counts as 2"
-    )
-    return Quality(heading, list(panels.values()), palette_of(colours).lines)
+    text = f"Methods against planted heads · models {models} · 95 % bootstrap intervals · a backward pass counts as 2"
+    return Quality(text, list(panels.values()), palette_of(colours).lines)
 
 
 @styled
