@@ -63,7 +63,9 @@ class TestDissociate:
         assert [p.chosen for p in plan.panels] == [8, 0, 8, 8]
         np.testing.assert_array_equal(plan.panels[0].own, found.effect_curve[0].sel(split="validation"))
         assert plan.panels[1].why
-        with pytest.raises(BadArgument, match="no effect_curve, other_curve, other_effect: the figure needs effect_curve"):
+        with pytest.raises(
+            BadArgument, match="no effect_curve, other_curve, other_effect: the figure needs effect_curve"
+        ):
             tradeoff.plan(synthetic.probe(2, 2))
 
     def test_the_comparison_has_a_panel_per_map_and_a_point_per_function(self) -> None:
@@ -72,7 +74,10 @@ class TestDissociate:
         assert [p.title for p in plan.panels] == ["Probe", "Taylor", "Ablate", "Gate", "Dissociate"]
         np.testing.assert_array_equal(plan.panels[2].others, found.other_effect[2].mean("other"))
         np.testing.assert_array_equal(plan.panels[2].proven, found.proven[2])
-        with pytest.raises(BadArgument, match="no ranking, other_effect, proven: the figure needs effect, other_effect and proven over ranking"):
+        with pytest.raises(
+            BadArgument,
+            match="no ranking, other_effect, proven: the figure needs effect, other_effect and proven over ranking",
+        ):
             plan_comparison(synthetic.probe(2, 2))
 
 
@@ -363,7 +368,7 @@ class TestProof:
         assert plan.values[0, 1] == pytest.approx(float(ha.agreement(a, b, draws=1).spearman))
         assert plan.rows[2] == "gate: math, facilitation"
         roles = ("facilitation", "interference", "irrelevance")
-        assert list(plan.beside) == [f"{task}, {role}" for role in roles for task in ("math", "syntax")]
+        assert list(plan.beside) == [f"{task}, {role}" for task in ("math", "syntax") for role in roles]
         assert {len(values) for values in plan.beside.values()} == {3}  # pairs of three seeds
         assert plan.beside_title == "Seeds of the gate maps, pairwise"
         with pytest.raises(BadArgument, match="has 1 maps"):
@@ -406,11 +411,32 @@ def test_pictures_of_an_atlas() -> None:
     assert [p.name for p in pictures(made, ["layers", "categories"])] == ["categories", "layers"]
     with pytest.raises(BadArgument, match="'layer', expected some of .* Did you mean 'layers'"):
         list(pictures(made, ["layer"]))
-    with pytest.raises(BadArgument, match=r"'categories', which needs member\(category, layer, head\) .*; here are: gate"):
+    with pytest.raises(
+        BadArgument, match=r"'categories', which needs member\(category, layer, head\) .*; here are: gate"
+    ):
         list(pictures({"gate": made["gate"]}, ["categories"]))
     with pytest.raises(BadArgument, match="palette is 'colorblind'"):
         list(pictures(made, palette="colorblind"))
     assert list(pictures({})) == []
+
+
+def test_results_of_any_method_are_drawn_by_their_variables() -> None:
+    mine = {f"my_{name}": result for name, result in synthetic.atlas(6, 8).items()}
+    assert [p.name for p in pictures(mine)] == [
+        "categories",
+        "always-any",
+        "always-any-roles",
+        "removal-my_probe",
+        "removal-my_gate",
+        "trade-off",
+        "specialisation-my_probe",
+        "specialisation-my_dissociate",
+        "comparison",
+    ]
+    both = {"maps": synthetic.maps(6, 8), "other": synthetic.maps(6, 8)}
+    assert [p.name for p in pictures(both, ["categories"])] == ["categories", "categories-other"]
+    half = synthetic.probe(6, 8).drop_vars(["random_effect", "specialisation"])
+    assert [p.name for p in pictures({"mine": half})] == []
 
 
 def test_a_caption_says_what_of_what_and_when() -> None:

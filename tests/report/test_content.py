@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from headatlas.methods import get_method
+from headatlas.report import heads as module
+from headatlas.report.charts import scale
+from headatlas.report.content import content
 from headatlas.results.charts import overview
-from headatlas.report import content as module
-from headatlas.report.content import content, scale
+from headatlas.results.measures import title_of
 from tests.report import small
 
 
@@ -25,9 +28,13 @@ def test_charts_are_the_overview_in_float32_with_intervals_where_there_are_some(
     for i, chart in enumerate(found["charts"]):
         np.testing.assert_array_equal(unpack(chart["score"]), whole.score[i].values.ravel().astype("f4"))
         assert (chart["low"] is None) == (chart["method"] in ("maps", "ablate", "dissociate"))
-    titles = ["Probe: importance", "Dissociate: importance", "MAPS: score", "MAPS: suppression"]
+    maps = title_of("maps")
+    titles = ["Probe: importance", "Dissociate: importance", f"{maps}: score", f"{maps}: suppression"]
     assert [g["title"] for g in found["groups"]][:4] == titles
-    assert all(g["says"] for g in found["groups"])
+    for group in found["groups"]:
+        measure = next(m for m in get_method(group["method"]).measures if m.name == group["measure"])
+        assert group["says"].startswith(measure.meaning)
+        assert group["subject"].lower() == measure.over
     assert sorted(c for g in found["groups"] for c in g["charts"]) == list(range(16))
 
 
@@ -143,7 +150,8 @@ def test_curves_know_the_chart_whose_top_heads_were_removed() -> None:
     mine = named["probe", "Retrieval", "importance"]
     assert (mine["removed"], mine["top"], mine["p"]) == ([0, 1, 3], [-1, -3, -4], [None, 0.1, 0.1])
     assert named["maps", "copying", "score"]["removed"] == [0, 2]
-    assert named["maps", "copying", "score"]["top"] == [0.9, 0.1]
+    assert named["maps", "copying", "score"]["top"] == pytest.approx([0.9, 0.1])
+    assert [c["role"] for c in named.values()] == [c["why"] if c["method"] == "gate" else "" for c in named.values()]
 
 
 @pytest.mark.parametrize(
@@ -192,10 +200,11 @@ def test_provenance_tells_model_run_settings_and_data() -> None:
         ("Run", "versions torch", "9.9"),
         ("Probe", "data", "pr0be"),
         ("Probe", "k", "5"),
-        ("MAPS", "data", "m4ps"),
+        (title_of("maps"), "data", "m4ps"),
     }
-    assert [c["arxiv"] for c in found["cite"]] == ["2512.10978", "2412.11965", "2505.13737"]
-    assert [c["arxiv"] for c in content({"ablate": small.ablate()}, {})["cite"]] == []
+    assert [c["arxiv"] for c in found["cite"]][:4] == ["2512.10978", "2505.13737", "2412.11965", "1905.10650"]
+    assert found["cite"][1]["text"] == "Causal Head Gating, Nam et al., NeurIPS 2025"
+    assert content({"mine": small.ablate()}, {})["cite"] == []
 
 
 def as_json(maps: dict[str, xr.Dataset], info: dict) -> dict:

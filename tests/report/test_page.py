@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from headatlas.methods import get_method
 from headatlas.report.page import embed, page
+from headatlas.results.measures import title_of
 from tests.report import small
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page's tests need playwright")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.xdist_group("browser")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="the page's tests need chromium on the path")
+MAPS = title_of("maps")
 HOSTILE = "</script><script>alert(1)</script>"
 IMAGE = "<img src=x onerror=alert(2)>"
 Open = Callable[..., "playwright.Page"]
@@ -135,7 +138,7 @@ def test_a_click_shows_the_head_s_card_and_lights_it_up_everywhere(tab: "playwri
         "France",
         "Rome",
         "× 7",
-        "MAPS: score",
+        f"{MAPS}: score",
     ):
         assert part in text
     assert tab.locator("#subject option:checked").inner_text() == "Inference"
@@ -185,11 +188,11 @@ def test_the_slider_fades_heads_and_counts_those_that_remain(tab: "playwright.Pa
 @needs_browser
 def test_methods_and_subjects_can_be_switched(tab: "playwright.Page") -> None:
     assert tab.locator("#small h3").all_inner_texts() == small.FUNCTIONS
-    tab.select_option("#method", label="MAPS: score")
+    tab.select_option("#method", label=f"{MAPS}: score")
     assert tab.locator("#small h3").all_inner_texts() == ["country to capital", "copying"]
     assert tab.locator("#subject-name").inner_text() == "Relation"
     tab.select_option("#subject", label="copying")
-    assert tab.locator("#large h3").inner_text() == "MAPS: score, copying"
+    assert tab.locator("#large h3").inner_text() == f"{MAPS}: score, copying"
     score = small.maps().score.sel(relation="copying")
     best = "L{}.H{}".format(*np.unravel_index(int(np.nanargmax(score.values)), score.shape))
     assert tab.locator("#top tbody tr >> nth=0").inner_text().split() == ["1", best, f"{float(score.max()):.3g}"]
@@ -202,7 +205,7 @@ def test_methods_and_subjects_can_be_switched(tab: "playwright.Page") -> None:
 @needs_browser
 def test_the_finder_places_heads_by_any_charts_and_selects_them(tab: "playwright.Page") -> None:
     tab.select_option("#finder-x", label="math (Ablation: effect)")
-    tab.select_option("#finder-y", label="copying (MAPS: score)")
+    tab.select_option("#finder-y", label=f"copying ({MAPS}: score)")
     tab.select_option("#finder-colour", label="Inference (Probe: importance)")
     chart = tab.locator("#finder-chart .js-plotly-plot")
     x, y = chart.evaluate("d => [d.data[0].x, d.data[0].y]")
@@ -358,7 +361,7 @@ def one_by_one() -> dict[str, xr.Dataset]:
         ({}, "This atlas holds no map of heads yet"),
         ({"salient": small.salient()}, "This atlas holds no map of heads yet"),
         (one_by_one(), "1 layer × 1 head; 1 map"),
-        ({"ablate": small.ablate()}, "Fall of log P(target)"),
+        ({"ablate": small.ablate()}, get_method("ablate").measures[0].meaning),
         ({"maps": small.maps().drop_vars("member")}, "country to capital"),
         ({"mine": small.ablate()}, "This atlas holds no map of heads yet"),
     ],
@@ -422,7 +425,7 @@ def test_maps_at_chance_are_grey_and_their_heads_have_no_rank(opened: Open) -> N
     assert set(tab.locator("#top tbody tr td:first-child").all_inner_texts()) == {"at chance"}
     assert "copying: rank" not in tab.locator("#card").inner_text()
     assert "at chance (1)" in tab.locator("#announce").inner_text()
-    row = tab.locator("#card h3:text-is('MAPS: score') + table tr", has_text="copying")
+    row = tab.locator(f"#card h3:text-is('{MAPS}: score') + table tr", has_text="copying")
     assert row.locator("td").last.inner_text() == "at chance"
     assert tab.locator("#scale .strip").count() == 1
 
@@ -432,5 +435,5 @@ def test_where_nothing_is_above_chance_there_are_no_colours(opened: Open) -> Non
     tab = opened({"maps": small.maps().assign(chance=("relation", [1.0, 1.0]))})
     assert tab.locator("#scale").inner_text() == "None of these maps has a head above chance."
     assert "is grey: all of them." in tab.locator("#says").inner_text()
-    tab.select_option("#method", label="MAPS: suppression")
+    tab.select_option("#method", label=f"{MAPS}: suppression")
     assert tab.locator("#scale .strip").count() == 1  # nothing tells its chance level

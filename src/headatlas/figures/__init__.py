@@ -1,6 +1,6 @@
 """The figures that papers print: one function each, from datasets to a matplotlib Figure.
 
-They are imported when first used: matplotlib takes a second, and the command only needs `names` to check what is asked for.
+They are imported when first used: matplotlib takes a second, and the command only needs `names` to check its options.
 """
 
 from importlib import import_module

@@ -21,8 +21,8 @@ from headatlas.results.reading import results_of
 
 NEEDS = "two maps in which heads differ"
 SAYS = (
-    "Spearman correlation over heads of every two maps; beside it, of every two fits of a map, where there are several. A map"
-    " marked (at chance) has no head above chance, one marked (not proven) no heads that were proven."
+    "Spearman correlation over heads of every two maps; beside it, of every two fits of a map, where there are several."
+    " A map marked (at chance) has no head above chance, one marked (not proven) no heads that were proven."
 )
 
 
@@ -77,13 +77,14 @@ def _between_repeats(maps: Maps) -> tuple[str, dict[str, np.ndarray]]:
     between: dict[tuple[str, str], dict[str, np.ndarray]] = {}
     for method, result in maps.items():
         over = next((m.repeats[1] for m in measures_of(method) if m.repeats), "")
-        for measure in measures_of(method):
-            if measure.name not in result or result[measure.name].sizes.get(over, 0) < 2:
-                continue
-            values = result[measure.name].transpose(measure.over, over, "layer", "head").values
-            for subject, fits in zip(result[measure.over].values.tolist(), values, strict=True):
-                pairs = spearman_matrix(fits.reshape(len(fits), -1))[np.triu_indices(len(fits), 1)]
-                between.setdefault((method, over), {})[f"{subject}, {measure.name}"] = pairs
+        fitted = [m for m in measures_of(method) if m.name in result and result[m.name].sizes.get(over, 0) > 1]
+        for subject, measure in sorted(
+            ((s, m) for m in fitted for s in range(result.sizes[m.over])), key=lambda p: p[0]
+        ):
+            fits = result[measure.name].isel({measure.over: subject}).transpose(over, "layer", "head").values
+            pairs = spearman_matrix(fits.reshape(len(fits), -1))[np.triu_indices(len(fits), 1)]
+            name = f"{result[measure.over].values[subject]}, {measure.name}"
+            between.setdefault((method, over), {})[name] = pairs
     if len(between) == 1:
         ((method, over), rows), *_ = between.items()
         return f"{over.capitalize()}s of the {method} maps, pairwise", rows

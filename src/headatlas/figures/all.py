@@ -5,8 +5,6 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-import xarray as xr
-
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.figures.names import FIGURES, MODULES, PUBLISHED
 from headatlas.figures.picture import Maps, Picture
@@ -16,13 +14,15 @@ from headatlas.results.charts import measures_of, overview
 
 
 def pictures(maps: Maps, only: Sequence[str] | None = None, palette: str = PUBLISHED) -> Iterator[Picture]:
-    """The figures these results (by method) can be drawn as. One that is asked for by name (`only`) and cannot be is an error."""
+    """The figures these results (by method) can be drawn as. only: some by name; one that cannot be is an error."""
     palette_of(palette)
     for name in only or ():
         if name not in FIGURES:
             raise BadArgument(f"only has {name!r}, expected some of {', '.join(FIGURES)}.{did_you_mean(name, FIGURES)}")
     charts, names = overview(maps), set[str]()
-    possible = {kind: list(_module(kind).pictures(maps, charts, palette)) for kind in FIGURES if not only or kind in only}
+    possible = {
+        kind: list(_module(kind).pictures(maps, charts, palette)) for kind in FIGURES if not only or kind in only
+    }
     for kind in only or ():
         if not possible[kind]:
             needs = _module(kind).NEEDS

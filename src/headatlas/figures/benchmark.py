@@ -1,4 +1,4 @@
-"""Quality against cost: how well each method finds heads that are known, and how many passes through the model that takes."""
+"""Quality against cost: how well each method finds heads that are known, and how many passes that takes."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from headatlas.figures.style import PUBLISHED, capital, heading, styled
+from headatlas.figures.names import PUBLISHED
+from headatlas.figures.style import capital, heading, styled
 from headatlas.figures.style import palette as palette_of
 
 MARKERS = "osD^vP*X"

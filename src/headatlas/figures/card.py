@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from headatlas.errors import BadArgument, brief
 from headatlas.figures.gates import ROLES
 from headatlas.figures.names import PUBLISHED
-from headatlas.figures.style import printable, styled, wrap
 from headatlas.figures.style import palette as palette_of
+from headatlas.figures.style import printable, styled, wrap
 from headatlas.models.shape import check_head, head_numbers
 from headatlas.results.card import Card, card, place_in_words
 from headatlas.results.reading import results_of
@@ -21,7 +21,8 @@ MOST = 28  # charts shown, the best places first
 def head_card(maps: Any, layer: int | str, head: int | None = None, *, palette: str = PUBLISHED) -> Figure:
     """Scores and ranks per method, what the head amplifies and writes, its roles, what removing it breaks.
 
-    maps: an atlas, its folder, or results by method. layer, head: numbers, or the head's name: head_card(atlas, "L23.H4").
+    maps: an atlas, its folder, or results by method. layer, head: numbers, or the head's name:
+    head_card(atlas, "L23.H4").
     """
     results = results_of("maps", maps)
     numbers: tuple[Any, Any] = head_numbers(layer) if isinstance(layer, str) and head is None else (layer, head)

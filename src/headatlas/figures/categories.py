@@ -22,8 +22,8 @@ from headatlas.tasks.relations import CATEGORIES
 UNCLASSIFIED = "Unclassified"
 NEEDS = "member(category, layer, head) with the coordinate category_name"
 SAYS = (
-    "Heads by the categories of relations they implement, from their parameters alone: a head belongs to one when its score or"
-    " suppression for one of the category's relations reaches the threshold and is above chance."
+    "Heads by the categories of relations they implement, from their parameters alone: a head belongs to one when its"
+    " score or suppression for one of the category's relations reaches the threshold and is above chance."
 )
 
 
@@ -42,7 +42,7 @@ def has_categories(result: xr.Dataset) -> bool:
 
 @dataclass(frozen=True)
 class CategoryMap:
-    """What to draw: for every panel a class for each head [layer, head], −1 where a layer has none; colours by class."""
+    """What to draw: for every panel a class for each head [layer, head], −1 where a layer has none."""
 
     heading: str
     panels: list[tuple[str, np.ndarray]]

@@ -25,7 +25,7 @@ def write_figures(
     when: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> list[Path]:
-    """Draw what can be drawn of these datasets (by method) into a folder: a file per figure and format, and a caption."""
+    """Draw what can be drawn of these results (by method) into a folder: a file per format, and a caption."""
     forms = check_formats(formats)
     written = []
     for picture in progress(list(pictures(maps, only, palette)), "drawing"):

@@ -22,11 +22,11 @@ OVER = {"always": "Always", "any": "Any"}
 ROLES = ("facilitation", "irrelevance", "interference")
 MEANING = ("facilitating", "irrelevant", "interfering")
 KINDS = ("score", "roles")
-NEEDS = "always and any over (task, layer, head), or facilitation, irrelevance and interference over them, or over seeds too"
+NEEDS = "always and any over (task, layer, head); as roles, facilitation, irrelevance and interference"
 SAYS = "How far each head facilitates a task: the least over seeds (always) and the most (any)."
 SAYS_ROLES = (
-    "The three roles of each head as colours, as bright as their scores: the least over seeds (always) and the most (any)."
-    " Mixtures are disagreement between seeds."
+    "The three roles of each head as colours, as bright as their scores: the least over seeds (always) and the"
+    " most (any). Mixtures are disagreement between seeds."
 )
 
 
@@ -52,7 +52,8 @@ def has_roles(result: xr.Dataset) -> bool:
 def always_any(result: xr.Dataset, show: str = "score", *, palette: str = PUBLISHED) -> Figure:
     """One row per task, one column per way of aggregating over seeds: the minimum (always) and the maximum (any).
 
-    show: 'score', how far heads facilitate, on one scale; or 'roles', the three roles as colours, whose mixtures are disagreement.
+    show: 'score', how far heads facilitate, on one scale; or 'roles', the three roles as colours. Mixed colours are
+    disagreement between seeds.
     """
     check_dataset(result, NEEDS)
     return draw(plan(result, show, palette))

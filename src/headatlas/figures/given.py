@@ -29,7 +29,8 @@ def lacks(result: xr.Dataset, names: tuple[str, ...], needs: str) -> BadArgument
 def one_map(result: Any, variable: str | None) -> tuple[xr.Dataset, str]:
     """A dataset, and which of its variables is over (something, layer, head), seeds averaged.
 
-    result: a dataset, of which `variable` is taken, or the first that can be; a DataArray; or anything numpy makes an array of.
+    result: a dataset, of which `variable` is taken, or the first that can be; a DataArray; or anything numpy makes an
+    array of.
     """
     dataset = result if isinstance(result, xr.Dataset) else _labelled(result)
     maps = {
@@ -42,7 +43,9 @@ def one_map(result: Any, variable: str | None) -> tuple[xr.Dataset, str]:
     name = variable or next((n for n in (*measured, *USUAL, *maps) if n in maps), None)
     if name not in maps:
         here = ", ".join(maps) or "none"
-        raise BadArgument(f"variable is {brief(variable)}, expected a map over (something, layer, head); here are: {here}")
+        raise BadArgument(
+            f"variable is {brief(variable)}, expected a map over (something, layer, head); here are: {here}"
+        )
     score = maps[name]
     if score.ndim == 2:
         subjects = [str(score[c].item()) for c in _subject_dims() if c in score.coords and score[c].ndim == 0]

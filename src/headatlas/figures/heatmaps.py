@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib import rcParams
+from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
@@ -50,9 +51,9 @@ class Heatmaps:
 
 def scale_of(values: np.ndarray, label: str, sequential: str, diverging: str, chance: float = 0.0) -> Scale:
     """The colour scale of maps [subject, layer, head]."""
-    found = range_of(values, chance)
-    colours = diverging if found.signed else sequential
-    return Scale(label, found.low, found.high, found.ticks, found.labels, colours)
+    ends = range_of(values, chance)
+    colours = diverging if ends.signed else sequential
+    return Scale(label, ends.low, ends.high, ends.ticks, ends.labels, colours)
 
 
 def axis_ticks(n_layers: int, n_heads: int, every: int, most: int) -> tuple[list[int], list[int]]:
@@ -83,49 +84,48 @@ def draw(plan: Heatmaps) -> Figure:
         x = left + column * (width + between)
         y = bottom + (rows - 1 - row) * (height + above + 0.08)
         axes = figure.add_axes((x / total_w, y / total_h, width / total_w, height / total_h))
-        scale = plan.scale
-        norm = None if scale is None else Normalize(scale.low, scale.high)
-        cmap = None if scale is None else scale.colours
-        axes.set_facecolor(ABSENT)
-        shown = np.full(panel.values.shape, np.nan) if panel.why else panel.values
-        axes.imshow(np.ma.masked_invalid(shown), cmap=cmap, norm=norm, aspect="auto")
-        if panel.why:
-            axes.set_facecolor(EMPTY)
-            words = "\n".join(wrap(line, width - 0.1, 7) for line in panel.why.splitlines())
-            axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", fontsize=7, parse_math=False)
-        if panel.note:
-            above_it: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "center", "va": "bottom"}
-            axes.annotate(panel.note, (0.5, 1), (0, 2.5), fontsize=6.5, color="#444444", **above_it)
+        _heatmap(axes, panel, plan.scale, width)
         axes.set_title(title, parse_math=False, pad=rcParams["axes.titlepad"] + 72 * noted)
         below = i + plan.columns >= len(plan.panels)
         axes.set_xticks(plan.xticks, [str(t) for t in plan.xticks] if below else [])
         axes.set_yticks(plan.yticks, [str(t) for t in plan.yticks] if column == 0 else [])
-        if below:
-            axes.set_xlabel(plan.xlabel, labelpad=2)
-        if column == 0:
-            axes.set_ylabel(plan.ylabel, labelpad=2)
+        axes.set_xlabel(plan.xlabel if below else "", labelpad=2)
+        axes.set_ylabel(plan.ylabel if column == 0 else "", labelpad=2)
     heading(figure, plan.heading, left)
     across = left + plan.columns * width + (plan.columns - 1) * between
     if plan.scale is not None:
-        tall = rows * (height + above) - above
-        middle = bottom + (rows * (height + above) - above) / 2
-        place = ((across + 0.18) / total_w, (middle - tall / 2) / total_h, 0.13 / total_w, tall / total_h)
-        axes = figure.add_axes(place)
-        gradient = np.linspace(plan.scale.low, plan.scale.high, 256)[:, None]
-        axes.imshow(
-            gradient,
-            cmap=plan.scale.colours,
-            aspect="auto",
-            origin="lower",
-            extent=(0, 1, plan.scale.low, plan.scale.high),
-        )
-        axes.set_xticks([])
-        axes.yaxis.tick_right()
-        axes.set_yticks(plan.scale.ticks, plan.scale.labels)
-        beside = (across + 0.42 + 0.065 * max(len(text) for text in plan.scale.labels)) / total_w
-        figure.text(beside, middle / total_h, plan.scale.label, rotation=270, ha="left", va="center", fontsize=8)
+        _colour_bar(figure, plan.scale, across, bottom, rows * (height + above) - above)
     for i, (colour, meaning) in enumerate(plan.legend):
         y = 1 - (top + above + 0.08 + 0.2 * i) / total_h
         figure.text((across + 0.15) / total_w, y, "■", color=colour, fontsize=11, va="center")
         figure.text((across + 0.33) / total_w, y, meaning, fontsize=7.5, va="center")
     return figure
+
+
+def _heatmap(axes: Axes, panel: Panel, scale: Scale | None, width: float) -> None:
+    norm = None if scale is None else Normalize(scale.low, scale.high)
+    axes.set_facecolor(ABSENT)
+    shown = np.full(panel.values.shape, np.nan) if panel.why else panel.values
+    axes.imshow(np.ma.masked_invalid(shown), cmap=None if scale is None else scale.colours, norm=norm, aspect="auto")
+    if panel.why:
+        axes.set_facecolor(EMPTY)
+        words = "\n".join(wrap(line, width - 0.1, 7) for line in panel.why.splitlines())
+        axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", fontsize=7, parse_math=False)
+    if panel.note:
+        above_it: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "center", "va": "bottom"}
+        axes.annotate(panel.note, (0.5, 1), (0, 2.5), fontsize=6.5, color="#444444", **above_it)
+
+
+def _colour_bar(figure: Figure, scale: Scale, across: float, bottom: float, tall: float) -> None:
+    """Right of the panels, which are so many inches across and tall."""
+    total_w, total_h = figure.get_size_inches()
+    axes = figure.add_axes(((across + 0.18) / total_w, bottom / total_h, 0.13 / total_w, tall / total_h))
+    gradient = np.linspace(scale.low, scale.high, 256)[:, None]
+    ends = (0, 1, scale.low, scale.high)
+    axes.imshow(gradient, cmap=scale.colours, aspect="auto", origin="lower", extent=ends)
+    axes.set_xticks([])
+    axes.yaxis.tick_right()
+    axes.set_yticks(scale.ticks, scale.labels)
+    beside = (across + 0.42 + 0.065 * max(len(text) for text in scale.labels)) / total_w
+    middle = (bottom + tall / 2) / total_h
+    figure.text(beside, middle, scale.label, rotation=270, ha="left", va="center", fontsize=8)

@@ -42,9 +42,9 @@ def importance_grid(result: Any, variable: str | None = None, *, palette: str = 
     """One heatmap per function of any map, on one colour scale.
 
     result: a method's dataset, a DataArray with layer and head, or an array [layer, head] or [something, layer, head].
-    variable: which of a dataset's maps over (…, layer, head); without it, the method's first: importance, score or effect.
-    Heads at chance are drawn as 0. A function, relation or task without any head above chance, or whose heads were not proven,
-    has a grey panel, which says so.
+    variable: which of a dataset's maps over (…, layer, head); without it, what the method declares first.
+    Heads at chance are drawn as 0. A function, relation or task without any head above chance, or whose heads were not
+    proven, has a grey panel, which says so.
     """
     return draw(plan(*one_map(result, variable), palette))
 

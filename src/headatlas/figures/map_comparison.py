@@ -1,10 +1,12 @@
-"""Every map of the functions put to the same test: what removing its heads costs the function, against what it costs the others."""
+"""Every map of the functions put to the same test: what removing its heads costs the function and the others."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -19,10 +21,10 @@ from headatlas.results.about import about
 NEEDED = ("ranking", "effect", "other_effect", "proven")
 NEEDS = "effect, other_effect and proven over ranking and function"
 SAYS = (
-    "Each map's heads of each function removed for good, their number chosen on validation questions: change of log P per answer"
-    " token on test questions, of the function against the mean of the others. Green: the function loses more than three times"
-    " that. Filled: more than three times the mean size of the others' changes, and more than random heads of the same layers"
-    " (p < 0.05, corrected)."
+    "Each map's heads of each function removed for good, their number chosen on validation questions: change of log P"
+    " per answer token on test questions, of the function against the mean of the others. Green: the function loses"
+    " more than three times that. Filled: more than three times the mean size of the others' changes, and more than"
+    " random heads of the same layers (p < 0.05, corrected)."
 )
 
 
@@ -54,7 +56,7 @@ class Comparison:
 
 
 def comparison(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
-    """A panel per map, a number per function: its own change of log P per token, down, against that of the others, across."""
+    """A panel per map, a number per function: its change of log P per token (down) against the others' (across)."""
     check_dataset(result, NEEDS)
     return draw(plan(result, palette))
 
@@ -94,28 +96,7 @@ def draw(plan: Comparison) -> Figure:
         row, column = divmod(i, wide)
         x, y = left + column * (side + between), total_h - top - (row + 1) * (side + above) + 0.05
         axes = figure.add_axes((x / total_w, y / total_h, side / total_w, side / total_h))
-        axes.fill([0, low / WEIGHT, -low / WEIGHT], [0, low, low], color="#2f7f4f", alpha=0.12, linewidth=0)
-        axes.axhline(0, color="#bbbbbb", linewidth=0.6)
-        axes.axvline(0, color="#bbbbbb", linewidth=0.6)
-        axes.plot([low, 0], [low, 0], "--", color="#bbbbbb", linewidth=0.7)
-        for number, (own, others, proven) in enumerate(zip(panel.own, panel.others, panel.proven, strict=True), 1):
-            if np.isfinite(own):
-                colour = plan.colours[0] if proven else plan.colours[1]
-                axes.plot(others, own, "o", markersize=9, color=colour, markerfacecolor=colour if proven else "white")
-                tint = "white" if proven else "#333333"
-                axes.plot(
-                    others,
-                    own,
-                    marker=f"${number}$",
-                    markersize=3.6 + 1.4 * (number > 9),
-                    color=tint,
-                    markeredgewidth=0.2,
-                )
-        axes.set_xlim(low, high)
-        axes.set_ylim(low, high)
-        axes.set_title(panel.title, fontsize=8.5, parse_math=False)
-        axes.locator_params(nbins=4)
-        axes.spines[["top", "right"]].set_visible(False)
+        _points(axes, panel, plan.colours, (low, high))
         if column:
             axes.set_yticklabels([])
         else:
@@ -143,3 +124,23 @@ def draw(plan: Comparison) -> Figure:
     )
     heading(figure, plan.heading, left)
     return figure
+
+
+def _points(axes: Axes, panel: Points, colours: list[str], ends: tuple[float, float]) -> None:
+    """A panel's numbered points, and the region that proves heads to be a function's own."""
+    low = ends[0]
+    axes.fill([0, low / WEIGHT, -low / WEIGHT], [0, low, low], color="#2f7f4f", alpha=0.12, linewidth=0)
+    axes.axhline(0, color="#bbbbbb", linewidth=0.6)
+    axes.axvline(0, color="#bbbbbb", linewidth=0.6)
+    axes.plot([low, 0], [low, 0], "--", color="#bbbbbb", linewidth=0.7)
+    for number, (own, others, proven) in enumerate(zip(panel.own, panel.others, panel.proven, strict=True), 1):
+        if np.isfinite(own):
+            colour = colours[0] if proven else colours[1]
+            axes.plot(others, own, "o", markersize=9, color=colour, markerfacecolor=colour if proven else "white")
+            digits: Any = {"marker": f"${number}$", "markersize": 3.6 + 1.4 * (number > 9), "markeredgewidth": 0.2}
+            axes.plot(others, own, color="white" if proven else "#333333", **digits)
+    axes.set_xlim(*ends)
+    axes.set_ylim(*ends)
+    axes.set_title(panel.title, fontsize=8.5, parse_math=False)
+    axes.locator_params(nbins=4)
+    axes.spines[["top", "right"]].set_visible(False)

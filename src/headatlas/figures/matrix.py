@@ -1,4 +1,4 @@
-"""A labelled square with a colour for every cell: the form of the specialisation matrix and of the agreement of maps."""
+"""A labelled square with a colour for every cell: the specialisation matrix, and the agreement of maps."""
 
 from dataclasses import dataclass
 from typing import Any

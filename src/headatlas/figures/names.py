@@ -11,8 +11,8 @@ MODULES = {
     "layers": "layers",
     "agreement": "agreement_matrix",
 }
-"""The figures that are drawn of an atlas, in their order, and the module of each: it has NEEDS (what its figure needs, in words)
-and pictures(maps, charts, palette), which finds the results that have it."""
+"""The figures that are drawn of an atlas, in their order, and the module of each. It has NEEDS (what its figure needs,
+in words) and pictures(maps, charts, palette), which finds the results that have it."""
 
 FIGURES = tuple(MODULES)
 FORMATS = ("png", "svg", "pdf")

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.figures import names
-from headatlas.figures.names import FORMATS, PUBLISHED
+from headatlas.figures.names import FORMATS
 
 SHEET = Path(__file__).parent / "headatlas.mplstyle"
 P = ParamSpec("P")
@@ -70,14 +70,14 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def save(figure: Figure, to: Path | BinaryIO, form: str, dpi: float | None = None) -> None:
-    """Write one figure, the same bytes every time: without the time of day. dpi: for print, unless you say otherwise."""
+    """Write one figure, the same bytes every time: without the time of day. dpi: without it, for print."""
     silent: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}
     with rc_context(fname=SHEET):
         figure.savefig(to, format=form, metadata=silent.get(form), dpi=dpi or rcParams["savefig.dpi"])
 
 
 def ticks(n: int, every: int, most: int) -> list[int]:
-    """Round places on an axis of n: every so many; fewer for long axes, so that at most `most` stand there; more for short ones."""
+    """Round places on an axis of n: every so many; fewer on long axes, at most `most`; more on short ones."""
     step = every
     while step > 1 and (n - 1) // step < 2:
         step = max(1, step // 2)

@@ -16,11 +16,13 @@ from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import about
 
 NEEDED = ("effect_curve", "other_curve", "n_removed", "effect", "other_effect", "random_effect")
-NEEDS = "effect_curve and other_curve over (function, split, step), with n_removed, effect, other_effect and random_effect"
+NEEDS = (
+    "effect_curve and other_curve over (function, split, step), with n_removed, effect, other_effect and random_effect"
+)
 SAYS = (
-    "Heads removed for good in the order of the map: what the function loses and what the others lose, on validation questions, by"
-    " which the number of heads is chosen (dotted). Cross and band: the same number on test questions, and the middle 90 % of"
-    " random heads of the same layers."
+    "Heads removed for good in the order of the map: what the function loses and what the others lose, on validation"
+    " questions, by which the number of heads is chosen (dotted). Cross and band: the same number on test questions,"
+    " and the middle 90 % of random heads of the same layers."
 )
 
 

@@ -6,8 +6,9 @@ from headatlas.errors import CannotDo
 from headatlas.tasks.endpoint import ask_endpoint, check_endpoint
 
 PROMPT = (
-    "An attention head of a language model maps tokens to tokens. Below are the tokens it amplifies most, each with the tokens it"
-    " promotes most. Say in one or two sentences what the head seems to do, or that no pattern is visible.\n\n"
+    "An attention head of a language model maps tokens to tokens. Below are the tokens it amplifies most, each with the"
+    " tokens it promotes most. Say in one or two sentences what the head seems to do, or that no pattern is"
+    " visible.\n\n"
 )
 
 

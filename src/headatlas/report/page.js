@@ -219,7 +219,7 @@ function showGroup() {
   $("subject-name").textContent = group.subject;
   $("overview-noun").textContent = group.subject.toLowerCase();
   $("overview-colour").textContent = group.scale.diverging ? "red is above 0 and blue below" : "the brighter the cell, the higher its score";
-  $("says").textContent = [group.says, group.method === "probe" && data.probe ? data.probe.caution : ""].join(" ").trim();
+  $("says").textContent = [group.says, data.probe?.method === group.method ? data.probe.caution : ""].join(" ").trim();
   fill($("subject"), [["", group.charts.map((c) => [c, words(data.charts[c].subject)])]]);
   if (group.charts.every((c) => data.charts[c].none)) $("scale").replaceChildren("None of these maps has a head above chance.");
   else scaleBar($("scale"), group.title, paletteOf(group.scale), group.scale.ticks);
@@ -296,7 +296,7 @@ function highest(at) {
   return best.length ? [el("h3", {}, "Where it ranks highest"), el("ul", {}, ...best.map(line))] : [];
 }
 function roles(at) {
-  const charts = data.charts.filter((c) => c.method === "gate" && ROLES[c.measure] && !missing(score(c)[at]));
+  const charts = data.charts.filter((c) => ROLES[c.measure] && !missing(score(c)[at]));
   const short = (v) => v.toFixed(2);
   const between = (c) => (missing(part(c, "low")[at]) ? "" : `${short(part(c, "low")[at])}–${short(part(c, "high")[at])}`);
   const cell = (c) => (c ? el("span", {}, short(score(c)[at]), el("small", {}, between(c))) : "–");
@@ -311,7 +311,7 @@ function roles(at) {
   return tasks.length ? [el("h3", {}, "Roles"), says, table("", ["Task", "facilitates", "interferes", "irrelevant"], tasks.map(line), [1, 2, 3])] : [];
 }
 function effects(at) {
-  const alone = data.charts.filter((c) => ["ablate", "taylor", "ig"].includes(c.method) && !missing(score(c)[at]));
+  const alone = data.charts.filter((c) => c.measure === "effect" && !missing(score(c)[at]));
   const sets = data.curves.map((curve) => ({ curve, step: stepOf(curve, at) })).filter(({ step }) => step !== null);
   const said = ({ curve, step: i }) => {
     const change = (v) => (missing(v) ? "–" : number(v - curve.top[0]));
@@ -496,7 +496,7 @@ function removal() {
   }
 }
 function curvePanel(parent, curve) {
-  const name = words(curve.subject) + (curve.method === "gate" ? `, ${curve.why}` : ""), last = curve.removed.length - 1;
+  const name = words(curve.subject) + (curve.role ? `, ${curve.role}` : ""), last = curve.removed.length - 1;
   const div = el("div", { className: "chart", role: "img", style: "height:180px" }), detail = el("p", { className: "detail" });
   div.setAttribute("aria-label", `Removal curve of ${name}. ${curveTip(curve, last).join(", ")}.`);
   const root = el("div", { className: "panel" }, el("h4", {}, name), div, detail);
@@ -576,7 +576,7 @@ function evidence() {
 function provenance() {
   $("tables").replaceChildren(...data.provenance.map((t) => table(t.title, [], t.rows.map(([k, v]) => [words(k), v]))));
   const link = (arxiv) => el("a", { href: `https://arxiv.org/abs/${arxiv}`, rel: "noreferrer" }, `arXiv ${arxiv}`);
-  $("cite").replaceChildren(...data.cite.map((c) => el("li", {}, `${c.text}, `, link(c.arxiv))));
+  $("cite").replaceChildren(...data.cite.map((c) => el("li", {}, ...(c.arxiv ? [`${c.text}, `, link(c.arxiv)] : [c.text]))));
   if (!data.cite.length) $("cite").previousElementSibling.remove();
 }
 
@@ -615,7 +615,7 @@ function start() {
     showGroup();
   } else {
     $("bar").remove();
-    const none = "This atlas holds no map of heads yet. Run a method, such as headatlas probe, maps or gate, and make the report again.";
+    const none = "This atlas holds no map of heads yet. Run a method (the command headatlas methods lists them) and make the report again.";
     $("overview").replaceChildren(el("h2", {}, "Overview"), el("p", {}, none));
   }
   if (data.categories) categories();

@@ -148,7 +148,7 @@ def _partners(questions: Sequence[Asked]) -> list[int]:
 
 
 def _aligned(z: Tensor, theirs: Sequence[Asked], own: Sequence[Asked]) -> Tensor:
-    """z [row, token, …] of the partners, moved so that prompts end at the same token; what is missing is the nearest."""
+    """z [row, token, …] of the partners, moved so that prompts end at the same token; gaps get the nearest."""
     width = max(len(a) for a in own) - 1
     index = torch.stack(
         [

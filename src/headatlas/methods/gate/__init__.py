@@ -93,8 +93,8 @@ def gate(
     Returns:
         gate(fit, task, seed, layer, head), and the roles they give: facilitation, interference and
         irrelevance(task, seed, layer, head). Over seeds: summary(role, over, task, layer, head),
-        share(role, share_over, task) of heads that have the role, always and any(task, layer, head) of facilitation. On held-out examples:
-        nll(fit, task, seed), baseline(task), which is log P(target) of the whole model, and whole_accuracy(task).
+        share(role, share_over, task) of heads that have the role, always and any(task, layer, head) of facilitation.
+        Held-out: nll(fit, task, seed), baseline(task), log P(target) of the whole model, whole_accuracy(task).
         With proof: effect(task, role, n_removed), log P with heads off minus on, random_effect(…, draw), p and
         p_corrected(task, role, n_removed). With halves: facilitation_half(half, task, layer, head), and so on.
 

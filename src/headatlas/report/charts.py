@@ -1,0 +1,117 @@
+"""The page's charts: scores of all heads, grouped by what is drawn side by side on one colour scale."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from headatlas.evidence.agreement import spearman_matrix
+from headatlas.methods import methods
+from headatlas.methods.method import Measure
+from headatlas.report.numbers import pack, plain, plain_list
+from headatlas.results.chance import level_in_words, no_rank, none_in_words
+from headatlas.results.measures import measures_of, title_of
+from headatlas.results.scale import range_of
+
+FIRST = ("function", "relation", "task")  # what the first groups are about; others come after
+
+
+def chart(one: xr.Dataset) -> dict[str, Any]:
+    names = {n: one[n].item() for n in ("method", "measure", "subject")}
+    interval = {n: pack(one[n].values) if one[n].notnull().any() else None for n in ("low", "high")}
+    return names | {"score": pack(one.score.values)} | interval | _chance(one)
+
+
+def _chance(one: xr.Dataset) -> dict[str, Any]:
+    """Of a chart: the level that chance explains (a number, or one for each head), which heads are above it (None: all,
+    or nothing tells), and what is said of it."""
+    levels = np.unique(one.chance.values[np.isfinite(one.chance.values)])
+    level = None if not len(levels) else plain(levels[0]) if len(levels) == 1 else pack(one.chance.values)
+    above = ~one.at_chance.values & np.isfinite(one.score.values)
+    words, none = level_in_words(one.chance), bool(one.none_above)
+    if none:
+        words = none_in_words(one.method.item()) + f" (best {float(one.score.max()):.2g}; {words})" * bool(words)
+    return {
+        "chance": level,
+        "above": np.flatnonzero(above).tolist() if one.at_chance.any() else None,
+        "none": none,
+        "unranked": no_rank(one.method.item()),
+        "note": words,
+    }
+
+
+def groups(charts: xr.Dataset, maps: Mapping[str, xr.Dataset]) -> Iterator[dict[str, Any]]:
+    """Charts that are drawn side by side on one colour scale: those of one measure of one method."""
+    each = list(zip(charts.method.values.tolist(), charts.measure.values.tolist(), strict=True))
+    for method in page_order(maps):
+        for measure in measures_of(method):
+            mine = [i for i, group in enumerate(each) if group == (method, measure.name)]
+            if mine:
+                shown = charts.isel(chart=mine)
+                yield {
+                    "method": method,
+                    "measure": measure.name,
+                    "title": f"{title_of(method)}: {measure.name}",
+                    "subject": measure.over.capitalize(),
+                    "says": measure.meaning + _unproven(maps[method], measure) + _at_chance(shown),
+                    "charts": mine,
+                    "scale": _scale_above(shown),
+                }
+
+
+def page_order(maps: Iterable[str]) -> list[str]:
+    """Methods as the page lists them: by what their maps are about, functions first; then in the order of a run."""
+    registered = list(methods())
+    about = {m: next((x.over for x in measures_of(m)), "") for m in maps}
+    places = {m: (FIRST.index(over) if over in FIRST else len(FIRST)) for m, over in about.items()}
+    return sorted((m for m in maps if m in registered), key=lambda m: (places[m], registered.index(m)))
+
+
+def _at_chance(charts: xr.Dataset) -> str:
+    """How maps with a chance level are coloured, and which have no head above it."""
+    if not charts.chance.notnull().any():
+        return ""
+    names = charts.subject.values[charts.none_above.values].tolist()
+    which = "all of them" if len(names) == charts.sizes["chart"] else ", ".join(names)
+    text = " Heads at chance have the colour of 0; a map without a head above chance is grey"
+    return text + (f": {which}." if names else ".")
+
+
+def _unproven(result: xr.Dataset, measure: Measure) -> str:
+    """Which maps' heads were not proven."""
+    if measure.above not in result or result[measure.above].dims != (measure.over,):
+        return ""
+    each = zip(result[measure.over].values, result[measure.above].values, strict=True)
+    names = [str(subject) for subject, proven in each if not proven]
+    return f" Not proven, so no evidence by itself (see Specialisation): {', '.join(names)}." if names else ""
+
+
+def _scale_above(charts: xr.Dataset) -> dict[str, Any]:
+    """The scale of the maps that are not grey, for those that reach beyond chance."""
+    values, coloured = charts.score.values, ~charts.none_above.values
+    level = charts.chance.where(~charts.at_chance).values[coloured]
+    shown = values[coloured] if coloured.any() else values
+    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0))
+    return scale(shown, float(np.nanmax(level, initial=0.0))) | {"largest": largest}
+
+
+def scale(values: np.ndarray, chance: float = 0.0) -> dict[str, Any]:
+    """The colour scale of charts [chart, layer, head]: its ends and its ticks."""
+    ends = range_of(values, chance)
+    span = ends.high - ends.low
+    return {
+        "low": ends.low,
+        "high": ends.high,
+        "largest": float(np.abs(values[np.isfinite(values)]).max(initial=0)),
+        "diverging": ends.signed,
+        "ticks": [{"at": (t - ends.low) / span, "text": s} for t, s in zip(ends.ticks, ends.labels, strict=True)],
+    }
+
+
+def agreement(charts: xr.Dataset) -> dict[str, Any] | None:
+    """Spearman over heads of every two charts; none where one is constant or fewer than three heads have both."""
+    n = charts.sizes["chart"]
+    if n < 2:
+        return None
+    return {"spearman": [plain_list(row) for row in spearman_matrix(charts.score.values.reshape(n, -1))]}

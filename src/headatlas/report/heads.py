@@ -1,0 +1,89 @@
+"""What the page shows of heads beside their scores: categories, roles over all seeds, salient tokens."""
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from headatlas.figures.gates import OVER, has_always_any
+from headatlas.figures.names import PUBLISHED
+from headatlas.figures.style import PALETTES
+from headatlas.report.numbers import pack, plain
+from headatlas.results.chance import members
+from headatlas.results.measures import measures_of
+from headatlas.tasks.relations import CATEGORIES
+
+COLOURS = dict(zip(CATEGORIES, PALETTES[PUBLISHED].categories, strict=True))
+SEVERAL = dict(zip((2, 3, 4), PALETTES[PUBLISHED].several, strict=True))
+OTHERS = ("#17becf", "#bcbd22", "#7f7f7f", "#393b79")  # categories of the user's own
+TOKENS = 120_000  # salient tokens written into the page at most: 16,000 heads would else need tens of megabytes
+Grid = Mapping[str, list[int]]  # numbers of the layers and heads
+
+
+def categories(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
+    """For every head the categories it belongs to, as bits; −1 where there is no head. As the legend orders them."""
+    dims = {"category", "layer", "head"}
+    result = next((r for r in results if dims <= set(r.get("member", xr.DataArray()).dims)), None)
+    if result is None:
+        return None
+    member = members(result).transpose("category", "layer", "head").astype(float).reindex(grid)
+    names = [str(n) for n in result["category_name" if "category_name" in result.coords else "category"].values]
+    spare = iter(OTHERS * len(names))
+    colours = [COLOURS.get(n) or next(spare) for n in names]
+    bits = (np.nan_to_num(member.values) > 0).astype(int) * (1 << np.arange(len(names)))[:, None, None]
+    known = member.notnull().all("category").values
+    for measure in measures_of(str(result.attrs.get("method")))[:1]:
+        if measure.name in result and {measure.over, "layer", "head"} == set(result[measure.name].dims):
+            scored = result[measure.name].notnull().any(measure.over)
+            known &= scored.transpose("layer", "head").reindex(grid, fill_value=False).values
+    several = [
+        {"count": c, "name": f"{c} categories", "colour": SEVERAL.get(c, SEVERAL[4])} for c in range(2, len(names) + 1)
+    ]
+    return {
+        "names": names,
+        "colours": colours,
+        "several": several[::-1],
+        "bits": np.where(known, bits.sum(0), -1).ravel().tolist(),
+        "threshold": plain(result.attrs.get("threshold")),
+    }
+
+
+def always(results: Iterable[xr.Dataset], grid: Grid) -> Iterator[dict[str, Any]]:
+    """What heads do to every task over all seeds: the least and the most."""
+    for result in results:
+        for i, task in enumerate(result["task"].values.tolist() if has_always_any(result) else []):
+            for name, title in OVER.items():
+                values = result[name].isel(task=i).transpose("layer", "head").reindex(grid).values
+                words = str(task).replace("_", " ").capitalize()
+                yield {"title": f"{words} ({title})", "task": str(task), "values": pack(values)}
+
+
+def salient(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
+    """Tokens as numbers in one list of texts: most are shared by many heads. Fewer where heads are many."""
+    dims = {"layer", "head", "rank"}
+    result = next((r for r in results if dims <= set(r.get("token", xr.DataArray()).dims)), None)
+    if result is None:
+        return None
+    lists = [n for n in ("strongest", "suppressed") if n in result and "output" in result[n].dims]
+    ranks, outputs = result.sizes["rank"], result.sizes.get("output", 0)
+    while ranks > 1 and len(grid["layer"]) * len(grid["head"]) * ranks * (1 + len(lists) * outputs) > TOKENS:
+        ranks, outputs = ranks - 1, min(outputs, max(2, ranks - 2))
+    cut = result.isel(rank=slice(ranks)).isel(output=slice(outputs), missing_dims="ignore")
+    texts = {
+        n: cut[n].transpose("layer", "head", "rank", ...).reindex(grid, fill_value="").values for n in ("token", *lists)
+    }
+    each, back = np.unique(np.concatenate([t.ravel() for t in texts.values()]).astype(str), return_inverse=True)
+    places = np.split(back.astype("<u4"), np.cumsum([t.size for t in texts.values()])[:-1])
+    gains = (
+        cut.amplification.transpose("layer", "head", "rank").reindex(grid).values if "amplification" in cut else None
+    )
+    return {
+        "texts": each.tolist(),
+        "ranks": ranks,
+        "outputs": outputs,
+        "amplification": None if gains is None else pack(gains),
+        "strongest": None,
+        "suppressed": None,
+    } | {name: base64.b64encode(p.tobytes()).decode() for name, p in zip(texts, places, strict=True)}

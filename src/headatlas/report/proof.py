@@ -1,0 +1,123 @@
+"""What the page shows as proof: removal curves, what removing a function's heads did to others, how good a probe is."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from headatlas.figures.removal import has_curves
+from headatlas.report.numbers import plain, plain_list
+from headatlas.results.curves import changes, ranked_by, removal
+from headatlas.results.measures import title_of
+
+Maps = Mapping[str, xr.Dataset]
+NONE_CLEAR = (
+    "No head's importance clears the shuffled-label control,"
+    " so no single bright cell of its maps is evidence by itself."
+)
+SWITCHED = (
+    "Here heads are switched off against on. log P must fall for facilitating heads, rise for interfering ones and stay"
+    " for irrelevant ones, more so than for random heads."
+)
+CLOSE = 0.05  # accuracies this near are called alike where the number of questions is not known
+TESTED = ("verdict", "n_removed", "effect", "other_effect", "random_effect", "p_corrected")
+
+
+def curves(maps: Maps, charts: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Removal curves, each with the chart whose top heads were removed: what tells whether one head was among them."""
+    all_curves = removal({method: result for method, result in maps.items() if has_curves(result)})
+    for i in range(all_curves.sizes["curve"]):
+        one = all_curves.isel(curve=i)
+        one = one.isel(removed=one.top.notnull().values)
+        names = {n: str(one[n].item()) for n in ("method", "subject", "measure", "why")}
+        method, why = names["method"], ranked_by(names["method"], names["why"])
+        key = (method, why, names["subject"])
+        of = next((c for c, row in enumerate(charts) if (row["method"], row["measure"], row["subject"]) == key), None)
+        role = why if "role" in maps[method].effect.dims else ""
+        values = {n: plain_list(one[n].values) for n in ("top", "lowest", "random", "random_low", "random_high", "p")}
+        about = {"title": title_of(method), "says": SWITCHED if role else "", "role": role, "why": why, "chart": of}
+        yield names | about | {"removed": one.removed.values.tolist()} | values
+
+
+def special(maps: Maps) -> Iterator[dict[str, Any]]:
+    """Whose heads were removed, what that did to every function, and what the test says of each function's heads."""
+    for method, result in maps.items():
+        measured, verdicts = changes(result), list(_verdicts(result))
+        if measured is None and not verdicts:
+            continue
+        rows, columns, values, measure = measured or ([], [], np.empty((0, 0)), "")
+        yield {
+            "title": title_of(method),
+            "rows": rows,
+            "columns": columns,
+            "values": [plain_list(row) for row in values],
+            "measure": measure,
+            "verdicts": verdicts,
+        }
+
+
+def _verdicts(result: xr.Dataset) -> Iterator[dict[str, Any]]:
+    if not set(TESTED) <= set(result.data_vars) or result.verdict.ndim != 1:
+        return
+    (over,) = result.verdict.dims
+    for i, name in enumerate(result[over].values.tolist()):
+        one = result.isel({over: i})
+        means = {"own": one.effect, "others": one.other_effect.mean(), "random": one.random_effect.mean()}
+        yield {
+            "function": str(name),
+            "heads": int(one.n_removed),
+            **{k: plain(v.item()) for k, v in means.items()},
+            "p": plain(one.p_corrected.item()),
+            "verdict": str(one.verdict.item()),
+        }
+
+
+def probe(maps: Maps) -> dict[str, Any] | None:
+    """How well a probe does (a result with an `accuracy`), beside what needs no understanding of functions."""
+    each = maps.items()
+    method, result = next(((m, r) for m, r in each if "accuracy" in r and not r.accuracy.ndim), ("", xr.Dataset()))
+    if not method:
+        return None
+    rows = [("The probe, on held-out questions", result.accuracy.item())]
+    if "bag_of_words" in result and result.bag_of_words.dims == ("wording",):
+        words = zip(result.wording.values.tolist(), result.bag_of_words.values.tolist(), strict=True)
+        rows += [(f"Bag of words: {name}", value) for name, value in words]
+    elif "bag_of_words_accuracy" in result:
+        rows.append(("Bag of words", result.bag_of_words_accuracy.item()))
+    best_words = max((v for name, v in rows[1:] if not math.isnan(v)), default=math.nan)
+    single = {"control_accuracy": "Probe on shuffled labels", "majority_accuracy": "Always the commonest class"}
+    rows += [(text, result[name].item()) for name, text in single.items() if name in result]
+    clears = int(result.clears_control.sum()) if "clears_control" in result else None
+    per = result.accuracy_per_function if "accuracy_per_function" in result else xr.DataArray([], dims="function")
+    names: Any = result["function"].values if per.size else []
+    return {
+        "method": method,
+        "rows": [{"name": name, "value": plain(value)} for name, value in rows if not math.isnan(value)],
+        "per_function": [{"name": str(n), "value": plain(v)} for n, v in zip(names, per.values, strict=True)],
+        "verdict": " ".join(_verdict(result, best_words, clears)),
+        "caution": NONE_CLEAR if clears == 0 else "",
+    }
+
+
+def _verdict(result: xr.Dataset, words: float, clears: int | None) -> Iterator[str]:
+    accuracy = result.accuracy.item()
+    split = "questions" in result and "split" in result.questions.dims and "test" in result["split"].values
+    test = int(result.questions.sel(split="test").sum()) if split else 0
+    margin = 2 * math.sqrt(accuracy * (1 - accuracy) / test) if test else CLOSE  # two standard errors
+    of = f" of {test} held-out questions" if test else " of held-out questions"
+    yield f"The probe names the function of {accuracy:.0%}{of}."
+    if not math.isnan(words):
+        level = f"counting words reaches up to {words:.0%}"
+        if accuracy <= words:
+            yield f"But {level}: the wording alone explains its success, so its maps are no evidence of functions."
+        elif accuracy - words < margin:
+            yield f"But {level}, which is too close to tell apart: much of what it reads may be wording, not function."
+        else:
+            yield f"By contrast, {level}, so it reads more than wording."
+    if clears == 0:
+        yield NONE_CLEAR
+    elif clears is not None:
+        pairs = int(result.clears_control.size)
+        yield f"{clears:,} of {pairs:,} importances clear the shuffled-label control; the others could be chance."
