@@ -2,18 +2,18 @@
 
 After MAPS (Elhelo & Geva, ACL 2025, arXiv 2412.11965). No data, no loaded model.
 
-1. A pair (s, t) of a relation is used when, behind a space, both are one token; a relation when enough pairs remain. Where
-   they do not, a relation that allows it goes by the last token of s and the first of t (`pairs`).
-2. x is what the head gets of s: by default what the model itself has there behind a short opening; the published choices
-   are block 0's MLP of E[s], or E[s] itself (`reading`).
+1. A pair (s, t) of a relation is used when, behind a space, both are one token; a relation when enough pairs remain.
+   Where they do not, a relation that allows it goes by the last token of s and the first of t (`pairs`).
+2. x is what the head gets of s: by default what the model itself has there behind a short opening; the published
+   choices are block 0's MLP of E[s], or E[s] itself (`reading`).
 3. The head turns x into logits, x · W_V · W_O · U (`reading` says with which biases and norms).
 4. The pair is hit when t is among the k largest of these, suppressed when among the k smallest (`ranks` decides it).
 5. A relation's score is the share of its pairs that are hit; its suppression the share suppressed (`scores`).
 6. A head belongs to a category when a score or suppression of one of its relations reaches the threshold.
 
-Beside it, the weaker multi-token score (last token of s, first token of t, over all pairs), and baselines that show what
-scores chance gives (`reading`). From them, for each relation, the highest score that chance explains (`chance`). Two checks
-need the loaded model: scores in real runs (`dynamic`), and removal of the top heads (`causal`).
+Beside it, the weaker multi-token score (last token of s, first token of t, over all pairs), and baselines that show
+what scores chance gives (`reading`). From them, for each relation, the highest score that chance explains (`chance`).
+Two checks need the loaded model: scores in real runs (`dynamic`), and removal of the top heads (`causal`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
 
 
 def ask(lm: LM, subject: str) -> list[Asked]:
-    """Prompts of a built-in relation."""
+    """Prompts of a built-in relation; none, where it has no prompt."""
     from headatlas.methods.maps.causal import relation_questions
     from headatlas.tasks.relations import load_relations
 
@@ -66,7 +66,7 @@ def ask(lm: LM, subject: str) -> list[Asked]:
 
 
 def worth_testing(result: xr.Dataset) -> list[str]:
-    """The relations whose heads a removal test is to remove: built-in ones with a prompt, those with the best scores."""
+    """The relations whose heads a removal test is to remove: of the built-in ones with a prompt, the best scored."""
     from headatlas.tasks.relations import load_relations
 
     prompted = {r.name for r in load_relations() if r.prompt}
@@ -84,7 +84,8 @@ def worth_testing(result: xr.Dataset) -> list[str]:
     tells="which relations between words a head's parameters implement",
     does_not_tell="when the head does so in a text, or whether an answer depends on it",
     cites=(
-        "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025, arXiv 2412.11965",
+        "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
+        " arXiv 2412.11965",
     ),
     tables=tables,
     ask=ask,
@@ -123,10 +124,12 @@ def maps(
     input: 'stream', what the model itself has at the word behind a short opening; 'published', block 0's MLP of its
     embedding; or 'embedding'. The last two use raw weights, as published.
 
-    Returns score and suppression(relation, layer, head), the same as score_multi and suppression_multi of multi-token pairs;
-    pairs, pairs_multi, k, left_out, multi_token(relation); member(category, layer, head), member_from_multi(category);
-    baseline_score and baseline_suppression(control, relation, layer, head), chance and chance_suppression(relation).
-    With dynamic: dynamic(context, template, relation, layer, head), dynamic_correlation(context, relation), dynamic_pairs.
+    Returns score and suppression(relation, layer, head); score_multi and suppression_multi, the same of multi-token
+    pairs; pairs, pairs_multi, k, left_out, multi_token(relation); member(category, layer, head),
+    member_from_multi(category); baseline_score and baseline_suppression(control, relation, layer, head), chance and
+    chance_suppression(relation).
+    With dynamic: dynamic(context, template, relation, layer, head), dynamic_correlation(context, relation),
+    dynamic_pairs(relation).
     With causal: baseline(relation, measure), effect and other_effect(relation, n_removed, measure),
     random_effect(relation, n_removed, draw, measure), p and p_corrected(relation, n_removed), questions(relation).
 
