@@ -45,7 +45,7 @@ def main(folder: str) -> None:
         if picture.name in SHOWN:
             save(picture.draw(), FIGURES / f"{picture.name}.png", "png", dpi=110)
     names = [str(f) for f in found.function.values]
-    rows = {"none": None} | {name: found.gates(name) for name in names}
+    rows = {"none": None} | {name: found.heads.gates(name) for name in names}
     right: dict[str, dict[str, int]] = {row: {} for row in rows}
     examples = []
     for task in load_tasks(lm, names):

@@ -30,9 +30,10 @@ def stability_of(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], flo
     means: dict[tuple[str, str], float] = {}
     for name, result in results.items():
         measures = methods()[name].measures if name in methods() else ()
-        for measure in (m for m in measures[:1] if m.repeats):
-            variable, dim = measure.repeats
-            if variable in result and result.sizes.get(dim, 0) > 1:
-                again = stability(result[variable], dim).spearman
-                means |= {(name, str(s)): float(again.sel({measure.over: s})) for s in again[measure.over].values}
+        if not measures or not measures[0].repeats:
+            continue
+        over, (variable, dim) = measures[0].over, measures[0].repeats
+        if variable in result and result.sizes.get(dim, 0) > 1:
+            again = stability(result[variable], dim).spearman
+            means |= {(name, str(subject)): float(again.sel({over: subject})) for subject in again[over].values}
     return means

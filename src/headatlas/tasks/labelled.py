@@ -81,7 +81,9 @@ def load_labelled(
         raise BadArgument("tasks and questions are both given: give one or the other")
     if tasks is not None and test is not None:
         raise BadArgument("test goes with questions only: of tasks, mark held_out examples as such")
-    wanted = functions if functions is None or str(functions) == "all" else list_names("functions", functions)
+    wanted: list[str] | str | None = None
+    if functions is not None:
+        wanted = "all" if isinstance(functions, str) and functions == "all" else list_names("functions", functions)
     if tasks is None:
         questions = list(questions) if isinstance(questions, Iterator) else questions
         data = _from_questions(lm, questions, test, wanted, context, limit, each, template, seed)
