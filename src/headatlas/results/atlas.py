@@ -1,15 +1,16 @@
 """An atlas: a folder of results for one model."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import xarray as xr
 
 from headatlas.errors import BadArgument, BadFile, brief, check_count, check_there, did_you_mean
-from headatlas.models.weights import Weights
 from headatlas.results import tables
 from headatlas.results.about import by_kv_group
 from headatlas.results.accessor import show_atlas
@@ -18,6 +19,9 @@ from headatlas.results.files import read_json
 from headatlas.results.measures import measures_of
 from headatlas.results.reading import complete, load_result, results_of
 from headatlas.results.store import load_attributes
+
+if TYPE_CHECKING:
+    from headatlas.models.weights import Weights
 
 INDEX = "atlas.json"
 

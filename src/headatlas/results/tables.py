@@ -25,7 +25,7 @@ def warnings(maps: Maps) -> list[str]:
     lines = _above_chance(maps)
     for name, result in maps.items():
         method = methods().get(name)
-        if method is not None and method.sentences is not None:
+        if method is not None and method.sentences is not None and "imported" not in result.attrs:
             lines += [f"{name}: {line.removeprefix(f'{name}: ')}" for line in method.sentences(result)]
     return lines
 
