@@ -223,7 +223,7 @@ def report(
 ) -> None:
     """Write an atlas as one page to explore, which opens from disk without a network."""
     import_torch()
-    from headatlas.figures.files import write_report
+    from headatlas.report.page import write_report
     from headatlas.results.atlas import open_atlas
 
     atlas = open_atlas(folder)
