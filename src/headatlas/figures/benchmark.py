@@ -1,4 +1,4 @@
-"""Quality against cost: how well each method finds heads that are known, and how many passes through the model that takes."""
+"""Quality against cost: how well each method finds heads that are known, and how many passes through the model it takes."""
 
 from dataclasses import dataclass
 
