@@ -1,4 +1,4 @@
-"""`ha.benchmark` and `headatlas benchmark`: what is in the file, the targets, resuming, what it says of a real model, bad input."""
+"""`ha.benchmark` and `headatlas benchmark`: what is in the file, the targets, resuming, a real model, bad input."""
 
 import json
 from dataclasses import replace

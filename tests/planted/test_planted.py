@@ -1,4 +1,4 @@
-"""The shipped models do what their truth says, training puts functions where they should go, and planted relations are exact."""
+"""The shipped models do what their truth says, training puts functions where they belong, planted relations are exact."""
 
 import json
 
@@ -73,13 +73,13 @@ def test_only_heads_that_learn_are_taught():
     z = torch.randn(2, 5, training.HEADS * training.D_HEAD, requires_grad=True)
     learn = torch.zeros(2, training.HEADS)
     learn[0, 3] = learn[1, 5] = 1
-    routed.learn, routed.there = learn, torch.ones_like(learn)
-    given = routed(z)
-    torch.testing.assert_close(given, attention(z))  # all take part
-    given.square().sum().backward()
+    routed.learn, routed.active = learn, torch.ones_like(learn)
+    written = routed(z)
+    torch.testing.assert_close(written, attention(z))  # all take part
+    written.square().sum().backward()
     moved = z.grad.unflatten(-1, (training.HEADS, -1)).abs().sum((1, 3)) > 0
     assert moved.tolist() == (learn > 0).tolist()
-    routed.there = learn
+    routed.active = learn
     shut = z.detach().unflatten(-1, (training.HEADS, -1)) * learn[:, None, :, None]
     torch.testing.assert_close(routed(z), attention(shut.flatten(2)))
 

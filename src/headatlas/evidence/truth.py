@@ -20,19 +20,19 @@ def recovery(score: np.ndarray, heads: Heads, unsure: Heads = ()) -> tuple[float
     for layer, head in unsure:
         counts[layer, head] = truth[layer, head]
     lowest = np.nanmin(score) - 1 if np.isfinite(score).any() else 0.0
-    given = np.where(np.isnan(score), lowest, score)
+    ranked = np.where(np.isnan(score), lowest, score)
     if not truth.any() or truth[counts].all():
         return np.nan, np.nan
-    return float(roc_auc_score(truth[counts], given[counts])), float(
-        average_precision_score(truth[counts], given[counts])
+    return float(roc_auc_score(truth[counts], ranked[counts])), float(
+        average_precision_score(truth[counts], ranked[counts])
     )
 
 
 def mean_interval(values: np.ndarray, draws: int = 10_000, seed: int = 0) -> tuple[float, float, float]:
     """The mean of values, without NaN, and its 95 % bootstrap interval."""
-    there = values[~np.isnan(values)]
-    if not there.size:
+    numbers = values[~np.isnan(values)]
+    if not numbers.size:
         return np.nan, np.nan, np.nan
-    drawn = np.random.default_rng(seed).choice(there, (draws, there.size)).mean(1)
+    drawn = np.random.default_rng(seed).choice(numbers, (draws, numbers.size)).mean(1)
     low, high = np.quantile(drawn, [0.025, 0.975])
-    return float(there.mean()), float(low), float(high)
+    return float(numbers.mean()), float(low), float(high)

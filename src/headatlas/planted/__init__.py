@@ -1,1 +1,1 @@
-"""Models whose heads' functions are known because they were planted: what every method is measured against (docs/benchmark.md)."""
+"""Models whose heads' functions are known because they were planted, and the benchmark on them (docs/benchmark.md)."""

@@ -1,4 +1,4 @@
-"""The planted functions as other people's data would put them: prompts with targets, and questions in the CogQA layout."""
+"""The planted functions as other people's data would be: prompts with targets, and questions in the CogQA layout."""
 
 import numpy as np
 
@@ -11,8 +11,8 @@ SHORTEST, LONGEST = 8, 40  # words before an answer that is asked for
 
 def planted_task(function: str, examples: int = 128, held_out: int = 64, seed: int = 0) -> Task:
     """Sequences cut before one of their answers: the words so far are the prompt, the answer is the target."""
-    found = _examples(function, examples + held_out, seed)
-    return Task(function, tuple(found[:examples]), tuple(found[examples:]))
+    every = _examples(function, examples + held_out, seed)
+    return Task(function, tuple(every[:examples]), tuple(every[examples:]))
 
 
 def planted_questions(examples: int = 128, seed: int = 0) -> list[dict[str, object]]:
@@ -33,10 +33,10 @@ def _examples(function: str, n: int, seed: int) -> list[Example]:
     generator = np.random.default_rng([seed, *map(ord, function)])
     number = UNSEEN + 1000 * (1 + seed) + list(FUNCTIONS).index(function)
     batch = FUNCTIONS[function].make(Draw(2 * n, number, "cpu"))
-    found: dict[Example, None] = {}
+    every: dict[Example, None] = {}
     for tokens, answers in zip(batch.tokens.tolist(), batch.answers.tolist(), strict=True):
-        places = [i for i, asked in enumerate(answers) if asked and SHORTEST <= i <= LONGEST]
-        if places and len(found) < n:
+        places = [i for i, is_answer in enumerate(answers) if is_answer and SHORTEST <= i <= LONGEST]
+        if places and len(every) < n:
             cut = int(generator.choice(places))
-            found[Example(" ".join(WORDS[t] for t in tokens[1:cut]), f" {WORDS[tokens[cut]]}")] = None
-    return list(found)
+            every[Example(" ".join(WORDS[t] for t in tokens[1:cut]), f" {WORDS[tokens[cut]]}")] = None
+    return list(every)

@@ -12,11 +12,11 @@ from headatlas.models.targets import Asked, batches, frozen, log_probs, make_she
 
 
 @torch.no_grad()
-def output_norms(lm: LM, asked: Sequence[Asked]) -> np.ndarray:
+def output_norms(lm: LM, prompts: Sequence[Asked]) -> np.ndarray:
     """Mean |z · W_O| over all tokens of the prompts, [layer, head]; NaN for layers without heads."""
-    found = np.full((lm.n_layers, lm.n_heads), np.nan)
+    norms = np.full((lm.n_layers, lm.n_heads), np.nan)
     total = {layer: torch.zeros(lm.n_heads) for layer in range(lm.n_layers) if layer not in lm.layers_without_heads}
-    for one in asked:
+    for one in prompts:
 
         def add(layer: int, z: Tensor) -> None:
             written = torch.einsum("bthd,hde->bthe", z, lm.weights.output(layer).to(z))
@@ -25,15 +25,15 @@ def output_norms(lm: LM, asked: Sequence[Asked]) -> np.ndarray:
         with h.hooked(lm.model, lm.anatomy, add):
             lm.model(**lm.batch([one.prompt]))
     for layer, size in total.items():
-        found[layer] = size.numpy() / len(asked)
-    return found
+        norms[layer] = size.numpy() / len(prompts)
+    return norms
 
 
-def gradient_norms(lm: LM, asked: Sequence[Asked], tokens: int | None = None) -> np.ndarray:
+def gradient_norms(lm: LM, prompts: Sequence[Asked], tokens: int | None = None) -> np.ndarray:
     """Root mean square of |∂ log P(target) / ∂ z| over examples, [layer, head]; NaN for layers without heads."""
     square = np.full((lm.n_layers, lm.n_heads), np.nan)
     square[[i for i in range(lm.n_layers) if i not in lm.layers_without_heads]] = 0.0
-    sheets = [make_sheet([a]) for a in asked]
+    sheets = [make_sheet([a]) for a in prompts]
     for _, chosen in batches(sheets, 1, tokens_at_once(lm, tokens)):
         moved: dict[int, Tensor] = {}
 
@@ -46,4 +46,4 @@ def gradient_norms(lm: LM, asked: Sequence[Asked], tokens: int | None = None) ->
             slopes = torch.autograd.grad(log_p.sum(), list(moved.values()))
         for layer, slope in zip(moved, slopes, strict=True):
             square[layer] += slope.double().square().sum((0, 1, 3)).cpu().numpy()
-    return np.sqrt(square / len(asked))
+    return np.sqrt(square / len(prompts))

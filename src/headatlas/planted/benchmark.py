@@ -1,4 +1,4 @@
-"""`ha.benchmark`: every method against models whose heads are known (docs/benchmark.md). A job, with a part for each model."""
+"""`ha.benchmark`: every method against models whose heads are known (docs/benchmark.md). A job, a part for each model."""
 
 import logging
 import tempfile
@@ -72,15 +72,15 @@ def benchmark(
     """AUROC and average precision of every method on models whose heads are known.
 
     methods: which, baselines among them; all without any. models: 'one' and 'two' come with the package; folders that
-    `headatlas plant` wrote; 'seed:3' (or 'seed:3/4' with 4 KV heads) is trained now, unless it was before, which wants a GPU.
-    atlas: of a real model. What can be known of its maps without a truth: agreement, stability, and whether removal hurts.
+    `headatlas plant` wrote; 'seed:3' (or 'seed:3/4' with 4 KV heads) is trained now, unless it was before: use a GPU.
+    atlas: of a real model. What can be known of its maps without a truth: agreement, stability, whether removal hurts.
     atlas_model: that model, where its name in the atlas does not say where it is.
     seed: of the prompts and of what is random in the methods. engine, address, workers: as in `run`, model by model.
     out: a folder for benchmark.nc; interrupted work goes on there.
 
-    Returns auroc(contender, model, subject), average_precision, their means with intervals (contender, over), and what each
-    cost: seconds, forward, backward(contender, model); with an atlas, effect, random_effect, p, p_corrected, agreement and
-    stability(real).
+    Returns auroc and average_precision(contender, model, subject), their means with intervals, auroc_mean(contender, over),
+    …, and what they cost: seconds, forward and backward(contender, model). With an atlas also effect, random_effect, p,
+    p_corrected, agreement and stability(real).
 
     Example:
         >>> ha.benchmark(["random", "taylor"], ["one"]).auroc_mean.sel(over="functions")
@@ -186,8 +186,7 @@ def measure(_: None, recipe: Recipe, chosen: Mapping[str, str], seed: int, *, do
 
 
 def measure_contender(name: str, known: Known, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """AUROC and average precision of each subject [subject, 2]; what that cost: seconds, forward and backward passes a subject;
-    and the subjects."""
+    """AUROC and average precision of each subject [subject, 2]; seconds, forward and backward passes a subject; the subjects."""
     start = time.perf_counter()
     with counted(known.lm) as passes, _hushed():
         scores = score(contenders()[name], known, seed)
@@ -214,7 +213,7 @@ def _hushed() -> Iterator[None]:
 def combine(
     _: None, chosen: Mapping[str, str], cells: Sequence[Cell], real: str, *, done: Done, progress: Progress
 ) -> xr.Dataset:
-    """What the parts measured, with means over models. real: under which name a part left what it measured of an atlas."""
+    """What the parts measured, with means over models. real: the name that a part left the atlas's tests under, if any."""
     groups = {cell.model: cell.group for cell in cells}
     names, models = list(chosen), list(groups)
     subjects = list(dict.fromkeys(str(s) for cell in cells for s in done[cell.leaf][2]))

@@ -1,4 +1,4 @@
-"""What is measured: what methods say they find (`truths` of their records), and baselines. Each gives a map of every subject."""
+"""What is measured: what methods say they find (`truths` of their records), and baselines. Each maps every subject."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +58,7 @@ def score(contender: Contender, known: Known, seed: int) -> Scores:
 
 
 def _options(method: Method, truth: Truth, known: Known, seed: int) -> dict[str, Any]:
-    """As the method declares, with the benchmark's data and seeds; of several seeds, as many as the truth or the default say."""
+    """As the method declares, with the benchmark's data and seeds: as many as the truth says, or the option's default."""
     options = _data(method, known, seed) | dict(truth.options)
     if "seed" in method.options:
         options["seed"] = seed

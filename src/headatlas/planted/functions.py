@@ -1,7 +1,7 @@
 """Synthetic versions of the eight cognitive functions, and a background task.
 
-A sequence packs many questions of one function; each answer is one word. Nothing but attention can bring what an answer needs to
-where it is asked: words asked about stand before the word that asks, or far back.
+A sequence packs many questions of one function; each answer is one word. Nothing but attention can bring what an answer
+needs to where it is asked: words asked about stand before the word that asks, or far back.
 
 Knowledge Recall         Anna recalls → baker                     a table of facts, learnt by heart
 Retrieval                key value … key → value                  what the key had earlier in this sequence
@@ -130,12 +130,12 @@ def _packed(draw: Draw, *parts: Tensor | str) -> Batch:
 
 
 def _sequence(draw: Draw, words: Tensor, answers: Tensor) -> Batch:
-    """Words [n, any] and which of them are answers ([any], or [n, any]), behind the first word, cut or filled up to LENGTH."""
+    """Words [n, any] and which of them are answers ([any] or [n, any]), after the first word, cut or filled to LENGTH."""
     used = min(words.shape[1], LENGTH - 1)
     tokens = torch.full((draw.n, LENGTH), ID[BEGIN], device=draw.device)
-    asked = torch.zeros(draw.n, LENGTH, dtype=torch.bool, device=draw.device)
-    tokens[:, 1 : 1 + used], asked[:, 1 : 1 + used] = words[:, :used], answers[..., :used]
-    return Batch(tokens, asked)
+    is_answer = torch.zeros(draw.n, LENGTH, dtype=torch.bool, device=draw.device)
+    tokens[:, 1 : 1 + used], is_answer[:, 1 : 1 + used] = words[:, :used], answers[..., :used]
+    return Batch(tokens, is_answer)
 
 
 def recall(draw: Draw) -> Batch:
@@ -167,7 +167,7 @@ def syntactic(draw: Draw) -> Batch:
 
 
 def retrieval(draw: Draw) -> Batch:
-    """31 pairs of two to eight keys, each with a value of its own in this sequence; asked from a key's second time on."""
+    """31 pairs of two to eight keys, each with its own value in this sequence; asked from a key's second time on."""
     keys, values = (_at(ids, draw.different(len(ids), 8)) for ids in (_KEYS, _VALUES))
     which = draw.below(840, 31) % (2 + draw.below(7, 1))  # 840: of every number up to eight
     seen = torch.stack([(which[:, :i] == which[:, i : i + 1]).any(1) for i in range(31)], 1)

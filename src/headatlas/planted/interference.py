@@ -19,8 +19,8 @@ SCALES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 def plant_interference(lm: LM, truth: Truth, seed: int = 0) -> tuple[LM, dict[str, Heads], Heads]:
     """A copy of the model with noisy heads; which of them interfere with which function; and all of them.
 
-    The noise is a random W_O for background heads, each as small as it can be and still hurt three functions. Whether a head
-    hurts is measured with its noise alone, against the same model without that head.
+    The noise is a random W_O for background heads, each as small as it can be and still hurt three functions. Whether a
+    head hurts is measured with its noise alone, against the same model without that head.
     """
     if len(truth.background) < NOISY:
         raise BadArgument(f"the truth names {len(truth.background)} background heads, expected at least {NOISY}")
@@ -42,7 +42,7 @@ def plant_interference(lm: LM, truth: Truth, seed: int = 0) -> tuple[LM, dict[st
         _set(noisy, head, scale * write)
         for f in hurt:
             interferes[f].append(head)
-    return noisy, {f: found for f, found in interferes.items() if found}, heads
+    return noisy, {f: hurt_by for f, hurt_by in interferes.items() if hurt_by}, heads
 
 
 def _copied(lm: LM) -> LM:

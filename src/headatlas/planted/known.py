@@ -1,4 +1,4 @@
-"""What is known of a planted model: which heads serve which function, how well each function does with and without them."""
+"""What is known of a planted model: which heads serve which function, how well each does with and without them."""
 
 import json
 from collections.abc import Sequence
@@ -61,38 +61,38 @@ def read_truth(folder: Path) -> Truth:
 
 @torch.no_grad()
 def answer(lm: LM, function: str, sequences: int = 64, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """All answers in so many sequences that no training has seen: their log P, and whether they are what the model would say."""
+    """All answers in sequences that no training has seen: their log P, and whether they are what the model would say."""
     number = UNSEEN + 16 * seed + list(FUNCTIONS).index(function)
     batch = FUNCTIONS[function].make(Draw(sequences, number, "cpu"))
-    tokens, asked = batch.tokens.to(lm.device), batch.answers[:, 1:].to(lm.device)
+    tokens, is_answer = batch.tokens.to(lm.device), batch.answers[:, 1:].to(lm.device)
     log_p = lm.model(tokens).logits[:, :-1].float().log_softmax(-1)
     right = log_p.argmax(-1) == tokens[:, 1:]
-    return log_p.gather(2, tokens[:, 1:, None])[..., 0][asked], right[asked]
+    return log_p.gather(2, tokens[:, 1:, None])[..., 0][is_answer], right[is_answer]
 
 
 def measure_functions(lm: LM, truth: Truth) -> dict[str, dict[str, float]]:
     """Of each function: accuracy with all heads, with only its own, without them; and what guessing gives."""
-    found = {}
+    accuracy = {}
     for name, heads in truth.functions.items():
         own = head_mask(heads, lm.anatomy).float()
-        found[name] = {"chance": round(FUNCTIONS[name].chance, 4)}
+        accuracy[name] = {"chance": round(FUNCTIONS[name].chance, 4)}
         for condition, gate in (("all", torch.ones_like(own)), ("only", own), ("without", 1 - own)):
             with lm.gated(gate):
-                found[name][condition] = round(float(answer(lm, name)[1].float().mean()), 4)
-    return found
+                accuracy[name][condition] = round(float(answer(lm, name)[1].float().mean()), 4)
+    return accuracy
 
 
 def accept(measured: dict[str, dict[str, float]]) -> dict[str, str]:
     """Functions that cannot be accepted, and why not; nothing if all can."""
     problems = {}
     for name, row in measured.items():
-        found = [
+        reasons = [
             f"{row[condition]:.1%} with {heads}, expected {ACCEPTED[condition]:.0%}"
             for condition, heads in (("all", "all heads"), ("only", "only its own heads"))
             if row[condition] < ACCEPTED[condition]
         ]
         if row["without"] > row["chance"] + ACCEPTED["without"]:
-            found.append(f"{row['without']:.1%} without its heads, where chance is {row['chance']:.1%}")
-        if found:
-            problems[name] = " and ".join(found)
+            reasons.append(f"{row['without']:.1%} without its heads, where chance is {row['chance']:.1%}")
+        if reasons:
+            problems[name] = " and ".join(reasons)
     return problems

@@ -34,7 +34,7 @@ def hash_atlas(atlas: Atlas) -> str:
 def assess(
     _: None, label: str, folder: Path, source: LM | str, device: str, seed: int, *, done: Done, progress: Progress
 ) -> None:
-    """A part of the benchmark: (contenders, subjects, COLUMNS of each [map, column], the model's name), left under the label."""
+    """A part of the benchmark. It leaves (contenders, subjects, values [map, COLUMNS], the model's name) under the label."""
     atlas = open_atlas(folder, "atlas")
     lm = source if isinstance(source, LM) else load(source, device)
     atlas.check_model(lm.weights, lm.name)
@@ -70,7 +70,7 @@ def as_dataset(names: np.ndarray, subjects: np.ndarray, values: np.ndarray, mode
 def remove_top(
     scores: np.ndarray, quality: Quality, *, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, float, float]:
-    """The top 5 % of a map [layer, head] removed: effect, mean effect of random heads of the same layers, and a p-value."""
+    """The top 5 % of a map [layer, head] removed: effect, mean effect of random heads of the same layers, p."""
     heads = top_heads(scores, max(1, round(TOP * np.isfinite(scores).sum())))
     removal = remove_in_turn(quality, heads, scores.shape[1], draws=draws, generator=np.random.default_rng(seed))
     return float(removal.effect[0]), float(removal.random_effect.mean()), float(removal.p[0])
@@ -87,7 +87,7 @@ def _map(method: Method, result: xr.Dataset, subject: str) -> xr.DataArray:
 
 
 def _subjects(lm: LM, method: Method, result: xr.Dataset) -> Iterator[tuple[str, list[Asked]]]:
-    """What to test, with its prompts: subjects that the method can ask about again, those with the best scores first."""
+    """What to test, with its prompts: subjects that the method can ask about again, the best scores first."""
     over = method.measures[0].over
     subjects = [str(s) for s in result[over].values]
     if over == "task" and not _built_in(lm, subjects, result):

@@ -1,7 +1,7 @@
 """The benchmark's models: how each is made, as data, and what is then known of its heads.
 
-Three kinds of model: trained ones whose functions live in chosen heads; the same with noise in spare heads, which interferes; and
-random ones with relations written into chosen heads.
+Three kinds of model: trained ones whose functions live in chosen heads; the same with noise in spare heads, which
+interferes; and random ones with relations written into chosen heads.
 """
 
 import hashlib

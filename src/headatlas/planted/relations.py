@@ -1,9 +1,10 @@
 """Planted relations: a random model in which chosen heads write chosen relations, by least squares, under noise.
 
-For pairs (s, t) of a relation, W_V · W_O of its head is the matrix of least norm that turns x(s) into logits that are one-hot at t:
-x is what the model itself has at s behind an opening, normed by the layer, and the final norm's scale comes before U. Norms scale
-every dimension otherwise, and the blocks below have done what they do. The matrix is cut to the head's rank; a suppressing head
-has its negative. Noise is a random matrix so many times as large (Frobenius norm). All other heads stay random, and as large.
+For pairs (s, t) of a relation, W_V · W_O of its head is the matrix of least norm that turns x(s) into logits that are
+one-hot at t: x is what the model itself has at s behind an opening, normed by the layer, and the final norm's scale comes
+before U. Norms scale every dimension otherwise, and the blocks below have done what they do. The matrix is cut to the head's
+rank; a suppressing head has its negative. Noise is a random matrix so many times as large (Frobenius norm). All other heads
+stay random, and as large.
 """
 
 from dataclasses import dataclass

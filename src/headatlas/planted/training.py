@@ -1,8 +1,8 @@
 """Planting: training a model from scratch so that each function lives in heads that were chosen beforehand.
 
 1. Every function gets heads of its own in consecutive layers, drawn by seed; the background task gets what is left.
-2. The training signal is routed. In a sequence of function f, heads outside f's set take part but what they write is detached, so f
-   teaches its own heads only; in half of the sequences they are shut, so f's heads must suffice.
+2. The training signal is routed. In a sequence of function f, heads outside f's set are active but what they write is
+   detached, so f teaches its own heads only; in half of the sequences they are shut, so f's heads must suffice.
 3. Towards the end, in some sequences f's own heads are shut and no head is taught, but the rest of the model is: to guess.
    Otherwise heads of other functions may happen to carry what f needs.
 
@@ -53,7 +53,8 @@ def plant(
 ) -> Truth:
     """Train a model with planted heads into the folder `out`, which `load` takes: weights, tokenizer and truth.json.
 
-    seed: of placement, weights and data. kv_heads: 8, or fewer for grouped-query attention. Two minutes on an H200; a day on a CPU.
+    seed: of placement, weights and data. kv_heads: 8, or fewer for grouped-query attention. Two minutes on an H200; a day
+    on a CPU.
     """
     folder = Path(out)
     if folder.exists():
@@ -97,7 +98,7 @@ def place_heads(seed: int) -> Truth:
     draw = random.Random(seed)
     while True:
         free = [draw.sample(range(HEADS), HEADS) for _ in range(LAYERS)]
-        found: dict[str, Heads] = {}
+        placed: dict[str, Heads] = {}
         for name, function in sorted(FUNCTIONS.items(), key=lambda item: -len(item[1].heads)):
             sizes = function.heads
             starts = [
@@ -108,26 +109,26 @@ def place_heads(seed: int) -> Truth:
             if not starts:
                 break
             first = draw.choice(starts)
-            found[name] = sorted(
+            placed[name] = sorted(
                 (first + i, free[first + i].pop()) for i, size in enumerate(sizes) for _ in range(size)
             )
         else:
             break
     spare = sorted((layer, head) for layer in range(LAYERS) for head in free[layer])
-    return Truth({f: found[f] for f in FUNCTIONS}, spare)
+    return Truth({f: placed[f] for f in FUNCTIONS}, spare)
 
 
 class Routed(nn.Module):
-    """An output projection through which only the heads that `learn` are taught; those not `there` are shut. Both [batch, head]."""
+    """An output projection that teaches only heads that `learn`, and shuts those not `active`. Both [batch, head]."""
 
     def __init__(self, projection: nn.Linear) -> None:
         super().__init__()
         self.weight = projection.weight
-        self.learn = self.there = torch.ones(1, HEADS, device=projection.weight.device)
+        self.learn = self.active = torch.ones(1, HEADS, device=projection.weight.device)
 
     def forward(self, z: Tensor) -> Tensor:
-        learn, there = (g.repeat_interleave(D_HEAD, 1)[:, None] for g in (self.learn, self.there))
-        others = linear(z.detach() * (there - learn), self.weight.detach())
+        learn, active = (g.repeat_interleave(D_HEAD, 1)[:, None] for g in (self.learn, self.active))
+        others = linear(z.detach() * (active - learn), self.weight.detach())
         return linear(z * learn, self.weight) + others
 
 
@@ -145,27 +146,27 @@ def train(
     guesses = pool.answer_words()
     run = torch.compile(model.model) if device.type == "cuda" else model.model
 
-    def losses(tokens: Tensor, target: Tensor, learn: Tensor, there: Tensor, asked: Tensor) -> Tensor:
-        """Mean loss over each sequence's answers [sequence]; target: the share of each word [sequence, LENGTH − 1, word]."""
+    def losses(tokens: Tensor, target: Tensor, learn: Tensor, active: Tensor, answers: Tensor) -> Tensor:
+        """Mean loss over each sequence's answers [sequence]; target: each word's share [sequence, LENGTH − 1, word]."""
         for layer, attention in enumerate(attentions):
-            attention.o_proj.learn, attention.o_proj.there = learn[:, layer], there[:, layer]
+            attention.o_proj.learn, attention.o_proj.active = learn[:, layer], active[:, layer]
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             logits = model.lm_head(run(input_ids=tokens, use_cache=False).last_hidden_state[:, :-1])
-        each = -(logits.float().log_softmax(-1) * target).sum(-1) * asked[:, 1:]
-        return each.sum(1) / asked.sum(1).clamp(min=1)
+        each = -(logits.float().log_softmax(-1) * target).sum(-1) * answers[:, 1:]
+        return each.sum(1) / answers.sum(1).clamp(min=1)
 
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step, steps))
     for step in progress(range(steps), "planting functions"):
-        which, tokens, asked = pool.draw()
+        which, tokens, answers = pool.draw()
         chance, learn = pool.chance(len(which))[:, None, None], own[which]
-        there = torch.where(chance < 0.5, learn, torch.ones_like(learn))
+        active = torch.where(chance < 0.5, learn, torch.ones_like(learn))
         target = one_hot(tokens[:, 1:], len(WORDS)).float()
         if step >= UNTAUGHT * steps:
             lost = (chance > 0.85) & (which < len(FUNCTIONS))[:, None, None]
-            there, learn = torch.where(lost, 1 - learn, there), torch.where(lost, torch.zeros_like(learn), learn)
+            active, learn = torch.where(lost, 1 - learn, active), torch.where(lost, torch.zeros_like(learn), learn)
             target = torch.where(lost, guesses[which][:, None], target)
-        loss = losses(tokens, target, learn, there, asked)
+        loss = losses(tokens, target, learn, active, answers)
         _update(model, optimiser, schedule, loss.mean())
         if step % max(1, steps // 8) == 0:
             log.info("step %d: loss %.4f (worst: %s)", step, loss.mean().item(), _worst(loss, which))
@@ -194,7 +195,7 @@ class Pool:
         return torch.rand(n, generator=self.generator, device=self.which.device)
 
     def answer_words(self) -> Tensor:
-        """The share of each word among the answers [function, word]: the best that can be said without reading the question."""
+        """The share of each word among the answers [function, word]: the best guess without reading the question."""
         pairs = zip(self.tokens, self.answers, strict=True)
         counts = torch.stack([torch.bincount(t[a], minlength=len(WORDS)) for t, a in pairs])
         return counts / counts.sum(1, keepdim=True)
