@@ -1,6 +1,6 @@
 """HeadAtlas tells what every attention head of a language model does. The public surface is what stands here.
 
-Names are imported when first used: torch takes seconds, and `headatlas --help` should not. Every registered method is a name here too.
+Names are imported when first used: torch takes seconds, and `headatlas --help` should not. Every method is a name here too.
 """
 
 from functools import cache

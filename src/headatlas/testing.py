@@ -14,9 +14,9 @@ with subject = Subject(my_method, limit=8) made once, for what it computes is sh
 import json
 import pickle
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,7 @@ def tiny_questions(n: int = 20, seed: int = 0) -> list[dict[str, Any]]:
         steps = [
             {
                 "subquestion": _words(generator, 3),
-                "answer": f"w{5 * c + generator.integers(3)} {_words(generator, generator.integers(8))}",
+                "answer": f"w{5 * c + generator.integers(3)} {_words(generator, int(generator.integers(8)))}",
                 "cognitive_skill": FUNCTIONS[c],
             }
             for c in generator.choice(8, 4, replace=False)
@@ -203,10 +203,10 @@ def check_repeatable(subject: Subject) -> None:
     before = {n: p.clone() for n, p in lm.model.named_parameters()}
     torch.manual_seed(7)
     np.random.seed(7)
-    state, expected = np.random.get_state()[1].tolist(), torch.random.get_rng_state()
+    numbers, expected = np.random.get_state(legacy=False), torch.random.get_rng_state()
     _same(subject.compute(lm), subject.result)
     assert torch.equal(torch.random.get_rng_state(), expected), f"{subject}: torch's global generator was used"
-    assert np.random.get_state()[1].tolist() == state, f"{subject}: numpy's global generator was used"
+    assert str(np.random.get_state(legacy=False)) == str(numbers), f"{subject}: numpy's global generator was used"
     changed = [n for n, p in lm.model.named_parameters() if not torch.equal(p, before[n])]
     assert not changed, f"{subject}: the model was changed, first {changed[0]}"
     hooks = [h for m in lm.model.modules() for h in (*m._forward_pre_hooks.values(), *m._forward_hooks.values())]

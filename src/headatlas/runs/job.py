@@ -81,7 +81,7 @@ Jobs = Mapping[str, Job | HeadAtlasError]
 
 def check_model(jobs: Jobs, folder: Path) -> None:
     """An atlas is of one model. Read from disk and held in memory it may differ in precision, and so in its fingerprint."""
-    planned = next((job.stamp for job in jobs.values() if isinstance(job, Job)), None)
+    planned = next((job.stamp for job in jobs.values() if isinstance(job, Job)), {})
     for path in sorted(folder.glob("*.nc")) if planned else ():
         there = load_attributes(path)
         if not there:
