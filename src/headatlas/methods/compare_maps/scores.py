@@ -62,6 +62,7 @@ def comparison_work(
     """own: maps [function, layer, head] that are given; names: of those to be made; probed: options of probe."""
     sizes = SIZES[preset]
     needed = [*names, *(["ablate"] if "ablate-own" in names and "ablate" not in (*own, *names) else [])]
+    needed.sort(key=lambda name: name == "ablate-own")  # which is made from the others
     each, ranked = range(len(data.names)), [*own, *names]
     made = [
         Part(f"{name}: maps", keep_maps, (name, data, scores), _map_names(name, data)) for name, scores in own.items()
