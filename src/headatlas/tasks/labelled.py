@@ -1,7 +1,7 @@
 """Examples of several functions, to be told apart: cognitive questions, tasks, relations, languages, or a user's own.
 
-Whatever they come as, each is a prompt with a target, the function it calls for, and the split it belongs to. Those of one
-group begin alike (a main question, worked examples), so their beginning need be run only once.
+Whatever they come as, each is a prompt with a target, the function it calls for, and the split it belongs to. Those of
+one group begin alike (a main question, worked examples), so their beginning need be run only once.
 """
 
 import hashlib
@@ -72,10 +72,10 @@ def load_labelled(
 ) -> Labelled:
     """Examples of every function, with splits.
 
-    tasks: each is a function: names of built-in tasks and relations, files and lists as `gate` takes them, {name: examples},
-    Relations. Of a single task, each `kind` is a function. questions: in the CogQA layout, a file or a list; without tasks and
-    questions, those built in. limit: about so many examples, of each split its share; each: without a limit, so many of each
-    function.
+    tasks: each is a function: names of built-in tasks and relations, files and lists as `gate` takes them, {name:
+    examples}, Relations. Of a single task, each `kind` is a function. questions: in the CogQA layout, a file or a list;
+    without tasks and questions, those built in. limit: about so many examples, of each split its share; each: without a
+    limit, so many of each function.
     """
     if tasks is not None and questions is not None:
         raise BadArgument("tasks and questions are both given: give one or the other")

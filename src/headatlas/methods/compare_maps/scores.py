@@ -1,7 +1,7 @@
-"""What `compare_maps` does piece by piece: a map for every method and function, the removal of its heads, and the result.
+"""What `compare_maps` does piece by piece: a map for every method and function, and the removal of its heads.
 
-Maps are made from training questions, per answer token, and of every function with the same number of examples, so they are not
-what a method's own call gives: this is the one place that knows how other methods compute.
+Maps are made from training questions, per answer token, and of every function with the same number of examples, so they
+are not what a method's own call gives: this is the one place that knows how other methods compute.
 """
 
 import hashlib
@@ -56,19 +56,20 @@ def comparison_work(
     names: Sequence[str],
     preset: str,
     settings: Settings,
-    sizes: Sizes,
-    probe_options: Mapping[str, Any],
+    probed: Mapping[str, Any],
     batch_tokens: int | None,
 ) -> Work:
-    """own: maps [function, layer, head] that are given; names: of those that are to be made."""
-    needed = [*names, *(["ablate"] if "ablate-own" in names and "ablate" not in names else [])]
+    """own: maps [function, layer, head] that are given; names: of those to be made; probed: options of probe."""
+    sizes = SIZES[preset]
+    needed = [*names, *(["ablate"] if "ablate-own" in names and "ablate" not in (*own, *names) else [])]
+    needed.sort(key=lambda name: name == "ablate-own")  # which is made from the others
     each, ranked = range(len(data.names)), [*own, *names]
     made = [
         Part(f"{name}: maps", keep_maps, (name, data, scores), _map_names(name, data)) for name, scores in own.items()
     ]
     for name in needed:
         if name == "probe":
-            work = get_method("probe").function(lm, **probe_options)
+            work = get_method("probe").function(lm, proof="none", batch_tokens=batch_tokens, **probed)
             made.append(Part("probe: maps", probe_maps, (data, work), _map_names(name, data)))
         elif name == "ablate-own":
             made.append(Part(f"{name}: maps", own_maps, (data,), _map_names(name, data), _map_names("ablate", data)))

@@ -1,4 +1,5 @@
-"""What `dissociate` does piece by piece: the baseline, each function's gates, the removal of its heads, and the result."""
+"""What `dissociate` does piece by piece: the baseline, each function's gates, the removal of its heads, and the
+result."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -167,7 +168,8 @@ def mean_baseline(data: Labelled, done: Done) -> list[float]:
 
 
 def _map(score: np.ndarray, names: Sequence[str], seeds: Sequence[int]) -> xr.Dataset:
-    """`score` [function, seed, layer, head], over seeds `always`, the least, `any`, the most, and `importance`, which sums to 1."""
+    """`score` [function, seed, layer, head], over seeds `always`, the least, `any`, the most, and `importance`, which
+    sums to 1."""
     dims = ("layer", "head")
     mean = score.mean(1)
     total = np.nansum(mean, axis=(1, 2), keepdims=True)
