@@ -10,7 +10,7 @@ from headatlas.methods import methods
 from headatlas.results.measures import measures_of
 
 USUAL = ("importance", "score", "effect")
-EXPECTED = "a result such as atlas['maps'], a labelled array with layer and head, or an array [layer, head]"
+EXPECTED = "a result of a method, a labelled array with layer and head, or an array [layer, head]"
 
 
 def check_dataset(result: Any, needs: str) -> None:

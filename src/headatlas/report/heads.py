@@ -60,7 +60,7 @@ def always(results: Iterable[xr.Dataset], grid: Grid) -> Iterator[dict[str, Any]
                 yield {"title": f"{words} ({title})", "task": str(task), "values": pack(values)}
 
 
-def salient(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
+def tokens(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
     """Tokens as numbers in one list of texts: most are shared by many heads. Fewer where heads are many."""
     dims = {"layer", "head", "rank"}
     result = next((r for r in results if dims <= set(r.get("token", xr.DataArray()).dims)), None)

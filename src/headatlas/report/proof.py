@@ -74,7 +74,7 @@ def _verdicts(result: xr.Dataset) -> Iterator[dict[str, Any]]:
         }
 
 
-def probe(maps: Maps) -> dict[str, Any] | None:
+def evidence(maps: Maps) -> dict[str, Any] | None:
     """How well a probe does (a result with an `accuracy`), beside what needs no understanding of functions."""
     each = maps.items()
     method, result = next(((m, r) for m, r in each if "accuracy" in r and not r.accuracy.ndim), ("", xr.Dataset()))
