@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from headatlas.runs.plan import plan
 from timing import timed
 from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -25,9 +26,8 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton, open_weights
 from headatlas.models.memory import GIB, SPARE, memory
 from headatlas.models.targets import tokens_at_once
-from headatlas.runs.job import Job, finish
 from headatlas.runs.estimate import estimate
-from headatlas.runs.plan import plan
+from headatlas.runs.job import Job, finish
 
 MODEL = ["smollm2"]  # whose tokenizer models with random weights get
 SHAPES = {  # layers, hidden size, MLP size, heads, KV heads

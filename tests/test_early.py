@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from headatlas.methods._seeds import seed_numbers
 
 import headatlas as ha
 from headatlas import terminal
@@ -14,6 +13,7 @@ from headatlas.errors import BadArgument
 from headatlas.figures.all import FIGURES
 from headatlas.figures.style import PALETTES
 from headatlas.methods import compare_maps
+from headatlas.methods._seeds import seed_numbers
 from headatlas.methods.ablate import KINDS
 from headatlas.methods.method import PRESETS
 from headatlas.models.families import find_anatomy

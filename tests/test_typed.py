@@ -80,13 +80,13 @@ class TestTasks:
 
     def test_everywhere_tasks_are_taken(self, lm) -> None:
         named = {"first": PAIRS, "second": [(t, p) for p, t in PAIRS]}
-        for call, options in (
+        for method, options in (
             (ha.gate, {"seeds": 1, "updates": 1}),
             (ha.ablate, {"limit": 2}),
             (ha.taylor, {"limit": 2}),
             (ha.ig, {"limit": 2, "steps": 1}),
         ):
-            assert call(lm, named, **options).task.values.tolist() == ["first", "second"]
+            assert method(lm, named, **options).task.values.tolist() == ["first", "second"]
 
     def test_everywhere_tasks_are_planned(self, lm, only_planned) -> None:
         named = {"first": PAIRS, "second": [(t, p) for p, t in PAIRS]}

@@ -176,7 +176,9 @@ def check_declaration(subject: Subject) -> None:
     assert method.title, f"{method.name} has no title"
     assert (method.function.__doc__ or "").strip(), f"{method.name} has no docstring"
     for option in method.options.values():
-        assert option.help, f"{method.name}: option {option.name} has no help: annotate it, Annotated[int, 'what it is']"
+        assert option.help, (
+            f"{method.name}: option {option.name} has no help: annotate it, Annotated[int, 'what it is']"
+        )
     for measure in method.measures:
         assert measure.meaning, f"{method.name}: measure {measure.name} has no meaning"
     unknown = {o for options in method.presets.values() for o in options} - set(method.options)
@@ -295,7 +297,9 @@ def check_layers_without_heads(subject: Subject) -> None:
     assert result.sizes["layer"] == hybrid.n_layers, f"{subject}: layers without heads are missing"
     for measure in subject.method.measures:
         score = result[measure.name]
-        assert np.isnan(score.sel(layer=without)).all(), f"{subject}: {measure.name} of a layer without heads is not NaN"
+        assert np.isnan(score.sel(layer=without)).all(), (
+            f"{subject}: {measure.name} of a layer without heads is not NaN"
+        )
         assert np.isfinite(score.drop_sel(layer=without)).all(), f"{subject}: {measure.name} is not finite everywhere"
 
 

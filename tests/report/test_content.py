@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from headatlas.methods import get_method
+from headatlas.methods import get_method, title_of
 from headatlas.report import heads as module
 from headatlas.report.charts import scale
 from headatlas.report.content import content
 from headatlas.results.charts import overview
-from headatlas.results.measures import title_of
 from tests.report import small
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument, brief
-from headatlas.methods import methods
-from headatlas.results.measures import measures_of
+from headatlas.methods import measures_of, methods
 
 USUAL = ("importance", "score", "effect")
 EXPECTED = "a result of a method, a labelled array with layer and head, or an array [layer, head]"

@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 from types import MappingProxyType
 
 from headatlas.errors import BadArgument, HeadAtlasError, check_choice, one_line
-from headatlas.methods.method import PRESETS, Method, record_of
+from headatlas.methods.method import PRESETS, Measure, Method, record_of
 
 GROUP = "headatlas.methods"
 log = logging.getLogger(__name__)
@@ -47,6 +47,18 @@ def preset_methods(preset: str) -> list[str]:
     """The methods of a preset of `run`."""
     check_choice("preset", preset, PRESETS)
     return [name for name, method in methods().items() if preset in method.presets]
+
+
+def measures_of(method: str) -> tuple[Measure, ...]:
+    """What a method says of heads, the most telling first; nothing, if there is no such method here."""
+    known = methods().get(method)
+    return () if known is None else known.measures
+
+
+def title_of(method: str) -> str:
+    """A method's name for people."""
+    known = methods().get(method)
+    return method if known is None else known.title
 
 
 @cache

@@ -10,9 +10,9 @@ import xarray as xr
 from headatlas.figures.gates import OVER, has_always_any
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.style import PALETTES
+from headatlas.methods import measures_of
+from headatlas.methods._chance import members
 from headatlas.report.numbers import pack, plain
-from headatlas.results.chance import members
-from headatlas.results.measures import measures_of
 from headatlas.tasks.relations import CATEGORIES
 
 COLOURS = dict(zip(CATEGORIES, PALETTES[PUBLISHED].categories, strict=True))

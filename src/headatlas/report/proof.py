@@ -8,9 +8,9 @@ import numpy as np
 import xarray as xr
 
 from headatlas.figures.removal import has_curves
+from headatlas.methods import title_of
 from headatlas.report.numbers import plain, plain_list
 from headatlas.results.curves import changes, ranked_by, removal
-from headatlas.results.measures import title_of
 
 Maps = Mapping[str, xr.Dataset]
 NONE_CLEAR = (
