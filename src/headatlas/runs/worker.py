@@ -172,8 +172,9 @@ def work_of(method: Method, model: Model, options: Mapping[str, Any]) -> Work:
     if method.returns_work:
         work: Work = method.function(model, **options)
         return work
+    options = {o.name: o.default for o in method.options.values()} | dict(options)
     plain = {k: _plain(v) for k, v in options.items()}
-    said = ", ".join(f"{k} {v}" for k, v in options.items())
+    said = ", ".join(f"{k} {v}" for k, v in options.items() if v is not None)
     return Work(
         method.title + f": {said}" * bool(said),
         _whole,
