@@ -80,13 +80,13 @@ class TestTasks:
 
     def test_everywhere_tasks_are_taken(self, lm) -> None:
         named = {"first": PAIRS, "second": [(t, p) for p, t in PAIRS]}
-        for call, options in (
+        for method, options in (
             (ha.gate, {"seeds": 1, "updates": 1}),
             (ha.ablate, {"limit": 2}),
             (ha.taylor, {"limit": 2}),
             (ha.ig, {"limit": 2, "steps": 1}),
         ):
-            assert call(lm, named, **options).task.values.tolist() == ["first", "second"]
+            assert method(lm, named, **options).task.values.tolist() == ["first", "second"]
 
     def test_everywhere_tasks_are_planned(self, lm, only_planned) -> None:
         named = {"first": PAIRS, "second": [(t, p) for p, t in PAIRS]}
@@ -251,15 +251,15 @@ class TestGrid:
     @pytest.mark.parametrize(
         ("found", "says"),
         [
-            (None, "found is None, expected a result"),
-            ("atlas", "found is 'atlas', expected a result"),
-            (5, "found has the shape"),
-            ({}, "found is {}, expected a result"),
+            (None, "result is None, expected a result"),
+            ("atlas", "result is 'atlas', expected a result"),
+            (5, "result has the shape"),
+            ({}, "result is {}, expected a result"),
             ([[1], [2, 3]], "expected a result"),
-            (np.zeros(3), "found has the shape"),
-            (np.zeros((2, 2, 2, 2)), "found has the shape"),
-            (np.zeros((0, 3)), "found has the shape"),
-            (xr.DataArray(np.zeros((2, 2)), dims=("layer", "x")), "found has the shape"),
+            (np.zeros(3), "result has the shape"),
+            (np.zeros((2, 2, 2, 2)), "result has the shape"),
+            (np.zeros((0, 3)), "result has the shape"),
+            (xr.DataArray(np.zeros((2, 2)), dims=("layer", "x")), "result has the shape"),
             (xr.Dataset(), "here are: none"),
             (pd.DataFrame({"a": ["x"]}), "expected a result"),
         ],
@@ -281,7 +281,7 @@ class TestGrid:
     )
     def test_figures_of_a_result_say_so(self, draw, made) -> None:
         for wrong in (None, 5, "atlas", made, np.zeros((3, 6)), {}):
-            with pytest.raises(BadArgument, match="found is .*, expected an xarray.Dataset such as `"):
+            with pytest.raises(BadArgument, match="result is .*, expected an xarray.Dataset with "):
                 draw(wrong)
 
 
