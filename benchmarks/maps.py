@@ -14,8 +14,9 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from headatlas.methods.maps.scores import Pairs, drop_small, hits, single_token_pairs
+from headatlas.methods.maps.pairs import Pairs, drop_small, single_token_pairs
 from headatlas.methods.maps.reading import Reading
+from headatlas.methods.maps.scores import hits
 from headatlas.models.loading import check_device, open_weights
 from headatlas.tasks.relations import load_relations
 

@@ -22,8 +22,9 @@ import torch
 from safetensors.torch import save_file
 from transformers import LlamaConfig
 
-from headatlas.methods.maps.scores import Pairs, hits
+from headatlas.methods.maps.pairs import Pairs
 from headatlas.methods.maps.reading import Reading
+from headatlas.methods.maps.scores import hits
 from headatlas.models.weights import Weights
 from headatlas.terminal import bar
 

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 import headatlas as ha
-from headatlas.methods.maps.scores import drop_small, hits, shares, single_token_pairs
 from headatlas.methods.maps.dynamic import dynamic_scores
+from headatlas.methods.maps.pairs import drop_small, single_token_pairs
 from headatlas.methods.maps.reading import Reading
+from headatlas.methods.maps.scores import hits, shares
 from headatlas.models.lm import LM
 from headatlas.tasks.relations import load_relations
 from headatlas.tasks.words import find_opening
@@ -56,14 +57,15 @@ def compare_inputs(lm: LM, relations: list[str], dynamic: int, causal: int) -> N
                 continue
             place = one.score.argmax(("layer", "head"))
             r = one.dynamic_correlation
-            top, random = (a.sel(measure="accuracy") for a in (one.removal_top, one.removal_random.mean("draw")))
-            steps = [m for m in top.removed.values if m <= REMOVED and not np.isnan(top.sel(removed=m))]
-            removal = " | ".join(f"{a.sel(removed=steps[-1]).item():.2f}" for a in (top, random)) if steps else "– | –"
+            accuracy = one.sel(measure="accuracy")
+            changes = [accuracy.baseline + a for a in (accuracy.effect, accuracy.random_effect.mean("draw"))]
+            steps = [m for m in one.n_removed.values if m <= REMOVED and not np.isnan(changes[0].sel(n_removed=m))]
+            removal = " | ".join(f"{a.sel(n_removed=steps[-1]).item():.2f}" if steps else "–" for a in changes)
             print(
                 f"{name} | {input} | L{place['layer'].item()}.H{place['head'].item()}"
-                f" | {one.score.max().item():.2f} ({one.baseline_score.sel(baseline='targets').max().item():.2f})"
+                f" | {one.score.max().item():.2f} ({one.baseline_score.sel(control='targets').max().item():.2f})"
                 f" | {r.sel(context='without').item():.2f} | {r.sel(context='with').item():.2f}"
-                f" | {one.whole_model.sel(measure='accuracy').item():.2f} | {removal}",
+                f" | {accuracy.baseline.item():.2f} | {removal}",
                 flush=True,
             )
 

@@ -1,5 +1,8 @@
 """maps against the straightforward implementation, on tiny models of several architectures."""
 
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,23 +11,18 @@ from tokenizers.processors import TemplateProcessing
 
 import headatlas as ha
 from headatlas.errors import BadArgument, BadFile
-from headatlas.results.store import Finished, load
-from headatlas.methods import ranks
-from headatlas.methods.maps.scores import (
-    Pairs,
-    choose_k,
-    hits,
-    members,
-    multi_token_pairs,
-    score_relations,
-    single_token_pairs,
-)
+from headatlas.methods import get_method
+from headatlas.methods.maps import ask, ranks, worth_testing
 from headatlas.methods.maps.dynamic import _run, check_dynamic
+from headatlas.methods.maps.pairs import Pairs, choose_k, choose_pairs, multi_token_pairs, single_token_pairs
 from headatlas.methods.maps.reading import BASELINES, Reading
+from headatlas.methods.maps.scores import Settings, hits, members, score_relations
 from headatlas.methods.salient.operations import explained_by, salient_operations
 from headatlas.models.lm import LM
+from headatlas.models.loading import load_skeleton
 from headatlas.models.weights import Weights
-from headatlas.tasks.relations import Relation
+from headatlas.results.store import Finished, load
+from headatlas.tasks.relations import Relation, load_relations
 from headatlas.tasks.words import find_opening
 from tests.models.tiny import TINY, VOCABULARY, build, tokenizer
 
@@ -47,6 +45,11 @@ RELATIONS = [
     relation("two", "Knowledge", 31, 5),
     relation("few", "Translation", 10, 7),
 ]
+
+
+def scored(lm: LM, relations, reading: Reading, **options):
+    settings = Settings(reading, **options)
+    return score_relations(lm, relations, choose_pairs(lm, relations, settings.k, settings.min_pairs), settings)
 
 
 @pytest.fixture(
@@ -111,7 +114,7 @@ def straightforward_stream(lm: LM, relations, k: int) -> tuple[np.ndarray, np.nd
 def test_the_stream_equals_the_straightforward_way(family) -> None:
     lm = LM(build(BY_ID[family]), tokenizer(), family)
     few = [relation("one", "Algorithmic", 12, 1), relation("two", "Knowledge", 9, 5)]
-    found = score_relations(lm.weights, lm.tokenizer, few, STREAM, k=4, min_pairs=5, baselines=())
+    found = scored(lm, few, STREAM, k=4, min_pairs=5, baselines=())
     score, suppression = straightforward_stream(lm, few, 4)
     np.testing.assert_allclose(found.score, score, atol=1e-6)
     np.testing.assert_allclose(found.suppression, suppression, atol=1e-6)
@@ -150,7 +153,7 @@ def test_openings() -> None:
 
 @pytest.mark.parametrize("k", [1, 10])
 def test_equals_the_straightforward_way(lm: LM, k) -> None:
-    found = score_relations(lm.weights, lm.tokenizer, RELATIONS, PUBLISHED, k=k, baselines=())
+    found = scored(lm, RELATIONS, PUBLISHED, k=k, baselines=())
     score, suppression = straightforward(lm.weights, RELATIONS, k)
     score[2] = suppression[2] = np.nan  # too few pairs
     np.testing.assert_allclose(found.score, score, atol=1e-6)
@@ -172,15 +175,12 @@ def test_half_precision_weights_are_scored_in_float32() -> None:
     half, single = LM(model, tokenizer(), "half"), LM(build(BY_ID["llama"]), tokenizer(), "single")
     single.model.load_state_dict(model.state_dict())
     single.model.float()
-    a, b = (score_relations(m.weights, m.tokenizer, RELATIONS, PUBLISHED, baselines=()) for m in (half, single))
+    a, b = (scored(m, RELATIONS, PUBLISHED, baselines=()) for m in (half, single))
     np.testing.assert_array_equal(a.score, b.score)
 
 
 def test_layer_zero_reads_the_embedding_and_so_may_all_layers(lm: LM) -> None:
-    mlp, plain = (
-        score_relations(lm.weights, lm.tokenizer, RELATIONS, Reading(input), baselines=())
-        for input in ("published", "embedding")
-    )
+    mlp, plain = (scored(lm, RELATIONS, Reading(input), baselines=()) for input in ("published", "embedding"))
     np.testing.assert_array_equal(mlp.score[:, 0], plain.score[:, 0])
     assert not np.array_equal(mlp.score[:2, -1], plain.score[:2, -1])
 
@@ -201,7 +201,7 @@ def test_a_planted_relation_is_found() -> None:
     planted = Relation(
         "planted", "Knowledge", tuple((f"w{s - 4}", f"w{t - 4}") for s, t in zip(source, target, strict=True))
     )
-    found = score_relations(lm.weights, lm.tokenizer, [planted], PUBLISHED, k=1, min_pairs=5)
+    found = scored(lm, [planted], PUBLISHED, k=1, min_pairs=5)
     assert found.score[0, 1, 2] == 1
     assert found.suppression[0, 1, 3] == 1
     assert found.member.sel(category=1)[1, 2]
@@ -271,7 +271,7 @@ def test_a_relation_that_allows_it_goes_by_parts_of_words() -> None:
         Relation("lenient", "Knowledge", pairs, None, "", "last-first"),
     )
     whole = Relation("whole", "Knowledge", tuple((s.split()[1], t) for s, t in pairs), None, "", "last-first")
-    found = score_relations(lm.weights, lm.tokenizer, [strict, lenient, whole], PUBLISHED)
+    found = scored(lm, [strict, lenient, whole], PUBLISHED)
     assert found.multi_token.values.tolist() == [False, True, False]
     assert found.pairs.values.tolist() == [0, 40, 40]
     assert np.isnan(found.score[0]).all()
@@ -377,11 +377,59 @@ def test_what_the_file_says(tmp_path) -> None:
     assert stored.member.sel(category_name="Knowledge").equals(found.member.sel(category_name="Knowledge"))
 
 
+def test_work_is_plain_data_and_planned_without_weights(folder) -> None:
+    lm, _ = load_skeleton(folder, "auto", "cpu")
+    asked = [replace(r, prompt="w1 {}") for r in RELATIONS]
+    work = pickle.loads(pickle.dumps(get_method("maps").function(lm, asked, dynamic=3, causal=3)))  # noqa: S301
+    assert work.loads_model
+    [part] = work.parts
+    assert part.leaves[:3] == ("maps layer 0", "targets layer 0", "random layer 0")
+    assert part.cost(lm, *part.arguments).operations > 0
+    assert work.cost(lm, *work.arguments).tokens > 3 * 2 * 4  # pairs of two relations in four templates
+    raw = get_method("maps").function(lm, asked, input="published", baselines=False)
+    assert not raw.loads_model
+    assert [leaf for part in raw.parts for leaf in part.leaves] == [f"maps layer {i}" for i in range(lm.n_layers)]
+    with pytest.raises(BadArgument, match="none of the 3 has 100 pairs left"):
+        get_method("maps").function(lm, asked, min_pairs=100)
+
+
+def test_what_the_command_prints() -> None:
+    lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
+    found = ha.maps(lm, RELATIONS, dynamic=3)
+    tables = get_method("maps").tables(found)
+    assert list(tables) == ["Relations and their heads", "Checked in real runs", "Heads by category"]
+    rows = {row["relation"]: row for row in tables["Relations and their heads"]}
+    assert rows["few"]["best heads"].startswith("10 of 10 pairs")
+    assert float(rows["one"]["chance"]) == pytest.approx(found.chance.sel(relation="one").item(), rel=0.1)
+    assert set(tables["Checked in real runs"][0]) == {"relation", "r in context", "r alone"}
+    heads = {row["category"]: row["heads"] for row in tables["Heads by category"]}
+    assert heads["Knowledge"] == int(found.member.sel(category_name="Knowledge").sum())
+    without = get_method("maps").tables(ha.maps(lm, RELATIONS, baselines=False))
+    assert not without["Checked in real runs"]
+    assert all("chance" not in row for row in without["Relations and their heads"])
+
+
+def test_what_is_tested_where_no_truth_is_known() -> None:
+    """Built-in relations with a prompt, those with the best scores; others cannot be asked again."""
+    built_in = load_relations()
+    names = [r.name for r in built_in]
+    found = ha.maps(LM(build(BY_ID["llama"]), tokenizer(), "tiny"), RELATIONS[:1], baselines=False)
+    score = found.score.isel(relation=[0] * (len(names) + 1)) * 0
+    score = score.assign_coords(relation=[*names, "mine"]) + np.arange(len(names) + 1).reshape(-1, 1, 1)
+    prompted = [r.name for r in built_in[1:] if r.prompt]  # the first scores 0
+    assert worth_testing(score.to_dataset(name="score")) == prompted[::-1][:8]
+    lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
+    assert ask(lm, prompted[0]) == []  # none of its words is a token of this model
+    assert all(ask(lm, r.name) == [] for r in built_in if not r.prompt)
+    with pytest.raises(BadArgument):
+        ask(lm, "mine")
+
+
 def test_multi_token_pairs_alone_can_be_mapped() -> None:
     """Ten single-token pairs are too few; with the multi-token ones there are enough."""
     lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
     pairs = tuple((f"w{i} w{i + 1}", f"w{i + 3}") for i in range(40))
-    found = score_relations(lm.weights, lm.tokenizer, [Relation("two words", "Knowledge", pairs)], PUBLISHED)
+    found = scored(lm, [Relation("two words", "Knowledge", pairs)], PUBLISHED)
     assert np.isnan(found.score).all()
     assert not np.isnan(found.score_multi).any()
     assert "0 of 40 pairs" in found.left_out.item()
@@ -406,7 +454,7 @@ def test_a_word_alone_is_without_context(lm: LM) -> None:
 
 
 def test_dynamic_scores_and_their_correlation(lm: LM) -> None:
-    found = check_dynamic(lm, RELATIONS, 12, reading=STREAM, min_pairs=30)
+    found = check_dynamic(lm, RELATIONS, 12, Settings(STREAM))
     assert found.dynamic_pairs.values.tolist() == [12, 12, 0]
     assert found.dynamic.dims == ("context", "template", "relation", "layer", "head")
     here = found.dynamic.isel(relation=[0, 1], layer=-1)
@@ -430,6 +478,23 @@ def test_salient_operations_are_the_most_amplified(lm: LM) -> None:
     assert found.token.values.tolist() == [lm.tokenizer.decode([i]) for i in order.tolist()]
     logits = y[order] @ lm.weights.unembedding().float()
     assert found.strongest.values[0].tolist() == [lm.tokenizer.decode([i]) for i in logits[0].topk(3).indices.tolist()]
+
+
+def test_salient_is_of_all_heads(lm: LM, tmp_path) -> None:
+    found = ha.salient(lm, top=5, outputs=2, out=tmp_path)
+    assert found.token.dims == found.amplification.dims == ("layer", "head", "rank")
+    assert found.strongest.dims == found.suppressed.dims == ("layer", "head", "rank", "output")
+    assert (found.sizes["rank"], found.sizes["output"]) == (5, 2)
+    layers = [i for i, site in enumerate(lm.anatomy.sites) if site]
+    assert found.amplification.isel(layer=layers).notnull().all()
+    assert int(found.amplification.notnull().sum()) == 5 * lm.n_heads * len(layers)
+    [(title, rows)] = get_method("salient").tables(load(tmp_path / "salient.nc")).items()
+    assert f"of {lm.n_heads * len(layers)}," in title
+    assert float(rows[0]["amplified"]) == pytest.approx(float(found.amplification.max()), abs=0.01)
+    assert len(rows) == 5 * 3
+    for options in ({"top": 0}, {"outputs": 10_001}):
+        with pytest.raises(BadArgument, match=f"{next(iter(options))} is .* from 1 to 10000"):
+            ha.salient(lm, **options)
 
 
 def test_mappings_are_explained_by_relations() -> None:

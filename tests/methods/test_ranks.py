@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headatlas.methods import ranks
+from headatlas.methods.maps import ranks
 from headatlas.methods.maps.ranks import Vocabulary, extremes
 
 

@@ -1,4 +1,4 @@
-"""What `ablate`, `taylor` and `ig` share: per-example effects [example, layer, head] of each task, averaged, over halves too."""
+"""What `ablate`, `taylor` and `ig` share: effects [example, layer, head] of each task, averaged, over halves too."""
 
 from __future__ import annotations
 
@@ -40,8 +40,11 @@ def effects_work(
     span: int | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Work:
-    """effects(lm, asked, layers, tokens=…, label=…, progress=…): [example, layer, head] of these layers; cost(lm, asked, layers).
-    Both are module-level functions, or a `partial` of one. span: so many layers are a part; without it, a task is."""
+    """effects(lm, questions, layers, tokens=…, label=…, progress=…): [example, layer, head] of these layers.
+
+    It and cost(lm, questions, layers) are module-level functions, or a `partial` of one, for they go to workers.
+    span: so many layers are a part; without it, a task is.
+    """
     from headatlas.tasks.prompts import hash_tasks, load_tasks
 
     check_count("limit", limit, 2)
@@ -52,9 +55,9 @@ def effects_work(
         for layers in spans:
             label = f"{task.name}: {name}" + (f", layers {layers[0]} to {layers[-1]}" if span else "")
             parts.append(Part(label, _measure, (effects, cost, label, task, layers, limit, batch_tokens), cost=_cost))
-    said = "".join(f", {k} {v}" for k, v in (settings or {}).items())
+    variant = "".join(f", {k} {v}" for k, v in (settings or {}).items())
     return Work(
-        f"{', '.join(t.name for t in chosen)}: {limit} examples each{said}",
+        f"{', '.join(t.name for t in chosen)}: {limit} examples each{variant}",
         _combine,
         (chosen, spans, [p.name for p in parts], limit, batch_tokens),
         parts,
@@ -77,8 +80,8 @@ def _measure(
     done: Done,
     progress: Progress,
 ) -> None:
-    asked = held_out_questions(lm, task, limit)
-    done[label] = (effects(lm, asked, layers, tokens=batch_tokens, label=label, progress=progress),)
+    questions = held_out_questions(lm, task, limit)
+    done[label] = (effects(lm, questions, layers, tokens=batch_tokens, label=label, progress=progress),)
 
 
 def _cost(lm: LM, effects: Any, cost: Costs, label: str, task: Task, layers: Sequence[int], limit: int, _: Any) -> Cost:

@@ -1,7 +1,7 @@
 """taylor and ig: what removing a head would do to log P(target), read from gradients in its gate instead of tried.
 
 taylor: ∂ log P / ∂ gate at gate = 1 (Michel et al. 2019), one backward pass for all heads and examples.
-ig: the same, averaged over all gates moving together from 0 to 1; over all heads it adds up to what all of them contribute.
+ig: the same, averaged while all gates move from 0 to 1 together; over all heads it adds up to what they contribute.
 """
 
 from collections.abc import Sequence
@@ -18,32 +18,32 @@ from headatlas.progress import Progress, silent
 
 def gate_gradients(
     lm: LM,
-    asked: Sequence[Asked],
+    questions: Sequence[Asked],
     levels: Sequence[float] = (1.0,),
     *,
     tokens: int | None = None,
     label: str = "gradients",
     progress: Progress = silent,
 ) -> Tensor:
-    """∂ log P(target) / ∂ gate of every example, averaged over all gates standing at each of `levels`: [example, layer, head]."""
+    """∂ log P(target) / ∂ gate [example, layer, head], averaged over all gates standing at each of `levels`."""
     budget = tokens_at_once(lm, tokens)
-    sheets = [make_sheet([a]) for a in asked]
-    found = torch.zeros(len(asked), lm.n_layers, lm.n_heads)
-    found[:, lm.layers_without_heads] = torch.nan
+    sheets = [make_sheet([a]) for a in questions]
+    gradients = torch.zeros(len(questions), lm.n_layers, lm.n_heads)
+    gradients[:, lm.layers_without_heads] = torch.nan
     with frozen(lm):
-        for some, chosen in progress(list(batches(sheets, len(levels), budget)), label):
-            at = torch.tensor(levels[some])[:, None, None, None]
+        for gates, chosen in progress(list(batches(sheets, len(levels), budget)), label):
+            at = torch.tensor(levels[gates])[:, None, None, None]
             gate = at.expand(-1, len(chosen), lm.n_layers, lm.n_heads).clone().requires_grad_()
             with telling_memory(lm, budget):
                 log_p, _ = log_probs(lm, [sheets[i] for i in chosen], gate)
                 (change,) = torch.autograd.grad(log_p.sum(), gate)
-            found[chosen] += change.sum(0) / len(levels)
-    return found
+            gradients[chosen] += change.sum(0) / len(levels)
+    return gradients
 
 
 def gradient_effects(
     lm: LM,
-    asked: Sequence[Asked],
+    questions: Sequence[Asked],
     layers: Sequence[int],
     *,
     levels: Sequence[float],
@@ -52,12 +52,12 @@ def gradient_effects(
     progress: Progress,
 ) -> np.ndarray:
     """`gate_gradients` of these layers."""
-    gradients = gate_gradients(lm, asked, levels, tokens=tokens, label=label, progress=progress)
+    gradients = gate_gradients(lm, questions, levels, tokens=tokens, label=label, progress=progress)
     return gradients[:, layers].numpy()
 
 
-def gradient_cost(lm: LM, asked: Sequence[Asked], layers: Sequence[int], *, levels: Sequence[float]) -> Cost:
-    return learning(lm, [make_sheet([a]) for a in asked], len(levels))
+def gradient_cost(lm: LM, questions: Sequence[Asked], layers: Sequence[int], *, levels: Sequence[float]) -> Cost:
+    return learning(lm, [make_sheet([a]) for a in questions], len(levels))
 
 
 def midpoints(steps: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""ig: what removing a head would do to log P(target), from gradients integrated while all gates go from 0 to 1 together.
+"""ig: what removing a head would do to log P(target), from gradients integrated while all gates go from 0 to 1.
 
 1. Every head's output is multiplied by a gate; all gates stand at the middle of one of `steps` equal parts of [0, 1].
 2. effect = ∂ log P(target) / ∂ gate, averaged over the steps (integrated gradients, Sundararajan et al. 2017).
@@ -48,8 +48,10 @@ def ig(
 ) -> Work:
     """`taylor` integrated while all gates go from 0 to 1 together: effects add up to what all heads contribute.
 
-    Returns effect(task, layer, head), the mean gradient of log P(target), importance(task, layer, head), effect_half(task, half,
-    layer, head), and of the whole model baseline(task), its log P(target), and whole_accuracy(task).
+    Returns:
+        effect(task, layer, head), ∂ log P(target) / ∂ gate, averaged over the steps;
+        importance(task, layer, head), the mean of its absolute value over examples; effect_half(task, half, layer,
+        head); baseline(task), log P(target) of the whole model; whole_accuracy(task).
 
     Example:
         >>> ha.ig("smollm2", "math", steps=8).heads.top(5)

@@ -44,8 +44,10 @@ def taylor(
 ) -> Work:
     """`ablate` guessed from one gradient.
 
-    Returns effect(task, layer, head) = ∂ log P(target) / ∂ gate, importance(task, layer, head), effect_half(task, half, layer,
-    head), and of the whole model baseline(task), its log P(target), and whole_accuracy(task).
+    Returns:
+        effect(task, layer, head), ∂ log P(target) / ∂ gate;
+        importance(task, layer, head), the mean of its absolute value over examples; effect_half(task, half, layer,
+        head); baseline(task), log P(target) of the whole model; whole_accuracy(task).
 
     Example:
         >>> ha.taylor("smollm2", "math").heads.top(5)

@@ -56,9 +56,10 @@ def ablate(
 ) -> Work:
     """What removing each head alone does.
 
-    Returns effect(task, layer, head), mean log P(target) of the whole model minus that without the head, importance(task, layer,
-    head), effect_half(task, half, layer, head), and of the whole model baseline(task), its log P(target), and
-    whole_accuracy(task).
+    Returns:
+        effect(task, layer, head), mean log P(target) of the whole model minus that without the head;
+        importance(task, layer, head), the mean of its absolute value over examples; effect_half(task, half, layer,
+        head); baseline(task), log P(target) of the whole model; whole_accuracy(task).
 
     Example:
         >>> ha.ablate("smollm2", "math", kind="mean").heads.top(5)

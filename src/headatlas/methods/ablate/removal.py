@@ -1,7 +1,7 @@
-"""Heads removed one by one: their output z set to zero, to its mean over the data, or to its value on another prompt (`resample`).
+"""Heads removed one by one: z set to zero, to its mean over the data, or to its value on another prompt (`resample`).
 
-Layers below a head never change, so what they gave in the clean run is kept and the model is replayed from the head's layer on,
-many heads in one batch.
+Layers below a head never change, so what they gave in the clean run is kept and the model is replayed from the head's
+layer on, many heads in one batch.
 """
 
 import logging
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 @torch.no_grad()
 def ablate(
     lm: LM,
-    asked: Sequence[Asked],
+    questions: Sequence[Asked],
     kind: str = "zero",
     *,
     layers: Sequence[int] | None = None,
@@ -36,25 +36,25 @@ def ablate(
     label: str = "ablate",
     progress: Progress = silent,
 ) -> tuple[Tensor, Tensor]:
-    """The effect of removing each head on each example [example, layer, head], and log P(target) of the whole model [example].
+    """The effect of removing each head [example, layer, head], and log P(target) of the whole model [example].
 
     layers: remove heads of these only; the others are NaN.
     replay: run only what lies above a head; falls back to whole runs, and says so, where a model cannot be replayed.
     """
     check_choice("kind", kind, KINDS)
-    if kind == "resample" and len(asked) < 2:
+    if kind == "resample" and len(questions) < 2:
         raise BadArgument(
             "kind is 'resample', which needs at least 2 examples: a head's value is taken from another prompt"
         )
     budget = tokens_at_once(lm, tokens)
-    sheets = [make_sheet([a]) for a in asked]
+    sheets = [make_sheet([a]) for a in questions]
     if replay and not can_replay(lm, sheets[:2]):
         log.warning("%s cannot be replayed from the middle: every head costs a whole run", lm.name)
         replay = False
     mean = _means(lm, sheets, budget) if kind == "mean" else None
-    partner = _partners(asked)
-    effect = torch.full((len(asked), lm.n_layers, lm.n_heads), torch.nan)
-    baseline = torch.empty(len(asked))
+    partner = _partners(questions)
+    effect = torch.full((len(questions), lm.n_layers, lm.n_heads), torch.nan)
+    baseline = torch.empty(len(questions))
     # a few examples at a time, so that many heads fit beside each other
     parts = [chosen for _, chosen in batches(sheets, 1, max(1, budget // lm.n_heads))]
     for part in progress(parts, label):
@@ -67,7 +67,7 @@ def ablate(
         for layer in (i for i in layers or range(lm.n_layers) if i not in lm.layers_without_heads):
             value = mean[layer] if mean is not None else torch.zeros(lm.n_heads, 1)
             if other is not None:
-                value = _aligned(other[layer], [asked[partner[i]] for i in part], [asked[i] for i in part])
+                value = _aligned(other[layer], [questions[partner[i]] for i in part], [questions[i] for i in part])
             for first in range(0, lm.n_heads, at_once):
                 heads = list(range(first, min(first + at_once, lm.n_heads)))
                 with _without(lm, layer, heads, value), telling_memory(lm, budget):
@@ -83,7 +83,7 @@ def ablate(
 
 def ablation_effects(
     lm: LM,
-    asked: Sequence[Asked],
+    questions: Sequence[Asked],
     layers: Sequence[int],
     *,
     kind: str,
@@ -92,18 +92,21 @@ def ablation_effects(
     progress: Progress,
 ) -> np.ndarray:
     """The effect of removing each head of these layers: [example, layer, head]."""
-    effect, _ = ablate(lm, asked, kind, layers=layers, tokens=tokens, label=label, progress=progress)
+    effect, _ = ablate(lm, questions, kind, layers=layers, tokens=tokens, label=label, progress=progress)
     return effect[:, layers].numpy()
 
 
-def ablation_cost(lm: LM, asked: Sequence[Asked], layers: Sequence[int]) -> Cost:
+def ablation_cost(lm: LM, questions: Sequence[Asked], layers: Sequence[int]) -> Cost:
     above = sum(lm.n_layers - layer for layer in layers) / lm.n_layers  # what lies below a head is not run again
-    return reading(lm, [make_sheet([a]) for a in asked], 1 + lm.n_heads * above)
+    return reading(lm, [make_sheet([a]) for a in questions], 1 + lm.n_heads * above)
 
 
 @contextmanager
 def _without(lm: LM, layer: int, heads: list[int], value: Tensor) -> Iterator[None]:
-    """The n-th copy of the batch goes without the n-th of the heads. value: [head, 1 or d_head] or [row, token, head, d_head]."""
+    """The n-th copy of the batch goes without the n-th of the heads.
+
+    value: [head, 1 or d_head] or [row, token, head, d_head].
+    """
 
     def edit(at: int, z: Tensor) -> Tensor | None:
         if at != layer:
@@ -135,17 +138,17 @@ def _means(lm: LM, sheets: Sequence[Sheet], tokens: int) -> dict[int, Tensor]:
     return {layer: s / sum(sheet.rest for sheet in sheets) for layer, s in total.items()}
 
 
-def _partners(asked: Sequence[Asked]) -> list[int]:
+def _partners(questions: Sequence[Asked]) -> list[int]:
     """For each example another one, of a length as near as can be."""
-    order = sorted(range(len(asked)), key=lambda i: (len(asked[i]), i))
-    partner = [0] * len(asked)
+    order = sorted(range(len(questions)), key=lambda i: (len(questions[i]), i))
+    partner = [0] * len(questions)
     for a, b in zip(order, [*order[1:], order[0]], strict=True):
         partner[a] = b
     return partner
 
 
 def _aligned(z: Tensor, theirs: Sequence[Asked], own: Sequence[Asked]) -> Tensor:
-    """z [row, token, …] of the partners, moved so that prompts end at the same token; what is missing repeats the nearest."""
+    """z [row, token, …] of the partners, moved so that prompts end at the same token; gaps get the nearest."""
     width = max(len(a) for a in own) - 1
     index = torch.stack(
         [

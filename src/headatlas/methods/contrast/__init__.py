@@ -1,4 +1,4 @@
-"""contrast: contrastive gating, which heads one task needs and a matched one can spare (Nam et al. 2025, arXiv 2505.13737).
+"""contrast: which heads one task needs and a matched one can spare (Nam et al. 2025, arXiv 2505.13737).
 
 1. Two tasks whose examples ask the same, one by one: A is to be kept, B to be lost.
 2. Gates G[l, h] = sigmoid(θ[l, h]) multiply every head's output; weights are frozen. From G ~ Uniform(0, 1), minimise
@@ -35,8 +35,8 @@ def _tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
         Measure(
             "lost",
             over="task",
-            meaning="How far a head's gate closes where one task is to be kept and another lost (mean over seeds): high means"
-            " that the kept task can spare the head. Heads that neither task needs close too.",
+            meaning="How far a head's gate closes where one task is to be kept and another lost (mean over seeds): high"
+            " means that the kept task can spare the head. Heads that neither task needs close too.",
             repeats=("lost", "seed"),
         )
     ],
@@ -61,8 +61,9 @@ def contrast(
 ) -> Work:
     """Which heads the task `lose` needs and the task `keep` can spare (docs/gate.md).
 
-    Returns lost and gate(task, seed, layer, head), with one label of task for the pair; nll and accuracy(side, gates, seed) of
-    keep and lose: of the whole model, under the fitted gates, and under gates rounded to 0 and 1.
+    Returns:
+        lost and gate(task, seed, layer, head), where task has one label, for the pair; nll and accuracy(side, gates,
+        seed) of keep and lose on held-out examples: of the whole model, under the fitted gates, and under rounded ones.
 
     Example:
         >>> ha.contrast("smollm2", keep="capitals.jsonl", lose="currencies.jsonl").lost.mean("seed")
@@ -104,6 +105,7 @@ def _matched(keep: Task, lose: Task) -> tuple[Task, Task]:
         a, b = (len(getattr(t, split)) for t in (keep, lose))
         if a != b:
             raise BadArgument(
-                f"keep has {a} {split} examples and lose has {b}: they must match, example by example, in the same order"
+                f"keep has {a} {split} examples and lose has {b}:"
+                " they must match, example by example, in the same order"
             )
     return keep, lose

@@ -1,12 +1,12 @@
-"""gate: which heads a task needs, which it would be better without, and which are idle (Nam et al. 2025, arXiv 2505.13737).
+"""gate: which heads a task needs, which harm it, and which are idle (Nam et al. 2025, arXiv 2505.13737).
 
 1. Gates G[l, h] = sigmoid(θ[l, h]) multiply every head's output z at every position. Weights are frozen; only θ learns.
 2. *free*: from G ~ Uniform(0, 1), minimise −log P(target | prompt).
-3. *retain* and *remove*: both from there, minimise −log P(target | prompt) − λ · mean(clip(θ, −4, 4)), with λ > 0 (pressure
-   towards 1) for retain, which gives G⁺, and λ < 0 (pressure towards 0) for remove, which gives G⁻.
+3. *retain* and *remove*: both from there, minimise −log P(target | prompt) − λ · mean(clip(θ, −4, 4)), with λ > 0
+   (pressure towards 1) for retain, which gives G⁺, and λ < 0 (pressure towards 0) for remove, which gives G⁻.
 4. facilitation = G⁻: kept although dropping it would pay. interference = 1 − G⁺: dropped although keeping it would pay.
    irrelevance = G⁺ · (1 − G⁻): goes whichever way it is pushed.
-5. Proof: from G⁺, the top heads of each role are switched off against on, on held-out examples, and random heads like them.
+5. Proof: from G⁺, the top heads of each role are switched off against on, on held-out examples; so are random heads.
 """
 
 from __future__ import annotations
@@ -43,21 +43,22 @@ def _sentences(result: xr.Dataset) -> list[str]:
         Measure(
             "facilitation",
             over="task",
-            meaning="How far a head's gate stays open although closing it is rewarded (mean over seeds): high means the task"
-            " needs it. Gates are fitted together, so where heads can replace each other, seeds may choose differently.",
+            meaning="How far a head's gate stays open although closing it is rewarded (mean over seeds): high means the"
+            " task needs it. Gates are fitted together, so where heads can replace each other, seeds may choose"
+            " differently.",
             repeats=("facilitation", "seed"),
         ),
         Measure(
             "interference",
             over="task",
-            meaning="How far a head's gate closes although keeping it open is rewarded (mean over seeds): high means the head"
-            " harms the task. It holds for this task's examples, not for the head in general.",
+            meaning="How far a head's gate closes although keeping it open is rewarded (mean over seeds): high means"
+            " the head harms the task. It holds for this task's examples, not for the head in general.",
         ),
         Measure(
             "irrelevance",
             over="task",
-            meaning="How far a head's gate follows whichever way it is pushed (mean over seeds): high means the task does not"
-            " mind. Irrelevant here may be essential elsewhere.",
+            meaning="How far a head's gate follows whichever way it is pushed (mean over seeds): high means the task"
+            " does not mind. Irrelevant here may be essential elsewhere.",
         ),
     ],
     presets={"quick": {}, "full": {}},
@@ -89,11 +90,13 @@ def gate(
 ) -> Work:
     """Which heads a task needs, which it would be better without, which are idle (docs/gate.md).
 
-    Returns facilitation, interference and irrelevance(task, seed, layer, head), from gate(fit, task, seed, layer, head); their
-    summary(role, over, task, layer, head) over seeds, always and any(task, layer, head), and share(role, share_over, task) of
-    heads; nll(fit, task, seed), baseline(task), the log P(target) of the whole model, and whole_accuracy(task). With proof,
-    effect(task, role, n_removed), log P with heads off minus on, random_effect(…, draw), p and p_corrected. With halves,
-    facilitation_half(half, task, layer, head), ….
+    Returns:
+        gate(fit, task, seed, layer, head), and the roles they give: facilitation, interference and
+        irrelevance(task, seed, layer, head). Over seeds: summary(role, over, task, layer, head),
+        share(role, share_over, task) of heads that have the role, always and any(task, layer, head) of facilitation.
+        Held-out: nll(fit, task, seed), baseline(task), log P(target) of the whole model, whole_accuracy(task).
+        With proof: effect(task, role, n_removed), log P with heads off minus on, random_effect(…, draw), p and
+        p_corrected(task, role, n_removed). With halves: facilitation_half(half, task, layer, head), and so on.
 
     Example:
         >>> ha.gate("smollm2", "math", seeds=2).facilitation.mean("seed")

@@ -1,7 +1,7 @@
 """Gates that are fitted, and the roles they give the heads.
 
-All seeds, and retain beside remove, are one batch dimension: each has gates, Adam moments and a gradient norm of its own, so a
-seed comes out the same whichever seeds are fitted beside it.
+All seeds, and retain beside remove, are one batch dimension: each has gates, Adam moments and a gradient norm of its
+own, so a seed comes out the same whichever seeds are fitted beside it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -50,17 +50,17 @@ def slope(
     loss, total = torch.zeros_like(theta[:, 0, 0]), torch.zeros_like(theta)
     examples = sum(len(s[0].asked) for s in strands)
     widest = max(range(len(strands[0])), key=lambda k: sum(s[k].size for s in strands))
-    for some, chosen in batches([s[widest] for s in strands], len(theta), tokens // len(strands[0])):
+    for gates, chosen in batches([s[widest] for s in strands], len(theta), tokens // len(strands[0])):
         with telling_memory(lm, tokens), torch.enable_grad():
-            part = theta[some].requires_grad_()
+            part = theta[gates].requires_grad_()
             gate = part.sigmoid().to(lm.device)
             log_p = [
                 log_probs(lm, [strands[i][k] for i in chosen], gate, packed=True)[0] for k in range(len(strands[0]))
             ]
             value = objective(log_p).sum(1) / examples
             (change,) = torch.autograd.grad(value.sum(), part)
-        loss[some] += value.detach().cpu()
-        total[some] += change
+        loss[gates] += value.detach().cpu()
+        total[gates] += change
     return loss, total
 
 
@@ -92,8 +92,8 @@ def fit(
                 bad = int((~(loss.isfinite() & grad.flatten(1).isfinite().all(1))).nonzero()[0])
                 what = "the gradient is not finite" if loss[bad].isfinite() else f"loss is {loss[bad].item()}"
                 raise CannotDo(
-                    f"{label}: {what} at update {update + 1} of {schedule.updates}, gate {bad}; what was finished before is kept"
-                    " (a model in float16 overflows easily)"
+                    f"{label}: {what} at update {update + 1} of {schedule.updates}, gate {bad};"
+                    " what was finished before is kept (a model in float16 overflows easily)"
                 )
             size = grad.flatten(1).norm(dim=1)[:, None, None]
             theta.grad = grad * (norm / size.clamp(min=norm))
@@ -180,8 +180,8 @@ def roles(gate: xr.DataArray) -> xr.Dataset:
 
 
 def over_seeds(scores: xr.Dataset) -> xr.Dataset:
-    """What `roles` says, over seeds: `summary(role, over, …)` with over ∈ always, any, mean, spread; and, for the first three,
-    the share of heads that have the role."""
+    """What `roles` says, over seeds: `summary(role, over, …)` with over ∈ always, any, mean, spread; and, for the first
+    three, the share of heads that have the role."""
     score = scores.to_dataarray("role")
     parts = {
         "always": score.min("seed"),

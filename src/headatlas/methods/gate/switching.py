@@ -1,7 +1,8 @@
 """The proof of a gate map: heads switched off against on, in the order of each role, on held-out data.
 
-From the retained gates G⁺, the top heads of a role are set to 0, and to 1; what counts is log P(target) at 0 minus that at 1. It
-must fall for facilitating heads, stay for irrelevant ones and rise for interfering ones, each more so than for random heads.
+From the retained gates G⁺, the top heads of a role are set to 0, and to 1; what counts is log P(target) at 0 minus that
+at 1. It must fall for facilitating heads, stay for irrelevant ones and rise for interfering ones, each more so than for
+random heads.
 """
 
 from collections.abc import Sequence

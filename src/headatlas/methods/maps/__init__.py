@@ -2,18 +2,18 @@
 
 After MAPS (Elhelo & Geva, ACL 2025, arXiv 2412.11965). No data, no loaded model.
 
-1. A pair (s, t) of a relation is used when, behind a space, both are one token; a relation when enough pairs remain. Where
-   they do not, a relation that allows it goes by the last token of s and the first of t (`pairs`).
-2. x is what the head gets of s: by default what the model itself has there behind a short opening; the published choices
-   are block 0's MLP of E[s], or E[s] itself (`reading`).
+1. A pair (s, t) of a relation is used when, behind a space, both are one token; a relation when enough pairs remain.
+   Where they do not, a relation that allows it goes by the last token of s and the first of t (`pairs`).
+2. x is what the head gets of s: by default what the model itself has there behind a short opening; the published
+   choices are block 0's MLP of E[s], or E[s] itself (`reading`).
 3. The head turns x into logits, x · W_V · W_O · U (`reading` says with which biases and norms).
 4. The pair is hit when t is among the k largest of these, suppressed when among the k smallest (`ranks` decides it).
 5. A relation's score is the share of its pairs that are hit; its suppression the share suppressed (`scores`).
 6. A head belongs to a category when a score or suppression of one of its relations reaches the threshold.
 
-Beside it, the weaker multi-token score (last token of s, first token of t, over all pairs), and baselines that show what
-scores chance gives (`reading`). From them, for each relation, the highest score that chance explains (`chance`). Two checks
-need the loaded model: scores in real runs (`dynamic`), and removal of the top heads (`causal`).
+Beside it, the weaker multi-token score (last token of s, first token of t, over all pairs), and baselines that show
+what scores chance gives (`reading`). From them, for each relation, the highest score that chance explains (`chance`).
+Two checks need the loaded model: scores in real runs (`dynamic`), and removal of the top heads (`causal`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
 
 
 def ask(lm: LM, subject: str) -> list[Asked]:
-    """Prompts of a built-in relation."""
+    """Prompts of a built-in relation; none, where it has no prompt."""
     from headatlas.methods.maps.causal import relation_questions
     from headatlas.tasks.relations import load_relations
 
@@ -66,7 +66,7 @@ def ask(lm: LM, subject: str) -> list[Asked]:
 
 
 def worth_testing(result: xr.Dataset) -> list[str]:
-    """The relations whose heads a removal test is to remove: built-in ones with a prompt, those with the best scores."""
+    """The relations whose heads a removal test is to remove: of the built-in ones with a prompt, the best scored."""
     from headatlas.tasks.relations import load_relations
 
     prompted = {r.name for r in load_relations() if r.prompt}
@@ -84,7 +84,8 @@ def worth_testing(result: xr.Dataset) -> list[str]:
     tells="which relations between words a head's parameters implement",
     does_not_tell="when the head does so in a text, or whether an answer depends on it",
     cites=(
-        "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025, arXiv 2412.11965",
+        "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
+        " arXiv 2412.11965",
     ),
     tables=tables,
     ask=ask,
@@ -101,14 +102,10 @@ def maps(
         Any, "built-in relations by name, a folder, a JSON or CSV file, or pairs of your own by name"
     ] = None,
     *,
-    k: Annotated[
-        int | Literal["auto"], "how many of the largest outputs count as a hit; 'auto' is the published rule"
-    ] = "auto",
+    k: Annotated[int | Literal["auto"], "how many of the largest outputs are a hit; 'auto': as published"] = "auto",
     threshold: Annotated[float, "score or suppression at which a head belongs to a category"] = 0.15,
     min_pairs: Annotated[int, "relations with fewer pairs are left out"] = 30,
-    input: Annotated[
-        Input, "what a head gets of a word: the model's own stream, or raw weights as published"
-    ] = "stream",
+    input: Annotated[Input, "what a head gets of a word: the model's own stream, or from raw weights"] = "stream",
     opening: Annotated[str | None, "text before the word in a stream; by default 'The word is'"] = None,
     baselines: Annotated[bool, "score shuffled targets and random heads beside it, to see what chance gives"] = True,
     dynamic: Annotated[int, "check scores in real runs on up to so many pairs a relation"] = 0,
@@ -123,21 +120,22 @@ def maps(
     input: 'stream', what the model itself has at the word behind a short opening; 'published', block 0's MLP of its
     embedding; or 'embedding'. The last two use raw weights, as published.
 
-    Returns score and suppression(relation, layer, head), the same as score_multi and suppression_multi of multi-token pairs;
-    pairs, pairs_multi, k, left_out, multi_token(relation); member(category, layer, head), member_from_multi(category);
-    baseline_score and baseline_suppression(control, relation, layer, head), chance and chance_suppression(relation).
-    With dynamic: dynamic(context, template, relation, layer, head), dynamic_correlation(context, relation), dynamic_pairs.
+    Returns score and suppression(relation, layer, head); score_multi and suppression_multi, the same of multi-token
+    pairs; pairs, pairs_multi, k, left_out, multi_token(relation); member(category, layer, head),
+    member_from_multi(category); baseline_score and baseline_suppression(control, relation, layer, head), chance and
+    chance_suppression(relation).
+    With dynamic: dynamic(context, template, relation, layer, head), dynamic_correlation(context, relation),
+    dynamic_pairs(relation).
     With causal: baseline(relation, measure), effect and other_effect(relation, n_removed, measure),
     random_effect(relation, n_removed, draw, measure), p and p_corrected(relation, n_removed), questions(relation).
 
     Example:
         >>> ha.maps("smollm2", ["country_to_capital"]).score.max()
     """
-    from headatlas.methods._effects import layer_spans
-    from headatlas.methods.maps.cost import checks_cost, layers_cost
+    from headatlas.methods.maps.cost import checks_cost
     from headatlas.methods.maps.pairs import choose_pairs
     from headatlas.methods.maps.reading import BASELINES, choose_reading
-    from headatlas.methods.maps.scores import Settings, score_layers
+    from headatlas.methods.maps.scores import Settings
     from headatlas.tasks.relations import hash_relations, load_relations
 
     _check(k, threshold, seed, dynamic, causal)
@@ -145,23 +143,11 @@ def maps(
     reading = choose_reading(input, opening, model.tokenizer)
     settings = Settings(reading, k, threshold, min_pairs, BASELINES if baselines else (), seed)
     chosen = choose_pairs(model, asked, k, min_pairs)
-    # a stream passes all layers anyway
-    spans = layer_spans(model, model.weights.anatomy.n_layers) if input == "stream" else layer_spans(model)
-    parts = [
-        Part(
-            f"maps, layers {layers[0]} to {layers[-1]}",
-            score_layers,
-            (chosen, settings, layers),
-            tuple(f"{name} layer {i}" for i in layers for name in ("maps", *settings.baselines)),
-            cost=layers_cost,
-        )
-        for layers in spans
-    ]
     return Work(
         f"{len(asked)} relations, {sum(len(r.pairs) for r in asked):,} pairs, from the parameters alone",
         combine,
         (asked, chosen, settings, dynamic, causal),
-        parts,
+        _parts(model, chosen, settings),
         hash_relations(asked),
         {"k": k, "min_pairs": min_pairs, "seed": seed, "input": input, "opening": " ".join(map(str, reading.opening))},
         {"threshold": threshold, "baselines": int(baselines), "dynamic": dynamic, "causal": causal},
@@ -175,9 +161,28 @@ def _check(k: int | str, threshold: float, seed: int, dynamic: int, causal: int)
         raise BadArgument(f"threshold is {threshold}, expected more than 0 and at most 1")
     if k != "auto" and (isinstance(k, str) or k < 1):
         raise BadArgument(f"k is {k}, expected 'auto' or at least 1")
-    check_count("seed", seed, 0, 2**63 - 1)
+    check_count("seed", seed, 0, 2**32 - 1)
     check_count("dynamic", dynamic, 0)
     check_count("causal", causal, 0)
+
+
+def _parts(model: Parameters, chosen: ChosenPairs, settings: Settings) -> list[Part]:
+    """A few layers each; all of them, where a stream passes them anyway."""
+    from headatlas.methods._effects import layer_spans
+    from headatlas.methods.maps.cost import layers_cost
+    from headatlas.methods.maps.scores import score_layers
+
+    stream = settings.reading.input == "stream"
+    return [
+        Part(
+            f"maps, layers {layers[0]} to {layers[-1]}",
+            score_layers,
+            (chosen, settings, layers),
+            tuple(f"{name} layer {i}" for i in layers for name in ("maps", *settings.baselines)),
+            cost=layers_cost,
+        )
+        for layers in (layer_spans(model, model.weights.anatomy.n_layers) if stream else layer_spans(model))
+    ]
 
 
 def combine(

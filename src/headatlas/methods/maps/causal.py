@@ -1,8 +1,9 @@
-"""maps, causal: do a relation's top heads carry it? They are removed while the model answers the relation's own prompt.
+"""maps, causal: does a relation need its top heads? They are removed while the model answers the relation's prompt.
 
 1. Of every relation with a map and a prompt, up to so many prompts whose answer is one token.
-2. Of those that the whole model can answer, the 1, 2, 4, … best heads are removed at the prompt's last token; so are random
-   heads of the same layers (`evidence.removal`). p is about log P of the answers, corrected for the number of relations.
+2. Of those that the whole model can answer, the 1, 2, 4, … best heads are removed at the prompt's last token; so are
+   random heads of the same layers (`evidence.removal`). p is about log P of the answers, corrected for the number of
+   relations.
 3. The same heads are removed while another relation is asked, the next one that the model can answer.
 """
 
@@ -29,11 +30,12 @@ MEASURES = ("log_p", "accuracy")  # the first is what p is about
 
 
 def relation_questions(lm: LM, relation: Relation, limit: int, seed: int = 0) -> list[Asked]:
-    """Up to `limit` prompts whose answer is one token."""
-    assert relation.prompt is not None
+    """Up to `limit` prompts whose answer is one token; none, where there is no prompt or no such answer."""
     targets = word_ids(lm.tokenizer, [t for _, t in relation.pairs])
     usable = [(s, t[0]) for (s, _), t in zip(relation.pairs, targets, strict=True) if len(t) == 1]
     chosen = [usable[i] for i in np.random.default_rng(seed).permutation(len(usable))[:limit]]
+    if not relation.prompt or not chosen:
+        return []
     prompts = lm.encode([relation.prompt.replace("{}", s) for s, _ in chosen])
     return [Asked(tuple(p), (t,)) for p, (_, t) in zip(prompts, chosen, strict=True)]
 
@@ -46,21 +48,26 @@ def rank_heads(score: xr.DataArray) -> Heads:
 
 
 def answers(lm: LM, questions: Sequence[Asked], removed: Sequence[Heads]) -> np.ndarray:
-    """[set, measure]: mean log P(target) and accuracy with each set of heads removed at the prompt's last token."""
-    changes = [Change(gate) for gate in gates_without(removed, (lm.n_layers, lm.n_heads))]
+    """[set, measure]: mean log P(target) and accuracy with each set of heads removed at the prompt's last token.
+
+    Draws that are alike are asked once, so that they have the same bits.
+    """
+    sets = [tuple(sorted(heads)) for heads in removed]
+    once = {heads: i for i, heads in enumerate(dict.fromkeys(sets))}
+    changes = [Change(gate) for gate in gates_without([list(s) for s in once], (lm.n_layers, lm.n_heads))]
     each = answers_under(lm, questions, changes).double().mean(1).numpy()
-    return each[:, [ANSWERED.index("log_p"), ANSWERED.index("first")]]
+    return each[[once[heads] for heads in sets]][:, [ANSWERED.index("log_p"), ANSWERED.index("first")]]
 
 
 def check_causal(
     lm: LM, relations: Sequence[Relation], maps: xr.Dataset, limit: int, *, seed: int = 0, progress: Progress = silent
 ) -> xr.Dataset:
     """Removal curves of every relation with a prompt and a map; the rest of the relations are NaN."""
-    usable = [r for r in relations if r.prompt and not np.isnan(maps.score.sel(relation=r.name).values).all()]
-    if not usable:
+    mapped = [r for r in relations if maps.score.sel(relation=r.name).notnull().any()]
+    questions = {r.name: asked for r in mapped if (asked := relation_questions(lm, r, limit, seed))}
+    if not questions:
         raise BadArgument("causal: none of the relations has both a score and a prompt to ask it with")
-    questions = {r.name: relation_questions(lm, r, limit, seed) for r in usable}
-    ranking = {r.name: rank_heads(maps.score.sel(relation=r.name)) for r in usable}
+    ranking = {name: rank_heads(maps.score.sel(relation=name)) for name in questions}
     curves = removal_curves(lm, questions, ranking, seed=seed, progress=progress)
     return curves.reindex(relation=maps.relation.values)
 
@@ -73,7 +80,7 @@ def removal_curves(
     seed: int = 0,
     progress: Progress = silent,
 ) -> xr.Dataset:
-    """What each relation that the model can answer loses without its top heads, without random ones, and what another loses.
+    """What each relation that the model can answer loses without its top heads, or random ones; what another loses.
 
     ranking: each relation's heads, best first. The other relation is the next one, in order, that the model can answer.
     """

@@ -10,10 +10,11 @@ def chance_level(baseline: np.ndarray, pairs: np.ndarray, k: np.ndarray, vocabul
     """The highest score of each relation that chance explains, [relation]: a head is above chance beyond it.
 
     baseline: scores of models without the relation, [baseline, relation, layer, head]. NaN where there are none.
-    A head must score higher than every head of every baseline. It must also hit more pairs than a binomial distribution allows,
-    at the baseline's mean rate or that of a random ranking (k / vocabulary), whichever is higher: 5 % over all heads and
-    relations together (Bonferroni). Where a baseline itself exceeds that, hits come in clumps (a head that writes "he" whatever
-    it reads hits every pair with that target), and a beta-binomial of the same mean and variance takes the binomial's place.
+    A head must score higher than every head of every baseline. It must also hit more pairs than a binomial distribution
+    allows, at the baseline's mean rate or that of a random ranking (k / vocabulary), whichever is higher: 5 % over all
+    heads and relations together (Bonferroni). Where a baseline itself exceeds that, hits come in clumps (a head that
+    writes "he" whatever it reads hits every pair with that target), and a beta-binomial of the same mean and variance
+    takes the binomial's place.
     """
     level = np.full(len(pairs), np.nan, dtype=np.float32)
     scored = np.isfinite(baseline)

@@ -35,7 +35,7 @@ def checks_cost(
         tokens = texts / len(TEMPLATES) * sum(len(lm.encode(t)[0]) + 1 for t in TEMPLATES)
         cost += Cost(tokens=tokens, passes=texts / 64) + _ranking(lm, lm.n_layers, len(CONTEXTS) * texts)
     if causal:
-        asked = [q for r in relations if r.prompt for q in relation_questions(lm, r, causal, settings.seed)]
+        asked = [q for r in relations for q in relation_questions(lm, r, causal, settings.seed)]
         cost += answering(lm, asked, 1 + len(STEPS) * (2 + DRAWS))
     return cost
 

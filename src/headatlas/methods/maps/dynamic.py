@@ -2,8 +2,9 @@
 
 1. Put each source word at the end of four neutral templates and run the model once.
 2. *With context*: the head's z at the word, as it is, · W_O · U; a pair is hit as in `maps`.
-3. *Without context*: the head attending to nothing but the word. Its z is then the value vector at the word, which the same
-   run computed, so no second pass is needed. With input="stream", both go through the norms' scales, as the static scores do.
+3. *Without context*: the head attending to nothing but the word. Its z is then the value vector at the word, which the
+   same run computed, so no second pass is needed. With input="stream", both go through the norms' scales, as the static
+   scores do.
 4. Per relation, the Pearson correlation of static and dynamic scores over heads × templates.
 """
 
@@ -35,7 +36,7 @@ CONTEXTS = ("with", "without")
 def check_dynamic(
     lm: LM, relations: Sequence[Relation], limit: int, settings: Settings, progress: Progress = silent
 ) -> xr.Dataset:
-    """Dynamic scores on up to `limit` pairs of every relation with enough, against the static scores of the same pairs."""
+    """Dynamic scores on up to `limit` pairs of every relation with enough, against static scores of the same pairs."""
     size = lm.weights.unembedding().shape[1]
     pairs = single_token_pairs(relations, lm.tokenizer, size, settings.k)
     pairs = drop_small(pairs, len(relations), settings.min_pairs)
@@ -76,7 +77,7 @@ def _output(lm: LM, layer: int, reading: Reading, dtype: torch.dtype) -> torch.T
 
 
 def _run(lm: LM, texts: list[list[int]]) -> tuple[dict[int, Any], dict[int, Any]]:
-    """At the last token of texts of one length: every layer's z [n, head, d_head] and its attention's input [n, d_model]."""
+    """At the last token of texts of one length, by layer: z [n, head, d_head], the attention's input [n, d_model]."""
     z: dict[int, Any] = {}
     x: dict[int, Any] = {}
     with (
@@ -94,7 +95,7 @@ def _dtype(lm: LM) -> torch.dtype:
 def dynamic_scores(
     lm: LM, pairs: Pairs, static: np.ndarray, reading: Reading, relations: list[str], progress: Progress = silent
 ) -> xr.Dataset:
-    """Scores in context and their correlation with the static ones. static: hits [layer, head, pair] of the same pairs."""
+    """Scores in context, correlated with the static ones. static: hits [layer, head, pair] of the same pairs."""
     n = len(relations)
     hit = dynamic_hits(lm, pairs, reading, progress=progress)
     # [context, template, relation, layer, head]

@@ -1,11 +1,12 @@
-"""Is a token among the k largest, or the k smallest, that a head writes? Without computing what it writes to all tokens.
+"""Is a token among the k largest, or the k smallest, that a head writes? Decided without computing all logits.
 
-Whether a target is hit depends on its rank alone: how many tokens get more. Most targets have k better and k worse tokens in
-any small sample of the vocabulary, so the vocabulary is walked in random order, in growing blocks, and a target is dropped
-for a head as soon as k better *and* k worse have been seen. What is left at the end is decided by exact counts.
+Whether a target is hit depends on its rank alone: how many tokens get more. Most targets have k better and k worse
+tokens in any small sample of the vocabulary, so the vocabulary is walked in random order, in growing blocks, and a
+target is dropped for a head as soon as k better *and* k worse have been seen. What is left at the end is decided by
+exact counts.
 
-The target's own logit is taken out of every comparison: computed by another product it would differ in the last bit and count
-against itself.
+The target's own logit is taken out of every comparison: computed by another product it would differ in the last bit and
+count against itself.
 """
 
 from collections.abc import Iterator
@@ -101,7 +102,8 @@ def _tf32(allow: bool) -> Iterator[None]:
 def extremes(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Vocabulary) -> tuple[Tensor, Tensor]:
     """Which targets are among the k largest, and which among the k smallest, logits z @ W_O @ U.
 
-    z [head, n, d_head], W_O [head, d_head, d_model], target [n], k [n] → two bool tensors [head, n]. A tie counts for the target.
+    z [head, n, d_head], W_O [head, d_head, d_model], target [n], k [n] → two bool tensors [head, n]. A tie counts for
+    the target.
     """
     goal = (z * (vocabulary.of(target) @ W_O.transpose(1, 2))).sum(-1)  # the target's own logit, [head, n]
     fast = z.is_cuda and z.dtype == torch.float32
@@ -133,7 +135,7 @@ def extremes(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Voca
 
 @dataclass(frozen=True)
 class _Counter:
-    """Counts tokens that are better or worse than the target. With tolerance > 0, only those that are so for certain."""
+    """Counts tokens that are better or worse than the target. With tolerance > 0, only those that certainly are."""
 
     z: Tensor
     W_O: Tensor
@@ -146,7 +148,7 @@ class _Counter:
     def survivors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """All heads and pairs against the first block; (head, pair, better, worse) of those still open, by head."""
         rows = self.vocabulary.block(0)
-        found = []
+        undecided = []
         n = self.z.shape[1]
         at_once = max(1, sizes(self.z).logits // max(1, n * len(rows)))
         where = self.vocabulary.place[self.target]
@@ -162,11 +164,11 @@ class _Counter:
             better, worse = _compare(logits, goal[..., None], margin)
             open_ = (better < self.k) | (worse < self.k)
             head, pair = open_.nonzero(as_tuple=True)
-            found.append((head + first, pair, better[open_], worse[open_]))
-        return tuple(torch.cat(parts) for parts in zip(*found, strict=True))  # type: ignore[return-value]
+            undecided.append((head + first, pair, better[open_], worse[open_]))
+        return tuple(torch.cat(parts) for parts in zip(*undecided, strict=True))  # type: ignore[return-value]
 
     def written(self, head: Tensor, pair: Tensor) -> Tensor:
-        """What each head writes to the residual stream: [m, d_model]. `head` is sorted, so its runs are padded to one product."""
+        """What each head writes to the residual stream, [m, d_model]. `head` is sorted: its runs are padded."""
         counts = torch.bincount(head, minlength=len(self.z))
         nth = torch.arange(len(head), device=head.device) - (counts.cumsum(0) - counts)[head]
         rows = self.z.new_zeros((len(self.z), int(counts.max()), self.z.shape[-1]))

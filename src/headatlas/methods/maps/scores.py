@@ -76,7 +76,7 @@ def hits(
 
 
 def collect(done: Done, name: str, anatomy: Anatomy, n_pairs: int) -> tuple[np.ndarray, np.ndarray]:
-    """What `hit_in_layers` left for all layers: two bool arrays [layer, head, pair], False where a layer has no heads."""
+    """What `hit_in_layers` left of all layers: two bool arrays [layer, head, pair], False where there are no heads."""
     hit, suppressed = np.zeros((2, anatomy.n_layers, anatomy.n_heads, n_pairs), dtype=bool)
     for layer in layers_with_heads(anatomy):
         hit[layer], suppressed[layer] = done[f"{name} layer {layer}"]
@@ -153,7 +153,7 @@ def score_relations(
     settings: Settings,
     done: Done | None = None,
 ) -> xr.Dataset:
-    """The map of a model, with what was left out and why in `left_out`. Layers that are in `done` are not scored again."""
+    """The map of a model; why relations were left out is in `left_out`. Layers in `done` are not scored again."""
     done = cast(Done, {}) if done is None else done
     weights, n = model.weights, len(relations)
     score_layers(model, chosen, settings, layers_with_heads(weights.anatomy), done=done)
@@ -207,16 +207,16 @@ def _own_shares(done: Done, chosen: ChosenPairs, n: int, anatomy: Anatomy) -> tu
 def _baseline_shares(done: Done, chosen: ChosenPairs, n: int, anatomy: Anatomy, baselines: Sequence[str]) -> np.ndarray:
     """[baseline, score and suppression, relation, layer, head]"""
     pairs = chosen.used
-    found = [[shares(hit, pairs, n, anatomy) for hit in collect(done, b, anatomy, len(pairs))] for b in baselines]
-    return np.array(found, dtype=np.float32).reshape(len(baselines), 2, n, anatomy.n_layers, anatomy.n_heads)
+    each = [[shares(hit, pairs, n, anatomy) for hit in collect(done, b, anatomy, len(pairs))] for b in baselines]
+    return np.array(each, dtype=np.float32).reshape(len(baselines), 2, n, anatomy.n_layers, anatomy.n_heads)
 
 
 def _category_members(
     single: Sequence[np.ndarray], multi: Sequence[np.ndarray], category: Sequence[str], threshold: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """`members`, and which categories had to be taken from multi-token pairs, for they would be empty otherwise."""
-    member, member_multi = (members(*scores, category, threshold) for scores in (single, multi))
-    from_multi = ~member.any(axis=(1, 2)) & member_multi.any(axis=(1, 2))
+    member, member_multi = (members(score, other, category, threshold) for score, other in (single, multi))
+    from_multi = np.asarray(~member.any(axis=(1, 2)) & member_multi.any(axis=(1, 2)))
     member[from_multi] = member_multi[from_multi]
     return member, from_multi
 

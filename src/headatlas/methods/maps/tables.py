@@ -10,7 +10,7 @@ from headatlas.results.chance import NONE_ABOVE, at_chance, members
 
 
 def relations(maps: xr.Dataset, top: int = 3) -> list[dict[str, Any]]:
-    """A row per relation: its pairs, its best heads that are above chance, and the highest score that chance explains."""
+    """A row per relation: its pairs, its best heads above chance, and the highest score that chance explains."""
     flags = at_chance(maps, "score")
     rows = []
     for name in maps.relation.values.tolist():
@@ -50,7 +50,7 @@ def checks(maps: xr.Dataset) -> list[dict[str, Any]]:
 
 
 def _removal(one: xr.Dataset) -> dict[str, str]:
-    """Accuracy of the whole model and its change at the last step: of the relation, with random heads, of another relation."""
+    """Accuracy of the whole model, and its change with the most heads removed; of the other relation too."""
     accuracy = one.sel(measure="accuracy")
     row = dict.fromkeys(("removed", "change", "random heads", "other relation", "p of log P", "corrected"), "-")
     steps = accuracy.n_removed.values[~np.isnan(accuracy.effect.values)]

@@ -42,7 +42,8 @@ def _cost(model: Parameters, *, top: int = 8, **_: Any) -> Cost:
     tells="which tokens a head amplifies most, and what it turns them into",
     does_not_tell="whether they ever reach it, or what depends on it",
     cites=(
-        "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025, arXiv 2412.11965",
+        "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
+        " arXiv 2412.11965",
     ),
     tables=tables,
     cost=_cost,
@@ -67,5 +68,6 @@ def salient(
         check_count(name, value, 1, MOST, "so many are kept of every head")
     from headatlas.methods.salient.operations import salient_operations
 
-    options = {"device": model.device, "progress": progress}
-    return salient_operations(model.weights, model.tokenizer, tokens=top, outputs=outputs, **options)
+    return salient_operations(
+        model.weights, model.tokenizer, tokens=top, outputs=outputs, device=model.device, progress=progress
+    )

@@ -1,7 +1,7 @@
 """Salient operations: which tokens a head amplifies most, and what it turns them into.
 
 1. x is every token's input to a head, as in `maps`: E for layer 0, block 0's MLP of E for later layers.
-2. Amplification of a token: ‖x · W_V · W_O‖ / ‖x‖, of which the square is v · G · v with v = x · W_V and G = W_O · W_Oᵀ.
+2. Amplification of a token: ‖x · W_V · W_O‖ / ‖x‖. Its square is v · G · v / ‖x‖², with v = x · W_V, G = W_O · W_Oᵀ.
 3. For the most amplified tokens, the strongest outputs of x · W_V · W_O · U, and the most suppressed ones.
 4. Which known relations explain these mappings: how many (token, output) are pairs of each.
 """
@@ -31,7 +31,7 @@ def salient_operations(
     chunk: int = 8192,
     progress: Progress = silent,
 ) -> xr.Dataset:
-    """Of every head of `layers` (all of them), its `tokens` most amplified tokens, their strongest and weakest `outputs`."""
+    """Of every head of `layers` (all), its `tokens` most amplified tokens, their strongest and weakest `outputs`."""
     anatomy, embedding = weights.anatomy, weights.embedding()
     chosen = range(anatomy.n_layers) if layers is None else layers
     known = min(len(tokenizer), len(embedding))  # embeddings may be padded with rows that are no token
@@ -81,7 +81,7 @@ def _most_amplified(
     chunk: int,
     progress: Progress,
 ) -> dict[int, tuple[Tensor, Tensor]]:
-    """Step 2: by layer, the `kept` most amplified of the first `known` tokens, [head, token]: amplification and number."""
+    """Step 2: by layer, the `kept` most amplified of the first `known` tokens: how much, and which; [head, token]."""
     n_heads, embedding = weights.anatomy.n_heads, weights.embedding()
     value = {i: weights.value(i) for i in layers}  # [kv head, d, D]; views where the model is in memory
     gram = {i: (o := weights.output(i).to(device).float()) @ o.mT for i in layers}  # [head, D, D]
