@@ -42,7 +42,7 @@ docs-dissociate: .venv/.ready-dev
 
 docs-benchmark: .venv/.ready-dev
 	$(BIN)/headatlas run --out atlas
-	$(BIN)/headatlas ablate --examples 16 --out atlas
+	$(BIN)/headatlas ablate --limit 16 --out atlas
 	$(BIN)/headatlas benchmark --atlas atlas --out benchmark
 	$(BIN)/python scripts/docs_benchmark.py benchmark
 

@@ -5,7 +5,7 @@
                                             (pip install --no-deps nam-causal-head-gating einops)
     python benchmarks/gate.py ablate        all heads, replayed from their layer, against one forward pass per head
     python benchmarks/gate.py shape         an update of a model of Llama-3.1-8B's shape with random weights, on a GPU
-    python benchmarks/gate.py yardsticks    not speed: how far the quick gate map of math and syntax agrees with ablate, taylor, ig
+    python benchmarks/gate.py single-head   not speed: how far the quick gate map of math and syntax agrees with ablate, taylor, ig
     python benchmarks/gate.py presets       not speed: how far the quick preset's ranking agrees with the full one's (wants a GPU)
 
 Each pair runs in one process, in turn, after a warm-up; medians are compared. Only ratios mean anything. float32 on a CPU.
@@ -185,7 +185,7 @@ def shape(rounds: int) -> None:
     print(f"  bare hooks and all logits {bare:.4f} s: {ours / bare:.2f} ×")
 
 
-def yardsticks(lm: ha.LM) -> None:
+def single_head(lm: ha.LM) -> None:
     tasks = ("math", "syntax")
     gates = ha.gate(lm, tasks)
     maps = {
@@ -217,7 +217,7 @@ def presets(lm: ha.LM) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["update", "published", "ablate", "shape", "yardsticks", "presets"])
+    parser.add_argument("what", choices=["update", "published", "ablate", "shape", "single-head", "presets"])
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--rounds", type=int, default=7)
@@ -233,8 +233,8 @@ def main() -> None:
         update(lm, given.rounds)
     elif given.what == "published":
         published(lm, given.updates)
-    elif given.what in ("yardsticks", "presets"):
-        (yardsticks if given.what == "yardsticks" else presets)(lm)
+    elif given.what in ("single-head", "presets"):
+        (single_head if given.what == "single-head" else presets)(lm)
     else:
         ablation(lm, given.prompts)
 

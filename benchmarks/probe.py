@@ -30,7 +30,8 @@ from headatlas.methods.probe.settings import Training
 from headatlas.models.heads import hooked
 from headatlas.models.targets import Asked
 from headatlas.results.store import load
-from headatlas.tasks.questions import FUNCTIONS, SPLITS, Question, load_questions, with_answer
+from headatlas.tasks.names import FUNCTIONS
+from headatlas.tasks.questions import SPLITS, Question, load_questions, with_answer
 
 
 def by_main(questions: list[Question]) -> list[list[int]]:

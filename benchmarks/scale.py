@@ -11,23 +11,24 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
-from headatlas.runs.plan import plan
 from timing import timed
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 import headatlas as ha
-from headatlas.models.cost import measure_machine
+from headatlas.errors import HeadAtlasError
+from headatlas.models.cost import Cost, measure_machine
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton, open_weights
 from headatlas.models.memory import GIB, SPARE, memory
 from headatlas.models.targets import tokens_at_once
+from headatlas.runs.call import compute
 from headatlas.runs.estimate import estimate
-from headatlas.runs.job import Job, finish
+from headatlas.runs.request import check_run
+from headatlas.runs.worker import work_of
 
 MODEL = ["smollm2"]  # whose tokenizer models with random weights get
 SHAPES = {  # layers, hidden size, MLP size, heads, KV heads
@@ -73,13 +74,13 @@ def growth(options: argparse.Namespace) -> None:
 
     lm = tiny()
     gate = partial(ha.gate, tasks=["syntax"], seeds=2, batch=8, updates=6)
-    ablate = partial(ha.ablate, tasks=["syntax"], examples=4)
+    ablate = partial(ha.ablate, tasks=["syntax"], limit=4)
     table("heads a layer, maps", [4, 8, 16], lambda n: partial(ha.maps, tiny(n), baselines=False))
     table("heads a layer, ablate", [4, 8, 16], lambda n: partial(ablate, tiny(n)))
     table("heads a layer, gate", [4, 8, 16], lambda n: partial(gate, tiny(n)))
     table("layers, ablate", [4, 8, 16], lambda n: partial(ablate, tiny(4, n)))
     table("layers, gate", [4, 8, 16], lambda n: partial(gate, tiny(4, n)))
-    table("examples, ablate", [4, 8, 16, 32], lambda n: partial(ablate, lm, examples=n))
+    table("examples, ablate", [4, 8, 16, 32], lambda n: partial(ablate, lm, limit=n))
     table("examples an update, gate", [4, 8, 16, 32], lambda n: partial(gate, lm, batch=n))
     table("seeds, gate", [1, 2, 4, 8], lambda n: partial(gate, lm, seeds=n))
     with tempfile.TemporaryDirectory() as place:
@@ -109,17 +110,20 @@ def check_plan(options: argparse.Namespace) -> None:
     print(machine)
     print("method       estimated    real    real / estimated")
     total = [0.0, 0.0]
-    for name, job in plan(lm, preset=options.preset, methods=methods).items():
-        if not isinstance(job, Job):
-            print(f"{name:12} {job}")
+    for method, chosen in check_run(options.preset, methods):
+        try:
+            work = work_of(method, lm, chosen)
+        except HeadAtlasError as e:
+            print(f"{method.name:12} {e}")
             continue
-        parts = [machine.seconds(cost()) for cost in (*(p.cost for p in job.parts), job.cost)]
+        steps = [*((part.cost, part.arguments) for part in work.parts), (work.cost, work.arguments)]
+        parts = [machine.seconds(Cost() if cost is None else cost(lm, *arguments)) for cost, arguments in steps]
         if sum(parts) > options.most:
-            print(f"{name:12} {sum(parts):8.1f} s, not run", flush=True)
+            print(f"{method.name:12} {sum(parts):8.1f} s, not run", flush=True)
             continue
-        real = timed(lambda job=job: finish(replace(job, out=None)))
+        real = timed(partial(compute, method, lm, chosen, preset=options.preset))
         total = [total[0] + sum(parts), total[1] + real]
-        print(f"{name:12} {sum(parts):8.1f} {real:8.1f} {real / sum(parts):8.2f}", flush=True)
+        print(f"{method.name:12} {sum(parts):8.1f} {real:8.1f} {real / sum(parts):8.2f}", flush=True)
     print(f"{'together':12} {total[0]:8.1f} {total[1]:8.1f} {total[1] / total[0]:8.2f}")
     if device == "cuda":
         budget = tokens_at_once(lm, None)
@@ -147,11 +151,11 @@ def paper(options: argparse.Namespace) -> None:
                     if gpus < each:
                         print(f"  {preset}, {gpus} GPUs: does not fit")
                         continue
-                    found = estimate(
+                    result = estimate(
                         folder, workers=gpus // each, device="cuda", dtype="bfloat16", machine=machine, preset=preset
                     )
-                    each_job = [max(s) for s in found.jobs.values() if not isinstance(s, str)]
-                    hours = [x / 3600 for x in (found.seconds, found.work, max(each_job))]
+                    each_job = [max(s) for s in result.jobs.values() if not isinstance(s, str)]
+                    hours = [x / 3600 for x in (result.seconds, result.work, max(each_job))]
                     print("  {}, {} GPUs: {:.2f} h (work {:.2f} h, longest job {:.2f} h)".format(preset, gpus, *hours))
 
 

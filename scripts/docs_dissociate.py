@@ -39,13 +39,13 @@ def block(run: dict) -> str:
 
 def main(folder: str) -> None:
     atlas = ha.open(folder)
-    found, lm = atlas["dissociate"], ha.load(atlas.info["model"]["name"])
+    result, lm = atlas["dissociate"], ha.load(atlas.info["model"]["name"])
     FIGURES.mkdir(exist_ok=True)
-    for picture in pictures({"dissociate": found}):
+    for picture in pictures({"dissociate": result}):
         if picture.name in SHOWN:
             save(picture.draw(), FIGURES / f"{picture.name}.png", "png", dpi=110)
-    names = [str(f) for f in found.function.values]
-    rows = {"none": None} | {name: found.heads.gates(name) for name in names}
+    names = [str(f) for f in result.function.values]
+    rows = {"none": None} | {name: result.heads.gates(name) for name in names}
     right: dict[str, dict[str, int]] = {row: {} for row in rows}
     examples = []
     for task in load_tasks(lm, names):
@@ -75,15 +75,15 @@ def main(folder: str) -> None:
 
 def answers(lm: ha.LM, asked: list, gate: object) -> list[list[int]]:
     """As many tokens as each target has, greedily, with the gate in force."""
-    found = []
+    answered = []
     for a in asked:
         if gate is None:
             new = lm.generate_ids([list(a.prompt)], len(a.target))
         else:
             with lm.gated(gate):
                 new = lm.generate_ids([list(a.prompt)], len(a.target))
-        found.append(new[0])
-    return found
+        answered.append(new[0])
+    return answered
 
 
 if __name__ == "__main__":

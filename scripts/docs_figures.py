@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import headatlas as ha
-from headatlas import tables
 from headatlas.figures import head_card
 from headatlas.figures.all import pictures
 from headatlas.figures.style import save
+from headatlas.results import tables
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
@@ -51,19 +51,19 @@ def block(run: dict) -> str:
 
 def main(folder: str) -> None:
     atlas = ha.open(folder)
-    maps, info = atlas.maps, atlas.info
+    results, info = atlas.results, atlas.info
     FIGURES.mkdir(exist_ok=True)
-    for picture in pictures(maps):
+    for picture in pictures(results):
         if picture.name in SHOWN:
             save(picture.draw(), FIGURES / f"{picture.name}.png", "png", dpi=110)
-    save(head_card(maps, 23, 4), FIGURES / "card.png", "png", dpi=110)
+    save(head_card(results, "L23.H4"), FIGURES / "card.png", "png", dpi=110)
     screenshot(Path(folder).resolve() / "report.html", FIGURES / "report.png")
     run = {
         "model": info["model"]["name"],
         "shape": f"{info['model']['n_layers']} layers × {info['model']['n_heads']} heads",
         "fingerprint": info["model"]["fingerprint"],
-        "evidence": tables.evidence_in_words(tables.evidence(maps, 2)),
-        "warnings": tables.warnings(maps),
+        "evidence": tables.evidence_in_words(tables.evidence(results, 2)),
+        "warnings": tables.warnings(results),
         "seconds": {name: method["seconds"] for name, method in info["methods"].items()},
         "cores": "2 CPU cores",
     }
