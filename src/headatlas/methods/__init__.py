@@ -12,6 +12,7 @@ from headatlas.errors import BadArgument, HeadAtlasError, check_choice, one_line
 from headatlas.methods.method import PRESETS, Measure, Method, record_of
 
 GROUP = "headatlas.methods"
+COMMANDS = "agree benchmark compare edit evaluate export figures head heads import load methods models open plant report run tasks view"
 log = logging.getLogger(__name__)
 
 
@@ -36,6 +37,8 @@ def methods() -> Mapping[str, Method]:
         try:
             if entry.name in found:
                 raise BadArgument(f"the name is taken by the method of {found[entry.name].source}")
+            if entry.name in COMMANDS.split():
+                raise BadArgument("the name is taken by a command")
             found[entry.name] = _loaded(entry)
         except Exception as e:  # noqa: BLE001  # whatever is wrong with it, the others work
             said = str(e) if isinstance(e, HeadAtlasError) else f"{type(e).__name__}: {one_line(e)}"

@@ -99,7 +99,9 @@ class Atlas(Mapping[str, xr.Dataset]):
         """That the atlas is of this model."""
         for method in self.complete:
             stored = load_attributes(self.folder / f"{method}.nc")
-            if weights.fingerprint() != stored.get("fingerprint") and weights.likeness() != stored.get("likeness"):
+            if weights.fingerprint() != stored.get("fingerprint") and weights.values_hash() != stored.get(
+                "values_hash"
+            ):
                 raise BadArgument(
                     f"atlas is {str(self.folder)!r}, whose {method}.nc is of {stored.get('model')}, not of this {name}"
                 )

@@ -87,7 +87,7 @@ def check_model(jobs: Jobs, folder: Path) -> None:
         if not there:
             continue  # damaged: it is told where it is read
         same = there.get("fingerprint") == planned["fingerprint"] or (
-            there.get("likeness") == planned["likeness"] and there.get("read_from") != planned["read_from"]
+            there.get("values_hash") == planned["values_hash"] and there.get("read_from") != planned["read_from"]
         )
         if not same:
             of = (

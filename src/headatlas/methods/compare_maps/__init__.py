@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sized
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headatlas.errors import BadArgument, brief, check_count, check_names
 from headatlas.methods._arguments import BatchTokens, Context, Limit, Preset, Questions, Shots, Template, Test
@@ -44,7 +44,8 @@ def compare_maps(
     questions: Questions = None,
     maps: Annotated[Mapping[str, xr.DataArray] | None, "your own, by name, each over (function, layer, head)"] = None,
     methods: Annotated[
-        Any, "some of probe, taylor, ablate, ablate-own (less the mean over functions), gate, dissociate"
+        list[Literal["probe", "taylor", "ablate", "ablate-own", "gate", "dissociate"]] | None,
+        "whose maps; ablate-own is ablate less the mean over functions, probe is of questions only",
     ] = None,
     test: Test = None,
     functions: Annotated[Any, "only these"] = None,

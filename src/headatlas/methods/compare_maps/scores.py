@@ -27,7 +27,7 @@ from headatlas.methods.gate.fits import fit_cost, fit_task
 from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked, make_sheet
+from headatlas.models.targets import TokenExample, make_bundle
 from headatlas.progress import Done, Progress, doing
 from headatlas.tasks.labelled import Labelled
 from headatlas.tasks.prompts import Example, Task
@@ -170,10 +170,10 @@ def map_cost(
     lm: LM, name: str, data: Labelled, function: int, settings: Settings, sizes: Sizes, batch_tokens: int | None
 ) -> Cost:
     if name == "taylor":
-        return learning(lm, [make_sheet([a]) for a in _examples(data, function, sizes.taylor)])
+        return learning(lm, [make_bundle([a]) for a in _examples(data, function, sizes.taylor)])
     if name == "ablate":  # what lies below a head is not run again
         return reading(
-            lm, [make_sheet([a]) for a in _examples(data, function, sizes.ablate)], lm.n_heads * lm.n_layers / 2
+            lm, [make_bundle([a]) for a in _examples(data, function, sizes.ablate)], lm.n_heads * lm.n_layers / 2
         )
     if name == "gate":
         return fit_cost(lm, _task(data, function), range(sizes.gate.seeds), sizes.gate, batch_tokens)
@@ -199,12 +199,12 @@ def _lost(
     return dissociation.candidates(1 - gates.numpy())
 
 
-def _lengths(examples: Sequence[Asked]) -> torch.Tensor:
+def _lengths(examples: Sequence[TokenExample]) -> torch.Tensor:
     """Answer tokens [example, 1, 1]: what is tested is the change per token."""
     return torch.tensor([len(a.target) for a in examples])[:, None, None]
 
 
-def _examples(data: Labelled, function: int, n: int) -> list[Asked]:
+def _examples(data: Labelled, function: int, n: int) -> list[TokenExample]:
     """Training examples of a function, the same ones every time."""
     order = np.random.default_rng(function).permutation(data.of("train", function))
     return [data.asked[i] for i in order[:n]]

@@ -29,7 +29,7 @@ from torch import Tensor
 from headatlas.errors import BadArgument, CannotDo, check_choice, check_count
 from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
 from headatlas.models.lm import LM
-from headatlas.models.targets import batches, frozen, log_probs, telling_memory, tokens_at_once
+from headatlas.models.targets import batches, frozen, log_probs, out_of_memory_told, tokens_at_once
 from headatlas.progress import Progress, silent
 from headatlas.tasks.labelled import Labelled
 
@@ -157,21 +157,23 @@ def _slope(
     """The objective's gradient in θ [seed, layer, head], and what the others lose [seed]. harmed [seed]: whether they
     count."""
     pieces = [
-        (seed, sheet, on) for seed, examples in enumerate(now) for sheet, on in zip(*data.sheets(examples), strict=True)
+        (seed, bundle, on)
+        for seed, examples in enumerate(now)
+        for bundle, on in zip(*data.bundles(examples), strict=True)
     ]
     share = _shares(data, function, now)
     grad, lost = torch.zeros_like(theta), torch.zeros(len(theta))
-    for _, chosen in batches([sheet for _, sheet, _ in pieces], 1, budget):
+    for _, chosen in batches([bundle for _, bundle, _ in pieces], 1, budget):
         batch = [pieces[i] for i in chosen]
         places = [(seed, example) for seed, _, on in batch for example in on]
         seeds, examples = (torch.tensor(x) for x in zip(*places, strict=True))
         own = torch.from_numpy(data.function)[examples] == function
         part = torch.tensor([share[s][e] for s, e in places])
         length = torch.tensor([len(data.asked[e].target) for _, e in places])
-        with telling_memory(lm, budget), torch.enable_grad():
+        with out_of_memory_told(lm, budget), torch.enable_grad():
             at = theta.clone().requires_grad_()
             gates, under = at.sigmoid().to(lm.device), [seed for seed, _, _ in batch]
-            log_p, _ = log_probs(lm, [sheet for _, sheet, _ in batch], gates, packed=True, under=under)
+            log_p, _ = log_probs(lm, [bundle for _, bundle, _ in batch], gates, packed=True, under=under)
             worse = baseline[examples] - log_p[0].float().cpu() / length
             others = settings.weight * worse * harmed[seeds]
             value = (part * torch.where(own, -worse.clamp(max=settings.cap), others)).sum()

@@ -68,7 +68,7 @@ def measure_baseline(lm: LM, data: Labelled, batch_tokens: int | None, *, done: 
 
 
 def baseline_cost(lm: LM, data: Labelled, batch_tokens: int | None) -> Cost:
-    return reading(lm, data.sheets(range(len(data.asked)))[0])
+    return reading(lm, data.bundles(range(len(data.asked)))[0])
 
 
 def baseline_of(done: Done) -> torch.Tensor:
@@ -97,8 +97,8 @@ def fit_cost(
     lm: LM, data: Labelled, function: int, seeds: Sequence[int], settings: Settings, batch_tokens: int | None
 ) -> Cost:
     updates = islice(drawn(data, function, settings, 0), 3)
-    sheets = [sheet for examples in updates for sheet in data.sheets(examples)[0]]
-    return learning(lm, sheets, len(seeds) / 3) * settings.updates
+    bundles = [bundle for examples in updates for bundle in data.bundles(examples)[0]]
+    return learning(lm, bundles, len(seeds) / 3) * settings.updates
 
 
 def score_of(lm: LM, data: Labelled, function: int, done: Done) -> np.ndarray:
@@ -134,8 +134,8 @@ def remove(
 
 
 def removal_cost(lm: LM, data: Labelled, function: int, settings: Settings, batch_tokens: int | None) -> Cost:
-    tried = [sheet for split in ("validation", "test") for sheet in data.sheets(data.of(split))[0]]
-    tested = data.sheets(data.of("test", function))[0]
+    tried = [bundle for split in ("validation", "test") for bundle in data.bundles(data.of(split))[0]]
+    tested = data.bundles(data.of("test", function))[0]
     return reading(lm, tried, len(settings.steps)) + reading(lm, tested, settings.draws)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headatlas.methods.maps.scores import Settings
     from headatlas.models.lm import LM
     from headatlas.models.parameters import Parameters
-    from headatlas.models.targets import Asked
+    from headatlas.models.targets import TokenExample
     from headatlas.progress import Done, Progress
     from headatlas.tasks.relations import Relation
 
@@ -57,7 +57,7 @@ def tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def ask(lm: LM, subject: str) -> list[Asked]:
+def ask(lm: LM, subject: str) -> list[TokenExample]:
     """Prompts of a built-in relation; none, where it has no prompt."""
     from headatlas.methods.maps.causal import relation_questions
     from headatlas.tasks.relations import load_relations
