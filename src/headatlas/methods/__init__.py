@@ -12,7 +12,7 @@ from headatlas.errors import BadArgument, HeadAtlasError, check_choice, one_line
 from headatlas.methods.method import PRESETS, Measure, Method, record_of
 
 GROUP = "headatlas.methods"
-COMMANDS = "agree benchmark compare edit evaluate export figures head heads import load methods models open plant report run tasks view"
+COMMANDS = "benchmark compare figures head heads import load methods models open plant report run tasks"
 log = logging.getLogger(__name__)
 
 

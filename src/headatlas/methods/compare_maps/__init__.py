@@ -81,11 +81,13 @@ def compare_maps(
     if maps is not None and not isinstance(maps, Mapping):
         raise BadArgument(f"maps is {brief(maps)}, expected maps by name, each over (function, layer, head)")
     if methods is not None and (not maps or not isinstance(methods, Sized) or len(methods)):  # maps alone will do
-        methods = check_names("methods", methods, MAPS)
+        check_names("methods", methods, MAPS)
     questions = list(questions) if isinstance(questions, Iterator) else questions
     reading = {"functions": functions, "context": context, "limit": limit, "template": template}
     data = load_labelled(lm, tasks, questions, test, each=settings.each, shots=shots, **reading)
-    names = [m for m in MAPS if m != "probe" or tasks is None] if methods is None else list(dict.fromkeys(methods))
+    names: list[str] = [m for m in MAPS if m != "probe" or tasks is None]
+    if methods is not None:
+        names = [methods] if isinstance(methods, str) else list(dict.fromkeys(methods))
     if "probe" in names and tasks is not None:
         raise BadArgument("methods has 'probe', which reads questions: it makes no maps of tasks")
     own = {name: checked_map(name, score, data, lm) for name, score in (maps or {}).items()}
