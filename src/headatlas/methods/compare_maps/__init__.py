@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sized
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from headatlas.errors import BadArgument, brief, check_count, check_names
+from headatlas.errors import BadArgument, brief, check_count, check_names, list_names
 from headatlas.methods._arguments import BatchTokens, Context, Limit, Preset, Questions, Shots, Template, Test
 from headatlas.methods.method import Work, method
 
@@ -87,7 +87,7 @@ def compare_maps(
     data = load_labelled(lm, tasks, questions, test, each=settings.each, shots=shots, **reading)
     names: list[str] = [m for m in MAPS if m != "probe" or tasks is None]
     if methods is not None:
-        names = [methods] if isinstance(methods, str) else list(dict.fromkeys(methods))
+        names = list(dict.fromkeys(list_names("methods", methods))) if len(methods) else []
     if "probe" in names and tasks is not None:
         raise BadArgument("methods has 'probe', which reads questions: it makes no maps of tasks")
     own = {name: checked_map(name, score, data, lm) for name, score in (maps or {}).items()}
