@@ -60,7 +60,7 @@ def update(lm: ha.LM, rounds: int, examples: int = 8, tokens: int = 16) -> None:
     """Both take the loss at the last token of the same random texts; the bare one has its gradient in the embeddings."""
     bundles = random_sheets(lm, examples, tokens)
     theta = start(lm, range(GATES))
-    ids = torch.tensor([s.asked[0].prompt for s in bundles], device=lm.device).repeat(GATES, 1)
+    ids = torch.tensor([s.examples[0].prompt for s in bundles], device=lm.device).repeat(GATES, 1)
     embedded = lm.model.get_input_embeddings()(ids).detach()
 
     def bare() -> None:
@@ -167,7 +167,7 @@ def shape(rounds: int) -> None:
     lm = ha.load(model)
     bundles = [(s,) for s in random_sheets(lm, 32, 64)]
     theta = start(lm, [0])
-    ids = torch.tensor([s[0].asked[0].prompt for s in bundles], device="cuda")
+    ids = torch.tensor([s[0].examples[0].prompt for s in bundles], device="cuda")
 
     def hooks() -> None:
         """Bare hooks and the whole vocabulary at every position, as the published code does it."""

@@ -50,7 +50,7 @@ def main(folder: str) -> None:
     right: dict[str, dict[str, int]] = {row: {} for row in rows}
     examples = []
     for task in load_tasks(lm, names):
-        asked = [a for bundle in held_out_bundles(lm, task, ASKED) for a in bundle.asked]
+        asked = [a for bundle in held_out_bundles(lm, task, ASKED) for a in bundle.examples]
         said = {row: answers(lm, asked, gate) for row, gate in rows.items()}
         for row in rows:
             right[row][task.name] = sum(s == list(a.target) for s, a in zip(said[row], asked, strict=True))

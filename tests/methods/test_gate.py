@@ -163,7 +163,7 @@ def test_one_update_is_adam_on_the_published_loss(tiny) -> None:
             adam.param_groups[0]["lr"] = rate
             losses = []
             for (bundle,) in bundles:
-                (a,) = bundle.asked
+                (a,) = bundle.examples
                 with tiny.gated(theta.sigmoid()):
                     log_p = tiny.model(torch.tensor([a.prompt + a.target])).logits[0].log_softmax(-1)
                 losses.append(-sum(log_p[len(a.prompt) - 1 + i, t] for i, t in enumerate(a.target)))
@@ -262,7 +262,7 @@ def test_running_out_of_memory_halves_what_is_run_at_once_and_changes_nothing(ti
     plain, asked = fits.log_probs, []
 
     def small(lm, bundles, gate, **options):
-        asked.append(len(gate) * sum(len(s.asked) * (s.shared + s.rest) for s in bundles))
+        asked.append(len(gate) * sum(len(s.examples) * (s.shared + s.rest) for s in bundles))
         if asked[-1] > 100:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return plain(lm, bundles, gate, **options)
@@ -410,7 +410,7 @@ def test_packing_never_hides_a_window(family) -> None:
     shut = torch.zeros(1, lm.n_layers, lm.n_heads)
     measure(lm, long, shut)  # behind shut heads nothing would be seen to go wrong
     for bundles in (short, long, [*short, *long]):
-        expected = torch.cat([log_probs(lm, [make_bundle([a])])[0] for s in bundles for a in s.asked], dim=1)
+        expected = torch.cat([log_probs(lm, [make_bundle([a])])[0] for s in bundles for a in s.examples], dim=1)
         torch.testing.assert_close(measure(lm, bundles)[0], expected, check_dtype=False, rtol=1e-4, atol=1e-4)
 
 

@@ -287,7 +287,7 @@ def test_targets_under_gates_equal_text_by_text(tiny: Tiny) -> None:
     alone, together = [make_bundle([a]) for a in asked], [make_bundle(group) for group in groups]
     assert [s.shared for s in together] == [5, 8, 5]
     for bundles, packed in [(alone, False), (alone, True), (together, True), ([together[2], *alone[3:6]], True)]:
-        order = [asked.index(a) for bundle in bundles for a in bundle.asked]
+        order = [asked.index(a) for bundle in bundles for a in bundle.examples]
         log_p, right = log_probs(lm, bundles, gate, packed=packed)
         torch.testing.assert_close(log_p, oracle[:, order], check_dtype=False, **close)
         (again,) = torch.autograd.grad(log_p.sum(), gate)

@@ -110,7 +110,7 @@ def _combine(
     parts = iter(names)
     for task in tasks:
         held_out = held_out_bundles(lm, task, limit)
-        each = np.full((sum(len(s.asked) for s in held_out), lm.n_layers, lm.n_heads), np.nan, np.float32)
+        each = np.full((sum(len(s.examples) for s in held_out), lm.n_layers, lm.n_heads), np.nan, np.float32)
         for layers in spans:
             (each[:, layers],) = done[next(parts)]
         halves = [half.mean(0) if len(half) else np.full(half.shape[1:], np.nan) for half in (each[0::2], each[1::2])]
@@ -137,7 +137,7 @@ def _combine_cost(lm: LM, tasks: Sequence[Task], spans: Any, names: Any, limit: 
 def held_out_questions(lm: LM, task: Task, limit: int) -> list[TokenExample]:
     from headatlas.tasks.bundles import held_out_bundles
 
-    return [a for bundle in held_out_bundles(lm, task, limit) for a in bundle.asked]
+    return [a for bundle in held_out_bundles(lm, task, limit) for a in bundle.examples]
 
 
 def layer_spans(lm: Any, size: int = SPAN) -> list[list[int]]:

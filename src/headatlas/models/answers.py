@@ -30,7 +30,7 @@ MEASURES = ("log_p", "rank", "first")
 @torch.no_grad()
 def answer_states(lm: LM, bundles: Sequence[Bundle]) -> list[tuple[Tensor, Tensor]]:
     """Of each example, bundle by bundle: −log P of every answer token [token], and z there [token, layer, head, d_head]."""
-    longer = [Bundle(tuple(TokenExample(a.prompt, (*a.target, 0)) for a in s.asked), s.shared) for s in bundles]
+    longer = [Bundle(tuple(TokenExample(a.prompt, (*a.target, 0)) for a in s.examples), s.shared) for s in bundles]
     layout = lay_out(lm, longer)  # with one token more to predict, the last answer token is run too
     rows, places = torch.tensor(layout.rows), torch.tensor(layout.places)
     z = torch.full((len(rows), lm.n_layers, lm.n_heads, lm.d_head), torch.nan, dtype=lm.model.dtype, device=lm.device)
@@ -41,7 +41,7 @@ def answer_states(lm: LM, bundles: Sequence[Bundle]) -> list[tuple[Tensor, Tenso
     with h.hooked(lm.model, lm.anatomy, read), logits_only(lm, rows, places):
         logits = lm.model(**layout.inputs, use_cache=False).logits[0]
     found, at = [], 0
-    for a in (a for bundle in bundles for a in bundle.asked):
+    for a in (a for bundle in bundles for a in bundle.examples):
         n = len(a.target)
         target = torch.tensor(a.target, device=logits.device)
         found.append((cross_entropy(logits[at : at + n].float(), target, reduction="none"), z[at + 1 : at + n + 1]))
@@ -85,12 +85,12 @@ def answers_under(
     gates = torch.stack([c.gate for c in changes] + [torch.ones(lm.n_layers, lm.n_heads)])
     for _, chosen in batches(bundles, 1, budget):
         now = [bundles[i] for i in chosen]
-        numbers = [place[i][1] + k for i in chosen for k in range(len(bundles[i].asked))]
+        numbers = [place[i][1] + k for i in chosen for k in range(len(bundles[i].examples))]
         with out_of_memory_told(lm, budget):
             layout = lay_out(lm, now)
             which = torch.where(layout.owner >= 0, torch.tensor(numbers)[layout.owner.clamp(min=0)], len(changes))
             measured = _changed(lm, now, layout, which, gates, changes)
-        examples = [place[i][0] for i in chosen for _ in bundles[i].asked]
+        examples = [place[i][0] for i in chosen for _ in bundles[i].examples]
         found[numbers, examples] = measured
     return found
 
@@ -116,7 +116,7 @@ def _changed(
     rows, places = torch.tensor(layout.rows), torch.tensor(layout.places)
     with h.hooked(lm.model, lm.anatomy, edit), logits_only(lm, rows, places):
         logits = lm.model(**layout.inputs, use_cache=False).logits[0].float()
-    asked = [a for bundle in bundles for a in bundle.asked]
+    asked = [a for bundle in bundles for a in bundle.examples]
     wanted = torch.tensor([t for a in asked for t in a.target], device=logits.device)
     own = logits.gather(1, wanted[:, None])
     log_p = own[:, 0] - logits.logsumexp(-1)

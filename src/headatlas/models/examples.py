@@ -24,18 +24,18 @@ class TokenExample:
 class Bundle:
     """Prompts that begin alike, and how many tokens they share. At least the last token of each prompt is its own."""
 
-    asked: tuple[TokenExample, ...]
+    examples: tuple[TokenExample, ...]
     shared: int
 
     @property
     def rest(self) -> int:
         """Tokens of the longest one after the shared beginning; the last token of a target predicts nothing."""
-        return max(map(len, self.asked)) - 1 - self.shared
+        return max(map(len, self.examples)) - 1 - self.shared
 
     @property
     def size(self) -> int:
         """Tokens to be run."""
-        return self.shared + sum(len(a) - 1 - self.shared for a in self.asked)
+        return self.shared + sum(len(a) - 1 - self.shared for a in self.examples)
 
 
 def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> TokenExample:

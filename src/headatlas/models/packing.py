@@ -40,7 +40,7 @@ class Layout:
 
 def lay_out(lm: LM, bundles: Sequence[Bundle]) -> Layout:
     """Texts packed, where that saves tokens and the model can; otherwise a row each."""
-    padded = sum(len(bundle.asked) for bundle in bundles) * max(bundle.shared + bundle.rest for bundle in bundles)
+    padded = sum(len(bundle.examples) for bundle in bundles) * max(bundle.shared + bundle.rest for bundle in bundles)
     if padded > 1.1 * sum(bundle.size for bundle in bundles):
         layout = _pack(lm, bundles)
         if _packs(lm, bundles, layout):
@@ -61,13 +61,13 @@ def logits_of(lm: LM, layout: Layout, gate: Tensor | None, under: Sequence[int] 
 
 def stack(lm: LM, bundles: Sequence[Bundle]) -> Layout:
     """A row each. Padding on the right is never looked at and moves no position: no mask, so fused kernels stay in use."""
-    asked = [a for bundle in bundles for a in bundle.asked]
+    asked = [a for bundle in bundles for a in bundle.examples]
     texts = [(a.prompt + a.target)[:-1] for a in asked]
     rows = [i for i, a in enumerate(asked) for _ in a.target]
     places = [p for a, t in zip(asked, texts, strict=True) for p in range(len(t) - len(a.target), len(t))]
     tokens = lm.pad(texts, "right")["input_ids"]
     owner, bundle_of = (torch.full(tokens.shape, -1) for _ in range(2))
-    for i, s in enumerate(s for s, bundle in enumerate(bundles) for _ in bundle.asked):
+    for i, s in enumerate(s for s, bundle in enumerate(bundles) for _ in bundle.examples):
         owner[i, bundles[s].shared : len(texts[i])] = i
         bundle_of[i, : len(texts[i])] = s
     return Layout({"input_ids": tokens}, rows, places, owner, bundle_of)
@@ -89,16 +89,16 @@ def _pack(lm: LM, bundles: Sequence[Bundle], at_least: int = 0) -> Layout:
     width = max([*filled, at_least])
     width += -width % (1 if lm.device.type == "cpu" else ALIGN)
     tokens, position, bundle_of, text_of, owner = (torch.full((len(bins), width), f) for f in (0, 0, -1, -1, -1))
-    starts = torch.tensor([0, *(len(bundle.asked) for bundle in bundles)]).cumsum(0).tolist()
+    starts = torch.tensor([0, *(len(bundle.examples) for bundle in bundles)]).cumsum(0).tolist()
     found: dict[int, list[tuple[int, int]]] = {}  # by bundle: row and place of each token that predicts
     for row, chosen in enumerate(bins):
         at = 0
         for i in chosen:
             bundle = bundles[i]
-            parts = [(0, bundle.asked[0].prompt[: bundle.shared])] if bundle.shared else []
-            parts += [(n, (a.prompt + a.target)[bundle.shared : -1]) for n, a in enumerate(bundle.asked, 1)]
+            parts = [(0, bundle.examples[0].prompt[: bundle.shared])] if bundle.shared else []
+            parts += [(n, (a.prompt + a.target)[bundle.shared : -1]) for n, a in enumerate(bundle.examples, 1)]
             for text, ids in parts:
-                if at_least and i == chosen[-1] and text == len(bundle.asked):
+                if at_least and i == chosen[-1] and text == len(bundle.examples):
                     at = width - len(ids)
                 here = slice(at, at + len(ids))
                 tokens[row, here] = torch.tensor(ids)
@@ -108,7 +108,9 @@ def _pack(lm: LM, bundles: Sequence[Bundle], at_least: int = 0) -> Layout:
                 at += len(ids)
                 if text:
                     owner[row, here] = starts[i] + text - 1
-                    found.setdefault(i, []).extend((row, p) for p in range(at - len(bundle.asked[text - 1].target), at))
+                    found.setdefault(i, []).extend(
+                        (row, p) for p in range(at - len(bundle.examples[text - 1].target), at)
+                    )
     index, on, of = torch.arange(width, device=lm.device), bundle_of.to(lm.device), text_of.to(lm.device)
     seen = on[:, :, None] == on[:, None, :]
     seen &= (of[:, None, :] == 0) | (of[:, :, None] == of[:, None, :])
@@ -133,7 +135,7 @@ def _packs(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> bool:
         return False
     width, longest = layout.inputs["input_ids"].shape[1], max(bundle.shared + bundle.rest for bundle in bundles)
     tried = state_of(lm.model).packed
-    sharing = any(len(bundle.asked) > 1 and bundle.shared for bundle in bundles)
+    sharing = any(len(bundle.examples) > 1 and bundle.shared for bundle in bundles)
     if any(good and width <= w and longest <= n and sharing <= s for w, n, s, good in tried):
         return True
     if any(not good and width >= w and longest >= n and sharing >= s for w, n, s, good in tried):
@@ -141,9 +143,9 @@ def _packs(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> bool:
     wide = 1 << (width - 1).bit_length()  # tried a little wider, so that the next batch need not be tried again
     near = 2e-4 if lm.model.dtype in (torch.float32, torch.float64) else 5e-2  # of the largest logit
     few = _few(bundles)
-    last = few[-1].asked[-1]
+    last = few[-1].examples[-1]
     other = TokenExample((*last.prompt[:-1], (last.prompt[-1] + 1) % 2), last.target)
-    changed = [*few[:-1], Bundle((*few[-1].asked[:-1], other), few[-1].shared)]
+    changed = [*few[:-1], Bundle((*few[-1].examples[:-1], other), few[-1].shared)]
     try:
         with torch.no_grad():
             found, moved = (logits_of(lm, _pack(lm, texts, wide), None) for texts in (few, changed))
@@ -163,9 +165,9 @@ def _packs(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> bool:
 def _few(bundles: Sequence[Bundle]) -> list[Bundle]:
     """Texts to try packing with: of the bundle with the longest one, and of that with the longest beginning, at most two each."""
     longest = max(bundles, key=lambda s: s.shared + s.rest)
-    sharing = max(bundles, key=lambda s: s.shared * (len(s.asked) > 1))
+    sharing = max(bundles, key=lambda s: s.shared * (len(s.examples) > 1))
     chosen = dict.fromkeys([longest, sharing, *bundles])
-    return [Bundle(tuple(sorted(s.asked, key=lambda a: -len(a))[:2]), s.shared) for s in list(chosen)[1::-1]]
+    return [Bundle(tuple(sorted(s.examples, key=lambda a: -len(a))[:2]), s.shared) for s in list(chosen)[1::-1]]
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def batches(bundles: Sequence[Bundle], gates: int, tokens: int) -> Iterator[tupl
     Counted as if every text had a row of its own, padded: packing needs less, but not every model packs. The longest come first:
     memory that does not suffice shows at once, and whether a model packs is tried once and not with every longer text.
     """
-    texts, length = [len(bundle.asked) for bundle in bundles], [bundle.shared + bundle.rest for bundle in bundles]
+    texts, length = [len(bundle.examples) for bundle in bundles], [bundle.shared + bundle.rest for bundle in bundles]
     order = sorted(range(len(bundles)), key=lambda i: (-length[i], i))
     together = min(gates, max(1, tokens // max(n * m for n, m in zip(texts, length, strict=True))))
     for first in range(0, gates, together):
@@ -73,7 +73,7 @@ def _run(
     lm: LM, bundles: Sequence[Bundle], layout: Layout, gate: Tensor | None, under: Sequence[int] | None
 ) -> tuple[Tensor, Tensor]:
     gates = 1 if gate is None or under is not None else len(gate)
-    asked = [a for bundle in bundles for a in bundle.asked]
+    asked = [a for bundle in bundles for a in bundle.examples]
     logits = logits_of(lm, layout, gate, under)
     wanted = torch.tensor([t for a in asked for t in a.target], device=logits.device).repeat(gates)
     lengths = [len(a.target) for a in asked]
@@ -91,7 +91,7 @@ def measure(
 ) -> tuple[Tensor, Tensor]:
     """`log_probs` without gradients, in as many passes as `tokens` at once need; on the CPU."""
     gates = 1 if gate is None else len(gate)
-    starts = torch.tensor([0, *(len(bundle.asked) for bundle in bundles)]).cumsum(0).tolist()
+    starts = torch.tensor([0, *(len(bundle.examples) for bundle in bundles)]).cumsum(0).tolist()
     log_p = torch.empty(gates, starts[-1])
     right = torch.empty(gates, starts[-1], dtype=torch.bool)
     budget = tokens_at_once(lm, tokens)

@@ -90,6 +90,6 @@ def _baseline(name: str, known: Known, seed: int) -> Scores:
         return {f: generator.random((lm.n_layers, lm.n_heads)) for f in FUNCTIONS}
     measure = {"norm": output_norms, "gradient": gradient_norms}[name]
     return {
-        task.name: measure(lm, [a for bundle in held_out_bundles(lm, task, MEASURED) for a in bundle.asked])
+        task.name: measure(lm, [a for bundle in held_out_bundles(lm, task, MEASURED) for a in bundle.examples])
         for task in _tasks(seed)
     }

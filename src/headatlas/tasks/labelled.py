@@ -199,10 +199,10 @@ def _from_tasks(
         shown = tuple(e for e in kept if e not in set(parts["validation"]))  # worked examples
         for name, part in parts.items():
             for bundle in bundles_of(lm, replace(task, train=shown, held_out=part), "held_out", seed):
-                group += [group[-1] + 1 if group else 0] * len(bundle.asked)
-                asked += bundle.asked
-                function += [number] * len(bundle.asked)
-                split += [name] * len(bundle.asked)
+                group += [group[-1] + 1 if group else 0] * len(bundle.examples)
+                asked += bundle.examples
+                function += [number] * len(bundle.examples)
+                split += [name] * len(bundle.examples)
     return Labelled(tuple(t.name for t in tasks), tuple(asked), np.array(function), np.array(split), np.array(group))
 
 

@@ -49,7 +49,7 @@ def slope(
     """The mean objective of each gate over the examples [gate], and its gradient in θ [gate, layer, head]."""
     theta = theta.detach()
     loss, total = torch.zeros_like(theta[:, 0, 0]), torch.zeros_like(theta)
-    examples = sum(len(s[0].asked) for s in matched)
+    examples = sum(len(s[0].examples) for s in matched)
     widest = max(range(len(matched[0])), key=lambda k: sum(s[k].size for s in matched))
     for gates, chosen in batches([s[widest] for s in matched], len(theta), tokens // len(matched[0])):
         with out_of_memory_told(lm, tokens), torch.enable_grad():
