@@ -28,7 +28,7 @@ import headatlas as ha
 from headatlas.methods.ablate.removal import ablate
 from headatlas.methods.gate.fits import FITS, fit_task, likelihood, slope, start
 from headatlas.methods.gate.settings import PRESETS, Schedule
-from headatlas.models.targets import Asked, Sheet, encode_target, frozen, log_probs, make_sheet, measure
+from headatlas.models.targets import Bundle, TokenExample, encode_target, frozen, log_probs, make_bundle, measure
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import load_relations
 
@@ -41,7 +41,7 @@ def in_turn(rounds: int, *works: Callable[[], object]) -> list[float]:
     return [statistics.median(column) for column in zip(*times, strict=True)]
 
 
-def capitals(lm: ha.LM) -> list[Asked]:
+def capitals(lm: ha.LM) -> list[TokenExample]:
     """'The capital of France is' → ' Paris', in a fixed random order."""
     (relation,) = (r for r in load_relations() if r.name == "country_to_capital")
     pairs = list(relation.pairs)
@@ -49,18 +49,18 @@ def capitals(lm: ha.LM) -> list[Asked]:
     return [encode_target(lm, f"The capital of {s} is", f" {t}", "capitals") for s, t in pairs]
 
 
-def random_sheets(lm: ha.LM, count: int, tokens: int) -> list[Sheet]:
+def random_sheets(lm: ha.LM, count: int, tokens: int) -> list[Bundle]:
     """Texts that share nothing, with a target of one token."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(lm.model.get_input_embeddings().num_embeddings, (count, tokens + 1), generator=generator)
-    return [make_sheet([Asked(tuple(i[:-1]), tuple(i[-1:]))]) for i in ids.tolist()]
+    return [make_bundle([TokenExample(tuple(i[:-1]), tuple(i[-1:]))]) for i in ids.tolist()]
 
 
 def update(lm: ha.LM, rounds: int, examples: int = 8, tokens: int = 16) -> None:
     """Both take the loss at the last token of the same random texts; the bare one has its gradient in the embeddings."""
-    sheets = random_sheets(lm, examples, tokens)
+    bundles = random_sheets(lm, examples, tokens)
     theta = start(lm, range(GATES))
-    ids = torch.tensor([s.asked[0].prompt for s in sheets], device=lm.device).repeat(GATES, 1)
+    ids = torch.tensor([s.examples[0].prompt for s in bundles], device=lm.device).repeat(GATES, 1)
     embedded = lm.model.get_input_embeddings()(ids).detach()
 
     def bare() -> None:
@@ -69,7 +69,7 @@ def update(lm: ha.LM, rounds: int, examples: int = 8, tokens: int = 16) -> None:
         torch.autograd.grad(logits.log_softmax(-1)[:, 0].sum(), leaf)
 
     def gated() -> None:
-        slope(lm, theta, [(s,) for s in sheets], likelihood, 10**9)
+        slope(lm, theta, [(s,) for s in bundles], likelihood, 10**9)
 
     with frozen(lm):
         once, ours = in_turn(rounds, bare, gated)
@@ -83,7 +83,7 @@ def published(lm: ha.LM, updates: int) -> None:
     from causal_head_gating.data.datasets import MaskedSequenceDataset
 
     every = capitals(lm)
-    train, held_out = every[:64], [make_sheet([a]) for a in every[64:]]
+    train, held_out = every[:64], [make_bundle([a]) for a in every[64:]]
     width = max(map(len, train)) + 1
     pad = 0
     ids, mask = torch.full((64, width), pad), torch.zeros(64, width, dtype=torch.bool)
@@ -121,7 +121,7 @@ def published(lm: ha.LM, updates: int) -> None:
 
 def ablation(lm: ha.LM, prompts: int) -> None:
     asked = capitals(lm)[:prompts]
-    sheets = [make_sheet([a]) for a in asked]
+    bundles = [make_bundle([a]) for a in asked]
     inputs = lm.pad([(a.prompt + a.target)[:-1] for a in asked], "right")
     effects: list[torch.Tensor] = []
 
@@ -138,7 +138,7 @@ def ablation(lm: ha.LM, prompts: int) -> None:
                 with lm.gated(gate[0]):
                     lm.model(**inputs, use_cache=False)
             else:
-                log_probs(lm, sheets, gate)
+                log_probs(lm, bundles, gate)
 
     ours, plain, lean = in_turn(1, replayed, lambda: one_by_one(True), lambda: one_by_one(False))
     plain, lean = (t * lm.n_layers * lm.n_heads / 9 for t in (plain, lean))
@@ -165,9 +165,9 @@ def shape(rounds: int) -> None:
         model = transformers.AutoModelForCausalLM.from_config(config)
     torch.set_default_dtype(before)
     lm = ha.load(model)
-    sheets = [(s,) for s in random_sheets(lm, 32, 64)]
+    bundles = [(s,) for s in random_sheets(lm, 32, 64)]
     theta = start(lm, [0])
-    ids = torch.tensor([s[0].asked[0].prompt for s in sheets], device="cuda")
+    ids = torch.tensor([s[0].examples[0].prompt for s in bundles], device="cuda")
 
     def hooks() -> None:
         """Bare hooks and the whole vocabulary at every position, as the published code does it."""
@@ -178,7 +178,7 @@ def shape(rounds: int) -> None:
 
     with frozen(lm):
         torch.cuda.reset_peak_memory_stats()
-        (ours,) = in_turn(rounds, lambda: slope(lm, theta, sheets, likelihood, 10**9))
+        (ours,) = in_turn(rounds, lambda: slope(lm, theta, bundles, likelihood, 10**9))
         memory = torch.cuda.max_memory_allocated() / 2**30
         (bare,) = in_turn(rounds, hooks)
     print(f"8B shape, 32 × 64 tokens: update {ours:.4f} s, {memory:.1f} GiB")

@@ -28,7 +28,7 @@ from headatlas.methods.probe.features import capture
 from headatlas.methods.probe.maps import fit_probe, predict
 from headatlas.methods.probe.settings import Training
 from headatlas.models.heads import hooked
-from headatlas.models.targets import Asked
+from headatlas.models.targets import TokenExample
 from headatlas.results.store import load
 from headatlas.tasks.names import FUNCTIONS
 from headatlas.tasks.questions import SPLITS, Question, load_questions, with_answer
@@ -50,7 +50,7 @@ def everything(example: int, surprisal: np.ndarray) -> list[int]:
 
 
 @torch.no_grad()
-def one_by_one(lm: ha.LM, asked: list[Asked], free: bool = False) -> list[list[torch.Tensor]]:
+def one_by_one(lm: ha.LM, asked: list[TokenExample], free: bool = False) -> list[list[torch.Tensor]]:
     """As the published code does it: generate for one prompt, a hook on every layer keeping the last token's z at each step.
 
     As many tokens as the reference answer has, so that both ways read as many; free: until the model ends, at most 128.
@@ -104,7 +104,7 @@ def compare_memory() -> None:
 
     peaks = []
     for n in (400, 400, 1600):  # the first warms up
-        asked = [Asked(draw(4), draw(2)) for _ in range(n)]
+        asked = [TokenExample(draw(4), draw(2)) for _ in range(n)]
         with tempfile.TemporaryDirectory() as folder, Watch() as watch:
             shape = (n, lm.n_layers, lm.n_heads, lm.d_head)
             path = Path(folder) / "features.npy"
@@ -178,7 +178,7 @@ def measure_shape() -> None:
     for _ in range(64):  # as the built-in questions are: five to a main question, about 90 tokens shared
         main = draw(90)
         groups.append(list(range(len(asked), len(asked) + 5)))
-        asked += [Asked(main + draw(25), draw(5)) for _ in range(5)]
+        asked += [TokenExample(main + draw(25), draw(5)) for _ in range(5)]
     features = room(lm, len(asked))
     capture(lm, asked, groups, everything, features)
     one_by_one(lm, asked[:2])

@@ -7,7 +7,8 @@ from pathlib import Path
 import headatlas as ha
 from headatlas.figures.all import pictures
 from headatlas.figures.style import save
-from headatlas.tasks.prompts import held_out_sheets, load_tasks
+from headatlas.tasks.bundles import held_out_bundles
+from headatlas.tasks.prompts import load_tasks
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
@@ -49,7 +50,7 @@ def main(folder: str) -> None:
     right: dict[str, dict[str, int]] = {row: {} for row in rows}
     examples = []
     for task in load_tasks(lm, names):
-        asked = [a for sheet in held_out_sheets(lm, task, ASKED) for a in sheet.asked]
+        asked = [a for bundle in held_out_bundles(lm, task, ASKED) for a in bundle.examples]
         said = {row: answers(lm, asked, gate) for row, gate in rows.items()}
         for row in rows:
             right[row][task.name] = sum(s == list(a.target) for s, a in zip(said[row], asked, strict=True))

@@ -8,7 +8,7 @@ import headatlas as ha
 from headatlas.methods.gate.fits import likelihood, slope, start
 from headatlas.models.lm import LM
 from headatlas.models.memory import memory
-from headatlas.models.targets import make_sheet, tokens_at_once
+from headatlas.models.targets import make_bundle, tokens_at_once
 from tests.methods.test_half_precision import check_gradients, check_methods
 from tests.models.test_families import questions
 from tests.models.tiny import TINY, build, texts, tokenizer
@@ -40,12 +40,12 @@ def test_heads_on_a_gpu_equal_heads_on_the_cpu(tiny) -> None:
 @pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
 def test_gate_gradients_on_a_gpu_equal_those_on_the_cpu(tiny) -> None:
     here, there = ha.load(build(tiny)), ha.load(build(tiny).to("cuda"))
-    strands = [(make_sheet(group),) for group in questions()]
+    matched = [(make_bundle(group),) for group in questions()]
     theta = start(here, [0, 1])
     tolerance = max(tiny.tolerance, 1e-6) * 100
-    expected = slope(here, theta, strands, likelihood, 10**6)
+    expected = slope(here, theta, matched, likelihood, 10**6)
     for tokens in (10**6, 60):
-        for a, b in zip(slope(there, theta, strands, likelihood, tokens), expected, strict=True):
+        for a, b in zip(slope(there, theta, matched, likelihood, tokens), expected, strict=True):
             torch.testing.assert_close(a.cpu(), b, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 

@@ -130,7 +130,11 @@ def wrong(lm: ha.LM) -> xr.Dataset:
 @pytest.mark.parametrize(
     ("name", "code", "line"),
     [
-        ("lost", "import nowhere", "method lost of broken-lost is left out: ModuleNotFoundError: No module named 'nowhere'"),
+        (
+            "lost",
+            "import nowhere",
+            "method lost of broken-lost is left out: ModuleNotFoundError: No module named 'nowhere'",
+        ),
         ("gate", WRONG_DIMS, "method gate of broken-gate is left out: the name is taken by the method of headatlas"),
         ("plain", "def plain(lm): ...", "is not declared with @headatlas.method"),
         ("other", WRONG_DIMS.replace("def wrong", "def another"), "its function is called 'another'"),
@@ -156,7 +160,9 @@ def test_a_result_that_is_not_as_declared_is_one_line(tmp_path, monkeypatch) -> 
     monkeypatch.syspath_prepend(tmp_path)
     methods.cache_clear()
     try:
-        with pytest.raises(CannotDo, match=r"method wrong: score is over \(layer, head\), expected \(task, layer, head\)"):
+        with pytest.raises(
+            CannotDo, match=r"method wrong: score is over \(layer, head\), expected \(task, layer, head\)"
+        ):
             ha.wrong(tiny_lm())
         made = ha.run(tiny_lm(), tmp_path / "atlas", methods=["wrong", "pattern"], draw=False)
         assert list(made) == ["pattern"]

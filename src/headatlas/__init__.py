@@ -1,6 +1,6 @@
 """HeadAtlas tells what every attention head of a language model does. The public surface is what stands here.
 
-Names are imported when first used: torch takes seconds, and `headatlas --help` should not. Every registered method is a name here too.
+Names are imported when first used: torch takes seconds, and `headatlas --help` should not. Every method is a name here too.
 """
 
 from functools import cache
@@ -73,13 +73,8 @@ def __getattr__(name: str) -> Any:
 @cache
 def _call(name: str) -> Any:
     """The public call of a method."""
-    from headatlas.methods import get_method
-    from headatlas.runs.call import public_call
-
-    return public_call(get_method(name))
+    return import_module("headatlas.runs.call").public_call(import_module("headatlas.methods").get_method(name))
 
 
 def __dir__() -> list[str]:
-    from headatlas.methods import method_names
-
-    return sorted([*__all__, *method_names(), "__version__"])
+    return sorted([*__all__, *import_module("headatlas.methods").method_names(), "__version__"])

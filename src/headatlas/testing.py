@@ -14,9 +14,9 @@ with subject = Subject(my_method, limit=8) made once, for what it computes is sh
 import json
 import pickle
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,7 @@ def tiny_questions(n: int = 20, seed: int = 0) -> list[dict[str, Any]]:
         steps = [
             {
                 "subquestion": _words(generator, 3),
-                "answer": f"w{5 * c + generator.integers(3)} {_words(generator, generator.integers(8))}",
+                "answer": f"w{5 * c + generator.integers(3)} {_words(generator, int(generator.integers(8)))}",
                 "cognitive_skill": FUNCTIONS[c],
             }
             for c in generator.choice(8, 4, replace=False)
@@ -176,7 +176,9 @@ def check_declaration(subject: Subject) -> None:
     assert method.title, f"{method.name} has no title"
     assert (method.function.__doc__ or "").strip(), f"{method.name} has no docstring"
     for option in method.options.values():
-        assert option.help, f"{method.name}: option {option.name} has no help: annotate it, Annotated[int, 'what it is']"
+        assert option.help, (
+            f"{method.name}: option {option.name} has no help: annotate it, Annotated[int, 'what it is']"
+        )
     for measure in method.measures:
         assert measure.meaning, f"{method.name}: measure {measure.name} has no meaning"
     unknown = {o for options in method.presets.values() for o in options} - set(method.options)
@@ -203,10 +205,10 @@ def check_repeatable(subject: Subject) -> None:
     before = {n: p.clone() for n, p in lm.model.named_parameters()}
     torch.manual_seed(7)
     np.random.seed(7)
-    state, expected = np.random.get_state()[1].tolist(), torch.random.get_rng_state()
+    numbers, expected = np.random.get_state(legacy=False), torch.random.get_rng_state()
     _same(subject.compute(lm), subject.result)
     assert torch.equal(torch.random.get_rng_state(), expected), f"{subject}: torch's global generator was used"
-    assert np.random.get_state()[1].tolist() == state, f"{subject}: numpy's global generator was used"
+    assert str(np.random.get_state(legacy=False)) == str(numbers), f"{subject}: numpy's global generator was used"
     changed = [n for n, p in lm.model.named_parameters() if not torch.equal(p, before[n])]
     assert not changed, f"{subject}: the model was changed, first {changed[0]}"
     hooks = [h for m in lm.model.modules() for h in (*m._forward_pre_hooks.values(), *m._forward_hooks.values())]
@@ -295,7 +297,9 @@ def check_layers_without_heads(subject: Subject) -> None:
     assert result.sizes["layer"] == hybrid.n_layers, f"{subject}: layers without heads are missing"
     for measure in subject.method.measures:
         score = result[measure.name]
-        assert np.isnan(score.sel(layer=without)).all(), f"{subject}: {measure.name} of a layer without heads is not NaN"
+        assert np.isnan(score.sel(layer=without)).all(), (
+            f"{subject}: {measure.name} of a layer without heads is not NaN"
+        )
         assert np.isfinite(score.drop_sel(layer=without)).all(), f"{subject}: {measure.name} is not finite everywhere"
 
 

@@ -15,8 +15,8 @@ from headatlas.errors import BadArgument
 from headatlas.figures.all import pictures
 from headatlas.figures.files import write_figures
 from headatlas.figures.style import PALETTES, save
+from headatlas.methods._chance import none_above
 from headatlas.results.about import by_kv_group
-from headatlas.results.chance import none_above
 from tests.figures import synthetic
 from tests.figures.synthetic import SHAPES
 

@@ -12,8 +12,8 @@ from headatlas.figures.all import caption, pictures
 from headatlas.figures.map_comparison import plan as plan_comparison
 from headatlas.figures.specialisation_matrix import plan as plan_specialisation
 from headatlas.figures.style import PALETTES, columns, printable, ticks, wrap
+from headatlas.methods import title_of
 from headatlas.results.about import by_kv_group
-from headatlas.results.measures import title_of
 from headatlas.results.scale import neat_step
 from headatlas.tasks.questions import FUNCTIONS
 from tests.figures import synthetic

@@ -10,7 +10,7 @@ from headatlas.errors import BadArgument
 from headatlas.methods import get_method
 from headatlas.methods.compare_maps import scores
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked
+from headatlas.models.targets import TokenExample
 from headatlas.tasks.labelled import load_labelled
 from headatlas.testing import tiny_questions as questions
 from headatlas.testing import tiny_task
@@ -66,9 +66,9 @@ def test_each_map_and_each_test_is_a_part(lm) -> None:
         "baseline",
         "taylor: map of first",
         "taylor: map of second",
-        "ablate-own: maps",
         "ablate: map of first",
         "ablate: map of second",
+        "ablate-own: maps",
         "taylor: removing heads of first",
         "taylor: removing heads of second",
         "ablate-own: removing heads of first",
@@ -90,7 +90,7 @@ def test_maps_are_made_from_training_examples_only(lm, monkeypatch) -> None:
         return torch.zeros(len(asked), lm.n_layers, lm.n_heads)
 
     def gate(lm, task, *rest, **options):
-        seen.update(Asked(e.prompt, e.target) for e in (*task.train, *task.held_out))
+        seen.update(TokenExample(e.prompt, e.target) for e in (*task.train, *task.held_out))
         return torch.zeros(3, 1, lm.n_layers, lm.n_heads)
 
     monkeypatch.setattr(scores, "gate_gradients", effects)

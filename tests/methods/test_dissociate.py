@@ -17,7 +17,7 @@ from headatlas.methods.dissociate import fits
 from headatlas.methods.dissociate.fits import PRESETS, drawn, fit
 from headatlas.methods.dissociate.parts import dissociation_work
 from headatlas.models.lm import LM
-from headatlas.models.targets import log_probs, make_sheet
+from headatlas.models.targets import log_probs, make_bundle
 from headatlas.tasks.labelled import Labelled, load_labelled, log_p_per_token
 from headatlas.tasks.names import BUILT_IN, FUNCTIONS
 from headatlas.tasks.prompts import Example, Task
@@ -134,18 +134,18 @@ def test_the_reference_is_what_a_fresh_computation_gives(tiny) -> None:
     data = load_labelled(tiny, TASKS)
     baseline = baseline_of(tiny, data)
     for i in (0, 5, 17):
-        fresh = log_probs(tiny, [make_sheet([data.asked[i]])])[0][0, 0] / len(data.asked[i].target)
+        fresh = log_probs(tiny, [make_bundle([data.asked[i]])])[0][0, 0] / len(data.asked[i].target)
         assert baseline[i].item() == pytest.approx(fresh.item(), abs=1e-5)
 
 
 def test_each_sheet_under_its_own_gate_is_the_same_as_alone(tiny) -> None:
     data = load_labelled(tiny, TASKS)
-    sheets = [make_sheet([data.asked[i], data.asked[i + 1]]) for i in range(0, 8, 2)]
+    bundles = [make_bundle([data.asked[i], data.asked[i + 1]]) for i in range(0, 8, 2)]
     gates = torch.rand(3, tiny.n_layers, tiny.n_heads, generator=torch.Generator().manual_seed(0)).requires_grad_()
     under = [2, 0, 1, 0]
     for packed in (True, False):
-        together, _ = log_probs(tiny, sheets, gates, packed=packed, under=under)
-        alone = torch.cat([log_probs(tiny, [s], gates[g : g + 1])[0][0] for s, g in zip(sheets, under, strict=True)])
+        together, _ = log_probs(tiny, bundles, gates, packed=packed, under=under)
+        alone = torch.cat([log_probs(tiny, [s], gates[g : g + 1])[0][0] for s, g in zip(bundles, under, strict=True)])
         torch.testing.assert_close(together[0], alone, rtol=1e-5, atol=1e-5)
         slopes = [torch.autograd.grad(x.sum(), gates)[0] for x in (together, alone)]
         torch.testing.assert_close(*slopes, rtol=1e-4, atol=1e-6)

@@ -16,7 +16,7 @@ from headatlas.methods.gate.fits import fit, fit_task, likelihood, slope, start
 from headatlas.methods.gate.result import gate_tasks
 from headatlas.methods.gate.settings import PRESETS, Schedule
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked, log_probs, make_sheet, measure
+from headatlas.models.targets import TokenExample, log_probs, make_bundle, measure
 from headatlas.results.store import load
 from headatlas.tasks.prompts import Example, Task
 from tests.models.handmade import CARRIER, HEADS, LAYERS, SPOILER, handmade, repeat_the_word
@@ -28,7 +28,7 @@ SETTINGS = replace(
 )
 
 
-def some(lm: LM, lengths=((3, 1), (1, 2), (5, 1)), beginning: int = 0, seed: int = 0) -> list[Asked]:
+def some(lm: LM, lengths=((3, 1), (1, 2), (5, 1)), beginning: int = 0, seed: int = 0) -> list[TokenExample]:
     """Random prompts and targets of the given lengths, behind the same beginning."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -36,7 +36,7 @@ def some(lm: LM, lengths=((3, 1), (1, 2), (5, 1)), beginning: int = 0, seed: int
         return tuple(torch.randint(1, 50, (n,), generator=generator).tolist())
 
     first = draw(beginning)
-    return [Asked(first + draw(p), draw(t)) for p, t in lengths]
+    return [TokenExample(first + draw(p), draw(t)) for p, t in lengths]
 
 
 def words(n: int = 30, name: str = "words") -> Task:
@@ -119,13 +119,13 @@ def test_the_contrast_stops_paying_at_five() -> None:
 
 def test_gradients_equal_finite_differences() -> None:
     lm = LM(build(BY_ID["gpt2"]), None, "gpt2")  # float64 throughout
-    strands = [(make_sheet(some(lm, beginning=4)),), (make_sheet(some(lm, seed=1)),)]
+    matched = [(make_bundle(some(lm, beginning=4)),), (make_bundle(some(lm, seed=1)),)]
     theta = start(lm, [0, 1]).double()
-    _, gradient = slope(lm, theta, strands, likelihood, 10**6)
+    _, gradient = slope(lm, theta, matched, likelihood, 10**6)
     for gate, layer, head in [(0, 0, 1), (1, 1, 2), (1, 0, 0)]:
         step = torch.zeros_like(theta)
         step[gate, layer, head] = 1e-5
-        up, down = (slope(lm, theta + s, strands, likelihood, 10**6)[0].double() for s in (step, -step))
+        up, down = (slope(lm, theta + s, matched, likelihood, 10**6)[0].double() for s in (step, -step))
         assert (up - down)[gate].item() / 2e-5 == pytest.approx(gradient[gate, layer, head].item(), rel=1e-5, abs=1e-8)
         assert (up - down)[1 - gate].item() == 0  # one gate's θ is nothing to another
 
@@ -135,11 +135,11 @@ def test_batches_padding_and_sharing_change_nothing(family) -> None:
     lm = LM(build(BY_ID[family]), None, family)
     asked = [some(lm, beginning=6, seed=s) for s in range(4)]
     theta = start(lm, [0, 1, 2])
-    alone = [(make_sheet([a]),) for group in asked for a in group]
-    together = [(make_sheet(group),) for group in asked]
+    alone = [(make_bundle([a]),) for group in asked for a in group]
+    together = [(make_bundle(group),) for group in asked]
     loss, gradient = slope(lm, theta, alone, likelihood, 10**6)
-    for strands, tokens in [(alone, 1), (alone, 40), (together, 10**6), (together, 60), (together, 1)]:
-        again = slope(lm, theta, strands, likelihood, tokens)
+    for matched, tokens in [(alone, 1), (alone, 40), (together, 10**6), (together, 60), (together, 1)]:
+        again = slope(lm, theta, matched, likelihood, tokens)
         torch.testing.assert_close(again[0], loss, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(again[1], gradient, rtol=1e-4, atol=1e-6)
 
@@ -152,18 +152,18 @@ def test_a_seed_comes_out_the_same_in_any_company(tiny) -> None:
 
 def test_one_update_is_adam_on_the_published_loss(tiny) -> None:
     """Oracle: the loss as METHODS writes it, through autograd, text by text, and torch's own clipping and Adam."""
-    sheets = [(make_sheet([Asked((1, 2, 3), (4,))]),), (make_sheet([Asked((5, 6), (7, 8))]),)]
+    bundles = [(make_bundle([TokenExample((1, 2, 3), (4,))]),), (make_bundle([TokenExample((5, 6), (7, 8))]),)]
     pressure = torch.tensor([0.3, -0.3])
     first = start(tiny, [0, 1]) * 3  # some beyond ± 4
-    found = fit(tiny, first, pressure, repeat(sheets), Schedule(2, 0.1, 0.05))
+    found = fit(tiny, first, pressure, repeat(bundles), Schedule(2, 0.1, 0.05))
     for s in range(2):
         theta = first[s].clone().requires_grad_()
         adam = torch.optim.Adam([theta], lr=0.1)
         for rate in (0.1, 0.075):
             adam.param_groups[0]["lr"] = rate
             losses = []
-            for (sheet,) in sheets:
-                (a,) = sheet.asked
+            for (bundle,) in bundles:
+                (a,) = bundle.examples
                 with tiny.gated(theta.sigmoid()):
                     log_p = tiny.model(torch.tensor([a.prompt + a.target])).logits[0].log_softmax(-1)
                 losses.append(-sum(log_p[len(a.prompt) - 1 + i, t] for i, t in enumerate(a.target)))
@@ -261,11 +261,11 @@ def test_running_out_of_memory_halves_what_is_run_at_once_and_changes_nothing(ti
     whole = ha.gate(fresh, words(), seeds=2, batch=16, batch_tokens=512)
     plain, asked = fits.log_probs, []
 
-    def small(lm, sheets, gate, **options):
-        asked.append(len(gate) * sum(len(s.asked) * (s.shared + s.rest) for s in sheets))
+    def small(lm, bundles, gate, **options):
+        asked.append(len(gate) * sum(len(s.examples) * (s.shared + s.rest) for s in bundles))
         if asked[-1] > 100:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return plain(lm, sheets, gate, **options)
+        return plain(lm, bundles, gate, **options)
 
     monkeypatch.setattr(fits, "log_probs", small)
     halved = ha.gate(fresh, words(), seeds=2, batch=16, batch_tokens=512)
@@ -405,13 +405,13 @@ def test_folders_that_cannot_be(tiny, tmp_path) -> None:
 def test_packing_never_hides_a_window(family) -> None:
     """Short texts fit a window and pack; longer ones after them, in rows no wider, must not be believed to."""
     lm = LM(build(BY_ID[family]), None, family)
-    short = [make_sheet(some(lm, ((1, 1), (2, 1)), beginning=1, seed=s)) for s in range(6)]
-    long = [make_sheet(some(lm, ((3, 1), (4, 1)), beginning=9))]
+    short = [make_bundle(some(lm, ((1, 1), (2, 1)), beginning=1, seed=s)) for s in range(6)]
+    long = [make_bundle(some(lm, ((3, 1), (4, 1)), beginning=9))]
     shut = torch.zeros(1, lm.n_layers, lm.n_heads)
     measure(lm, long, shut)  # behind shut heads nothing would be seen to go wrong
-    for sheets in (short, long, [*short, *long]):
-        expected = torch.cat([log_probs(lm, [make_sheet([a])])[0] for s in sheets for a in s.asked], dim=1)
-        torch.testing.assert_close(measure(lm, sheets)[0], expected, check_dtype=False, rtol=1e-4, atol=1e-4)
+    for bundles in (short, long, [*short, *long]):
+        expected = torch.cat([log_probs(lm, [make_bundle([a])])[0] for s in bundles for a in s.examples], dim=1)
+        torch.testing.assert_close(measure(lm, bundles)[0], expected, check_dtype=False, rtol=1e-4, atol=1e-4)
 
 
 def test_halves_are_fitted_too(tiny, brief) -> None:

@@ -11,7 +11,7 @@ import headatlas as ha
 from headatlas.methods.dissociate.fits import PRESETS, fit, reference
 from headatlas.methods.gate.fits import likelihood, slope, start
 from headatlas.models.lm import LM
-from headatlas.models.targets import encode_target, lay_out, make_sheet
+from headatlas.models.targets import encode_target, lay_out, make_bundle
 from headatlas.tasks.labelled import load_labelled
 from headatlas.tasks.prompts import Example, Task
 from tests.models.tiny import VOCABULARY, tokenizer
@@ -40,11 +40,11 @@ def texts(lengths: tuple[int, ...] = LENGTHS) -> list[list[str]]:
 def check_gradients(dtype: torch.dtype, device: str) -> None:
     half, single = low_scores(dtype, device), low_scores(torch.float32, device)
     asked = [encode_target(single, " ".join(t[:-2]), " " + " ".join(t[-2:]), "text") for t in texts()]
-    strands = [(make_sheet([a]),) for a in asked]
-    width = lay_out(single, [s for (s,) in strands]).inputs["input_ids"].shape[1]
+    matched = [(make_bundle([a]),) for a in asked]
+    width = lay_out(single, [s for (s,) in matched]).inputs["input_ids"].shape[1]
     assert width == (690 if device == "cpu" else 704)
     theta = start(single, [0, 1])
-    (loss, gradient), (loss_32, gradient_32) = (slope(lm, theta, strands, likelihood, 10**6) for lm in (half, single))
+    (loss, gradient), (loss_32, gradient_32) = (slope(lm, theta, matched, likelihood, 10**6) for lm in (half, single))
     torch.testing.assert_close(loss, loss_32, rtol=0.02, atol=0)
     # bfloat16 holds scores near −120 to half a unit only
     assert (gradient - gradient_32).abs().max() < 0.4 * gradient_32.abs().max()

@@ -11,7 +11,7 @@ from headatlas.evidence.removal import draw_like, p_corrected, p_value
 from headatlas.methods.maps.causal import DRAWS, answers, rank_heads, relation_questions, removal_curves
 from headatlas.methods.maps.tables import checks
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked
+from headatlas.models.targets import TokenExample
 from headatlas.tasks.relations import Relation
 from tests.models.tiny import TINY, build, texts, tokenizer
 
@@ -21,8 +21,8 @@ def lm() -> LM:
     return LM(build(TINY[0]), tokenizer(), "tiny")
 
 
-def asked(prompts: list[list[int]], targets: list[int]) -> list[Asked]:
-    return [Asked(tuple(p), (t,)) for p, t in zip(prompts, targets, strict=True)]
+def asked(prompts: list[list[int]], targets: list[int]) -> list[TokenExample]:
+    return [TokenExample(tuple(p), (t,)) for p, t in zip(prompts, targets, strict=True)]
 
 
 def likeliest(lm: LM, prompts: list[list[int]]) -> list[int]:
@@ -30,7 +30,7 @@ def likeliest(lm: LM, prompts: list[list[int]]) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def questions(lm: LM) -> dict[str, list[Asked]]:
+def questions(lm: LM) -> dict[str, list[TokenExample]]:
     """What the tiny model says anyway: that it can do. What it does not say it cannot."""
     prompts, others = texts((4, 6, 5, 7, 5, 6)), texts((5, 3, 8))
     targets = likeliest(lm, prompts)
@@ -42,7 +42,7 @@ def questions(lm: LM) -> dict[str, list[Asked]]:
 
 
 @pytest.fixture(scope="module")
-def curves(lm: LM, questions: dict[str, list[Asked]]) -> xr.Dataset:
+def curves(lm: LM, questions: dict[str, list[TokenExample]]) -> xr.Dataset:
     return removal_curves(lm, questions, {name: [(1, h) for h in range(6)] for name in questions}, seed=3)
 
 

@@ -13,13 +13,18 @@ from headatlas.methods.ablate import removal
 from headatlas.methods.ablate.removal import ablate
 from headatlas.methods.pattern import pattern
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked, log_probs, make_sheet
+from headatlas.models.targets import TokenExample, log_probs, make_bundle
 from headatlas.results.store import load
 from tests.models.handmade import CARRIER, SPOILER, handmade, repeat_the_word
 from tests.models.tiny import TINY, build, tokenizer
 
 BY_ID = {t.id: t for t in TINY}
-ASKED = [Asked((1, 2, 3), (4,)), Asked((5, 6), (7, 8)), Asked((9, 8, 7, 6, 5), (4,)), Asked((3, 3), (2,))]
+ASKED = [
+    TokenExample((1, 2, 3), (4,)),
+    TokenExample((5, 6), (7, 8)),
+    TokenExample((9, 8, 7, 6, 5), (4,)),
+    TokenExample((3, 3), (2,)),
+]
 
 
 def lm_of(family: str) -> LM:
@@ -27,7 +32,7 @@ def lm_of(family: str) -> LM:
 
 
 @torch.no_grad()
-def log_p(lm: LM, asked: Asked) -> float:
+def log_p(lm: LM, asked: TokenExample) -> float:
     logits = lm.model(torch.tensor([asked.prompt + asked.target])).logits[0].log_softmax(-1)
     return sum(logits[len(asked.prompt) - 1 + i, t].item() for i, t in enumerate(asked.target))
 
@@ -82,29 +87,29 @@ def test_a_decoder_that_looks_past_its_blocks_is_noticed(monkeypatch) -> None:
     from headatlas.models import replay
 
     lm = lm_of("llama")
-    sheets = [make_sheet([a]) for a in ASKED[:2]]
-    assert replay.can_replay(lm, sheets)
+    bundles = [make_bundle([a]) for a in ASKED[:2]]
+    assert replay.can_replay(lm, bundles)
     block = lm.model.model.layers[1]
     calls = []
     block.register_forward_pre_hook(lambda m, args: calls.append(1))
     plain = block.forward
     # state kept between calls: what a block gives depends on how often it was called
     block.forward = lambda hidden, *a, **k: plain(hidden + len(calls), *a, **k)
-    assert not replay.can_replay(lm, sheets)
+    assert not replay.can_replay(lm, bundles)
     assert block.__dict__["forward"] is not plain
 
 
 def test_taylor_equals_a_finite_difference() -> None:
     lm = lm_of("gpt2")
     found = gate_gradients(lm, ASKED, tokens=9)
-    sheets = [make_sheet([a]) for a in ASKED]
+    bundles = [make_bundle([a]) for a in ASKED]
     for layer, head in [(0, 0), (1, 2)]:
         step = torch.ones(1, lm.n_layers, lm.n_heads, dtype=torch.float64)
         step[0, layer, head] += 1e-6
         with torch.no_grad():
-            up = log_probs(lm, sheets, step)[0]
+            up = log_probs(lm, bundles, step)[0]
             step[0, layer, head] -= 2e-6
-            down = log_probs(lm, sheets, step)[0]
+            down = log_probs(lm, bundles, step)[0]
         torch.testing.assert_close(((up - down) / 2e-6)[0].float(), found[:, layer, head], rtol=1e-4, atol=1e-4)
 
 
@@ -113,8 +118,8 @@ def test_ig_adds_up_to_what_all_heads_contribute() -> None:
     found = gate_gradients(lm, ASKED, midpoints(64))
     none = torch.zeros(1, lm.n_layers, lm.n_heads)
     with torch.no_grad():
-        sheets = [make_sheet([a]) for a in ASKED]
-        expected = log_probs(lm, sheets)[0] - log_probs(lm, sheets, none)[0]
+        bundles = [make_bundle([a]) for a in ASKED]
+        expected = log_probs(lm, bundles)[0] - log_probs(lm, bundles, none)[0]
     torch.testing.assert_close(found.sum((1, 2)), expected[0].float(), rtol=1e-3, atol=1e-3)
 
 

@@ -9,7 +9,7 @@ from headatlas.models.cost import Cost, Machine, answering, learning, measure_ma
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
 from headatlas.models.memory import GIB, Memory, check_room, memory, skeleton
-from headatlas.models.targets import Asked, make_sheet
+from headatlas.models.targets import TokenExample, make_bundle
 from tests.models.tiny import TINY, build
 
 LLAMA = LlamaConfig(
@@ -54,14 +54,14 @@ def test_what_does_not_fit_is_told_with_what_would() -> None:
 
 def test_costs_add_up() -> None:
     lm = LM(build(TINY[0]), None, "tiny")
-    sheets = [make_sheet([Asked((1, 2, 3), (4,)), Asked((1, 2, 5), (4, 6))])]
-    assert reading(lm, sheets, gates=2) == Cost(tokens=2 * sheets[0].size, passes=1)
-    assert answering(lm, [Asked((1, 2, 3), (4, 5))], 10).tokens == 3 + 10 * 2
-    assert answering(lm, [Asked((1, 2, 3), (4, 5))], 10, everywhere=True).tokens == 50
-    both = learning(lm, [make_sheet([Asked((1,) * 32, (2,))])], 128) * 3 + Cost(operations=2e9, seconds=1)
+    bundles = [make_bundle([TokenExample((1, 2, 3), (4,)), TokenExample((1, 2, 5), (4, 6))])]
+    assert reading(lm, bundles, gates=2) == Cost(tokens=2 * bundles[0].size, passes=1)
+    assert answering(lm, [TokenExample((1, 2, 3), (4, 5))], 10).tokens == 3 + 10 * 2
+    assert answering(lm, [TokenExample((1, 2, 3), (4, 5))], 10, everywhere=True).tokens == 50
+    both = learning(lm, [make_bundle([TokenExample((1,) * 32, (2,))])], 128) * 3 + Cost(operations=2e9, seconds=1)
     assert both == Cost(learned=3 * 4096, learning=6, operations=2e9, seconds=1)
     assert MACHINE.seconds(both) == pytest.approx(6 * 2 + 3 * 4096 * 0.03 + 2 + 1)
-    wide = make_sheet([Asked((1,) * 1000, (2,))])
+    wide = make_bundle([TokenExample((1,) * 1000, (2,))])
     assert reading(lm, [wide]).tokens > 2 * wide.size
 
 

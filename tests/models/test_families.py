@@ -14,7 +14,7 @@ from headatlas.models.answers import Change, answer_states, answers_under
 from headatlas.models.families import FAMILIES
 from headatlas.models.lm import LM
 from headatlas.models.replay import can_replay
-from headatlas.models.targets import Asked, log_probs, make_sheet
+from headatlas.models.targets import TokenExample, log_probs, make_bundle
 from headatlas.models.weights import Weights
 from tests.models.tiny import TINY, Tiny, build, texts, tokenizer
 
@@ -257,7 +257,7 @@ def test_positions_are_tokens_of_the_text(tiny: Tiny) -> None:
     same(left, right, tiny)
 
 
-def questions(seed: int = 0) -> list[list[Asked]]:
+def questions(seed: int = 0) -> list[list[TokenExample]]:
     """Prompts and targets of odd lengths, in three groups that each begin alike."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -265,7 +265,7 @@ def questions(seed: int = 0) -> list[list[Asked]]:
         return tuple(torch.randint(1, 50, (n,), generator=generator).tolist())
 
     beginnings = [draw(n) for n in (5, 8, 5)]
-    return [[Asked(first + draw(p), draw(t)) for p, t in ((3, 1), (1, 2), (5, 1))] for first in beginnings]
+    return [[TokenExample(first + draw(p), draw(t)) for p, t in ((3, 1), (1, 2), (5, 1))] for first in beginnings]
 
 
 @by_family
@@ -284,11 +284,11 @@ def test_targets_under_gates_equal_text_by_text(tiny: Tiny) -> None:
             expected.append(sum(log_p[len(a.prompt) - 1 + i, t] for i, t in enumerate(a.target)))
     oracle = torch.stack(expected).view(2, -1)
     close = {"rtol": max(tiny.tolerance, 1e-6) * 10, "atol": max(tiny.tolerance, 1e-6) * 10}
-    alone, together = [make_sheet([a]) for a in asked], [make_sheet(group) for group in groups]
+    alone, together = [make_bundle([a]) for a in asked], [make_bundle(group) for group in groups]
     assert [s.shared for s in together] == [5, 8, 5]
-    for sheets, packed in [(alone, False), (alone, True), (together, True), ([together[2], *alone[3:6]], True)]:
-        order = [asked.index(a) for sheet in sheets for a in sheet.asked]
-        log_p, right = log_probs(lm, sheets, gate, packed=packed)
+    for bundles, packed in [(alone, False), (alone, True), (together, True), ([together[2], *alone[3:6]], True)]:
+        order = [asked.index(a) for bundle in bundles for a in bundle.examples]
+        log_p, right = log_probs(lm, bundles, gate, packed=packed)
         torch.testing.assert_close(log_p, oracle[:, order], check_dtype=False, **close)
         (again,) = torch.autograd.grad(log_p.sum(), gate)
         (slope,) = torch.autograd.grad(oracle[:, order].sum(), gate, retain_graph=True)
@@ -301,7 +301,7 @@ def test_targets_under_gates_equal_text_by_text(tiny: Tiny) -> None:
 def test_replay_equals_whole_runs(tiny: Tiny) -> None:
     lm = lm_of(tiny)
     asked = [a for group in questions() for a in group][:5]
-    assert can_replay(lm, [make_sheet([a]) for a in asked[:2]])
+    assert can_replay(lm, [make_bundle([a]) for a in asked[:2]])
     for how in ("zero", "mean", "resample"):
         fast, whole = ablate(lm, asked, how, tokens=90)
         slow, _ = ablate(lm, asked, how, replay=False)
@@ -317,7 +317,7 @@ def test_replay_equals_whole_runs(tiny: Tiny) -> None:
 def test_states_at_answers_equal_plain_runs(tiny: Tiny) -> None:
     lm = lm_of(tiny)
     groups = questions()
-    states = answer_states(lm, [make_sheet(group) for group in groups])
+    states = answer_states(lm, [make_bundle(group) for group in groups])
     for a, (surprisal, z) in zip([a for group in groups for a in group], states, strict=True):
         same(z, lm.head_outputs([a.prompt + a.target])[0, len(a.prompt) :], tiny)
         log_p = lm.model(torch.tensor([a.prompt + a.target])).logits[0].log_softmax(-1)

@@ -17,7 +17,7 @@ from headatlas.figures import benchmark as figure
 from headatlas.methods import methods
 from headatlas.models.lm import LM
 from headatlas.models.passes import counted
-from headatlas.models.targets import Asked, make_sheet, measure
+from headatlas.models.targets import TokenExample, make_bundle, measure
 from headatlas.planted import benchmark as module
 from headatlas.planted import tables
 from headatlas.planted.asking import planted_task
@@ -73,7 +73,7 @@ class TestBaselines:
         return LM(build(TINY[0]).double(), tokenizer(), "tiny")
 
     def test_norms_are_those_of_what_heads_write(self, lm) -> None:
-        asked = [Asked((1, 2, 3, 4), (5,)), Asked((7, 8), (9,))]
+        asked = [TokenExample((1, 2, 3, 4), (5,)), TokenExample((7, 8), (9,))]
         slow = np.zeros((lm.n_layers, lm.n_heads))
         for one in asked:
             z = lm.head_outputs([list(one.prompt)])[0].double()  # [token, layer, head, d_head]
@@ -83,7 +83,7 @@ class TestBaselines:
         np.testing.assert_allclose(output_norms(lm, asked), slow, rtol=1e-5)
 
     def test_gradients_are_those_of_finite_differences(self, lm) -> None:
-        one = Asked((1, 2, 3), (5,))
+        one = TokenExample((1, 2, 3), (5,))
         slopes, step = gradient_norms(lm, [one]), 1e-4
         for layer, head in ((0, 1), (2, 4)):
             square = 0.0
@@ -92,9 +92,9 @@ class TestBaselines:
                     value = torch.zeros(1, 3, lm.n_layers, lm.n_heads, lm.d_head, dtype=torch.float64)
                     value[0, token, layer, head, d] = step
                     with lm.patched([(layer, head)], value, add=True):
-                        up = measure(lm, [make_sheet([one])])[0].item()
+                        up = measure(lm, [make_bundle([one])])[0].item()
                     with lm.patched([(layer, head)], -value, add=True):
-                        down = measure(lm, [make_sheet([one])])[0].item()
+                        down = measure(lm, [make_bundle([one])])[0].item()
                     square += ((up - down) / (2 * step)) ** 2
             assert slopes[layer, head] == pytest.approx(np.sqrt(square), rel=0.05)
 

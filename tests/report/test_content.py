@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from headatlas.methods import get_method
+from headatlas.methods import get_method, title_of
 from headatlas.report import heads as module
 from headatlas.report.charts import scale
 from headatlas.report.content import content
 from headatlas.results.charts import overview
-from headatlas.results.measures import title_of
 from tests.report import small
 
 
@@ -169,7 +168,7 @@ def test_the_verdict_on_the_probe_is_plain(accuracy: float, clears: int, said: s
     probe["accuracy"] = accuracy
     probe.clears_control.values[:] = False
     probe.clears_control.values.flat[:clears] = True
-    found = content({"probe": probe}, small.INFO)["probe"]
+    found = content({"probe": probe}, small.INFO)["evidence"]
     assert said in found["verdict"]
     assert [r["name"] for r in found["rows"]] == [
         "The probe, on held-out questions",
@@ -181,12 +180,12 @@ def test_the_verdict_on_the_probe_is_plain(accuracy: float, clears: int, said: s
 
 
 def test_salient_tokens_are_numbers_in_one_list_and_fewer_where_heads_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = content(small.atlas(), small.INFO)["salient"]
+    found = content(small.atlas(), small.INFO)["tokens"]
     assert found["texts"] == [" France", " Paris", " Rome"]
     np.testing.assert_array_equal(unpack(found["token"], "<u4"), np.full(24, 1))
     np.testing.assert_array_equal(unpack(found["suppressed"], "<u4"), np.full(48, 2))
     monkeypatch.setattr(module, "TOKENS", 70)
-    few = content(small.atlas(), small.INFO)["salient"]
+    few = content(small.atlas(), small.INFO)["tokens"]
     assert few["ranks"] == 1
     assert len(unpack(few["token"], "<u4")) == 12
 
@@ -223,7 +222,7 @@ def test_any_variable_may_be_absent(method: str) -> None:
 @pytest.mark.parametrize("maps", [{}, {"probe": xr.Dataset()}, {"mine": small.ablate()}, {"salient": small.salient()}])
 def test_without_charts_there_is_still_a_page(maps: dict[str, xr.Dataset]) -> None:
     found = as_json(maps, {})
-    assert (found["charts"], found["groups"], found["agreement"], found["probe"]) == ([], [], None, None)
+    assert (found["charts"], found["groups"], found["agreement"], found["evidence"]) == ([], [], None, None)
 
 
 def test_specialisation_has_whose_heads_were_removed_in_rows_and_what_the_test_said() -> None:

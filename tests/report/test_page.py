@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from headatlas.methods import get_method
+from headatlas.methods import get_method, title_of
 from headatlas.report.page import embed, page
-from headatlas.results.measures import title_of
 from tests.report import small
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page's tests need playwright")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from headatlas.methods._chance import at_chance, chance, level_in_words, members, no_rank, none_above, none_in_words
 from headatlas.results.about import by_kv_group
-from headatlas.results.chance import at_chance, chance, level_in_words, members, no_rank, none_above, none_in_words
 from headatlas.results.charts import overview
 from tests.figures import synthetic
 

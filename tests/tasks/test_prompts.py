@@ -1,4 +1,4 @@
-"""Tasks of prompt and target: what is read, how it is split, and the sheets they are run as."""
+"""Tasks of prompt and target: what is read, how it is split, and the bundles they are run as."""
 
 import json
 import re
@@ -11,8 +11,9 @@ import torch
 import headatlas as ha
 from headatlas.errors import BadArgument, HeadAtlasError, MissingExtra
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked, encode_target, make_sheet
-from headatlas.tasks.prompts import BUILT_IN, Example, Task, batches_of, describe_tasks, held_out_sheets, load_tasks
+from headatlas.models.targets import TokenExample, encode_target, make_bundle
+from headatlas.tasks.bundles import batches_of, held_out_bundles
+from headatlas.tasks.prompts import BUILT_IN, Example, Task, describe_tasks, load_tasks
 from tests.models.tiny import TINY, build, tokenizer
 
 
@@ -214,7 +215,7 @@ def test_where_the_target_begins(lm, prompt, target, expected) -> None:
     assert (found.prompt, found.target) == expected
 
 
-# --- sheets
+# --- bundles
 
 
 def task(shots: int, n: int = 40) -> Task:
@@ -226,25 +227,25 @@ def task(shots: int, n: int = 40) -> Task:
 @pytest.mark.parametrize("split", ["train", "held_out"])
 def test_sheets_hold_every_example_once_behind_worked_ones(lm, shots, split) -> None:
     given = task(shots)
-    found = held_out_sheets(lm, given, 20)
+    found = held_out_bundles(lm, given, 20)
     if split == "train":
-        found = [sheet for (sheet,) in next(batches_of(lm, [given], 20, 0))]
+        found = [bundle for (bundle,) in next(batches_of(lm, [given], 20, 0))]
     examples = {tuple(lm.encode(e.prompt + e.target)[0]): e for e in getattr(given, split)}
     worked = {tuple(lm.encode(e.prompt + e.target)[0]): e for e in given.train}
     seen = []
-    for sheet in found:
+    for bundle in found:
         kinds = set()
-        for a in sheet.asked:
+        for a in bundle.examples:
             parts = [tuple((a.prompt + a.target)[i : i + 3]) for i in range(0, len(a), 3)]
             assert len(parts) == shots + 1
             assert parts[-1] not in parts[:-1]  # never shown its own answer
             kinds |= {examples[parts[-1]].kind, *(worked[p].kind for p in parts[:-1])}
             seen.append(parts[-1])
-        assert len({a.prompt[: 3 * shots] for a in sheet.asked}) == 1
+        assert len({a.prompt[: 3 * shots] for a in bundle.examples}) == 1
         assert len(kinds) == 1 or not shots
-        assert sheet.shared >= 3 * shots or len(sheet.asked) == 1
+        assert bundle.shared >= 3 * shots or len(bundle.examples) == 1
     assert sorted(seen) == sorted(examples)
-    assert max(len(sheet.asked) for sheet in found) == 4
+    assert max(len(bundle.examples) for bundle in found) == 4
 
 
 def test_a_batch_is_drawn_from_all_kinds_alike(lm) -> None:
@@ -252,15 +253,15 @@ def test_a_batch_is_drawn_from_all_kinds_alike(lm) -> None:
     made = batches_of(lm, [task(1)], 2, 0)
     mixed = 0
     for _ in range(40):
-        asked = [a for (sheet,) in next(made) for a in sheet.asked]
+        asked = [a for (bundle,) in next(made) for a in bundle.examples]
         mixed += len({a.prompt[-2] % 2 for a in asked}) == 2
     assert 10 < mixed < 35
 
 
 def test_few_examples_still_get_others_to_be_shown(lm) -> None:
-    """Three of a kind and two shown: sheets of one."""
+    """Three of a kind and two shown: bundles of one."""
     few = Task("few", task(0).train[:6], task(0).held_out[:2], shots=2, separator=" ")
-    assert all(len(sheet.asked) == 1 for (sheet,) in next(batches_of(lm, [few], 6, 0)))
+    assert all(len(bundle.examples) == 1 for (bundle,) in next(batches_of(lm, [few], 6, 0)))
     with pytest.raises(BadArgument, match="has 3 train examples of kind 'even', too few for shots=3"):
         load_tasks(lm, few, shots=3)
 
@@ -273,14 +274,14 @@ def test_batches_go_on_for_ever_and_repeat_with_the_seed(lm) -> None:
     again = first(0)
     assert first(0) == again
     assert first(1) != again
-    assert all(sum(len(s[0].asked) for s in b) == 8 for b in again)
+    assert all(sum(len(s[0].examples) for s in b) == 8 for b in again)
 
 
 def test_matched_tasks_stay_matched(lm) -> None:
     a = task(0)
     b = Task("b", *(tuple(Example("w9 " + e.prompt, e.target, e.kind) for e in part) for part in (a.train, a.held_out)))
     for one, other in next(batches_of(lm, [a, b], 16, seed=3)):
-        assert [x.prompt[-2:] for x in one.asked] == [y.prompt[-2:] for y in other.asked]
+        assert [x.prompt[-2:] for x in one.examples] == [y.prompt[-2:] for y in other.examples]
 
 
 def test_halves_split_every_kind_alike(lm) -> None:
@@ -293,11 +294,11 @@ def test_halves_split_every_kind_alike(lm) -> None:
 
 
 def test_a_sheet_shares_what_prompts_have_in_common() -> None:
-    sheet = make_sheet([Asked((1, 2, 3, 4), (9,)), Asked((1, 2, 3, 5, 6), (9, 9))])
-    assert (sheet.shared, sheet.rest, sheet.size) == (3, 3, 3 + 1 + 3)
-    same = make_sheet([Asked((1, 2, 3), (8,)), Asked((1, 2, 3), (9,))])
+    bundle = make_bundle([TokenExample((1, 2, 3, 4), (9,)), TokenExample((1, 2, 3, 5, 6), (9, 9))])
+    assert (bundle.shared, bundle.rest, bundle.size) == (3, 3, 3 + 1 + 3)
+    same = make_bundle([TokenExample((1, 2, 3), (8,)), TokenExample((1, 2, 3), (9,))])
     assert same.shared == 2  # the last token of a prompt is always its own: it predicts the target
-    assert make_sheet([Asked((1, 2, 3), (8,))]).shared == 0
+    assert make_bundle([TokenExample((1, 2, 3), (8,))]).shared == 0
 
 
 # --- Hugging Face datasets

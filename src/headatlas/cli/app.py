@@ -41,7 +41,8 @@ app = typer.Typer(
     name="headatlas",
     cls=Commands,
     help="What every attention head of a language model does, whether that is causally true, and how sure we are.",
-    epilog="Errors are one line; add --debug for the traceback. Exit codes: 0 done, 1 could not be done, 2 asked wrongly.",
+    epilog="Errors are one line; add --debug for the traceback."
+    " Exit codes: 0 done, 1 could not be done, 2 asked wrongly.",
     add_completion=False,
     rich_markup_mode=None,
 )
@@ -59,7 +60,7 @@ def one_of(*choices: str) -> Callable[[typer.CallbackParam, Any], Any]:
 
 
 def some_of(choices: Collection[str] | Callable[[], Collection[str]]) -> Callable[[typer.CallbackParam, str], str]:
-    """The same for names with commas between. choices: or what gives them, if they are to be looked up only when needed."""
+    """The same for names with commas between. choices: names, or what looks them up when they are needed."""
 
     def check(param: typer.CallbackParam, value: str) -> str:
         if names := listed(value):
@@ -86,7 +87,7 @@ def listed(text: str) -> list[str] | None:
 
 
 def model_there(value: str | None) -> str | None:
-    """A model that can only be a path is told apart at once when nothing is there; a link that leads nowhere is told later."""
+    """A model that can only be a path is refused at once if nothing is there; a link that leads nowhere is told later."""
     if value is None:
         return None
     if value.startswith(("/", "./", "../")) or value.endswith(".gguf"):
@@ -155,7 +156,7 @@ def show_parts(
 
 
 def import_torch() -> None:
-    """Torch and transformers take seconds to import: it is said, and done only once what was asked for is known to be right."""
+    """Torch and transformers take seconds to import: that is told, and done once what was asked is known to be right."""
     with doing(bar, "importing torch and transformers"):
         import_module("headatlas.models.loading")
 

@@ -59,7 +59,7 @@ Functions = Annotated[
     str,
     typer.Option(
         callback=some_of(FUNCTIONS),
-        help="Functions of the methods that tell functions apart, with commas between. Without it, what their preset says.",
+        help="Functions, for the methods that take some, with commas between. Without it, what their preset says.",
     ),
 ]
 GpusPerJob = Annotated[

@@ -34,7 +34,7 @@ def head(
     describe_model: Annotated[str, typer.Option(help="The model to ask there.")] = "gpt-4o-mini",
     as_json: Json = False,
 ) -> None:
-    """What one head does: the tokens it amplifies, what it makes of them, which relations explain that, where it stands."""
+    """What one head does: the tokens it amplifies, what it makes of them, relations that explain it, where it stands."""
     numbers, known_shape = head_numbers(name), shape(model)
     if known_shape:
         check_head(*numbers, *known_shape)

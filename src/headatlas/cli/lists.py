@@ -38,7 +38,8 @@ def tasks(as_json: Json = False) -> None:
     show("Built-in tasks", describe_tasks(), as_json)
     if not as_json:
         typer.echo(
-            'Your own: JSON Lines of {"prompt": "…", "target": "…"} or CSV with these columns (--data), hf:NAME (--tasks).'
+            'Your own: JSON Lines of {"prompt": "…", "target": "…"} or CSV with these columns (--data),'
+            " hf:NAME (--tasks)."
         )
 
 
@@ -50,7 +51,7 @@ def models(
     where: Annotated[bool, typer.Option("--where", help="Print the cache folder and nothing else.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the supported families and the models that are cached here, with their sizes; delete one, or say where they lie."""
+    """List the supported families and the models that are cached here; delete one, or say where they lie."""
     import_torch()
     from headatlas.models.cache import cache_folder
     from headatlas.models.catalogue import cached, delete_cached, supported

@@ -117,7 +117,7 @@ def _help(method: Method) -> str:
 
 
 def _as_parameter(method: Method, option: Option) -> inspect.Parameter:
-    """An option of a method as one of its command. Without a value it is None, and the method's or the preset's default holds."""
+    """An option of a method as one of its command. Without a value it is None: the method or its preset decides."""
     how = reading(method, option)
 
     def callback(param: typer.CallbackParam, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How the options of a method are read from the command line. They are checked at once; nothing heavy is imported for that."""
+"""How the options of a method are read from the command line: at once, with nothing heavy imported."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -38,8 +38,8 @@ Data = Annotated[
 
 @dataclass(frozen=True)
 class Reading:
-    """How an option is read: as which type, what stands for its value in the help, and check(option, value), which gives the value
-    as the method takes it, once it is known to be right."""
+    """How an option is read: as which type, and what stands for its value in the help. check(option, value): the value as
+    the method takes it, once it is known to be right."""
 
     kind: Any
     metavar: str | None = None

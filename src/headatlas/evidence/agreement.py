@@ -15,8 +15,8 @@ TOP = 0.05  # the share of heads whose overlap is counted
 def agreement(a: xr.DataArray, b: xr.DataArray, *, draws: int = 10_000, seed: int = 0) -> xr.Dataset:
     """How far two maps over (layer, head) rank heads alike: `spearman` over all heads, `overlap` of their top 5 %.
 
-    Each has a p-value: how often maps agree as well when one's heads are shuffled. Heads that are NaN in either are left out.
-    Other dimensions (task, seed, …) are broadcast; the result has them.
+    Each has a p-value: how often maps agree as well when one's heads are shuffled. Heads that are NaN in either are
+    left out. Other dimensions (task, seed, …) are broadcast; the result has them.
     """
     for name, array in (("a", a), ("b", b)):
         if not isinstance(array, xr.DataArray) or not {"layer", "head"} <= set(array.dims):
@@ -38,7 +38,7 @@ def agreement(a: xr.DataArray, b: xr.DataArray, *, draws: int = 10_000, seed: in
 
 
 def spearman_matrix(maps: np.ndarray) -> np.ndarray:
-    """Spearman correlation of every two of maps [map, head]; NaN where one is constant or fewer than three heads have both."""
+    """Spearman correlation of every two of maps [map, head]; NaN where one is constant, or too few heads have both."""
     return pd.DataFrame(maps.T).corr("spearman", min_periods=3).to_numpy()
 
 
@@ -63,14 +63,14 @@ def _compare(x: np.ndarray, y: np.ndarray, draws: int, seed: int) -> tuple[float
 
 
 def _top(score: np.ndarray, size: int) -> np.ndarray:
-    """How far each head belongs to the top `size`: 1 above the last place's score, a share of what is left for ties at it."""
+    """How far each head belongs to the top `size`: 1 above the last place's score, ties at it share the rest."""
     last = np.sort(score)[-size]
     above, tied = score > last, score == last
     return above + tied * (size - above.sum()) / tied.sum()
 
 
 def stability(score: xr.DataArray, dim: Hashable = "seed") -> xr.Dataset:
-    """How far a map agrees with itself along `dim` (seed, half): `agreement` averaged over all pairs, without p-values."""
+    """How far a map agrees with itself along `dim` (seed, half): `agreement` averaged over all pairs."""
     if dim not in score.dims or score.sizes[dim] < 2:
         raise BadArgument(
             f"dim is {dim!r}, expected a dimension of at least 2 of this map, which has {dict(score.sizes)}"

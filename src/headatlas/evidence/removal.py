@@ -1,11 +1,12 @@
 """The one experiment: remove these heads, compare with random heads of the same layers, say p.
 
-Every method's proof is a call of it, and every file has its names: `baseline`, the quality of the whole model; `effect`, how it
-changes without the heads (below 0 is worse); `random_effect`, the same without random heads, draw by draw; `p`, how often random
-heads lower it as much; `p_corrected`, for the number of tests; `n_removed`, how many heads.
+Every method's proof is a call of it, and every file has its names: `baseline`, the quality of the whole model;
+`effect`, how it changes without the heads (below 0 is worse); `random_effect`, the same without random heads, draw by
+draw; `p`, how often random heads lower it as much; `p_corrected`, for the number of tests; `n_removed`, how many heads.
 
-Random heads are drawn with the same number per layer as the tested ones, the tested ones among the rest. Removal hurts more in
-early layers, so draws from anywhere would flatter or spoil the comparison; and only so is p uniform for a map that means nothing.
+Random heads are drawn with the same number per layer as the tested ones, the tested ones among the rest. Removal hurts
+more in early layers, so draws from anywhere would flatter or spoil the comparison; and only so is p uniform for a map
+that means nothing.
 """
 
 from collections import Counter
@@ -71,7 +72,8 @@ def p_sequential(
 ) -> tuple[np.ndarray, float]:
     """What removing random heads does, draw after draw, and the p-value. draw(n): the effects of n more of them.
 
-    Drawing ends early where five already lower quality as much (Besag and Clifford 1991): the p-value holds all the same.
+    Drawing ends early where five already lower quality as much (Besag and Clifford 1991): the p-value holds all the
+    same.
     """
     if not np.isfinite(effect):
         return np.full(draws, np.nan), 1.0

@@ -1,9 +1,9 @@
 """Heads of one function, put to the test: removed for good, what does that do to the function, and what to the others?
 
-Everything is the change of mean log P per answer token; below 0 is worse. A map is *selective* for a function where removing its
-heads costs the function much and the others little. How many of a map's heads are removed is chosen on validation questions, by
-the trade-off the heads were fitted to; what is reported is measured on test questions that nothing was fitted or chosen with.
-Random heads come from the same layers, as many from each (evidence/removal.py).
+Everything is the change of mean log P per answer token; below 0 is worse. A map is *selective* for a function where
+removing its heads costs the function much and the others little. How many of a map's heads are removed is chosen on
+validation questions, by the trade-off the heads were fitted to; what is reported is measured on test questions that
+nothing was fitted or chosen with. Random heads come from the same layers, as many from each (evidence/removal.py).
 """
 
 from collections.abc import Sequence
@@ -46,8 +46,8 @@ class Trial:
 
 
 def choose(effect: np.ndarray, function: int, always: bool = False) -> int:
-    """Which of the sets is worth most; −1 where none is worth anything, unless one is `always` wanted. effect: [set, function],
-    on validation questions."""
+    """Which of the sets is worth most; −1 where none is worth anything, unless one is `always` wanted. effect: [set,
+    function], on validation questions."""
     if not len(effect):
         return -1
     # changes of the others by their size: one function's gain does not make up for another's loss
@@ -66,13 +66,14 @@ def remove_heads_of(
     always: bool = False,
     seed: int = 0,
 ) -> tuple[np.ndarray, ...]:
-    """Heads of one function, removed: the number of them chosen on validation questions, and their effects on test ones.
+    """Heads of one function, removed: how many is chosen on validation questions, their effects are on test ones.
 
-    score [layer, head]: only heads above 0 are candidates, the highest first. steps: numbers of heads that are tried. always:
-    choose the best of them even where it is worth nothing. Random heads are drawn up to `draws` times, and at least 20 times.
+    score [layer, head]: only heads above 0 are candidates, the highest first. steps: numbers of heads that are tried.
+    always: choose the best of them even where it is worth nothing. Random heads are drawn up to `draws` times, and at
+    least 20 times.
 
-    Returns arrays for `removal_results`: the heads chosen [head, 2], effects of random heads on test questions [draw], NaN where
-    not drawn, and their p; effects on validation and on test questions [step, function].
+    Returns arrays for `removal_results`: the heads chosen [head, 2], effects of random heads on test questions [draw],
+    NaN where not drawn, and their p; effects on validation and on test questions [step, function].
     """
     generator = np.random.default_rng([seed, function])
     candidates = int((np.nan_to_num(score, nan=-np.inf) > 0).sum())
@@ -100,8 +101,9 @@ def removal_results(
 ) -> xr.Dataset:
     """What `remove_heads_of` gave for each function, with p-values corrected for their number, and a verdict on each.
 
-    selected(function, layer, head), n_removed(function), effect(function), other_effect(function, other), random_effect(function,
-    draw), p and p_corrected(function), effect_curve and other_curve(function, split, step), verdict and proven(function).
+    selected(function, layer, head), n_removed(function), effect(function), other_effect(function, other),
+    random_effect(function, draw), p and p_corrected(function), effect_curve and other_curve(function, split, step),
+    verdict and proven(function).
     """
     functions = [_removed(f, shape, steps, *arrays) for f, arrays in enumerate(removed)]
     coords = {"function": list(names), "other": list(names), "draw": range(functions[0].sizes["draw"])}
@@ -148,7 +150,8 @@ def verdict(one: xr.Dataset) -> str:
     if not -effect >= WEIGHT * other:
         return f"none proven: {_signed(effect)} on new questions, the others ±{other:.2f}"
     if not p < SURE:
-        return f"none proven: {_signed(effect)} on new questions, not surely more than random heads (p = {p:.2f}, corrected)"
+        doubt = f"not surely more than random heads (p = {p:.2f}, corrected)"
+        return f"none proven: {_signed(effect)} on new questions, {doubt}"
     return PROVEN
 
 

@@ -14,9 +14,9 @@ from headatlas.figures.matrix import Matrix, draw
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
-from headatlas.results.chance import no_rank
+from headatlas.methods import measures_of
+from headatlas.methods._chance import no_rank
 from headatlas.results.charts import overview
-from headatlas.results.measures import measures_of
 from headatlas.results.reading import results_of
 
 NEEDS = "two maps in which heads differ"

@@ -9,8 +9,9 @@ from headatlas.errors import BadArgument, did_you_mean
 from headatlas.figures.names import FIGURES, MODULES, PUBLISHED
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
-from headatlas.results.chance import none_in_words
-from headatlas.results.charts import measures_of, overview
+from headatlas.methods import measures_of
+from headatlas.methods._chance import none_in_words
+from headatlas.results.charts import overview
 
 
 def pictures(maps: Maps, only: Sequence[str] | None = None, palette: str = PUBLISHED) -> Iterator[Picture]:

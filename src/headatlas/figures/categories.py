@@ -14,9 +14,9 @@ from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.style import heading, styled, ticks, wrap
 from headatlas.figures.style import palette as palette_of
+from headatlas.methods import measures_of
+from headatlas.methods._chance import members
 from headatlas.results.about import about, unit
-from headatlas.results.chance import members
-from headatlas.results.measures import measures_of
 from headatlas.tasks.relations import CATEGORIES
 
 UNCLASSIFIED = "Unclassified"

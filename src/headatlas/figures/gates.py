@@ -15,8 +15,8 @@ from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import capital
 from headatlas.figures.style import palette as palette_of
+from headatlas.methods import measures_of
 from headatlas.results.about import about, unit
-from headatlas.results.measures import measures_of
 
 OVER = {"always": "Always", "any": "Any"}
 ROLES = ("facilitation", "irrelevance", "interference")

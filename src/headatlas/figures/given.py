@@ -6,11 +6,10 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument, brief
-from headatlas.methods import methods
-from headatlas.results.measures import measures_of
+from headatlas.methods import measures_of, methods
 
 USUAL = ("importance", "score", "effect")
-EXPECTED = "a result such as atlas['maps'], a labelled array with layer and head, or an array [layer, head]"
+EXPECTED = "a result of a method, a labelled array with layer and head, or an array [layer, head]"
 
 
 def check_dataset(result: Any, needs: str) -> None:

@@ -15,9 +15,9 @@ from headatlas.figures.heatmaps import Heatmaps, Panel, axis_ticks, draw, scale_
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import capital, columns, palette
+from headatlas.methods import measures_of
+from headatlas.methods._chance import NONE_ABOVE, above_chance, chance, highest_level, level_in_words, none_above
 from headatlas.results.about import about, subject_dim, unit
-from headatlas.results.chance import NONE_ABOVE, above_chance, chance, highest_level, level_in_words, none_above
-from headatlas.results.measures import measures_of
 from headatlas.tasks.names import FUNCTIONS
 
 NEEDS = "a map over layer and head"

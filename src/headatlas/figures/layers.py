@@ -14,8 +14,8 @@ from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
+from headatlas.methods import measures_of, title_of
 from headatlas.results.charts import overview
-from headatlas.results.measures import measures_of, title_of
 from headatlas.results.reading import results_of
 
 DASHES = ("-", "--", ":", "-.")

@@ -9,9 +9,10 @@ from pkgutil import iter_modules
 from types import MappingProxyType
 
 from headatlas.errors import BadArgument, HeadAtlasError, check_choice, one_line
-from headatlas.methods.method import PRESETS, Method, record_of
+from headatlas.methods.method import PRESETS, Measure, Method, record_of
 
 GROUP = "headatlas.methods"
+COMMANDS = "benchmark compare figures head heads import load methods models open plant report run tasks"
 log = logging.getLogger(__name__)
 
 
@@ -36,6 +37,8 @@ def methods() -> Mapping[str, Method]:
         try:
             if entry.name in found:
                 raise BadArgument(f"the name is taken by the method of {found[entry.name].source}")
+            if entry.name in COMMANDS.split():
+                raise BadArgument("the name is taken by a command")
             found[entry.name] = _loaded(entry)
         except Exception as e:  # noqa: BLE001  # whatever is wrong with it, the others work
             said = str(e) if isinstance(e, HeadAtlasError) else f"{type(e).__name__}: {one_line(e)}"
@@ -47,6 +50,18 @@ def preset_methods(preset: str) -> list[str]:
     """The methods of a preset of `run`."""
     check_choice("preset", preset, PRESETS)
     return [name for name, method in methods().items() if preset in method.presets]
+
+
+def measures_of(method: str) -> tuple[Measure, ...]:
+    """What a method says of heads, the most telling first; nothing, if there is no such method here."""
+    known = methods().get(method)
+    return () if known is None else known.measures
+
+
+def title_of(method: str) -> str:
+    """A method's name for people."""
+    known = methods().get(method)
+    return method if known is None else known.title
 
 
 @cache

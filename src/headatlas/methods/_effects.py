@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from headatlas.models.cost import Cost
     from headatlas.models.lm import LM
-    from headatlas.models.targets import Asked
+    from headatlas.models.targets import TokenExample
     from headatlas.progress import Done, Progress
     from headatlas.tasks.prompts import Task
 
     Effects = Callable[..., np.ndarray]
-    Costs = Callable[[LM, Sequence[Asked], Sequence[int]], Cost]
+    Costs = Callable[[LM, Sequence[TokenExample], Sequence[int]], Cost]
 
 SPAN = 8  # layers that are one part of a job
 ASK = 6  # questions of a removal test where no truth is known
@@ -104,13 +104,13 @@ def _combine(
     import xarray as xr
 
     from headatlas.tasks.baseline import baseline
-    from headatlas.tasks.prompts import held_out_sheets
+    from headatlas.tasks.bundles import held_out_bundles
 
     results = []
     parts = iter(names)
     for task in tasks:
-        held_out = held_out_sheets(lm, task, limit)
-        each = np.full((sum(len(s.asked) for s in held_out), lm.n_layers, lm.n_heads), np.nan, np.float32)
+        held_out = held_out_bundles(lm, task, limit)
+        each = np.full((sum(len(s.examples) for s in held_out), lm.n_layers, lm.n_heads), np.nan, np.float32)
         for layers in spans:
             (each[:, layers],) = done[next(parts)]
         halves = [half.mean(0) if len(half) else np.full(half.shape[1:], np.nan) for half in (each[0::2], each[1::2])]
@@ -129,15 +129,15 @@ def _combine(
 
 def _combine_cost(lm: LM, tasks: Sequence[Task], spans: Any, names: Any, limit: int, batch_tokens: Any) -> Cost:
     from headatlas.models.cost import Cost, reading
-    from headatlas.tasks.prompts import held_out_sheets
+    from headatlas.tasks.bundles import held_out_bundles
 
-    return sum((reading(lm, held_out_sheets(lm, task, limit)) for task in tasks), Cost())
+    return sum((reading(lm, held_out_bundles(lm, task, limit)) for task in tasks), Cost())
 
 
-def held_out_questions(lm: LM, task: Task, limit: int) -> list[Asked]:
-    from headatlas.tasks.prompts import held_out_sheets
+def held_out_questions(lm: LM, task: Task, limit: int) -> list[TokenExample]:
+    from headatlas.tasks.bundles import held_out_bundles
 
-    return [a for sheet in held_out_sheets(lm, task, limit) for a in sheet.asked]
+    return [a for bundle in held_out_bundles(lm, task, limit) for a in bundle.examples]
 
 
 def layer_spans(lm: Any, size: int = SPAN) -> list[list[int]]:
@@ -166,7 +166,7 @@ def effect_tables(result: xr.Dataset, top: int = 5) -> dict[str, list[dict[str, 
     return {f"log P(target) lost without a head ({result.attrs.get('kind') or result.attrs['method']})": rows}
 
 
-def ask_held_out(lm: LM, subject: str) -> list[Asked]:
+def ask_held_out(lm: LM, subject: str) -> list[TokenExample]:
     """Held-out examples of a built-in task: for maps that were fitted to training ones."""
     from headatlas.tasks.prompts import load_tasks
 
@@ -174,7 +174,7 @@ def ask_held_out(lm: LM, subject: str) -> list[Asked]:
     return held_out_questions(lm, task, ASK)
 
 
-def ask_training(lm: LM, subject: str) -> list[Asked]:
+def ask_training(lm: LM, subject: str) -> list[TokenExample]:
     """Training examples of a built-in task: for maps that were measured on held-out ones."""
     from headatlas.tasks.prompts import load_tasks
 

@@ -12,13 +12,21 @@ from torch import Tensor
 
 from headatlas.models.cost import Cost, learning
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked, batches, frozen, log_probs, make_sheet, telling_memory, tokens_at_once
+from headatlas.models.targets import (
+    TokenExample,
+    batches,
+    frozen,
+    log_probs,
+    make_bundle,
+    out_of_memory_told,
+    tokens_at_once,
+)
 from headatlas.progress import Progress, silent
 
 
 def gate_gradients(
     lm: LM,
-    questions: Sequence[Asked],
+    questions: Sequence[TokenExample],
     levels: Sequence[float] = (1.0,),
     *,
     tokens: int | None = None,
@@ -27,15 +35,15 @@ def gate_gradients(
 ) -> Tensor:
     """∂ log P(target) / ∂ gate [example, layer, head], averaged over all gates standing at each of `levels`."""
     budget = tokens_at_once(lm, tokens)
-    sheets = [make_sheet([a]) for a in questions]
+    bundles = [make_bundle([a]) for a in questions]
     gradients = torch.zeros(len(questions), lm.n_layers, lm.n_heads)
     gradients[:, lm.layers_without_heads] = torch.nan
     with frozen(lm):
-        for gates, chosen in progress(list(batches(sheets, len(levels), budget)), label):
+        for gates, chosen in progress(list(batches(bundles, len(levels), budget)), label):
             at = torch.tensor(levels[gates])[:, None, None, None]
             gate = at.expand(-1, len(chosen), lm.n_layers, lm.n_heads).clone().requires_grad_()
-            with telling_memory(lm, budget):
-                log_p, _ = log_probs(lm, [sheets[i] for i in chosen], gate)
+            with out_of_memory_told(lm, budget):
+                log_p, _ = log_probs(lm, [bundles[i] for i in chosen], gate)
                 (change,) = torch.autograd.grad(log_p.sum(), gate)
             gradients[chosen] += change.sum(0) / len(levels)
     return gradients
@@ -43,7 +51,7 @@ def gate_gradients(
 
 def gradient_effects(
     lm: LM,
-    questions: Sequence[Asked],
+    questions: Sequence[TokenExample],
     layers: Sequence[int],
     *,
     levels: Sequence[float],
@@ -56,8 +64,8 @@ def gradient_effects(
     return gradients[:, layers].numpy()
 
 
-def gradient_cost(lm: LM, questions: Sequence[Asked], layers: Sequence[int], *, levels: Sequence[float]) -> Cost:
-    return learning(lm, [make_sheet([a]) for a in questions], len(levels))
+def gradient_cost(lm: LM, questions: Sequence[TokenExample], layers: Sequence[int], *, levels: Sequence[float]) -> Cost:
+    return learning(lm, [make_bundle([a]) for a in questions], len(levels))
 
 
 def midpoints(steps: int) -> list[float]:

@@ -12,7 +12,7 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from headatlas.errors import BadArgument
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from headatlas.models.cost import Cost
-    from headatlas.models.targets import Asked
+    from headatlas.models.targets import TokenExample
 
 PRESETS = ("quick", "full")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -125,7 +125,7 @@ class Method:
     cites: tuple[str, ...]
     tables: Callable[[xr.Dataset], dict[str, list[dict[str, Any]]]] | None
     sentences: Callable[[xr.Dataset], list[str]] | None
-    ask: Callable[..., list[Asked]] | None
+    ask: Callable[..., list[TokenExample]] | None
     truths: Mapping[str, Truth]
     cost: Callable[..., Cost] | None
     order: float
@@ -164,7 +164,7 @@ def method(
     cites: Sequence[str] = (),
     tables: Callable[[xr.Dataset], dict[str, list[dict[str, Any]]]] | None = None,
     sentences: Callable[[xr.Dataset], list[str]] | None = None,
-    ask: Callable[..., list[Asked]] | None = None,
+    ask: Callable[..., list[TokenExample]] | None = None,
     truths: Mapping[str, Truth] | None = None,
     cost: Callable[..., Cost] | None = None,
     order: float = 50,
@@ -252,4 +252,4 @@ def _options(function: Callable[..., Any]) -> list[Option]:
 
 def kinds_of(kind: Any) -> tuple[Any, ...]:
     """What a type is a union of; itself, if it is none."""
-    return get_args(kind) if get_origin(kind) in (types.UnionType,) or str(kind).startswith("typing.Union") else (kind,)
+    return get_args(kind) if get_origin(kind) in (types.UnionType, Union) else (kind,)

@@ -14,13 +14,13 @@ from torch.nn.functional import cross_entropy
 from headatlas.models import heads as h
 from headatlas.models.lm import LM
 from headatlas.models.targets import (
-    Asked,
+    Bundle,
     Layout,
-    Sheet,
+    TokenExample,
     batches,
     lay_out,
     logits_only,
-    telling_memory,
+    out_of_memory_told,
     tokens_at_once,
 )
 
@@ -28,9 +28,9 @@ MEASURES = ("log_p", "rank", "first")
 
 
 @torch.no_grad()
-def answer_states(lm: LM, sheets: Sequence[Sheet]) -> list[tuple[Tensor, Tensor]]:
-    """Of each example, sheet by sheet: −log P of every answer token [token], and z there [token, layer, head, d_head]."""
-    longer = [Sheet(tuple(Asked(a.prompt, (*a.target, 0)) for a in s.asked), s.shared) for s in sheets]
+def answer_states(lm: LM, bundles: Sequence[Bundle]) -> list[tuple[Tensor, Tensor]]:
+    """Of each example, bundle by bundle: −log P of every answer token [token], and z there [token, layer, head, d_head]."""
+    longer = [Bundle(tuple(TokenExample(a.prompt, (*a.target, 0)) for a in s.examples), s.shared) for s in bundles]
     layout = lay_out(lm, longer)  # with one token more to predict, the last answer token is run too
     rows, places = torch.tensor(layout.rows), torch.tensor(layout.places)
     z = torch.full((len(rows), lm.n_layers, lm.n_heads, lm.d_head), torch.nan, dtype=lm.model.dtype, device=lm.device)
@@ -41,7 +41,7 @@ def answer_states(lm: LM, sheets: Sequence[Sheet]) -> list[tuple[Tensor, Tensor]
     with h.hooked(lm.model, lm.anatomy, read), logits_only(lm, rows, places):
         logits = lm.model(**layout.inputs, use_cache=False).logits[0]
     found, at = [], 0
-    for a in (a for sheet in sheets for a in sheet.asked):
+    for a in (a for bundle in bundles for a in bundle.examples):
         n = len(a.target)
         target = torch.tensor(a.target, device=logits.device)
         found.append((cross_entropy(logits[at : at + n].float(), target, reduction="none"), z[at + 1 : at + n + 1]))
@@ -60,7 +60,7 @@ class Change:
 @torch.no_grad()
 def answers_under(
     lm: LM,
-    asked: Sequence[Asked],
+    asked: Sequence[TokenExample],
     changes: Sequence[Change],
     *,
     everywhere: bool = False,
@@ -72,31 +72,31 @@ def answers_under(
     everywhere: change heads at the prompt's tokens too, which costs the prompt once for every change.
     """
     budget = tokens_at_once(lm, tokens)
-    sheets, place = [], []
+    bundles, place = [], []
     for e, a in enumerate(asked):
         shared = 0 if everywhere else len(a.prompt) - 1
-        packs = shared > 0 and len(lay_out(lm, [Sheet((a, a), shared)]).inputs["input_ids"]) == 1
+        packs = shared > 0 and len(lay_out(lm, [Bundle((a, a), shared)]).inputs["input_ids"]) == 1
         together = max(1, (budget - shared) // (len(a) - shared) if packs else budget // len(a))
         for first in range(0, len(changes), together):
             n = len(changes[first : first + together])
-            sheets.append(Sheet((a,) * n, shared))
+            bundles.append(Bundle((a,) * n, shared))
             place.append((e, first))
     found = torch.empty(len(changes), len(asked), len(MEASURES))
     gates = torch.stack([c.gate for c in changes] + [torch.ones(lm.n_layers, lm.n_heads)])
-    for _, chosen in batches(sheets, 1, budget):
-        now = [sheets[i] for i in chosen]
-        numbers = [place[i][1] + k for i in chosen for k in range(len(sheets[i].asked))]
-        with telling_memory(lm, budget):
+    for _, chosen in batches(bundles, 1, budget):
+        now = [bundles[i] for i in chosen]
+        numbers = [place[i][1] + k for i in chosen for k in range(len(bundles[i].examples))]
+        with out_of_memory_told(lm, budget):
             layout = lay_out(lm, now)
             which = torch.where(layout.owner >= 0, torch.tensor(numbers)[layout.owner.clamp(min=0)], len(changes))
             measured = _changed(lm, now, layout, which, gates, changes)
-        examples = [place[i][0] for i in chosen for _ in sheets[i].asked]
+        examples = [place[i][0] for i in chosen for _ in bundles[i].examples]
         found[numbers, examples] = measured
     return found
 
 
 def _changed(
-    lm: LM, sheets: Sequence[Sheet], layout: Layout, which: Tensor, gates: Tensor, changes: Sequence[Change]
+    lm: LM, bundles: Sequence[Bundle], layout: Layout, which: Tensor, gates: Tensor, changes: Sequence[Change]
 ) -> Tensor:
     """[text, measure], with change number which [row, place] in force at every token; the last number is none."""
     added = [i for i, c in enumerate(changes) if c.add is not None]
@@ -116,7 +116,7 @@ def _changed(
     rows, places = torch.tensor(layout.rows), torch.tensor(layout.places)
     with h.hooked(lm.model, lm.anatomy, edit), logits_only(lm, rows, places):
         logits = lm.model(**layout.inputs, use_cache=False).logits[0].float()
-    asked = [a for sheet in sheets for a in sheet.asked]
+    asked = [a for bundle in bundles for a in bundle.examples]
     wanted = torch.tensor([t for a in asked for t in a.target], device=logits.device)
     own = logits.gather(1, wanted[:, None])
     log_p = own[:, 0] - logits.logsumexp(-1)

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from headatlas.errors import CannotDo
 from headatlas.models.lm import LM
 from headatlas.models.quiet import quiet_transformers
-from headatlas.models.targets import ROW, Asked, Sheet, frozen, log_probs, make_sheet
+from headatlas.models.targets import ROW, Bundle, TokenExample, frozen, log_probs, make_bundle
 
 AT_ONCE = 2048  # tokens in a pass, about
 ATTENTION = (
@@ -43,22 +43,22 @@ class Cost:
         return Cost(*(times * a for a in astuple(self)))
 
 
-def reading(lm: LM, sheets: Sequence[Sheet], gates: float = 1) -> Cost:
+def reading(lm: LM, bundles: Sequence[Bundle], gates: float = 1) -> Cost:
     """Of examples run under so many gates, without gradients."""
-    tokens = gates * sum(_weighed(lm, sheet.size) for sheet in sheets)
+    tokens = gates * sum(_weighed(lm, bundle.size) for bundle in bundles)
     return Cost(tokens=tokens, passes=max(1.0, tokens / AT_ONCE))
 
 
-def answering(lm: LM, asked: Sequence[Asked], changes: float, everywhere: bool = False) -> Cost:
+def answering(lm: LM, asked: Sequence[TokenExample], changes: float, everywhere: bool = False) -> Cost:
     """Of answers under so many changes of the model, which need the prompt once, unless it is changed too."""
     sizes = [(len(a.prompt) * (changes if everywhere else 1), changes * len(a.target)) for a in asked]
     tokens = sum(_weighed(lm, prompt + answers, min(prompt + answers, AT_ONCE)) for prompt, answers in sizes)
     return Cost(tokens=tokens, passes=max(1.0, tokens / AT_ONCE))
 
 
-def learning(lm: LM, sheets: Sequence[Sheet], times: float = 1) -> Cost:
+def learning(lm: LM, bundles: Sequence[Bundle], times: float = 1) -> Cost:
     """Of one update over some examples, so many times."""
-    tokens = times * sum(_weighed(lm, sheet.size) for sheet in sheets)
+    tokens = times * sum(_weighed(lm, bundle.size) for bundle in bundles)
     return Cost(learned=tokens, learning=max(1.0, tokens / AT_ONCE))
 
 
@@ -91,8 +91,8 @@ def measure_machine(config: PretrainedConfig, layers: int, device: torch.device,
     for depth in (1, 3):
         lm = _shallow(config, depth, device, dtype)
         for tokens in (few, many):
-            sheets = [make_sheet([Asked(tuple(range(1, 60)), (1, 2, 3, 4))]) for _ in range(tokens // 62)]
-            times[depth, tokens] = _timed(lm, sheets)
+            bundles = [make_bundle([TokenExample(tuple(range(1, 60)), (1, 2, 3, 4))]) for _ in range(tokens // 62)]
+            times[depth, tokens] = _timed(lm, bundles)
         del lm
     found = []
     for learning in (0, 1):
@@ -123,18 +123,18 @@ def _shallow(config: PretrainedConfig, depth: int, device: torch.device, dtype: 
         ) from e
 
 
-def _timed(lm: LM, sheets: Sequence[Sheet]) -> tuple[float, float]:
+def _timed(lm: LM, bundles: Sequence[Bundle]) -> tuple[float, float]:
     """Seconds of a pass without and with gradients."""
     gate = torch.ones(1, lm.n_layers, lm.n_heads, device=lm.device)
 
     @torch.no_grad()
     def read() -> None:
-        log_probs(lm, sheets, gate, packed=True)
+        log_probs(lm, bundles, gate, packed=True)
 
     def learn() -> None:
         with frozen(lm), torch.enable_grad():
             open_gate = gate.clone().requires_grad_()
-            torch.autograd.grad(log_probs(lm, sheets, open_gate, packed=True)[0].sum(), open_gate)
+            torch.autograd.grad(log_probs(lm, bundles, open_gate, packed=True)[0].sum(), open_gate)
 
     return _least(read, lm.device), _least(learn, lm.device)
 

@@ -10,7 +10,7 @@ from headatlas.models.lm import LM, Text, text_ids
 
 
 @dataclass(frozen=True)
-class Asked:
+class TokenExample:
     """Token ids of a prompt, and of the target that should follow it."""
 
     prompt: tuple[int, ...]
@@ -21,24 +21,24 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class Bundle:
     """Prompts that begin alike, and how many tokens they share. At least the last token of each prompt is its own."""
 
-    asked: tuple[Asked, ...]
+    examples: tuple[TokenExample, ...]
     shared: int
 
     @property
     def rest(self) -> int:
         """Tokens of the longest one after the shared beginning; the last token of a target predicts nothing."""
-        return max(map(len, self.asked)) - 1 - self.shared
+        return max(map(len, self.examples)) - 1 - self.shared
 
     @property
     def size(self) -> int:
         """Tokens to be run."""
-        return self.shared + sum(len(a) - 1 - self.shared for a in self.asked)
+        return self.shared + sum(len(a) - 1 - self.shared for a in self.examples)
 
 
-def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> Asked:
+def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> TokenExample:
     """Tokens of prompt and target as the model would meet them: the text is cut as a whole, then split where the prompt ends.
 
     Where a token reaches across that border, it belongs to the target. `where` names the example in errors.
@@ -72,7 +72,7 @@ def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> Asked:
         raise BadArgument(
             f"{where}: prompt and target are {len(whole)} tokens long, but the model's context is {limit}"
         )
-    return Asked(tuple(whole[:cut]), tuple(whole[cut:]))
+    return TokenExample(tuple(whole[:cut]), tuple(whole[cut:]))
 
 
 def without_end(tokenizer: Any, text: str) -> list[int]:
@@ -82,10 +82,10 @@ def without_end(tokenizer: Any, text: str) -> list[int]:
     return ids if start is None else ids[: start + len(bare)]
 
 
-def make_sheet(asked: Sequence[Asked]) -> Sheet:
-    """A sheet of examples, sharing as much as they have in common."""
+def make_bundle(asked: Sequence[TokenExample]) -> Bundle:
+    """A bundle of examples, sharing as much as they have in common."""
     prompts = [a.prompt for a in asked]
     longest = min(map(len, prompts)) - 1
     first, last = min(prompts), max(prompts)  # what these share, all share
     shared = next((i for i in range(longest) if first[i] != last[i]), longest)
-    return Sheet(tuple(asked), shared if len(asked) > 1 else 0)
+    return Bundle(tuple(asked), shared if len(asked) > 1 else 0)

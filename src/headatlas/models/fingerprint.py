@@ -56,7 +56,7 @@ def fingerprint_values(tensors: Iterable[Tensor]) -> str:
     return digest.hexdigest()[:16]
 
 
-def fingerprint_setup(config: Any, tokenizer: Any) -> str:
+def hash_config(config: Any, tokenizer: Any) -> str:
     """Of what makes outputs from weights and tokens from texts: the configuration, the tokenizer, its chat template."""
     passing = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "architectures", "use_cache"}
     settings = {k: v for k, v in config.to_dict().items() if k not in passing and not k.startswith("_attn")}

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headatlas.errors import BadArgument, UnsupportedModel
 from headatlas.models import heads as h
 from headatlas.models.families import find_anatomy, parameter
-from headatlas.models.fingerprint import fingerprint_setup
+from headatlas.models.fingerprint import hash_config
 from headatlas.models.state import state_of
 from headatlas.models.weights import Weights
 
@@ -78,9 +78,9 @@ class LM:
         """A short hash of the weights as they are in memory now, precision included. Any change changes it."""
         return self.weights.fingerprint()
 
-    def setup(self) -> str:
+    def config_hash(self) -> str:
         """A short hash of what else decides its outputs: the configuration, the tokenizer, the chat template."""
-        return fingerprint_setup(self.model.config, self._tokenizer)
+        return hash_config(self.model.config, self._tokenizer)
 
     @property
     def _batched(self) -> list[int]:

@@ -76,7 +76,7 @@ def load_skeleton(
     place, precision = check_device(device), _check_dtype(dtype)
     source, name = _resolve(str(model))
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": isinstance(source, Path)}
-    config = _from_pretrained(AutoConfig, source, name, options)
+    config = read_config(source) if isinstance(source, Path) else _from_pretrained(AutoConfig, source, name, options)
     if precision is None:
         precision = torch.float32 if place.type == "cpu" else getattr(config, "dtype", None) or torch.float32
     return LM(skeleton(config), _tokenizer(source, name, options), name), precision

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from headatlas.models import heads as h
-from headatlas.models.examples import Asked, Sheet
+from headatlas.models.examples import Bundle, TokenExample
 from headatlas.models.lm import LM
 from headatlas.models.state import state_of
 
@@ -27,25 +27,25 @@ ALIGN = 16  # on a GPU, rows are a multiple of so many tokens: attention otherwi
 class Layout:
     """Texts as model inputs, the same for every gate, and where the tokens that predict targets lie.
 
-    owner [row, place]: which text a token belongs to; −1 for a sheet's shared beginning, and for padding.
-    sheet [row, place]: which sheet; −1 for padding.
+    owner [row, place]: which text a token belongs to; −1 for a bundle's shared beginning, and for padding.
+    bundle [row, place]: which bundle; −1 for padding.
     """
 
     inputs: dict[str, Tensor]
     rows: list[int]
     places: list[int]
     owner: Tensor
-    sheet: Tensor
+    bundle: Tensor
 
 
-def lay_out(lm: LM, sheets: Sequence[Sheet]) -> Layout:
+def lay_out(lm: LM, bundles: Sequence[Bundle]) -> Layout:
     """Texts packed, where that saves tokens and the model can; otherwise a row each."""
-    padded = sum(len(sheet.asked) for sheet in sheets) * max(sheet.shared + sheet.rest for sheet in sheets)
-    if padded > 1.1 * sum(sheet.size for sheet in sheets):
-        layout = _pack(lm, sheets)
-        if _packs(lm, sheets, layout):
+    padded = sum(len(bundle.examples) for bundle in bundles) * max(bundle.shared + bundle.rest for bundle in bundles)
+    if padded > 1.1 * sum(bundle.size for bundle in bundles):
+        layout = _pack(lm, bundles)
+        if _packs(lm, bundles, layout):
             return layout
-    return stack(lm, sheets)
+    return stack(lm, bundles)
 
 
 def logits_of(lm: LM, layout: Layout, gate: Tensor | None, under: Sequence[int] | None = None) -> Tensor:
@@ -59,69 +59,71 @@ def logits_of(lm: LM, layout: Layout, gate: Tensor | None, under: Sequence[int] 
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def stack(lm: LM, sheets: Sequence[Sheet]) -> Layout:
+def stack(lm: LM, bundles: Sequence[Bundle]) -> Layout:
     """A row each. Padding on the right is never looked at and moves no position: no mask, so fused kernels stay in use."""
-    asked = [a for sheet in sheets for a in sheet.asked]
+    asked = [a for bundle in bundles for a in bundle.examples]
     texts = [(a.prompt + a.target)[:-1] for a in asked]
     rows = [i for i, a in enumerate(asked) for _ in a.target]
     places = [p for a, t in zip(asked, texts, strict=True) for p in range(len(t) - len(a.target), len(t))]
     tokens = lm.pad(texts, "right")["input_ids"]
-    owner, sheet_of = (torch.full(tokens.shape, -1) for _ in range(2))
-    for i, s in enumerate(s for s, sheet in enumerate(sheets) for _ in sheet.asked):
-        owner[i, sheets[s].shared : len(texts[i])] = i
-        sheet_of[i, : len(texts[i])] = s
-    return Layout({"input_ids": tokens}, rows, places, owner, sheet_of)
+    owner, bundle_of = (torch.full(tokens.shape, -1) for _ in range(2))
+    for i, s in enumerate(s for s, bundle in enumerate(bundles) for _ in bundle.examples):
+        owner[i, bundles[s].shared : len(texts[i])] = i
+        bundle_of[i, : len(texts[i])] = s
+    return Layout({"input_ids": tokens}, rows, places, owner, bundle_of)
 
 
-def _pack(lm: LM, sheets: Sequence[Sheet], at_least: int = 0) -> Layout:
-    """Sheets end to end in rows of about `ROW` tokens, each text seeing its sheet's beginning and itself, up to each token.
+def _pack(lm: LM, bundles: Sequence[Bundle], at_least: int = 0) -> Layout:
+    """Bundles end to end in rows of about `ROW` tokens, each text seeing its bundle's beginning and itself, up to each token.
 
     at_least: rows of so many tokens, with the last text at the very end.
     """
-    wanted = max(ROW, *(s.size for s in sheets))
-    bins: list[list[int]] = [[] for _ in range(max(1, round(sum(s.size for s in sheets) / wanted)))]
+    wanted = max(ROW, *(s.size for s in bundles))
+    bins: list[list[int]] = [[] for _ in range(max(1, round(sum(s.size for s in bundles) / wanted)))]
     filled = [0] * len(bins)
-    for i in sorted(range(len(sheets)), key=lambda i: -sheets[i].size):
+    for i in sorted(range(len(bundles)), key=lambda i: -bundles[i].size):
         emptiest = filled.index(min(filled))
         bins[emptiest].append(i)
-        filled[emptiest] += sheets[i].size
+        filled[emptiest] += bundles[i].size
     bins = [b for b in bins if b]
     width = max([*filled, at_least])
     width += -width % (1 if lm.device.type == "cpu" else ALIGN)
-    tokens, position, sheet_of, text_of, owner = (torch.full((len(bins), width), f) for f in (0, 0, -1, -1, -1))
-    starts = torch.tensor([0, *(len(sheet.asked) for sheet in sheets)]).cumsum(0).tolist()
-    found: dict[int, list[tuple[int, int]]] = {}  # by sheet: row and place of each token that predicts
+    tokens, position, bundle_of, text_of, owner = (torch.full((len(bins), width), f) for f in (0, 0, -1, -1, -1))
+    starts = torch.tensor([0, *(len(bundle.examples) for bundle in bundles)]).cumsum(0).tolist()
+    found: dict[int, list[tuple[int, int]]] = {}  # by bundle: row and place of each token that predicts
     for row, chosen in enumerate(bins):
         at = 0
         for i in chosen:
-            sheet = sheets[i]
-            parts = [(0, sheet.asked[0].prompt[: sheet.shared])] if sheet.shared else []
-            parts += [(n, (a.prompt + a.target)[sheet.shared : -1]) for n, a in enumerate(sheet.asked, 1)]
+            bundle = bundles[i]
+            parts = [(0, bundle.examples[0].prompt[: bundle.shared])] if bundle.shared else []
+            parts += [(n, (a.prompt + a.target)[bundle.shared : -1]) for n, a in enumerate(bundle.examples, 1)]
             for text, ids in parts:
-                if at_least and i == chosen[-1] and text == len(sheet.asked):
+                if at_least and i == chosen[-1] and text == len(bundle.examples):
                     at = width - len(ids)
                 here = slice(at, at + len(ids))
                 tokens[row, here] = torch.tensor(ids)
-                first = sheet.shared if text else 0
+                first = bundle.shared if text else 0
                 position[row, here] = torch.arange(first, first + len(ids))
-                sheet_of[row, here], text_of[row, here] = i, text
+                bundle_of[row, here], text_of[row, here] = i, text
                 at += len(ids)
                 if text:
                     owner[row, here] = starts[i] + text - 1
-                    found.setdefault(i, []).extend((row, p) for p in range(at - len(sheet.asked[text - 1].target), at))
-    index, on, of = torch.arange(width, device=lm.device), sheet_of.to(lm.device), text_of.to(lm.device)
+                    found.setdefault(i, []).extend(
+                        (row, p) for p in range(at - len(bundle.examples[text - 1].target), at)
+                    )
+    index, on, of = torch.arange(width, device=lm.device), bundle_of.to(lm.device), text_of.to(lm.device)
     seen = on[:, :, None] == on[:, None, :]
     seen &= (of[:, None, :] == 0) | (of[:, :, None] == of[:, None, :])
     seen &= index[:, None] >= index
     hidden = torch.zeros(seen.shape, dtype=lm.model.dtype, device=lm.device)
     hidden.masked_fill_(~seen, torch.finfo(lm.model.dtype).min)
     inputs = {"input_ids": tokens, "position_ids": position, "attention_mask": hidden[:, None]}
-    where = [pair for i in range(len(sheets)) for pair in found[i]]
+    where = [pair for i in range(len(bundles)) for pair in found[i]]
     rows, places = ([w[k] for w in where] for k in (0, 1))
-    return Layout({k: v.to(lm.device) for k, v in inputs.items()}, rows, places, owner, sheet_of)
+    return Layout({k: v.to(lm.device) for k, v in inputs.items()}, rows, places, owner, bundle_of)
 
 
-def _packs(lm: LM, sheets: Sequence[Sheet], layout: Layout) -> bool:
+def _packs(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> bool:
     """Whether a model takes packed rows as wide as these with texts as long as these.
 
     Tried, against a row for each text, whenever neither is known to be right or wrong: windows and positions that are counted
@@ -131,19 +133,19 @@ def _packs(lm: LM, sheets: Sequence[Sheet], layout: Layout) -> bool:
     """
     if lm.layers_without_heads or "position_ids" not in signature(lm.model.forward).parameters:
         return False
-    width, longest = layout.inputs["input_ids"].shape[1], max(sheet.shared + sheet.rest for sheet in sheets)
+    width, longest = layout.inputs["input_ids"].shape[1], max(bundle.shared + bundle.rest for bundle in bundles)
     tried = state_of(lm.model).packed
-    sharing = any(len(sheet.asked) > 1 and sheet.shared for sheet in sheets)
+    sharing = any(len(bundle.examples) > 1 and bundle.shared for bundle in bundles)
     if any(good and width <= w and longest <= n and sharing <= s for w, n, s, good in tried):
         return True
     if any(not good and width >= w and longest >= n and sharing >= s for w, n, s, good in tried):
         return False
     wide = 1 << (width - 1).bit_length()  # tried a little wider, so that the next batch need not be tried again
     near = 2e-4 if lm.model.dtype in (torch.float32, torch.float64) else 5e-2  # of the largest logit
-    few = _few(sheets)
-    last = few[-1].asked[-1]
-    other = Asked((*last.prompt[:-1], (last.prompt[-1] + 1) % 2), last.target)
-    changed = [*few[:-1], Sheet((*few[-1].asked[:-1], other), few[-1].shared)]
+    few = _few(bundles)
+    last = few[-1].examples[-1]
+    other = TokenExample((*last.prompt[:-1], (last.prompt[-1] + 1) % 2), last.target)
+    changed = [*few[:-1], Bundle((*few[-1].examples[:-1], other), few[-1].shared)]
     try:
         with torch.no_grad():
             found, moved = (logits_of(lm, _pack(lm, texts, wide), None) for texts in (few, changed))
@@ -160,21 +162,21 @@ def _packs(lm: LM, sheets: Sequence[Sheet], layout: Layout) -> bool:
     return good
 
 
-def _few(sheets: Sequence[Sheet]) -> list[Sheet]:
-    """Texts to try packing with: of the sheet with the longest one, and of that with the longest beginning, at most two each."""
-    longest = max(sheets, key=lambda s: s.shared + s.rest)
-    sharing = max(sheets, key=lambda s: s.shared * (len(s.asked) > 1))
-    chosen = dict.fromkeys([longest, sharing, *sheets])
-    return [Sheet(tuple(sorted(s.asked, key=lambda a: -len(a))[:2]), s.shared) for s in list(chosen)[1::-1]]
+def _few(bundles: Sequence[Bundle]) -> list[Bundle]:
+    """Texts to try packing with: of the bundle with the longest one, and of that with the longest beginning, at most two each."""
+    longest = max(bundles, key=lambda s: s.shared + s.rest)
+    sharing = max(bundles, key=lambda s: s.shared * (len(s.examples) > 1))
+    chosen = dict.fromkeys([longest, sharing, *bundles])
+    return [Bundle(tuple(sorted(s.examples, key=lambda a: -len(a))[:2]), s.shared) for s in list(chosen)[1::-1]]
 
 
 @contextmanager
 def _under(lm: LM, gate: Tensor | None, layout: Layout, under: Sequence[int] | None) -> Iterator[None]:
-    """The model under every gate in turn, all texts each; or, with `under`, each sheet under a gate of its own."""
+    """The model under every gate in turn, all texts each; or, with `under`, each bundle under a gate of its own."""
     with ExitStack() as stack:
         if gate is not None and under is not None:
             # a product instead of picking, whose gradient is not the same twice on a GPU
-            which = one_hot(torch.tensor(under)[layout.sheet.clamp(min=0)], len(gate)).to(gate)  # [row, place, gate]
+            which = one_hot(torch.tensor(under)[layout.bundle.clamp(min=0)], len(gate)).to(gate)  # [row, place, gate]
 
             def edit(layer: int, z: Tensor) -> Tensor:
                 return z * (which @ gate[:, layer]).to(z.device, z.dtype)[..., None]

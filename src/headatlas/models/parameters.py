@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from headatlas.models.fingerprint import fingerprint_setup
+from headatlas.models.fingerprint import hash_config
 from headatlas.models.loading import check_device, open_weights
 from headatlas.models.weights import Weights
 
@@ -20,9 +20,9 @@ class Parameters:
     name: str
     device: torch.device
 
-    def setup(self) -> str:
+    def config_hash(self) -> str:
         """A short hash of the configuration, the tokenizer and the chat template."""
-        return fingerprint_setup(self.weights.config, self.tokenizer)
+        return hash_config(self.weights.config, self.tokenizer)
 
 
 def open_parameters(model: str | Path, device: str = "auto") -> Parameters:

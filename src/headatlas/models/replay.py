@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from headatlas.models.lm import LM
-from headatlas.models.targets import Sheet, log_probs
+from headatlas.models.targets import Bundle, log_probs
 
 Record = dict[int, Any]
 """What each block gave, by layer."""
@@ -59,28 +59,28 @@ def _repeat(output: Any, copies: int) -> Any:
 
 
 @torch.no_grad()
-def can_replay(lm: LM, sheets: Sequence[Sheet]) -> bool:
+def can_replay(lm: LM, bundles: Sequence[Bundle]) -> bool:
     """Whether replaying gives what a full run gives, tried on these texts from the middle and from the last block."""
     try:
         with recorded(lm) as record:
-            whole = log_probs(lm, sheets)[0]
+            whole = log_probs(lm, bundles)[0]
         if set(record) != set(range(lm.n_layers)):
             return False
-        return all(_same(lm, sheets, layer, record, whole) for layer in {lm.n_layers // 2, lm.n_layers - 1})
+        return all(_same(lm, bundles, layer, record, whole) for layer in {lm.n_layers // 2, lm.n_layers - 1})
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError):
         return False
 
 
-def _same(lm: LM, sheets: Sequence[Sheet], layer: int, record: Record, whole: Tensor) -> bool:
+def _same(lm: LM, bundles: Sequence[Bundle], layer: int, record: Record, whole: Tensor) -> bool:
     if layer == 0:  # nothing is stood in for
         return True
     noise = {i: _jolt(output) for i, output in record.items()}
     with replayed(lm, layer, record):
-        again = log_probs(lm, sheets)[0]
+        again = log_probs(lm, bundles)[0]
     with replayed(lm, layer, noise):
-        other = log_probs(lm, sheets)[0]  # a model that looks past the stand-ins would not notice this
+        other = log_probs(lm, bundles)[0]  # a model that looks past the stand-ins would not notice this
     return bool(torch.allclose(again, whole, rtol=1e-4, atol=1e-4)) and not bool(torch.equal(other, whole))
 
 

@@ -12,23 +12,33 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from headatlas.errors import BadArgument, CannotDo, OutOfMemory, one_line
-from headatlas.models.examples import Asked, Sheet, encode_target, make_sheet, without_end
+from headatlas.models.examples import Bundle, TokenExample, encode_target, make_bundle, without_end
 from headatlas.models.lm import LM
 from headatlas.models.memory import fitting
 from headatlas.models.packing import ROW, Layout, lay_out, logits_of, logits_only, stack
 from headatlas.models.state import state_of
 
-__all__ = ["ROW", "Asked", "Layout", "Sheet", "encode_target", "lay_out", "logits_only", "make_sheet", "without_end"]
+__all__ = [
+    "ROW",
+    "Bundle",
+    "Layout",
+    "TokenExample",
+    "encode_target",
+    "lay_out",
+    "logits_only",
+    "make_bundle",
+    "without_end",
+]
 
 
-def batches(sheets: Sequence[Sheet], gates: int, tokens: int) -> Iterator[tuple[slice, list[int]]]:
-    """What to run at once: a range of gates and some sheets (by number), together at most `tokens` tokens where possible.
+def batches(bundles: Sequence[Bundle], gates: int, tokens: int) -> Iterator[tuple[slice, list[int]]]:
+    """What to run at once: a range of gates and some bundles (by number), together at most `tokens` tokens where possible.
 
     Counted as if every text had a row of its own, padded: packing needs less, but not every model packs. The longest come first:
     memory that does not suffice shows at once, and whether a model packs is tried once and not with every longer text.
     """
-    texts, length = [len(sheet.asked) for sheet in sheets], [sheet.shared + sheet.rest for sheet in sheets]
-    order = sorted(range(len(sheets)), key=lambda i: (-length[i], i))
+    texts, length = [len(bundle.examples) for bundle in bundles], [bundle.shared + bundle.rest for bundle in bundles]
+    order = sorted(range(len(bundles)), key=lambda i: (-length[i], i))
     together = min(gates, max(1, tokens // max(n * m for n, m in zip(texts, length, strict=True))))
     for first in range(0, gates, together):
         chunk: list[int] = []
@@ -42,7 +52,7 @@ def batches(sheets: Sequence[Sheet], gates: int, tokens: int) -> Iterator[tuple[
 
 def log_probs(
     lm: LM,
-    sheets: Sequence[Sheet],
+    bundles: Sequence[Bundle],
     gate: Tensor | None = None,
     *,
     packed: bool = False,
@@ -50,20 +60,20 @@ def log_probs(
 ) -> tuple[Tensor, Tensor]:
     """log P(target | prompt), and whether every target token was the likeliest: both [gate, example], float32 and bool.
 
-    gate: [gate, layer, head]; without one, the whole model as a single gate. Examples come sheet by sheet. Differentiable in the
+    gate: [gate, layer, head]; without one, the whole model as a single gate. Examples come bundle by bundle. Differentiable in the
     gate. packed: where that saves tokens and the model can. Otherwise every text has a row of its own, padded on the right, and
     gate may be [gate, example, layer, head].
-    under: for each sheet the one gate it is run under, instead of every sheet under every gate; both are then [1, example].
+    under: for each bundle the one gate it is run under, instead of every bundle under every gate; both are then [1, example].
     """
     may = packed and (gate is None or gate.ndim == 3)
-    return _run(lm, sheets, lay_out(lm, sheets) if may else stack(lm, sheets), gate, under)
+    return _run(lm, bundles, lay_out(lm, bundles) if may else stack(lm, bundles), gate, under)
 
 
 def _run(
-    lm: LM, sheets: Sequence[Sheet], layout: Layout, gate: Tensor | None, under: Sequence[int] | None
+    lm: LM, bundles: Sequence[Bundle], layout: Layout, gate: Tensor | None, under: Sequence[int] | None
 ) -> tuple[Tensor, Tensor]:
     gates = 1 if gate is None or under is not None else len(gate)
-    asked = [a for sheet in sheets for a in sheet.asked]
+    asked = [a for bundle in bundles for a in bundle.examples]
     logits = logits_of(lm, layout, gate, under)
     wanted = torch.tensor([t for a in asked for t in a.target], device=logits.device).repeat(gates)
     lengths = [len(a.target) for a in asked]
@@ -77,18 +87,18 @@ def _run(
 
 @torch.no_grad()
 def measure(
-    lm: LM, sheets: Sequence[Sheet], gate: Tensor | None = None, tokens: int | None = None
+    lm: LM, bundles: Sequence[Bundle], gate: Tensor | None = None, tokens: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """`log_probs` without gradients, in as many passes as `tokens` at once need; on the CPU."""
     gates = 1 if gate is None else len(gate)
-    starts = torch.tensor([0, *(len(sheet.asked) for sheet in sheets)]).cumsum(0).tolist()
+    starts = torch.tensor([0, *(len(bundle.examples) for bundle in bundles)]).cumsum(0).tolist()
     log_p = torch.empty(gates, starts[-1])
     right = torch.empty(gates, starts[-1], dtype=torch.bool)
     budget = tokens_at_once(lm, tokens)
-    for some, chosen in batches(sheets, gates, budget):
-        with telling_memory(lm, budget):
+    for some, chosen in batches(bundles, gates, budget):
+        with out_of_memory_told(lm, budget):
             under = None if gate is None else gate[some].to(lm.device)
-            now = log_probs(lm, [sheets[i] for i in chosen], under, packed=True)
+            now = log_probs(lm, [bundles[i] for i in chosen], under, packed=True)
         examples = [e for i in chosen for e in range(starts[i], starts[i + 1])]
         log_p[some, examples], right[some, examples] = now[0].float().cpu(), now[1].cpu()
     return log_p, right
@@ -116,7 +126,7 @@ FEWEST = 64
 
 
 @contextmanager
-def telling_memory(lm: LM, tokens: int) -> Iterator[None]:
+def out_of_memory_told(lm: LM, tokens: int) -> Iterator[None]:
     """Running out of memory as one line; from then on, the model gets half as many tokens at once."""
     try:
         yield

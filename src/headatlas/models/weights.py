@@ -119,7 +119,7 @@ class Weights:
         finally:
             self._known = before
 
-    def likeness(self) -> str:
+    def values_hash(self) -> str:
         """A short hash of some weights as bfloat16: the same for one model on disk and in memory, in whatever precision."""
         layers = [i for i, site in enumerate(self.anatomy.sites) if site is not None]
         # as stored: OPT-350m's embedding is a product, which is rounded differently in every precision and on every CPU

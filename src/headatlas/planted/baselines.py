@@ -8,11 +8,11 @@ from torch import Tensor
 
 from headatlas.models import heads as h
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked, batches, frozen, log_probs, make_sheet, tokens_at_once
+from headatlas.models.targets import TokenExample, batches, frozen, log_probs, make_bundle, tokens_at_once
 
 
 @torch.no_grad()
-def output_norms(lm: LM, prompts: Sequence[Asked]) -> np.ndarray:
+def output_norms(lm: LM, prompts: Sequence[TokenExample]) -> np.ndarray:
     """Mean |z · W_O| over all tokens of the prompts, [layer, head]; NaN for layers without heads."""
     norms = np.full((lm.n_layers, lm.n_heads), np.nan)
     total = {layer: torch.zeros(lm.n_heads) for layer in range(lm.n_layers) if layer not in lm.layers_without_heads}
@@ -29,12 +29,12 @@ def output_norms(lm: LM, prompts: Sequence[Asked]) -> np.ndarray:
     return norms
 
 
-def gradient_norms(lm: LM, prompts: Sequence[Asked], tokens: int | None = None) -> np.ndarray:
+def gradient_norms(lm: LM, prompts: Sequence[TokenExample], tokens: int | None = None) -> np.ndarray:
     """Root mean square of |∂ log P(target) / ∂ z| over examples, [layer, head]; NaN for layers without heads."""
     square = np.full((lm.n_layers, lm.n_heads), np.nan)
     square[[i for i in range(lm.n_layers) if i not in lm.layers_without_heads]] = 0.0
-    sheets = [make_sheet([a]) for a in prompts]
-    for _, chosen in batches(sheets, 1, tokens_at_once(lm, tokens)):
+    bundles = [make_bundle([a]) for a in prompts]
+    for _, chosen in batches(bundles, 1, tokens_at_once(lm, tokens)):
         moved: dict[int, Tensor] = {}
 
         def move(layer: int, z: Tensor, moved: dict[int, Tensor] = moved) -> Tensor:
@@ -42,7 +42,7 @@ def gradient_norms(lm: LM, prompts: Sequence[Asked], tokens: int | None = None) 
             return z + moved[layer]
 
         with frozen(lm), torch.enable_grad(), h.hooked(lm.model, lm.anatomy, move):
-            log_p = log_probs(lm, [sheets[i] for i in chosen])[0]
+            log_p = log_probs(lm, [bundles[i] for i in chosen])[0]
             slopes = torch.autograd.grad(log_p.sum(), list(moved.values()))
         for layer, slope in zip(moved, slopes, strict=True):
             square[layer] += slope.double().square().sum((0, 1, 3)).cpu().numpy()

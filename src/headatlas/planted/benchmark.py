@@ -139,7 +139,7 @@ def plan_benchmark(
     stamp = {
         "model": ", ".join(model.name for model in trained),
         "fingerprint": ", ".join(model.files for model in trained),
-        "likeness": "",
+        "values_hash": "",
         "read_from": "",  # parts make their own models
         "seed": seed,
         "draws": DRAWS,

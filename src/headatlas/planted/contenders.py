@@ -14,7 +14,8 @@ from headatlas.planted.baselines import gradient_norms, output_norms
 from headatlas.planted.functions import FUNCTIONS
 from headatlas.planted.names import BASELINES, KINDS
 from headatlas.planted.recipes import Known
-from headatlas.tasks.prompts import Task, held_out_sheets
+from headatlas.tasks.bundles import held_out_bundles
+from headatlas.tasks.prompts import Task
 
 EXAMPLES, HELD_OUT = 128, 64  # of each function, for methods that fit and for those that only measure
 MEASURED = 32  # held-out examples that baselines are measured on
@@ -89,6 +90,6 @@ def _baseline(name: str, known: Known, seed: int) -> Scores:
         return {f: generator.random((lm.n_layers, lm.n_heads)) for f in FUNCTIONS}
     measure = {"norm": output_norms, "gradient": gradient_norms}[name]
     return {
-        task.name: measure(lm, [a for sheet in held_out_sheets(lm, task, MEASURED) for a in sheet.asked])
+        task.name: measure(lm, [a for bundle in held_out_bundles(lm, task, MEASURED) for a in bundle.examples])
         for task in _tasks(seed)
     }

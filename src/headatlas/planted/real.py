@@ -15,7 +15,7 @@ from headatlas.methods import methods
 from headatlas.methods.method import Method
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
-from headatlas.models.targets import Asked, Sheet, make_sheet, measure
+from headatlas.models.targets import Bundle, TokenExample, make_bundle, measure
 from headatlas.progress import Done, Progress
 from headatlas.results.agreement import agreement_of, stability_of
 from headatlas.results.atlas import Atlas, open_atlas
@@ -50,8 +50,8 @@ def assess(
         part = f"{label}, {method.name} {subject}"
         if part not in done:
             scores = _map(method, results[method.name], subject)
-            sheets = [make_sheet([prompt]) for prompt in prompts]
-            done[part] = (np.array(remove_top(scores.values, partial(_log_p, lm, sheets), seed=seed)),)
+            bundles = [make_bundle([prompt]) for prompt in prompts]
+            done[part] = (np.array(remove_top(scores.values, partial(_log_p, lm, bundles), seed=seed)),)
         of = method.name, subject
         rows.append([agrees.get(of, np.nan), again.get(of, np.nan), *done[part][0]])
     names = [_contender(method, results[method.name]) for method, _, _ in tests]
@@ -76,8 +76,8 @@ def remove_top(
     return float(removal.effect[0]), float(removal.random_effect.mean()), float(removal.p[0])
 
 
-def _log_p(lm: LM, sheets: list[Sheet], removed: Sequence[Heads]) -> np.ndarray:
-    return measure(lm, sheets, gates_without(removed, (lm.n_layers, lm.n_heads)))[0].mean(1).numpy()
+def _log_p(lm: LM, bundles: list[Bundle], removed: Sequence[Heads]) -> np.ndarray:
+    return measure(lm, bundles, gates_without(removed, (lm.n_layers, lm.n_heads)))[0].mean(1).numpy()
 
 
 def _map(method: Method, result: xr.Dataset, subject: str) -> xr.DataArray:
@@ -86,7 +86,7 @@ def _map(method: Method, result: xr.Dataset, subject: str) -> xr.DataArray:
     return (scores.mean("seed") if "seed" in scores.dims else scores).transpose("layer", "head")
 
 
-def _subjects(lm: LM, method: Method, result: xr.Dataset) -> Iterator[tuple[str, list[Asked]]]:
+def _subjects(lm: LM, method: Method, result: xr.Dataset) -> Iterator[tuple[str, list[TokenExample]]]:
     """What to test, with its prompts: subjects that the method can ask about again, the best scores first."""
     over = method.measures[0].over
     subjects = [str(s) for s in result[over].values]
@@ -109,7 +109,7 @@ def _built_in(lm: LM, tasks: list[str], result: xr.Dataset) -> bool:
         return False
 
 
-def _prompts(lm: LM, method: Method, subject: str) -> list[Asked]:
+def _prompts(lm: LM, method: Method, subject: str) -> list[TokenExample]:
     assert method.ask is not None
     try:
         return method.ask(lm, subject)

@@ -7,11 +7,10 @@ import numpy as np
 import xarray as xr
 
 from headatlas.evidence.agreement import spearman_matrix
-from headatlas.methods import methods
+from headatlas.methods import measures_of, methods, title_of
+from headatlas.methods._chance import level_in_words, no_rank, none_in_words
 from headatlas.methods.method import Measure
 from headatlas.report.numbers import pack, plain, plain_list
-from headatlas.results.chance import level_in_words, no_rank, none_in_words
-from headatlas.results.measures import measures_of, title_of
 from headatlas.results.scale import range_of
 
 FIRST = ("function", "relation", "task")  # what the first groups are about; others come after

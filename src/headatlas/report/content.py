@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headatlas.methods import methods
+from headatlas.methods import methods, title_of
 from headatlas.report.charts import agreement, chart, groups, page_order
-from headatlas.report.heads import always, categories, salient
-from headatlas.report.proof import curves, probe, special
+from headatlas.report.heads import always, categories, tokens
+from headatlas.report.proof import curves, evidence, special
 from headatlas.results.charts import overview
-from headatlas.results.measures import title_of
 
 Maps = Mapping[str, xr.Dataset]
 ARXIV = re.compile(r",? arXiv ([\d.]+)$")
@@ -41,8 +40,8 @@ def content(maps: Maps, info: Mapping[str, Any]) -> dict[str, Any]:
         "curves": list(curves(maps, rows)),
         "agreement": agreement(charts),
         "special": list(special(maps)),
-        "probe": probe(maps),
-        "salient": salient(maps.values(), grid),
+        "evidence": evidence(maps),
+        "tokens": tokens(maps.values(), grid),
         "provenance": _provenance(maps, info),
         "cite": _cite(maps),
     }

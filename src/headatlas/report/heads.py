@@ -10,9 +10,9 @@ import xarray as xr
 from headatlas.figures.gates import OVER, has_always_any
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.style import PALETTES
+from headatlas.methods import measures_of
+from headatlas.methods._chance import members
 from headatlas.report.numbers import pack, plain
-from headatlas.results.chance import members
-from headatlas.results.measures import measures_of
 from headatlas.tasks.relations import CATEGORIES
 
 COLOURS = dict(zip(CATEGORIES, PALETTES[PUBLISHED].categories, strict=True))
@@ -60,7 +60,7 @@ def always(results: Iterable[xr.Dataset], grid: Grid) -> Iterator[dict[str, Any]
                 yield {"title": f"{words} ({title})", "task": str(task), "values": pack(values)}
 
 
-def salient(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
+def tokens(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
     """Tokens as numbers in one list of texts: most are shared by many heads. Fewer where heads are many."""
     dims = {"layer", "head", "rank"}
     result = next((r for r in results if dims <= set(r.get("token", xr.DataArray()).dims)), None)

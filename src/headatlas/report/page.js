@@ -219,7 +219,7 @@ function showGroup() {
   $("subject-name").textContent = group.subject;
   $("overview-noun").textContent = group.subject.toLowerCase();
   $("overview-colour").textContent = group.scale.diverging ? "red is above 0 and blue below" : "the brighter the cell, the higher its score";
-  $("says").textContent = [group.says, data.probe?.method === group.method ? data.probe.caution : ""].join(" ").trim();
+  $("says").textContent = [group.says, data.evidence?.method === group.method ? data.evidence.caution : ""].join(" ").trim();
   fill($("subject"), [["", group.charts.map((c) => [c, words(data.charts[c].subject)])]]);
   if (group.charts.every((c) => data.charts[c].none)) $("scale").replaceChildren("None of these maps has a head above chance.");
   else scaleBar($("scale"), group.title, paletteOf(group.scale), group.scale.ticks);
@@ -335,7 +335,7 @@ function stepOf(curve, at) { // the smallest set of removed top heads that holds
   return place < 0 || i < 0 ? null : i;
 }
 function salient(at) {
-  const s = data.salient;
+  const s = data.tokens;
   if (!s) return [];
   const read = (name) => (s["_" + name] ??= new Uint32Array(bytes(s[name])));
   const tokens = (name, i) => (s[name] ? range(s.outputs).map((o) => s.texts[read(name)[(at * s.ranks + i) * s.outputs + o]]) : []);
@@ -566,11 +566,11 @@ function agreement() {
 
 // ---------- evidence and provenance
 function evidence() {
-  $("verdict").textContent = data.probe.verdict;
+  $("verdict").textContent = data.evidence.verdict;
   const percent = (v) => (missing(v) ? "–" : `${Math.round(v * 100)} %`);
   const rows = (each) => each.map((r) => [r.name, percent(r.value), el("div", { className: "meter" }, el("i", { style: `width:${(r.value ?? 0) * 100}%` }))]);
-  $("evidence-all").replaceChildren(table("All functions", ["What answers", "Accuracy", ""], rows(data.probe.rows), [1]));
-  const each = data.probe.per_function;
+  $("evidence-all").replaceChildren(table("All functions", ["What answers", "Accuracy", ""], rows(data.evidence.rows), [1]));
+  const each = data.evidence.per_function;
   if (each.length) $("evidence-each").replaceChildren(table("The probe, by function", ["Function", "Accuracy", ""], rows(each), [1]));
 }
 function provenance() {
@@ -603,8 +603,8 @@ function start() {
   addEventListener("beforeprint", () => { before = now(); printing(true); theme("light"); for (const view of views) if (view.stale) paint(view); });
   addEventListener("afterprint", () => { printing(false); theme(before); });
   addEventListener("scroll", () => ($("tip").hidden = true), { passive: true });
-  const some = data.charts.length > 0, { categories: grouped, always: needed, curves, special: sets, agreement: alike, probe } = data;
-  const has = { closeup: some, finder: some, categories: grouped, always: needed.length, removal: curves.length, special: sets.length, agreement: alike, evidence: probe };
+  const some = data.charts.length > 0, { categories: grouped, always: needed, curves, special: sets, agreement: alike, evidence: trained } = data;
+  const has = { closeup: some, finder: some, categories: grouped, always: needed.length, removal: curves.length, special: sets.length, agreement: alike, evidence: trained };
   for (const [id, there] of Object.entries(has)) if (!there) $(id).remove();
   $("contents").replaceChildren(...[...document.querySelectorAll("main > section")].map((s) => el("a", { href: `#${s.id}` }, s.querySelector("h2").textContent)));
   $("summary").textContent = N ? `${several(data.layers.length, "layer")} × ${several(H, "head")}; ${several(data.charts.length, "map")}` : "No heads";
@@ -623,7 +623,7 @@ function start() {
   if (data.curves.length) removal();
   if (data.special.length) special();
   if (data.agreement) agreement();
-  if (data.probe) evidence();
+  if (data.evidence) evidence();
   provenance();
   const first = some ? places(data.charts[state.chart])[0] : undefined;
   if (first !== undefined) select(first, false); else if (data.categories || data.always.length) card(); else $("card").remove();

@@ -8,9 +8,9 @@ import numpy as np
 import xarray as xr
 
 from headatlas.figures.removal import has_curves
+from headatlas.methods import title_of
 from headatlas.report.numbers import plain, plain_list
 from headatlas.results.curves import changes, ranked_by, removal
-from headatlas.results.measures import title_of
 
 Maps = Mapping[str, xr.Dataset]
 NONE_CLEAR = (
@@ -74,7 +74,7 @@ def _verdicts(result: xr.Dataset) -> Iterator[dict[str, Any]]:
         }
 
 
-def probe(maps: Maps) -> dict[str, Any] | None:
+def evidence(maps: Maps) -> dict[str, Any] | None:
     """How well a probe does (a result with an `accuracy`), beside what needs no understanding of functions."""
     each = maps.items()
     method, result = next(((m, r) for m, r in each if "accuracy" in r and not r.accuracy.ndim), ("", xr.Dataset()))

@@ -6,8 +6,8 @@ from typing import Any
 import xarray as xr
 
 from headatlas.errors import BadArgument
-from headatlas.results.chance import at_chance, members
-from headatlas.results.measures import measures_of, title_of
+from headatlas.methods import measures_of, title_of
+from headatlas.methods._chance import at_chance, members
 
 MAP = ("layer", "head")
 

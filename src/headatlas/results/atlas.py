@@ -11,12 +11,12 @@ import pandas as pd
 import xarray as xr
 
 from headatlas.errors import BadArgument, BadFile, brief, check_count, check_there, did_you_mean
+from headatlas.methods import measures_of
 from headatlas.results import tables
 from headatlas.results.about import by_kv_group
 from headatlas.results.accessor import show_atlas
 from headatlas.results.compare import compare as compare_charts
 from headatlas.results.files import read_json
-from headatlas.results.measures import measures_of
 from headatlas.results.reading import complete, load_result, results_of
 from headatlas.results.store import load_attributes
 
@@ -99,7 +99,9 @@ class Atlas(Mapping[str, xr.Dataset]):
         """That the atlas is of this model."""
         for method in self.complete:
             stored = load_attributes(self.folder / f"{method}.nc")
-            if weights.fingerprint() != stored.get("fingerprint") and weights.likeness() != stored.get("likeness"):
+            if weights.fingerprint() != stored.get("fingerprint") and weights.values_hash() != stored.get(
+                "values_hash"
+            ):
                 raise BadArgument(
                     f"atlas is {str(self.folder)!r}, whose {method}.nc is of {stored.get('model')}, not of this {name}"
                 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from headatlas.results.chance import members, no_rank
+from headatlas.methods._chance import members, no_rank
 from headatlas.results.charts import overview, ranks
 from headatlas.results.curves import ranked_by, removal
 

@@ -7,9 +7,9 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument
+from headatlas.methods import measures_of
+from headatlas.methods._chance import at_chance, chance
 from headatlas.methods.method import Measure
-from headatlas.results.chance import at_chance, chance
-from headatlas.results.measures import measures_of
 
 __all__ = ["measures_of", "overview", "ranks"]
 

@@ -17,9 +17,9 @@ def compare(
 ) -> xr.Dataset:
     """Agreement of the charts that two atlases (datasets by method) share, over (chart).
 
-    `spearman` and `overlap` of the top 5 %, with p-values: head by head, for two checkpoints of one model; NaN where the numbers of
-    layers or heads differ. `depth_a`, `depth_b`: where in the depth of each model (0 to 1) a chart has its middle. `depth_r`:
-    correlation of its shares over 20 bins of relative depth.
+    `spearman` and `overlap` of the top 5 %, with p-values: head by head, for two checkpoints of one model; NaN where
+    the numbers of layers or heads differ. `depth_a`, `depth_b`: where in the depth of each model (0 to 1) a chart has
+    its middle. `depth_r`: correlation of its shares over 20 bins of relative depth.
     """
     left, right = overview(a), overview(b)
     shared = [c for c in left.chart.values.tolist() if c in set(right.chart.values.tolist())]
@@ -44,7 +44,8 @@ def compare(
 
 
 def depth_profile(score: xr.DataArray, bins: int = BINS) -> np.ndarray:
-    """Share of |score| (layer, head) in each bin of relative depth; a layer over two bins is divided. NaN if all is 0."""
+    """Share of |score| (layer, head) in each bin of relative depth; a layer over two bins is divided. NaN if all is
+    0."""
     by_layer = np.nansum(np.abs(score.transpose("layer", "head").values), axis=1)
     total = by_layer.sum()
     if not total > 0:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import xarray as xr
 
-from headatlas.results.measures import measures_of
+from headatlas.methods import measures_of
 
 NAMES = ("method", "subject", "measure", "why")
 

@@ -7,8 +7,7 @@ from typing import Any
 import xarray as xr
 
 from headatlas.errors import BadArgument, BadFile, brief, check_there
-from headatlas.methods import methods
-from headatlas.results.measures import measures_of
+from headatlas.methods import measures_of, methods
 from headatlas.results.store import load, load_dimensions
 
 EXPECTED = "an atlas, its folder, a result such as atlas['maps'], or results by method such as {'maps': …}"

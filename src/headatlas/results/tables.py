@@ -8,12 +8,12 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument, did_you_mean
-from headatlas.methods import methods
+from headatlas.methods import measures_of, methods
+from headatlas.methods._chance import NONE_ABOVE, at_chance, no_rank, none_in_words
 from headatlas.methods._tables import best, head_name
 from headatlas.results.about import unit
 from headatlas.results.card import Card
-from headatlas.results.chance import NONE_ABOVE, at_chance, no_rank, none_in_words
-from headatlas.results.charts import measures_of, overview, ranks
+from headatlas.results.charts import overview, ranks
 from headatlas.results.curves import ranked_by, removal
 
 Maps = Mapping[str, xr.Dataset]

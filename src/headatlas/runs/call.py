@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import xarray as xr
 
-from headatlas.errors import BadArgument, brief, check_choice
+from headatlas.errors import BadArgument, CannotDo, brief, check_choice
 from headatlas.methods.method import PRESETS, Method, kinds_of
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
@@ -46,21 +46,21 @@ def compute(
     """A method's result; read, if it lies in `out` already."""
     check_folder(out)
     options = method.in_preset(preset, options or {})
+    ways: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
     with tempfile.TemporaryDirectory() as aside:
         folder = Path(aside if out is None else out)
-        ways: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
-        with alone_in(folder), start_workers(model, device=device, progress=progress, **ways) as pool:
+        with start_workers(model, device=device, progress=progress, **ways) as pool:
             job = ask_for_plan(pool, [(method, options)]).jobs[method.name]
             if isinstance(job, Exception):
                 raise job
-            if job.state(folder) == "done":
-                return load(job.path(folder))
-            check_model({method.name: job}, folder)
-            [outcome] = execute(pool, {method.name: job}, folder, progress)
-            if outcome.error:
-                raise outcome.error
-            assert outcome.result is not None
-            return outcome.result
+            with alone_in(folder):
+                if job.state(folder) == "done":
+                    return load(job.path(folder))
+                check_model({method.name: job}, folder)
+                [outcome] = execute(pool, {method.name: job}, folder, progress)
+    if outcome.result is None:
+        raise outcome.error or CannotDo(f"{method.name} gave nothing")
+    return outcome.result
 
 
 def public_call(method: Method) -> Callable[..., xr.Dataset]:

@@ -81,13 +81,13 @@ Jobs = Mapping[str, Job | HeadAtlasError]
 
 def check_model(jobs: Jobs, folder: Path) -> None:
     """An atlas is of one model. Read from disk and held in memory it may differ in precision, and so in its fingerprint."""
-    planned = next((job.stamp for job in jobs.values() if isinstance(job, Job)), None)
+    planned = next((job.stamp for job in jobs.values() if isinstance(job, Job)), {})
     for path in sorted(folder.glob("*.nc")) if planned else ():
         there = load_attributes(path)
         if not there:
             continue  # damaged: it is told where it is read
         same = there.get("fingerprint") == planned["fingerprint"] or (
-            there.get("likeness") == planned["likeness"] and there.get("read_from") != planned["read_from"]
+            there.get("values_hash") == planned["values_hash"] and there.get("read_from") != planned["read_from"]
         )
         if not same:
             of = (

@@ -9,10 +9,11 @@ from typing import Any
 
 from headatlas import __version__
 from headatlas.errors import BadFile, HeadAtlasError
-from headatlas.figures.files import write_figures, write_report
+from headatlas.figures.files import write_figures
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
+from headatlas.report.page import write_report
 from headatlas.results.atlas import INDEX, Atlas, open_atlas
 from headatlas.results.files import alone_in, check_folder, read_json, write_json
 from headatlas.results.provenance import describe_run

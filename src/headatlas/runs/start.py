@@ -11,7 +11,7 @@ from headatlas.engines.local import Local
 from headatlas.engines.pool import MakeWorker, Pool
 from headatlas.engines.processes import Processes
 from headatlas.engines.ray import Cluster
-from headatlas.errors import BadArgument, check_choice, check_count
+from headatlas.errors import BadArgument, brief, check_choice, check_count
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
@@ -34,6 +34,10 @@ def start_workers(
     progress: Progress = silent,
 ) -> Pool:
     """Workers for a model. They are started when there is work for them, and load it when they first need it."""
+    if not isinstance(model, LM | str | Path):
+        raise BadArgument(f"model is a {type(model).__name__}, expected an LM, a name or a path")
+    if not isinstance(device, str):
+        raise BadArgument(f"device is {brief(device)}, expected 'auto', 'cpu', 'cuda' or 'cuda:N'")
     if isinstance(model, LM) and (engine != "local" or workers or gpus_per_job):
         raise BadArgument("model is an LM, but workers load it themselves: give its name or folder")
     if gpus_per_job == 0 and device == "auto":

@@ -172,8 +172,9 @@ def work_of(method: Method, model: Model, options: Mapping[str, Any]) -> Work:
     if method.returns_work:
         work: Work = method.function(model, **options)
         return work
+    options = {o.name: o.default for o in method.options.values()} | dict(options)
     plain = {k: _plain(v) for k, v in options.items()}
-    said = ", ".join(f"{k} {v}" for k, v in options.items())
+    said = ", ".join(f"{k} {v}" for k, v in options.items() if v is not None)
     return Work(
         method.title + f": {said}" * bool(said),
         _whole,
@@ -215,13 +216,13 @@ def job_of(method: Method, work: Work, stamp: Mapping[str, Any]) -> Job:
 def model_stamp(model: Model) -> dict[str, Any]:
     """What a file says about the model it is of; no time of day, so that the same work gives the same file.
 
-    The fingerprint is of the weights in their precision, the likeness is not; the setup is of configuration and tokenizer.
+    The fingerprint is of the weights in their precision, the values_hash is not; the config_hash is of configuration and tokenizer.
     """
     weights = model.weights
     there = not weights.embedding().is_meta  # a model without weights is planned for, and never mapped
-    fingerprints = (weights.fingerprint(), weights.likeness()) if there else ("", "")
-    said = {"model": model.name, "fingerprint": fingerprints[0], "likeness": fingerprints[1]}
-    said |= {"read_from": weights.source, "setup": model.setup()}
+    fingerprints = (weights.fingerprint(), weights.values_hash()) if there else ("", "")
+    said = {"model": model.name, "fingerprint": fingerprints[0], "values_hash": fingerprints[1]}
+    said |= {"read_from": weights.source, "config_hash": model.config_hash()}
     versions = {k: v for k, v in flat(describe_run()).items() if k != "time"}
     return said | {"n_kv_heads": weights.anatomy.n_kv_heads} | versions
 

@@ -5,14 +5,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from headatlas.models.lm import LM
-from headatlas.models.targets import Sheet, measure
+from headatlas.models.targets import Bundle, measure
 from headatlas.tasks.prompts import Task
 
 CAN = 0.2  # below this accuracy the model cannot do the task
 log = logging.getLogger(__name__)
 
 
-def baseline(lm: LM, task: Task, held_out: Sequence[Sheet], tokens: int | None = None) -> dict[str, float]:
+def baseline(lm: LM, task: Task, held_out: Sequence[Bundle], tokens: int | None = None) -> dict[str, float]:
     """How well the whole model does the task, `baseline` being log P(target); tells, and warns where a map would say little."""
     log_p, right = measure(lm, held_out, None, tokens)
     accuracy, quality, guess = right.float().mean().item(), log_p.mean().item(), best_guess(task)

@@ -1,4 +1,4 @@
-"""A judge at an endpoint: is an answer right, and which of its words carry the meaning? Asked once for each answer."""
+"""A judge at an endpoint: is an answer right, and which of its words carry the meaning? TokenExample once for each answer."""
 
 import hashlib
 import json

@@ -1,7 +1,7 @@
 """Examples of several functions, to be told apart: cognitive questions, tasks, relations, languages, or a user's own.
 
-Whatever they come as, each is a prompt with a target, the function it calls for, and the split it belongs to. Those of one
-group begin alike (a main question, worked examples), so their beginning need be run only once.
+Whatever they come as, each is a prompt with a target, the function it calls for, and the split it belongs to. Those of
+one group begin alike (a main question, worked examples), so their beginning need be run only once.
 """
 
 import hashlib
@@ -17,9 +17,10 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument, did_you_mean, list_names
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked, Sheet, make_sheet, measure
+from headatlas.models.targets import Bundle, TokenExample, make_bundle, measure
+from headatlas.tasks.bundles import bundles_of
 from headatlas.tasks.names import FUNCTIONS, check_task, relation_names
-from headatlas.tasks.prompts import Example, Task, list_tasks, load_tasks, sheets_of, split_examples
+from headatlas.tasks.prompts import Example, Task, list_tasks, load_tasks, split_examples
 from headatlas.tasks.questions import FEWEST, SPLITS, Question, load_questions, with_answer
 from headatlas.tasks.relations import Relation, load_relations
 
@@ -33,7 +34,7 @@ class Labelled:
     """What is asked, of which function (a number into `names`), in which split and which group."""
 
     names: tuple[str, ...]
-    asked: tuple[Asked, ...]
+    asked: tuple[TokenExample, ...]
     function: np.ndarray
     split: np.ndarray
     group: np.ndarray
@@ -43,12 +44,12 @@ class Labelled:
         here = self.split == split
         return np.flatnonzero(here if function is None else here & (self.function == function)).tolist()
 
-    def sheets(self, examples: Iterable[int]) -> tuple[list[Sheet], list[list[int]]]:
-        """Examples on sheets, group by group, and which ones each sheet has."""
+    def bundles(self, examples: Iterable[int]) -> tuple[list[Bundle], list[list[int]]]:
+        """Examples on bundles, group by group, and which ones each bundle has."""
         groups: dict[int, list[int]] = {}
         for i in examples:
             groups.setdefault(int(self.group[i]), []).append(i)
-        return [make_sheet([self.asked[i] for i in g]) for g in groups.values()], list(groups.values())
+        return [make_bundle([self.asked[i] for i in g]) for g in groups.values()], list(groups.values())
 
     def hash(self) -> str:
         """A short hash of what is asked, for provenance and resuming."""
@@ -72,10 +73,10 @@ def load_labelled(
 ) -> Labelled:
     """Examples of every function, with splits.
 
-    tasks: each is a function: names of built-in tasks and relations, files and lists as `gate` takes them, {name: examples},
-    Relations. Of a single task, each `kind` is a function. questions: in the CogQA layout, a file or a list; without tasks and
-    questions, those built in. limit: about so many examples, of each split its share; each: without a limit, so many of each
-    function.
+    tasks: each is a function: names of built-in tasks and relations, files and lists as `gate` takes them, {name:
+    examples}, Relations. Of a single task, each `kind` is a function. questions: in the CogQA layout, a file or a list;
+    without tasks and questions, those built in. limit: about so many examples, of each split its share; each: without a
+    limit, so many of each function.
     """
     if tasks is not None and questions is not None:
         raise BadArgument("tasks and questions are both given: give one or the other")
@@ -102,9 +103,9 @@ def log_p_per_token(
 ) -> Tensor:
     """Mean log P per answer token of examples (without them, of all) under each gate: [gate, example]."""
     examples = range(len(data.asked)) if examples is None else examples
-    sheets, on = data.sheets(examples)
-    log_p, _ = measure(lm, sheets, gates, batch_tokens)
-    place = {i: k for k, i in enumerate(i for sheet in on for i in sheet)}
+    bundles, on = data.bundles(examples)
+    log_p, _ = measure(lm, bundles, gates, batch_tokens)
+    place = {i: k for k, i in enumerate(i for bundle in on for i in bundle)}
     lengths = torch.tensor([len(data.asked[i].target) for i in examples])
     return log_p[:, [place[i] for i in examples]] / lengths
 
@@ -185,7 +186,7 @@ def _from_tasks(
         if _all(one) == _all(other):
             raise BadArgument(_SAME.format(one.name, other.name))
     tested = {(e.prompt, e.target) for task in tasks for e in task.held_out}
-    asked: list[Asked] = []
+    asked: list[TokenExample] = []
     function: list[int] = []
     split: list[str] = []
     group: list[int] = []
@@ -197,11 +198,11 @@ def _from_tasks(
         parts = _splits(replace(task, train=kept), most, seed)
         shown = tuple(e for e in kept if e not in set(parts["validation"]))  # worked examples
         for name, part in parts.items():
-            for sheet in sheets_of(lm, replace(task, train=shown, held_out=part), "held_out", seed):
-                group += [group[-1] + 1 if group else 0] * len(sheet.asked)
-                asked += sheet.asked
-                function += [number] * len(sheet.asked)
-                split += [name] * len(sheet.asked)
+            for bundle in bundles_of(lm, replace(task, train=shown, held_out=part), "held_out", seed):
+                group += [group[-1] + 1 if group else 0] * len(bundle.examples)
+                asked += bundle.examples
+                function += [number] * len(bundle.examples)
+                split += [name] * len(bundle.examples)
     return Labelled(tuple(t.name for t in tasks), tuple(asked), np.array(function), np.array(split), np.array(group))
 
 

@@ -8,8 +8,7 @@ import csv
 import hashlib
 import io
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from numbers import Integral
@@ -22,7 +21,6 @@ import pandas as pd
 
 from headatlas.errors import BadArgument, BadFile, HeadAtlasError, MissingExtra, brief, one_line
 from headatlas.models.lm import LM, Text
-from headatlas.models.targets import Asked, Sheet, encode_target, make_sheet
 from headatlas.tasks.names import BUILT_IN, check_task
 from headatlas.tasks.words import word_ids
 
@@ -32,7 +30,6 @@ EXPECTED = (
 )
 SPLITS = ("train", "held_out")
 HELD_OUT = 0.2  # of tasks that come without splits
-ON_A_SHEET = 4  # examples that share their worked example, and so the cost of running it
 
 
 @dataclass(frozen=True)
@@ -327,82 +324,3 @@ def aba_abb(lm: LM, seed: int = 0) -> Task:
         example = Example(f"- {a}: {b}:", f" {a if kind == 'aba' else b}", kind)
         examples.append((example, SPLITS[i >= ABA_ABB["train"]]))
     return replace(split_examples("aba_abb", examples), shots=ABA_ABB["shots"], separator="\n")
-
-
-# --- as the model meets them
-
-
-Strands = tuple[Sheet, ...]
-"""The same examples as matched tasks (mostly one) put them: a sheet for each task."""
-
-
-def batches_of(lm: LM, tasks: Sequence[Task], batch: int, seed: int) -> Iterator[list[Strands]]:
-    """Training examples for update after update, `batch` at a time, epoch after epoch, each in an order of its own."""
-    generator = np.random.default_rng(seed)
-    left: list[int] = []
-    while True:
-        while len(left) < batch:
-            left += generator.permutation(len(tasks[0].train)).tolist()
-        now, left = left[:batch], left[batch:]
-        yield _lay_out(lm, tasks, "train", now, generator)
-
-
-def held_out_sheets(lm: LM, task: Task, limit: int) -> list[Sheet]:
-    """Up to `limit` held-out examples, as many of one kind as of another, the same ones every time."""
-    generator = np.random.default_rng(0)
-    turns: list[tuple[int, int]] = []  # each kind's first example, then each kind's second, …
-    taken: Counter[str] = Counter()
-    for i in generator.permutation(len(task.held_out)).tolist():
-        turns.append((taken[task.held_out[i].kind], i))
-        taken[task.held_out[i].kind] += 1
-    chosen = [i for _, i in sorted(turns, key=lambda t: t[0])[:limit]]
-    return [sheet for (sheet,) in _lay_out(lm, [task], "held_out", chosen, generator)]
-
-
-def sheets_of(lm: LM, task: Task, split: str, seed: int) -> list[Sheet]:
-    """All examples of a split, each behind worked examples."""
-    chosen = range(len(getattr(task, split)))
-    return [sheet for (sheet,) in _lay_out(lm, [task], split, chosen, np.random.default_rng(seed))]
-
-
-def _lay_out(
-    lm: LM, tasks: Sequence[Task], split: str, chosen: Sequence[int], generator: np.random.Generator
-) -> list[Strands]:
-    """The chosen examples on sheets: as many full ones as can be, the rest one by one.
-
-    Those on a sheet are of one kind and stand behind the same worked examples; without worked examples, they are of like length.
-    Which examples are run is not touched by how they are laid out: batches of one kind or length would be easy to share
-    beginnings in, but gates fitted to them follow whatever came last.
-    """
-    first = tasks[0]
-    asked = [getattr(t, split) for t in tasks]
-    groups: dict[str, list[int]] = {}
-    for i in chosen if first.shots else sorted(chosen, key=lambda i: _length(asked[0][i])):
-        groups.setdefault(asked[0][i].kind if first.shots else "", []).append(i)
-    sheets = []
-    for kind, members in groups.items():
-        others = sum(e.kind == kind for e in first.train) - first.shots  # enough must be left to show
-        whole = len(members) // ON_A_SHEET * ON_A_SHEET if not first.shots or others >= ON_A_SHEET else 0
-        sheets += [members[a : a + ON_A_SHEET] for a in range(0, whole, ON_A_SHEET)]
-        sheets += [[i] for i in members[whole:]]
-    return [
-        tuple(_sheet(lm, t, [e[i] for i in s], generator) for t, e in zip(tasks, asked, strict=True)) for s in sheets
-    ]
-
-
-def _sheet(lm: LM, task: Task, asked: Sequence[Example], generator: np.random.Generator) -> Sheet:
-    shown = ""
-    if task.shots:
-        others = [e for e in task.train if e.kind == asked[0].kind and e not in asked]
-        chosen = generator.choice(len(others), size=task.shots, replace=False)
-        shown = "".join(f"{others[i].prompt}{others[i].target}{task.separator}" for i in chosen)
-    return make_sheet([_encode(lm, task, shown, e) for e in asked])
-
-
-def _encode(lm: LM, task: Task, shown: str, example: Example) -> Asked:
-    prompt = f"{shown}{example.prompt}" if shown else example.prompt
-    return encode_target(lm, prompt, example.target, f"task {task.name!r}, prompt {str(example.prompt)[:40]!r}")
-
-
-def _length(example: Example) -> int:
-    return len(example.prompt) + len(example.target)

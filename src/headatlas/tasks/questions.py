@@ -29,7 +29,7 @@ from headatlas.errors import (
     one_line,
 )
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked, encode_target, without_end
+from headatlas.models.targets import TokenExample, encode_target, without_end
 from headatlas.tasks.names import FUNCTIONS
 
 log = logging.getLogger(__name__)
@@ -302,7 +302,7 @@ def prompt_ids(lm: LM, question: Question, template: bool = True) -> tuple[int, 
     return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def with_answer(lm: LM, question: Question, answer: str, template: bool = True) -> Asked:
+def with_answer(lm: LM, question: Question, answer: str, template: bool = True) -> TokenExample:
     """A prompt and the answer that follows it, as tokens."""
     where = f"question {question.text[:40]!r}"
     if not _chats(lm, template):

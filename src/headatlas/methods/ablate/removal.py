@@ -18,7 +18,15 @@ from headatlas.models import heads as h
 from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
 from headatlas.models.replay import can_replay, recorded, replayed
-from headatlas.models.targets import Asked, Sheet, batches, log_probs, make_sheet, telling_memory, tokens_at_once
+from headatlas.models.targets import (
+    Bundle,
+    TokenExample,
+    batches,
+    log_probs,
+    make_bundle,
+    out_of_memory_told,
+    tokens_at_once,
+)
 from headatlas.progress import Progress, silent
 
 log = logging.getLogger(__name__)
@@ -27,7 +35,7 @@ log = logging.getLogger(__name__)
 @torch.no_grad()
 def ablate(
     lm: LM,
-    questions: Sequence[Asked],
+    questions: Sequence[TokenExample],
     kind: str = "zero",
     *,
     layers: Sequence[int] | None = None,
@@ -47,21 +55,21 @@ def ablate(
             "kind is 'resample', which needs at least 2 examples: a head's value is taken from another prompt"
         )
     budget = tokens_at_once(lm, tokens)
-    sheets = [make_sheet([a]) for a in questions]
-    if replay and not can_replay(lm, sheets[:2]):
+    bundles = [make_bundle([a]) for a in questions]
+    if replay and not can_replay(lm, bundles[:2]):
         log.warning("%s cannot be replayed from the middle: every head costs a whole run", lm.name)
         replay = False
-    mean = _means(lm, sheets, budget) if kind == "mean" else None
+    mean = _means(lm, bundles, budget) if kind == "mean" else None
     partner = _partners(questions)
     effect = torch.full((len(questions), lm.n_layers, lm.n_heads), torch.nan)
     baseline = torch.empty(len(questions))
     # a few examples at a time, so that many heads fit beside each other
-    parts = [chosen for _, chosen in batches(sheets, 1, max(1, budget // lm.n_heads))]
+    parts = [chosen for _, chosen in batches(bundles, 1, max(1, budget // lm.n_heads))]
     for part in progress(parts, label):
-        now = [sheets[i] for i in part]
-        with recorded(lm) as record, telling_memory(lm, budget):
+        now = [bundles[i] for i in part]
+        with recorded(lm) as record, out_of_memory_told(lm, budget):
             clean = log_probs(lm, now)[0][0]
-        other = _z(lm, [sheets[partner[i]] for i in part]) if kind == "resample" else None
+        other = _z(lm, [bundles[partner[i]] for i in part]) if kind == "resample" else None
         baseline[part] = clean.float().cpu()
         at_once = max(1, budget // (len(now) * max(s.rest for s in now)))
         for layer in (i for i in layers or range(lm.n_layers) if i not in lm.layers_without_heads):
@@ -70,7 +78,7 @@ def ablate(
                 value = _aligned(other[layer], [questions[partner[i]] for i in part], [questions[i] for i in part])
             for first in range(0, lm.n_heads, at_once):
                 heads = list(range(first, min(first + at_once, lm.n_heads)))
-                with _without(lm, layer, heads, value), telling_memory(lm, budget):
+                with _without(lm, layer, heads, value), out_of_memory_told(lm, budget):
                     ones = torch.ones(len(heads), lm.n_layers, lm.n_heads)
                     if replay:
                         with replayed(lm, layer, record, len(heads)):
@@ -83,7 +91,7 @@ def ablate(
 
 def ablation_effects(
     lm: LM,
-    questions: Sequence[Asked],
+    questions: Sequence[TokenExample],
     layers: Sequence[int],
     *,
     kind: str,
@@ -96,9 +104,9 @@ def ablation_effects(
     return effect[:, layers].numpy()
 
 
-def ablation_cost(lm: LM, questions: Sequence[Asked], layers: Sequence[int]) -> Cost:
+def ablation_cost(lm: LM, questions: Sequence[TokenExample], layers: Sequence[int]) -> Cost:
     above = sum(lm.n_layers - layer for layer in layers) / lm.n_layers  # what lies below a head is not run again
-    return reading(lm, [make_sheet([a]) for a in questions], 1 + lm.n_heads * above)
+    return reading(lm, [make_bundle([a]) for a in questions], 1 + lm.n_heads * above)
 
 
 @contextmanager
@@ -120,25 +128,25 @@ def _without(lm: LM, layer: int, heads: list[int], value: Tensor) -> Iterator[No
         yield
 
 
-def _z(lm: LM, sheets: Sequence[Sheet]) -> dict[int, Tensor]:
+def _z(lm: LM, bundles: Sequence[Bundle]) -> dict[int, Tensor]:
     """z of every layer with heads, [row, token, head, d_head], of texts padded on the right."""
     z: dict[int, Tensor] = {}
     with h.hooked(lm.model, lm.anatomy, z.__setitem__):
-        log_probs(lm, sheets)
+        log_probs(lm, bundles)
     return z
 
 
-def _means(lm: LM, sheets: Sequence[Sheet], tokens: int) -> dict[int, Tensor]:
+def _means(lm: LM, bundles: Sequence[Bundle], tokens: int) -> dict[int, Tensor]:
     """The mean z of every head over all tokens of the data, by layer: [head, d_head]."""
     total: dict[int, Tensor] = {}
-    for _, chosen in batches(sheets, 1, tokens):
-        for layer, z in _z(lm, [sheets[i] for i in chosen]).items():
-            own = torch.arange(z.shape[1])[None] < torch.tensor([[sheets[i].rest] for i in chosen])
+    for _, chosen in batches(bundles, 1, tokens):
+        for layer, z in _z(lm, [bundles[i] for i in chosen]).items():
+            own = torch.arange(z.shape[1])[None] < torch.tensor([[bundles[i].rest] for i in chosen])
             total[layer] = total.get(layer, torch.zeros(())).to(z.device) + z[own.to(z.device)].double().sum(0)
-    return {layer: s / sum(sheet.rest for sheet in sheets) for layer, s in total.items()}
+    return {layer: s / sum(bundle.rest for bundle in bundles) for layer, s in total.items()}
 
 
-def _partners(questions: Sequence[Asked]) -> list[int]:
+def _partners(questions: Sequence[TokenExample]) -> list[int]:
     """For each example another one, of a length as near as can be."""
     order = sorted(range(len(questions)), key=lambda i: (len(questions[i]), i))
     partner = [0] * len(questions)
@@ -147,7 +155,7 @@ def _partners(questions: Sequence[Asked]) -> list[int]:
     return partner
 
 
-def _aligned(z: Tensor, theirs: Sequence[Asked], own: Sequence[Asked]) -> Tensor:
+def _aligned(z: Tensor, theirs: Sequence[TokenExample], own: Sequence[TokenExample]) -> Tensor:
     """z [row, token, …] of the partners, moved so that prompts end at the same token; gaps get the nearest."""
     width = max(len(a) for a in own) - 1
     index = torch.stack(

@@ -7,10 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping, Sized
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from headatlas.errors import BadArgument, brief, check_choice, check_count, check_names
+from headatlas.errors import BadArgument, brief, check_count, check_names, list_names
 from headatlas.methods._arguments import BatchTokens, Context, Limit, Preset, Questions, Shots, Template, Test
 from headatlas.methods.method import Work, method
 
@@ -44,7 +44,8 @@ def compare_maps(
     questions: Questions = None,
     maps: Annotated[Mapping[str, xr.DataArray] | None, "your own, by name, each over (function, layer, head)"] = None,
     methods: Annotated[
-        Any, "some of probe, taylor, ablate, ablate-own (less the mean over functions), gate, dissociate"
+        list[Literal["probe", "taylor", "ablate", "ablate-own", "gate", "dissociate"]] | None,
+        "whose maps; ablate-own is ablate less the mean over functions, probe is of questions only",
     ] = None,
     test: Test = None,
     functions: Annotated[Any, "only these"] = None,
@@ -55,46 +56,43 @@ def compare_maps(
     template: Template = True,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """Remove each map's heads of each function: what does the function lose, what the others? (docs/dissociate.md)
+    """Remove each map's heads of each function: what does the function lose, what the others?
 
-    Functions come from `tasks` or from `questions`, as in `dissociate`; without either, from the built-in questions. methods: all,
-    or some of probe (of questions only), taylor, ablate, ablate-own (ablate less the mean over functions), gate, dissociate.
-    maps: your own beside them, made without the test questions.
+    Functions come from `tasks` or from `questions`, as in `dissociate`; without either, from the built-in questions.
+    methods: all, or some of probe (of questions only), taylor, ablate, ablate-own (ablate less the mean over
+    functions), gate, dissociate. maps: your own beside them, made without the test questions.
 
     Returns:
-        Over a leading `ranking`, the maps by name: ranking_score(ranking, function, layer, head), and what `dissociate` says of
-        removed heads: selected, n_removed, effect, other_effect, random_effect, p, p_corrected, effect_curve, other_curve, verdict
-        and proven. selectivity(ranking, function): how much more the function loses than the others do. baseline(function).
+        Over a leading `ranking`, the maps by name: ranking_score(ranking, function, layer, head), and what
+        `dissociate` says of removed heads: selected, n_removed, effect, other_effect, random_effect, p, p_corrected,
+        effect_curve, other_curve, verdict and proven. selectivity(ranking, function): how much more the function loses
+        than the others do. baseline(function).
 
     Example:
         >>> ha.compare_maps("smollm2", ["math", "syntax"], methods=["taylor", "dissociate"], out="atlas")
     """
-    from headatlas.methods.compare_maps.scores import SIZES, checked_map, comparison_work
-    from headatlas.methods.dissociate.fits import PRESETS
+    from headatlas.methods.compare_maps.scores import checked_map, comparison_work
+    from headatlas.methods.dissociate.fits import settings_of
     from headatlas.tasks.labelled import load_labelled
 
-    check_choice("preset", preset, PRESETS)
+    settings = settings_of(preset)
     if limit is not None:
         check_count("limit", limit, 1)
     if maps is not None and not isinstance(maps, Mapping):
         raise BadArgument(f"maps is {brief(maps)}, expected maps by name, each over (function, layer, head)")
     if methods is not None and (not maps or not isinstance(methods, Sized) or len(methods)):  # maps alone will do
-        methods = check_names("methods", methods, MAPS)
+        check_names("methods", methods, MAPS)
+    questions = list(questions) if isinstance(questions, Iterator) else questions
     reading = {"functions": functions, "context": context, "limit": limit, "template": template}
-    data = load_labelled(lm, tasks, questions, test, each=PRESETS[preset].each, shots=shots, **reading)
-    names = [m for m in MAPS if m != "probe" or tasks is None] if methods is None else list(dict.fromkeys(methods))
+    data = load_labelled(lm, tasks, questions, test, each=settings.each, shots=shots, **reading)
+    names: list[str] = [m for m in MAPS if m != "probe" or tasks is None]
+    if methods is not None:
+        names = list(dict.fromkeys(list_names("methods", methods))) if len(methods) else []
     if "probe" in names and tasks is not None:
         raise BadArgument("methods has 'probe', which reads questions: it makes no maps of tasks")
     own = {name: checked_map(name, score, data, lm) for name, score in (maps or {}).items()}
     names = [name for name in names if name not in own]
     if not own and not names:
         raise BadArgument(f"methods is empty: name some of {', '.join(MAPS)}, or give maps")
-    probe_options = {
-        "questions": questions,
-        "test": test,
-        "preset": preset,
-        "batch_tokens": batch_tokens,
-        "proof": "none",
-    }
-    probe_options |= reading | {"functions": list(data.names)}
-    return comparison_work(lm, data, own, names, preset, PRESETS[preset], SIZES[preset], probe_options, batch_tokens)
+    probed = reading | {"questions": questions, "test": test, "functions": list(data.names), "preset": preset}
+    return comparison_work(lm, data, own, names, preset, settings, probed, batch_tokens)

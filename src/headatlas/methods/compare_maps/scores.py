@@ -1,7 +1,7 @@
-"""What `compare_maps` does piece by piece: a map for every method and function, the removal of its heads, and the result.
+"""What `compare_maps` does piece by piece: a map for every method and function, and the removal of its heads.
 
-Maps are made from training questions, per answer token, and of every function with the same number of examples, so they are not
-what a method's own call gives: this is the one place that knows how other methods compute.
+Maps are made from training questions, per answer token, and of every function with the same number of examples, so they
+are not what a method's own call gives: this is the one place that knows how other methods compute.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from headatlas.methods.gate.fits import fit_cost, fit_task
 from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked, make_sheet
+from headatlas.models.targets import TokenExample, make_bundle
 from headatlas.progress import Done, Progress, doing
 from headatlas.tasks.labelled import Labelled
 from headatlas.tasks.prompts import Example, Task
@@ -56,19 +56,20 @@ def comparison_work(
     names: Sequence[str],
     preset: str,
     settings: Settings,
-    sizes: Sizes,
-    probe_options: Mapping[str, Any],
+    probed: Mapping[str, Any],
     batch_tokens: int | None,
 ) -> Work:
-    """own: maps [function, layer, head] that are given; names: of those that are to be made."""
-    needed = [*names, *(["ablate"] if "ablate-own" in names and "ablate" not in names else [])]
+    """own: maps [function, layer, head] that are given; names: of those to be made; probed: options of probe."""
+    sizes = SIZES[preset]
+    needed = [*names, *(["ablate"] if "ablate-own" in names and "ablate" not in (*own, *names) else [])]
+    needed.sort(key=lambda name: name == "ablate-own")  # which is made from the others
     each, ranked = range(len(data.names)), [*own, *names]
     made = [
         Part(f"{name}: maps", keep_maps, (name, data, scores), _map_names(name, data)) for name, scores in own.items()
     ]
     for name in needed:
         if name == "probe":
-            work = get_method("probe").function(lm, **probe_options)
+            work = get_method("probe").function(lm, proof="none", batch_tokens=batch_tokens, **probed)
             made.append(Part("probe: maps", probe_maps, (data, work), _map_names(name, data)))
         elif name == "ablate-own":
             made.append(Part(f"{name}: maps", own_maps, (data,), _map_names(name, data), _map_names("ablate", data)))
@@ -169,10 +170,10 @@ def map_cost(
     lm: LM, name: str, data: Labelled, function: int, settings: Settings, sizes: Sizes, batch_tokens: int | None
 ) -> Cost:
     if name == "taylor":
-        return learning(lm, [make_sheet([a]) for a in _examples(data, function, sizes.taylor)])
+        return learning(lm, [make_bundle([a]) for a in _examples(data, function, sizes.taylor)])
     if name == "ablate":  # what lies below a head is not run again
         return reading(
-            lm, [make_sheet([a]) for a in _examples(data, function, sizes.ablate)], lm.n_heads * lm.n_layers / 2
+            lm, [make_bundle([a]) for a in _examples(data, function, sizes.ablate)], lm.n_heads * lm.n_layers / 2
         )
     if name == "gate":
         return fit_cost(lm, _task(data, function), range(sizes.gate.seeds), sizes.gate, batch_tokens)
@@ -198,12 +199,12 @@ def _lost(
     return dissociation.candidates(1 - gates.numpy())
 
 
-def _lengths(examples: Sequence[Asked]) -> torch.Tensor:
+def _lengths(examples: Sequence[TokenExample]) -> torch.Tensor:
     """Answer tokens [example, 1, 1]: what is tested is the change per token."""
     return torch.tensor([len(a.target) for a in examples])[:, None, None]
 
 
-def _examples(data: Labelled, function: int, n: int) -> list[Asked]:
+def _examples(data: Labelled, function: int, n: int) -> list[TokenExample]:
     """Training examples of a function, the same ones every time."""
     order = np.random.default_rng(function).permutation(data.of("train", function))
     return [data.asked[i] for i in order[:n]]

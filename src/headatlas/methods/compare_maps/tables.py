@@ -12,7 +12,7 @@ Rows = list[dict[str, Any]]
 
 
 def comparison_tables(result: xr.Dataset, at: int = 16) -> dict[str, Rows]:
-    """How every map fares: over all functions, and each function by itself. at: a number of heads that is shown for all maps."""
+    """How every map fares: over all functions, and function by function. at: a number of heads shown for all maps."""
     maps = [result.isel(ranking=i) for i in range(result.sizes["ranking"])]
     return {
         "Maps compared: change of log P per answer token on test questions, means over functions": [

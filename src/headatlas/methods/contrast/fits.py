@@ -15,7 +15,8 @@ from headatlas.models.lm import LM
 from headatlas.models.targets import measure
 from headatlas.progress import Done, Progress
 from headatlas.tasks.baseline import baseline
-from headatlas.tasks.prompts import Task, batches_of, held_out_sheets
+from headatlas.tasks.bundles import batches_of, held_out_bundles
+from headatlas.tasks.prompts import Task
 
 MOST = 5.0  # nats by which the lost task may be worse than the kept one before it stops paying
 Pair = tuple[Task, Task]
@@ -55,8 +56,8 @@ def fit_part(
 
 def fit_cost(lm: LM, pair: Pair, seeds: Sequence[int], settings: Settings, batch_tokens: int | None) -> Cost:
     updates = islice(batches_of(lm, pair, settings.batch, seed=0), 3)
-    sheets = [sheet for strands in updates for both in strands for sheet in both]
-    return learning(lm, sheets, len(seeds) / 3) * _updates(settings)
+    bundles = [bundle for matched in updates for both in matched for bundle in both]
+    return learning(lm, bundles, len(seeds) / 3) * _updates(settings)
 
 
 def _updates(settings: Settings) -> int:
@@ -76,7 +77,7 @@ def combine(
     gates = torch.from_numpy(done["gates"][0]).sigmoid()
     nll, accuracy = np.empty((2, 2, 3, len(seeds)))
     for side, task in enumerate(pair):
-        held_out = held_out_sheets(lm, task, settings.held_out)
+        held_out = held_out_bundles(lm, task, settings.held_out)
         quality = baseline(lm, task, held_out, batch_tokens)
         nll[side, 0], accuracy[side, 0] = -quality["baseline"], quality["whole_accuracy"]
         for i, used in enumerate((gates, gates.round()), 1):
@@ -98,5 +99,5 @@ def combine(
 
 
 def combine_cost(lm: LM, pair: Pair, seeds: Sequence[int], settings: Settings, batch_tokens: int | None) -> Cost:
-    sheets = [sheet for task in pair for sheet in held_out_sheets(lm, task, settings.held_out)]
-    return reading(lm, sheets, 1 + 2 * len(seeds))
+    bundles = [bundle for task in pair for bundle in held_out_bundles(lm, task, settings.held_out)]
+    return reading(lm, bundles, 1 + 2 * len(seeds))

@@ -2,7 +2,8 @@
 
 1. For each function, gates on all heads are fitted to lose it and to keep the others (fits.py).
 2. The heads whose gates shut are removed for good, so many of them as validation questions say (evidence/selective.py).
-3. On test questions, the function must lose three times what the others do, and more than with random heads of the same layers.
+3. On test questions, the function must lose three times what the others do, and more than with random heads of the same
+   layers.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from headatlas.models.lm import LM
 
 MEANING = (
-    "Heads this function needs and the other functions can spare, from gates fitted for that; they sum to 1. It is causal for the"
-    " set of heads as a whole; one head's share is not its effect alone. Empty where removing the heads did not prove, on test"
-    " questions, that they are the function's own."
+    "Heads this function needs and the other functions can spare, from gates fitted for that; they sum to 1. It is"
+    " causal for the set of heads as a whole; one head's share is not its effect alone. Empty where removing the heads"
+    " did not prove, on test questions, that they are the function's own."
 )
 
 
@@ -92,20 +93,20 @@ def dissociate(
     proof: Annotated[bool, "remove the heads for good, on questions that nothing was fitted to"] = True,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """Which heads each function needs and the others do not: gates that lose one function and keep the rest (docs/dissociate.md).
+    """Which heads each function needs and the others do not, by gates that lose one and keep the rest.
 
-    Functions come from `tasks`, or from `questions` in the CogQA layout (test: a file of its own for the test questions). Without
-    either, they are the built-in tasks in the quick preset, and the built-in questions in the full one or where `functions` are
-    named. `shots` is of tasks; `context` and `template` are of questions. Without a limit, the quick preset uses 40 examples of
-    each function.
+    Functions come from `tasks`, or from `questions` in the CogQA layout (test: a file of its own for the test
+    questions). Without either, they are the built-in tasks in the quick preset, and the built-in questions in the full
+    one or where `functions` are named. `shots` is of tasks; `context` and `template` are of questions. Without a limit,
+    the quick preset uses 40 examples of each function.
 
     Returns:
-        score(function, seed, layer, head): 1 − gate, how far a head was shut; always and any(function, layer, head): the least and
-        the most over seeds; importance(function, layer, head): the mean, which sums to 1; baseline(function): mean log P per
-        answer token. With proof: selected(function, layer, head), the heads that were removed, and n_removed(function);
-        effect(function), other_effect(function, other), random_effect(function, draw): the changes of log P per answer token,
-        with p and p_corrected(function); effect_curve and other_curve(function, split, step): the same for each number of heads;
-        verdict and proven(function).
+        score(function, seed, layer, head): 1 − gate, how far a head was shut; always and any(function, layer,
+        head): the least and the most over seeds; importance(function, layer, head): the mean, which sums to 1;
+        baseline(function): mean log P per answer token. With proof: selected(function, layer, head), the heads that
+        were removed, and n_removed(function); effect(function), other_effect(function, other), random_effect(function,
+        draw): the changes of log P per answer token, with p and p_corrected(function); effect_curve and
+        other_curve(function, split, step): the same for each number of heads; verdict and proven(function).
 
     Example:
         >>> ha.dissociate("smollm2", ["math", "syntax"], updates=20, out="atlas")
@@ -121,16 +122,6 @@ def dissociate(
         check_count("limit", limit, 1)
     if tasks is None and questions is None and functions is None and preset == "quick":
         tasks = tuple(BUILT_IN)  # short prompts: the eight functions want a GPU
-    data = load_labelled(
-        lm,
-        tasks,
-        questions,
-        test,
-        functions=functions,
-        context=context,
-        limit=limit,
-        each=settings.each,
-        shots=shots,
-        template=template,
-    )
+    reading = {"functions": functions, "context": context, "limit": limit, "shots": shots, "template": template}
+    data = load_labelled(lm, tasks, questions, test, each=settings.each, **reading)
     return dissociation_work(data, numbers, settings, preset=preset, proof=proof, batch_tokens=batch_tokens)

@@ -1,17 +1,19 @@
-"""dissociate: which heads does this function need that the others do not? Contrastive gating, one function against the rest.
+"""Gates that lose one function and keep the others: contrastive gating, one function against the rest.
 
-Gates g[l, h] = sigmoid(θ[l, h] / T) multiply every head's output z at every position; weights are frozen. For each function f they
-start open (θ = 3) and minimise, with Δ = −log P under the gates minus that of the whole model, per answer token,
+Gates g[l, h] = sigmoid(θ[l, h] / T) multiply every head's output z at every position; weights are frozen. For each
+function f they start open (θ = 3) and minimise, with Δ = −log P under the gates minus that of the whole model, per
+answer token,
 
     w · mean Δ of the others − mean of min(Δ, cap) of f + λ / 40 · Σ (1 − g).
 
 Four things keep this from finding nothing, or what is not asked for:
 
-1. λ is 0 at first, then grows: a function that the model is sure of is lost only when several heads are, and none of them may
-   be pushed back before the others are found. A head's gate is its mean from there on: how much pressure it withstood.
+1. λ is 0 at first, then grows: a function that the model is sure of is lost only when several heads are, and none of
+   them may be pushed back before the others are found. A head's gate is its mean from there on: how much pressure it
+   withstood.
 2. T falls from 1 to `sharp`: in the end gates are open or shut, so that heads removed for good do what the gates did.
-3. The others count only while they have been losing lately. Otherwise gates earn more by making the others better (a model that is
-   bad at its answers' style has much to gain there) than by losing f, and no head of theirs is of f.
+3. The others count only while they have been losing lately. Otherwise gates earn more by making the others better (a
+   model that is bad at its answers' style has much to gain there) than by losing f, and no head of theirs is of f.
 4. Each seed draws examples of its own, and the others' from the same groups as f's: what differs is then the function.
 """
 
@@ -27,7 +29,7 @@ from torch import Tensor
 from headatlas.errors import BadArgument, CannotDo, check_choice, check_count
 from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
 from headatlas.models.lm import LM
-from headatlas.models.targets import batches, frozen, log_probs, telling_memory, tokens_at_once
+from headatlas.models.targets import batches, frozen, log_probs, out_of_memory_told, tokens_at_once
 from headatlas.progress import Progress, silent
 from headatlas.tasks.labelled import Labelled
 
@@ -82,7 +84,8 @@ def settings_of(
 
 
 def drawn(data: Labelled, function: int, settings: Settings, seed: int) -> Iterator[list[int]]:
-    """Training examples for update after update: some of the function, in an order of this seed, and some of each other one."""
+    """Training examples for update after update: some of the function, in an order of this seed, and some of each other
+    one."""
     generator = np.random.default_rng([seed, function])
     pools = [np.array(data.of("train", f)) for f in range(len(data.names))]
     left: list[int] = []
@@ -151,23 +154,26 @@ def _slope(
     settings: Settings,
     budget: int,
 ) -> tuple[Tensor, Tensor]:
-    """The objective's gradient in θ [seed, layer, head], and what the others lose [seed]. harmed [seed]: whether they count."""
+    """The objective's gradient in θ [seed, layer, head], and what the others lose [seed]. harmed [seed]: whether they
+    count."""
     pieces = [
-        (seed, sheet, on) for seed, examples in enumerate(now) for sheet, on in zip(*data.sheets(examples), strict=True)
+        (seed, bundle, on)
+        for seed, examples in enumerate(now)
+        for bundle, on in zip(*data.bundles(examples), strict=True)
     ]
     share = _shares(data, function, now)
     grad, lost = torch.zeros_like(theta), torch.zeros(len(theta))
-    for _, chosen in batches([sheet for _, sheet, _ in pieces], 1, budget):
+    for _, chosen in batches([bundle for _, bundle, _ in pieces], 1, budget):
         batch = [pieces[i] for i in chosen]
         places = [(seed, example) for seed, _, on in batch for example in on]
         seeds, examples = (torch.tensor(x) for x in zip(*places, strict=True))
         own = torch.from_numpy(data.function)[examples] == function
         part = torch.tensor([share[s][e] for s, e in places])
         length = torch.tensor([len(data.asked[e].target) for _, e in places])
-        with telling_memory(lm, budget), torch.enable_grad():
+        with out_of_memory_told(lm, budget), torch.enable_grad():
             at = theta.clone().requires_grad_()
             gates, under = at.sigmoid().to(lm.device), [seed for seed, _, _ in batch]
-            log_p, _ = log_probs(lm, [sheet for _, sheet, _ in batch], gates, packed=True, under=under)
+            log_p, _ = log_probs(lm, [bundle for _, bundle, _ in batch], gates, packed=True, under=under)
             worse = baseline[examples] - log_p[0].float().cpu() / length
             others = settings.weight * worse * harmed[seeds]
             value = (part * torch.where(own, -worse.clamp(max=settings.cap), others)).sum()

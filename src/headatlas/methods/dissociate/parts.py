@@ -1,4 +1,5 @@
-"""What `dissociate` does piece by piece: the baseline, each function's gates, the removal of its heads, and the result."""
+"""What `dissociate` does piece by piece: the baseline, each function's gates, the removal of its heads, and the
+result."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -67,7 +68,7 @@ def measure_baseline(lm: LM, data: Labelled, batch_tokens: int | None, *, done: 
 
 
 def baseline_cost(lm: LM, data: Labelled, batch_tokens: int | None) -> Cost:
-    return reading(lm, data.sheets(range(len(data.asked)))[0])
+    return reading(lm, data.bundles(range(len(data.asked)))[0])
 
 
 def baseline_of(done: Done) -> torch.Tensor:
@@ -96,8 +97,8 @@ def fit_cost(
     lm: LM, data: Labelled, function: int, seeds: Sequence[int], settings: Settings, batch_tokens: int | None
 ) -> Cost:
     updates = islice(drawn(data, function, settings, 0), 3)
-    sheets = [sheet for examples in updates for sheet in data.sheets(examples)[0]]
-    return learning(lm, sheets, len(seeds) / 3) * settings.updates
+    bundles = [bundle for examples in updates for bundle in data.bundles(examples)[0]]
+    return learning(lm, bundles, len(seeds) / 3) * settings.updates
 
 
 def score_of(lm: LM, data: Labelled, function: int, done: Done) -> np.ndarray:
@@ -133,8 +134,8 @@ def remove(
 
 
 def removal_cost(lm: LM, data: Labelled, function: int, settings: Settings, batch_tokens: int | None) -> Cost:
-    tried = [sheet for split in ("validation", "test") for sheet in data.sheets(data.of(split))[0]]
-    tested = data.sheets(data.of("test", function))[0]
+    tried = [bundle for split in ("validation", "test") for bundle in data.bundles(data.of(split))[0]]
+    tested = data.bundles(data.of("test", function))[0]
     return reading(lm, tried, len(settings.steps)) + reading(lm, tested, settings.draws)
 
 
@@ -167,7 +168,8 @@ def mean_baseline(data: Labelled, done: Done) -> list[float]:
 
 
 def _map(score: np.ndarray, names: Sequence[str], seeds: Sequence[int]) -> xr.Dataset:
-    """`score` [function, seed, layer, head], over seeds `always`, the least, `any`, the most, and `importance`, which sums to 1."""
+    """`score` [function, seed, layer, head], over seeds `always`, the least, `any`, the most, and `importance`, which
+    sums to 1."""
     dims = ("layer", "head")
     mean = score.mean(1)
     total = np.nansum(mean, axis=(1, 2), keepdims=True)

@@ -17,9 +17,10 @@ from headatlas.errors import CannotDo
 from headatlas.methods.gate.settings import Schedule, Settings
 from headatlas.models.cost import Cost, learning
 from headatlas.models.lm import LM
-from headatlas.models.targets import batches, frozen, log_probs, telling_memory, tokens_at_once
+from headatlas.models.targets import batches, frozen, log_probs, out_of_memory_told, tokens_at_once
 from headatlas.progress import Done, Progress, silent
-from headatlas.tasks.prompts import Strands, Task, batches_of
+from headatlas.tasks.bundles import MatchedBundles, batches_of
+from headatlas.tasks.prompts import Task
 
 CLIP = 4.0  # the pressure on θ ends where a gate is as good as open or shut
 BLOCK = 5  # seeds fitted at once
@@ -29,7 +30,7 @@ FITS = ("free", "retain", "remove")
 
 
 Objective = Callable[[list[Tensor]], Tensor]
-"""log P [gate, example] of each strand → what to minimise [gate, example]."""
+"""log P [gate, example] of each task → what to minimise [gate, example]."""
 
 
 def likelihood(log_p: list[Tensor]) -> Tensor:
@@ -43,19 +44,19 @@ def start(lm: LM, seeds: Sequence[int], low: float = 0.0) -> Tensor:
 
 
 def slope(
-    lm: LM, theta: Tensor, strands: Sequence[Strands], objective: Objective, tokens: int
+    lm: LM, theta: Tensor, matched: Sequence[MatchedBundles], objective: Objective, tokens: int
 ) -> tuple[Tensor, Tensor]:
     """The mean objective of each gate over the examples [gate], and its gradient in θ [gate, layer, head]."""
     theta = theta.detach()
     loss, total = torch.zeros_like(theta[:, 0, 0]), torch.zeros_like(theta)
-    examples = sum(len(s[0].asked) for s in strands)
-    widest = max(range(len(strands[0])), key=lambda k: sum(s[k].size for s in strands))
-    for gates, chosen in batches([s[widest] for s in strands], len(theta), tokens // len(strands[0])):
-        with telling_memory(lm, tokens), torch.enable_grad():
+    examples = sum(len(s[0].examples) for s in matched)
+    widest = max(range(len(matched[0])), key=lambda k: sum(s[k].size for s in matched))
+    for gates, chosen in batches([s[widest] for s in matched], len(theta), tokens // len(matched[0])):
+        with out_of_memory_told(lm, tokens), torch.enable_grad():
             part = theta[gates].requires_grad_()
             gate = part.sigmoid().to(lm.device)
             log_p = [
-                log_probs(lm, [strands[i][k] for i in chosen], gate, packed=True)[0] for k in range(len(strands[0]))
+                log_probs(lm, [matched[i][k] for i in chosen], gate, packed=True)[0] for k in range(len(matched[0]))
             ]
             value = objective(log_p).sum(1) / examples
             (change,) = torch.autograd.grad(value.sum(), part)
@@ -68,7 +69,7 @@ def fit(
     lm: LM,
     theta: Tensor,
     pressure: Tensor,
-    data: Iterator[list[Strands]],
+    data: Iterator[list[MatchedBundles]],
     schedule: Schedule,
     *,
     objective: Objective = likelihood,
@@ -154,8 +155,8 @@ def fit_part(
 
 def fit_cost(lm: LM, task: Task, seeds: Sequence[int], settings: Settings, batch_tokens: int | None) -> Cost:
     updates = islice(batches_of(lm, [task], settings.batch, seed=0), 3)
-    sheets = [sheet for strands in updates for (sheet,) in strands]
-    free, pressed = (learning(lm, sheets, times * len(seeds) / 3) for times in (1, 2))
+    bundles = [bundle for matched in updates for (bundle,) in matched]
+    free, pressed = (learning(lm, bundles, times * len(seeds) / 3) for times in (1, 2))
     return free * settings.free.updates + pressed * settings.pressed.updates
 
 

@@ -15,7 +15,8 @@ from headatlas.models.lm import LM
 from headatlas.models.targets import measure
 from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.baseline import baseline
-from headatlas.tasks.prompts import Task, held_out_sheets
+from headatlas.tasks.bundles import held_out_bundles
+from headatlas.tasks.prompts import Task
 
 
 def combine(
@@ -61,10 +62,10 @@ def combine_cost(
 ) -> Cost:
     cost = Cost()
     for task in (*tasks, *(t for half in halves for t in half)):
-        cost += reading(lm, held_out_sheets(lm, task, settings.held_out), 1 + len(FITS) * len(seeds))
+        cost += reading(lm, held_out_bundles(lm, task, settings.held_out), 1 + len(FITS) * len(seeds))
     for task in tasks if proof else ():
         sets = len(ROLES) * len(settings.steps) * (1 + DRAWS)
-        cost += reading(lm, held_out_sheets(lm, task, settings.switching), 2 * sets)
+        cost += reading(lm, held_out_bundles(lm, task, settings.switching), 2 * sets)
     return cost
 
 
@@ -81,7 +82,7 @@ def gate_tasks(
     """Every task's gates, the roles they give the heads, and −log P(target) on held-out examples under each of them."""
     results = []
     for task in tasks:
-        held_out = held_out_sheets(lm, task, settings.held_out)
+        held_out = held_out_bundles(lm, task, settings.held_out)
         quality = baseline(lm, task, held_out, tokens)
         options: dict[str, Any] = {"done": done, "tokens": tokens, "progress": progress}
         theta = torch.cat([fit_task(lm, task, block, settings, **options) for block in blocks(seeds)], dim=1)

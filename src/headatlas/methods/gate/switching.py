@@ -17,9 +17,10 @@ from headatlas.evidence.removal import Heads, p_value, remove, top_heads
 from headatlas.methods.gate.fits import ROLES
 from headatlas.methods.gate.settings import Settings
 from headatlas.models.lm import LM
-from headatlas.models.targets import Sheet, measure
+from headatlas.models.targets import Bundle, measure
 from headatlas.progress import Progress, silent
-from headatlas.tasks.prompts import Task, held_out_sheets
+from headatlas.tasks.bundles import held_out_bundles
+from headatlas.tasks.prompts import Task
 
 DRAWS = 20  # of random heads
 
@@ -37,7 +38,7 @@ def switch_off(
     most = (lm.n_layers - len(lm.layers_without_heads)) * lm.n_heads // 2  # as many random ones must be left
     steps = [m for m in settings.steps if m <= most] or [max(1, most // 4)]
     retained = torch.from_numpy(gates.gate.sel(fit="retain").mean("seed").values)
-    off_against_on = partial(_off_against_on, lm, retained, held_out_sheets(lm, task, settings.switching), tokens)
+    off_against_on = partial(_off_against_on, lm, retained, held_out_bundles(lm, task, settings.switching), tokens)
     generator = np.random.default_rng(0)
     effect, random_effect, p = [], [], []
     for role, m in progress([(role, m) for role in ROLES for m in steps], f"{task.name}: switching heads off"):
@@ -67,7 +68,7 @@ def role_p(role: str, effect: float, random_effect: np.ndarray) -> float:
 
 
 def _off_against_on(
-    lm: LM, retained: Tensor, held_out: Sequence[Sheet], tokens: int | None, sets: Sequence[Heads]
+    lm: LM, retained: Tensor, held_out: Sequence[Bundle], tokens: int | None, sets: Sequence[Heads]
 ) -> np.ndarray:
     """Mean log P(target) with each set of heads off minus with it on. The first is empty, so its is 0."""
     gates = retained.nan_to_num(0.0).repeat(2, len(sets) - 1, 1, 1)  # [off or on, set, layer, head]

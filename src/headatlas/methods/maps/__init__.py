@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headatlas.methods.maps.scores import Settings
     from headatlas.models.lm import LM
     from headatlas.models.parameters import Parameters
-    from headatlas.models.targets import Asked
+    from headatlas.models.targets import TokenExample
     from headatlas.progress import Done, Progress
     from headatlas.tasks.relations import Relation
 
@@ -57,7 +57,7 @@ def tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def ask(lm: LM, subject: str) -> list[Asked]:
+def ask(lm: LM, subject: str) -> list[TokenExample]:
     """Prompts of a built-in relation; none, where it has no prompt."""
     from headatlas.methods.maps.causal import relation_questions
     from headatlas.tasks.relations import load_relations
@@ -102,14 +102,10 @@ def maps(
         Any, "built-in relations by name, a folder, a JSON or CSV file, or pairs of your own by name"
     ] = None,
     *,
-    k: Annotated[
-        int | Literal["auto"], "how many of the largest outputs count as a hit; 'auto' is the published rule"
-    ] = "auto",
+    k: Annotated[int | Literal["auto"], "how many of the largest outputs are a hit; 'auto': as published"] = "auto",
     threshold: Annotated[float, "score or suppression at which a head belongs to a category"] = 0.15,
     min_pairs: Annotated[int, "relations with fewer pairs are left out"] = 30,
-    input: Annotated[
-        Input, "what a head gets of a word: the model's own stream, or raw weights as published"
-    ] = "stream",
+    input: Annotated[Input, "what a head gets of a word: the model's own stream, or from raw weights"] = "stream",
     opening: Annotated[str | None, "text before the word in a stream; by default 'The word is'"] = None,
     baselines: Annotated[bool, "score shuffled targets and random heads beside it, to see what chance gives"] = True,
     dynamic: Annotated[int, "check scores in real runs on up to so many pairs a relation"] = 0,
@@ -136,11 +132,10 @@ def maps(
     Example:
         >>> ha.maps("smollm2", ["country_to_capital"]).score.max()
     """
-    from headatlas.methods._effects import layer_spans
-    from headatlas.methods.maps.cost import checks_cost, layers_cost
+    from headatlas.methods.maps.cost import checks_cost
     from headatlas.methods.maps.pairs import choose_pairs
     from headatlas.methods.maps.reading import BASELINES, choose_reading
-    from headatlas.methods.maps.scores import Settings, score_layers
+    from headatlas.methods.maps.scores import Settings
     from headatlas.tasks.relations import hash_relations, load_relations
 
     _check(k, threshold, seed, dynamic, causal)
@@ -148,23 +143,11 @@ def maps(
     reading = choose_reading(input, opening, model.tokenizer)
     settings = Settings(reading, k, threshold, min_pairs, BASELINES if baselines else (), seed)
     chosen = choose_pairs(model, asked, k, min_pairs)
-    # a stream passes all layers anyway
-    spans = layer_spans(model, model.weights.anatomy.n_layers) if input == "stream" else layer_spans(model)
-    parts = [
-        Part(
-            f"maps, layers {layers[0]} to {layers[-1]}",
-            score_layers,
-            (chosen, settings, layers),
-            tuple(f"{name} layer {i}" for i in layers for name in ("maps", *settings.baselines)),
-            cost=layers_cost,
-        )
-        for layers in spans
-    ]
     return Work(
         f"{len(asked)} relations, {sum(len(r.pairs) for r in asked):,} pairs, from the parameters alone",
         combine,
         (asked, chosen, settings, dynamic, causal),
-        parts,
+        _parts(model, chosen, settings),
         hash_relations(asked),
         {"k": k, "min_pairs": min_pairs, "seed": seed, "input": input, "opening": " ".join(map(str, reading.opening))},
         {"threshold": threshold, "baselines": int(baselines), "dynamic": dynamic, "causal": causal},
@@ -178,9 +161,28 @@ def _check(k: int | str, threshold: float, seed: int, dynamic: int, causal: int)
         raise BadArgument(f"threshold is {threshold}, expected more than 0 and at most 1")
     if k != "auto" and (isinstance(k, str) or k < 1):
         raise BadArgument(f"k is {k}, expected 'auto' or at least 1")
-    check_count("seed", seed, 0, 2**63 - 1)
+    check_count("seed", seed, 0, 2**32 - 1)
     check_count("dynamic", dynamic, 0)
     check_count("causal", causal, 0)
+
+
+def _parts(model: Parameters, chosen: ChosenPairs, settings: Settings) -> list[Part]:
+    """A few layers each; all of them, where a stream passes them anyway."""
+    from headatlas.methods._effects import layer_spans
+    from headatlas.methods.maps.cost import layers_cost
+    from headatlas.methods.maps.scores import score_layers
+
+    stream = settings.reading.input == "stream"
+    return [
+        Part(
+            f"maps, layers {layers[0]} to {layers[-1]}",
+            score_layers,
+            (chosen, settings, layers),
+            tuple(f"{name} layer {i}" for i in layers for name in ("maps", *settings.baselines)),
+            cost=layers_cost,
+        )
+        for layers in (layer_spans(model, model.weights.anatomy.n_layers) if stream else layer_spans(model))
+    ]
 
 
 def combine(

@@ -18,7 +18,7 @@ from headatlas.evidence.removal import Heads, gates_without, p_corrected, remove
 from headatlas.models.answers import MEASURES as ANSWERED
 from headatlas.models.answers import Change, answers_under
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked
+from headatlas.models.targets import TokenExample
 from headatlas.progress import Progress, silent
 from headatlas.tasks.relations import Relation
 from headatlas.tasks.words import word_ids
@@ -29,7 +29,7 @@ ABLE = 0.2  # a relation the whole model gets right less often than this cannot 
 MEASURES = ("log_p", "accuracy")  # the first is what p is about
 
 
-def relation_questions(lm: LM, relation: Relation, limit: int, seed: int = 0) -> list[Asked]:
+def relation_questions(lm: LM, relation: Relation, limit: int, seed: int = 0) -> list[TokenExample]:
     """Up to `limit` prompts whose answer is one token; none, where there is no prompt or no such answer."""
     targets = word_ids(lm.tokenizer, [t for _, t in relation.pairs])
     usable = [(s, t[0]) for (s, _), t in zip(relation.pairs, targets, strict=True) if len(t) == 1]
@@ -37,7 +37,7 @@ def relation_questions(lm: LM, relation: Relation, limit: int, seed: int = 0) ->
     if not relation.prompt or not chosen:
         return []
     prompts = lm.encode([relation.prompt.replace("{}", s) for s, _ in chosen])
-    return [Asked(tuple(p), (t,)) for p, (_, t) in zip(prompts, chosen, strict=True)]
+    return [TokenExample(tuple(p), (t,)) for p, (_, t) in zip(prompts, chosen, strict=True)]
 
 
 def rank_heads(score: xr.DataArray) -> Heads:
@@ -47,7 +47,7 @@ def rank_heads(score: xr.DataArray) -> Heads:
     return [(int(a), int(b)) for a, b in zip(layers, heads, strict=True) if score.values[a, b] > 0]
 
 
-def answers(lm: LM, questions: Sequence[Asked], removed: Sequence[Heads]) -> np.ndarray:
+def answers(lm: LM, questions: Sequence[TokenExample], removed: Sequence[Heads]) -> np.ndarray:
     """[set, measure]: mean log P(target) and accuracy with each set of heads removed at the prompt's last token.
 
     Draws that are alike are asked once, so that they have the same bits.
@@ -74,7 +74,7 @@ def check_causal(
 
 def removal_curves(
     lm: LM,
-    questions: Mapping[str, Sequence[Asked]],
+    questions: Mapping[str, Sequence[TokenExample]],
     ranking: Mapping[str, Heads],
     *,
     seed: int = 0,

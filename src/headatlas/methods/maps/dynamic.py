@@ -77,7 +77,7 @@ def _output(lm: LM, layer: int, reading: Reading, dtype: torch.dtype) -> torch.T
 
 
 def _run(lm: LM, texts: list[list[int]]) -> tuple[dict[int, Any], dict[int, Any]]:
-    """At the last token of texts of one length, by layer: z [n, head, d_head], and the attention's input [n, d_model]."""
+    """At the last token of texts of one length, by layer: z [n, head, d_head], the attention's input [n, d_model]."""
     z: dict[int, Any] = {}
     x: dict[int, Any] = {}
     with (

@@ -168,7 +168,7 @@ class _Counter:
         return tuple(torch.cat(parts) for parts in zip(*undecided, strict=True))  # type: ignore[return-value]
 
     def written(self, head: Tensor, pair: Tensor) -> Tensor:
-        """What each head writes to the residual stream, [m, d_model]. `head` is sorted: its runs are padded to one product."""
+        """What each head writes to the residual stream, [m, d_model]. `head` is sorted: its runs are padded."""
         counts = torch.bincount(head, minlength=len(self.z))
         nth = torch.arange(len(head), device=head.device) - (counts.cumsum(0) - counts)[head]
         rows = self.z.new_zeros((len(self.z), int(counts.max()), self.z.shape[-1]))

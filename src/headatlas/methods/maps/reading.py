@@ -2,9 +2,9 @@
 
 stream     What the model itself has at the token when nothing but a short opening stands before it: one pass over all
            tokens gives every layer's x, normed as the layer norms it. The head writes (x · W_V + b_V) · W_O; the scales
-           of the norms behind it (the block's own on the attention's output, where there is one, and the final one) come
-           before U. This is what the head would add to the logits, up to one positive factor, if it attended to the
-           token alone.
+           of the norms behind it (the block's own on the attention's output, if there is one, and the final one)
+           come before U. This is what the head would add to the logits, up to one positive factor, if it attended to
+           the token alone.
 published  Block 0's MLP of the embedding, on its own norm and without the residual; in layer 0, the embedding. Raw W_V,
            W_O and U: no norm, no bias (Elhelo & Geva).
 embedding  The same with the embedding in all layers.

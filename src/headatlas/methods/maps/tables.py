@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from headatlas.methods._chance import NONE_ABOVE, at_chance, members
 from headatlas.methods._tables import number, top_heads
-from headatlas.results.chance import NONE_ABOVE, at_chance, members
 
 
 def relations(maps: xr.Dataset, top: int = 3) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from headatlas.models.lm import LM
-    from headatlas.models.targets import Asked
+    from headatlas.models.targets import TokenExample
 
 MEANING = (
     "How much a trained classifier leans on each head to tell the functions apart; it sums to 1 over heads. It shows"
@@ -42,7 +42,7 @@ def sentences(result: xr.Dataset) -> list[str]:
     return sentences(result)
 
 
-def ask(lm: LM, subject: str) -> list[Asked]:
+def ask(lm: LM, subject: str) -> list[TokenExample]:
     """Validation questions: the probe was fitted to training ones, and its importance measured on test ones."""
     from headatlas.tasks.questions import load_questions, with_answer
 

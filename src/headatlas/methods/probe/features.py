@@ -12,7 +12,7 @@ from headatlas.errors import CannotDo
 from headatlas.methods.probe.settings import Shard
 from headatlas.models.answers import answer_states
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked, batches, make_sheet, telling_memory, tokens_at_once
+from headatlas.models.targets import TokenExample, batches, make_bundle, out_of_memory_told, tokens_at_once
 from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.questions import Question
 
@@ -28,7 +28,7 @@ def layers_with_heads(lm: LM) -> list[int]:
 
 def capture(
     lm: LM,
-    asked: Sequence[Asked] | Mapping[int, Asked],
+    asked: Sequence[TokenExample] | Mapping[int, TokenExample],
     groups: Sequence[Sequence[int]],
     choose: Choose,
     features: np.ndarray | dict[int, np.ndarray],
@@ -44,11 +44,11 @@ def capture(
     layers = layers_with_heads(lm)
     budget = tokens_at_once(lm, batch_tokens)
     groups = [part for group in groups for part in _cut(group, max(1, budget // max(len(asked[i]) for i in group)))]
-    sheets = [make_sheet([asked[i] for i in group]) for group in groups]
-    for _, chosen in progress(list(batches(sheets, 1, budget)), label):
+    bundles = [make_bundle([asked[i] for i in group]) for group in groups]
+    for _, chosen in progress(list(batches(bundles, 1, budget)), label):
         examples = [i for s in chosen for i in groups[s]]
-        with telling_memory(lm, budget):
-            states = answer_states(lm, [sheets[s] for s in chosen])
+        with out_of_memory_told(lm, budget):
+            states = answer_states(lm, [bundles[s] for s in chosen])
         for example, (surprisal, z) in zip(examples, states, strict=True):
             kept = choose(example, surprisal.cpu().numpy())
             mean = z[kept][:, layers].to(torch.promote_types(z.dtype, torch.float32)).mean(0)

@@ -27,7 +27,7 @@ from headatlas.methods.probe.settings import Options, Shard
 from headatlas.methods.probe.wording import wording
 from headatlas.models.cost import Cost, answering, reading
 from headatlas.models.lm import LM
-from headatlas.models.targets import Asked, make_sheet
+from headatlas.models.targets import TokenExample, make_bundle
 from headatlas.progress import Done, Progress
 from headatlas.tasks.questions import (
     SPLITS,
@@ -113,7 +113,7 @@ def read(
     kept, right = shard.questions, []
     if options.generated:
         tokens = unpadded(done[ANSWERS][0])
-        asked = {i: Asked(a.prompt, tuple(tokens[i])) for i, a in asked.items() if texts[i]}
+        asked = {i: TokenExample(a.prompt, tuple(tokens[i])) for i, a in asked.items() if texts[i]}
         right = [_right(lm, questions[i], texts[i], asked[i], options) for i in asked]
         kept = [i for i, good in zip(asked, right, strict=True) if good or options.keep == "all"]
     used = set(kept)
@@ -134,7 +134,7 @@ def read(
 
 def read_cost(lm: LM, shard: Shard, questions: Sequence[Question], options: Options) -> Cost:
     asked = {i: with_answer(lm, questions[i], questions[i].answer, options.template) for i in shard.questions}
-    return reading(lm, [make_sheet([asked[i] for i in group]) for group in shard.groups], TAKEN)
+    return reading(lm, [make_bundle([asked[i] for i in group]) for group in shard.groups], TAKEN)
 
 
 def _texts(lm: LM, questions: Sequence[Question], options: Options, done: Done) -> list[str]:
@@ -144,7 +144,7 @@ def _texts(lm: LM, questions: Sequence[Question], options: Options, done: Done) 
     return [lm.tokenizer.decode(new, skip_special_tokens=True).strip() for new in unpadded(done[ANSWERS][0])]
 
 
-def _right(lm: LM, question: Question, text: str, asked: Asked, options: Options) -> bool:
+def _right(lm: LM, question: Question, text: str, asked: TokenExample, options: Options) -> bool:
     judge = options.judge
     verdict = judge.ask(question, text, pieces(lm, asked.target), options.k) if judge else None
     return verdict.right if verdict else is_right(text, question.answer)
@@ -154,7 +154,7 @@ def _choose(
     lm: LM,
     questions: Sequence[Question],
     texts: Sequence[str],
-    asked: dict[int, Asked],
+    asked: dict[int, TokenExample],
     options: Options,
     i: int,
     surprisal: np.ndarray,

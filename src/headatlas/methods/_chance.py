@@ -3,8 +3,8 @@
 import numpy as np
 import xarray as xr
 
+from headatlas.methods import measures_of
 from headatlas.methods.method import Measure
-from headatlas.results.measures import measures_of
 
 AT_CHANCE, NONE_ABOVE = "at chance", "no head above chance"
 

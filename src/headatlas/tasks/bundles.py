@@ -1,0 +1,87 @@
+"""Tasks as the model meets them: examples behind worked examples, bundled where they begin alike."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from headatlas.models.examples import Bundle, TokenExample, encode_target, make_bundle
+from headatlas.models.lm import LM
+from headatlas.tasks.prompts import Example, Task
+
+IN_A_BUNDLE = 4  # examples that share their worked example, and so the cost of running it
+
+MatchedBundles = tuple[Bundle, ...]
+"""The same examples as matched tasks (mostly one) put them: a bundle for each task."""
+
+
+def batches_of(lm: LM, tasks: Sequence[Task], batch: int, seed: int) -> Iterator[list[MatchedBundles]]:
+    """Training examples for update after update, `batch` at a time, epoch after epoch, each in an order of its own."""
+    generator = np.random.default_rng(seed)
+    left: list[int] = []
+    while True:
+        while len(left) < batch:
+            left += generator.permutation(len(tasks[0].train)).tolist()
+        now, left = left[:batch], left[batch:]
+        yield _lay_out(lm, tasks, "train", now, generator)
+
+
+def held_out_bundles(lm: LM, task: Task, limit: int) -> list[Bundle]:
+    """Up to `limit` held-out examples, as many of one kind as of another, the same ones every time."""
+    generator = np.random.default_rng(0)
+    turns: list[tuple[int, int]] = []  # each kind's first example, then each kind's second, …
+    taken: Counter[str] = Counter()
+    for i in generator.permutation(len(task.held_out)).tolist():
+        turns.append((taken[task.held_out[i].kind], i))
+        taken[task.held_out[i].kind] += 1
+    chosen = [i for _, i in sorted(turns, key=lambda t: t[0])[:limit]]
+    return [bundle for (bundle,) in _lay_out(lm, [task], "held_out", chosen, generator)]
+
+
+def bundles_of(lm: LM, task: Task, split: str, seed: int) -> list[Bundle]:
+    """All examples of a split, each behind worked examples."""
+    chosen = range(len(getattr(task, split)))
+    return [bundle for (bundle,) in _lay_out(lm, [task], split, chosen, np.random.default_rng(seed))]
+
+
+def _lay_out(
+    lm: LM, tasks: Sequence[Task], split: str, chosen: Sequence[int], generator: np.random.Generator
+) -> list[MatchedBundles]:
+    """The chosen examples on bundles: as many full ones as can be, the rest one by one.
+
+    Those on a bundle are of one kind and stand behind the same worked examples; without worked examples, they are of like length.
+    Which examples are run is not touched by how they are laid out: batches of one kind or length would be easy to share
+    beginnings in, but gates fitted to them follow whatever came last.
+    """
+    first = tasks[0]
+    asked = [getattr(t, split) for t in tasks]
+    groups: dict[str, list[int]] = {}
+    for i in chosen if first.shots else sorted(chosen, key=lambda i: _length(asked[0][i])):
+        groups.setdefault(asked[0][i].kind if first.shots else "", []).append(i)
+    bundles = []
+    for kind, members in groups.items():
+        others = sum(e.kind == kind for e in first.train) - first.shots  # enough must be left to show
+        whole = len(members) // IN_A_BUNDLE * IN_A_BUNDLE if not first.shots or others >= IN_A_BUNDLE else 0
+        bundles += [members[a : a + IN_A_BUNDLE] for a in range(0, whole, IN_A_BUNDLE)]
+        bundles += [[i] for i in members[whole:]]
+    return [
+        tuple(_bundle(lm, t, [e[i] for i in s], generator) for t, e in zip(tasks, asked, strict=True)) for s in bundles
+    ]
+
+
+def _bundle(lm: LM, task: Task, asked: Sequence[Example], generator: np.random.Generator) -> Bundle:
+    shown = ""
+    if task.shots:
+        others = [e for e in task.train if e.kind == asked[0].kind and e not in asked]
+        chosen = generator.choice(len(others), size=task.shots, replace=False)
+        shown = "".join(f"{others[i].prompt}{others[i].target}{task.separator}" for i in chosen)
+    return make_bundle([_encode(lm, task, shown, e) for e in asked])
+
+
+def _encode(lm: LM, task: Task, shown: str, example: Example) -> TokenExample:
+    prompt = f"{shown}{example.prompt}" if shown else example.prompt
+    return encode_target(lm, prompt, example.target, f"task {task.name!r}, prompt {str(example.prompt)[:40]!r}")
+
+
+def _length(example: Example) -> int:
+    return len(example.prompt) + len(example.target)

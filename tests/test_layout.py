@@ -1,0 +1,56 @@
+"""How the code is laid out: one place knows a method, one an architecture; functions and files that can be read at once."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from headatlas.methods import method_names
+from headatlas.models.families import FAMILIES
+
+SOURCE = Path(__file__).parent.parent / "src" / "headatlas"
+FILES = sorted(SOURCE.rglob("*.py"))
+KNOWN = {  # who may know a method that is not its own
+    "methods/contrast": {"gate"},  # its other form
+    "methods/compare_maps": {"ablate", "dissociate", "gate", "probe"},  # it compares them
+    "cli/head.py": {"salient"},  # the card of one head shows its operations
+}
+
+
+def name(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_nothing_outside_its_own_folder_knows_a_method(path) -> None:
+    used = set(re.findall(r"headatlas\.methods\.([a-z]\w*)", path.read_text())) & set(method_names())
+    own = {m for m in used if name(path).startswith((f"methods/{m}/", f"methods/{m}.py"))}
+    allowed = {m for place, known in KNOWN.items() if name(path).startswith(place) for m in known}
+    assert not used - own - allowed
+
+
+def test_nothing_outside_families_knows_an_architecture() -> None:
+    """gguf.py knows names of tokenizers, which GGUF files call after the model that had them first."""
+    families = "|".join(map(re.escape, FAMILIES))
+    for path in FILES:
+        if name(path) not in ("models/families.py", "models/gguf.py"):
+            assert not re.findall(rf"[\"']({families})[\"']", path.read_text()), name(path)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_functions_and_files_are_short(path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 60, node.name
+
+
+def test_declarations_are_light() -> None:
+    """`headatlas --help` imports every method's file; torch and xarray take seconds."""
+    heavy = re.compile(r"^(?:import|from) (torch|numpy|xarray|pandas|transformers|headatlas\.models)", re.MULTILINE)
+    for method in method_names():
+        path = SOURCE / "methods" / f"{method}.py"
+        path = path if path.is_file() else SOURCE / "methods" / method / "__init__.py"
+        assert not heavy.findall(path.read_text()), method
