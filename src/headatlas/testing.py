@@ -65,10 +65,11 @@ HYBRID = {
 }
 
 
-def tiny_lm(hybrid: bool = False) -> LM:
-    """A random model of three layers with grouped heads; hybrid: the second layer has none."""
+def tiny_lm(hybrid: bool = False, context: int = 64) -> LM:
+    """A random model of three layers with grouped heads; hybrid: the second layer has none. context: tokens it takes."""
     kind, name = ("Qwen3NextConfig", "hybrid") if hybrid else ("LlamaConfig", "tiny")
-    config = getattr(transformers, kind)(**SHAPE | (HYBRID if hybrid else {"attention_bias": True, "mlp_bias": True}))
+    own = HYBRID if hybrid else {"attention_bias": True, "mlp_bias": True}
+    config = getattr(transformers, kind)(**SHAPE | own | {"max_position_embeddings": context})
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, experts_implementation="eager")

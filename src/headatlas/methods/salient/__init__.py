@@ -62,7 +62,7 @@ def salient(
     outputs of each (layer, head, rank, output).
 
     Example:
-        >>> ha.salient("smollm2", top=3).token.sel(layer=23, head=4)
+        >>> ha.salient("smollm2", top=3).token.sel(layer=2, head=4)
     """
     for name, value in (("top", top), ("outputs", outputs)):
         check_count(name, value, 1, MOST, "so many are kept of every head")
