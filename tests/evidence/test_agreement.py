@@ -40,7 +40,7 @@ def test_p_values_tell_agreement_from_chance() -> None:
 
 
 def test_ties_do_not_agree() -> None:
-    """One head above many zeros, another one in the other map: ties share a place, it does not go to the first heads."""
+    """One head above many zeros, another one in the other map: all tied heads share the places left."""
     a, b = np.zeros((20, 10)), np.zeros((20, 10))
     a[3, 4], b[11, 2] = 1, 1
     result = ha.agreement(array(a), array(b), draws=200)

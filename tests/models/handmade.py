@@ -15,8 +15,7 @@ LAYERS, HEADS = 2, 4
 
 def handmade(carriers: dict[tuple[int, int], range] | None = None, spoiler: bool = True, gain: float = 16.0) -> ha.LM:
     """Attention is uniform, MLPs give nothing, norms are the identity. A carrier writes the words it sees (those in its
-    range) where the unembedding reads them; the spoiler writes, three times as strongly, the word after the one it sees.
-    """
+    range) where the unembedding reads them. The spoiler writes, three times as strongly, the word after it."""
     carriers = {CARRIER: range(WORDS)} if carriers is None else carriers
     config = transformers.LlamaConfig(
         vocab_size=16,

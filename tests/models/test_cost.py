@@ -1,4 +1,4 @@
-"""Estimates before work: memory from a configuration, time from shallow copies, and the error if a model does not fit."""
+"""Estimates: memory from a configuration, time from shallow copies, and the error when a model is too large."""
 
 import pytest
 import torch

@@ -36,7 +36,7 @@ def byte_level(*special: str) -> dict[str, Any]:
 
 
 def sentencepiece(*special: str) -> dict[str, Any]:
-    """A SentencePiece vocabulary: special tokens, the 256 bytes, letters, and words whose scores give the merge order."""
+    """A SentencePiece vocabulary: special tokens, 256 bytes, letters, and words whose scores give the merge order."""
     letters = ["▁", *"abcdefghijklmnopqrstuvwxyz"]
     words = ["th", "the", "▁the", "ca", "cat", "▁cat"]
     tokens = [*special, *(f"<0x{b:02X}>" for b in range(256)), *words, *letters]

@@ -180,7 +180,7 @@ class Weights:
         return self._get(self._site(layer).out, "bias")
 
     def values(self, layer: int, x: Tensor) -> Tensor:
-        """The values a layer makes of its attention's inputs x [n, d]: [n, K, D]; biases, norms and clipping included."""
+        """The values a layer makes of its attention's inputs x [n, d]: [n, K, D], with biases, norms and clipping."""
         site = self._value_site(layer)
         if site.layout == "latent":
             latent, bias = x @ self._latent(site).to(x).T, self._get(site.latent, "bias")
