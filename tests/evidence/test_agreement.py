@@ -40,12 +40,12 @@ def test_p_values_tell_agreement_from_chance() -> None:
 
 
 def test_ties_do_not_agree() -> None:
-    """One head above many zeros, another one in the other map: what is tied is shared out, not given to the first heads."""
+    """One head above many zeros, another one in the other map: all tied heads share the places left."""
     a, b = np.zeros((20, 10)), np.zeros((20, 10))
     a[3, 4], b[11, 2] = 1, 1
-    found = ha.agreement(array(a), array(b), draws=200)
-    assert found.overlap < 0.1
-    assert found.overlap_p > 0.5
+    result = ha.agreement(array(a), array(b), draws=200)
+    assert result.overlap < 0.1
+    assert result.overlap_p > 0.5
     generator = np.random.default_rng(0)
     small = 0
     for _ in range(60):
@@ -59,11 +59,11 @@ def test_missing_heads_are_left_out_and_other_dimensions_kept() -> None:
     a = array(generator.normal(size=(2, 4, 6)), task=["x", "y"])
     b = array(generator.normal(size=(4, 6)))
     a[0, 1] = np.nan
-    found = ha.agreement(a, b, draws=10)
-    assert found.spearman.dims == ("task",)
+    result = ha.agreement(a, b, draws=10)
+    assert result.spearman.dims == ("task",)
     kept = [0, 2, 3]
     alone = ha.agreement(array(a.values[0][kept]), array(b.values[kept]), draws=10)
-    assert found.spearman.sel(task="x").item() == pytest.approx(alone.spearman.item())
+    assert result.spearman.sel(task="x").item() == pytest.approx(alone.spearman.item())
     assert np.isnan(ha.agreement(b, array(np.ones((4, 6))), draws=10).spearman)  # a flat map ranks nothing
 
 

@@ -1,4 +1,4 @@
-"""A model whose heads are known because their weights were set by hand: one carries the answer, one spoils it, the rest idle."""
+"""A model whose heads were set by hand: one carries the answer, one spoils it, the others do nothing."""
 
 import torch
 import transformers
@@ -14,8 +14,8 @@ LAYERS, HEADS = 2, 4
 
 
 def handmade(carriers: dict[tuple[int, int], range] | None = None, spoiler: bool = True, gain: float = 16.0) -> ha.LM:
-    """Attention is uniform, MLPs give nothing, norms are the identity. A carrier writes the words it sees (those in its range)
-    where the unembedding reads them; the spoiler writes, three times as strongly, the word after the one it sees."""
+    """Attention is uniform, MLPs give nothing, norms are the identity. A carrier writes the words it sees (those in its
+    range) where the unembedding reads them. The spoiler writes, three times as strongly, the word after it."""
     carriers = {CARRIER: range(WORDS)} if carriers is None else carriers
     config = transformers.LlamaConfig(
         vocab_size=16,
@@ -34,7 +34,7 @@ def handmade(carriers: dict[tuple[int, int], range] | None = None, spoiler: bool
         for name, weight in model.named_parameters():
             weight.fill_(1e3 if "norm" in name else 0.0)
         model.model.embed_tokens.weight[:, :16] = torch.eye(16)  # words come in here …
-        model.lm_head.weight[:, 16:] = torch.eye(16)  # … and are read out there
+        model.lm_head.weight[:, 16:] = torch.eye(16)  # … and are read out here
         for (layer, head), words in carriers.items():
             _set(model, layer, head, words, shift=0, gain=gain)
         if spoiler:

@@ -1,4 +1,4 @@
-"""Estimates before work: memory from a configuration, time from shallow copies, and what is said where something does not fit."""
+"""Estimates: memory from a configuration, time from shallow copies, and the error when a model is too large."""
 
 import pytest
 import torch
@@ -26,9 +26,8 @@ MACHINE = Machine("ours", a_pass=1.0, a_token=0.01, a_learning=2.0, a_learned=0.
 def test_weights_are_counted_exactly_and_tokens_as_they_were_measured() -> None:
     needs = memory(skeleton(LLAMA), 32, torch.bfloat16)
     assert needs.weights == 2 * 8_030_261_248  # as published
-    assert (
-        0.7 < needs.a_learned * 2048 / (8.7 * GIB) < 1.4
-    )  # docs/gate.md: 23.7 GiB with 2,048 tokens, 15 of it weights
+    # docs/gate.md: 23.7 GiB with 2,048 tokens, 15 of it weights
+    assert 0.7 < needs.a_learned * 2048 / (8.7 * GIB) < 1.4
     assert needs.a_token < needs.a_learned
 
 
@@ -45,8 +44,8 @@ def test_what_does_not_fit_is_told_with_what_would() -> None:
     check_room("big", needs, torch.bfloat16, 2 * 139 * GIB, 2)
     with pytest.raises(CannotDo) as told:
         check_room("big", needs, torch.float32, 80 * GIB, 1)
-    said = "big does not fit: 130.4 GiB of weights in float32 and 2.7 GiB beside them, but 1 GPU has 80.0 GiB: try"
-    assert str(told.value) == f"{said} --gpus-per-job 2, --dtype bfloat16, --device cpu"
+    message = "big does not fit: 130.4 GiB of weights in float32 and 2.7 GiB beside them, but 1 GPU has 80.0 GiB: try"
+    assert str(told.value) == f"{message} --gpus-per-job 2, --dtype bfloat16, --device cpu"
     with pytest.raises(CannotDo, match="but 1 GPU has 1.0 GiB: try --device cpu$"):
         check_room("big", needs, torch.bfloat16, GIB, 1)
     assert needs.largest(needs.weights + 2e7 * 300) == 300
@@ -67,6 +66,6 @@ def test_costs_add_up() -> None:
 
 def test_a_machine_is_timed(folder) -> None:
     config = load_skeleton(folder, "float32", "cpu")[0].model.config
-    found = measure_machine(config, 3, torch.device("cpu"), torch.float32)
-    assert found.a_token > 0 < found.a_learned
-    assert found.operations > 1e8
+    machine = measure_machine(config, 3, torch.device("cpu"), torch.float32)
+    assert machine.a_token > 0 < machine.a_learned
+    assert machine.operations > 1e8

@@ -1,4 +1,4 @@
-"""Every promise about heads, for every family. The table in docs/families.md is written from these very tests' outcomes."""
+"""Every promise about heads, for every family. The table in docs/families.md is written from the results."""
 
 import copy
 import inspect
@@ -18,8 +18,8 @@ from headatlas.models.targets import TokenExample, log_probs, make_bundle
 from headatlas.models.weights import Weights
 from tests.models.tiny import TINY, Tiny, build, texts, tokenizer
 
-# These are made by multiplying stored matrices, all others are copied. A product's last bit depends on the CPU and on how the
-# factors are aligned in memory, which differs between a model that was built and one that was read.
+# These are made by multiplying stored matrices, all others are copied. A product's last bit depends on the CPU and on
+# how the factors are aligned in memory, which differs between a model that was built and one that was read.
 PRODUCTS = {"opt-350m": ("embedding", "unembedding"), "deepseek_v3": ("value",), "deepseek_v3-moe": ("value",)}
 
 by_family = pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
@@ -43,8 +43,8 @@ def run_and_record(lm: LM, path: str, ids: list[list[int]]) -> tuple[dict[str, T
     seen = {}
 
     def hook(module, args, kwargs, out):
-        given = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
-        seen["in"] = {k: v.clone() if isinstance(v, Tensor) else v for k, v in given.items()}
+        inputs = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
+        seen["in"] = {k: v.clone() if isinstance(v, Tensor) else v for k, v in inputs.items()}
         seen["out"] = (out[0] if isinstance(out, tuple) else out).clone()  # Falcon adds to it in place
 
     handle = lm.model.get_submodule(path).register_forward_hook(hook, with_kwargs=True)
@@ -64,13 +64,12 @@ def test_heads_sum_to_attention_output(tiny: Tiny) -> None:
     ids = texts((6, 6))
     z = lm.head_outputs(ids)
     for layer in layers(lm):
-        given, out = run_and_record(lm, lm.anatomy.sites[layer].attention, ids)
-        total = torch.einsum(
-            "bthd,hdm->btm", z[:, :, layer], torch.stack([lm.weights.W_O(layer, h) for h in range(lm.n_heads)])
-        )
+        inputs, out = run_and_record(lm, lm.anatomy.sites[layer].attention, ids)
+        matrices = torch.stack([lm.weights.W_O(layer, h) for h in range(lm.n_heads)])
+        total = torch.einsum("bthd,hdm->btm", z[:, :, layer], matrices)
         bias = lm.weights.output_bias(layer)
         total = total if bias is None else total + bias
-        same(total, out - given.get("residual", 0), tiny)  # BLOOM adds the residual inside its attention
+        same(total, out - inputs.get("residual", 0), tiny)  # BLOOM adds the residual inside its attention
 
 
 @by_family
@@ -148,12 +147,12 @@ def test_value_weights_make_the_models_values(tiny: Tiny) -> None:
     ids = texts((3, 3))
     for layer in layers(lm):
         site = lm.anatomy.sites[layer]
-        given, _ = run_and_record(lm, site.attention, ids)
-        x = next(iter(given.values())).flatten(0, 1)  # [batch · token, d]
+        inputs, _ = run_and_record(lm, site.attention, ids)
+        x = next(iter(inputs.values())).flatten(0, 1)  # [batch · token, d]
         made = lm.weights.values(layer, x)
         each = torch.stack([x @ lm.weights.W_V(layer, h) for h in range(lm.n_heads)], dim=1)
         if site.layout == "latent":
-            # An oracle by the model's own modules. Without the bias, the linear part differs by one positive factor per token.
+            # The model's own modules. Without the bias, the linear part differs by one positive factor per token.
             attention = lm.model.get_submodule(site.attention)
 
             def values_of(latent: Tensor, attention=attention) -> Tensor:
@@ -166,11 +165,8 @@ def test_value_weights_make_the_models_values(tiny: Tiny) -> None:
             same(each / factor[:, None, None], unbiased, tiny)
         else:
             expected = cached_values(lm, layer, ids)
-            linear = (
-                each
-                if lm.weights.value_bias(layer) is None
-                else each + lm.weights.value_bias(layer).repeat_interleave(lm.n_heads // lm.n_kv_heads, 0)
-            )
+            bias = lm.weights.value_bias(layer)
+            linear = each if bias is None else each + bias.repeat_interleave(lm.n_heads // lm.n_kv_heads, 0)
             clip = site.clip or torch.inf
             same(linear.clamp(-clip, clip), expected.repeat_interleave(lm.n_heads // expected.shape[1], 1), tiny)
         same(made.repeat_interleave(expected.shape[1] // made.shape[1], 1), expected, tiny)
@@ -222,9 +218,9 @@ def test_first_mlp_is_block_zeros(tiny: Tiny) -> None:
     block = f"{lm.anatomy.blocks}.0"
     opt = tiny.family == "opt"
     mlp = next(n for n, _ in lm.model.get_submodule(block).named_children() if n in ("mlp", "ffn", "fc1"))
-    given, out = run_and_record(lm, f"{block}.{mlp}", ids)
-    received = next(iter(given.values()))
-    expected = run_and_record(lm, f"{block}.fc2", ids)[1] if opt else out - given.get("residual", 0)
+    inputs, out = run_and_record(lm, f"{block}.{mlp}", ids)
+    received = next(iter(inputs.values()))
+    expected = run_and_record(lm, f"{block}.fc2", ids)[1] if opt else out - inputs.get("residual", 0)
     norms = [n for n, _ in lm.model.get_submodule(block).named_children() if "norm" in n or n.startswith("ln")]
     x = received
     for norm in norms:
@@ -273,21 +269,21 @@ def questions(seed: int = 0) -> list[list[TokenExample]]:
 def test_targets_under_gates_equal_text_by_text(tiny: Tiny) -> None:
     lm = lm_of(tiny)
     groups = questions()
-    asked = [a for group in groups for a in group]
+    examples = [a for group in groups for a in group]
     gate = torch.rand(2, lm.n_layers, lm.n_heads, generator=torch.Generator().manual_seed(0)).to(tiny.dtype)
     gate.requires_grad_()
     expected = []
     for g in gate:
-        for a in asked:
+        for a in examples:
             with lm.gated(g):
                 log_p = lm.model(torch.tensor([a.prompt + a.target])).logits[0].log_softmax(-1)
             expected.append(sum(log_p[len(a.prompt) - 1 + i, t] for i, t in enumerate(a.target)))
     oracle = torch.stack(expected).view(2, -1)
     close = {"rtol": max(tiny.tolerance, 1e-6) * 10, "atol": max(tiny.tolerance, 1e-6) * 10}
-    alone, together = [make_bundle([a]) for a in asked], [make_bundle(group) for group in groups]
+    alone, together = [make_bundle([a]) for a in examples], [make_bundle(group) for group in groups]
     assert [s.shared for s in together] == [5, 8, 5]
     for bundles, packed in [(alone, False), (alone, True), (together, True), ([together[2], *alone[3:6]], True)]:
-        order = [asked.index(a) for bundle in bundles for a in bundle.examples]
+        order = [examples.index(a) for bundle in bundles for a in bundle.examples]
         log_p, right = log_probs(lm, bundles, gate, packed=packed)
         torch.testing.assert_close(log_p, oracle[:, order], check_dtype=False, **close)
         (again,) = torch.autograd.grad(log_p.sum(), gate)
@@ -300,16 +296,16 @@ def test_targets_under_gates_equal_text_by_text(tiny: Tiny) -> None:
 @pytest.mark.family_property(12, "ablating by replay from the head's layer = ablating in whole runs")
 def test_replay_equals_whole_runs(tiny: Tiny) -> None:
     lm = lm_of(tiny)
-    asked = [a for group in questions() for a in group][:5]
-    assert can_replay(lm, [make_bundle([a]) for a in asked[:2]])
+    examples = [a for group in questions() for a in group][:5]
+    assert can_replay(lm, [make_bundle([a]) for a in examples[:2]])
     for how in ("zero", "mean", "resample"):
-        fast, whole = ablate(lm, asked, how, tokens=90)
-        slow, _ = ablate(lm, asked, how, replay=False)
+        fast, baseline = ablate(lm, examples, how, tokens=90)
+        slow, _ = ablate(lm, examples, how, replay=False)
         close = max(tiny.tolerance, 1e-6) * 10
         torch.testing.assert_close(fast, slow, rtol=close, atol=close, equal_nan=True)
         assert torch.isfinite(fast[:, layers(lm)]).all()
         assert (fast[:, layers(lm)].abs() > 1e-6).any()
-        assert torch.isfinite(whole).all()
+        assert torch.isfinite(baseline).all()
 
 
 @by_family
@@ -329,15 +325,15 @@ def test_states_at_answers_equal_plain_runs(tiny: Tiny) -> None:
 @pytest.mark.family_property(14, "answers while heads are scaled and pushed = text by text")
 def test_answers_under_changes_equal_text_by_text(tiny: Tiny) -> None:
     lm = lm_of(tiny)
-    asked = [a for group in questions() for a in group][:4]
+    examples = [a for group in questions() for a in group][:4]
     generator = torch.Generator().manual_seed(0)
     gates = torch.rand(3, lm.n_layers, lm.n_heads, generator=generator)
     push = torch.randn(lm.n_layers, lm.n_heads, lm.d_head, generator=generator)
     changes = [Change(torch.ones(lm.n_layers, lm.n_heads)), Change(gates[0]), Change(gates[1], push), Change(gates[2])]
     for everywhere, tokens in product((False, True), (10**4, 20)):
-        found = answers_under(lm, asked, changes, everywhere=everywhere, tokens=tokens)
+        result = answers_under(lm, examples, changes, everywhere=everywhere, tokens=tokens)
         for c, change in enumerate(changes):
-            for e, a in enumerate(asked):
+            for e, a in enumerate(examples):
                 n = len(a.prompt) + len(a.target) - 1
                 where = "all" if everywhere else list(range(len(a.prompt) - 1, n))
                 every = torch.ones(lm.n_layers, lm.n_heads, dtype=torch.bool)
@@ -347,4 +343,4 @@ def test_answers_under_changes_equal_text_by_text(tiny: Tiny) -> None:
                 own = logits.gather(1, torch.tensor(a.target)[:, None])
                 log_p, rank = logits.log_softmax(-1).gather(1, torch.tensor(a.target)[:, None]), (logits > own).sum(1)
                 expected = [log_p.mean().item(), (1 + rank).log().mean().item(), (rank == 0).float().mean().item()]
-                assert found[c, e].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-4)
+                assert result[c, e].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-4)

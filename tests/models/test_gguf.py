@@ -1,4 +1,4 @@
-"""GGUF files of several families: the weights and the tokens they give, what is refused, and how much memory it takes."""
+"""GGUF files of several families: their weights and tokens, what is refused, and how much memory it takes."""
 
 import logging
 import subprocess
@@ -183,8 +183,7 @@ def test_a_chat_template_decides_about_bos(writes, tmp_path) -> None:
     question = Question("the cat", (), "the", "cat", "Inference")
     prompt = prompt_ids(lm, question)
     assert prompt.count(bos) == writes
-    asked = with_answer(lm, question, "cat").prompt
-    assert asked == prompt
+    assert with_answer(lm, question, "cat").prompt == prompt
     assert with_answer(lm, question, "cat", template=False).prompt.count(bos) == 1
 
 
@@ -194,9 +193,8 @@ def test_bos_that_cannot_be_told_is_said_once(tmp_path, caplog) -> None:
     with caplog.at_level(logging.WARNING, "headatlas"):
         lm = ha.load(tmp_path / "tiny.gguf")
         ha.load(tmp_path / "tiny.gguf")
-    said = [r.getMessage() for r in caplog.records]
-    assert len(said) == 1
-    assert "tiny.gguf does not say whether texts begin with <bos>: they are encoded without it" in said[0]
+    [message] = [r.getMessage() for r in caplog.records]
+    assert "tiny.gguf does not say whether texts begin with <bos>: they are encoded without it" in message
     assert lm.encode("ab") == [[4]]
 
 
@@ -214,7 +212,7 @@ def test_bos_that_cannot_be_told_is_said_once(tmp_path, caplog) -> None:
     ],
 )
 def test_bos_by_kind_of_vocabulary(model, pre, expected) -> None:
-    """What llama.cpp does where the file has no `add_bos_token` (and, for `gpt2` without a name, that we do not know)."""
+    """What llama.cpp does where the file has no `add_bos_token`; for `gpt2` without a name, we do not know."""
     metadata = {"tokenizer.ggml.model": model, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2}
     metadata |= {"tokenizer.ggml.pre": pre} if pre else {}
     assert opens_with_bos(metadata) is expected

@@ -27,7 +27,7 @@ from tests.models.tiny_gguf import tiny_llama, write_gguf
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A whole model folder, in several shards."""
+    """A complete model folder, in several shards."""
     model = build(TINY[0]).to(torch.float32)
     model.save_pretrained(tmp_path / "tiny", max_shard_size="30KB")
     tokenizer().save_pretrained(tmp_path / "tiny")
@@ -160,19 +160,19 @@ def test_an_attention_that_does_not_run_is_not_read_as_garbage(folder) -> None:
 
 def test_layers_that_accelerate_moves_about(folder, tmp_path) -> None:
     """Weights kept on disk and fetched layer by layer, which is what device_map="auto" does to a model too large."""
-    whole = ha.load(folder)
-    where = {name: "cpu" for name, _ in whole.model.named_children()} | {"model": "disk"}
+    loaded = ha.load(folder)
+    where = {name: "cpu" for name, _ in loaded.model.named_children()} | {"model": "disk"}
     spread = ha.load(
         accelerate.dispatch_model(build(TINY[0]).float(), where, main_device="cpu", offload_dir=tmp_path / "off")
     )
     assert any(p.is_meta for p in spread.model.parameters())
     gate = torch.rand(3, 6, generator=torch.Generator().manual_seed(0))
-    with spread.gated(gate), whole.gated(gate):
-        torch.testing.assert_close(spread.head_outputs(texts()), whole.head_outputs(texts()), equal_nan=True)
-    assert torch.equal(spread.weights.value(1), whole.weights.value(1))
-    assert torch.equal(spread.weights.output(2), whole.weights.output(2))
-    assert torch.equal(spread.weights.embedding(), whole.weights.embedding())
-    assert spread.fingerprint() == whole.fingerprint()
+    with spread.gated(gate), loaded.gated(gate):
+        torch.testing.assert_close(spread.head_outputs(texts()), loaded.head_outputs(texts()), equal_nan=True)
+    assert torch.equal(spread.weights.value(1), loaded.weights.value(1))
+    assert torch.equal(spread.weights.output(2), loaded.weights.output(2))
+    assert torch.equal(spread.weights.embedding(), loaded.weights.embedding())
+    assert spread.fingerprint() == loaded.fingerprint()
 
 
 # --- fingerprints
@@ -180,30 +180,30 @@ def test_layers_that_accelerate_moves_about(folder, tmp_path) -> None:
 
 def test_fingerprint_is_stable_and_notices_any_change(folder) -> None:
     lm = ha.load(folder)
-    whole = lm.fingerprint()
-    assert whole == ha.load(folder).fingerprint() != ha.load(folder, dtype="bfloat16").fingerprint()
+    before = lm.fingerprint()
+    assert before == ha.load(folder).fingerprint() != ha.load(folder, dtype="bfloat16").fingerprint()
     weight = lm.weights.W_O(1, 2)
     weight[3, 5] += 1e-3
     edited = lm.fingerprint()
-    assert edited != whole
+    assert edited != before
     weight[3, 5] -= 1e-3
     a, b = lm.weights.W_O(1, 0).clone(), lm.weights.W_O(1, 1).clone()
     lm.weights.W_O(1, 0).copy_(b)
     lm.weights.W_O(1, 1).copy_(a)
-    assert lm.fingerprint() not in (whole, edited)
+    assert lm.fingerprint() not in (before, edited)
 
 
 def test_fingerprint_sees_two_weights_exchanged_and_buffers() -> None:
     model = build(next(t for t in TINY if t.id == "deepseek_v3"))
     lm = ha.load(model)
-    whole, weight = lm.fingerprint(), lm.weights.W_O(1, 2)
+    before, weight = lm.fingerprint(), lm.weights.W_O(1, 2)
     weight[0, 0], weight[0, 1] = weight[0, 1].clone(), weight[0, 0].clone()
     exchanged = lm.fingerprint()
     model.get_submodule("model.layers.1.mlp.gate").e_score_correction_bias += 1
-    assert len({whole, exchanged, lm.fingerprint()}) == 3
+    assert len({before, exchanged, lm.fingerprint()}) == 3
 
 
-def test_the_likeness_of_a_model_on_disk_is_that_of_the_model_in_memory(tmp_path) -> None:
+def test_the_values_hash_of_a_model_on_disk_is_that_of_the_model_in_memory(tmp_path) -> None:
     """In whatever precision, also where the embedding is a product of what is stored, as OPT-350m's is."""
     model = build(next(t for t in TINY if t.id == "opt-350m")).to(torch.float16)
     model.save_pretrained(tmp_path)

@@ -1,7 +1,7 @@
 """Tiny random models of every family, with shapes chosen to catch mistakes.
 
-Grouped heads, a head size that is not hidden / heads where the architecture allows it, biases on, and no parameter left at
-its tame initial value (zero biases and unit norms would hide errors).
+Grouped heads, a head size that is not hidden / heads where the architecture allows it, biases on, and no parameter
+left at its initial value (zero biases and unit norms would hide errors).
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ VOCABULARY = 61
 
 @dataclass(frozen=True, eq=False)
 class Tiny:
-    """One configuration to test a family with. Values are of order 1, so the tolerance is both absolute and relative."""
+    """One configuration to test a family with. Values are of order 1, so the tolerance is absolute and relative."""
 
     family: str
     config: str
@@ -83,7 +83,7 @@ MLA = (
     | MOE
 )
 
-# A left-padded row with no visible key is NaN under these in float64 (the mask's minimum overflows in their float32 softmax).
+# A left-padded row with no visible key is NaN in float64 (the mask's minimum overflows in their float32 softmax).
 EAGER = "its float32 softmax overflows on padded rows in float64"
 
 TINY = [
@@ -198,9 +198,8 @@ TINY = [
 def build(tiny: Tiny, seed: int = 0) -> PreTrainedModel:
     torch.manual_seed(seed)
     config = getattr(transformers, tiny.config)(**tiny.options)
-    model = AutoModelForCausalLM.from_config(
-        config, experts_implementation="eager"
-    )  # the grouped one cannot do float64
+    # the grouped experts cannot do float64
+    model = AutoModelForCausalLM.from_config(config, experts_implementation="eager")
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * (0.3 if parameter.ndim == 1 else 0.15))

@@ -1,4 +1,4 @@
-"""Tiny models as GGUF files, written the way llama.cpp's converters write them, and their tokenizers as the hub has them."""
+"""Tiny models as GGUF files, written as llama.cpp's converters write them, and their tokenizers as on the hub."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -31,12 +31,12 @@ def byte_level(*special: str) -> dict[str, Any]:
     for a, b in [("t", "h"), ("th", "e"), ("c", "a"), ("ca", "t"), ("Ġ", "the"), ("Ġ", "cat"), ("1", "2")]:
         tokens.append(a + b)
         merges.append(f"{a} {b}")
-    tokens.append("Ġand")  # a word without merges: whole for Llama 3, in letters for others
+    tokens.append("Ġand")  # a word without merges: one token for Llama 3, letters for others
     return {"model": "gpt2", "tokens": [*tokens, *special], "merges": merges, "special": special}
 
 
 def sentencepiece(*special: str) -> dict[str, Any]:
-    """A SentencePiece vocabulary: special tokens, the 256 bytes, letters, and words whose scores tell the order of merging."""
+    """A SentencePiece vocabulary: special tokens, 256 bytes, letters, and words whose scores give the merge order."""
     letters = ["▁", *"abcdefghijklmnopqrstuvwxyz"]
     words = ["th", "the", "▁the", "ca", "cat", "▁cat"]
     tokens = [*special, *(f"<0x{b:02X}>" for b in range(256)), *words, *letters]
@@ -93,7 +93,7 @@ def _class(name: str, **options: Any) -> Callable[[dict[str, Any], bool], Any]:
 
 
 def _llama3(vocabulary: dict[str, Any], opens: bool) -> Any:
-    """As Llama 3's on the hub: a tokenizer.json whose post-processor adds BOS, and no word of it in its configuration."""
+    """As Llama 3's on the hub: a tokenizer.json whose post-processor adds BOS, which its configuration does not say."""
     made = Tokenizer(models.BPE(vocab=_ids(vocabulary), merges=_merges(vocabulary), ignore_merges=True))
     split = (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -191,8 +191,11 @@ def write_family(
     names_bos: bool = True,
     **metadata: Any,
 ) -> None:
-    """A model of a family as a GGUF file. add_bos: whether the file says that texts begin with BOS, None for not a word;
-    names_bos: whether it says which token that is. metadata: more of what it says, by the names that GGUFWriter has for it."""
+    """A model of a family as a GGUF file.
+
+    add_bos: what the file says about BOS at the start of a text; None: nothing. names_bos: whether it says which token
+    BOS is. metadata: more entries, by the names that GGUFWriter has for them.
+    """
     writer = gguf.GGUFWriter(path, family.architecture)
     _write_shape(writer, model.config)
     vocabulary = family.vocabulary

@@ -1,1 +1,1 @@
-"""Whether a map is true: removal curves, switching gates, agreement."""
+"""Whether a map is true: the removal experiment, selectivity, agreement, known heads."""

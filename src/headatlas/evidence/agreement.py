@@ -30,11 +30,11 @@ def agreement(a: xr.DataArray, b: xr.DataArray, *, draws: int = 10_000, seed: in
     a, b = xr.broadcast(a, b)
     rest = [d for d in a.dims if d not in ("layer", "head")]
     flat = [m.transpose(*rest, "layer", "head").values.reshape(-1, a.sizes["layer"] * a.sizes["head"]) for m in (a, b)]
-    found = np.array([_compare(x, y, draws, seed) for x, y in zip(*flat, strict=True)])
+    values = np.array([_compare(x, y, draws, seed) for x, y in zip(*flat, strict=True)])
     shape = [a.sizes[d] for d in rest]
     names = ("spearman", "spearman_p", "overlap", "overlap_p")
     coords = {d: a[d] for d in rest if d in a.coords}
-    return xr.Dataset({n: (rest, found[:, i].reshape(shape)) for i, n in enumerate(names)}, coords=coords)
+    return xr.Dataset({n: (rest, values[:, i].reshape(shape)) for i, n in enumerate(names)}, coords=coords)
 
 
 def spearman_matrix(maps: np.ndarray) -> np.ndarray:
@@ -43,23 +43,23 @@ def spearman_matrix(maps: np.ndarray) -> np.ndarray:
 
 
 def _compare(x: np.ndarray, y: np.ndarray, draws: int, seed: int) -> tuple[float, float, float, float]:
-    there = ~(np.isnan(x) | np.isnan(y))
-    x, y = x[there], y[there]
+    measured = ~(np.isnan(x) | np.isnan(y))
+    x, y = x[measured], y[measured]
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return np.nan, np.nan, np.nan, np.nan
     ranks = [pd.Series(v).rank().to_numpy() for v in (x, y)]
     u, v = ((r - r.mean()) / (r.std() * np.sqrt(len(r))) for r in ranks)
     size = max(1, round(TOP * len(x)))
-    tops = [_top(m, size) for m in (x, y)]
+    tops = _top(x, size), _top(y, size)
     generator = np.random.default_rng(seed)
     by_chance = np.empty((2, draws))
     for i in range(draws):
         order = generator.permutation(len(x))
         by_chance[:, i] = u @ v[order], tops[0] @ tops[1][order]
-    spearman, both = u @ v, tops[0] @ tops[1]
+    spearman, shared = u @ v, tops[0] @ tops[1]
     rounding = 1e-12
-    p = [(1 + (by_chance[i] >= s - rounding).sum()) / (1 + draws) for i, s in enumerate((spearman, both))]
-    return float(spearman), p[0], both / size, p[1]
+    p = [(1 + (by_chance[i] >= s - rounding).sum()) / (1 + draws) for i, s in enumerate((spearman, shared))]
+    return float(spearman), p[0], shared / size, p[1]
 
 
 def _top(score: np.ndarray, size: int) -> np.ndarray:

@@ -1,12 +1,12 @@
 """The one experiment: remove these heads, compare with random heads of the same layers, say p.
 
-Every method's proof is a call of it, and every file has its names: `baseline`, the quality of the whole model;
+Every method's proof is a call of it, and every file has its names: `baseline`, the quality of the model as it is;
 `effect`, how it changes without the heads (below 0 is worse); `random_effect`, the same without random heads, draw by
 draw; `p`, how often random heads lower it as much; `p_corrected`, for the number of tests; `n_removed`, how many heads.
 
-Random heads are drawn with the same number per layer as the tested ones, the tested ones among the rest. Removal hurts
-more in early layers, so draws from anywhere would flatter or spoil the comparison; and only so is p uniform for a map
-that means nothing.
+As many random heads are drawn from each layer as are tested in it. Removal hurts more in early layers, so draws from
+anywhere would bias the comparison. The tested heads may be drawn too: only then is p uniform for a map that means
+nothing.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ class Removal:
 def remove(
     quality: Quality, sets: Sequence[Heads], n_heads: int, *, draws: int, generator: np.random.Generator
 ) -> Removal:
-    """Each set of heads removed, and `draws` random sets like it. All are asked at once."""
+    """Each set of heads removed, and `draws` random sets like it, all in one call of `quality`."""
     random = [draw_like(heads, n_heads, generator) for heads in sets for _ in range(draws)]
     values = np.asarray(quality([[], *sets, *random]))
     baseline, effects = values[0], values[1:] - values[0]
@@ -50,7 +50,7 @@ def remove(
 def remove_in_turn(
     quality: Quality, heads: Heads, n_heads: int, *, draws: int, generator: np.random.Generator
 ) -> Removal:
-    """One set of heads removed, and random sets like it, a few at a time, until `p_sequential` has seen enough."""
+    """One set of heads removed, and random sets like it, a few at a time, until `p_sequential` has enough of them."""
     baseline, without = quality([[], heads])
 
     def draw(n: int) -> np.ndarray:
@@ -61,7 +61,7 @@ def remove_in_turn(
 
 
 def p_value(effect: float, random_effect: np.ndarray) -> float:
-    """How often random heads lower quality as much as it was lowered; NaN where something was not measured."""
+    """How often random heads lower quality at least as much; NaN where a value was not measured."""
     if not np.isfinite(effect) or not np.isfinite(random_effect).all():
         return float("nan")
     return float((1 + (random_effect <= effect).sum()) / (1 + len(random_effect)))
@@ -70,17 +70,16 @@ def p_value(effect: float, random_effect: np.ndarray) -> float:
 def p_sequential(
     effect: float, draw: Callable[[int], np.ndarray], draws: int, at_once: int = AT_ONCE
 ) -> tuple[np.ndarray, float]:
-    """What removing random heads does, draw after draw, and the p-value. draw(n): the effects of n more of them.
+    """The effects of removing random heads, draw by draw, and the p-value. draw(n): the effects of n more of them.
 
-    Drawing ends early where five already lower quality as much (Besag and Clifford 1991): the p-value holds all the
-    same.
+    Drawing ends early when five draws lower quality as much: the p-value is still valid (Besag and Clifford 1991).
     """
     if not np.isfinite(effect):
         return np.full(draws, np.nan), 1.0
     random_effect = np.empty(0)
     while len(random_effect) < draws and (~(random_effect > effect)).sum() < ENOUGH:
         random_effect = np.append(random_effect, draw(min(at_once, draws - len(random_effect))))
-    as_much = np.flatnonzero(~(random_effect > effect))  # what is not a number counts, too
+    as_much = np.flatnonzero(~(random_effect > effect))  # NaN counts as well
     if len(as_much) >= ENOUGH:
         return random_effect, ENOUGH / float(as_much[ENOUGH - 1] + 1)
     return random_effect, (1 + len(as_much)) / (1 + len(random_effect))

@@ -1,9 +1,10 @@
-"""Heads of one function, put to the test: removed for good, what does that do to the function, and what to the others?
+"""Heads of one function, tested: when they are removed, how do that function and the others change?
 
 Everything is the change of mean log P per answer token; below 0 is worse. A map is *selective* for a function where
 removing its heads costs the function much and the others little. How many of a map's heads are removed is chosen on
-validation questions, by the trade-off the heads were fitted to; what is reported is measured on test questions that
-nothing was fitted or chosen with. Random heads come from the same layers, as many from each (evidence/removal.py).
+validation questions, by the trade-off the heads were fitted to. Reported effects are measured on test questions, which
+were not used to fit or choose anything. Random heads come from the same layers, as many from each
+(evidence/removal.py).
 """
 
 from collections.abc import Sequence
@@ -29,11 +30,11 @@ class Trial:
 
     lm: LM
     data: Labelled
-    baseline: Tensor  # mean log P per answer token of the whole model [example]
+    baseline: Tensor  # mean log P per answer token of the model as it is [example]
     batch_tokens: int | None = None
 
     def changes(self, split: str, sets: Sequence[Heads], function: int | None = None) -> np.ndarray:
-        """How every example of a split (and function) fares with each set of heads removed: [set, example]."""
+        """How every example of a split (and function) changes with each set of heads removed: [set, example]."""
         examples = self.data.of(split, function)
         gates = gates_without(sets, (self.lm.n_layers, self.lm.n_heads))
         log_p = log_p_per_token(self.lm, self.data, examples, gates, self.batch_tokens)
@@ -46,8 +47,10 @@ class Trial:
 
 
 def choose(effect: np.ndarray, function: int, always: bool = False) -> int:
-    """Which of the sets is worth most; −1 where none is worth anything, unless one is `always` wanted. effect: [set,
-    function], on validation questions."""
+    """Which of the sets is worth most; −1 where none is worth anything, unless `always`.
+
+    effect: [set, function], on validation questions.
+    """
     if not len(effect):
         return -1
     # changes of the others by their size: one function's gain does not make up for another's loss
@@ -99,7 +102,7 @@ def remove_heads_of(
 def removal_results(
     names: Sequence[str], shape: tuple[int, int], steps: Sequence[int], removed: Sequence[tuple[np.ndarray, ...]]
 ) -> xr.Dataset:
-    """What `remove_heads_of` gave for each function, with p-values corrected for their number, and a verdict on each.
+    """The results of `remove_heads_of` for each function, with corrected p-values and a verdict on each.
 
     selected(function, layer, head), n_removed(function), effect(function), other_effect(function, other),
     random_effect(function, draw), p and p_corrected(function), effect_curve and other_curve(function, split, step),

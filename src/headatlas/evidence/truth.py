@@ -9,7 +9,7 @@ Heads = Iterable[tuple[int, int]]
 
 
 def recovery(score: np.ndarray, heads: Heads, unsure: Heads = ()) -> tuple[float, float]:
-    """AUROC and average precision of a map [layer, head] for the known heads; those one is unsure of are left out.
+    """AUROC and average precision of a map [layer, head] for the known heads; `unsure` ones are left out.
 
     A head without a score (NaN) counts as last.
     """
@@ -23,9 +23,8 @@ def recovery(score: np.ndarray, heads: Heads, unsure: Heads = ()) -> tuple[float
     ranked = np.where(np.isnan(score), lowest, score)
     if not truth.any() or truth[counts].all():
         return np.nan, np.nan
-    return float(roc_auc_score(truth[counts], ranked[counts])), float(
-        average_precision_score(truth[counts], ranked[counts])
-    )
+    labels, scores = truth[counts], ranked[counts]
+    return float(roc_auc_score(labels, scores)), float(average_precision_score(labels, scores))
 
 
 def mean_interval(values: np.ndarray, draws: int = 10_000, seed: int = 0) -> tuple[float, float, float]:

@@ -1,7 +1,7 @@
-"""What happens at the tokens of a given answer: z of every head there, and how likely the answer stays while heads are changed.
+"""z of every head at the tokens of an answer, and how likely the answer stays while heads are changed.
 
-Answers are teacher-forced, so everything is one pass over prompt and answer, packed. Changes apply from the prompt's last token
-on, where answering begins: the prompt is the same for every change and is run once, and each change costs the answer alone.
+Answers are teacher-forced, so everything is one pass over prompt and answer, packed. Changes apply from the prompt's
+last token on, where answering begins. The prompt is the same for every change, so it is run once.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ MEASURES = ("log_p", "rank", "first")
 
 @torch.no_grad()
 def answer_states(lm: LM, bundles: Sequence[Bundle]) -> list[tuple[Tensor, Tensor]]:
-    """Of each example, bundle by bundle: −log P of every answer token [token], and z there [token, layer, head, d_head]."""
+    """For each example, bundle by bundle: −log P of its answer tokens [token], and z [token, layer, head, d_head]."""
     longer = [Bundle(tuple(TokenExample(a.prompt, (*a.target, 0)) for a in s.examples), s.shared) for s in bundles]
     layout = lay_out(lm, longer)  # with one token more to predict, the last answer token is run too
     rows, places = torch.tensor(layout.rows), torch.tensor(layout.places)
@@ -40,18 +40,18 @@ def answer_states(lm: LM, bundles: Sequence[Bundle]) -> list[tuple[Tensor, Tenso
 
     with h.hooked(lm.model, lm.anatomy, read), logits_only(lm, rows, places):
         logits = lm.model(**layout.inputs, use_cache=False).logits[0]
-    found, at = [], 0
+    states, at = [], 0
     for a in (a for bundle in bundles for a in bundle.examples):
         n = len(a.target)
         target = torch.tensor(a.target, device=logits.device)
-        found.append((cross_entropy(logits[at : at + n].float(), target, reduction="none"), z[at + 1 : at + n + 1]))
+        states.append((cross_entropy(logits[at : at + n].float(), target, reduction="none"), z[at + 1 : at + n + 1]))
         at += n + 1
-    return found
+    return states
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is done to z while answering: scaled by gate [layer, head], then, if given, add [layer, head, d_head] is added."""
+    """What is done to z while answering: scaled by gate [layer, head], then add [layer, head, d_head] is added."""
 
     gate: Tensor
     add: Tensor | None = None
@@ -60,28 +60,27 @@ class Change:
 @torch.no_grad()
 def answers_under(
     lm: LM,
-    asked: Sequence[TokenExample],
+    examples: Sequence[TokenExample],
     changes: Sequence[Change],
     *,
     everywhere: bool = False,
     tokens: int | None = None,
 ) -> Tensor:
-    """How the answers fare under each change: [change, example, measure], the measures being means over an answer's tokens.
+    """How good the answers are under each change: [change, example, measure], means over the tokens of an answer.
 
-    log_p: log P of the token; rank: log of its rank, 0 for the likeliest; first: whether it is the likeliest.
+    Measures: log_p, log P of the token; rank, log of its rank, 0 for the likeliest; first, whether it is the likeliest.
     everywhere: change heads at the prompt's tokens too, which costs the prompt once for every change.
     """
     budget = tokens_at_once(lm, tokens)
     bundles, place = [], []
-    for e, a in enumerate(asked):
+    for e, a in enumerate(examples):
         shared = 0 if everywhere else len(a.prompt) - 1
         packs = shared > 0 and len(lay_out(lm, [Bundle((a, a), shared)]).inputs["input_ids"]) == 1
         together = max(1, (budget - shared) // (len(a) - shared) if packs else budget // len(a))
         for first in range(0, len(changes), together):
-            n = len(changes[first : first + together])
-            bundles.append(Bundle((a,) * n, shared))
+            bundles.append(Bundle((a,) * len(changes[first : first + together]), shared))
             place.append((e, first))
-    found = torch.empty(len(changes), len(asked), len(MEASURES))
+    result = torch.empty(len(changes), len(examples), len(MEASURES))
     gates = torch.stack([c.gate for c in changes] + [torch.ones(lm.n_layers, lm.n_heads)])
     for _, chosen in batches(bundles, 1, budget):
         now = [bundles[i] for i in chosen]
@@ -90,9 +89,8 @@ def answers_under(
             layout = lay_out(lm, now)
             which = torch.where(layout.owner >= 0, torch.tensor(numbers)[layout.owner.clamp(min=0)], len(changes))
             measured = _changed(lm, now, layout, which, gates, changes)
-        examples = [place[i][0] for i in chosen for _ in bundles[i].examples]
-        found[numbers, examples] = measured
-    return found
+        result[numbers, [place[i][0] for i in chosen for _ in bundles[i].examples]] = measured
+    return result
 
 
 def _changed(
@@ -116,10 +114,9 @@ def _changed(
     rows, places = torch.tensor(layout.rows), torch.tensor(layout.places)
     with h.hooked(lm.model, lm.anatomy, edit), logits_only(lm, rows, places):
         logits = lm.model(**layout.inputs, use_cache=False).logits[0].float()
-    asked = [a for bundle in bundles for a in bundle.examples]
-    wanted = torch.tensor([t for a in asked for t in a.target], device=logits.device)
-    own = logits.gather(1, wanted[:, None])
+    targets = [a.target for bundle in bundles for a in bundle.examples]
+    own = logits.gather(1, torch.tensor([t for target in targets for t in target], device=logits.device)[:, None])
     log_p = own[:, 0] - logits.logsumexp(-1)
     rank = (logits > own).sum(1)
     each = torch.stack([log_p, (1.0 + rank).log(), (rank == 0).float()], dim=1).cpu()
-    return torch.stack([part.mean(0) for part in each.split([len(a.target) for a in asked])])
+    return torch.stack([part.mean(0) for part in each.split([len(target) for target in targets])])

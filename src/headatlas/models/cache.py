@@ -1,4 +1,4 @@
-"""Where fetched and converted models are kept. What is there is whole: everything is built aside and renamed into place."""
+"""Where fetched and converted models are kept. A folder in the cache is complete: it is built aside, then renamed."""
 
 import errno
 import hashlib
@@ -14,9 +14,7 @@ from safetensors import SafetensorError
 
 from headatlas.errors import CannotDo
 
-VERSION = (
-    "v2"  # of converted models, and the end of their folders' names: those of another version are not taken for them
-)
+VERSION = "v2"  # of converted models; their folders' names end in it, and folders of another version are not used
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STALE = 24 * 3600  # seconds after which a half-built folder must be from a process that was killed
 

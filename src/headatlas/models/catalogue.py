@@ -14,31 +14,28 @@ from headatlas.models.cache import VERSION, cached_models
 from headatlas.models.default import DEFAULT_MODEL, gguf_path
 from headatlas.models.families import FAMILIES
 
+HUB = "Hugging Face cache"
+
 
 def supported() -> list[dict[str, Any]]:
     return [{"family": family.title, "model_type": name} for name, family in FAMILIES.items()]
 
 
 def cached() -> list[dict[str, Any]]:
-    """Models converted by HeadAtlas, what it has fetched, and models in the Hugging Face cache, by the name `load` takes."""
+    """Models that HeadAtlas has converted or fetched, and those in the Hugging Face cache, by the name `load` takes."""
     rows = [_row(folder.name, folder, _note(folder)) for folder in cached_models()]
     if gguf_path().parent.is_dir():
         rows.append(_row(DEFAULT_MODEL, gguf_path().parent, "as fetched"))
-    return rows + [
-        {
-            "model": r.repo_id,
-            "size_mb": r.size_on_disk // 10**6,
-            "folder": str(r.repo_path),
-            "note": "Hugging Face cache",
-        }
-        for r in sorted(_hub(), key=lambda r: r.repo_id)
-    ]
+    hub = sorted(_hub(), key=lambda r: r.repo_id)
+    return rows + [_row(r.repo_id, r.repo_path, HUB, r.size_on_disk) for r in hub]
 
 
 def delete_cached(name: str) -> list[dict[str, Any]]:
-    """Delete a model from HeadAtlas's cache: by its name in the list, or by that of its .gguf file, whatever its version; of the
-    default model also what was fetched. Returns the rows that are gone."""
-    rows = [row for row in cached() if row["note"] != "Hugging Face cache"]
+    """Delete a model from HeadAtlas's cache, by its name in the list or by the name of its .gguf file, in all versions.
+
+    Of the default model, what was fetched is deleted too. Returns the rows that are gone.
+    """
+    rows = [row for row in cached() if row["note"] != HUB]
     chosen = [row for row in rows if name == row["model"]] or [row for row in rows if name == _stem(row["model"])]
     if name == DEFAULT_MODEL:
         files = {p.stem for p in gguf_path().parent.glob("*.gguf")}
@@ -54,16 +51,16 @@ def delete_cached(name: str) -> list[dict[str, Any]]:
         folder = Path(row["folder"])
         try:
             aside = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
-            folder.rename(aside / folder.name)  # at once: what is in the cache is whole
+            folder.rename(aside / folder.name)  # at once: what is in the cache is complete
             shutil.rmtree(aside)
         except OSError as e:
             raise CannotDo(f"cannot delete {folder}: {one_line(e)}") from e
     return chosen
 
 
-def _row(name: str, folder: Path, note: str) -> dict[str, Any]:
-    size = sum(f.stat().st_size for f in folder.iterdir()) // 10**6
-    return {"model": name, "size_mb": size, "folder": str(folder), "note": note}
+def _row(name: str, folder: Path, note: str, size: int | None = None) -> dict[str, Any]:
+    size = sum(f.stat().st_size for f in folder.iterdir()) if size is None else size
+    return {"model": name, "size_mb": size // 10**6, "folder": str(folder), "note": note}
 
 
 def _note(folder: Path) -> str:

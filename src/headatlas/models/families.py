@@ -1,9 +1,9 @@
 """Where each architecture keeps its attention heads.
 
-`find_anatomy(model)` looks at a model (real, or a weightless skeleton on the meta device) and says where its blocks, its
-heads' value and output projections, its embeddings and its first MLP are. It goes by structure: names of sub-modules that
-mean the same thing wherever they occur. What structure cannot tell (how a fused QKV matrix is cut, an MLP that is not a
-module of its own) stands in `FAMILIES`, one entry per `model_type`. See docs/adding-a-family.md.
+`find_anatomy(model)` looks at a model (a real one, or a skeleton without weights on the meta device) and says where its
+blocks, its heads' value and output projections, its embeddings and its first MLP are. It goes by structure: names of
+sub-modules that mean the same thing in every architecture. What structure cannot tell (how a fused QKV matrix is cut,
+an MLP that is not a module of its own) stands in `FAMILIES`, one entry per `model_type`. See docs/adding-a-family.md.
 
 This is the only file that knows about single architectures.
 """
@@ -115,9 +115,7 @@ class Site:
     attention: str
     out: str
     value: str
-    layout: (
-        Layout | None
-    )  # None: how values are made is not known, or they are another layer's; z is fine, there is no W_V
+    layout: Layout | None  # None: values are made in an unknown way, or by another layer; z is right, but no W_V
     n_heads: int
     n_kv_heads: int
     d_head: int
@@ -171,13 +169,12 @@ def find_anatomy(model: PreTrainedModel) -> Anatomy:
         )
     path, blocks = _find_blocks(model, config.num_hidden_layers)
     sites = tuple(_find_site(model, config, f"{path}.{i}", block) for i, block in enumerate(blocks))
-    found = [s for s in sites if s is not None]
-    if not found:
+    shapes = {(s.n_heads, s.n_kv_heads, s.d_head) for s in sites if s is not None}
+    if not shapes:
         raise UnsupportedModel(
-            f"cannot place the heads of {name} (model_type {config.model_type!r}): no layer has an attention that ends in"
-            f" one of {', '.join(OUTPUT)}"
+            f"cannot place the heads of {name} (model_type {config.model_type!r}):"
+            f" no layer has an attention that ends in one of {', '.join(OUTPUT)}"
         )
-    shapes = {(s.n_heads, s.n_kv_heads, s.d_head) for s in found}
     if len(shapes) > 1:
         raise UnsupportedModel(
             f"{name}: layers differ in (heads, KV heads, head size): {sorted(shapes)}; HeadAtlas needs them equal"
@@ -188,7 +185,7 @@ def find_anatomy(model: PreTrainedModel) -> Anatomy:
 
 
 def _find_blocks(model: PreTrainedModel, n_layers: int) -> tuple[str, nn.ModuleList]:
-    """The list of transformer blocks, and its path. Image and sound towers of multimodal models lie outside the decoder."""
+    """The list of transformer blocks, and its path. Image and sound towers lie outside the decoder."""
     decoder = model.get_decoder()
     prefix = next(name for name, module in model.named_modules() if module is decoder)
     for name, module in decoder.named_modules():
@@ -199,8 +196,11 @@ def _find_blocks(model: PreTrainedModel, n_layers: int) -> tuple[str, nn.ModuleL
     )
 
 
-def _find_site(model: PreTrainedModel, config: Any, path: str, block: nn.Module) -> Site | None:
-    """The attention of one block: the one sub-module that owns a query or value projection and an output projection."""
+def _find_attention(
+    model: PreTrainedModel, config: Any, path: str, block: nn.Module
+) -> tuple[str, nn.Module, str, str] | None:
+    """The sub-module of a block that owns a query or value projection and an output projection: its path, the module,
+    and the names of its value projection ('' if it has none) and its output projection."""
     owners = []
     for name, module in block.named_modules():
         children = dict(module.named_children())
@@ -208,16 +208,24 @@ def _find_site(model: PreTrainedModel, config: Any, path: str, block: nn.Module)
         out = next((n for n in OUTPUT if n in children), None)
         if out and (value or any(n in children for n in QUERY)) and not _is_linear_attention(config, path, module):
             owners.append((f"{path}.{name}", module, value, out))
-    if not owners:
-        return None
     if len(owners) > 1:
         raise UnsupportedModel(
-            f"{type(model).__name__}: {path} has {len(owners)} attentions ({', '.join(o[0] for o in owners)}), expected one"
+            f"{type(model).__name__}: {path} has {len(owners)} attentions"
+            f" ({', '.join(o[0] for o in owners)}), expected one"
         )
-    [(attention, module, value, out)] = owners
+    return owners[0] if owners else None
+
+
+def _find_site(model: PreTrainedModel, config: Any, path: str, block: nn.Module) -> Site | None:
+    """Where one block keeps its heads; None if it has no attention heads."""
+    owner = _find_attention(model, config, path, block)
+    if owner is None:
+        return None
+    attention, module, value, out = owner
     if getattr(module, "slow_but_exact", False) and getattr(module, "pretraining_tp", 1) > 1:
         raise UnsupportedModel(
-            f"{type(model).__name__}: slow_but_exact=True bypasses the output projection; load it with slow_but_exact=False"
+            f"{type(model).__name__}: slow_but_exact=True bypasses the output projection;"
+            " load it with slow_but_exact=False"
         )
 
     n_heads = config.num_attention_heads
@@ -229,21 +237,22 @@ def _find_site(model: PreTrainedModel, config: Any, path: str, block: nn.Module)
     d_head = in_features // n_heads  # never hidden / heads: Gemma, Qwen3, GPT-OSS and MLA differ from that
 
     family = FAMILIES.get(config.model_type)
-    fused = family.fused if family else None
-    layout: Layout | None = "separate" if value in SEPARATE_VALUE else "latent" if value in LATENT_VALUE else fused
+    rows = linear_shape(module, value)[1] if value else 0
+    layout: Layout | None
+    if not value:  # keys and values are another layer's (Gemma 3n): z is right, but there is no W_V
+        layout, n_kv_heads = None, config.num_key_value_heads
+    elif value in SEPARATE_VALUE:
+        layout, n_kv_heads = "separate", rows // d_head
+    elif value in LATENT_VALUE:
+        layout, n_kv_heads = "latent", n_heads
+    else:
+        layout, n_kv_heads = family.fused if family else None, (rows // d_head - n_heads) // 2
     if family is None and set(dict(module.named_children())) - PLAIN:
-        layout = None  # something we do not know stands between x and z, or between z and the output
-    if value:
-        _, rows = linear_shape(module, value)
-        n_kv_heads = {"separate": rows // d_head, "latent": n_heads}.get(
-            "separate" if value in SEPARATE_VALUE else "latent" if value in LATENT_VALUE else "",
-            (rows // d_head - n_heads) // 2,
-        )
-    else:  # keys and values are another layer's (Gemma 3n): z is as good as anywhere, but there is no W_V
-        rows, layout, n_kv_heads = 0, None, config.num_key_value_heads
+        layout = None  # an unknown module stands between x and z, or between z and the output
     if n_kv_heads < 1 or n_heads % n_kv_heads:
         raise UnsupportedModel(
-            f"{attention}.{value} has {rows} rows: not a whole number of value heads of size {d_head} for {n_heads} query heads"
+            f"{attention}.{value} has {rows} rows:"
+            f" not a whole number of value heads of size {d_head} for {n_heads} query heads"
         )
     return Site(
         attention=attention,
@@ -288,7 +297,7 @@ def linear_shape(owner: nn.Module, name: str) -> tuple[int, int]:
 
 
 def cut_values(fused: Tensor, site: Site) -> Tensor:
-    """The value rows of a projection's output axis: [rows, …] → [n_kv_heads, d_head, …]. Works for weights and biases."""
+    """The value rows of a projection's output axis: [rows, …] → [n_kv_heads, d_head, …]; for weights and biases."""
     d, k = site.d_head, site.n_kv_heads
     if site.layout == "separate":
         return fused.unflatten(0, (k, d))
@@ -301,7 +310,7 @@ def cut_values(fused: Tensor, site: Site) -> Tensor:
 
 
 def parameter(module: nn.Module, name: str) -> Tensor:
-    """A weight of a module, brought in for a moment where accelerate keeps it elsewhere (device_map with offloading)."""
+    """A weight of a module, read in where accelerate keeps it elsewhere (device_map with offloading)."""
     with align_module_device(module):
         return getattr(module, name)
 
@@ -333,8 +342,8 @@ def first_mlp(model: PreTrainedModel, anatomy: Anatomy, x: Tensor) -> Tensor:
     family = FAMILIES.get(anatomy.family)
     if family is None:
         raise UnsupportedModel(
-            f"which norm feeds block 0's MLP is not known for model_type {anatomy.family!r}: add it (docs/adding-a-family.md),"
-            " or do without (maps: input='stream')"
+            f"which norm feeds block 0's MLP is not known for model_type {anatomy.family!r}:"
+            " add it (docs/adding-a-family.md), or do without (maps: input='stream')"
         )
     if family.first_mlp:
         return family.first_mlp(block, x)
@@ -351,7 +360,7 @@ def first_mlp(model: PreTrainedModel, anatomy: Anatomy, x: Tensor) -> Tensor:
 
 
 def norms_behind(model: PreTrainedModel, anatomy: Anatomy, layer: int) -> list[nn.Module]:
-    """The norms between what a layer's attention puts out and the unembedding: its own, if it has one, and the final one."""
+    """The norms between a layer's attention output and the unembedding: its own, if it has one, and the final one."""
     block: nn.Module = model.get_submodule(f"{anatomy.blocks}.{layer}")
     own = _child(block, (POST_ATTENTION,)) if hasattr(block, POST_MLP) else None
     final = _child(model.get_submodule(anatomy.decoder), FINAL_NORM)

@@ -15,7 +15,7 @@ _CHUNK = 1 << 22
 
 
 def fingerprint_model(model: nn.Module) -> str:
-    """Of everything a model would save: parameters and persistent buffers, as they are in memory, precision included."""
+    """Of all that a model would save: parameters and persistent buffers, as they are in memory, precision included."""
     return fingerprint_tensors(_tensors(model))
 
 
@@ -30,8 +30,8 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def fingerprint_tensors(named: Iterable[tuple[str, Tensor]]) -> str:
     """Hash names, shapes, types and values.
 
-    Of the values it takes an exact integer sum of all bits, each weighted by its place: one pass, the same on any device, and
-    changed by any edit or exchange.
+    Values are hashed as an exact integer sum of all bits, each weighted by its place: one pass, the same on any device,
+    and changed by any edit or exchange.
     """
     lines = []
     for name, tensor in named:
@@ -48,7 +48,7 @@ def fingerprint_tensors(named: Iterable[tuple[str, Tensor]]) -> str:
 
 @torch.no_grad()
 def fingerprint_values(tensors: Iterable[Tensor]) -> str:
-    """Of values alone, as the nearest bfloat16: the same whether they are held in bfloat16, or in float32 made from it."""
+    """Of values alone, as the nearest bfloat16: the same for bfloat16 and for float32 made from it."""
     digest = hashlib.sha256()
     for tensor in tensors:
         bits = tensor.detach().float().cpu().contiguous().view(torch.int32).to(torch.int64)

@@ -1,11 +1,12 @@
 """From a GGUF file to a model folder that is kept in the cache: dequantised once, one tensor at a time.
 
-1. Read the header: what the file says of itself, and where its tensors lie. A file that ends too early is told apart here.
-2. transformers makes the configuration and the tokenizer, names the tensors and undoes what GGUF writers do to some of them
-   (llama's order of query and key rows, Gemma's norms plus one).
-3. Every tensor is dequantised, checked and stored in the smallest type that holds what the file has to give: float32, float16 and
-   bfloat16 as they are, quantised ones as float16. Their values are a float16 scale times a small whole number, so float16 is
-   within 0.02 % (bfloat16: 0.2 %), far below what quantising has cost. config.json says float32, which is how the model is run.
+1. Read the header: its metadata, and where its tensors lie. A file that ends too early is recognised here.
+2. transformers makes the configuration and the tokenizer, names the tensors and undoes what GGUF writers do to some of
+   them (llama's order of query and key rows, Gemma's norms plus one).
+3. Every tensor is dequantised, checked and stored in the smallest type that holds the file's precision: float32,
+   float16 and bfloat16 as they are, quantised ones as float16. Their values are a float16 scale times a small integer,
+   so float16 is within 0.02 % (bfloat16: 0.2 %), far below what quantising has cost. config.json says float32, which is
+   how the model is run.
 """
 
 import json
@@ -179,18 +180,18 @@ class _Reader:
 
 # --- 2. which tokens open and close a text
 
-# Byte-level vocabularies by the name of their pre-tokenizer. A word that is a token is that token, however its letters would merge:
+# Byte-level vocabularies by the name of their pre-tokenizer. In these, a word that is a token is never split:
 _WHOLE_WORDS = {
     "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano", "tekken",
 }  # fmt: skip
-# Texts begin with BOS: llama.cpp adds it (to those above and chameleon), or tokenizers on the hub do. Other named ones do without.
+# Texts begin with BOS: llama.cpp adds it (to those above and chameleon), or tokenizers on the hub do. Others have none.
 _OPENED = _WHOLE_WORDS | {
     "chameleon", "gemma4", "smaug-bpe", "llama4", "command-r", "deepseek-llm", "deepseek-coder", "deepseek-v3",
 }  # fmt: skip
 
 
 def opens_with_bos(metadata: dict[str, Any]) -> bool | None:
-    """Whether texts begin with BOS: what the file says, else what models of its kind do; None where that cannot be told."""
+    """Whether texts begin with BOS: what the file says, or else what models of its kind do; None if unknown."""
     key = metadata.get("tokenizer.ggml.add_bos_token")
     kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre", "default")
     bos, eos = (metadata.get(f"tokenizer.ggml.{end}_token_id") for end in ("bos", "eos"))
@@ -206,10 +207,11 @@ def opens_with_bos(metadata: dict[str, Any]) -> bool | None:
 
 
 def finish_tokenizer(header: Header, tokenizer: Any) -> None:
-    """What the file says, or its kind implies, and transformers does not read: BOS and EOS around a text, whole words."""
-    said = {k.removeprefix("tokenizer.ggml."): v for k, v in header.metadata.items() if k.startswith("tokenizer.ggml.")}
+    """Set what transformers does not read from the file: BOS and EOS around a text, and words that are never split."""
+    prefix = "tokenizer.ggml."
+    settings = {k.removeprefix(prefix): v for k, v in header.metadata.items() if k.startswith(prefix)}
     bos = opens_with_bos(header.metadata)
-    if bos and tokenizer.bos_token is None and said.get("model") == "llama":
+    if bos and tokenizer.bos_token is None and settings.get("model") == "llama":
         tokenizer.bos_token = tokenizer.convert_ids_to_tokens(1)  # where SentencePiece has it
     if bos is None or (bos and tokenizer.bos_token is None):
         log.warning(
@@ -218,8 +220,8 @@ def finish_tokenizer(header: Header, tokenizer: Any) -> None:
             tokenizer.bos_token or "BOS, and which token that is",
         )
     tokenizer.add_bos_token = bool(bos)
-    tokenizer.add_eos_token = bool(said.get("add_eos_token", said.get("model") == "t5"))
-    if said.get("model") == "gpt2" and said.get("pre") in _WHOLE_WORDS:
+    tokenizer.add_eos_token = bool(settings.get("add_eos_token", settings.get("model") == "t5"))
+    if settings.get("model") == "gpt2" and settings.get("pre") in _WHOLE_WORDS:
         tokenizer.backend_tokenizer.model.ignore_merges = True
 
 
@@ -227,8 +229,8 @@ def finish_tokenizer(header: Header, tokenizer: Any) -> None:
 
 
 def set_rotary(header: Header, config: PretrainedConfig) -> None:
-    """Changed rotary frequencies, which transformers does not read: Llama 3's are recognised, of others it is said that they are
-    left out."""
+    """Scaled rotary frequencies, which transformers does not read: Llama 3's are recognised; others are left out, with
+    a warning."""
     kind = header.metadata.get(f"{header.metadata['general.architecture']}.rope.scaling.type", "none")
     tables = [t for t in header.tensors if t.name.startswith("rope_")]
     rope = getattr(config, "rope_parameters", None) or {}
@@ -248,8 +250,8 @@ def set_rotary(header: Header, config: PretrainedConfig) -> None:
 
 
 def _llama3_factors(theta: float, n: int, scaling: dict[str, float]) -> Tensor:
-    """What Llama 3.1 and 3.2 divide each of n rotary frequencies by: nothing where they turn often within the original context,
-    `factor` where they do not turn once, and in between what joins the two."""
+    """What Llama 3.1 and 3.2 divide each of n rotary frequencies by: 1 if it turns often within the original context,
+    `factor` if it does not turn once, and a mix of both in between."""
     frequency = theta ** (-torch.arange(n, dtype=torch.float64) / n)
     turns = scaling["original_max_position_embeddings"] * frequency / (2 * torch.pi)
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
@@ -258,8 +260,8 @@ def _llama3_factors(theta: float, n: int, scaling: dict[str, float]) -> Tensor:
 
 
 def _tensors(header: Header, model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """The model's tensors under transformers' names, as they are to be stored. A file that lacks one, or has one too many, is
-    refused before the first."""
+    """The model's tensors under transformers' names, as they are to be stored. A file that lacks one, or has one too
+    many, is refused before the first."""
     architecture = header.metadata["general.architecture"]
     with _as_bad_file(header.path):
         processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=model.config.to_dict())
@@ -292,7 +294,7 @@ def _tensors(header: Header, model: PreTrainedModel) -> Iterator[tuple[str, Tens
 
 
 def _targets(header: Header, model: PreTrainedModel, names: dict[str, str]) -> dict[str, str]:
-    """By tensor of the file, the tensor of the model that it is, or is part of. Tied ones are left out."""
+    """For each tensor of the file, the tensor of the model that it is, or is part of. Tied ones are left out."""
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
     expected = set(model.state_dict())
     targets = {}
@@ -319,21 +321,21 @@ def _by_size(header: Header) -> Iterator[Entry]:
 
 
 def _dequantised(path: Path, entry: Entry) -> np.ndarray:
-    """A tensor of the file in float32, or in float16 where the file has no more to give."""
+    """A tensor of the file in float32, or in float16 where that holds the file's precision."""
     block, n_bytes = GGML_QUANT_SIZES[entry.kind]
     row, rows = entry.shape[-1] // block * n_bytes, prod(entry.shape[:-1])
     wide = entry.kind in (GGMLQuantizationType.F32, GGMLQuantizationType.BF16)
     out = np.empty((rows, entry.shape[-1]), np.float32 if wide else np.float16)
-    some = max(1, PIECE // entry.shape[-1])
+    step = max(1, PIECE // entry.shape[-1])
     with path.open("rb") as f:
         f.seek(entry.start)
-        for first in range(0, rows, some):
-            raw = np.fromfile(f, np.uint8, row * min(some, rows - first)).reshape(-1, row)
+        for first in range(0, rows, step):
+            raw = np.fromfile(f, np.uint8, row * min(step, rows - first)).reshape(-1, row)
             values = dequantize(raw, entry.kind)
             check_finite(entry.name, torch.from_numpy(values), path)
             if out.dtype == np.float16 and np.abs(values).max() > np.finfo(np.float16).max:
                 out = out.astype(np.float32)
-            out[first : first + some] = values
+            out[first : first + step] = values
     return out.reshape(entry.shape)
 
 

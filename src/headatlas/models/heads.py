@@ -1,13 +1,14 @@
 """Reading, scaling, removing and replacing single heads while a model runs.
 
-`z[l, h]` is the h-th slice of what enters layer l's attention output projection, so one forward pre-hook on that projection
-is all it takes: no part of the model is written again, fused attention kernels stay in use, and what is done to z is exact.
+`z[l, h]` is the h-th slice of what enters layer l's attention output projection, so one forward pre-hook on that
+projection is enough: no part of the model is rewritten, fused attention kernels stay in use, and edits of z are exact.
 
 Texts are counted in their own tokens: token 0 is the first real token of a text, however the batch is padded.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from inspect import signature
 from numbers import Integral
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headatlas.errors import BadArgument
-from headatlas.models.families import Anatomy
+from headatlas.models.families import Anatomy, Site
 from headatlas.models.shape import check_head, head_numbers
 
 Positions = Literal["all", "last"] | Sequence[int]
@@ -47,7 +48,8 @@ def head_mask(heads: Head | Iterable[Head] | Tensor, anatomy: Anatomy) -> Tensor
         mask = torch.as_tensor(heads)
         if mask.dtype != torch.bool or mask.shape != shape:
             raise BadArgument(
-                f"heads has shape {tuple(mask.shape)} and type {mask.dtype}, expected a bool mask [layer, head] = {shape}"
+                f"heads has shape {tuple(mask.shape)} and type {mask.dtype},"
+                f" expected a bool mask [layer, head] = {shape}"
             )
         return mask
     listed: list[Any] = [heads] if isinstance(heads, str) or _is_pair(heads) else list(heads)
@@ -62,7 +64,7 @@ def _is_pair(heads: object) -> bool:
 
 
 def check_gate(gate: Any, anatomy: Anatomy) -> Tensor:
-    """A gate as a float tensor [layer, head] or [batch, layer, head]; NaN is let through only where there is no head."""
+    """A gate as a float tensor [layer, head] or [batch, layer, head]; NaN is allowed only where there is no head."""
     try:
         g = gate if isinstance(gate, Tensor) else torch.as_tensor(getattr(gate, "values", gate))
     except (TypeError, ValueError, RuntimeError) as e:
@@ -76,8 +78,8 @@ def check_gate(gate: Any, anatomy: Anatomy) -> Tensor:
     shape = (anatomy.n_layers, anatomy.n_heads)
     if g.ndim not in (2, 3) or g.shape[-2:] != shape:
         raise BadArgument(f"gate has shape {tuple(g.shape)}, expected [layer, head] = {shape} or [batch, layer, head]")
-    there = torch.tensor([site is not None for site in anatomy.sites], device=g.device)
-    bad = ~torch.isfinite(g.detach()) & there[:, None]
+    with_heads = torch.tensor([site is not None for site in anatomy.sites], device=g.device)
+    bad = ~torch.isfinite(g.detach()) & with_heads[:, None]
     if bad.any():
         *_, layer, head = bad.nonzero()[0].tolist()
         raise BadArgument(f"gate has {int(bad.sum())} values that are NaN or infinite, the first at L{layer}.H{head}")
@@ -101,7 +103,7 @@ def gate_edit(gate: Tensor, positions: Positions = "all") -> Edit:
 def patch_edit(mask: Tensor, value: Tensor, add: bool = False, positions: Positions = "all") -> Edit:
     """Replace z of the heads in mask [layer, head] by value (or add value to it).
 
-    value: [] or [d_head] for all of them, [layer, head, d_head], or [example, token, layer, head, d_head], in which case
+    value: [] or [d_head] for all of them, [layer, head, d_head], or [example, token, layer, head, d_head], where
     token t of the value goes to token t of the text. NaN leaves z as it is.
     """
 
@@ -155,36 +157,35 @@ def check_positions(positions: Positions) -> Positions:
 
 @contextmanager
 def hooked(model: PreTrainedModel, anatomy: Anatomy, on_z: Callable[[int, Tensor], Tensor | None]) -> Iterator[None]:
-    """Call on_z(layer, z [batch, token, head, d_head]) in every layer with heads; what it returns, unless None, takes z's place.
+    """Call on_z(layer, z [batch, token, head, d_head]) in every layer with heads; its result, unless None, replaces z.
 
     Nests: an inner one sees what an outer one did. Whatever happens in the block, no hook stays behind.
     """
+
+    def hook(layer: int, site: Site, module: Any, args: Any) -> Any:
+        z = on_z(layer, args[0].unflatten(-1, (site.n_heads, site.d_head)))
+        return None if z is None else (z.flatten(-2), *args[1:])
+
     with ExitStack() as stack:
         for layer, site in enumerate(anatomy.sites):
-            if site is None:
-                continue
-
-            def hook(module: Any, args: Any, layer: int = layer, shape: Any = (site.n_heads, site.d_head)) -> Any:
-                z = on_z(layer, args[0].unflatten(-1, shape))
-                return None if z is None else (z.flatten(-2), *args[1:])
-
-            stack.callback(model.get_submodule(site.out).register_forward_pre_hook(hook).remove)
+            if site is not None:
+                projection = model.get_submodule(site.out)
+                stack.callback(projection.register_forward_pre_hook(partial(hook, layer, site)).remove)
         yield
 
 
 @contextmanager
 def reading_inputs(model: PreTrainedModel, anatomy: Anatomy, on_x: Callable[[int, Tensor], None]) -> Iterator[None]:
-    """Call on_x(layer, x [batch, token, d_model]) with what enters every layer's attention, normed as the layer norms it."""
+    """Call on_x(layer, x [batch, token, d_model]) with what enters every layer's attention, after the layer's norm."""
+
+    def hook(layer: int, module: Any, args: Any) -> None:
+        on_x(layer, args[0])
+
     with ExitStack() as stack:
         for layer, site in enumerate(anatomy.sites):
-            if site is None:
-                continue
-
-            def hook(module: Any, args: Any, layer: int = layer) -> None:
-                on_x(layer, args[0])
-
-            entry = model.get_submodule(site.latent or site.value)
-            stack.callback(entry.register_forward_pre_hook(hook).remove)
+            if site is not None:
+                projection = model.get_submodule(site.latent or site.value)
+                stack.callback(projection.register_forward_pre_hook(partial(hook, layer)).remove)
         yield
 
 
@@ -206,13 +207,13 @@ class _TokenIndex:
     index: Tensor | None = None
 
     def __call__(self, module: Any, args: Any, kwargs: Any) -> None:
-        given = signature(module.forward).bind_partial(*args, **kwargs).arguments
-        given |= given.pop("kwargs", {})
-        tokens = given.get("input_ids")
+        inputs = signature(module.forward).bind_partial(*args, **kwargs).arguments
+        inputs |= inputs.pop("kwargs", {})
+        tokens = inputs.get("input_ids")
         if tokens is None:
-            tokens = given["inputs_embeds"]
+            tokens = inputs["inputs_embeds"]
         batch, length = tokens.shape[:2]
-        mask, past = given.get("attention_mask"), given.get("past_key_values")
+        mask, past = inputs.get("attention_mask"), inputs.get("past_key_values")
         if mask is None:
             mask = torch.ones(batch, length + (past.get_seq_length() if past is not None else 0), device=tokens.device)
         if not isinstance(mask, Tensor) or mask.ndim != 2:

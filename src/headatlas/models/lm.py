@@ -36,7 +36,8 @@ class LM:
     def tokenizer(self) -> PreTrainedTokenizerBase:
         if self._tokenizer is None:
             raise BadArgument(
-                f"model {self.name!r} came without a tokenizer: pass tokenizer=… to load, or give token ids instead of text"
+                f"model {self.name!r} came without a tokenizer:"
+                " pass tokenizer=… to load, or give token ids instead of text"
             )
         return self._tokenizer
 
@@ -91,8 +92,8 @@ class LM:
 
     def encode(self, texts: Text | Sequence[Text]) -> list[list[int]]:
         """Token ids of each text, checked: at least one text, none empty, none longer than the context."""
-        given: Any = texts.tolist() if hasattr(texts, "tolist") else texts if isinstance(texts, str) else list(texts)
-        listed: list[Any] = [given] if _is_text(given) else given
+        listed: Any = texts.tolist() if hasattr(texts, "tolist") else texts if isinstance(texts, str) else list(texts)
+        listed = [listed] if _is_text(listed) else listed
         if not listed:
             raise BadArgument("texts is empty: give at least one text")
         ids = [text_ids(self.tokenizer, t) if isinstance(t, str) else [int(i) for i in t] for t in listed]
@@ -106,12 +107,13 @@ class LM:
                 )
             if not 0 <= min(tokens) <= max(tokens) < vocabulary:
                 raise BadArgument(
-                    f"texts[{i}] has token ids from {min(tokens)} to {max(tokens)}, but the vocabulary is 0 to {vocabulary - 1}"
+                    f"texts[{i}] has token ids from {min(tokens)} to {max(tokens)},"
+                    f" but the vocabulary is 0 to {vocabulary - 1}"
                 )
         return ids
 
     def batch(self, texts: Text | Sequence[Text], side: Literal["left", "right"] = "left") -> dict[str, Tensor]:
-        """Padded model inputs: `lm.model(**lm.batch(texts))`. Position ids follow the mask, so padding changes nothing."""
+        """Padded model inputs: `lm.model(**lm.batch(texts))`. Positions follow the mask, so padding changes nothing."""
         return self.pad(self.encode(texts), side)
 
     def pad(self, ids: Sequence[Sequence[int]], side: str) -> dict[str, Tensor]:
@@ -144,8 +146,9 @@ class LM:
     ) -> Tensor:
         """z of every head: [example, token, layer, head, d_head], in the model's precision, kept on `device`.
 
-        positions: 'all' tokens; the 'last' one; a list of token numbers for every text; or one list per text. Numbers count the
-        text's own tokens, negative ones from its end. NaN marks what is not there: tokens past a text's end, layers without heads.
+        positions: 'all' tokens; the 'last' one; a list of token numbers for every text; or one list per text. Numbers
+        count the text's own tokens, negative ones from its end. NaN stands for tokens past a text's end and for layers
+        without heads.
         """
         ids = self.encode(texts)
         wanted = _wanted(positions, [len(i) for i in ids])
@@ -190,7 +193,7 @@ class LM:
         return out
 
     def _batches(self, ids: list[list[int]], batch_size: int) -> list[list[int]]:
-        """Rows in batches of similar length; one batch in the given order while an edit made for a batch is in force."""
+        """Rows in batches of similar length; one batch in its own order while an edit made for a batch is in force."""
         if batch_size < 1:
             raise BadArgument(f"batch_size is {batch_size}, expected at least 1")
         if self._batched:
@@ -208,8 +211,8 @@ class LM:
     def gated(self, gate: Any, positions: h.Positions = "all") -> Iterator[None]:
         """Scale every head's output: gate [layer, head] or [batch, layer, head]; 1 = as is, 0 = removed.
 
-        Holds for plain forwards and for `generate` (with its KV cache), and is differentiable in the gate. With 'last' in
-        `generate`, the prompt's last token and each new token in its turn.
+        Holds for plain forwards and for `generate` (with its KV cache), and is differentiable in the gate.
+        In `generate`, 'last' means the prompt's last token, then each new token.
         """
         gate, positions = h.check_gate(gate, self.anatomy), h.check_positions(positions)
         with self._editing(h.gate_edit(gate, positions), positions != "all", len(gate) if gate.ndim == 3 else None):
@@ -224,24 +227,19 @@ class LM:
         add: bool = False,
         positions: h.Positions = "all",
     ) -> Iterator[None]:
-        """Replace the output of some heads (`add=True`: add to it).
+        """Replace the output of heads (`add=True`: add to it).
 
         heads: 'L12.H5', (12, 5), several of these, or a bool mask [layer, head].
-        value: a number or [d_head] vector for all of them; [layer, head, d_head], such as a mean; or another run's z as
-        `head_outputs` gives it, [example, token, layer, head, d_head], put back token by token. NaN leaves z as it is.
+        value: a number or [d_head] vector for all of them; [layer, head, d_head], such as a mean; or z of another run
+        from `head_outputs`, [example, token, layer, head, d_head], put back token by token. NaN leaves z as it is.
         """
         mask, positions = h.head_mask(heads, self.anatomy), h.check_positions(positions)
         value = torch.as_tensor(value)
-        ends = {
-            0: (),
-            1: (self.d_head,),
-            3: (self.n_layers, self.n_heads, self.d_head),
-            5: (self.n_layers, self.n_heads, self.d_head),
-        }
-        if value.ndim not in ends or (value.shape[-len(ends[value.ndim]) :] != ends[value.ndim] and value.ndim):
+        shape = (self.n_layers, self.n_heads, self.d_head)
+        if tuple(value.shape) not in ((), shape[2:], shape, (*value.shape[:2], *shape)):
             raise BadArgument(
                 f"value has shape {tuple(value.shape)}, expected a number, [d_head], [layer, head, d_head] or"
-                f" [example, token, layer, head, d_head] with layer, head, d_head = {ends[3]}"
+                f" [example, token, layer, head, d_head] with layer, head, d_head = {shape}"
             )
         batch = len(value) if value.ndim == 5 and len(value) > 1 else None
         with self._editing(h.patch_edit(mask, value, add, positions), positions != "all" or value.ndim == 5, batch):
@@ -263,7 +261,7 @@ class LM:
     def generate(self, prompts: Text | Sequence[Text], max_new_tokens: int = 64, **options: Any) -> Any:
         """Continue each prompt, greedily unless options (those of transformers' `generate`) say otherwise.
 
-        One prompt gives one text, a list gives a list: the new text only, or token ids where there is no tokenizer.
+        One prompt gives one text, a list gives a list: only the new text, or token ids if the model has no tokenizer.
         """
         new: list[Any] = self.generate_ids(prompts, max_new_tokens, **options)
         if self._tokenizer is not None:
@@ -298,8 +296,8 @@ class LM:
 
 
 def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Token ids of a text with what the tokenizer puts around it. One that begins with BOS, as chat templates write it, gets no
-    second one."""
+    """Token ids of a text with what the tokenizer puts around it. A text that begins with BOS, as chat templates write
+    it, gets no second one."""
     ids: list[int] = tokenizer(text)["input_ids"]
     bos = getattr(tokenizer, "bos_token_id", None)
     if bos is None or ids[:2] != [bos, bos]:

@@ -2,6 +2,8 @@
 
 import errno
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,9 +38,9 @@ def load(
 ) -> LM:
     """A language model with its heads in reach.
 
-    model: 'smollm2' (the default), a Hugging Face hub id, a model folder, a .gguf file (converted once, docs/models.md),
-        or a transformers model you already have, which is used as it is and put in eval mode.
-    device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1', …; or device_map to spread a model over several.
+    model: 'smollm2' (the default), a Hugging Face hub id, a model folder, a .gguf file (converted once,
+        docs/models.md), or a transformers model you already have, which is used as it is and put in eval mode.
+    device: 'auto' (a GPU if possible), 'cpu', 'cuda', 'cuda:1', …; or device_map to spread a model over several.
     dtype: 'auto' (the checkpoint's own on a GPU, float32 on a CPU), or 'float32', 'bfloat16', 'float16', 'float64'.
     trust_remote_code: run Python code that comes with the checkpoint. Never on unless you say so.
     """
@@ -52,16 +54,11 @@ def load(
     source, name = _resolve(str(model))
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code, "local_files_only": isinstance(source, Path)}
     if isinstance(source, Path):
-        read_config(source, trust_remote_code)  # a damaged or foreign folder is told apart here
+        read_config(source, trust_remote_code)  # a damaged or foreign folder is recognised here
     if device_map is not None or place.type == "cuda":
         _check_room(source, name, options, precision, device_map, place)
-    loaded = _from_pretrained(
-        AutoModelForCausalLM,
-        source,
-        name,
-        options | {"dtype": precision or "auto", "device_map": device_map or {"": place}, "output_loading_info": True},
-    )
-    transformer, info = loaded
+    placed = {"dtype": precision or "auto", "device_map": device_map or {"": place}, "output_loading_info": True}
+    transformer, info = _from_pretrained(AutoModelForCausalLM, source, name, options | placed)
     check_complete(str(source), info)
     for parameter, tensor in transformer.named_parameters():
         check_finite(parameter, tensor, source)
@@ -84,7 +81,8 @@ def load_skeleton(
 
 def _tokenizer(source: Path | str, name: str, options: dict[str, Any]) -> PreTrainedTokenizerBase | None:
     """The model's tokenizer; none where a folder has none."""
-    if isinstance(source, Path) and not _has_tokenizer(source):
+    files = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+    if isinstance(source, Path) and not any((source / file).is_file() for file in files):
         return None
     return cast(PreTrainedTokenizerBase, _from_pretrained(AutoTokenizer, source, name, options))
 
@@ -97,7 +95,7 @@ def _check_room(
     device_map: Any,
     place: torch.device,
 ) -> None:
-    """That a model fits, before minutes are spent on loading it. A device map of the user's own is the user's."""
+    """Check that a model fits before minutes are spent on loading it. A device map of the user's own is not checked."""
     config = _from_pretrained(AutoConfig, source, name, options)
     spread = device_map == "auto" and torch.cuda.is_available()
     if getattr(config, "quantization_config", None) or (device_map is not None and not spread):
@@ -120,24 +118,25 @@ def open_weights(
         return model.weights, model.tokenizer, model.name
     source, name = _resolve(str(model))
     if not isinstance(source, Path):
-        source = _snapshot(source)
+        with _explained(source, name):
+            files = ["*.json", "*.safetensors", "tokenizer*", "*.model"]
+            source = Path(snapshot_download(source, allow_patterns=files))
     weights = Weights.from_disk(source)
     options = {"trust_remote_code": trust_remote_code, "local_files_only": True}
     return weights, _from_pretrained(AutoTokenizer, source, name, options), name
 
 
-def _snapshot(hub_id: str) -> Path:
-    try:
-        with quiet_transformers():
-            return Path(snapshot_download(hub_id, allow_patterns=["*.json", "*.safetensors", "tokenizer*", "*.model"]))
-    except Exception as e:  # as above
-        raise _explain(e, hub_id, hub_id) from e
-
-
 def _from_pretrained(kind: Any, source: Path | str, name: str, options: dict[str, Any]) -> Any:
+    with _explained(source, name):
+        return kind.from_pretrained(source, **options)
+
+
+@contextmanager
+def _explained(source: Path | str, name: str) -> Iterator[None]:
+    """Quiet loading, with errors as one of ours."""
     try:
         with quiet_transformers():
-            return kind.from_pretrained(source, **options)
+            yield
     except Exception as e:  # loaders of 400 architectures raise what they like
         raise _explain(e, source, name) from e
 
@@ -150,7 +149,8 @@ def _explain(error: BaseException, source: Path | str, name: str) -> HeadAtlasEr
     choices = [DEFAULT_MODEL, *(p.name for p in cached_models())]
     if any("weights_only" in str(c) for c in causes):  # torch's own advice is to run it
         return BadFile(
-            f"cannot load {source}: its weights are pickled with more than tensors, which could run code: use safetensors files"
+            f"cannot load {source}: its weights are pickled with more than tensors, which could run code:"
+            " use safetensors files"
         )
     if isinstance(source, Path):
         return BadFile(f"cannot load {source}: {one_line(error)}")
@@ -199,7 +199,7 @@ def _resolve(spec: str) -> tuple[Path | str, str]:
 
 
 def _check_links(path: Path, kind: type[HeadAtlasError]) -> None:
-    """That a symbolic link leads to something: otherwise it looks as if nothing were there."""
+    """Check that a symbolic link leads to something: otherwise its target would seem not to exist."""
     try:
         path.stat()
     except (OSError, ValueError) as e:
@@ -208,13 +208,6 @@ def _check_links(path: Path, kind: type[HeadAtlasError]) -> None:
             raise kind(f"{path} is a symbolic link that leads back to itself") from e
         if code == errno.ENOENT and path.is_symlink():
             raise kind(f"{path} is a symbolic link to {path.readlink()}, which does not exist") from e
-
-
-def _has_tokenizer(folder: Path) -> bool:
-    return any(
-        (folder / name).is_file()
-        for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
-    )
 
 
 def check_device(device: str) -> torch.device:

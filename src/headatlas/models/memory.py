@@ -41,13 +41,13 @@ class Memory:
 
 
 def memory(model: nn.Module, layers: int, dtype: torch.dtype) -> Memory:
-    """Of a model, or its skeleton, in some precision."""
+    """What a model, or its skeleton, needs in this precision."""
     weights = sum(p.numel() for p in model.parameters()) * dtype.itemsize
     first_layer = re.compile(r"\D*\.0\.")  # the first number of a path: experts have numbers too
-    given = sum(_width(m) for name, m in model.named_modules() if first_layer.match(f"{name}."))
+    outputs = sum(_width(m) for name, m in model.named_modules() if first_layer.match(f"{name}."))
     vocabulary = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
     logits = TARGETS * vocabulary * 3 * 4
-    return Memory(weights, 4 * given * dtype.itemsize + logits, KEPT * layers * given * dtype.itemsize + logits)
+    return Memory(weights, 4 * outputs * dtype.itemsize + logits, KEPT * layers * outputs * dtype.itemsize + logits)
 
 
 def _width(module: nn.Module) -> int:
@@ -56,32 +56,29 @@ def _width(module: nn.Module) -> int:
 
 
 def check_room(name: str, needs: Memory, dtype: torch.dtype, room: float, gpus: int, least: int = 64) -> None:
-    """That a model and a few tokens fit into GPUs that together have so much room; says what would fit."""
+    """Check that a model and a few tokens fit into GPUs with so much room together; the error says what would fit."""
     want = needs.weights + least * needs.a_learned
     if want + gpus * SPARE <= room:
         return
     each = room / gpus - SPARE
     tries = [f"--gpus-per-job {math.ceil(want / each)}"] if each > 0 else []
     tries += ["--dtype bfloat16"] if dtype.itemsize > 2 else []
+    beside = (least * needs.a_learned + gpus * SPARE) / GIB
     raise CannotDo(
         f"{name} does not fit: {needs.weights / GIB:.1f} GiB of weights in {str(dtype).removeprefix('torch.')} and"
-        f" {(least * needs.a_learned + gpus * SPARE) / GIB:.1f} GiB beside them, but {gpus} GPU{'s have' if gpus > 1 else ' has'}"
+        f" {beside:.1f} GiB beside them, but {gpus} GPU{'s have' if gpus > 1 else ' has'}"
         f" {room / GIB:.1f} GiB: try {', '.join([*tries, '--device cpu'])}"
     )
 
 
 def free_room(devices: Iterable[int]) -> float:
-    """Bytes that are free on some GPUs, with what torch keeps there for itself and does not use."""
-    return float(
-        sum(
-            torch.cuda.mem_get_info(i)[0] + torch.cuda.memory_reserved(i) - torch.cuda.memory_allocated(i)
-            for i in devices
-        )
-    )
+    """Bytes that are free on these GPUs, with what torch has reserved and does not use."""
+    cuda = torch.cuda
+    return float(sum(cuda.mem_get_info(i)[0] + cuda.memory_reserved(i) - cuda.memory_allocated(i) for i in devices))
 
 
 def fitting(model: nn.Module, layers: int, dtype: torch.dtype) -> int:
-    """How many tokens fit at once beside a model on the GPUs it is on, were they otherwise empty: the same for every worker."""
+    """How many tokens fit at once beside a model on its GPUs, were these otherwise empty: the same for all workers."""
     state = state_of(model)
     if state.fitting is None:
         devices = {p.device for p in model.parameters() if p.device.type == "cuda"}

@@ -1,7 +1,7 @@
 """Texts packed into rows: the examples of a batch lie end to end, under a mask that lets each see itself alone.
 
-That needs no padding, and what prompts begin with in common is run once. A model that does not take such a mask (ALiBi,
-state-space layers) is noticed by trying, and gets padded rows instead.
+That needs no padding, and a beginning that prompts share is run once. Models that do not take such a mask (ALiBi,
+state-space layers) are found by trying, and get padded rows instead.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from headatlas.models.examples import Bundle, TokenExample
 from headatlas.models.lm import LM
 from headatlas.models.state import state_of
 
-ROW = 256  # tokens a packed row is filled to, about: attention looks over the whole row
+ROW = 256  # tokens a packed row is filled to, about: attention looks over all of the row
 ALIGN = 16  # on a GPU, rows are a multiple of so many tokens: attention otherwise copies its mask in every layer
 
 
@@ -60,11 +60,11 @@ def logits_of(lm: LM, layout: Layout, gate: Tensor | None, under: Sequence[int] 
 
 
 def stack(lm: LM, bundles: Sequence[Bundle]) -> Layout:
-    """A row each. Padding on the right is never looked at and moves no position: no mask, so fused kernels stay in use."""
-    asked = [a for bundle in bundles for a in bundle.examples]
-    texts = [(a.prompt + a.target)[:-1] for a in asked]
-    rows = [i for i, a in enumerate(asked) for _ in a.target]
-    places = [p for a, t in zip(asked, texts, strict=True) for p in range(len(t) - len(a.target), len(t))]
+    """A row each, padded on the right: no token sees padding, so no mask is needed and fused kernels stay in use."""
+    examples = [a for bundle in bundles for a in bundle.examples]
+    texts = [(a.prompt + a.target)[:-1] for a in examples]
+    rows = [i for i, a in enumerate(examples) for _ in a.target]
+    places = [p for a, t in zip(examples, texts, strict=True) for p in range(len(t) - len(a.target), len(t))]
     tokens = lm.pad(texts, "right")["input_ids"]
     owner, bundle_of = (torch.full(tokens.shape, -1) for _ in range(2))
     for i, s in enumerate(s for s, bundle in enumerate(bundles) for _ in bundle.examples):
@@ -74,7 +74,7 @@ def stack(lm: LM, bundles: Sequence[Bundle]) -> Layout:
 
 
 def _pack(lm: LM, bundles: Sequence[Bundle], at_least: int = 0) -> Layout:
-    """Bundles end to end in rows of about `ROW` tokens, each text seeing its bundle's beginning and itself, up to each token.
+    """Bundles end to end in rows of about `ROW` tokens; a token sees its bundle's beginning and its own text so far.
 
     at_least: rows of so many tokens, with the last text at the very end.
     """
@@ -90,7 +90,7 @@ def _pack(lm: LM, bundles: Sequence[Bundle], at_least: int = 0) -> Layout:
     width += -width % (1 if lm.device.type == "cpu" else ALIGN)
     tokens, position, bundle_of, text_of, owner = (torch.full((len(bins), width), f) for f in (0, 0, -1, -1, -1))
     starts = torch.tensor([0, *(len(bundle.examples) for bundle in bundles)]).cumsum(0).tolist()
-    found: dict[int, list[tuple[int, int]]] = {}  # by bundle: row and place of each token that predicts
+    predicting: dict[int, list[tuple[int, int]]] = {}  # by bundle: row and place of each token that predicts
     for row, chosen in enumerate(bins):
         at = 0
         for i in chosen:
@@ -108,9 +108,8 @@ def _pack(lm: LM, bundles: Sequence[Bundle], at_least: int = 0) -> Layout:
                 at += len(ids)
                 if text:
                     owner[row, here] = starts[i] + text - 1
-                    found.setdefault(i, []).extend(
-                        (row, p) for p in range(at - len(bundle.examples[text - 1].target), at)
-                    )
+                    last = range(at - len(bundle.examples[text - 1].target), at)
+                    predicting.setdefault(i, []).extend((row, p) for p in last)
     index, on, of = torch.arange(width, device=lm.device), bundle_of.to(lm.device), text_of.to(lm.device)
     seen = on[:, :, None] == on[:, None, :]
     seen &= (of[:, None, :] == 0) | (of[:, :, None] == of[:, None, :])
@@ -118,7 +117,7 @@ def _pack(lm: LM, bundles: Sequence[Bundle], at_least: int = 0) -> Layout:
     hidden = torch.zeros(seen.shape, dtype=lm.model.dtype, device=lm.device)
     hidden.masked_fill_(~seen, torch.finfo(lm.model.dtype).min)
     inputs = {"input_ids": tokens, "position_ids": position, "attention_mask": hidden[:, None]}
-    where = [pair for i in range(len(bundles)) for pair in found[i]]
+    where = [pair for i in range(len(bundles)) for pair in predicting[i]]
     rows, places = ([w[k] for w in where] for k in (0, 1))
     return Layout({k: v.to(lm.device) for k, v in inputs.items()}, rows, places, owner, bundle_of)
 
@@ -126,10 +125,10 @@ def _pack(lm: LM, bundles: Sequence[Bundle], at_least: int = 0) -> Layout:
 def _packs(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> bool:
     """Whether a model takes packed rows as wide as these with texts as long as these.
 
-    Tried, against a row for each text, whenever neither is known to be right or wrong: windows and positions that are counted
-    in places show with width, windows that a given mask switches off show with length. A few texts tell, the last of them moved
-    to the row's end. Tried with all heads open, because a shut head hides what it sees; and once more with the last text
-    changed, because no other may feel that (state would leak).
+    Where earlier trials do not tell, it is tried on a few texts, against a row for each text. Windows and positions
+    that are counted in places fail with width; windows that a mask switches off fail with length. The last text is
+    moved to the row's end. All heads are open, because a closed head hides what it sees. Packed rows are run once more
+    with the last text changed: the others must not change (state would leak).
     """
     if lm.layers_without_heads or "position_ids" not in signature(lm.model.forward).parameters:
         return False
@@ -148,12 +147,12 @@ def _packs(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> bool:
     changed = [*few[:-1], Bundle((*few[-1].examples[:-1], other), few[-1].shared)]
     try:
         with torch.no_grad():
-            found, moved = (logits_of(lm, _pack(lm, texts, wide), None) for texts in (few, changed))
+            packed, moved = (logits_of(lm, _pack(lm, texts, wide), None) for texts in (few, changed))
             expected = logits_of(lm, stack(lm, few), None)
         size = expected.abs().max()
         others = len(expected) - len(last.target)
-        good = bool((found - expected).abs().max() <= near * size)
-        good &= bool(((found - moved)[:others].abs() <= 1e-5 * size).all())
+        good = bool((packed - expected).abs().max() <= near * size)
+        good &= bool(((packed - moved)[:others].abs() <= 1e-5 * size).all())
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError):  # it does not understand such a mask
@@ -163,7 +162,7 @@ def _packs(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> bool:
 
 
 def _few(bundles: Sequence[Bundle]) -> list[Bundle]:
-    """Texts to try packing with: of the bundle with the longest one, and of that with the longest beginning, at most two each."""
+    """Texts to try packing with: two of the bundle with the longest one, and of that with the longest beginning."""
     longest = max(bundles, key=lambda s: s.shared + s.rest)
     sharing = max(bundles, key=lambda s: s.shared * (len(s.examples) > 1))
     chosen = dict.fromkeys([longest, sharing, *bundles])
@@ -190,8 +189,8 @@ def _under(lm: LM, gate: Tensor | None, layout: Layout, under: Sequence[int] | N
 
 @contextmanager
 def _without_cudnn_attention() -> Iterator[None]:
-    """Other kernels than cuDNN's: its gradients are NaN for masked rows of 64 more than a multiple of 128 tokens where a head's
-    scores are all far below zero, as in Qwen2.5 (pytorch issue 196678); and they are not the same twice."""
+    """Other kernels than cuDNN's. Its gradients are NaN for masked rows of 64 more than a multiple of 128 tokens where
+    a head's scores are all far below zero, as in Qwen2.5 (pytorch issue 196678); and they are not the same twice."""
     before = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:

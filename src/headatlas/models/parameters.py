@@ -26,5 +26,5 @@ class Parameters:
 
 
 def open_parameters(model: str | Path, device: str = "auto") -> Parameters:
-    place = check_device(device)
+    place = check_device(device)  # first: it takes no time
     return Parameters(*open_weights(model), place)

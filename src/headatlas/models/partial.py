@@ -1,4 +1,4 @@
-"""Checkpoints too large to load: their ends and first block alone, or a model that runs with one block in memory at a time."""
+"""Checkpoints too large to load: their ends and first block alone, or a model with one block in memory at a time."""
 
 import copy
 import tempfile
@@ -36,7 +36,8 @@ def check_complete(spec: str, info: dict[str, Any]) -> None:
         raise BadFile(f"{spec} lacks {len(missing)} of the model's tensors, the first is {missing[0]}")
     if mismatched:
         raise BadFile(
-            f"{spec} has {len(mismatched)} tensors of another shape than its config.json says, the first is {mismatched[0]}"
+            f"{spec} has {len(mismatched)} tensors of another shape than its config.json says,"
+            f" the first is {mismatched[0]}"
         )
 
 
@@ -49,56 +50,48 @@ def load_front(folder: Path, config: Any, dtype: Any = "auto") -> PreTrainedMode
         if isinstance(value, list) and len(value) == depth:  # one entry per layer, such as layer_types
             setattr(text, key, value[:1])
     text.num_hidden_layers = 1
-    try:
-        with quiet_transformers():
-            model, info = AutoModelForCausalLM.from_pretrained(
-                folder,
-                config=shallow,
-                dtype=dtype,
-                local_files_only=True,
-                use_safetensors=True,
-                output_loading_info=True,
-                experts_implementation="eager",  # the one that takes every precision
-            )
-    except Exception as e:  # loaders of 400 architectures raise what they like about a damaged file
-        raise BadFile(f"{folder}: cannot read its embeddings and first block: {one_line(e)}") from e
-    check_complete(str(folder), info)
+    model = _load(folder, "embeddings and first block", config=shallow, dtype=dtype)
     for name, tensor in model.named_parameters():
         check_finite(name, tensor, folder)
-    return model.eval().requires_grad_(False)
+    return model
 
 
 def load_in_blocks(
     folder: Path, config: Any, skeleton: PreTrainedModel, anatomy: Anatomy, device: torch.device | str
 ) -> PreTrainedModel:
-    """A model that runs although only one of its blocks is in memory at a time; the others are read when their turn comes.
+    """A model that runs with one of its blocks in memory at a time; each is read when its turn comes.
 
-    Embedding and LM head stay on disk: who runs it puts the rows of E there that are needed.
+    Embedding and LM head stay on disk: whoever runs it sets the rows of E that are needed.
     """
     places = dict(_placed(skeleton, anatomy.blocks, str(torch.device(device))))
     ends = [skeleton.get_input_embeddings(), skeleton.get_output_embeddings()]
     places |= {name: "disk" for name, module in skeleton.named_modules() if any(module is end for end in ends)}
     stored = getattr(config.get_text_config(), "dtype", None) or torch.float32
     with ExitStack() as stack:
-        # transformers writes tensors aside that are stored in another shape than it wants them in (experts)
+        # transformers writes tensors aside that are stored in another shape than it needs (experts)
         aside = stack.enter_context(tempfile.TemporaryDirectory())
-        try:
-            with quiet_transformers():
-                model, info = AutoModelForCausalLM.from_pretrained(
-                    folder,
-                    dtype=torch.promote_types(stored, torch.float32),
-                    device_map=places,
-                    offload_folder=aside,
-                    local_files_only=True,
-                    use_safetensors=True,
-                    output_loading_info=True,
-                    experts_implementation="eager",  # as in load_front
-                )
-        except Exception as e:  # as in load_front
-            raise BadFile(f"{folder}: cannot read its blocks: {one_line(e)}") from e
-        check_complete(str(folder), info)
+        dtype = torch.promote_types(stored, torch.float32)
+        model = _load(folder, "blocks", dtype=dtype, device_map=places, offload_folder=aside)
         remove_hook_from_module(model.get_input_embeddings())
         weakref.finalize(model, stack.pop_all().close)  # they are needed as long as the model
+    return model
+
+
+def _load(folder: Path, what: str, **options: Any) -> PreTrainedModel:
+    """A model by transformers' own loader, from safetensors files, checked to be complete. what: is read, in words."""
+    try:
+        with quiet_transformers():
+            model, info = AutoModelForCausalLM.from_pretrained(
+                folder,
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
+                experts_implementation="eager",  # the one that takes every precision
+                **options,
+            )
+    except Exception as e:  # loaders of 400 architectures raise what they like about a damaged file
+        raise BadFile(f"{folder}: cannot read its {what}: {one_line(e)}") from e
+    check_complete(str(folder), info)
     return model.eval().requires_grad_(False)
 
 

@@ -13,7 +13,7 @@ from headatlas.models.lm import LM
 
 @dataclass
 class Passes:
-    """Tokens that went through the whole model, forward, and with a gradient to come back; parts of the model count as parts."""
+    """Tokens that went through the model, and how many of them with gradients; some of the layers count in part."""
 
     forward: float = 0.0
     backward: float = 0.0
@@ -23,10 +23,10 @@ class Passes:
 def counted(lm: LM) -> Iterator[Passes]:
     """Count tokens, layer by layer, while the block runs. Layers that are skipped (replayed runs) do not count."""
     passes = Passes()
-    there = lm.n_layers - len(lm.layers_without_heads)
+    layers = lm.n_layers - len(lm.layers_without_heads)
 
     def count(layer: int, z: Tensor) -> None:
-        share = z.shape[0] * z.shape[1] / there
+        share = z.shape[0] * z.shape[1] / layers
         passes.forward += share
         passes.backward += share * torch.is_grad_enabled()
 

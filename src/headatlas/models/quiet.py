@@ -1,4 +1,4 @@
-"""Keep a library's chatter off the terminal while we handle what it reports ourselves."""
+"""Keep a library's messages off the terminal while we handle what it reports ourselves."""
 
 import logging
 import warnings

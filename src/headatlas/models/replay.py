@@ -1,7 +1,6 @@
-"""Running a model from one of its blocks on: what lies before is taken from an earlier run.
+"""Running a model from one of its blocks on: the outputs of the blocks before are taken from an earlier run.
 
-Blocks before the chosen one are stood in for by what they gave then. Whether a model lets itself be replayed is not taken on
-trust: `can_replay` tries it.
+Whether this gives the right result for a model is tried by `can_replay`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,12 +14,12 @@ from headatlas.models.lm import LM
 from headatlas.models.targets import Bundle, log_probs
 
 Record = dict[int, Any]
-"""What each block gave, by layer."""
+"""The output of each block, by layer."""
 
 
 @contextmanager
 def recorded(lm: LM) -> Iterator[Record]:
-    """Keep what every block gives while the block runs."""
+    """Keep the output of every block of the model."""
     record: Record = {}
     with ExitStack() as stack:
         for i in range(lm.n_layers):
@@ -36,23 +35,23 @@ def recorded(lm: LM) -> Iterator[Record]:
 @contextmanager
 def replayed(lm: LM, layer: int, record: Record, copies: int = 1) -> Iterator[None]:
     """Start at block `layer`, on the recorded batch repeated `copies` times."""
-    stood_in = [lm.model.get_submodule(f"{lm.anatomy.blocks}.{i}") for i in range(layer)]
-    before = [block.__dict__.get("forward") for block in stood_in]
-    given = _repeat(record[layer - 1], copies) if layer else None
+    skipped = [lm.model.get_submodule(f"{lm.anatomy.blocks}.{i}") for i in range(layer)]
+    before = [block.__dict__.get("forward") for block in skipped]
+    output = _repeat(record[layer - 1], copies) if layer else None
     try:
-        for block in stood_in:
-            block.forward = lambda *args, **kwargs: given
+        for block in skipped:
+            block.forward = lambda *args, **kwargs: output
         yield
     finally:
-        for block, own in zip(stood_in, before, strict=True):
+        for block, own in zip(skipped, before, strict=True):
             if own is None:
                 del block.forward
-            else:  # accelerate puts a forward of its own there
+            else:  # accelerate sets a forward of its own
                 block.forward = own
 
 
 def _repeat(output: Any, copies: int) -> Any:
-    """A block's output for a batch repeated so many times: the hidden states, and whatever stands beside them as it was."""
+    """A block's output for a batch repeated so many times; only the hidden states are repeated."""
     if isinstance(output, tuple):
         return (_repeat(output[0], copies), *output[1:])
     return output.repeat(copies, 1, 1)
@@ -63,30 +62,29 @@ def can_replay(lm: LM, bundles: Sequence[Bundle]) -> bool:
     """Whether replaying gives what a full run gives, tried on these texts from the middle and from the last block."""
     try:
         with recorded(lm) as record:
-            whole = log_probs(lm, bundles)[0]
+            expected = log_probs(lm, bundles)[0]
         if set(record) != set(range(lm.n_layers)):
             return False
-        return all(_same(lm, bundles, layer, record, whole) for layer in {lm.n_layers // 2, lm.n_layers - 1})
+        return all(_same(lm, bundles, layer, record, expected) for layer in {lm.n_layers // 2, lm.n_layers - 1})
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError):
         return False
 
 
-def _same(lm: LM, bundles: Sequence[Bundle], layer: int, record: Record, whole: Tensor) -> bool:
-    if layer == 0:  # nothing is stood in for
+def _same(lm: LM, bundles: Sequence[Bundle], layer: int, record: Record, expected: Tensor) -> bool:
+    if layer == 0:  # no block is skipped
         return True
     noise = {i: _jolt(output) for i, output in record.items()}
     with replayed(lm, layer, record):
         again = log_probs(lm, bundles)[0]
     with replayed(lm, layer, noise):
-        other = log_probs(lm, bundles)[0]  # a model that looks past the stand-ins would not notice this
-    return bool(torch.allclose(again, whole, rtol=1e-4, atol=1e-4)) and not bool(torch.equal(other, whole))
+        other = log_probs(lm, bundles)[0]  # a model that does not use the recorded output would not change
+    return bool(torch.allclose(again, expected, rtol=1e-4, atol=1e-4)) and not bool(torch.equal(other, expected))
 
 
 def _jolt(output: Any) -> Any:
     if isinstance(output, tuple):
         return (_jolt(output[0]), *output[1:])
-    return output + output.abs().max() * torch.linspace(-1, 1, output.shape[-1]).to(
-        output
-    )  # a sure model shrugs off less
+    noise = torch.linspace(-1, 1, output.shape[-1]).to(output)
+    return output + output.abs().max() * noise  # as large as the output: less may not change what the model predicts

@@ -1,4 +1,4 @@
-"""How many layers and heads a model has, by its config.json alone: a head that is not there is told before anything is loaded."""
+"""How many layers and heads a model has, by its config.json alone: a wrong head is refused before a model is loaded."""
 
 import json
 import re
@@ -38,9 +38,9 @@ def shape(model: str) -> tuple[int, int] | None:
         return None  # loading it will tell
     if not isinstance(config, dict):
         return None
-    nested: Any = config.get("text_config")  # of models that see and hear too
+    nested: Any = config.get("text_config")  # of multimodal models
     text = nested if isinstance(nested, dict) else config
-    numbers = [_first(text, names) for names in (LAYERS, HEADS)]
+    numbers: list[Any] = [next((text[name] for name in names if name in text), None) for names in (LAYERS, HEADS)]
     return (numbers[0], numbers[1]) if all(isinstance(n, int) for n in numbers) else None
 
 
@@ -54,7 +54,3 @@ def _folders(model: str) -> Iterator[Path]:
     yield path
     if not path.exists():
         yield cache_folder() / "models" / model
-
-
-def _first(config: dict[str, Any], names: tuple[str, ...]) -> Any:
-    return next((config[name] for name in names if name in config), None)

@@ -1,4 +1,4 @@
-"""What is remembered of a model while it is used, kept on the model itself: hooks, too, are where the model is."""
+"""What is remembered of a model while it is used. It is kept on the model itself, as hooks are."""
 
 from dataclasses import dataclass, field
 
@@ -8,8 +8,8 @@ from torch import nn
 @dataclass
 class State:
     """batched: batch sizes that the edits in force were made for.
-    packed: what was tried of packed rows: their width, their longest text, whether texts shared beginnings, whether it was right.
-    fewer: how many times fewer tokens at once than one would like; doubled whenever memory runs out.
+    packed: trials of packed rows: their width, longest text, whether texts shared beginnings, whether it was right.
+    fewer: tokens at once are divided by this; doubled whenever memory runs out.
     fitting: how many tokens fit at once on its GPUs, once that is known."""
 
     batched: list[int] = field(default_factory=list)

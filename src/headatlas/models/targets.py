@@ -1,7 +1,6 @@
-"""log P(target | prompt) under many gates at once: differentiable, exact, and no dearer than it must be.
+"""log P(target | prompt) under many gates at once: differentiable and exact.
 
-Logits are made only where a target token is predicted; what is run at once is bounded by a number of tokens; texts are packed
-(`packing`).
+Logits are made only where a target token is predicted; tokens run at once are bounded; texts are packed (`packing`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,10 +31,10 @@ __all__ = [
 
 
 def batches(bundles: Sequence[Bundle], gates: int, tokens: int) -> Iterator[tuple[slice, list[int]]]:
-    """What to run at once: a range of gates and some bundles (by number), together at most `tokens` tokens where possible.
+    """What to run at once: a range of gates and bundles (by number), together at most `tokens` tokens where possible.
 
-    Counted as if every text had a row of its own, padded: packing needs less, but not every model packs. The longest come first:
-    memory that does not suffice shows at once, and whether a model packs is tried once and not with every longer text.
+    Counted as if every text had a row of its own, padded: packing needs less, but not every model packs. The longest
+    come first: so memory runs out early if at all, and whether a model packs is tried once, not for every longer text.
     """
     texts, length = [len(bundle.examples) for bundle in bundles], [bundle.shared + bundle.rest for bundle in bundles]
     order = sorted(range(len(bundles)), key=lambda i: (-length[i], i))
@@ -60,25 +59,21 @@ def log_probs(
 ) -> tuple[Tensor, Tensor]:
     """log P(target | prompt), and whether every target token was the likeliest: both [gate, example], float32 and bool.
 
-    gate: [gate, layer, head]; without one, the whole model as a single gate. Examples come bundle by bundle. Differentiable in the
-    gate. packed: where that saves tokens and the model can. Otherwise every text has a row of its own, padded on the right, and
-    gate may be [gate, example, layer, head].
-    under: for each bundle the one gate it is run under, instead of every bundle under every gate; both are then [1, example].
+    Examples come bundle by bundle. Differentiable in the gate.
+
+    gate: [gate, layer, head]; without one, the model as it is, as a single gate.
+    packed: where that saves tokens and the model can. Otherwise every text has a row of its own, padded on the right,
+        and gate may be [gate, example, layer, head].
+    under: the one gate of each bundle, instead of every bundle under every gate; results are then [1, example].
     """
-    may = packed and (gate is None or gate.ndim == 3)
-    return _run(lm, bundles, lay_out(lm, bundles) if may else stack(lm, bundles), gate, under)
-
-
-def _run(
-    lm: LM, bundles: Sequence[Bundle], layout: Layout, gate: Tensor | None, under: Sequence[int] | None
-) -> tuple[Tensor, Tensor]:
-    gates = 1 if gate is None or under is not None else len(gate)
-    asked = [a for bundle in bundles for a in bundle.examples]
+    layout = lay_out(lm, bundles) if packed and (gate is None or gate.ndim == 3) else stack(lm, bundles)
     logits = logits_of(lm, layout, gate, under)
-    wanted = torch.tensor([t for a in asked for t in a.target], device=logits.device).repeat(gates)
-    lengths = [len(a.target) for a in asked]
-    log_p = -cross_entropy(logits, wanted, reduction="none").view(gates, -1)
-    right = (logits.detach().argmax(-1) == wanted).view(gates, -1)
+    gates = 1 if gate is None or under is not None else len(gate)
+    targets = [a.target for bundle in bundles for a in bundle.examples]
+    tokens = torch.tensor([t for target in targets for t in target], device=logits.device).repeat(gates)
+    lengths = [len(target) for target in targets]
+    log_p = -cross_entropy(logits, tokens, reduction="none").view(gates, -1)
+    right = (logits.detach().argmax(-1) == tokens).view(gates, -1)
     return (
         torch.stack([part.sum(1) for part in log_p.split(lengths, dim=1)], dim=1),
         torch.stack([part.all(1) for part in right.split(lengths, dim=1)], dim=1),
@@ -95,25 +90,24 @@ def measure(
     log_p = torch.empty(gates, starts[-1])
     right = torch.empty(gates, starts[-1], dtype=torch.bool)
     budget = tokens_at_once(lm, tokens)
-    for some, chosen in batches(bundles, gates, budget):
+    for rows, chosen in batches(bundles, gates, budget):
         with out_of_memory_told(lm, budget):
-            under = None if gate is None else gate[some].to(lm.device)
-            now = log_probs(lm, [bundles[i] for i in chosen], under, packed=True)
+            now = None if gate is None else gate[rows].to(lm.device)
+            result = log_probs(lm, [bundles[i] for i in chosen], now, packed=True)
         examples = [e for i in chosen for e in range(starts[i], starts[i + 1])]
-        log_p[some, examples], right[some, examples] = now[0].float().cpu(), now[1].cpu()
+        log_p[rows, examples], right[rows, examples] = result[0].float().cpu(), result[1].cpu()
     return log_p, right
 
 
 def tokens_at_once(lm: LM, tokens: int | None) -> int:
-    """How many tokens, padding included, go through the model at once: as many as the user says, or a good number; fewer where
+    """How many tokens, padding included, go through the model at once: the user's number, or a good one; fewer where
     memory has run out before."""
     if tokens is not None and tokens < 1:
         raise BadArgument(f"batch_tokens is {tokens}, expected at least 1")
-    if tokens is None:
-        good = good_on_gpu(lm)
-        tokens = (
-            2048 if lm.device.type != "cuda" else min(good, max(FEWEST, fitting(lm.model, lm.n_layers, lm.model.dtype)))
-        )
+    if tokens is None and lm.device.type == "cuda":
+        tokens = min(good_on_gpu(lm), max(FEWEST, fitting(lm.model, lm.n_layers, lm.model.dtype)))
+    elif tokens is None:
+        tokens = 2048
     return max(1, tokens // state_of(lm.model).fewer)
 
 

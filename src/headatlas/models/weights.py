@@ -1,6 +1,6 @@
 """Every head's own matrices, from a model in memory or from a checkpoint on disk that is never loaded.
 
-Both ways share one description of where things are (`families`): on disk it is read off a weightless skeleton.
+Both ways share one description of where things are (`families`): for disk it is found in a skeleton without weights.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from headatlas.errors import BadArgument, BadFile, UnsupportedModel
 from headatlas.models import families
@@ -18,12 +18,12 @@ from headatlas.models.checkpoint import Checkpoint
 from headatlas.models.families import Anatomy, Site
 from headatlas.models.fingerprint import fingerprint_model, fingerprint_values
 from headatlas.models.heads import reading_inputs
+from headatlas.models.memory import skeleton
 from headatlas.models.partial import load_front, load_in_blocks, read_config
-from headatlas.models.quiet import quiet_transformers
 
 
 class Weights:
-    """Matrices act on row vectors: a head maps x to x @ W_V @ W_O. K = number of KV heads, D = head size, d = hidden size."""
+    """Matrices act on row vectors: a head maps x to x @ W_V @ W_O. K: number of KV heads, D: head size, d: d_model."""
 
     def __init__(
         self,
@@ -62,17 +62,16 @@ class Weights:
         folder = Path(folder)
         checkpoint = Checkpoint(folder)
         config = read_config(folder)
-        with torch.device("meta"), quiet_transformers():
-            skeleton = AutoModelForCausalLM.from_config(config)
-        anatomy = families.find_anatomy(skeleton)
+        bare = skeleton(config)
+        anatomy = families.find_anatomy(bare)
         block_list = anatomy.blocks.rpartition(".")[2]
 
         def get(path: str, kind: str) -> Tensor | None:
-            expected = getattr(skeleton.get_submodule(path), kind, None)
+            expected = getattr(bare.get_submodule(path), kind, None)
             if expected is None:
                 return None
             tail = f"{block_list}{path.removeprefix(anatomy.blocks)}.{kind}"
-            name = checkpoint.find(f"{path}.{kind}", skeleton.base_model_prefix, tail)
+            name = checkpoint.find(f"{path}.{kind}", bare.base_model_prefix, tail)
             if name is None:
                 raise BadFile(
                     f"{folder} has no tensor for {path}.{kind}: the checkpoint is incomplete or of another architecture"
@@ -85,16 +84,14 @@ class Weights:
             return tensor
 
         def front() -> PreTrainedModel:
-            """With E and U as stored, where that is narrower than what the model is run in: they need no more room."""
-            ends = skeleton.get_input_embeddings()
-            name = next(f"{path}.weight" for path, module in skeleton.named_modules() if module is ends)
+            """With E and U as stored, where that is narrower than what the model is run in, to save memory."""
+            ends = bare.get_input_embeddings()
+            name = next(f"{path}.weight" for path, module in bare.named_modules() if module is ends)
             stored = checkpoint.dtype(name) if name in checkpoint.files else None
             runs = config.get_text_config().dtype
             narrow = stored is not None and runs is not None and stored.itemsize < runs.itemsize
             model = load_front(folder, config, stored if narrow else "auto")
-            if (
-                model.dtype.itemsize < 4
-            ):  # in place, so that no second copy of the block is made when it is run in float32
+            if model.dtype.itemsize < 4:  # in place: no second copy of the block is made when it is run in float32
                 block = model.get_submodule(f"{anatomy.blocks}.0").float()
                 for path, p in block.named_parameters(prefix=f"{anatomy.blocks}.0"):
                     if narrow and p.ndim == 1 and path in checkpoint.files:  # norms and biases may be stored wider
@@ -102,7 +99,7 @@ class Weights:
             return model
 
         def runner(device: torch.device | str) -> PreTrainedModel:
-            return load_in_blocks(folder, config, skeleton, anatomy, device)
+            return load_in_blocks(folder, config, bare, anatomy, device)
 
         return cls(anatomy, get, front, runner, checkpoint.fingerprint, config, "disk")
 
@@ -112,7 +109,7 @@ class Weights:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """While inside, weights are taken to stay as they are, and are read once for their fingerprint."""
+        """Inside, weights are assumed not to change, and are read once for their fingerprint."""
         before, self._known = self._known, self.fingerprint()
         try:
             yield
@@ -120,7 +117,7 @@ class Weights:
             self._known = before
 
     def values_hash(self) -> str:
-        """A short hash of some weights as bfloat16: the same for one model on disk and in memory, in whatever precision."""
+        """A short hash of a few weights as bfloat16: the same on disk and in memory, in any precision."""
         layers = [i for i, site in enumerate(self.anatomy.sites) if site is not None]
         # as stored: OPT-350m's embedding is a product, which is rounded differently in every precision and on every CPU
         stored = families.parameter(self._model.get_input_embeddings(), "weight")[:256]
@@ -158,7 +155,8 @@ class Weights:
     def value(self, layer: int) -> Tensor:
         """W_V of all KV heads of a layer: [K, d, D]. Query head h uses KV head h // (H / K).
 
-        Under latent attention (MLA) values pass a norm, so x @ W_V is the value up to a positive factor per x; `values` has it.
+        Under latent attention (MLA) values pass a norm, so x @ W_V is the value up to a positive factor per x; `values`
+        includes it.
         """
         site = self._value_site(layer)
         rows = families.cut_values(self._matrix(site.value, site), site)  # [K, D, in]
@@ -182,7 +180,7 @@ class Weights:
         return self._get(self._site(layer).out, "bias")
 
     def values(self, layer: int, x: Tensor) -> Tensor:
-        """The value vectors that layer's attention makes of its inputs x [n, d]: [n, K, D], biases, norms and clipping included."""
+        """The values a layer makes of its attention's inputs x [n, d]: [n, K, D], with biases, norms and clipping."""
         site = self._value_site(layer)
         if site.layout == "latent":
             latent, bias = x @ self._latent(site).to(x).T, self._get(site.latent, "bias")
@@ -249,12 +247,13 @@ class Weights:
             used, texts = texts.unique(return_inverse=True)  # rows of E for these tokens alone
             stored = families.parameter(self._model.get_input_embeddings(), "weight")
             embedding.padding_idx = None  # it counts all rows
-            embedding.weight = nn.Parameter(stored[used].to(device, _at_least_float32(stored.dtype)), False)
+            precision = torch.promote_types(stored.dtype, torch.float32)
+            embedding.weight = nn.Parameter(stored[used].to(device, precision), False)
         with reading_inputs(model, self.anatomy, lambda layer, x: on_x(layer, x[:, -1])):
             model.base_model(input_ids=texts.to(families.parameter(embedding, "weight").device), use_cache=False)
 
     def through_norms(self, layer: int, written: Tensor) -> Tensor:
-        """What a layer's heads write [..., d], with the scales of the norms between them and U, up to one positive factor.
+        """What a layer's heads write [..., d], scaled by the norms between them and U, up to one positive factor.
 
         through_norms(layer, z @ W_O) @ U is what a head adds to the logits directly.
         """
@@ -266,7 +265,3 @@ class Weights:
         if self._runs is None:
             self._runs = self._runner(device)
         return self._runs
-
-
-def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
