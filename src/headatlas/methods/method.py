@@ -48,7 +48,8 @@ class Measure:
     meaning: what a number means, and what it does not; figures and the page print it. label: what stands beside the
     colours, if not the name. chance: the variable with the highest score that chance explains. above: the variable that
     says which heads, or which maps as a whole, are above chance or proven; unproven: what the others are called.
-    low, high: the variables with an interval. repeats: a variable and the dimension over which it shows how stable the map is.
+    low, high: the variables with an interval. repeats: a variable, and the dimension over which it shows how stable the
+    map is.
     """
 
     name: str
@@ -186,7 +187,7 @@ def method(
     cost: Callable[..., Cost] | None = None,
     order: float = 50,
 ) -> Callable[[F], F]:
-    """Declare a function f(lm, *, options) to be a method. It returns an xarray.Dataset over layers and heads, or `Work`.
+    """Declare a function f(lm, *, options) to be a method. It returns a Dataset over layers and heads, or `Work`.
 
     title: its name for people. measures: what it says of heads, the most telling first.
     presets: those of `run` that it belongs to, with the options each stands for.
