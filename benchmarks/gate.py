@@ -26,7 +26,7 @@ from timing import timed
 
 import headatlas as ha
 from headatlas.methods.ablate.removal import ablate
-from headatlas.methods.gate.fits import FITS, fit_task, likelihood, slope, start
+from headatlas.methods.gate.fits import FITS, TaskFit, fit_task, likelihood, slope, start
 from headatlas.methods.gate.settings import PRESETS, Schedule
 from headatlas.models.targets import Bundle, TokenExample, encode_target, frozen, log_probs, make_bundle, measure
 from headatlas.tasks.prompts import Example, Task
@@ -106,7 +106,7 @@ def published(lm: ha.LM, updates: int) -> None:
     found: list[torch.Tensor] = []
 
     def ours() -> None:
-        found.extend(fit_task(lm, task, range(GATES), settings))
+        found.extend(fit_task(lm, TaskFit(task, range(GATES), settings)))
 
     seconds.append(timed(ours))
     nll.append([-measure(lm, held_out, theta.sigmoid())[0].mean().item() for theta in found])

@@ -26,7 +26,7 @@ def drawn(seed: int, clump: float, relations: int = 20, layers: int = 28, heads:
 
 @pytest.mark.parametrize(("clump", "share"), [(0.0, SURE), (0.1, 0.15), (0.02, 0.25)])
 def test_models_that_know_nothing_show_nothing(clump: float, share: float) -> None:
-    """clump: hits of one head come together, the more so the smaller it is. How much is estimated, so more slips through."""
+    """clump: hits of one head come together, the more so the smaller it is. It is estimated, so more slips through."""
     shown = []
     for seed in range(40):
         scores, pairs = drawn(seed, clump)
@@ -102,8 +102,8 @@ def test_random_weights_have_no_head_above_chance_and_a_planted_one_is() -> None
     tiny = next(t for t in TINY if t.id == "llama")
     above = 0
     for seed in range(5):
-        found = ha.maps(LM(build(tiny, seed), tokenizer(), "random"), relations(), k=1, seed=seed)
-        above += int((found.score > found.chance).any(("layer", "head")).sum())
+        result = ha.maps(LM(build(tiny, seed), tokenizer(), "random"), relations(), k=1, seed=seed)
+        above += int((result.score > result.chance).any(("layer", "head")).sum())
     assert above <= 3  # of 100 relations
 
     lm = LM(build(tiny), tokenizer(), "planted")
@@ -114,5 +114,5 @@ def test_random_weights_have_no_head_above_chance_and_a_planted_one_is() -> None
     lm.weights.value(1)[0].copy_(torch.linalg.pinv(x))
     lm.weights.output(1)[2].copy_(wanted)
     pairs = tuple((f"w{s - 4}", f"w{t - 4}") for s, t in zip(source.tolist(), target.tolist(), strict=True))
-    found = ha.maps(lm, [Relation("planted", "Knowledge", pairs)], input="published", k=1, min_pairs=5)
-    assert np.argwhere((found.score > found.chance).values).tolist() == [[0, 1, 2]]
+    result = ha.maps(lm, [Relation("planted", "Knowledge", pairs)], input="published", k=1, min_pairs=5)
+    assert np.argwhere((result.score > result.chance).values).tolist() == [[0, 1, 2]]

@@ -85,12 +85,12 @@ def test_maps_are_made_from_training_examples_only(lm, monkeypatch) -> None:
     data = load_labelled(lm, TASKS)
     train = {data.asked[i] for i in data.of("train")}
 
-    def effects(lm, asked, **options):
-        seen.update(asked)
-        return torch.zeros(len(asked), lm.n_layers, lm.n_heads)
+    def effects(lm, examples, **options):
+        seen.update(examples)
+        return torch.zeros(len(examples), lm.n_layers, lm.n_heads)
 
-    def gate(lm, task, *rest, **options):
-        seen.update(TokenExample(e.prompt, e.target) for e in (*task.train, *task.held_out))
+    def gate(lm, of, **options):
+        seen.update(TokenExample(e.prompt, e.target) for e in (*of.task.train, *of.task.held_out))
         return torch.zeros(3, 1, lm.n_layers, lm.n_heads)
 
     monkeypatch.setattr(scores, "gate_gradients", effects)
@@ -104,14 +104,14 @@ def test_maps_are_made_from_training_examples_only(lm, monkeypatch) -> None:
 
 
 def test_questions_and_own_maps(lm) -> None:
-    given = questions(40)
-    names = load_labelled(lm, questions=given).names
+    data = questions(40)
+    names = load_labelled(lm, questions=data).names
     score = np.random.default_rng(0).random((len(names), lm.n_layers, lm.n_heads))
     mine = xr.DataArray(score, dims=("function", "layer", "head"), coords={"function": list(names)})
-    result = ha.compare_maps(lm, questions=given, maps={"mine": mine}, methods=["probe"])
+    result = ha.compare_maps(lm, questions=data, maps={"mine": mine}, methods=["probe"])
     assert result["ranking"].values.tolist() == ["mine", "probe"]
     np.testing.assert_allclose(result.ranking_score[0], score, rtol=1e-6)
-    alone = ha.compare_maps(lm, questions=given, maps={"mine": mine}, methods=[])
+    alone = ha.compare_maps(lm, questions=data, maps={"mine": mine}, methods=[])
     np.testing.assert_array_equal(alone.effect[0], result.effect[0])
     for bad, text in (
         (mine[0], "dimensions"),
@@ -119,7 +119,7 @@ def test_questions_and_own_maps(lm) -> None:
         (mine[:, :1], r"of 1 × 6 heads, the model has 3 × 6"),
     ):
         with pytest.raises(BadArgument, match=text):
-            ha.compare_maps(lm, questions=given, maps={"mine": bad})
+            ha.compare_maps(lm, questions=data, maps={"mine": bad})
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_it_goes_on_where_it_was_interrupted(lm, tmp_path, monkeypatch) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         ha.compare_maps(lm, TASKS, methods=["taylor", "dissociate"], out=tmp_path, progress=stops)
-    for made in ("gate_gradients", "fit"):
-        monkeypatch.setattr(scores, made, lambda *a, **o: pytest.fail("done again"))
+    for made in ("compare_maps.scores.gate_gradients", "dissociate.parts.fit"):
+        monkeypatch.setattr(f"headatlas.methods.{made}", lambda *a, **o: pytest.fail("done again"))
     again = ha.compare_maps(lm, TASKS, methods=["taylor", "dissociate"], out=tmp_path)
     np.testing.assert_array_equal(again.effect_curve, complete.effect_curve)

@@ -1,4 +1,4 @@
-"""dissociate: private heads are found and shared ones are not, the reference is exact, and what cannot be done is said."""
+"""dissociate: private heads are found and shared ones are not, the baseline is exact, and errors say what is wrong."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ from tests.models.handmade import ASK, FILL, HEADS, LAYERS, WORDS, handmade, rep
 from tests.models.tiny import TINY, build, tokenizer
 
 TASKS = [tiny_task("first", 0), tiny_task("second", 1)]
-SETTINGS = replace(PRESETS["full"], updates=60, own=6, others=3, seeds=2, steps=(1, 2, 4), draws=19)
+SETTINGS = replace(PRESETS["full"], updates=60, own=6, others=3, seeds=range(2), steps=(1, 2, 4), draws=19)
 PARTS = {"low": range(5), "middle": range(5, 10), "high": range(10, WORDS)}
 PRIVATE = {"low": (0, 3), "middle": (1, 0), "high": (1, 3)}
 SHARED = (0, 0)
@@ -36,7 +36,7 @@ SHARED = (0, 0)
 
 @pytest.fixture(scope="module")
 def private() -> LM:
-    """Each third of the words is carried by a head of its own; one head carries all of them, and nobody can spare it."""
+    """Each third of the words is carried by a head of its own. One head carries all, and no function can spare it."""
     carriers = {head: PARTS[name] for name, head in PRIVATE.items()} | {SHARED: range(WORDS)}
     return handmade(carriers, spoiler=False, gain=7.0)
 
@@ -59,7 +59,7 @@ def test_private_heads_are_found_in_every_seed_and_shared_ones_never(private, pa
     data = load_labelled(private, parts)
     baseline = baseline_of(private, data)
     for f, name in enumerate(data.names):
-        lost = 1 - fit(private, data, baseline, f, range(4), SETTINGS).numpy()
+        lost = 1 - fit(private, data, baseline, f, replace(SETTINGS, seeds=range(4))).numpy()
         for seed in range(4):
             assert lost[seed][PRIVATE[name]] > 0.9, (name, seed)
             rest = np.delete(lost[seed].ravel(), np.ravel_multi_index(PRIVATE[name], (LAYERS, HEADS)))
@@ -70,7 +70,7 @@ def test_private_heads_are_found_in_every_seed_and_shared_ones_never(private, pa
 def test_the_result_says_so(private, parts) -> None:
     data = load_labelled(private, parts)
     baseline = baseline_of(private, data)
-    result = do_work(private, dissociation_work(data, range(2), replace(SETTINGS, steps=(1, 2), draws=59)))
+    result = do_work(private, dissociation_work(data, replace(SETTINGS, steps=(1, 2), draws=59)))
     for name, head in PRIVATE.items():
         one = result.sel(function=name)
         assert np.argwhere(one.selected.values).tolist() == [list(head)]
@@ -103,7 +103,7 @@ def test_without_proof_there_is_the_map_alone(private, parts) -> None:
 
 def test_tables_and_sentences(private, parts) -> None:
     data = load_labelled(private, parts)
-    result = do_work(private, dissociation_work(data, [0], replace(SETTINGS, steps=(1, 2), draws=59)))
+    result = do_work(private, dissociation_work(data, replace(SETTINGS, seeds=[0], steps=(1, 2), draws=59)))
     tables = get_method("dissociate").tables(result)
     assert len(tables) == 4
     for rows in tables.values():
@@ -130,7 +130,7 @@ def test_a_function_without_heads_of_its_own_is_told(private) -> None:
     assert all(str(v).startswith("none") for v in result.verdict.values)
 
 
-def test_the_reference_is_what_a_fresh_computation_gives(tiny) -> None:
+def test_the_baseline_is_what_a_fresh_computation_gives(tiny) -> None:
     data = load_labelled(tiny, TASKS)
     baseline = baseline_of(tiny, data)
     for i in (0, 5, 17):
@@ -187,24 +187,24 @@ def test_examples_are_a_seed_s_own_and_of_the_same_groups(tiny) -> None:
         assert set(data.split[examples]) == {"train"}
         own = data.group[[i for i in examples if data.function[i] == 0]]
         for f in range(1, len(data.names)):  # as many beside them as there are
-            there = [i for i in data.of("train", f) if data.group[i] in own]
+            beside = [i for i in data.of("train", f) if data.group[i] in own]
             taken = [i for i in examples if data.function[i] == f and data.group[i] in own]
-            assert len(taken) == min(2, len(there))
+            assert len(taken) == min(2, len(beside))
 
 
 def test_seeds_do_not_depend_on_those_beside_them(private, parts) -> None:
     data = load_labelled(private, parts)
     baseline = baseline_of(private, data)
     settings = replace(SETTINGS, updates=8)
-    both = fit(private, data, baseline, 0, [3, 5], settings)
-    torch.testing.assert_close(fit(private, data, baseline, 0, [5], settings)[0], both[1], rtol=1e-3, atol=1e-4)
+    both, alone = (fit(private, data, baseline, 0, replace(settings, seeds=seeds)) for seeds in ([3, 5], [5]))
+    torch.testing.assert_close(alone[0], both[1], rtol=1e-3, atol=1e-4)
 
 
 def test_losing_every_head_is_told_with_the_update(private, parts) -> None:
     data = load_labelled(private, parts)
-    settings = replace(SETTINGS, weight=0.0, penalty=-50.0, grows=(0.0, 0.01), lr=1.0)
+    settings = replace(SETTINGS, seeds=[0], weight=0.0, penalty=-50.0, grows=(0.0, 0.01), lr=1.0)
     with pytest.raises(CannotDo, match=r"low, update \d+ of 60: diverged, all heads are lost"):
-        fit(private, data, baseline_of(private, data), 0, [0], settings)
+        fit(private, data, baseline_of(private, data), 0, settings)
 
 
 def test_a_gradient_that_is_not_finite_is_told_with_the_update(private, parts) -> None:
@@ -212,17 +212,17 @@ def test_a_gradient_that_is_not_finite_is_told_with_the_update(private, parts) -
     baseline = baseline_of(private, data)
     baseline[:] = torch.nan
     with pytest.raises(CannotDo, match="low, update 1 of 60: .* not finite"):
-        fit(private, data, baseline, 0, [0], SETTINGS)
+        fit(private, data, baseline, 0, SETTINGS)
 
 
 # --- what is asked
 
 
 def test_what_is_asked_by_default(monkeypatch) -> None:
-    asked = []
+    calls = []
 
     def load(lm, tasks, questions, *rest, **options):
-        asked.append((tasks, questions, options["functions"], options["each"]))
+        calls.append((tasks, questions, options["functions"], options["each"]))
         raise CannotDo("enough")
 
     monkeypatch.setattr("headatlas.tasks.labelled.load_labelled", load)
@@ -230,7 +230,7 @@ def test_what_is_asked_by_default(monkeypatch) -> None:
     for options in ({}, {"functions": FUNCTIONS[:2]}, {"preset": "full"}, {"tasks": "math"}, {"questions": "q.json"}):
         with pytest.raises(CannotDo, match="enough"):
             function(None, **options)
-    assert asked == [
+    assert calls == [
         (tuple(BUILT_IN), None, None, 40),
         (None, None, FUNCTIONS[:2], 40),
         (None, None, None, None),
@@ -250,15 +250,15 @@ def test_any_labelled_set_will_do(tiny, tmp_path) -> None:
     pairs = tuple((f"w{i}", f"w{i + 1}") for i in range(20))
     relations = [Relation("next", "Knowledge", pairs, "w1 {} w2"), Relation("again", "Linguistic", pairs, "w3 {}")]
     assert load_labelled(tiny, relations).names == ("next", "again")
-    asked = load_labelled(tiny, questions=questions(20))
-    assert len(asked.names) > 1
-    assert set(asked.split) == {"train", "validation", "test"}
+    data = load_labelled(tiny, questions=questions(20))
+    assert len(data.names) > 1
+    assert set(data.split) == {"train", "validation", "test"}
 
 
 def test_splits_do_not_overlap(tiny) -> None:
     twice = [replace(t, train=t.train + t.held_out[:4]) for t in TASKS]
-    for given in ({"tasks": TASKS}, {"tasks": twice}, {"questions": questions(20)}):
-        data = load_labelled(tiny, **given)
+    for source in ({"tasks": TASKS}, {"tasks": twice}, {"questions": questions(20)}):
+        data = load_labelled(tiny, **source)
         for what in (data.group, np.array([hash(a) for a in data.asked])):
             fitted, chosen, tested = (set(what[data.split == s]) for s in ("train", "validation", "test"))
             assert not (fitted & chosen)
@@ -286,7 +286,7 @@ def test_the_quick_preset_uses_some_of_each_function(tiny) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "options", "text"),
+    ("tasks", "options", "text"),
     [
         ([TASKS[0]], {}, "1 function, expected at least 2"),
         ([TASKS[0], replace(TASKS[1], train=TASKS[1].train[:2], held_out=TASKS[1].held_out[:1])], {}, "too few"),
@@ -315,9 +315,9 @@ def test_the_quick_preset_uses_some_of_each_function(tiny) -> None:
         (TASKS, {"own": 0}, "own is 0, expected a whole number from 1"),
     ],
 )
-def test_bad_input(tiny, given, options, text) -> None:
+def test_bad_input(tiny, tasks, options, text) -> None:
     with pytest.raises(ha.HeadAtlasError, match=text):
-        ha.dissociate(tiny, given, **options)
+        ha.dissociate(tiny, tasks, **options)
 
 
 def test_gates_turn_a_function_off(private, parts) -> None:
@@ -371,7 +371,7 @@ def test_effects_are_those_of_removing_by_hand(private, parts) -> None:
 
 
 def test_one_function_alone_can_be_proven() -> None:
-    """After correction for all functions: of eight with the full preset, of the four built-in tasks with the quick one."""
+    """After correction for all functions: eight with the full preset, the four built-in tasks with the quick one."""
     for name, functions in (("full", 8), ("quick", 4)):
         p = np.full(functions, 0.9)
         p[0] = 1 / (1 + PRESETS[name].draws)

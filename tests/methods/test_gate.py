@@ -12,7 +12,7 @@ import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
 from headatlas.methods.contrast.fits import objective
 from headatlas.methods.gate import fits
-from headatlas.methods.gate.fits import fit, fit_task, likelihood, slope, start
+from headatlas.methods.gate.fits import TaskFit, fit, fit_task, likelihood, slope, start
 from headatlas.methods.gate.result import gate_tasks
 from headatlas.methods.gate.settings import PRESETS, Schedule
 from headatlas.models.lm import LM
@@ -28,7 +28,7 @@ SETTINGS = replace(
 )
 
 
-def some(lm: LM, lengths=((3, 1), (1, 2), (5, 1)), beginning: int = 0, seed: int = 0) -> list[TokenExample]:
+def random_examples(lm: LM, lengths=((3, 1), (1, 2), (5, 1)), beginning: int = 0, seed: int = 0) -> list[TokenExample]:
     """Random prompts and targets of the given lengths, behind the same beginning."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -59,30 +59,30 @@ def brief(monkeypatch):
 
 def test_roles_of_heads_known_by_construction() -> None:
     lm = handmade()
-    found = gate_tasks(lm, [repeat_the_word()], range(5), SETTINGS).sel(task="repeat")
+    result = gate_tasks(lm, [TaskFit(repeat_the_word(), range(5), SETTINGS)]).sel(task="repeat")
     idle = [(i, j) for i in range(LAYERS) for j in range(HEADS) if (i, j) not in (CARRIER, SPOILER)]
     for seed in range(5):
-        one = found.sel(seed=seed)
+        one = result.sel(seed=seed)
         assert one.facilitation.values[CARRIER] >= 0.9
         assert one.interference.values[SPOILER] >= 0.9
         assert all(one.irrelevance.values[head] >= 0.9 for head in idle)
         assert one.facilitation.values[SPOILER] < 0.1
         assert one.interference.values[CARRIER] < 0.1
-    assert found.share.sel(role="facilitation", share_over="any").item() == 1 / 8
-    assert found.share.sel(role="irrelevance", share_over="always").item() == 6 / 8
-    assert (found.nll.sel(fit=["retain", "remove"]) < -found.baseline - 0.5).all()  # better off without the spoiler
+    assert result.share.sel(role="facilitation", share_over="any").item() == 1 / 8
+    assert result.share.sel(role="irrelevance", share_over="always").item() == 6 / 8
+    assert (result.nll.sel(fit=["retain", "remove"]) < -result.baseline - 0.5).all()  # better off without the spoiler
 
 
 def test_switching_off_bears_the_roles_out() -> None:
-    found = ha.gate(handmade(), repeat_the_word(), seeds=2, updates=150).sel(task="repeat")
-    effect = found.effect.isel(n_removed=0)
+    result = ha.gate(handmade(), repeat_the_word(), seeds=2, updates=150).sel(task="repeat")
+    effect = result.effect.isel(n_removed=0)
     assert effect.sel(role="facilitation") < -0.5
     assert effect.sel(role="interference") > 0.5
     assert abs(effect.sel(role="irrelevance")) < 1e-3
-    random, p = found.random_effect.isel(n_removed=0), found.p.isel(n_removed=0)
+    random, p = result.random_effect.isel(n_removed=0), result.p.isel(n_removed=0)
     expected = (1 + (random.sel(role="facilitation") <= effect.sel(role="facilitation")).sum()) / 21
     assert p.sel(role="facilitation").item() == pytest.approx(expected.item())
-    assert (found.p_corrected >= found.p).all()
+    assert (result.p_corrected >= result.p).all()
 
 
 def test_the_proof_can_be_left_out(tiny, brief) -> None:
@@ -96,15 +96,15 @@ def test_contrastive_gating_loses_what_is_to_be_lost() -> None:
     """One head carries the first half of the words, another the second half."""
     lm = handmade({(0, 3): range(7), (1, 0): range(7, 14)}, spoiler=False)
     first, second = repeat_the_word(range(7), "first"), repeat_the_word(range(7, 14), "second")
-    found = ha.contrast(lm, keep=first, lose=second, seeds=3, updates=100)
-    assert found.task.values.tolist() == ["first kept, second lost"]
-    assert (found.lost.values[0, :, 1, 0] >= 0.9).all()
-    assert (found.lost.values[0, :, 0, 3] <= 0.1).all()
-    accuracy = found.accuracy.mean("seed")
+    result = ha.contrast(lm, keep=first, lose=second, seeds=3, updates=100)
+    assert result.task.values.tolist() == ["first kept, second lost"]
+    assert (result.lost.values[0, :, 1, 0] >= 0.9).all()
+    assert (result.lost.values[0, :, 0, 3] <= 0.1).all()
+    accuracy = result.accuracy.mean("seed")
     assert accuracy.sel(side="keep", gates="rounded") == 1
     assert accuracy.sel(side="lose", gates="rounded") == 0
     assert accuracy.sel(gates="whole").values.tolist() == [1, 1]
-    gain = found.nll.sel(side="lose", gates="fitted") - found.nll.sel(side="keep", gates="fitted")
+    gain = result.nll.sel(side="lose", gates="fitted") - result.nll.sel(side="keep", gates="fitted")
     assert (gain > 1).all()
 
 
@@ -119,7 +119,7 @@ def test_the_contrast_stops_paying_at_five() -> None:
 
 def test_gradients_equal_finite_differences() -> None:
     lm = LM(build(BY_ID["gpt2"]), None, "gpt2")  # float64 throughout
-    matched = [(make_bundle(some(lm, beginning=4)),), (make_bundle(some(lm, seed=1)),)]
+    matched = [(make_bundle(random_examples(lm, beginning=4)),), (make_bundle(random_examples(lm, seed=1)),)]
     theta = start(lm, [0, 1]).double()
     _, gradient = slope(lm, theta, matched, likelihood, 10**6)
     for gate, layer, head in [(0, 0, 1), (1, 1, 2), (1, 0, 0)]:
@@ -133,10 +133,10 @@ def test_gradients_equal_finite_differences() -> None:
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma3_text", "bloom", "qwen3_next"])
 def test_batches_padding_and_sharing_change_nothing(family) -> None:
     lm = LM(build(BY_ID[family]), None, family)
-    asked = [some(lm, beginning=6, seed=s) for s in range(4)]
+    groups = [random_examples(lm, beginning=6, seed=s) for s in range(4)]
     theta = start(lm, [0, 1, 2])
-    alone = [(make_bundle([a]),) for group in asked for a in group]
-    together = [(make_bundle(group),) for group in asked]
+    alone = [(make_bundle([a]),) for group in groups for a in group]
+    together = [(make_bundle(group),) for group in groups]
     loss, gradient = slope(lm, theta, alone, likelihood, 10**6)
     for matched, tokens in [(alone, 1), (alone, 40), (together, 10**6), (together, 60), (together, 1)]:
         again = slope(lm, theta, matched, likelihood, tokens)
@@ -146,7 +146,7 @@ def test_batches_padding_and_sharing_change_nothing(family) -> None:
 
 def test_a_seed_comes_out_the_same_in_any_company(tiny) -> None:
     few = replace(SETTINGS, free=Schedule(4, 0.2, 0.1), pressed=Schedule(4, 0.2, 0.1))
-    three, alone = (fit_task(tiny, words(), seeds, few) for seeds in ([5, 6, 7], [6]))
+    three, alone = (fit_task(tiny, TaskFit(words(), seeds, few)) for seeds in ([5, 6, 7], [6]))
     torch.testing.assert_close(three[:, 1:2], alone, rtol=1e-4, atol=1e-4)
 
 
@@ -155,7 +155,7 @@ def test_one_update_is_adam_on_the_published_loss(tiny) -> None:
     bundles = [(make_bundle([TokenExample((1, 2, 3), (4,))]),), (make_bundle([TokenExample((5, 6), (7, 8))]),)]
     pressure = torch.tensor([0.3, -0.3])
     first = start(tiny, [0, 1]) * 3  # some beyond ± 4
-    found = fit(tiny, first, pressure, repeat(bundles), Schedule(2, 0.1, 0.05))
+    result = fit(tiny, first, pressure, repeat(bundles), Schedule(2, 0.1, 0.05))
     for s in range(2):
         theta = first[s].clone().requires_grad_()
         adam = torch.optim.Adam([theta], lr=0.1)
@@ -171,13 +171,13 @@ def test_one_update_is_adam_on_the_published_loss(tiny) -> None:
             (theta.grad,) = torch.autograd.grad(loss, theta)
             torch.nn.utils.clip_grad_norm_([theta], 1.0)
             adam.step()
-        torch.testing.assert_close(found[s], theta.detach(), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(result[s], theta.detach(), rtol=1e-4, atol=1e-4)
 
 
 def test_roles_are_what_the_gates_say(tiny, brief, tmp_path) -> None:
-    found = ha.gate(tiny, words(), seeds=3, out=tmp_path)
+    result = ha.gate(tiny, words(), seeds=3, out=tmp_path)
     stored = load(tmp_path / "gate.nc")
-    retain, remove = (found.gate.sel(fit=f).values for f in ("retain", "remove"))
+    retain, remove = (result.gate.sel(fit=f).values for f in ("retain", "remove"))
     np.testing.assert_array_equal(stored.facilitation, remove)
     np.testing.assert_allclose(stored.interference, 1 - retain)
     np.testing.assert_allclose(stored.irrelevance, retain * (1 - remove))
@@ -201,7 +201,7 @@ def test_the_same_seed_gives_the_same_file(tiny, brief, tmp_path) -> None:
 
 
 def test_an_interrupted_fit_goes_on_at_the_last_finished_stage(tiny, brief, tmp_path) -> None:
-    whole = ha.gate(tiny, words(), seeds=2)
+    complete = ha.gate(tiny, words(), seeds=2)
 
     def stop_in(stage):
         def progress(items, label):
@@ -225,7 +225,7 @@ def test_an_interrupted_fit_goes_on_at_the_last_finished_stage(tiny, brief, tmp_
     again = ha.gate(tiny, words(), seeds=2, out=tmp_path, progress=count)
     assert "words: free" not in worked
     assert "words: retain and remove" in worked
-    np.testing.assert_array_equal(again.gate, whole.gate)
+    np.testing.assert_array_equal(again.gate, complete.gate)
     assert [p.name for p in tmp_path.iterdir()] == [".lock", "gate.nc"]
 
 
@@ -258,24 +258,24 @@ def test_running_out_of_memory_names_the_flag(tiny, brief, monkeypatch, error) -
 
 def test_running_out_of_memory_halves_what_is_run_at_once_and_changes_nothing(tiny, brief, monkeypatch, caplog) -> None:
     fresh = LM(build(TINY[0]), tokenizer(), "tiny")
-    whole = ha.gate(fresh, words(), seeds=2, batch=16, batch_tokens=512)
-    plain, asked = fits.log_probs, []
+    complete = ha.gate(fresh, words(), seeds=2, batch=16, batch_tokens=512)
+    plain, sizes = fits.log_probs, []
 
     def small(lm, bundles, gate, **options):
-        asked.append(len(gate) * sum(len(s.examples) * (s.shared + s.rest) for s in bundles))
-        if asked[-1] > 100:
+        sizes.append(len(gate) * sum(len(s.examples) * (s.shared + s.rest) for s in bundles))
+        if sizes[-1] > 100:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return plain(lm, bundles, gate, **options)
 
     monkeypatch.setattr(fits, "log_probs", small)
     halved = ha.gate(fresh, words(), seeds=2, batch=16, batch_tokens=512)
-    np.testing.assert_allclose(halved.gate, whole.gate, atol=1e-5)
+    np.testing.assert_allclose(halved.gate, complete.gate, atol=1e-5)
     told = [r.getMessage() for r in caplog.records if "out of memory" in r.getMessage()]
     assert told == [
         f"out of memory with batch_tokens={n}: going on with batch_tokens={n // 2}" for n in (512, 256, 128)
     ]
-    assert max(asked) > 100
-    assert asked[-1] <= 100
+    assert max(sizes) > 100
+    assert sizes[-1] <= 100
 
 
 def test_other_runtime_errors_are_not_about_memory(tiny, brief, monkeypatch) -> None:
@@ -358,27 +358,27 @@ def test_a_task_the_model_cannot_do_is_warned_about(tiny, brief, caplog) -> None
 
 def test_layers_without_heads_are_nan(brief) -> None:
     lm = LM(build(BY_ID["qwen3_next"]), tokenizer(), "hybrid")
-    found = ha.gate(lm, words(), seeds=1)
-    assert found.facilitation.isel(layer=lm.layers_without_heads).isnull().all()
+    result = ha.gate(lm, words(), seeds=1)
+    assert result.facilitation.isel(layer=lm.layers_without_heads).isnull().all()
     others = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
-    assert found.facilitation.isel(layer=others).notnull().all()
-    assert 0 <= found.share.min() <= found.share.max() <= 1
+    assert result.facilitation.isel(layer=others).notnull().all()
+    assert 0 <= result.share.min() <= result.share.max() <= 1
 
 
 def test_numbers_of_numpy_are_numbers(tiny, brief, tmp_path) -> None:
-    found = ha.gate(tiny, words(), seeds=np.int64(2), updates=np.int64(2), batch=np.int64(3), out=tmp_path)
-    assert found.seed.values.tolist() == [0, 1]
+    result = ha.gate(tiny, words(), seeds=np.int64(2), updates=np.int64(2), batch=np.int64(3), out=tmp_path)
+    assert result.seed.values.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("name", ["a/b.c d", "ü" * 60, "x" * 250, "[red]"])
 def test_any_name_can_be_kept(tiny, brief, tmp_path, name) -> None:
-    found = ha.gate(tiny, words(name=name), seeds=1, out=tmp_path)
+    result = ha.gate(tiny, words(name=name), seeds=1, out=tmp_path)
     assert load(tmp_path / "gate.nc").task.values.tolist() == [name]
-    assert found.task.values.tolist() == [name]
+    assert result.task.values.tolist() == [name]
 
 
 def test_a_damaged_part_is_fitted_again(tiny, brief, tmp_path) -> None:
-    whole = ha.gate(tiny, words(), seeds=1)
+    complete = ha.gate(tiny, words(), seeds=1)
 
     def stop(items, label):
         if label.startswith("words: switching"):
@@ -389,7 +389,7 @@ def test_a_damaged_part_is_fitted_again(tiny, brief, tmp_path) -> None:
         ha.gate(tiny, words(), seeds=1, out=tmp_path, progress=stop)
     (damaged,) = (tmp_path / ".gate").glob("*pressed.npz")
     damaged.write_bytes(b"PK not really")
-    np.testing.assert_array_equal(ha.gate(tiny, words(), seeds=1, out=tmp_path).gate, whole.gate)
+    np.testing.assert_array_equal(ha.gate(tiny, words(), seeds=1, out=tmp_path).gate, complete.gate)
 
 
 def test_folders_that_cannot_be(tiny, tmp_path) -> None:
@@ -405,8 +405,8 @@ def test_folders_that_cannot_be(tiny, tmp_path) -> None:
 def test_packing_never_hides_a_window(family) -> None:
     """Short texts fit a window and pack; longer ones after them, in rows no wider, must not be believed to."""
     lm = LM(build(BY_ID[family]), None, family)
-    short = [make_bundle(some(lm, ((1, 1), (2, 1)), beginning=1, seed=s)) for s in range(6)]
-    long = [make_bundle(some(lm, ((3, 1), (4, 1)), beginning=9))]
+    short = [make_bundle(random_examples(lm, ((1, 1), (2, 1)), beginning=1, seed=s)) for s in range(6)]
+    long = [make_bundle(random_examples(lm, ((3, 1), (4, 1)), beginning=9))]
     shut = torch.zeros(1, lm.n_layers, lm.n_heads)
     measure(lm, long, shut)  # behind shut heads nothing would be seen to go wrong
     for bundles in (short, long, [*short, *long]):
@@ -415,9 +415,9 @@ def test_packing_never_hides_a_window(family) -> None:
 
 
 def test_halves_are_fitted_too(tiny, brief) -> None:
-    found = ha.gate(tiny, words(), seeds=1, halves=True)
-    assert found.facilitation_half.dims == ("half", "task", "layer", "head")
-    assert not np.array_equal(*found.facilitation_half.values)
+    result = ha.gate(tiny, words(), seeds=1, halves=True)
+    assert result.facilitation_half.dims == ("half", "task", "layer", "head")
+    assert not np.array_equal(*result.facilitation_half.values)
 
 
 def test_weights_are_as_they_were(tiny, brief) -> None:

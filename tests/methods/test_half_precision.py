@@ -1,4 +1,7 @@
-"""Gradients in bfloat16 and float16 on long, ragged, packed rows are finite and near those in float32. test_gpu.py has them too."""
+"""Gradients in bfloat16 and float16 on long, ragged, packed rows are finite and near those in float32.
+
+test_gpu.py runs these checks too.
+"""
 
 from dataclasses import replace
 
@@ -8,11 +11,11 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import headatlas as ha
-from headatlas.methods.dissociate.fits import PRESETS, fit, reference
+from headatlas.methods.dissociate.fits import PRESETS, fit
 from headatlas.methods.gate.fits import likelihood, slope, start
 from headatlas.models.lm import LM
 from headatlas.models.targets import encode_target, lay_out, make_bundle
-from headatlas.tasks.labelled import load_labelled
+from headatlas.tasks.labelled import load_labelled, log_p_per_token
 from headatlas.tasks.prompts import Example, Task
 from tests.models.tiny import VOCABULARY, tokenizer
 
@@ -39,8 +42,8 @@ def texts(lengths: tuple[int, ...] = LENGTHS) -> list[list[str]]:
 
 def check_gradients(dtype: torch.dtype, device: str) -> None:
     half, single = low_scores(dtype, device), low_scores(torch.float32, device)
-    asked = [encode_target(single, " ".join(t[:-2]), " " + " ".join(t[-2:]), "text") for t in texts()]
-    matched = [(make_bundle([a]),) for a in asked]
+    examples = [encode_target(single, " ".join(t[:-2]), " " + " ".join(t[-2:]), "text") for t in texts()]
+    matched = [(make_bundle([a]),) for a in examples]
     width = lay_out(single, [s for (s,) in matched]).inputs["input_ids"].shape[1]
     assert width == (690 if device == "cpu" else 704)
     theta = start(single, [0, 1])
@@ -66,7 +69,7 @@ def check_methods(dtype: torch.dtype, device: str, lengths: tuple[int, ...] = LE
             if {"layer", "head"} <= set(values.dims):
                 assert np.isfinite(values).all(), name
     data = load_labelled(lm, tasks)
-    gates = fit(lm, data, reference(lm, data), 0, [0, 1], replace(PRESETS["quick"], updates=3))
+    gates = fit(lm, data, log_p_per_token(lm, data)[0], 0, replace(PRESETS["quick"], updates=3, seeds=(0, 1)))
     assert gates.isfinite().all()
 
 

@@ -12,7 +12,7 @@ from tokenizers.processors import TemplateProcessing
 import headatlas as ha
 from headatlas.errors import BadArgument, BadFile
 from headatlas.methods import get_method
-from headatlas.methods.maps import ask, ranks, worth_testing
+from headatlas.methods.maps import ranks
 from headatlas.methods.maps.dynamic import _run, check_dynamic
 from headatlas.methods.maps.pairs import Pairs, choose_k, choose_pairs, multi_token_pairs, single_token_pairs
 from headatlas.methods.maps.reading import BASELINES, Reading
@@ -80,8 +80,8 @@ def straightforward(weights, relations, k: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def straightforward_stream(lm: LM, relations, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same for the stream, word by word and head by head: what the head would write were the word all it attends to,
-    put through the model's own norms by itself. A norm divides by one positive number, which changes no rank."""
+    """The same for the stream, word by word and head by head: what the head would write if it attended to the word
+    alone, put through the model's own norms. A norm divides by one positive number, which changes no rank."""
     a, weights = lm.anatomy, lm.weights
     score, suppression = np.full((2, len(relations), a.n_layers, a.n_heads), np.nan)
     final = next(m for n, m in lm.model.get_submodule(a.decoder).named_children() if n in ("norm", "ln_f"))
@@ -114,10 +114,10 @@ def straightforward_stream(lm: LM, relations, k: int) -> tuple[np.ndarray, np.nd
 def test_the_stream_equals_the_straightforward_way(family) -> None:
     lm = LM(build(BY_ID[family]), tokenizer(), family)
     few = [relation("one", "Algorithmic", 12, 1), relation("two", "Knowledge", 9, 5)]
-    found = scored(lm, few, STREAM, k=4, min_pairs=5, baselines=())
+    result = scored(lm, few, STREAM, k=4, min_pairs=5, baselines=())
     score, suppression = straightforward_stream(lm, few, 4)
-    np.testing.assert_allclose(found.score, score, atol=1e-6)
-    np.testing.assert_allclose(found.suppression, suppression, atol=1e-6)
+    np.testing.assert_allclose(result.score, score, atol=1e-6)
+    np.testing.assert_allclose(result.suppression, suppression, atol=1e-6)
     assert 0 < np.nanmean(score) < 0.5
 
 
@@ -153,13 +153,13 @@ def test_openings() -> None:
 
 @pytest.mark.parametrize("k", [1, 10])
 def test_equals_the_straightforward_way(lm: LM, k) -> None:
-    found = scored(lm, RELATIONS, PUBLISHED, k=k, baselines=())
+    result = scored(lm, RELATIONS, PUBLISHED, k=k, baselines=())
     score, suppression = straightforward(lm.weights, RELATIONS, k)
     score[2] = suppression[2] = np.nan  # too few pairs
-    np.testing.assert_allclose(found.score, score, atol=1e-6)
-    np.testing.assert_allclose(found.suppression, suppression, atol=1e-6)
-    assert found.pairs.values.tolist() == [40, 31, 10]
-    assert found.left_out.values.tolist() == ["", "", "10 of 10 pairs are one token on both sides, 30 are needed"]
+    np.testing.assert_allclose(result.score, score, atol=1e-6)
+    np.testing.assert_allclose(result.suppression, suppression, atol=1e-6)
+    assert result.pairs.values.tolist() == [40, 31, 10]
+    assert result.left_out.values.tolist() == ["", "", "10 of 10 pairs are one token on both sides, 30 are needed"]
 
 
 def test_from_disk_equals_from_memory(lm: LM, tmp_path) -> None:
@@ -201,11 +201,11 @@ def test_a_planted_relation_is_found() -> None:
     planted = Relation(
         "planted", "Knowledge", tuple((f"w{s - 4}", f"w{t - 4}") for s, t in zip(source, target, strict=True))
     )
-    found = scored(lm, [planted], PUBLISHED, k=1, min_pairs=5)
-    assert found.score[0, 1, 2] == 1
-    assert found.suppression[0, 1, 3] == 1
-    assert found.member.sel(category=1)[1, 2]
-    assert found.baseline_score.max() < 0.5
+    result = scored(lm, [planted], PUBLISHED, k=1, min_pairs=5)
+    assert result.score[0, 1, 2] == 1
+    assert result.suppression[0, 1, 3] == 1
+    assert result.member.sel(category=1)[1, 2]
+    assert result.baseline_score.max() < 0.5
 
 
 def test_k_rule() -> None:
@@ -225,9 +225,9 @@ def test_categories_by_threshold() -> None:
     score[0, 0, 0], score[1, 0, 1], score[2, 0, :] = 0.15, 0.149, np.nan
     suppression = np.zeros_like(score)
     suppression[1, 0, 2] = 0.5
-    found = members(score, suppression, ["Knowledge", "Knowledge", "Translation"], 0.15)
-    assert found[1, 0].tolist() == [True, False, True, False]
-    assert not found[[0, 2, 3]].any()
+    result = members(score, suppression, ["Knowledge", "Knowledge", "Translation"], 0.15)
+    assert result[1, 0].tolist() == [True, False, True, False]
+    assert not result[[0, 2, 3]].any()
 
 
 def test_multi_token_pairs_take_the_last_and_the_first_token() -> None:
@@ -270,13 +270,13 @@ def test_a_relation_that_allows_it_goes_by_parts_of_words() -> None:
         Relation("strict", "Knowledge", pairs),
         Relation("lenient", "Knowledge", pairs, None, "", "last-first"),
     )
-    whole = Relation("whole", "Knowledge", tuple((s.split()[1], t) for s, t in pairs), None, "", "last-first")
-    found = scored(lm, [strict, lenient, whole], PUBLISHED)
-    assert found.multi_token.values.tolist() == [False, True, False]
-    assert found.pairs.values.tolist() == [0, 40, 40]
-    assert np.isnan(found.score[0]).all()
-    np.testing.assert_array_equal(found.score[1], found.score[2])
-    assert found.left_out.values[1] == ""
+    single = Relation("single", "Knowledge", tuple((s.split()[1], t) for s, t in pairs), None, "", "last-first")
+    result = scored(lm, [strict, lenient, single], PUBLISHED)
+    assert result.multi_token.values.tolist() == [False, True, False]
+    assert result.pairs.values.tolist() == [0, 40, 40]
+    assert np.isnan(result.score[0]).all()
+    np.testing.assert_array_equal(result.score[1], result.score[2])
+    assert result.left_out.values[1] == ""
 
 
 @pytest.mark.parametrize("reading", [PUBLISHED, STREAM], ids=["published", "stream"])
@@ -329,7 +329,7 @@ def test_bad_options(lm: LM, options, says) -> None:
 
 def test_interrupted_work_goes_on_where_it_was(tmp_path, monkeypatch) -> None:
     lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
-    whole = ha.maps(lm, RELATIONS, baselines=False)
+    complete = ha.maps(lm, RELATIONS, baselines=False)
 
     def stop_after_two(items, label):
         for i, item in enumerate(items):
@@ -348,7 +348,7 @@ def test_interrupted_work_goes_on_where_it_was(tmp_path, monkeypatch) -> None:
 
     again = ha.maps(lm, RELATIONS, out=tmp_path, progress=count, baselines=False)
     assert worked == [2]
-    np.testing.assert_array_equal(again.score, whole.score)
+    np.testing.assert_array_equal(again.score, complete.score)
     assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "maps.nc"]
     assert load(tmp_path / "maps.nc").score.equals(again.score)
     ha.maps(lm, RELATIONS, out=tmp_path, progress=count, min_pairs=11, baselines=False)
@@ -365,7 +365,7 @@ def test_a_store_for_another_purpose_is_emptied(tmp_path) -> None:
 
 def test_what_the_file_says(tmp_path) -> None:
     lm = LM(build(BY_ID["qwen3_next"]), tokenizer(), "hybrid")
-    found = ha.maps(lm, RELATIONS, out=tmp_path)
+    result = ha.maps(lm, RELATIONS, out=tmp_path)
     stored = load(tmp_path / "maps.nc")
     assert stored.score.dims == stored.suppression.dims == ("relation", "layer", "head")
     assert stored.member.dims == ("category", "layer", "head")
@@ -374,53 +374,46 @@ def test_what_the_file_says(tmp_path) -> None:
     assert {"model", "data", "key", "torch", "headatlas", "seed", "method"} <= set(stored.attrs)
     assert np.isnan(stored.score[:, :3]).all()  # layers without heads
     assert not np.isnan(stored.score[:2, 3]).any()
-    assert stored.member.sel(category_name="Knowledge").equals(found.member.sel(category_name="Knowledge"))
+    assert stored.member.sel(category_name="Knowledge").equals(result.member.sel(category_name="Knowledge"))
 
 
 def test_work_is_plain_data_and_planned_without_weights(folder) -> None:
     lm, _ = load_skeleton(folder, "auto", "cpu")
-    asked = [replace(r, prompt="w1 {}") for r in RELATIONS]
-    work = pickle.loads(pickle.dumps(get_method("maps").function(lm, asked, dynamic=3, causal=3)))  # noqa: S301
+    prompted = [replace(r, prompt="w1 {}") for r in RELATIONS]
+    work = pickle.loads(pickle.dumps(get_method("maps").function(lm, prompted, dynamic=3, causal=3)))  # noqa: S301
     assert work.loads_model
     [part] = work.parts
     assert part.leaves[:3] == ("maps layer 0", "targets layer 0", "random layer 0")
     assert part.cost(lm, *part.arguments).operations > 0
     assert work.cost(lm, *work.arguments).tokens > 3 * 2 * 4  # pairs of two relations in four templates
-    raw = get_method("maps").function(lm, asked, input="published", baselines=False)
+    raw = get_method("maps").function(lm, prompted, input="published", baselines=False)
     assert not raw.loads_model
     assert [leaf for part in raw.parts for leaf in part.leaves] == [f"maps layer {i}" for i in range(lm.n_layers)]
     with pytest.raises(BadArgument, match="none of the 3 has 100 pairs left"):
-        get_method("maps").function(lm, asked, min_pairs=100)
+        get_method("maps").function(lm, prompted, min_pairs=100)
 
 
 def test_what_the_command_prints() -> None:
     lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
-    found = ha.maps(lm, RELATIONS, dynamic=3)
-    tables = get_method("maps").tables(found)
+    result = ha.maps(lm, RELATIONS, dynamic=3)
+    tables = get_method("maps").tables(result)
     assert list(tables) == ["Relations and their heads", "Checked in real runs", "Heads by category"]
     rows = {row["relation"]: row for row in tables["Relations and their heads"]}
     assert rows["few"]["best heads"].startswith("10 of 10 pairs")
-    assert float(rows["one"]["chance"]) == pytest.approx(found.chance.sel(relation="one").item(), rel=0.1)
+    assert float(rows["one"]["chance"]) == pytest.approx(result.chance.sel(relation="one").item(), rel=0.1)
     assert set(tables["Checked in real runs"][0]) == {"relation", "r in context", "r alone"}
     heads = {row["category"]: row["heads"] for row in tables["Heads by category"]}
-    assert heads["Knowledge"] == int(found.member.sel(category_name="Knowledge").sum())
+    assert heads["Knowledge"] == int(result.member.sel(category_name="Knowledge").sum())
     without = get_method("maps").tables(ha.maps(lm, RELATIONS, baselines=False))
     assert not without["Checked in real runs"]
     assert all("chance" not in row for row in without["Relations and their heads"])
 
 
-def test_what_is_tested_where_no_truth_is_known() -> None:
-    """Built-in relations with a prompt, those with the best scores; others cannot be asked again."""
-    built_in = load_relations()
-    names = [r.name for r in built_in]
-    found = ha.maps(LM(build(BY_ID["llama"]), tokenizer(), "tiny"), RELATIONS[:1], baselines=False)
-    score = found.score.isel(relation=[0] * (len(names) + 1)) * 0
-    score = score.assign_coords(relation=[*names, "mine"]) + np.arange(len(names) + 1).reshape(-1, 1, 1)
-    prompted = [r.name for r in built_in[1:] if r.prompt]  # the first scores 0
-    assert worth_testing(score.to_dataset(name="score")) == prompted[::-1][:8]
+def test_built_in_relations_can_be_asked_again() -> None:
+    """Where no truth is known: those with a prompt."""
     lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
-    assert ask(lm, prompted[0]) == []  # none of its words is a token of this model
-    assert all(ask(lm, r.name) == [] for r in built_in if not r.prompt)
+    ask = get_method("maps").ask
+    assert all(ask(lm, r.name) == [] for r in load_relations())  # none of their words is a token of this model
     with pytest.raises(BadArgument):
         ask(lm, "mine")
 
@@ -429,10 +422,10 @@ def test_multi_token_pairs_alone_can_be_mapped() -> None:
     """Ten single-token pairs are too few; with the multi-token ones there are enough."""
     lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
     pairs = tuple((f"w{i} w{i + 1}", f"w{i + 3}") for i in range(40))
-    found = scored(lm, [Relation("two words", "Knowledge", pairs)], PUBLISHED)
-    assert np.isnan(found.score).all()
-    assert not np.isnan(found.score_multi).any()
-    assert "0 of 40 pairs" in found.left_out.item()
+    result = scored(lm, [Relation("two words", "Knowledge", pairs)], PUBLISHED)
+    assert np.isnan(result.score).all()
+    assert not np.isnan(result.score_multi).any()
+    assert "0 of 40 pairs" in result.left_out.item()
 
 
 def test_causal_needs_a_prompt(lm: LM) -> None:
@@ -454,13 +447,13 @@ def test_a_word_alone_is_without_context(lm: LM) -> None:
 
 
 def test_dynamic_scores_and_their_correlation(lm: LM) -> None:
-    found = check_dynamic(lm, RELATIONS, 12, Settings(STREAM))
-    assert found.dynamic_pairs.values.tolist() == [12, 12, 0]
-    assert found.dynamic.dims == ("context", "template", "relation", "layer", "head")
-    here = found.dynamic.isel(relation=[0, 1], layer=-1)
+    result = check_dynamic(lm, RELATIONS, Settings(STREAM, dynamic=12))
+    assert result.dynamic_pairs.values.tolist() == [12, 12, 0]
+    assert result.dynamic.dims == ("context", "template", "relation", "layer", "head")
+    here = result.dynamic.isel(relation=[0, 1], layer=-1)
     assert float(here.min()) >= 0
     assert float(here.max()) <= 1
-    assert np.isnan(found.dynamic_correlation.sel(relation="few")).all()
+    assert np.isnan(result.dynamic_correlation.sel(relation="few")).all()
 
 
 # --- one head
@@ -468,29 +461,29 @@ def test_dynamic_scores_and_their_correlation(lm: LM) -> None:
 
 def test_salient_operations_are_the_most_amplified(lm: LM) -> None:
     layer = [i for i, s in enumerate(lm.anatomy.sites) if s][-1]
-    found = salient_operations(lm.weights, lm.tokenizer, tokens=7, outputs=3, chunk=10).sel(layer=layer, head=1)
+    result = salient_operations(lm.weights, lm.tokenizer, tokens=7, outputs=3, chunk=10).sel(layer=layer, head=1)
     E = lm.weights.embedding()
     x = (E if layer == 0 else lm.weights.first_mlp(E.to(lm.model.dtype))).float()
     y = x @ lm.weights.W_V(layer, 1).float() @ lm.weights.W_O(layer, 1).float()
     gain = y.norm(dim=-1) / x.norm(dim=-1)
     order = gain.argsort(descending=True)[:7]
-    np.testing.assert_allclose(found.amplification, gain[order], rtol=1e-4)
-    assert found.token.values.tolist() == [lm.tokenizer.decode([i]) for i in order.tolist()]
+    np.testing.assert_allclose(result.amplification, gain[order], rtol=1e-4)
+    assert result.token.values.tolist() == [lm.tokenizer.decode([i]) for i in order.tolist()]
     logits = y[order] @ lm.weights.unembedding().float()
-    assert found.strongest.values[0].tolist() == [lm.tokenizer.decode([i]) for i in logits[0].topk(3).indices.tolist()]
+    assert result.strongest.values[0].tolist() == [lm.tokenizer.decode([i]) for i in logits[0].topk(3).indices.tolist()]
 
 
 def test_salient_is_of_all_heads(lm: LM, tmp_path) -> None:
-    found = ha.salient(lm, top=5, outputs=2, out=tmp_path)
-    assert found.token.dims == found.amplification.dims == ("layer", "head", "rank")
-    assert found.strongest.dims == found.suppressed.dims == ("layer", "head", "rank", "output")
-    assert (found.sizes["rank"], found.sizes["output"]) == (5, 2)
+    result = ha.salient(lm, top=5, outputs=2, out=tmp_path)
+    assert result.token.dims == result.amplification.dims == ("layer", "head", "rank")
+    assert result.strongest.dims == result.suppressed.dims == ("layer", "head", "rank", "output")
+    assert (result.sizes["rank"], result.sizes["output"]) == (5, 2)
     layers = [i for i, site in enumerate(lm.anatomy.sites) if site]
-    assert found.amplification.isel(layer=layers).notnull().all()
-    assert int(found.amplification.notnull().sum()) == 5 * lm.n_heads * len(layers)
+    assert result.amplification.isel(layer=layers).notnull().all()
+    assert int(result.amplification.notnull().sum()) == 5 * lm.n_heads * len(layers)
     [(title, rows)] = get_method("salient").tables(load(tmp_path / "salient.nc")).items()
     assert f"of {lm.n_heads * len(layers)}," in title
-    assert float(rows[0]["amplified"]) == pytest.approx(float(found.amplification.max()), abs=0.01)
+    assert float(rows[0]["amplified"]) == pytest.approx(float(result.amplification.max()), abs=0.01)
     assert len(rows) == 5 * 3
     for options in ({"top": 0}, {"outputs": 10_001}):
         with pytest.raises(BadArgument, match=f"{next(iter(options))} is .* from 1 to 10000"):
@@ -499,10 +492,10 @@ def test_salient_is_of_all_heads(lm: LM, tmp_path) -> None:
 
 def test_mappings_are_explained_by_relations() -> None:
     lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
-    found = salient_operations(lm.weights, lm.tokenizer, [1], tokens=5, outputs=2).sel(layer=1, head=1)
-    pair = (str(found.token.values[3]), str(found.strongest.values[3][1]))
+    result = salient_operations(lm.weights, lm.tokenizer, [1], tokens=5, outputs=2).sel(layer=1, head=1)
+    pair = (str(result.token.values[3]), str(result.strongest.values[3][1]))
     right, wrong = Relation("right", "Knowledge", (pair, ("a", "b"))), Relation("wrong", "Knowledge", (("a", "b"),))
-    assert explained_by(found, [wrong, right]) == {"right": 1}
+    assert explained_by(result, [wrong, right]) == {"right": 1}
 
 
 def test_pairs_are_computed_once() -> None:

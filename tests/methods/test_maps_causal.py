@@ -21,7 +21,7 @@ def lm() -> LM:
     return LM(build(TINY[0]), tokenizer(), "tiny")
 
 
-def asked(prompts: list[list[int]], targets: list[int]) -> list[TokenExample]:
+def examples(prompts: list[list[int]], targets: list[int]) -> list[TokenExample]:
     return [TokenExample(tuple(p), (t,)) for p, t in zip(prompts, targets, strict=True)]
 
 
@@ -35,9 +35,9 @@ def questions(lm: LM) -> dict[str, list[TokenExample]]:
     prompts, others = texts((4, 6, 5, 7, 5, 6)), texts((5, 3, 8))
     targets = likeliest(lm, prompts)
     return {
-        "can": asked(prompts, targets),
-        "cannot": asked(prompts, [(t + 1) % 61 for t in targets]),
-        "too": asked(others, likeliest(lm, others)),
+        "can": examples(prompts, targets),
+        "cannot": examples(prompts, [(t + 1) % 61 for t in targets]),
+        "too": examples(others, likeliest(lm, others)),
     }
 
 
@@ -53,10 +53,10 @@ def test_answers_equal_one_prompt_at_a_time(family) -> None:
     tiny = next(t for t in TINY if t.id == family)
     lm = LM(build(tiny), tokenizer(), family)
     last = max(i for i, site in enumerate(lm.anatomy.sites) if site)
-    questions = asked(texts((4, 7, 1, 5)), [9, 12, 30, 8])
+    questions = examples(texts((4, 7, 1, 5)), [9, 12, 30, 8])
     sets = [[], [(last, 1)], [(last, 1), (last, 5)], [(last, 5), (last, 1)]]
-    found = answers(lm, questions, sets)
-    for removed, (log_p, accuracy) in zip(sets, found, strict=True):
+    measured = answers(lm, questions, sets)
+    for removed, (log_p, accuracy) in zip(sets, measured, strict=True):
         right, total = [], []
         for question in questions:
             with lm.patched(removed, 0.0, positions=[len(question.prompt) - 1]):
@@ -65,7 +65,7 @@ def test_answers_equal_one_prompt_at_a_time(family) -> None:
             total.append(logits.log_softmax(-1)[question.target[0]].item())
         assert accuracy == pytest.approx(np.mean(right))
         assert log_p == pytest.approx(np.mean(total), abs=1e-5)
-    assert (found[2] == found[3]).all()
+    assert (measured[2] == measured[3]).all()
 
 
 def test_curves_of_what_the_model_can_do(curves: xr.Dataset) -> None:
@@ -91,8 +91,8 @@ def test_random_heads_and_p_values_are_those_of_the_one_experiment(lm: LM, quest
     assert all({layer for layer, _ in heads} == {1} for draws in drawn for heads in draws)
     can = curves.sel(relation="can")
     for at, draws in enumerate(drawn):
-        found = answers(lm, questions["can"], [[], sets[at], *draws])
-        effect, random_effect = found[1] - found[0], found[2:] - found[0]
+        measured = answers(lm, questions["can"], [[], sets[at], *draws])
+        effect, random_effect = measured[1] - measured[0], measured[2:] - measured[0]
         np.testing.assert_allclose(can.effect[at].sel(measure=["log_p", "accuracy"]), effect, atol=1e-5)
         np.testing.assert_allclose(can.random_effect[at].sel(measure=["log_p", "accuracy"]), random_effect, atol=1e-5)
         stored = can.isel(n_removed=at).sel(measure="log_p")
@@ -101,9 +101,9 @@ def test_random_heads_and_p_values_are_those_of_the_one_experiment(lm: LM, quest
 
 
 def test_the_other_relation_is_the_next_that_can_be_answered(lm: LM, questions, curves: xr.Dataset) -> None:
-    found = answers(lm, questions["too"], [[], [(1, 0)], [(1, 0), (1, 1)]])
+    measured = answers(lm, questions["too"], [[], [(1, 0)], [(1, 0), (1, 1)]])
     other = curves.other_effect.sel(relation="can", measure=["log_p", "accuracy"])
-    np.testing.assert_allclose(other[:2], found[1:] - found[0], atol=1e-5)
+    np.testing.assert_allclose(other[:2], measured[1:] - measured[0], atol=1e-5)
 
 
 def test_questions_and_rankings(lm: LM) -> None:
@@ -117,22 +117,22 @@ def test_questions_and_rankings(lm: LM) -> None:
 
 @pytest.mark.parametrize("family", ["llama", "qwen3_next"])
 def test_in_a_map(family, tmp_path) -> None:
-    """Relations whose targets are what the model says: they can be answered, and their heads are removed in real layers."""
+    """Targets are what the model says, so relations can be answered, and their heads are removed in real layers."""
     tiny = next(t for t in TINY if t.id == family)
     lm = LM(build(tiny), tokenizer(), family)
-    said = likeliest(lm, [lm.encode(f"w9 w{i}")[0] for i in range(40)])
-    pairs = tuple((f"w{i}", lm.tokenizer.decode([t])) for i, t in enumerate(said) if t >= 4)
+    likely = likeliest(lm, [lm.encode(f"w9 w{i}")[0] for i in range(40)])
+    pairs = tuple((f"w{i}", lm.tokenizer.decode([t])) for i, t in enumerate(likely) if t >= 4)
     known = Relation("known", "Knowledge", pairs, prompt="w9 {}")
     without = replace(known, name="unasked", prompt=None)
     long = Relation("long", "Translation", tuple((s, f"{t} {t}") for s, t in pairs), "w9 {}", "", "last-first")
-    found = ha.maps(lm, [known, without, long], causal=8, min_pairs=2, baselines=False, k=5, out=tmp_path)
-    one = found.sel(relation="known")
+    result = ha.maps(lm, [known, without, long], causal=8, min_pairs=2, baselines=False, k=5, out=tmp_path)
+    one = result.sel(relation="known")
     assert one.baseline.sel(measure="accuracy") == 1
     assert one.effect.sel(n_removed=1).notnull().all()
     assert one.p.sel(n_removed=1) >= 1 / (1 + DRAWS)
-    assert found.score.sel(relation="long").notnull().any()
-    assert found.effect.sel(relation=["unasked", "long"]).isnull().all()  # no prompt, no answer of one token
-    first, second, _ = checks(found)
+    assert result.score.sel(relation="long").notnull().any()
+    assert result.effect.sel(relation=["unasked", "long"]).isnull().all()  # no prompt, no answer of one token
+    first, second, _ = checks(result)
     assert (first["relation"], first["accuracy"]) == ("known", "1.00")
     assert float(first["p of log P"]) > 0
     assert set(second.values()) == {"unasked", "-"}

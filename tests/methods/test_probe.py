@@ -50,33 +50,33 @@ def planted(
 @pytest.mark.parametrize("signal", [0.7, 1.5])
 def test_planted_heads_are_found(kind, signal) -> None:
     data, labels, truth = planted(signal)
-    found = probe_map(data, labels, NAMES, kind=kind, training=TRAINING)
-    importance = found.importance.values.reshape(CLASSES, -1)
+    result = probe_map(data, labels, NAMES, kind=kind, training=TRAINING)
+    importance = result.importance.values.reshape(CLASSES, -1)
     assert all(roc_auc_score(truth, row) >= 0.98 for row in importance)
     np.testing.assert_allclose(importance.sum(1), 1, rtol=1e-12)
-    selected = found.selected.values.reshape(CLASSES, -1)
+    selected = result.selected.values.reshape(CLASSES, -1)
     assert (selected.sum(1) >= 1).all()
     assert selected.sum() >= 0.5 * CLASSES * truth.sum()
     assert truth[selected.nonzero()[1]].mean() >= 0.9
-    assert found.accuracy > 0.9
-    assert found.control_accuracy < 0.4
-    assert found.selectivity == pytest.approx((found.accuracy - found.control_accuracy).item())
-    assert (found.low <= found.importance + 1e-12).mean() > 0.95  # |mean| of next to nothing is bootstrapped too high
-    assert (found.importance <= found.high + 1e-12).mean() > 0.95
+    assert result.accuracy > 0.9
+    assert result.control_accuracy < 0.4
+    assert result.selectivity == pytest.approx((result.accuracy - result.control_accuracy).item())
+    assert (result.low <= result.importance + 1e-12).mean() > 0.95  # |mean| of next to nothing is bootstrapped too high
+    assert (result.importance <= result.high + 1e-12).mean() > 0.95
 
 
 def test_what_is_written_equals_a_loop_over_heads() -> None:
     data, labels, _ = planted(1.0, n=120, layers=2, heads=3, d=4)
     out = np.random.default_rng(1).normal(size=(2, 3, 4, 7)).astype(np.float32)
-    found = written(data, labels, CLASSES, torch.from_numpy(out @ out.transpose(0, 1, 3, 2)))
+    result = written(data, labels, CLASSES, torch.from_numpy(out @ out.transpose(0, 1, 3, 2)))
     for layer in range(2):
         for head in range(3):
             writes = data.features[:, layer, head] @ out[layer, head]
             of_class = [data.train[labels[data.train] == c] for c in range(CLASSES)]
-            mean = np.mean([writes[some].mean(0) for some in of_class], axis=0)
+            mean = np.mean([writes[members].mean(0) for members in of_class], axis=0)
             size = ((writes - mean) ** 2).sum(1)
-            usual = np.mean([size[some].mean() for some in of_class])
-            np.testing.assert_allclose(found[:, layer * 3 + head], size[data.test] / usual, rtol=1e-3)
+            usual = np.mean([size[members].mean() for members in of_class])
+            np.testing.assert_allclose(result[:, layer * 3 + head], size[data.test] / usual, rtol=1e-3)
 
 
 def test_a_head_that_writes_for_one_class_alone_is_that_class_s() -> None:
@@ -84,30 +84,30 @@ def test_a_head_that_writes_for_one_class_alone_is_that_class_s() -> None:
     data.features[labels == 2, 3, 5] *= 4
     data.features[:, 1, 1] = 0.0  # a head that never writes
     identity = torch.eye(16).expand(6, 8, 16, 16)
-    found = probe_map(data, labels, NAMES, kind="written", write=identity)
-    best = found.importance.sel(function="c").argmax(("layer", "head"))
+    result = probe_map(data, labels, NAMES, kind="written", write=identity)
+    best = result.importance.sel(function="c").argmax(("layer", "head"))
     assert (int(best["layer"]), int(best["head"])) == (3, 5)
-    assert found.selected.sel(function="c").values.nonzero()[0].tolist() == [3]
-    assert float(found.importance[:, 1, 1].sum()) == 0
-    np.testing.assert_allclose(found.importance.sum(("layer", "head")), 1)
+    assert result.selected.sel(function="c").values.nonzero()[0].tolist() == [3]
+    assert float(result.importance[:, 1, 1].sum()) == 0
+    np.testing.assert_allclose(result.importance.sum(("layer", "head")), 1)
 
 
 def test_many_weak_heads_are_marked_too() -> None:
     """Every head carries the class: shares are small, but far from what shuffled labels give."""
     data, labels, _ = planted(0.5, carriers=48)
-    found = probe_map(data, labels, NAMES, kind="per-head")
-    assert found.clears_control.mean() > 0.5
+    result = probe_map(data, labels, NAMES, kind="per-head")
+    assert result.clears_control.mean() > 0.5
 
 
 @pytest.mark.parametrize("kind", ["published", "per-head"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_where_nothing_is_nothing_is_marked(kind, seed) -> None:
     data, labels, _ = planted(0.0, seed=seed)
-    found = probe_map(data, labels, NAMES, kind=kind, training=TRAINING, seed=seed)
+    result = probe_map(data, labels, NAMES, kind=kind, training=TRAINING, seed=seed)
     chance = np.bincount(labels[data.test]).max() / len(data.test)
-    assert found.accuracy < chance + 0.1
-    assert not found.selected.any()
-    assert not found.clears_control.any()
+    assert result.accuracy < chance + 0.1
+    assert not result.selected.any()
+    assert not result.clears_control.any()
 
 
 def test_the_same_seed_gives_the_same_map() -> None:
@@ -186,9 +186,9 @@ def test_the_best_head_is_chosen_on_validation_examples() -> None:
     for head, silent in ((0, data.test), (1, data.validation)):
         loud = np.setdiff1d(np.arange(400), silent)
         data.features[loud, 2, head] += towards[head][labels[loud]]
-    found = probe_map(data, labels, NAMES, kind="per-head")
-    assert found.head_accuracy[2, 1] > 0.9
-    assert found.accuracy < 0.5
+    result = probe_map(data, labels, NAMES, kind="per-head")
+    assert result.head_accuracy[2, 1] > 0.9
+    assert result.accuracy < 0.5
 
 
 def test_steps_of_a_main_question_are_not_independent() -> None:
@@ -237,8 +237,9 @@ def test_per_head_equals_scikit_learns_discriminants() -> None:
                  for c in range(CLASSES)], axis=0) * CLASSES / len(data.train)  # fmt: skip
             scale = np.trace(within) / within.shape[0]
             # scikit-learn shrinks as (1 − s) Σ + s μ I; ours, Σ + t μ I, is that up to a factor, with s = t / (1 + t)
-            sure = LinearDiscriminantAnalysis(solver="lsqr", covariance_estimator=_Given(within + shrink * scale * np.eye(16)),
-                                              priors=np.full(CLASSES, 1 / CLASSES))  # fmt: skip
+            covariance = _Given(within + shrink * scale * np.eye(16))
+            priors = np.full(CLASSES, 1 / CLASSES)
+            sure = LinearDiscriminantAnalysis(solver="lsqr", covariance_estimator=covariance, priors=priors)
             sure.fit(x[data.train, head], labels[data.train])
             right.append((sure.predict(x[data.test, head]) == fast[:, head]).mean())
         agree.append(min(right))
@@ -285,7 +286,7 @@ def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
 
 
 def test_a_level_is_exceeded_by_chance_as_rarely_as_it_says() -> None:
-    """Heads of very different spread, and one that always says much: none exceeds its level, but once in a hundred times."""
+    """Heads of very different spread, and one that always says much: once in a hundred times, one exceeds its level."""
     generator = np.random.default_rng(0)
     exceeded = []
     for _ in range(200):
@@ -309,13 +310,13 @@ def test_a_head_that_says_the_same_of_every_question_does_not_clear_its_level() 
 
 def test_directions_point_from_the_rest_to_the_class() -> None:
     data, labels, _ = planted(1.0, n=300, layers=2, heads=3)
-    found = directions(data, labels, CLASSES)
+    result = directions(data, labels, CLASSES)
     x = data.features[data.train].astype(np.float64)
     of = labels[data.train] == 1
     apart = x[of].mean(0) - x[~of].mean(0)
     unit = apart / np.linalg.norm(apart, axis=-1, keepdims=True)
     sigma = np.einsum("blhd,lhd->blh", x, unit).std(0)
-    np.testing.assert_allclose(found[1], unit * sigma[..., None], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(result[1], unit * sigma[..., None], rtol=1e-3, atol=1e-4)
 
 
 def test_the_sentence_a_step_is_about() -> None:

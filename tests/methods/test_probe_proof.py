@@ -18,14 +18,14 @@ TRIALS = Trials((0.1, 0.25), masked=0.1, draws=20, alphas=(-1.0, 2.0))
 
 
 def ask(function: str, changes: list[Change]) -> np.ndarray:
-    """Two questions: each head's share of the answer is its worth to the function; pushes count by their first number."""
+    """Two questions: a head's share of the answer is its worth to the function; pushes count by their first number."""
     worth = torch.from_numpy(WORTH[NAMES.index(function)]).float()
-    said = []
+    scores = []
     for change in changes:
         pushed = 0.0 if change.add is None else change.add[..., 0].sum().item()
-        said.append((worth * change.gate).sum().item() + pushed)
-    said = np.array(said)[:, None, None]
-    return np.concatenate([said - 1, said + 1], axis=1) * [1.0, 2.0]  # [change, question, measure]
+        scores.append((worth * change.gate).sum().item() + pushed)
+    scores = np.array(scores)[:, None, None]
+    return np.concatenate([scores - 1, scores + 1], axis=1) * [1.0, 2.0]  # [change, question, measure]
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +81,9 @@ def test_p_counts_draws_that_hurt_as_much(proven) -> None:
 
 
 def test_specialisation_is_whose_heads_by_what_is_asked(proven) -> None:
-    for i, asked in enumerate(NAMES):
+    for i, function in enumerate(NAMES):
         for j, masked in enumerate(NAMES):
-            change = proven.specialisation.sel(function=asked, masked=masked, measure="log_p").item()
+            change = proven.specialisation.sel(function=function, masked=masked, measure="log_p").item()
             assert change == pytest.approx(-loss(i, ranked(j)[:2]), rel=1e-4, abs=1e-5)
 
 
@@ -105,5 +105,5 @@ def test_pushes_go_along_the_direction_in_the_top_heads_only(proven) -> None:
 
 def test_without_both_orders_there_is_no_hierarchy() -> None:
     importance = xr.DataArray(WORTH[1:], dims=("function", "layer", "head"), coords={"function": NAMES[1:]})
-    found = prove(ask, ("log_p", "double"), importance, PUSHES, TRIALS)
-    assert found.sizes["order"] == 0
+    result = prove(ask, ("log_p", "double"), importance, PUSHES, TRIALS)
+    assert result.sizes["order"] == 0

@@ -29,27 +29,27 @@ def small_blocks(monkeypatch) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(data=st.data(), dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]), whole=st.booleans())
-def test_equals_top_k(data, dtype, whole) -> None:
-    """Whole numbers make exact ties, and sums that are the same in any order and precision; random ones make neither."""
+@given(data=st.data(), dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]), integers=st.booleans())
+def test_equals_top_k(data, dtype, integers) -> None:
+    """Integers make exact ties, and sums that are the same in any order and precision; random numbers make neither."""
     heads, n, d_head, d, size = (data.draw(st.integers(1, m)) for m in (4, 7, 4, 6, 60))
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 10**6)))
 
     def draw(*shape: int) -> Tensor:
-        if whole:
+        if integers:
             return torch.randint(-2, 3, shape, generator=generator).to(torch.float64)
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     z, W_O, U = draw(heads, n, d_head), draw(heads, d_head, d), draw(d, size)
-    if whole:
+    if integers:
         stored, compute = U.to(dtype), torch.float64 if dtype == torch.float64 else torch.float32
     else:
         stored, compute = U, torch.float64
     target = torch.randint(size, (n,), generator=generator)
     k = torch.randint(1, size + 2, (n,), generator=generator)
     vocabulary = Vocabulary(stored.T, compute, seed=int(target[0]), keep=data.draw(st.booleans()))
-    found = extremes(z.to(compute), W_O.to(compute), target, k, vocabulary)
-    for fast, slow in zip(found, obvious(z, W_O, target, k, U), strict=True):
+    decided = extremes(z.to(compute), W_O.to(compute), target, k, vocabulary)
+    for fast, slow in zip(decided, obvious(z, W_O, target, k, U), strict=True):
         assert torch.equal(fast, slow)
 
 

@@ -18,7 +18,10 @@ def test_random_heads_are_matched_by_layer_and_drawn_from_all() -> None:
 
 
 def test_p_is_uniform_where_the_ranking_means_nothing() -> None:
-    """Effects that add up, heads ranked at random, half of some layers tested: excluding tested heads would give 0.3 and more."""
+    """Effects add up, heads are ranked at random, half of some layers are tested.
+
+    To exclude the tested heads from the draws would give 0.3 and more.
+    """
     generator = np.random.default_rng(0)
     small = 0
     for _ in range(400):

@@ -19,7 +19,7 @@ from tests.models.handmade import CARRIER, SPOILER, handmade, repeat_the_word
 from tests.models.tiny import TINY, build, tokenizer
 
 BY_ID = {t.id: t for t in TINY}
-ASKED = [
+EXAMPLES = [
     TokenExample((1, 2, 3), (4,)),
     TokenExample((5, 6), (7, 8)),
     TokenExample((9, 8, 7, 6, 5), (4,)),
@@ -32,26 +32,26 @@ def lm_of(family: str) -> LM:
 
 
 @torch.no_grad()
-def log_p(lm: LM, asked: TokenExample) -> float:
-    logits = lm.model(torch.tensor([asked.prompt + asked.target])).logits[0].log_softmax(-1)
-    return sum(logits[len(asked.prompt) - 1 + i, t].item() for i, t in enumerate(asked.target))
+def log_p(lm: LM, example: TokenExample) -> float:
+    logits = lm.model(torch.tensor([example.prompt + example.target])).logits[0].log_softmax(-1)
+    return sum(logits[len(example.prompt) - 1 + i, t].item() for i, t in enumerate(example.target))
 
 
 @pytest.mark.parametrize("kind", ["zero", "mean", "resample"])
 def test_ablate_equals_one_run_per_head_and_text(kind) -> None:
     lm = lm_of("llama")
-    found, whole = ablate(lm, ASKED, kind, tokens=25)
-    texts = [a.prompt + a.target[:-1] for a in ASKED]
+    effect, baseline = ablate(lm, EXAMPLES, kind, tokens=25)
+    texts = [a.prompt + a.target[:-1] for a in EXAMPLES]
     z = lm.head_outputs(texts)
     mean = z.flatten(0, 1)[~z.flatten(0, 1).isnan().any((1, 2, 3))].mean(0)
     # partners: the next longer text; the longest takes the shortest. Prompts are laid end to end.
     partner = {3: 0, 0: 1, 1: 2, 2: 3}
-    for i, a in enumerate(ASKED):
+    for i, a in enumerate(EXAMPLES):
         clean = log_p(lm, a)
-        assert whole[i].item() == pytest.approx(clean, abs=1e-5)
+        assert baseline[i].item() == pytest.approx(clean, abs=1e-5)
         for layer, head in [(0, 0), (1, 3), (2, 5)]:
             if kind == "resample":
-                other = ASKED[partner[i]]
+                other = EXAMPLES[partner[i]]
                 shift = len(other.prompt) - len(a.prompt)
                 index = [min(max(t + shift, 0), len(other) - 2) for t in range(len(texts[i]))]
                 value: object = z[partner[i]][index][None]
@@ -61,33 +61,33 @@ def test_ablate_equals_one_run_per_head_and_text(kind) -> None:
             if kind == "resample":  # the oracle runs the last target token too, which predicts nothing
                 padded = torch.cat([value, value[:, -1:]], dim=1)
             with lm.patched((layer, head), padded):
-                assert clean - log_p(lm, a) == pytest.approx(found[i, layer, head].item(), abs=1e-5)
+                assert clean - log_p(lm, a) == pytest.approx(effect[i, layer, head].item(), abs=1e-5)
 
 
 def test_ablate_finds_the_carrier_and_the_spoiler() -> None:
-    found = ha.ablate(handmade(), repeat_the_word(), limit=20).effect.sel(task="repeat").values
-    assert np.unravel_index(found.argmax(), found.shape) == CARRIER
-    assert np.unravel_index(found.argmin(), found.shape) == SPOILER
-    assert (np.sort(np.abs(found), axis=None)[:6] < 1e-5).all()
+    effect = ha.ablate(handmade(), repeat_the_word(), limit=20).effect.sel(task="repeat").values
+    assert np.unravel_index(effect.argmax(), effect.shape) == CARRIER
+    assert np.unravel_index(effect.argmin(), effect.shape) == SPOILER
+    assert (np.sort(np.abs(effect), axis=None)[:6] < 1e-5).all()
 
 
 def test_a_model_that_cannot_be_replayed_is_run_whole_and_that_is_said(monkeypatch, caplog) -> None:
     lm = lm_of("llama")
-    expected, _ = ablate(lm, ASKED)
+    expected, _ = ablate(lm, EXAMPLES)
     monkeypatch.setattr(removal, "can_replay", lambda *a: False)
     monkeypatch.setattr(removal, "replayed", None)  # would fail if it were used
     with caplog.at_level(logging.WARNING, "headatlas"):
-        found, _ = ablate(lm, ASKED)
-    torch.testing.assert_close(found, expected)
+        effect, _ = ablate(lm, EXAMPLES)
+    torch.testing.assert_close(effect, expected)
     assert "cannot be replayed from the middle: every head costs a whole run" in caplog.text
 
 
 def test_a_decoder_that_looks_past_its_blocks_is_noticed(monkeypatch) -> None:
-    """A model that adds its embeddings to the last hidden state again, or ignores what blocks give, is not replayable blindly."""
+    """A model that adds its embeddings to the last hidden state again, or ignores what blocks give, is not replayed."""
     from headatlas.models import replay
 
     lm = lm_of("llama")
-    bundles = [make_bundle([a]) for a in ASKED[:2]]
+    bundles = [make_bundle([a]) for a in EXAMPLES[:2]]
     assert replay.can_replay(lm, bundles)
     block = lm.model.model.layers[1]
     calls = []
@@ -101,8 +101,8 @@ def test_a_decoder_that_looks_past_its_blocks_is_noticed(monkeypatch) -> None:
 
 def test_taylor_equals_a_finite_difference() -> None:
     lm = lm_of("gpt2")
-    found = gate_gradients(lm, ASKED, tokens=9)
-    bundles = [make_bundle([a]) for a in ASKED]
+    effect = gate_gradients(lm, EXAMPLES, tokens=9)
+    bundles = [make_bundle([a]) for a in EXAMPLES]
     for layer, head in [(0, 0), (1, 2)]:
         step = torch.ones(1, lm.n_layers, lm.n_heads, dtype=torch.float64)
         step[0, layer, head] += 1e-6
@@ -110,26 +110,26 @@ def test_taylor_equals_a_finite_difference() -> None:
             up = log_probs(lm, bundles, step)[0]
             step[0, layer, head] -= 2e-6
             down = log_probs(lm, bundles, step)[0]
-        torch.testing.assert_close(((up - down) / 2e-6)[0].float(), found[:, layer, head], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(((up - down) / 2e-6)[0].float(), effect[:, layer, head], rtol=1e-4, atol=1e-4)
 
 
 def test_ig_adds_up_to_what_all_heads_contribute() -> None:
     lm = lm_of("gpt2")
-    found = gate_gradients(lm, ASKED, midpoints(64))
+    effect = gate_gradients(lm, EXAMPLES, midpoints(64))
     none = torch.zeros(1, lm.n_layers, lm.n_heads)
     with torch.no_grad():
-        bundles = [make_bundle([a]) for a in ASKED]
+        bundles = [make_bundle([a]) for a in EXAMPLES]
         expected = log_probs(lm, bundles)[0] - log_probs(lm, bundles, none)[0]
-    torch.testing.assert_close(found.sum((1, 2)), expected[0].float(), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(effect.sum((1, 2)), expected[0].float(), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["ablate", "taylor", "ig"])
 def test_one_form_for_all(name, tmp_path) -> None:
     lm = lm_of("qwen3_next")
     task = [{"prompt": f"w{i} w{i + 1}", "target": f" w{i + 2}"} for i in range(30)]
-    found = getattr(ha, name)(lm, task, limit=6, out=tmp_path)
+    result = getattr(ha, name)(lm, task, limit=6, out=tmp_path)
     stored = load(tmp_path / f"{name}.nc")
-    assert stored.effect.equals(found.effect)
+    assert stored.effect.equals(result.effect)
     assert stored.effect.dims == stored.importance.dims == ("task", "layer", "head")
     assert stored.baseline.dims == ("task",)
     assert stored.effect.isel(layer=lm.layers_without_heads).isnull().all()
@@ -143,11 +143,11 @@ def test_one_form_for_all(name, tmp_path) -> None:
 def test_bad_ways_of_ablating() -> None:
     lm = lm_of("llama")
     with pytest.raises(BadArgument, match="kind is 'noise', expected one of zero, mean, resample"):
-        ablate(lm, ASKED, "noise")
+        ablate(lm, EXAMPLES, "noise")
     with pytest.raises(BadArgument, match="kind is 'noise', expected one of zero, mean, resample"):
         ha.ablate(lm, "math", kind="noise")
     with pytest.raises(BadArgument, match="needs at least 2 examples"):
-        ablate(lm, ASKED[:1], "resample")
+        ablate(lm, EXAMPLES[:1], "resample")
     with pytest.raises(BadArgument, match="steps is 0"):
         ha.ig(lm, "math", steps=0)
 
@@ -181,26 +181,26 @@ def looking(kind: str) -> LM:
 
 @pytest.mark.parametrize("kind", ["previous", "induction", "duplicate"])
 def test_patterns_are_told_apart(kind) -> None:
-    found = pattern(looking(kind), length=10, sequences=2).score
-    assert found.sel(pattern=kind).item() > 0.95
-    others = [p for p in found.pattern.values if p != kind]
-    assert found.sel(pattern=others).max() < 0.15  # the first tokens have nowhere to look, and look everywhere
+    result = pattern(looking(kind), length=10, sequences=2).score
+    assert result.sel(pattern=kind).item() > 0.95
+    others = [p for p in result.pattern.values if p != kind]
+    assert result.sel(pattern=others).max() < 0.15  # the first tokens have nowhere to look, and look everywhere
 
 
 @pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
 def test_attention_is_the_models_own(tiny) -> None:
-    """Against attention weights by hand would mean every family by hand; z tells: `pattern` itself refuses where it differs."""
+    """`pattern` itself compares z with that of an ordinary run, and refuses where it differs."""
     lm = LM(build(tiny), None, tiny.id)
     if tiny.id == "falcon-rw":  # transformers' plain kernel adds ALiBi twice there
         with pytest.raises(UnsupportedModel, match="does not tell where its heads look"):
             pattern(lm, length=6, sequences=2)
         return
-    found = pattern(lm, length=6, sequences=2)
+    result = pattern(lm, length=6, sequences=2)
     with_heads = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
-    values = found.score.isel(layer=with_heads)
+    values = result.score.isel(layer=with_heads)
     assert ((values >= 0) & (values <= 1)).all()
     assert values.sel(pattern="previous").mean() > 0.1
-    assert found.score.isel(layer=lm.layers_without_heads).isnull().all()
+    assert result.score.isel(layer=lm.layers_without_heads).isnull().all()
     assert lm.model.config._attn_implementation != "eager" or build(tiny).config._attn_implementation == "eager"
 
 
@@ -215,10 +215,10 @@ def test_patterns_asked_wrongly() -> None:
 
 def test_one_layer_can_be_replayed(caplog) -> None:
     with caplog.at_level(logging.WARNING, "headatlas"):
-        ablate(looking("previous"), ASKED)
+        ablate(looking("previous"), EXAMPLES)
     assert not [r for r in caplog.records if r.name.startswith("headatlas")]
 
 
 def test_pattern_file(tmp_path) -> None:
-    found = ha.pattern(lm_of("llama"), length=5, sequences=2, out=tmp_path)
-    assert load(tmp_path / "pattern.nc").score.equals(found.score)
+    result = ha.pattern(lm_of("llama"), length=5, sequences=2, out=tmp_path)
+    assert load(tmp_path / "pattern.nc").score.equals(result.score)

@@ -1,4 +1,4 @@
-"""The registry of methods: one file or folder of this package each, and those of other packages (entry points of our group)."""
+"""The registry of methods: each a file or folder of this package, or an entry point of another package in our group."""
 
 import logging
 from collections.abc import Mapping
@@ -32,18 +32,18 @@ def get_method(name: str) -> Method:
 @cache
 def methods() -> Mapping[str, Method]:
     """All methods by name, in the order of a run. One that cannot be used is told in a line and left out."""
-    found = {name: get_method(name) for name in _built_in()}
+    known = {name: get_method(name) for name in _built_in()}
     for entry in _plug_ins():
         try:
-            if entry.name in found:
-                raise BadArgument(f"the name is taken by the method of {found[entry.name].source}")
+            if entry.name in known:
+                raise BadArgument(f"the name is taken by the method of {known[entry.name].source}")
             if entry.name in COMMANDS.split():
                 raise BadArgument("the name is taken by a command")
-            found[entry.name] = _loaded(entry)
+            known[entry.name] = _loaded(entry)
         except Exception as e:  # noqa: BLE001  # whatever is wrong with it, the others work
-            said = str(e) if isinstance(e, HeadAtlasError) else f"{type(e).__name__}: {one_line(e)}"
-            log.warning("method %s of %s is left out: %s", entry.name, _package(entry), said)
-    return MappingProxyType(dict(sorted(found.items(), key=lambda item: item[1].order)))
+            reason = str(e) if isinstance(e, HeadAtlasError) else f"{type(e).__name__}: {one_line(e)}"
+            log.warning("method %s of %s is left out: %s", entry.name, _package(entry), reason)
+    return MappingProxyType(dict(sorted(known.items(), key=lambda item: item[1].order)))
 
 
 def preset_methods(preset: str) -> list[str]:

@@ -96,8 +96,8 @@ def above_chance(result: xr.Dataset, measure: str) -> xr.DataArray:
 def members(result: xr.Dataset) -> xr.DataArray:
     """`member(category, layer, head)` without the heads that are members only by scores at chance.
 
-    The file keeps the published rule (a score that reaches the threshold). Categories taken from multi-token pairs have no chance
-    level and are left as they are, as are datasets that do not say which relation is of which category.
+    The file keeps the published rule (a score that reaches the threshold). Categories taken from multi-token pairs have
+    no chance level and are left as they are, as are datasets that do not say which relation is of which category.
     """
     if "above_chance_member" in result:  # groups of heads
         return result.above_chance_member

@@ -5,11 +5,13 @@ ig: the same, averaged while all gates move from 0 to 1 together; over all heads
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from headatlas.methods._effects import Piece
 from headatlas.models.cost import Cost, learning
 from headatlas.models.lm import LM
 from headatlas.models.targets import (
@@ -49,23 +51,19 @@ def gate_gradients(
     return gradients
 
 
-def gradient_effects(
-    lm: LM,
-    questions: Sequence[TokenExample],
-    layers: Sequence[int],
-    *,
-    levels: Sequence[float],
-    tokens: int | None,
-    label: str,
-    progress: Progress,
-) -> np.ndarray:
-    """`gate_gradients` of these layers."""
-    gradients = gate_gradients(lm, questions, levels, tokens=tokens, label=label, progress=progress)
-    return gradients[:, layers].numpy()
+@dataclass(frozen=True)
+class Gradients:
+    """Effects as gradients predict them."""
 
+    levels: Sequence[float] = (1.0,)
 
-def gradient_cost(lm: LM, questions: Sequence[TokenExample], layers: Sequence[int], *, levels: Sequence[float]) -> Cost:
-    return learning(lm, [make_bundle([a]) for a in questions], len(levels))
+    def measure(self, lm: LM, piece: Piece, progress: Progress) -> np.ndarray:
+        questions, tokens = piece.questions(lm), piece.batch_tokens
+        gradients = gate_gradients(lm, questions, self.levels, tokens=tokens, label=piece.name, progress=progress)
+        return gradients[:, piece.layers].numpy()
+
+    def cost(self, lm: LM, piece: Piece) -> Cost:
+        return learning(lm, [make_bundle([a]) for a in piece.questions(lm)], len(self.levels))
 
 
 def midpoints(steps: int) -> list[float]:

@@ -1,11 +1,9 @@
 """Rows of plain values for the terminal: what the tables of several methods share."""
 
-from typing import Any
-
 import numpy as np
 import xarray as xr
 
-from headatlas.methods.method import Method
+from headatlas.methods.method import Method, Tables
 
 
 def best(score: xr.DataArray, n: int) -> list[tuple[int, int, float]]:
@@ -21,27 +19,24 @@ def head_name(layer: int, head: int, unit: str = "Head") -> str:
     return f"L{layer}.{'H' if unit == 'Head' else 'G'}{head}"
 
 
-def top_heads(score: xr.DataArray, n: int) -> list[tuple[str, float]]:
-    """`best` by name."""
-    return [(head_name(a, b), value) for a, b, value in best(score, n)]
+def list_best(score: xr.DataArray, n: int, form: str = "{} {:.2f}", between: str = " ") -> str:
+    """`best` in words: 'L3.H1 0.52 L0.H4 0.31'; nothing where no head is above 0."""
+    return between.join(form.format(head_name(layer, head), value) for layer, head, value in best(score, n))
 
 
-def generic_tables(method: Method, result: xr.Dataset, n: int = 5) -> dict[str, list[dict[str, Any]]]:
+def number(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:.2f}"
+
+
+def generic_tables(method: Method, result: xr.Dataset, n: int = 5) -> Tables:
     """What is printed of a method without tables of its own: of each measure, the top heads of every subject."""
     tables = {}
     for measure in method.measures:
         score = result[measure.name]
         score = score.mean([dim for dim in score.dims if dim not in (measure.over, "layer", "head")])
+        maps = {str(s): score.sel({measure.over: s}).transpose("layer", "head") for s in score[measure.over].values}
         tables[f"{method.title}: {measure.name}"] = [
-            {
-                measure.over: str(subject),
-                "top heads": ", ".join(f"{name} {value:.3g}" for name, value in heads) or "none",
-            }
-            for subject in score[measure.over].values
-            for heads in [top_heads(score.sel({measure.over: subject}).transpose("layer", "head"), n)]
+            {measure.over: subject, "top heads": list_best(heads, n, "{} {:.3g}", ", ") or "none"}
+            for subject, heads in maps.items()
         ]
     return tables
-
-
-def number(value: float) -> str:
-    return "-" if np.isnan(value) else f"{value:.2f}"

@@ -7,13 +7,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from headatlas.errors import check_count
 from headatlas.methods._arguments import BatchTokens, Shots, Tasks
-from headatlas.methods._effects import LABEL, ask_training, effect_tables, effects_work
-from headatlas.methods.method import Measure, Truth, Work, method
+from headatlas.methods.method import Measure, Truth, Work, lazily, method
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
@@ -27,13 +25,17 @@ MEANING = (
 
 @method(
     title="Integrated gradients",
-    measures=[Measure("effect", over="task", meaning=MEANING, label=LABEL, repeats=("effect_half", "half"))],
+    measures=[
+        Measure(
+            "effect", over="task", meaning=MEANING, label="log P lost without the head", repeats=("effect_half", "half")
+        )
+    ],
     presets={"full": {"limit": 32}},
     tells="what gradients say a head contributes to a task, such that all heads add up",
     does_not_tell="what its removal does: all gates move together",
     cites=("Axiomatic Attribution for Deep Networks, Sundararajan, Taly & Yan, ICML 2017, arXiv 1703.01365",),
-    tables=effect_tables,
-    ask=ask_training,
+    tables=lazily("headatlas.methods._effects:effect_tables"),
+    ask=lazily("headatlas.methods._effects:ask_training"),
     truths={"ig": Truth("functions", "effect", {"limit": 32})},
     order=45,
 )
@@ -56,16 +58,15 @@ def ig(
     Example:
         >>> ha.ig("smollm2", "math", steps=8).heads.top(5)
     """
-    from headatlas.methods._gradients import gradient_cost, gradient_effects, midpoints
+    from headatlas.methods._effects import effects_work
+    from headatlas.methods._gradients import Gradients, midpoints
 
     check_count("steps", steps, 1, MOST_STEPS)
-    levels = midpoints(steps)
     return effects_work(
         "ig",
         lm,
         tasks,
-        partial(gradient_effects, levels=levels),
-        partial(gradient_cost, levels=levels),
+        Gradients(midpoints(steps)),
         limit=limit,
         shots=shots,
         batch_tokens=batch_tokens,

@@ -1,8 +1,9 @@
-"""What a method declares: a record that says what it measures, and, where its work can be cut, the parts it consists of.
+"""What a method declares: a record that says what it measures, and, where its work can be cut, its parts.
 
-The public call, the command, its place in `run`, figures, cards, the page and the benchmark follow from the record; nothing outside
-its own file or folder knows a method by name (docs/adding-a-method.md). A method's file is read whenever the `headatlas` command
-starts, so our own import torch and xarray inside functions only.
+The public call, the command, its place in `run`, figures, cards, the page and the benchmark follow from the record;
+nothing outside its own file or folder knows a method by name (docs/adding-a-method.md). A method's file is read
+whenever the `headatlas` command starts, so our own import torch and xarray inside functions only, and name functions of
+other modules with `lazily`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from headatlas.errors import BadArgument
@@ -23,7 +26,18 @@ if TYPE_CHECKING:
     from headatlas.models.targets import TokenExample
 
 PRESETS = ("quick", "full")
+Tables = dict[str, list[dict[str, Any]]]
+"""Rows of plain values by the title of their table."""
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def lazily(address: str) -> Callable[..., Any]:
+    """The function at 'module:name', which is imported when it is first called."""
+    return partial(_call, address)
+
+
+def _call(address: str, *arguments: Any, **options: Any) -> Any:
+    return resolve_name(address)(*arguments, **options)
 
 
 @dataclass(frozen=True)
@@ -31,10 +45,11 @@ class Measure:
     """A variable of a method's result over (`over`, …, layer, head): what it says of every head.
 
     name, over: the variable, and the dimension that names what it is about (function, relation, task, …).
-    meaning: what a number means, and what it does not; figures and the page print it. label: beside the colours, if not the name.
-    chance: the variable with the highest score that chance explains. above: the variable that says which heads, or which whole
-    maps, are above chance or proven; unproven: what the others are called.
-    low, high: the variables with an interval. repeats: a variable and the dimension over which it shows how stable the map is.
+    meaning: what a number means, and what it does not; figures and the page print it. label: what stands beside the
+    colours, if not the name. chance: the variable with the highest score that chance explains. above: the variable that
+    says which heads, or which maps as a whole, are above chance or proven; unproven: what the others are called.
+    low, high: the variables with an interval. repeats: a variable, and the dimension over which it shows how stable the
+    map is.
     """
 
     name: str
@@ -53,9 +68,9 @@ class Measure:
 class Truth:
     """How the benchmark asks a method about models whose heads are known.
 
-    kind: which truth it answers: functions, interference, relations or suppression. measure: the variable that is to rank the
-    planted heads first; sign −1 if the lowest come first. options: of the call; the data is filled in by its argument's name
-    (tasks, questions or relations), and seed or seeds.
+    kind: which truth it answers: functions, interference, relations or suppression. measure: the variable that is to
+    rank the planted heads first; sign −1 if the lowest come first. options: of the call; the data is filled in by its
+    argument's name (tasks, questions or relations), and seed or seeds.
     """
 
     kind: str
@@ -66,11 +81,14 @@ class Truth:
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of work that can be done by itself, anywhere: do(model, *arguments, done=…, progress=…), a module-level function with
-    plain arguments. It puts arrays into `done` under the names in `leaves`, and finds there what it `needs` of other parts."""
+    """A piece of work that can be done by itself, anywhere.
+
+    do(model, *arguments, done=…, progress=…): a module-level function with plain arguments. It puts arrays into `done`
+    under the names in `leaves`, and finds there what it `needs` of other parts. What it returns is not used.
+    """
 
     name: str
-    do: Callable[..., None]
+    do: Callable[..., object]
     arguments: tuple[Any, ...] = ()
     leaves: tuple[str, ...] = ()  # without any, its own name
     needs: tuple[str, ...] = ()
@@ -123,7 +141,7 @@ class Method:
     tells: str
     does_not_tell: str
     cites: tuple[str, ...]
-    tables: Callable[[xr.Dataset], dict[str, list[dict[str, Any]]]] | None
+    tables: Callable[[xr.Dataset], Tables] | None
     sentences: Callable[[xr.Dataset], list[str]] | None
     ask: Callable[..., list[TokenExample]] | None
     truths: Mapping[str, Truth]
@@ -146,12 +164,12 @@ class Method:
         """The arguments of its function but the model, by name; without `progress`, which whoever runs it gives."""
         return {o.name: o for o in _options(self.function) if o.name != "progress"}
 
-    def in_preset(self, preset: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Options as given, and as the preset says where they are not. A function that takes `preset` itself is told its name."""
+    def in_preset(self, preset: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """These options, and those of the preset where they say nothing; `preset` too, if the function takes it."""
         if preset not in PRESETS:
             raise BadArgument(f"preset is {preset!r}, expected one of {', '.join(PRESETS)}")
         own = {"preset": preset} if "preset" in self.options else {}
-        return own | dict(self.presets.get(preset, {})) | dict(given)
+        return own | dict(self.presets.get(preset, {})) | dict(options)
 
 
 def method(
@@ -162,42 +180,41 @@ def method(
     tells: str = "",
     does_not_tell: str = "",
     cites: Sequence[str] = (),
-    tables: Callable[[xr.Dataset], dict[str, list[dict[str, Any]]]] | None = None,
+    tables: Callable[[xr.Dataset], Tables] | None = None,
     sentences: Callable[[xr.Dataset], list[str]] | None = None,
     ask: Callable[..., list[TokenExample]] | None = None,
     truths: Mapping[str, Truth] | None = None,
     cost: Callable[..., Cost] | None = None,
     order: float = 50,
 ) -> Callable[[F], F]:
-    """Declare a function f(lm, *, options) to be a method. It returns an xarray.Dataset over layers and heads, or `Work`.
+    """Declare a function f(lm, *, options) to be a method. It returns a Dataset over layers and heads, or `Work`.
 
     title: its name for people. measures: what it says of heads, the most telling first.
     presets: those of `run` that it belongs to, with the options each stands for.
     tells, does_not_tell, cites: what a reader of its maps must know.
-    tables(result): what its command prints, rows by title; without it, the top heads. sentences(result): what must be known beside
-    the tables of an atlas. ask(lm, subject): questions that its heads are removed on where no truth is known.
-    truths: by the name it has in the benchmark, which truth it answers there. cost(lm, **options): of a function that returns a
-    dataset. order: methods of a run go from the lowest.
+    tables(result): what its command prints, rows by title; without it, the top heads. sentences(result): what must be
+    known beside the tables of an atlas. ask(lm, subject): questions that its heads are removed on where no truth is
+    known. truths: by the name it has in the benchmark, which truth it answers there. cost(lm, **options): of a function
+    that returns a dataset. order: methods of a run go from the lowest.
     """
 
     def declare(function: F) -> F:
-        record = Method(
+        vars(function)["method"] = Method(
             function.__name__,
             function,
             title,
             tuple(measures),
-            {} if presets is None else presets,
+            presets or {},
             tells,
             does_not_tell,
             tuple(cites),
             tables,
             sentences,
             ask,
-            {} if truths is None else truths,
+            truths or {},
             cost,
             order,
         )
-        vars(function)["method"] = record
         return function
 
     return declare
@@ -241,13 +258,13 @@ def _options(function: Callable[..., Any]) -> list[Option]:
         __annotations__={p.name: p.annotation for p in parameters if p.annotation is not inspect.Parameter.empty}
     )
     hints = get_type_hints(annotated, {}, _Names(function.__globals__), include_extras=True)
-    found = []
+    options = []
     for parameter in parameters:
         kind, text = hints.get(parameter.name, Any), ""
         if get_origin(kind) is Annotated:
             kind, text = get_args(kind)[0], str(get_args(kind)[1])
-        found.append(Option(parameter.name, kind, parameter.default, text))
-    return found
+        options.append(Option(parameter.name, kind, parameter.default, text))
+    return options
 
 
 def kinds_of(kind: Any) -> tuple[Any, ...]:

@@ -7,12 +7,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from headatlas.methods._arguments import BatchTokens, Shots, Tasks
-from headatlas.methods._effects import LABEL, ask_training, effect_tables, effects_work
-from headatlas.methods.method import Measure, Truth, Work, method
+from headatlas.methods.method import Measure, Truth, Work, lazily, method
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
@@ -24,13 +22,17 @@ MEANING = (
 
 @method(
     title="Gradients (Taylor)",
-    measures=[Measure("effect", over="task", meaning=MEANING, label=LABEL, repeats=("effect_half", "half"))],
+    measures=[
+        Measure(
+            "effect", over="task", meaning=MEANING, label="log P lost without the head", repeats=("effect_half", "half")
+        )
+    ],
     presets={"quick": {"limit": 16}, "full": {"limit": 32}},
     tells="what one gradient says a head is worth to a task",
     does_not_tell="what its removal does: that is guessed, and heads are taken one by one",
     cites=("Are Sixteen Heads Really Better than One?, Michel, Levy & Neubig, NeurIPS 2019, arXiv 1905.10650",),
-    tables=effect_tables,
-    ask=ask_training,
+    tables=lazily("headatlas.methods._effects:effect_tables"),
+    ask=lazily("headatlas.methods._effects:ask_training"),
     truths={"taylor": Truth("functions", "importance", {"limit": 32})},
     order=40,
 )
@@ -52,7 +54,7 @@ def taylor(
     Example:
         >>> ha.taylor("smollm2", "math").heads.top(5)
     """
-    from headatlas.methods._gradients import gradient_cost, gradient_effects
+    from headatlas.methods._effects import effects_work
+    from headatlas.methods._gradients import Gradients
 
-    effects, cost = partial(gradient_effects, levels=(1.0,)), partial(gradient_cost, levels=(1.0,))
-    return effects_work("taylor", lm, tasks, effects, cost, limit=limit, shots=shots, batch_tokens=batch_tokens)
+    return effects_work("taylor", lm, tasks, Gradients(), limit=limit, shots=shots, batch_tokens=batch_tokens)

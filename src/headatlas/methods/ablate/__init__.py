@@ -7,13 +7,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from headatlas.errors import check_choice
 from headatlas.methods._arguments import BatchTokens, Shots, Tasks
-from headatlas.methods._effects import LABEL, SPAN, ask_training, effect_tables, effects_work
-from headatlas.methods.method import Measure, Truth, Work, method
+from headatlas.methods.method import Measure, Truth, Work, lazily, method
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
@@ -27,13 +25,17 @@ MEANING = (
 
 @method(
     title="Ablation",
-    measures=[Measure("effect", over="task", meaning=MEANING, label=LABEL, repeats=("effect_half", "half"))],
+    measures=[
+        Measure(
+            "effect", over="task", meaning=MEANING, label="log P lost without the head", repeats=("effect_half", "half")
+        )
+    ],
     presets={"full": {"limit": 32}},
     tells="what removing a head does to a task",
     does_not_tell="what it does where other heads stand in for it: heads are removed one by one",
     cites=("Are Sixteen Heads Really Better than One?, Michel, Levy & Neubig, NeurIPS 2019, arXiv 1905.10650",),
-    tables=effect_tables,
-    ask=ask_training,
+    tables=lazily("headatlas.methods._effects:effect_tables"),
+    ask=lazily("headatlas.methods._effects:ask_training"),
     truths={
         "ablate": Truth("functions", "effect", {"limit": 32}),
         "ablate-mean": Truth("functions", "effect", {"limit": 32, "kind": "mean"}),
@@ -64,15 +66,16 @@ def ablate(
     Example:
         >>> ha.ablate("smollm2", "math", kind="mean").heads.top(5)
     """
-    from headatlas.methods.ablate.removal import ablation_cost, ablation_effects
+    from headatlas.methods._effects import effects_work
+    from headatlas.methods._layers import SPAN
+    from headatlas.methods.ablate.removal import Ablation
 
     check_choice("kind", kind, KINDS)
     return effects_work(
         "ablate",
         lm,
         tasks,
-        partial(ablation_effects, kind=kind),
-        ablation_cost,
+        Ablation(kind),
         limit=limit,
         shots=shots,
         batch_tokens=batch_tokens,

@@ -6,13 +6,16 @@ layer on, many heads in one batch.
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from headatlas.errors import BadArgument, check_choice
+from headatlas.methods._effects import Piece
+from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.ablate import KINDS
 from headatlas.models import heads as h
 from headatlas.models.cost import Cost, reading
@@ -46,8 +49,8 @@ def ablate(
 ) -> tuple[Tensor, Tensor]:
     """The effect of removing each head [example, layer, head], and log P(target) of the whole model [example].
 
-    layers: remove heads of these only; the others are NaN.
-    replay: run only what lies above a head; falls back to whole runs, and says so, where a model cannot be replayed.
+    layers: remove heads of these only, which must have some; the others are NaN.
+    replay: run only what lies above a head; falls back to full runs, and says so, where a model cannot be replayed.
     """
     check_choice("kind", kind, KINDS)
     if kind == "resample" and len(questions) < 2:
@@ -72,41 +75,33 @@ def ablate(
         other = _z(lm, [bundles[partner[i]] for i in part]) if kind == "resample" else None
         baseline[part] = clean.float().cpu()
         at_once = max(1, budget // (len(now) * max(s.rest for s in now)))
-        for layer in (i for i in layers or range(lm.n_layers) if i not in lm.layers_without_heads):
+        for layer in layers_with_heads(lm.anatomy) if layers is None else layers:
             value = mean[layer] if mean is not None else torch.zeros(lm.n_heads, 1)
             if other is not None:
                 value = _aligned(other[layer], [questions[partner[i]] for i in part], [questions[i] for i in part])
             for first in range(0, lm.n_heads, at_once):
                 heads = list(range(first, min(first + at_once, lm.n_heads)))
-                with _without(lm, layer, heads, value), out_of_memory_told(lm, budget):
-                    ones = torch.ones(len(heads), lm.n_layers, lm.n_heads)
-                    if replay:
-                        with replayed(lm, layer, record, len(heads)):
-                            without = log_probs(lm, now, ones)[0]
-                    else:
-                        without = log_probs(lm, now, ones)[0]
+                rerun = replayed(lm, layer, record, len(heads)) if replay else nullcontext()
+                with _without(lm, layer, heads, value), out_of_memory_told(lm, budget), rerun:
+                    without = log_probs(lm, now, torch.ones(len(heads), lm.n_layers, lm.n_heads))[0]
                 effect[part, layer, first : first + len(heads)] = (clean - without).T.float().cpu()
     return effect, baseline
 
 
-def ablation_effects(
-    lm: LM,
-    questions: Sequence[TokenExample],
-    layers: Sequence[int],
-    *,
-    kind: str,
-    tokens: int | None,
-    label: str,
-    progress: Progress,
-) -> np.ndarray:
-    """The effect of removing each head of these layers: [example, layer, head]."""
-    effect, _ = ablate(lm, questions, kind, layers=layers, tokens=tokens, label=label, progress=progress)
-    return effect[:, layers].numpy()
+@dataclass(frozen=True)
+class Ablation:
+    """Effects as removal shows them."""
 
+    kind: str
 
-def ablation_cost(lm: LM, questions: Sequence[TokenExample], layers: Sequence[int]) -> Cost:
-    above = sum(lm.n_layers - layer for layer in layers) / lm.n_layers  # what lies below a head is not run again
-    return reading(lm, [make_bundle([a]) for a in questions], 1 + lm.n_heads * above)
+    def measure(self, lm: LM, piece: Piece, progress: Progress) -> np.ndarray:
+        questions, layers, tokens = piece.questions(lm), piece.layers, piece.batch_tokens
+        effect, _ = ablate(lm, questions, self.kind, layers=layers, tokens=tokens, label=piece.name, progress=progress)
+        return effect[:, layers].numpy()
+
+    def cost(self, lm: LM, piece: Piece) -> Cost:
+        above = sum(lm.n_layers - i for i in piece.layers) / lm.n_layers  # what lies below a head is not run again
+        return reading(lm, [make_bundle([a]) for a in piece.questions(lm)], 1 + lm.n_heads * above)
 
 
 @contextmanager

@@ -8,31 +8,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sized
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from headatlas.errors import BadArgument, brief, check_count, check_names, list_names
 from headatlas.methods._arguments import BatchTokens, Context, Limit, Preset, Questions, Shots, Template, Test
-from headatlas.methods.method import Work, method
+from headatlas.methods.method import Work, lazily, method
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from headatlas.models.lm import LM
 
-MAPS = ("probe", "taylor", "ablate", "ablate-own", "gate", "dissociate")
-
-
-def tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
-    from headatlas.methods.compare_maps.tables import comparison_tables
-
-    return comparison_tables(result)
+Map = Literal["probe", "taylor", "ablate", "ablate-own", "gate", "dissociate"]
+MAPS: tuple[str, ...] = get_args(Map)
 
 
 @method(
     title="Maps compared",
     tells="which method's heads a function needs and the others can spare",
     does_not_tell="which map is right: it tests sets of heads, not their order",
-    tables=tables,
+    tables=lazily("headatlas.methods.compare_maps.tables:comparison_tables"),
     order=90,
 )
 def compare_maps(
@@ -44,7 +39,7 @@ def compare_maps(
     questions: Questions = None,
     maps: Annotated[Mapping[str, xr.DataArray] | None, "your own, by name, each over (function, layer, head)"] = None,
     methods: Annotated[
-        list[Literal["probe", "taylor", "ablate", "ablate-own", "gate", "dissociate"]] | None,
+        list[Map] | None,
         "whose maps; ablate-own is ablate less the mean over functions, probe is of questions only",
     ] = None,
     test: Test = None,
@@ -71,6 +66,7 @@ def compare_maps(
     Example:
         >>> ha.compare_maps("smollm2", ["math", "syntax"], methods=["taylor", "dissociate"], out="atlas")
     """
+    from headatlas.methods import get_method
     from headatlas.methods.compare_maps.scores import checked_map, comparison_work
     from headatlas.methods.dissociate.fits import settings_of
     from headatlas.tasks.labelled import load_labelled
@@ -83,8 +79,18 @@ def compare_maps(
     if methods is not None and (not maps or not isinstance(methods, Sized) or len(methods)):  # maps alone will do
         check_names("methods", methods, MAPS)
     questions = list(questions) if isinstance(questions, Iterator) else questions
-    reading = {"functions": functions, "context": context, "limit": limit, "template": template}
-    data = load_labelled(lm, tasks, questions, test, each=settings.each, shots=shots, **reading)
+    data = load_labelled(
+        lm,
+        tasks,
+        questions,
+        test,
+        functions=functions,
+        context=context,
+        limit=limit,
+        each=settings.each,
+        shots=shots,
+        template=template,
+    )
     names: list[str] = [m for m in MAPS if m != "probe" or tasks is None]
     if methods is not None:
         names = list(dict.fromkeys(list_names("methods", methods))) if len(methods) else []
@@ -94,5 +100,18 @@ def compare_maps(
     names = [name for name in names if name not in own]
     if not own and not names:
         raise BadArgument(f"methods is empty: name some of {', '.join(MAPS)}, or give maps")
-    probed = reading | {"questions": questions, "test": test, "functions": list(data.names), "preset": preset}
-    return comparison_work(lm, data, own, names, preset, settings, probed, batch_tokens)
+    probe = None
+    if "probe" in names:
+        probe = get_method("probe").function(
+            lm,
+            questions,
+            test=test,
+            preset=preset,
+            context=context,
+            functions=list(data.names),
+            limit=limit,
+            template=template,
+            proof="none",
+            batch_tokens=batch_tokens,
+        )
+    return comparison_work(data, own, names, preset, settings, probe, batch_tokens)

@@ -7,11 +7,10 @@ import xarray as xr
 from headatlas.evidence.selective import SURE, WEIGHT
 from headatlas.methods._tables import number
 from headatlas.methods.dissociate.tables import pair
+from headatlas.methods.method import Tables
 
-Rows = list[dict[str, Any]]
 
-
-def comparison_tables(result: xr.Dataset, at: int = 16) -> dict[str, Rows]:
+def comparison_tables(result: xr.Dataset, at: int = 16) -> Tables:
     """How every map fares: over all functions, and function by function. at: a number of heads shown for all maps."""
     maps = [result.isel(ranking=i) for i in range(result.sizes["ranking"])]
     return {

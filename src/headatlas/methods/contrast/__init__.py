@@ -14,19 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headatlas.errors import BadArgument
 from headatlas.methods._arguments import Batch, BatchTokens, Preset, Seeds, Shots, Strength, Updates
 from headatlas.methods._seeds import seed_numbers
-from headatlas.methods.method import Measure, Part, Work, method
+from headatlas.methods.method import Measure, Part, Work, lazily, method
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from headatlas.models.lm import LM
     from headatlas.tasks.prompts import Task
-
-
-def _tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
-    from headatlas.methods.contrast.tables import contrast_tables
-
-    return contrast_tables(result)
 
 
 @method(
@@ -43,7 +35,7 @@ def _tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
     tells="which heads one task needs and a matched one can spare",
     does_not_tell="whether the lost task needs each of them: heads that neither task needs are lost too",
     cites=("Causal Head Gating, Nam et al., NeurIPS 2025, arXiv 2505.13737",),
-    tables=_tables,
+    tables=lazily("headatlas.methods.contrast.tables:contrast_tables"),
     order=55,
 )
 def contrast(
@@ -68,22 +60,22 @@ def contrast(
     Example:
         >>> ha.contrast("smollm2", keep="capitals.jsonl", lose="currencies.jsonl").lost.mean("seed")
     """
-    from headatlas.methods.contrast.fits import combine, combine_cost, fit_cost, fit_part
+    from headatlas.methods.contrast.fits import GATES, PairFit, combine, combine_cost, fit_cost, fit_pair
     from headatlas.methods.gate.settings import flat_settings, settings_of
     from headatlas.tasks.prompts import hash_tasks
 
     settings = settings_of(preset, strength, updates, batch)
     numbers = seed_numbers(settings.seeds if seeds is None else seeds)
-    pair = _matched(*(_one_task(lm, name, task, shots) for name, task in (("keep", keep), ("lose", lose))))
-    names = {"keep": pair[0].name, "lose": pair[1].name}
-    part = Part("gates", fit_part, (pair, numbers, settings, batch_tokens), cost=fit_cost)
+    kept, lost = _one_task(lm, "keep", keep, shots), _one_task(lm, "lose", lose, shots)
+    _check_matched(kept, lost)
+    pair = PairFit(kept, lost, numbers, settings, batch_tokens)
     return Work(
-        f"keep {names['keep']}, lose {names['lose']}: {len(numbers)} seeds",
+        f"{pair.name}: {len(numbers)} seeds",
         combine,
-        (pair, numbers, settings, batch_tokens),
-        [part],
-        hash_tasks(pair),
-        flat_settings(settings) | {"seeds": numbers} | names,
+        (pair,),
+        [Part(GATES, fit_pair, (pair,), cost=fit_cost)],
+        hash_tasks((kept, lost)),
+        flat_settings(settings) | {"seeds": numbers, "keep": kept.name, "lose": lost.name},
         cost=combine_cost,
     )
 
@@ -97,8 +89,8 @@ def _one_task(lm: LM, argument: str, task: Any, shots: int | None) -> Task:
     return load_tasks(lm, task, shots)[0]
 
 
-def _matched(keep: Task, lose: Task) -> tuple[Task, Task]:
-    """Both, once example i of both can be the same question."""
+def _check_matched(keep: Task, lose: Task) -> None:
+    """That example i of both can be the same question."""
     if keep.train == lose.train:
         raise BadArgument("keep and lose are the same examples: nothing tells them apart")
     for split in ("train", "held_out"):
@@ -108,4 +100,3 @@ def _matched(keep: Task, lose: Task) -> tuple[Task, Task]:
                 f"keep has {a} {split} examples and lose has {b}:"
                 " they must match, example by example, in the same order"
             )
-    return keep, lose

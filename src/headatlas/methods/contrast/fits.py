@@ -1,6 +1,7 @@
 """Gates under which one task is done and another is not."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -18,9 +19,27 @@ from headatlas.tasks.baseline import baseline
 from headatlas.tasks.bundles import batches_of, held_out_bundles
 from headatlas.tasks.prompts import Task
 
+GATES = "gates"  # the part that fits them, and what it leaves
 MOST = 5.0  # nats by which the lost task may be worse than the kept one before it stops paying
-Pair = tuple[Task, Task]
-"""The task to keep, and the one to lose. Example i of both asks the same."""
+
+
+@dataclass(frozen=True)
+class PairFit:
+    """The fit of two tasks, from each of these seeds. Example i of both asks the same."""
+
+    keep: Task
+    lose: Task
+    seeds: Sequence[int]
+    settings: Settings
+    batch_tokens: int | None
+
+    @property
+    def name(self) -> str:
+        return f"keep {self.keep.name}, lose {self.lose.name}"
+
+    @property
+    def updates(self) -> int:
+        return self.settings.free.updates + self.settings.pressed.updates
 
 
 def objective(log_p: list[Tensor]) -> Tensor:
@@ -28,60 +47,39 @@ def objective(log_p: list[Tensor]) -> Tensor:
     return (lose - keep).clamp(min=-MOST)
 
 
-def fit_part(
-    lm: LM,
-    pair: Pair,
-    seeds: Sequence[int],
-    settings: Settings,
-    batch_tokens: int | None,
-    *,
-    done: Done,
-    progress: Progress,
-) -> None:
+def fit_pair(lm: LM, pair: PairFit, *, done: Done, progress: Progress) -> None:
     """Leaves θ [seed, layer, head]."""
+    settings = pair.settings
     theta = fit(
         lm,
-        start(lm, seeds, settings.low),
-        torch.full((len(seeds),), -settings.strength),
-        batches_of(lm, pair, settings.batch, seed=0),
-        Schedule(_updates(settings), settings.pressed.lr, settings.pressed.lr_end),
+        start(lm, pair.seeds, settings.low),
+        torch.full((len(pair.seeds),), -settings.strength),
+        batches_of(lm, (pair.keep, pair.lose), settings.batch, seed=0),
+        Schedule(pair.updates, settings.pressed.lr, settings.pressed.lr_end),
         objective=objective,
         norm=settings.norm,
-        tokens=batch_tokens,
-        label=f"keep {pair[0].name}, lose {pair[1].name}",
+        tokens=pair.batch_tokens,
+        label=pair.name,
         progress=progress,
     )
-    done["gates"] = (theta.numpy(),)
+    done[GATES] = (theta.numpy(),)
 
 
-def fit_cost(lm: LM, pair: Pair, seeds: Sequence[int], settings: Settings, batch_tokens: int | None) -> Cost:
-    updates = islice(batches_of(lm, pair, settings.batch, seed=0), 3)
+def fit_cost(lm: LM, pair: PairFit) -> Cost:
+    updates = islice(batches_of(lm, (pair.keep, pair.lose), pair.settings.batch, seed=0), 3)
     bundles = [bundle for matched in updates for both in matched for bundle in both]
-    return learning(lm, bundles, len(seeds) / 3) * _updates(settings)
+    return learning(lm, bundles, len(pair.seeds) / 3) * pair.updates
 
 
-def _updates(settings: Settings) -> int:
-    return settings.free.updates + settings.pressed.updates
-
-
-def combine(
-    lm: LM,
-    pair: Pair,
-    seeds: Sequence[int],
-    settings: Settings,
-    batch_tokens: int | None,
-    *,
-    done: Done,
-    progress: Progress,
-) -> xr.Dataset:
-    gates = torch.from_numpy(done["gates"][0]).sigmoid()
-    nll, accuracy = np.empty((2, 2, 3, len(seeds)))
-    for side, task in enumerate(pair):
-        held_out = held_out_bundles(lm, task, settings.held_out)
-        quality = baseline(lm, task, held_out, batch_tokens)
+def combine(lm: LM, pair: PairFit, *, done: Done, progress: Progress) -> xr.Dataset:
+    gates = torch.from_numpy(done[GATES][0]).sigmoid()
+    nll, accuracy = np.empty((2, 2, 3, len(pair.seeds)))
+    for side, task in enumerate((pair.keep, pair.lose)):
+        held_out = held_out_bundles(lm, task, pair.settings.held_out)
+        quality = baseline(lm, task, held_out, pair.batch_tokens)
         nll[side, 0], accuracy[side, 0] = -quality["baseline"], quality["whole_accuracy"]
         for i, used in enumerate((gates, gates.round()), 1):
-            log_p, right = measure(lm, held_out, used, batch_tokens)
+            log_p, right = measure(lm, held_out, used, pair.batch_tokens)
             nll[side, i], accuracy[side, i] = -log_p.mean(1), right.float().mean(1)
     gates[:, lm.layers_without_heads] = torch.nan
     dims = ("task", "seed", "layer", "head")
@@ -92,12 +90,12 @@ def combine(
             "nll": (("side", "gates", "seed"), nll),
             "accuracy": (("side", "gates", "seed"), accuracy),
         },
-        coords={"task": [f"{pair[0].name} kept, {pair[1].name} lost"], "seed": seeds}
+        coords={"task": [f"{pair.keep.name} kept, {pair.lose.name} lost"], "seed": pair.seeds}
         | {"side": ["keep", "lose"], "gates": ["whole", "fitted", "rounded"]}
         | {"layer": range(lm.n_layers), "head": range(lm.n_heads)},
     )
 
 
-def combine_cost(lm: LM, pair: Pair, seeds: Sequence[int], settings: Settings, batch_tokens: int | None) -> Cost:
-    bundles = [bundle for task in pair for bundle in held_out_bundles(lm, task, settings.held_out)]
-    return reading(lm, bundles, 1 + 2 * len(seeds))
+def combine_cost(lm: LM, pair: PairFit) -> Cost:
+    held_out = [held_out_bundles(lm, task, pair.settings.held_out) for task in (pair.keep, pair.lose)]
+    return reading(lm, [bundle for bundles in held_out for bundle in bundles], 1 + 2 * len(pair.seeds))

@@ -23,12 +23,10 @@ from headatlas.methods._arguments import (
     Test,
     Updates,
 )
-from headatlas.methods.method import Measure, Truth, Work, method
+from headatlas.methods.method import Measure, Truth, Work, lazily, method
 from headatlas.tasks.names import BUILT_IN
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from headatlas.models.lm import LM
 
 MEANING = (
@@ -36,18 +34,6 @@ MEANING = (
     " causal for the set of heads as a whole; one head's share is not its effect alone. Empty where removing the heads"
     " did not prove, on test questions, that they are the function's own."
 )
-
-
-def tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
-    from headatlas.methods.dissociate.tables import dissociation_tables
-
-    return dissociation_tables(result)
-
-
-def sentences(result: xr.Dataset) -> list[str]:
-    from headatlas.methods.dissociate.tables import verdicts
-
-    return verdicts(result)
 
 
 @method(
@@ -67,8 +53,8 @@ def sentences(result: xr.Dataset) -> list[str]:
     tells="which heads a function needs and the others can spare, as a set",
     does_not_tell="what one of these heads does alone",
     cites=("Causal Head Gating, Nam et al., NeurIPS 2025, arXiv 2505.13737",),
-    tables=tables,
-    sentences=sentences,
+    tables=lazily("headatlas.methods.dissociate.tables:dissociation_tables"),
+    sentences=lazily("headatlas.methods.dissociate.tables:verdicts"),
     truths={"dissociate": Truth("functions", "score", {"own": 6, "seeds": 2, "limit": 10_000, "proof": False})},
     order=65,
 )
@@ -111,17 +97,25 @@ def dissociate(
     Example:
         >>> ha.dissociate("smollm2", ["math", "syntax"], updates=20, out="atlas")
     """
-    from headatlas.methods._seeds import seed_numbers
     from headatlas.methods.dissociate.fits import settings_of
     from headatlas.methods.dissociate.parts import dissociation_work
     from headatlas.tasks.labelled import load_labelled
 
-    settings = settings_of(preset, updates, penalty, own)
-    numbers = seed_numbers(settings.seeds if seeds is None else seeds)
+    settings = settings_of(preset, seeds, updates, penalty, own)
     if limit is not None:
         check_count("limit", limit, 1)
     if tasks is None and questions is None and functions is None and preset == "quick":
         tasks = tuple(BUILT_IN)  # short prompts: the eight functions want a GPU
-    reading = {"functions": functions, "context": context, "limit": limit, "shots": shots, "template": template}
-    data = load_labelled(lm, tasks, questions, test, each=settings.each, **reading)
-    return dissociation_work(data, numbers, settings, preset=preset, proof=proof, batch_tokens=batch_tokens)
+    data = load_labelled(
+        lm,
+        tasks,
+        questions,
+        test,
+        functions=functions,
+        context=context,
+        limit=limit,
+        each=settings.each,
+        shots=shots,
+        template=template,
+    )
+    return dissociation_work(data, settings, preset=preset, proof=proof, batch_tokens=batch_tokens)

@@ -27,7 +27,8 @@ import torch
 from torch import Tensor
 
 from headatlas.errors import BadArgument, CannotDo, check_choice, check_count
-from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
+from headatlas.methods._layers import has_heads
+from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES, seed_numbers
 from headatlas.models.lm import LM
 from headatlas.models.targets import batches, frozen, log_probs, out_of_memory_told, tokens_at_once
 from headatlas.progress import Progress, silent
@@ -43,7 +44,7 @@ class Settings:
     updates: int
     own: int  # examples of the function an update
     others: int  # … and of each of the others
-    seeds: int
+    seeds: Sequence[int]
     each: int | None  # examples of each function that are used, of every split its share
     steps: tuple[int, ...]  # numbers of heads that are tried; random draws would often hit upon fewer than four
     draws: int  # of random heads, at most: one function of four must be able to reach p < 0.05 after correction
@@ -61,15 +62,15 @@ class Settings:
 
 
 PRESETS = {
-    "quick": Settings(updates=40, own=3, others=1, seeds=1, each=40, steps=(4, 8, 16, 32), draws=80, lr=0.4),
-    "full": Settings(updates=160, own=16, others=3, seeds=4, each=None, steps=(4, 8, 12, 16, 24, 32), draws=199),
+    "quick": Settings(updates=40, own=3, others=1, seeds=range(1), each=40, steps=(4, 8, 16, 32), draws=80, lr=0.4),
+    "full": Settings(updates=160, own=16, others=3, seeds=range(4), each=None, steps=(4, 8, 12, 16, 24, 32), draws=199),
 }
 
 
 def settings_of(
-    preset: str, updates: int | None = None, penalty: float | None = None, own: int | None = None
+    preset: str, seeds: Any = None, updates: int | None = None, penalty: float | None = None, own: int | None = None
 ) -> Settings:
-    """Those of a preset, with what is given in their place."""
+    """Those of a preset, but for what is not None."""
     check_choice("preset", preset, PRESETS)
     settings = PRESETS[preset]
     if updates is not None:
@@ -80,7 +81,7 @@ def settings_of(
         if not isinstance(penalty, float | int | np.number) or not 0 <= penalty < math.inf:
             raise BadArgument(f"penalty is {penalty!r}, expected a number that is 0 or more")
         settings = replace(settings, penalty=float(penalty))
-    return settings
+    return settings if seeds is None else replace(settings, seeds=seed_numbers(seeds))
 
 
 def drawn(data: Labelled, function: int, settings: Settings, seed: int) -> Iterator[list[int]]:
@@ -106,7 +107,6 @@ def fit(
     data: Labelled,
     baseline: Tensor,
     function: int,
-    seeds: Sequence[int],
     settings: Settings,
     *,
     batch_tokens: int | None = None,
@@ -116,8 +116,8 @@ def fit(
 
     baseline: mean log P per answer token of the whole model [example].
     """
-    name = data.names[function]
-    has_heads = torch.tensor([i not in lm.layers_without_heads for i in range(lm.n_layers)])[None, :, None]
+    name, seeds = data.names[function], settings.seeds
+    with_heads = has_heads(lm.anatomy)
     theta = torch.full((len(seeds), lm.n_layers, lm.n_heads), START).requires_grad_()
     optimiser = torch.optim.Adam([theta], lr=settings.lr)
     examples = [drawn(data, function, settings, seed) for seed in seeds]
@@ -133,9 +133,9 @@ def fit(
             now = [next(e) for e in examples]
             grad, lost = _slope(lm, data, baseline, function, now, theta.detach() / heat, lately > 0, settings, budget)
             shut = torch.sigmoid(-theta.detach() / heat)
-            grad = grad / heat - penalty / PER * shut * (1 - shut) / heat * has_heads
+            grad = grad / heat - penalty / PER * shut * (1 - shut) / heat * with_heads
             lately = LATELY * lately + (1 - LATELY) * lost if update else lost
-            _check(f"{name}, update {update + 1} of {settings.updates}", grad, lost, shut, has_heads)
+            _check(f"{name}, update {update + 1} of {settings.updates}", grad, lost, shut, with_heads)
             theta.grad = grad
             optimiser.step()
             if update in under_pressure:
@@ -193,8 +193,8 @@ def _shares(data: Labelled, function: int, now: Sequence[Sequence[int]]) -> list
     return shares
 
 
-def _check(at: str, grad: Tensor, lost: Tensor, shut: Tensor, has_heads: Tensor) -> None:
+def _check(at: str, grad: Tensor, lost: Tensor, shut: Tensor, with_heads: Tensor) -> None:
     if not (grad.isfinite().all() and lost.isfinite().all()):
         raise CannotDo(f"{at}: the loss or its gradient is not finite (a model in float16 overflows easily)")
-    if ((shut > 0.5) | ~has_heads).flatten(1).all(1).any():
+    if ((shut > 0.5) | ~with_heads).flatten(1).all(1).any():
         raise CannotDo(f"{at}: diverged, all heads are lost: ask for fewer updates, or a higher penalty")

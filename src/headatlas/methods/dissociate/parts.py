@@ -1,7 +1,6 @@
-"""What `dissociate` does piece by piece: the baseline, each function's gates, the removal of its heads, and the
-result."""
+"""What `dissociate` does piece by piece: the baseline, each function's gates, the removal of its heads, the result."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -20,40 +19,54 @@ BASELINE = "baseline"
 SHUT = 0.5  # a head whose gate was below this in some seed may be chosen
 
 
+@dataclass(frozen=True)
+class Target:
+    """A function whose heads are looked for, beside the others of the data."""
+
+    data: Labelled
+    function: int
+    settings: Settings
+    batch_tokens: int | None
+
+    @property
+    def name(self) -> str:
+        return self.data.names[self.function]
+
+    @property
+    def gates_part(self) -> str:
+        """The part that fits its gates."""
+        return f"gates of {self.name}"
+
+    @property
+    def removal_part(self) -> str:
+        """The part that removes its heads."""
+        return f"removing heads of {self.name}"
+
+
+def targets_of(data: Labelled, settings: Settings, batch_tokens: int | None) -> list[Target]:
+    """One for each function."""
+    return [Target(data, f, settings, batch_tokens) for f in range(len(data.names))]
+
+
 def dissociation_work(
-    data: Labelled,
-    seeds: Sequence[int],
-    settings: Settings,
-    *,
-    preset: str = "",
-    proof: bool = True,
-    batch_tokens: int | None = None,
+    data: Labelled, settings: Settings, *, preset: str = "", proof: bool = True, batch_tokens: int | None = None
 ) -> Work:
+    targets, seeds = targets_of(data, settings, batch_tokens), list(settings.seeds)
     parts = [baseline_part(data, batch_tokens)]
-    for f in range(len(data.names)):
-        fitted = (data, f, seeds, settings, batch_tokens)
-        parts.append(Part(gates_name(data, f), fit_gates, fitted, needs=(BASELINE,), cost=fit_cost))
-    for f in range(len(data.names)) if proof else ():
-        needs = (BASELINE, gates_name(data, f))
-        tested = (data, f, settings, batch_tokens)
-        parts.append(Part(removal_name(data, f), remove, tested, needs=needs, cost=removal_cost))
+    parts += [Part(t.gates_part, fit_gates, (t,), needs=(BASELINE,), cost=fit_cost) for t in targets]
+    if proof:
+        parts += [
+            Part(t.removal_part, remove, (t,), needs=(BASELINE, t.gates_part), cost=removal_cost) for t in targets
+        ]
     return Work(
         f"{len(data.names)} functions, {len(seeds)} seed{'s' * (len(seeds) != 1)}, {settings.updates} updates each",
         combine,
-        (data, seeds, settings, proof),
+        (targets, proof),
         parts,
         data.hash(),
-        {"preset": preset, **settings.flat(), "seeds": list(seeds)},
+        {"preset": preset, **settings.flat(), "seeds": seeds},
         {"proof": int(proof)},
     )
-
-
-def gates_name(data: Labelled, function: int) -> str:
-    return f"gates of {data.names[function]}"
-
-
-def removal_name(data: Labelled, function: int) -> str:
-    return f"removing heads of {data.names[function]}"
 
 
 # --- baseline
@@ -78,32 +91,26 @@ def baseline_of(done: Done) -> torch.Tensor:
 # --- gates
 
 
-def fit_gates(
-    lm: LM,
-    data: Labelled,
-    function: int,
-    seeds: Sequence[int],
-    settings: Settings,
-    batch_tokens: int | None,
-    *,
-    done: Done,
-    progress: Progress,
-) -> None:
-    gates = fit(lm, data, baseline_of(done), function, seeds, settings, batch_tokens=batch_tokens, progress=progress)
-    done[gates_name(data, function)] = (gates.numpy(),)
+def fit_gates(lm: LM, target: Target, *, done: Done, progress: Progress) -> None:
+    done[target.gates_part] = (gates_of(lm, target, done, progress),)
 
 
-def fit_cost(
-    lm: LM, data: Labelled, function: int, seeds: Sequence[int], settings: Settings, batch_tokens: int | None
-) -> Cost:
-    updates = islice(drawn(data, function, settings, 0), 3)
-    bundles = [bundle for examples in updates for bundle in data.bundles(examples)[0]]
-    return learning(lm, bundles, len(seeds) / 3) * settings.updates
+def gates_of(lm: LM, target: Target, done: Done, progress: Progress) -> np.ndarray:
+    """Gates that lose the function and keep the others: [seed, layer, head]."""
+    data, function, settings, batch_tokens = target.data, target.function, target.settings, target.batch_tokens
+    baseline = baseline_of(done)
+    return fit(lm, data, baseline, function, settings, batch_tokens=batch_tokens, progress=progress).numpy()
 
 
-def score_of(lm: LM, data: Labelled, function: int, done: Done) -> np.ndarray:
+def fit_cost(lm: LM, target: Target) -> Cost:
+    updates = islice(drawn(target.data, target.function, target.settings, 0), 3)
+    bundles = [bundle for examples in updates for bundle in target.data.bundles(examples)[0]]
+    return learning(lm, bundles, len(target.settings.seeds) / 3) * target.settings.updates
+
+
+def score_of(lm: LM, target: Target, done: Done) -> np.ndarray:
     """How far each head was shut: [seed, layer, head]."""
-    score = 1 - done[gates_name(data, function)][0]
+    score = 1 - done[target.gates_part][0]
     score[:, lm.layers_without_heads] = np.nan
     return score
 
@@ -116,48 +123,34 @@ def candidates(score: np.ndarray) -> np.ndarray:
 # --- removal
 
 
-def remove(
-    lm: LM,
-    data: Labelled,
-    function: int,
-    settings: Settings,
-    batch_tokens: int | None,
-    *,
-    done: Done,
-    progress: Progress,
-) -> None:
-    trial = Trial(lm, data, baseline_of(done), batch_tokens)
-    name = removal_name(data, function)
-    with doing(progress, name):
-        score = candidates(score_of(lm, data, function, done))
-        done[name] = remove_heads_of(trial, function, score, settings.steps, draws=settings.draws)
+def remove(lm: LM, target: Target, *, done: Done, progress: Progress) -> None:
+    with doing(progress, target.removal_part):
+        done[target.removal_part] = remove_top(lm, target, candidates(score_of(lm, target, done)), done)
 
 
-def removal_cost(lm: LM, data: Labelled, function: int, settings: Settings, batch_tokens: int | None) -> Cost:
+def remove_top(lm: LM, target: Target, score: np.ndarray, done: Done, always: bool = False) -> tuple[np.ndarray, ...]:
+    """`remove_heads_of` for the highest of a map [layer, head]."""
+    trial = Trial(lm, target.data, baseline_of(done), target.batch_tokens)
+    settings = target.settings
+    return remove_heads_of(trial, target.function, score, settings.steps, draws=settings.draws, always=always)
+
+
+def removal_cost(lm: LM, target: Target) -> Cost:
+    data, settings = target.data, target.settings
     tried = [bundle for split in ("validation", "test") for bundle in data.bundles(data.of(split))[0]]
-    tested = data.bundles(data.of("test", function))[0]
+    tested = data.bundles(data.of("test", target.function))[0]
     return reading(lm, tried, len(settings.steps)) + reading(lm, tested, settings.draws)
 
 
 # --- result
 
 
-def combine(
-    lm: LM,
-    data: Labelled,
-    seeds: Sequence[int],
-    settings: Settings,
-    proof: bool,
-    *,
-    done: Done,
-    progress: Progress,
-) -> xr.Dataset:
-    each = range(len(data.names))
-    score = np.stack([score_of(lm, data, f, done) for f in each])
-    result = _map(score, data.names, seeds).assign(baseline=("function", mean_baseline(data, done)))
+def combine(lm: LM, targets: list[Target], proof: bool, *, done: Done, progress: Progress) -> xr.Dataset:
+    data, settings = targets[0].data, targets[0].settings
+    result = _map(lm, targets, done).assign(baseline=("function", mean_baseline(data, done)))
     if not proof:
         return result
-    removed = [done[removal_name(data, f)] for f in each]
+    removed = [done[t.removal_part] for t in targets]
     return result.merge(removal_results(data.names, (lm.n_layers, lm.n_heads), settings.steps, removed))
 
 
@@ -167,23 +160,24 @@ def mean_baseline(data: Labelled, done: Done) -> list[float]:
     return [float(baseline[data.of("test", f)].mean()) for f in range(len(data.names))]
 
 
-def _map(score: np.ndarray, names: Sequence[str], seeds: Sequence[int]) -> xr.Dataset:
+def _map(lm: LM, targets: list[Target], done: Done) -> xr.Dataset:
     """`score` [function, seed, layer, head], over seeds `always`, the least, `any`, the most, and `importance`, which
     sums to 1."""
-    dims = ("layer", "head")
+    score = np.stack([score_of(lm, target, done) for target in targets])
     mean = score.mean(1)
     total = np.nansum(mean, axis=(1, 2), keepdims=True)
+    dims = ("function", "layer", "head")
     return xr.Dataset(
         {
-            "score": (("function", "seed", *dims), score),
-            "importance": (("function", *dims), mean / np.where(total > 0, total, 1)),
-            "always": (("function", *dims), score.min(1)),
-            "any": (("function", *dims), score.max(1)),
+            "score": (("function", "seed", "layer", "head"), score),
+            "importance": (dims, mean / np.where(total > 0, total, 1)),
+            "always": (dims, score.min(1)),
+            "any": (dims, score.max(1)),
         },
         coords={
-            "function": list(names),
-            "seed": list(seeds),
-            "layer": range(score.shape[2]),
-            "head": range(score.shape[3]),
+            "function": [target.name for target in targets],
+            "seed": list(targets[0].settings.seeds),
+            "layer": range(lm.n_layers),
+            "head": range(lm.n_heads),
         },
     )

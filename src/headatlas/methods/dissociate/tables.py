@@ -5,20 +5,19 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headatlas.methods._tables import number, top_heads
+from headatlas.methods._tables import list_best, number
+from headatlas.methods.method import Tables
 
-Rows = list[dict[str, Any]]
 
-
-def dissociation_tables(result: xr.Dataset, top: int = 4) -> dict[str, Rows]:
+def dissociation_tables(result: xr.Dataset, top: int = 4) -> Tables:
     """Each function's heads, what their removal does to it and to the others, and how their number was chosen."""
     functions = result.function.values.tolist()
-    shut: Rows = [
+    shut: list[dict[str, Any]] = [
         {
             "function": f,
             "always": int((result.always.sel(function=f) >= 0.5).sum()),
             "any": int((result["any"].sel(function=f) >= 0.5).sum()),
-            "most so": " ".join(f"{h} {v:.2f}" for h, v in top_heads(result.score.sel(function=f).mean("seed"), top)),
+            "most so": list_best(result.score.sel(function=f).mean("seed"), top),
         }
         for f in functions
     ]

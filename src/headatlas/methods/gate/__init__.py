@@ -12,29 +12,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from headatlas.methods._arguments import Batch, BatchTokens, Preset, Seeds, Shots, Strength, Tasks, Updates
-from headatlas.methods._effects import ask_held_out
 from headatlas.methods._seeds import seed_numbers
-from headatlas.methods.method import Measure, Part, Truth, Work, method
+from headatlas.methods.method import Measure, Part, Truth, Work, lazily, method
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from headatlas.models.lm import LM
-
-
-def _tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
-    from headatlas.methods.gate.tables import gate_tables
-
-    return gate_tables(result)
-
-
-def _sentences(result: xr.Dataset) -> list[str]:
-    from headatlas.methods.gate.tables import gate_sentences
-
-    return gate_sentences(result)
 
 
 @method(
@@ -65,9 +50,9 @@ def _sentences(result: xr.Dataset) -> list[str]:
     tells="which heads a task needs, which harm it, and which it does not mind, all heads fitted together",
     does_not_tell="which of several heads that can replace each other does the work",
     cites=("Causal Head Gating, Nam et al., NeurIPS 2025, arXiv 2505.13737",),
-    tables=_tables,
-    sentences=_sentences,
-    ask=ask_held_out,
+    tables=lazily("headatlas.methods.gate.tables:gate_tables"),
+    sentences=lazily("headatlas.methods.gate.tables:gate_sentences"),
+    ask=lazily("headatlas.methods._effects:ask_held_out"),
     truths={
         "gate": Truth("functions", "facilitation", {"proof": False, "seeds": 3}),
         "gate-interference": Truth("interference", "interference", {"proof": False, "seeds": 3}),
@@ -101,7 +86,7 @@ def gate(
     Example:
         >>> ha.gate("smollm2", "math", seeds=2).facilitation.mean("seed")
     """
-    from headatlas.methods.gate.fits import blocks, fit_cost, fit_names, fit_part, part_name
+    from headatlas.methods.gate.fits import TaskFit, fit_cost, fit_task
     from headatlas.methods.gate.result import combine, combine_cost
     from headatlas.methods.gate.settings import flat_settings, settings_of
     from headatlas.tasks.prompts import check_shots, hash_tasks, load_tasks
@@ -110,20 +95,16 @@ def gate(
     numbers = seed_numbers(settings.seeds if seeds is None else seeds)
     chosen = load_tasks(lm, tasks, shots)
     split = [[replace(t.halves()[i], name=f"{t.name}, half {i}") for t in chosen] for i in (0, 1) if halves]
-    fitted = [*chosen, *(task for half in split for task in half)]
-    for task in fitted:
-        check_shots(task)
-    parts = [
-        Part(part_name(t, b), fit_part, (t, b, settings, batch_tokens), fit_names(t, b), cost=fit_cost)
-        for t in fitted
-        for b in blocks(numbers)
-    ]
+    fits, *of_halves = ([TaskFit(t, numbers, settings, batch_tokens) for t in tasks] for tasks in (chosen, *split))
+    blocks = [block for fitted in (fits, *of_halves) for of in fitted for block in of.blocks()]
+    for block in blocks:
+        check_shots(block.task)
     names = ", ".join(t.name for t in chosen)
     return Work(
         f"{names}: {len(numbers)} seeds, {settings.free.updates} + {settings.pressed.updates} updates",
         combine,
-        (chosen, split, numbers, settings, proof, batch_tokens),
-        parts,
+        (fits, of_halves, proof),
+        [Part(block.name, fit_task, (block,), block.stages, cost=fit_cost) for block in blocks],
         hash_tasks(chosen),
         {"preset": preset, **flat_settings(settings), "seeds": numbers},
         {"halves": int(halves), "proof": int(proof)},

@@ -5,8 +5,9 @@ own, so a seed comes out the same whichever seeds are fitted beside it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import CannotDo
+from headatlas.methods._layers import has_heads
 from headatlas.methods.gate.settings import Schedule, Settings
 from headatlas.models.cost import Cost, learning
 from headatlas.models.lm import LM
@@ -33,6 +35,29 @@ Objective = Callable[[list[Tensor]], Tensor]
 """log P [gate, example] of each task → what to minimise [gate, example]."""
 
 
+@dataclass(frozen=True)
+class TaskFit:
+    """The fits of one task, from each of these seeds."""
+
+    task: Task
+    seeds: Sequence[int]
+    settings: Settings
+    batch_tokens: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.task.name}, seed{'s' * (len(self.seeds) > 1)} {', '.join(map(str, self.seeds))}"
+
+    @property
+    def stages(self) -> tuple[str, str]:
+        """What `fit_task` calls its two stages."""
+        return f"{self.name}: free", f"{self.name}: pressed"
+
+    def blocks(self) -> list["TaskFit"]:
+        """Seeds that are fitted together: enough to fill a GPU, few enough that several have something to do."""
+        return [replace(self, seeds=self.seeds[a : a + BLOCK]) for a in range(0, len(self.seeds), BLOCK)]
+
+
 def likelihood(log_p: list[Tensor]) -> Tensor:
     return -log_p[0]
 
@@ -49,15 +74,13 @@ def slope(
     """The mean objective of each gate over the examples [gate], and its gradient in θ [gate, layer, head]."""
     theta = theta.detach()
     loss, total = torch.zeros_like(theta[:, 0, 0]), torch.zeros_like(theta)
-    examples = sum(len(s[0].examples) for s in matched)
-    widest = max(range(len(matched[0])), key=lambda k: sum(s[k].size for s in matched))
-    for gates, chosen in batches([s[widest] for s in matched], len(theta), tokens // len(matched[0])):
+    examples, sides = sum(len(s[0].examples) for s in matched), range(len(matched[0]))
+    widest = max(sides, key=lambda k: sum(s[k].size for s in matched))
+    for gates, chosen in batches([s[widest] for s in matched], len(theta), tokens // len(sides)):
         with out_of_memory_told(lm, tokens), torch.enable_grad():
             part = theta[gates].requires_grad_()
             gate = part.sigmoid().to(lm.device)
-            log_p = [
-                log_probs(lm, [matched[i][k] for i in chosen], gate, packed=True)[0] for k in range(len(matched[0]))
-            ]
+            log_p = [log_probs(lm, [matched[i][k] for i in chosen], gate, packed=True)[0] for k in sides]
             value = objective(log_p).sum(1) / examples
             (change,) = torch.autograd.grad(value.sum(), part)
         loss[gates] += value.detach().cpu()
@@ -80,15 +103,15 @@ def fit(
 ) -> Tensor:
     """Fit gates from θ [gate, layer, head], each under its own pressure λ [gate]; returns the fitted θ."""
     theta = theta.clone()
-    has_heads = torch.tensor([i not in lm.layers_without_heads for i in range(lm.n_layers)])[None, :, None]
-    heads = int(has_heads.sum()) * lm.n_heads
+    with_heads = has_heads(lm.anatomy)
+    heads = int(with_heads.sum()) * lm.n_heads
     budget = tokens_at_once(lm, tokens)
     optimiser = torch.optim.Adam([theta.requires_grad_()], lr=schedule.lr)
     with frozen(lm):
         for update in progress(range(schedule.updates), label):
             optimiser.param_groups[0]["lr"] = schedule.lr + (schedule.lr_end - schedule.lr) * update / schedule.updates
             loss, grad = slope(lm, theta, next(data), objective, budget)
-            grad = grad - pressure[:, None, None] / heads * ((theta.detach().abs() <= CLIP) & has_heads)
+            grad = grad - pressure[:, None, None] / heads * ((theta.detach().abs() <= CLIP) & with_heads)
             if not (loss.isfinite().all() and grad.isfinite().all()):
                 bad = int((~(loss.isfinite() & grad.flatten(1).isfinite().all(1))).nonzero()[0])
                 what = "the gradient is not finite" if loss[bad].isfinite() else f"loss is {loss[bad].item()}"
@@ -102,76 +125,31 @@ def fit(
     return theta.detach()
 
 
-def fit_task(
-    lm: LM,
-    task: Task,
-    seeds: Sequence[int],
-    settings: Settings,
-    *,
-    done: Done | None = None,
-    tokens: int | None = None,
-    progress: Progress = silent,
-) -> Tensor:
+def fit_task(lm: LM, of: TaskFit, *, done: Done | None = None, progress: Progress = silent) -> Tensor:
     """The three fits of one task: θ [fit, seed, layer, head]. Finished stages are put into `done` and taken from it."""
     done = {} if done is None else done
-    free_name, pressed_name = fit_names(task, seeds)
-    options: dict[str, Any] = {"norm": settings.norm, "tokens": tokens, "progress": progress}
+    task, seeds, settings, (free_name, pressed_name) = of.task, of.seeds, of.settings, of.stages
+    run = partial(fit, lm, norm=settings.norm, tokens=of.batch_tokens, progress=progress)
     if free_name not in done:
         data = batches_of(lm, [task], settings.batch, seed=0)
-        free = fit(
-            lm,
-            start(lm, seeds, settings.low),
-            torch.zeros(len(seeds)),
-            data,
-            settings.free,
-            label=f"{task.name}: free",
-            **options,
-        )
-        done[free_name] = (free.numpy(),)
+        first, pressure = start(lm, seeds, settings.low), torch.zeros(len(seeds))
+        done[free_name] = (run(first, pressure, data, settings.free, label=f"{task.name}: free").numpy(),)
     free = torch.from_numpy(done[free_name][0])
     if pressed_name not in done:
-        pressure = torch.tensor([settings.strength, -settings.strength]).repeat_interleave(len(seeds))
         data = batches_of(lm, [task], settings.batch, seed=1)
+        first = free.clamp(-CLIP, CLIP).repeat(2, 1, 1)  # beyond, no pressure would reach an idle head
+        pressure = torch.tensor([settings.strength, -settings.strength]).repeat_interleave(len(seeds))
         label = f"{task.name}: retain and remove"
-        first = free.clamp(-CLIP, CLIP)  # beyond, no pressure would reach an idle head
-        pressed = fit(lm, first.repeat(2, 1, 1), pressure, data, settings.pressed, label=label, **options)
-        done[pressed_name] = (pressed.numpy(),)
+        done[pressed_name] = (run(first, pressure, data, settings.pressed, label=label).numpy(),)
     pressed = torch.from_numpy(done[pressed_name][0])
     return torch.cat([free, pressed]).unflatten(0, (3, len(seeds)))
 
 
-def fit_part(
-    lm: LM,
-    task: Task,
-    seeds: Sequence[int],
-    settings: Settings,
-    batch_tokens: int | None,
-    *,
-    done: Done,
-    progress: Progress,
-) -> None:
-    fit_task(lm, task, seeds, settings, done=done, tokens=batch_tokens, progress=progress)
-
-
-def fit_cost(lm: LM, task: Task, seeds: Sequence[int], settings: Settings, batch_tokens: int | None) -> Cost:
-    updates = islice(batches_of(lm, [task], settings.batch, seed=0), 3)
+def fit_cost(lm: LM, of: TaskFit) -> Cost:
+    updates = islice(batches_of(lm, [of.task], of.settings.batch, seed=0), 3)
     bundles = [bundle for matched in updates for (bundle,) in matched]
-    free, pressed = (learning(lm, bundles, times * len(seeds) / 3) for times in (1, 2))
-    return free * settings.free.updates + pressed * settings.pressed.updates
-
-
-def fit_names(task: Task, seeds: Sequence[int]) -> tuple[str, str]:
-    """What `fit_task` calls its two stages."""
-    return f"{part_name(task, seeds)}: free", f"{part_name(task, seeds)}: pressed"
-
-
-def part_name(task: Task, seeds: Sequence[int]) -> str:
-    return f"{task.name}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-
-
-def blocks(seeds: Sequence[int]) -> list[Sequence[int]]:
-    """Seeds that are fitted together: enough to fill a GPU, few enough that several have something to do."""
-    return [seeds[a : a + BLOCK] for a in range(0, len(seeds), BLOCK)]
+    free, pressed = (learning(lm, bundles, times * len(of.seeds) / 3) for times in (1, 2))
+    return free * of.settings.free.updates + pressed * of.settings.pressed.updates
 
 
 def roles(gate: xr.DataArray) -> xr.Dataset:

@@ -14,34 +14,25 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.evidence.removal import Heads, p_value, remove, top_heads
-from headatlas.methods.gate.fits import ROLES
-from headatlas.methods.gate.settings import Settings
+from headatlas.methods.gate.fits import ROLES, TaskFit
 from headatlas.models.lm import LM
 from headatlas.models.targets import Bundle, measure
 from headatlas.progress import Progress, silent
 from headatlas.tasks.bundles import held_out_bundles
-from headatlas.tasks.prompts import Task
 
 DRAWS = 20  # of random heads
 
 
-def switch_off(
-    lm: LM,
-    gates: xr.Dataset,
-    task: Task,
-    settings: Settings,
-    *,
-    tokens: int | None = None,
-    progress: Progress = silent,
-) -> xr.Dataset:
+def switch_off(lm: LM, gates: xr.Dataset, of: TaskFit, *, progress: Progress = silent) -> xr.Dataset:
     """`effect(role, n_removed)`, the same for random heads (…, draw), and the p-value of each. gates: of this task."""
     most = (lm.n_layers - len(lm.layers_without_heads)) * lm.n_heads // 2  # as many random ones must be left
-    steps = [m for m in settings.steps if m <= most] or [max(1, most // 4)]
+    steps = [m for m in of.settings.steps if m <= most] or [max(1, most // 4)]
     retained = torch.from_numpy(gates.gate.sel(fit="retain").mean("seed").values)
-    off_against_on = partial(_off_against_on, lm, retained, held_out_bundles(lm, task, settings.switching), tokens)
+    held_out = held_out_bundles(lm, of.task, of.settings.switching)
+    off_against_on = partial(_off_against_on, lm, retained, held_out, of.batch_tokens)
     generator = np.random.default_rng(0)
     effect, random_effect, p = [], [], []
-    for role, m in progress([(role, m) for role in ROLES for m in steps], f"{task.name}: switching heads off"):
+    for role, m in progress([(role, m) for role in ROLES for m in steps], f"{of.task.name}: switching heads off"):
         top = top_heads(gates[role].mean("seed").values, m)
         removal = remove(off_against_on, [top], lm.n_heads, draws=DRAWS, generator=generator)
         effect.append(removal.effect[0])

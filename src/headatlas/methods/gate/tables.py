@@ -4,10 +4,11 @@ from typing import Any
 
 import xarray as xr
 
-from headatlas.methods._tables import number, top_heads
+from headatlas.methods._tables import list_best, number
+from headatlas.methods.method import Tables
 
 
-def gate_tables(result: xr.Dataset, top: int = 4) -> dict[str, list[dict[str, Any]]]:
+def gate_tables(result: xr.Dataset, top: int = 4) -> Tables:
     tables = {
         "Tasks, done by the whole model and under the gates": [
             _task_row(result.sel(task=t)) for t in result.task.values.tolist()
@@ -47,13 +48,12 @@ def _task_row(one: xr.Dataset) -> dict[str, Any]:
 
 
 def _role_row(one: xr.Dataset, top: int) -> dict[str, Any]:
-    always = top_heads(one.summary.sel(over="always"), top)
     return {
         "task": one.task.item(),
         "role": one.role.item(),
         "always": f"{one.share.sel(share_over='always').item():.1%}",
         "any": f"{one.share.sel(share_over='any').item():.1%}",
-        "most so in every seed": " ".join(f"{h} {v:.2f}" for h, v in always) or "-",
+        "most so in every seed": list_best(one.summary.sel(over="always"), top) or "-",
     }
 
 

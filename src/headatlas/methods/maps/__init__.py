@@ -21,23 +21,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headatlas.errors import BadArgument, check_count
-from headatlas.methods.method import Measure, Part, Truth, Work, method
+from headatlas.methods.method import Measure, Truth, Work, lazily, method
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import xarray as xr
-
-    from headatlas.methods.maps.pairs import ChosenPairs
-    from headatlas.methods.maps.scores import Settings
-    from headatlas.models.lm import LM
     from headatlas.models.parameters import Parameters
-    from headatlas.models.targets import TokenExample
-    from headatlas.progress import Done, Progress
-    from headatlas.tasks.relations import Relation
 
 Input = Literal["stream", "published", "embedding"]
-PROMPTS, MOST_RELATIONS = 6, 8  # of a removal test where no truth is known; relations that are tested
 
 SCORE = "Share of the relation's word pairs that the head's parameters alone map from source to target."
 SUPPRESSION = "Share of the relation's word pairs whose target the head's parameters push down most."
@@ -45,33 +34,6 @@ LIMITS = (
     " No text is run: it says what a head can do, not when, or whether, it does it."
     " Chance: the highest share that shuffled targets and random heads explain."
 )
-
-
-def tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
-    from headatlas.methods.maps.tables import categories, checks, relations
-
-    return {
-        "Relations and their heads": relations(result),
-        "Checked in real runs": checks(result),
-        "Heads by category": categories(result),
-    }
-
-
-def ask(lm: LM, subject: str) -> list[TokenExample]:
-    """Prompts of a built-in relation; none, where it has no prompt."""
-    from headatlas.methods.maps.causal import relation_questions
-    from headatlas.tasks.relations import load_relations
-
-    return relation_questions(lm, load_relations([subject])[0], PROMPTS)
-
-
-def worth_testing(result: xr.Dataset) -> list[str]:
-    """The relations whose heads a removal test is to remove: of the built-in ones with a prompt, the best scored."""
-    from headatlas.tasks.relations import load_relations
-
-    prompted = {r.name for r in load_relations() if r.prompt}
-    best = {str(r): float(result.score.sel(relation=r).max()) for r in result.relation.values if r in prompted}
-    return sorted((r for r in best if best[r] > 0), key=lambda r: -best[r])[:MOST_RELATIONS]
 
 
 @method(
@@ -87,8 +49,8 @@ def worth_testing(result: xr.Dataset) -> list[str]:
         "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
         " arXiv 2412.11965",
     ),
-    tables=tables,
-    ask=ask,
+    tables=lazily("headatlas.methods.maps.tables:map_tables"),
+    ask=lazily("headatlas.methods.maps.causal:ask_relation"),
     truths={
         "maps": Truth("relations", "score", {"baselines": False}),
         "maps-published": Truth("relations", "score", {"baselines": False, "input": "published"}),
@@ -134,21 +96,22 @@ def maps(
     """
     from headatlas.methods.maps.cost import checks_cost
     from headatlas.methods.maps.pairs import choose_pairs
+    from headatlas.methods.maps.parts import combine, layer_parts
     from headatlas.methods.maps.reading import BASELINES, choose_reading
     from headatlas.methods.maps.scores import Settings
     from headatlas.tasks.relations import hash_relations, load_relations
 
     _check(k, threshold, seed, dynamic, causal)
-    asked = load_relations(relations)
+    chosen = load_relations(relations)
     reading = choose_reading(input, opening, model.tokenizer)
-    settings = Settings(reading, k, threshold, min_pairs, BASELINES if baselines else (), seed)
-    chosen = choose_pairs(model, asked, k, min_pairs)
+    settings = Settings(reading, k, threshold, min_pairs, BASELINES if baselines else (), seed, dynamic, causal)
+    pairs = choose_pairs(model, chosen, k, min_pairs)
     return Work(
-        f"{len(asked)} relations, {sum(len(r.pairs) for r in asked):,} pairs, from the parameters alone",
+        f"{len(chosen)} relations, {sum(len(r.pairs) for r in chosen):,} pairs, from the parameters alone",
         combine,
-        (asked, chosen, settings, dynamic, causal),
-        _parts(model, chosen, settings),
-        hash_relations(asked),
+        (chosen, pairs, settings),
+        layer_parts(model, pairs, settings),
+        hash_relations(chosen),
         {"k": k, "min_pairs": min_pairs, "seed": seed, "input": input, "opening": " ".join(map(str, reading.opening))},
         {"threshold": threshold, "baselines": int(baselines), "dynamic": dynamic, "causal": causal},
         cost=checks_cost,
@@ -164,50 +127,3 @@ def _check(k: int | str, threshold: float, seed: int, dynamic: int, causal: int)
     check_count("seed", seed, 0, 2**32 - 1)
     check_count("dynamic", dynamic, 0)
     check_count("causal", causal, 0)
-
-
-def _parts(model: Parameters, chosen: ChosenPairs, settings: Settings) -> list[Part]:
-    """A few layers each; all of them, where a stream passes them anyway."""
-    from headatlas.methods._effects import layer_spans
-    from headatlas.methods.maps.cost import layers_cost
-    from headatlas.methods.maps.scores import score_layers
-
-    stream = settings.reading.input == "stream"
-    return [
-        Part(
-            f"maps, layers {layers[0]} to {layers[-1]}",
-            score_layers,
-            (chosen, settings, layers),
-            tuple(f"{name} layer {i}" for i in layers for name in ("maps", *settings.baselines)),
-            cost=layers_cost,
-        )
-        for layers in (layer_spans(model, model.weights.anatomy.n_layers) if stream else layer_spans(model))
-    ]
-
-
-def combine(
-    model: Parameters,
-    relations: Sequence[Relation],
-    chosen: ChosenPairs,
-    settings: Settings,
-    dynamic: int,
-    causal: int,
-    *,
-    done: Done,
-    progress: Progress,
-) -> xr.Dataset:
-    """Scores from what the heads of all layers hit, and the checks. For those, the model is an LM."""
-    from headatlas.methods.maps.causal import check_causal
-    from headatlas.methods.maps.dynamic import check_dynamic
-    from headatlas.methods.maps.scores import score_relations
-    from headatlas.models.lm import LM
-
-    result = score_relations(model, relations, chosen, settings, done)
-    if dynamic:
-        assert isinstance(model, LM)
-        result = result.merge(check_dynamic(model, relations, dynamic, settings, progress))
-    if causal:
-        assert isinstance(model, LM)
-        result = result.merge(check_causal(model, relations, result, causal, seed=settings.seed, progress=progress))
-    text = model.tokenizer.decode(settings.reading.opening)
-    return result.set_xindex("category_name").assign_attrs(opening_text=text)

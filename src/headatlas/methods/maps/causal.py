@@ -15,18 +15,20 @@ import xarray as xr
 
 from headatlas.errors import BadArgument
 from headatlas.evidence.removal import Heads, gates_without, p_corrected, remove
+from headatlas.methods.maps.scores import Settings
 from headatlas.models.answers import MEASURES as ANSWERED
 from headatlas.models.answers import Change, answers_under
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample
 from headatlas.progress import Progress, silent
-from headatlas.tasks.relations import Relation
+from headatlas.tasks.relations import Relation, load_relations
 from headatlas.tasks.words import word_ids
 
 STEPS = (1, 2, 4, 8, 16, 32)  # heads removed
 DRAWS = 20
 ABLE = 0.2  # a relation the whole model gets right less often than this cannot be broken by removing heads
 MEASURES = ("log_p", "accuracy")  # the first is what p is about
+ASK = 6  # prompts of a removal test where no truth is known
 
 
 def relation_questions(lm: LM, relation: Relation, limit: int, seed: int = 0) -> list[TokenExample]:
@@ -38,6 +40,11 @@ def relation_questions(lm: LM, relation: Relation, limit: int, seed: int = 0) ->
         return []
     prompts = lm.encode([relation.prompt.replace("{}", s) for s, _ in chosen])
     return [TokenExample(tuple(p), (t,)) for p, (_, t) in zip(prompts, chosen, strict=True)]
+
+
+def ask_relation(lm: LM, subject: str) -> list[TokenExample]:
+    """Prompts of a built-in relation; none, where it has no prompt."""
+    return relation_questions(lm, load_relations([subject])[0], ASK)
 
 
 def rank_heads(score: xr.DataArray) -> Heads:
@@ -60,15 +67,16 @@ def answers(lm: LM, questions: Sequence[TokenExample], removed: Sequence[Heads])
 
 
 def check_causal(
-    lm: LM, relations: Sequence[Relation], maps: xr.Dataset, limit: int, *, seed: int = 0, progress: Progress = silent
+    lm: LM, relations: Sequence[Relation], maps: xr.Dataset, settings: Settings, progress: Progress = silent
 ) -> xr.Dataset:
     """Removal curves of every relation with a prompt and a map; the rest of the relations are NaN."""
     mapped = [r for r in relations if maps.score.sel(relation=r.name).notnull().any()]
-    questions = {r.name: asked for r in mapped if (asked := relation_questions(lm, r, limit, seed))}
+    prompts = {r.name: relation_questions(lm, r, settings.causal, settings.seed) for r in mapped}
+    questions = {name: of_relation for name, of_relation in prompts.items() if of_relation}
     if not questions:
         raise BadArgument("causal: none of the relations has both a score and a prompt to ask it with")
     ranking = {name: rank_heads(maps.score.sel(relation=name)) for name in questions}
-    curves = removal_curves(lm, questions, ranking, seed=seed, progress=progress)
+    curves = removal_curves(lm, questions, ranking, seed=settings.seed, progress=progress)
     return curves.reindex(relation=maps.relation.values)
 
 

@@ -25,18 +25,17 @@ def layers_cost(model: Parameters, chosen: ChosenPairs, settings: Settings, laye
     return run + ranked + Cost(seconds=0.3 + 0.02 * len(layers) + drawn / DRAWN)
 
 
-def checks_cost(
-    lm: LM, relations: Sequence[Relation], chosen: ChosenPairs, settings: Settings, dynamic: int, causal: int
-) -> Cost:
+def checks_cost(lm: LM, relations: Sequence[Relation], chosen: ChosenPairs, settings: Settings) -> Cost:
     """Of the checks in real runs, if there are any."""
     cost = Cost()
-    if dynamic:
-        texts = len(TEMPLATES) * int(chosen.count[chosen.count >= settings.min_pairs].clip(max=dynamic).sum())
+    if settings.dynamic:
+        enough = chosen.count[chosen.count >= settings.min_pairs]
+        texts = len(TEMPLATES) * int(enough.clip(max=settings.dynamic).sum())
         tokens = texts / len(TEMPLATES) * sum(len(lm.encode(t)[0]) + 1 for t in TEMPLATES)
         cost += Cost(tokens=tokens, passes=texts / 64) + _ranking(lm, lm.n_layers, len(CONTEXTS) * texts)
-    if causal:
-        asked = [q for r in relations for q in relation_questions(lm, r, causal, settings.seed)]
-        cost += answering(lm, asked, 1 + len(STEPS) * (2 + DRAWS))
+    if settings.causal:
+        questions = [q for r in relations for q in relation_questions(lm, r, settings.causal, settings.seed)]
+        cost += answering(lm, questions, 1 + len(STEPS) * (2 + DRAWS))
     return cost
 
 

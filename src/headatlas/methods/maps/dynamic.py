@@ -15,10 +15,11 @@ import numpy as np
 import torch
 import xarray as xr
 
+from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.maps.pairs import Pairs, drop_small, single_token_pairs
 from headatlas.methods.maps.ranks import Vocabulary, extremes
 from headatlas.methods.maps.reading import Reading
-from headatlas.methods.maps.scores import Settings, hits, layers_with_heads, shares
+from headatlas.methods.maps.scores import Settings, hits, shares
 from headatlas.models.heads import hooked, reading_inputs
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
@@ -33,17 +34,15 @@ TEMPLATES = (
 CONTEXTS = ("with", "without")
 
 
-def check_dynamic(
-    lm: LM, relations: Sequence[Relation], limit: int, settings: Settings, progress: Progress = silent
-) -> xr.Dataset:
-    """Dynamic scores on up to `limit` pairs of every relation with enough, against static scores of the same pairs."""
+def check_dynamic(lm: LM, relations: Sequence[Relation], settings: Settings, progress: Progress = silent) -> xr.Dataset:
+    """Dynamic scores on some pairs of every relation with enough, against static scores of the same pairs."""
     size = lm.weights.unembedding().shape[1]
     pairs = single_token_pairs(relations, lm.tokenizer, size, settings.k)
     pairs = drop_small(pairs, len(relations), settings.min_pairs)
     generator = torch.Generator().manual_seed(settings.seed)
     pairs = pairs[torch.randperm(len(pairs), generator=generator)]
     nth = (pairs.relation[:, None] == pairs.relation).tril(-1).sum(1)  # how many of its relation came before
-    pairs = pairs[nth < limit]
+    pairs = pairs[nth < settings.dynamic]
     static, _ = hits(lm.weights, pairs, settings.reading, device=lm.device)
     return dynamic_scores(lm, pairs, static, settings.reading, [r.name for r in relations], progress)
 

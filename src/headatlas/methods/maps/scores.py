@@ -10,6 +10,7 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadFile
+from headatlas.methods._layers import has_heads, layers_with_heads
 from headatlas.methods.maps.chance import chance_level
 from headatlas.methods.maps.pairs import ChosenPairs, Pairs, choose_k
 from headatlas.methods.maps.ranks import Vocabulary, extremes
@@ -23,7 +24,10 @@ from headatlas.tasks.relations import Relation, categories
 
 @dataclass(frozen=True)
 class Settings:
-    """How relations are scored. baselines: what is scored beside the model's own heads (`reading`)."""
+    """How relations are scored, and checked: on up to so many pairs (`dynamic`) and prompts (`causal`) of each.
+
+    baselines: what is scored beside the model's own heads (`reading`).
+    """
 
     reading: Reading
     k: int | Literal["auto"] = "auto"
@@ -31,6 +35,8 @@ class Settings:
     min_pairs: int = 30
     baselines: tuple[str, ...] = BASELINES
     seed: int = 0
+    dynamic: int = 0
+    causal: int = 0
 
 
 def score_layers(
@@ -53,10 +59,6 @@ def score_layers(
         seed=settings.seed,
         progress=lambda items, label: progress(items, f"{label}, layers {layers[0]} to {layers[-1]}"),
     )
-
-
-def layers_with_heads(anatomy: Anatomy) -> list[int]:
-    return [i for i, site in enumerate(anatomy.sites) if site is not None]
 
 
 def hits(
@@ -136,7 +138,7 @@ def shares(hit: np.ndarray, pairs: Pairs, n_relations: int, anatomy: Anatomy) ->
     counts = belongs.sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.moveaxis(hit.astype(np.float32) @ belongs, -1, 0) / counts[:, None, None]
-    share[:, [i for i, site in enumerate(anatomy.sites) if site is None]] = np.nan
+    share[:, ~has_heads(anatomy).flatten().numpy()] = np.nan
     return share.astype(np.float32)
 
 

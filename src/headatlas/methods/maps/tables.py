@@ -6,7 +6,16 @@ import numpy as np
 import xarray as xr
 
 from headatlas.methods._chance import NONE_ABOVE, at_chance, members
-from headatlas.methods._tables import number, top_heads
+from headatlas.methods._tables import list_best, number
+from headatlas.methods.method import Tables
+
+
+def map_tables(maps: xr.Dataset) -> Tables:
+    return {
+        "Relations and their heads": relations(maps),
+        "Checked in real runs": checks(maps),
+        "Heads by category": categories(maps),
+    }
 
 
 def relations(maps: xr.Dataset, top: int = 3) -> list[dict[str, Any]]:
@@ -18,15 +27,12 @@ def relations(maps: xr.Dataset, top: int = 3) -> list[dict[str, Any]]:
         multi = bool(one.left_out.item()) and one.pairs_multi.item() > 0
         score = one.score_multi if multi else one.score
         above = score if multi or flags is None else score.where(~flags.sel(relation=name))
-        best, highest = top_heads(above, top), top_heads(score, 1)
-        nothing = f"{NONE_ABOVE} (best {' '.join(f'{h} {v:.2g}' for h, v in highest) or '0'})"
+        nothing = f"{NONE_ABOVE} (best {list_best(score, 1, '{} {:.2g}') or '0'})"
         row: dict[str, Any] = {
             "category": one.category.item(),
             "relation": name,
             "pairs": f"{one.pairs_multi.item()} multi" if multi else str(one.pairs.item()),
-            "best heads": " ".join(f"{h} {v:.2f}" for h, v in best)
-            or one.left_out.item()
-            or (nothing if flags is not None else "-"),
+            "best heads": list_best(above, top) or one.left_out.item() or (nothing if flags is not None else "-"),
         }
         if flags is not None:
             row["chance"] = "-" if np.isnan(one.chance.item()) else f"{one.chance.item():.2g}"

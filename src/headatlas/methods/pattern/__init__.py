@@ -1,31 +1,24 @@
 """pattern: where heads look, on random tokens that are repeated. No task, no causal claim.
 
 1. Texts of random tokens, each followed by itself.
-2. induction: the attention from a token's second occurrence to the token after its first. duplicate: to the first occurrence
-   itself. previous: from any token to the one before.
+2. induction: the attention from a token's second occurrence to the token after its first. duplicate: to the first
+   occurrence itself. previous: from any token to the one before.
 3. A score is the mean share of attention that goes there.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from headatlas.errors import check_count
-from headatlas.methods.method import Measure, method
+from headatlas.methods.method import Measure, lazily, method
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from headatlas.models.cost import Cost
     from headatlas.models.lm import LM
 
 MOST_SEQUENCES = 10_000  # more is a mistake
-
-
-def _cost(lm: LM, *, length: int | None = None, sequences: int = 8, **_: Any) -> Cost:
-    from headatlas.models.cost import Cost
-
-    return Cost(tokens=6.0 * sequences * (length or 50), passes=3)
 
 
 @method(
@@ -42,7 +35,7 @@ def _cost(lm: LM, *, length: int | None = None, sequences: int = 8, **_: Any) ->
     tells="where a head looks",
     does_not_tell="whether anything depends on it",
     cites=("In-context Learning and Induction Heads, Olsson et al. 2022, arXiv 2209.11895",),
-    cost=_cost,
+    cost=lazily("headatlas.methods.pattern.scores:attention_cost"),
     order=30,
 )
 def pattern(

@@ -7,6 +7,8 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadArgument, UnsupportedModel
+from headatlas.methods._layers import layers_with_heads
+from headatlas.models.cost import Cost
 from headatlas.models.heads import hooked
 from headatlas.models.lm import LM
 
@@ -15,7 +17,7 @@ PATTERNS = ("induction", "previous", "duplicate")
 
 @torch.no_grad()
 def attention_scores(lm: LM, length: int | None, sequences: int, seed: int) -> xr.Dataset:
-    """score(pattern, layer, head) on `sequences` texts of `length` random tokens (50, if they fit), each said twice."""
+    """score(pattern, layer, head) on `sequences` texts of `length` random tokens (50, if they fit), each twice."""
     longest = ((lm.anatomy.context or 10**9) - 1) // 2  # an opening token, then everything twice
     length = min(50, longest) if length is None else length
     if not 2 <= length <= longest:
@@ -36,6 +38,10 @@ def attention_scores(lm: LM, length: int | None, sequences: int, seed: int) -> x
     )
 
 
+def attention_cost(lm: LM, *, length: int | None = None, sequences: int = 8, **_: Any) -> Cost:
+    return Cost(tokens=6.0 * sequences * (length or 50), passes=3)
+
+
 def _share(attention: Tensor, length: int, name: str) -> Tensor:
     """Mean attention [head] from where a pattern looks to where it looks, in attention [text, head, query, key]."""
     back = {"induction": length - 1, "duplicate": length, "previous": 1}[name]
@@ -47,11 +53,11 @@ def _share(attention: Tensor, length: int, name: str) -> Tensor:
 def _attention(lm: LM, ids: Tensor) -> dict[int, Tensor]:
     """Attention [text, head, query, key] of every layer with heads.
 
-    Fused kernels do not give it, so plain ones run here; and they are believed only if every head's z comes out as it does in an
-    ordinary run. In transformers 5.17 Falcon's do not: those with rotary positions look ahead unless a whole mask forbids it,
-    those with ALiBi add it twice.
+    Fused kernels do not give it, so plain ones run here; and they are believed only if every head's z comes out as it
+    does in an ordinary run. In transformers 5.17 Falcon's do not: those with rotary positions look ahead unless a full
+    mask forbids it, those with ALiBi add it twice.
     """
-    with_heads = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+    with_heads = layers_with_heads(lm.anatomy)
     ids = ids.to(lm.device)
     ordinary, _ = _run(lm, ids, None)
     square = (len(ids), 1, ids.shape[1], ids.shape[1])
@@ -61,10 +67,10 @@ def _attention(lm: LM, ids: Tensor) -> dict[int, Tensor]:
         lm.model.set_attn_implementation("eager")
         for mask in (None, hidden):
             try:
-                z, given = _run(lm, ids, mask, output_attentions=True)
+                z, output = _run(lm, ids, mask, output_attentions=True)
             except (RuntimeError, ValueError):  # a mask it does not understand
                 continue
-            seen = [a for a in given.attentions or () if a is not None]
+            seen = [a for a in output.attentions or () if a is not None]
             close = 1e-3 if lm.model.dtype in (torch.float32, torch.float64) else 0.1  # rounding adds up over layers
             same = all((z[i] - ordinary[i]).float().norm() <= close * ordinary[i].float().norm() for i in ordinary)
             if same and len(seen) == len(with_heads):
@@ -77,5 +83,5 @@ def _attention(lm: LM, ids: Tensor) -> dict[int, Tensor]:
 def _run(lm: LM, ids: Tensor, mask: Tensor | None, **options: Any) -> tuple[dict[int, Tensor], Any]:
     z: dict[int, Tensor] = {}
     with hooked(lm.model, lm.anatomy, z.__setitem__):
-        given = lm.model.base_model(ids, attention_mask=mask, use_cache=False, **options)
-    return z, given
+        output = lm.model.base_model(ids, attention_mask=mask, use_cache=False, **options)
+    return z, output

@@ -14,42 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headatlas.errors import BadArgument, check_count
 from headatlas.methods._arguments import BatchTokens, Context, Limit, Preset, Questions, Template, Test
-from headatlas.methods.method import Measure, Truth, Work, method
+from headatlas.methods.method import Measure, Truth, Work, lazily, method
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from headatlas.models.lm import LM
-    from headatlas.models.targets import TokenExample
 
 MEANING = (
     "How much a trained classifier leans on each head to tell the functions apart; it sums to 1 over heads. It shows"
-    " where a function can be read, not where it is needed: importance is not causal. Chance: the importance that a head"
-    " reaches with shuffled labels."
+    " where a function can be read, not where it is needed: importance is not causal. Chance: the importance that a"
+    " head reaches with shuffled labels."
 )
-ASK = 6  # questions of a removal test
-
-
-def tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
-    from headatlas.methods.probe.tables import tables
-
-    return tables(result)
-
-
-def sentences(result: xr.Dataset) -> list[str]:
-    from headatlas.methods.probe.tables import sentences
-
-    return sentences(result)
-
-
-def ask(lm: LM, subject: str) -> list[TokenExample]:
-    """Validation questions: the probe was fitted to training ones, and its importance measured on test ones."""
-    from headatlas.tasks.questions import load_questions, with_answer
-
-    questions = [q for q in load_questions() if q.function == subject and q.split == "validation"]
-    return [with_answer(lm, q, q.answer) for q in questions[:ASK]]
-
-
 Answers = Annotated[Literal["reference", "generated"], "read the reference answers, teacher-forced, or the model's own"]
 Kind = Annotated[
     Literal["published", "per-head", "written"],
@@ -87,9 +61,9 @@ Seed = Annotated[int, "of splits, training and draws"]
     tells="which functions can be read from a head's output while the model answers",
     does_not_tell="whether a function needs the head, and how much of what is read is only wording",
     cites=("Cognitive Mirrors, Ma et al., NeurIPS 2025, arXiv 2512.10978",),
-    tables=tables,
-    sentences=sentences,
-    ask=ask,
+    tables=lazily("headatlas.methods.probe.tables:probe_tables"),
+    sentences=lazily("headatlas.methods.probe.tables:probe_sentences"),
+    ask=lazily("headatlas.methods.probe.proof:ask_validation"),
     truths={
         "probe": Truth("functions", "importance", {"proof": "none"}),
         "probe-per-head": Truth("functions", "importance", {"kind": "per-head", "proof": "none"}),
@@ -130,9 +104,9 @@ def probe(
     Example:
         >>> ha.probe("smollm2").importance.sel(function="Retrieval")
     """
-    for name, number, least in (("k", k, 1), ("limit", limit, 1), ("batch_tokens", batch_tokens, 1)):
+    for name, number in (("k", k), ("limit", limit), ("batch_tokens", batch_tokens)):
         if number is not None:
-            check_count(name, number, least)
+            check_count(name, number, 1)
     check_count("seed", seed, 0, 2**63 - 1)
     if keep == "correct" and answers == "reference":
         raise BadArgument("keep is 'correct' with answers='reference', which all are: ask for answers='generated'")
@@ -144,8 +118,20 @@ def probe(
 
     settings = PRESETS[preset]
     at_most = settings.limit if limit is None and questions is None else limit
-    steps = load_questions(questions, test, context=context, functions=functions, limit=at_most, seed=seed)
-    arbiter = Judge(judge, judge_model, cache_folder() / "judge") if judge else None
-    of_proof = proof, bool(everywhere), int(seed)
-    options = Options(settings, answers, kind, keep, int(k), bool(template), arbiter, *of_proof, batch_tokens)
-    return plan(lm, steps, options, {"preset": preset, "context": context})
+    options = Options(
+        load_questions(questions, test, context=context, functions=functions, limit=at_most, seed=seed),
+        preset,
+        settings,
+        answers=answers,
+        kind=kind,
+        context=context,
+        keep=keep,
+        k=int(k),
+        template=bool(template),
+        judge=Judge(judge, judge_model, cache_folder() / "judge") if judge else None,
+        proof=proof,
+        everywhere=bool(everywhere),
+        seed=int(seed),
+        batch_tokens=batch_tokens,
+    )
+    return plan(lm, options)

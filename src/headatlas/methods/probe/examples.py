@@ -14,7 +14,8 @@ CHUNK = 256  # examples evaluated at once
 class Examples:
     """Features [example, layer, head, d_head] (on disk, or in memory) and which examples are used for what.
 
-    groups [example]: examples of one group depend on each other, as the steps of a main question do; without it, none do.
+    groups [example]: examples of one group depend on each other, as the steps of a main question do; without it, none
+    do.
     """
 
     features: np.ndarray
@@ -27,7 +28,7 @@ class Examples:
     def batches(self, chosen: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         for a in range(0, len(chosen), size):
             batch = chosen[a : a + size]
-            # Copied, not shared: NumPy's memory is aligned differently from run to run, and with it a product's last bit.
+            # Copied, not shared: how NumPy's memory is aligned, and with it a product's last bit, differs between runs.
             yield batch, torch.tensor(self.features[batch], dtype=torch.float32, device=self.device)
 
     def groups_of(self, chosen: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from headatlas.errors import CannotDo
+from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.probe.settings import Shard
 from headatlas.models.answers import answer_states
 from headatlas.models.lm import LM
@@ -22,13 +23,9 @@ Choose = Callable[[int, np.ndarray], list[int]]
 """(example, −log P of its answer tokens) → which of them to keep."""
 
 
-def layers_with_heads(lm: LM) -> list[int]:
-    return [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
-
-
 def capture(
     lm: LM,
-    asked: Sequence[TokenExample] | Mapping[int, TokenExample],
+    examples: Sequence[TokenExample] | Mapping[int, TokenExample],
     groups: Sequence[Sequence[int]],
     choose: Choose,
     features: np.ndarray | dict[int, np.ndarray],
@@ -37,33 +34,34 @@ def capture(
     label: str = "reading answers",
     progress: Progress = silent,
 ) -> None:
-    """Fill features [example, layer, head, d_head], layers with heads only, with means of z over each answer's chosen tokens.
+    """Fill features [example, layer, head, d_head] with means of z over each answer's chosen tokens.
 
-    asked: the examples, by number. groups: those to read; those whose prompts begin alike are run together.
+    Layers are those with heads. examples: by number. groups: those to read; their prompts begin alike, so they are run
+    together.
     """
-    layers = layers_with_heads(lm)
+    layers = layers_with_heads(lm.anatomy)
     budget = tokens_at_once(lm, batch_tokens)
-    groups = [part for group in groups for part in _cut(group, max(1, budget // max(len(asked[i]) for i in group)))]
-    bundles = [make_bundle([asked[i] for i in group]) for group in groups]
+    groups = [part for group in groups for part in _cut(group, max(1, budget // max(len(examples[i]) for i in group)))]
+    bundles = [make_bundle([examples[i] for i in group]) for group in groups]
     for _, chosen in progress(list(batches(bundles, 1, budget)), label):
-        examples = [i for s in chosen for i in groups[s]]
+        numbers = [i for s in chosen for i in groups[s]]
         with out_of_memory_told(lm, budget):
             states = answer_states(lm, [bundles[s] for s in chosen])
-        for example, (surprisal, z) in zip(examples, states, strict=True):
+        for example, (surprisal, z) in zip(numbers, states, strict=True):
             kept = choose(example, surprisal.cpu().numpy())
             mean = z[kept][:, layers].to(torch.promote_types(z.dtype, torch.float32)).mean(0)
             bad = ~mean.isfinite().flatten(1).all(1)
             if bad.any():
                 layer = layers[int(bad.nonzero()[0])]
                 raise CannotDo(
-                    f"example {example}: activations in layer {layer} are NaN or infinite (a model in float16 overflows easily:"
-                    " load it in bfloat16 or float32)"
+                    f"example {example}: activations in layer {layer} are NaN or infinite"
+                    " (a model in float16 overflows easily: load it in bfloat16 or float32)"
                 )
             features[example] = mean.cpu().numpy()
 
 
 def shards(questions: Sequence[Question]) -> list[Shard]:
-    """Questions, a number at a time, so that each time there are enough to fill batches; a main question's stay together."""
+    """Questions cut into shards that are large enough to fill batches; a main question's stay together."""
     groups: dict[str, list[int]] = {}
     for i, q in enumerate(questions):
         groups.setdefault(q.group, []).append(i)

@@ -1,18 +1,22 @@
 """probe: which cognitive function a head carries (Ma et al. 2025, arXiv 2512.10978). Numbers are the paper's steps.
 
-1. – 3. Answer each question, record z of every head at the answer's tokens, keep the k informative ones (`features.py`).
-4. A head's feature is the mean of its z over these tokens, beside the mean of that over the heads of its layer: size 2D.
+1. – 3. Answer each question, record z of every head at the answer's tokens, keep the k informative ones
+   (`features.py`).
+4. A head's feature is the mean of its z over these tokens, beside the mean of that over the heads of its layer: size
+   2D.
 5. One Linear(2D → 64) shared by all heads, concatenated to 64 N; Linear → 512, ReLU, Dropout 0.3, Linear → classes.
-6. Importance of a head for class c, over held-out examples of c: the mean of (∂ logit_c / ∂ projection) · projection over the 64
-   dimensions and over the examples, signed. The map is its absolute value, summing to 1 over heads.
+6. Importance of a head for class c, over held-out examples of c: the mean of (∂ logit_c / ∂ projection) · projection
+   over the 64 dimensions and over the examples, signed. The map is its absolute value, summing to 1 over heads.
 7. The heads of c are those before the elbow of the falling curve of importance.
 
-Beside the published probe: 'per-head', a linear classifier for each head alone, whose importance is its recall above chance; and
-'written', without any classifier: how much more a head writes in examples of c than in those of other classes (`written.py`).
+Beside the published probe: 'per-head', a linear classifier for each head alone, whose importance is its recall above
+chance; and 'written', without any classifier: how much more a head writes in examples of c than in those of other
+classes (`written.py`).
 
-Ours: training stops where the validation loss is least; importance and accuracy are measured on test questions, with bootstrap
-intervals. Labels are shuffled twice over: another probe is trained on shuffled labels, for its accuracy; and the labels of the test
-questions are shuffled, for the importance each head has then. A head is *selected* only if its interval clears that, too.
+Ours: training stops where the validation loss is least; importance and accuracy are measured on test questions, with
+bootstrap intervals. Labels are shuffled in two ways: another probe is trained on shuffled labels, for its accuracy; and
+the labels of the test questions are shuffled, for the importance each head has then. A head is *selected* only if its
+interval is above that, too.
 """
 
 import copy
@@ -81,7 +85,8 @@ def fit_probe(
 ) -> Fitted:
     """Train on train; keep the weights of the epoch with the least validation loss.
 
-    epochs: train for exactly so many instead, and keep the last weights (the control is trained as long as what it controls).
+    epochs: train for exactly so many instead, and keep the last weights (the control is trained as long as what it
+    controls).
     """
     layers, heads, d_head = data.features.shape[1:]
     target = torch.from_numpy(labels)
@@ -152,7 +157,7 @@ Weigh = Callable[[np.ndarray], np.ndarray]
 def interval(
     each: np.ndarray, groups: np.ndarray, weigh: Weigh, draws: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """95 % bootstrap interval of the weight of each head's mean, from [example, head]: [2, head]. Whole groups are drawn."""
+    """95 % bootstrap interval of the weight of each head's mean, from [example, head]: [2, head]. Groups are drawn."""
     names, group = np.unique(groups, return_inverse=True)
     counts = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)[:, group]
     return np.quantile(weigh(counts @ each / counts.sum(1, keepdims=True)), [0.025, 0.975], axis=0)
@@ -166,11 +171,12 @@ def chance_level(
     draws: int,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """The weight that each head reaches for each class, [class, head], when the labels of the test examples are shuffled.
+    """The weight that each head reaches for each class, [class, head], with shuffled labels of the test examples.
 
-    each: for every class, what all test examples say, [example, head]. Labels are shuffled within groups, whose examples have
-    more in common than labels; examples that are alone, among themselves. In 99 of 100 shuffles no head goes beyond its level for
-    any class: levels lie as many standard deviations off as the most extreme head of a shuffle does.
+    each: for every class, what all test examples say, [example, head]. Labels are shuffled within groups, whose
+    examples have more in common than labels; examples that are alone, among themselves. In 99 of 100 shuffles no head
+    goes beyond its level for any class: levels lie as many standard deviations off as the most extreme head of a
+    shuffle does.
     """
     names, group, size = np.unique(groups, return_inverse=True, return_counts=True)
     group = np.where(size[group] == 1, len(names), group)
@@ -190,7 +196,7 @@ def chance_level(
 
 
 def before_elbow(importance: np.ndarray) -> np.ndarray:
-    """Step 7: which heads lie before the point of the falling curve that is farthest below the chord from first to last."""
+    """Step 7: which heads lie before the elbow, the point of the falling curve farthest below its chord."""
     order = np.argsort(-importance, kind="stable")
     curve = importance[order]
     chord = np.linspace(curve[0], curve[-1], len(curve))
@@ -330,8 +336,8 @@ def _above_zero(score: np.ndarray) -> np.ndarray:
 
 @torch.no_grad()
 def directions(data: Examples, labels: np.ndarray, classes: int) -> Tensor:
-    """σ · d [class, layer, head, d_head]: d the unit vector from the mean of the other classes to the class's own, in training
-    examples, and σ their standard deviation along it."""
+    """σ · d [class, layer, head, d_head]: d the unit vector from the mean of the other classes to the class's own, in
+    training examples, and σ their standard deviation along it."""
     layers, heads, d = data.features.shape[1:]
     hot = np.eye(classes, dtype=np.float32)[labels]
     sums = torch.zeros(classes, layers, heads, d, device=data.device)

@@ -1,4 +1,4 @@
-"""The work of `probe`, cut: the model answers, shards of answers are read, and a map is made of that and put to the test."""
+"""The work of `probe`, cut: the model answers, shards of answers are read, a map is made of that and tested."""
 
 import logging
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ import torch
 import xarray as xr
 
 from headatlas.errors import BadArgument
+from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.method import Part, Work
 from headatlas.methods.probe.examples import Examples
 from headatlas.methods.probe.features import (
     capture,
     generate_answers,
-    layers_with_heads,
     padded,
     pieces,
     shards,
@@ -50,27 +50,25 @@ MOVED = 3e7  # bytes of features a second: written, gathered, and read in every 
 TOGETHER = 32  # answers generated at once, at least
 
 
-def plan(lm: LM, questions: Sequence[Question], options: Options, depends: dict[str, Any]) -> Work:
-    """Parts that each read the answers of a shard; before them, if the answers are the model's own, one that makes them.
-
-    depends: what else the answers depend on.
-    """
-    if options.generated or options.proof == "generate":
-        _check_room(lm, questions, options)
+def plan(lm: LM, options: Options) -> Work:
+    """Parts that each read the answers of a shard; before them, if the answers are the model's own, one that gives
+    them."""
+    questions, proof = options.questions, options.proof
+    if options.generated or proof == "generate":
+        _check_room(lm, options)
     cut, needs = shards(questions), (ANSWERS,) if options.generated else ()
-    parts = [Part(ANSWERS, answer, (questions, options), cost=answer_cost)] if options.generated else []
+    parts = [Part(ANSWERS, answer, (options,), cost=answer_cost)] if options.generated else []
     for shard in cut:
-        arguments = shard, questions, options
-        parts.append(Part(f"reading answers, {shard.name}", read, arguments, shard.leaves, needs, read_cost))
-    n, proof = len(function_names(questions)), options.proof
+        parts.append(Part(f"reading answers, {shard.name}", read, (shard, options), shard.leaves, needs, read_cost))
+    n = len(function_names(questions))
     return Work(
         f"{len(questions)} questions, {n} functions, {options.answers} answers; proof: {proof}",
         combine,
-        (questions, cut, options),
+        (cut, options),
         parts,
         hash_questions(questions),
-        depends
-        | {"answers": options.answers, "keep": options.keep, "k": options.k, "template": int(options.template)}
+        {"preset": options.preset, "context": options.context, "answers": options.answers, "keep": options.keep}
+        | {"k": options.k, "template": int(options.template)}
         | {"judge": str(options.judge or ""), "seed": options.seed},
         {"kind": options.kind, "proof": proof, "everywhere": int(options.everywhere)}
         | options.settings.attributes(proof),
@@ -78,10 +76,10 @@ def plan(lm: LM, questions: Sequence[Question], options: Options, depends: dict[
     )
 
 
-def _check_room(lm: LM, questions: Sequence[Question], options: Options) -> None:
+def _check_room(lm: LM, options: Options) -> None:
     """That every prompt leaves room for an answer, before any work is done."""
     context, new_tokens = lm.anatomy.context, options.settings.new_tokens
-    for q in questions:
+    for q in options.questions:
         n = len(prompt_ids(lm, q, options.template))
         if context and n + new_tokens > context:
             raise BadArgument(
@@ -90,39 +88,41 @@ def _check_room(lm: LM, questions: Sequence[Question], options: Options) -> None
             )
 
 
-def answer(lm: LM, questions: Sequence[Question], options: Options, *, done: Done, progress: Progress) -> None:
+def with_reference(lm: LM, question: Question, options: Options) -> TokenExample:
+    return with_answer(lm, question, question.answer, options.template)
+
+
+def answer(lm: LM, options: Options, *, done: Done, progress: Progress) -> None:
     """The model's own answers as tokens [question, token], −1 behind their ends."""
-    prompts = [with_answer(lm, q, q.answer, options.template).prompt for q in questions]
+    prompts = [with_reference(lm, q, options).prompt for q in options.questions]
     tokens = options.settings.new_tokens
     done[ANSWERS] = (padded(generate_answers(lm, prompts, tokens, done=done, progress=progress), tokens),)
 
 
-def answer_cost(lm: LM, questions: Sequence[Question], options: Options) -> Cost:
-    tokens = options.settings.new_tokens
-    prompts = sum(len(with_answer(lm, q, q.answer, options.template).prompt) for q in questions)
+def answer_cost(lm: LM, options: Options) -> Cost:
+    tokens, questions = options.settings.new_tokens, options.questions
+    prompts = sum(len(with_reference(lm, q, options).prompt) for q in questions)
     return Cost(tokens=prompts + tokens * len(questions), passes=tokens * -(-len(questions) // TOGETHER))
 
 
-def read(
-    lm: LM, shard: Shard, questions: Sequence[Question], options: Options, *, done: Done, progress: Progress
-) -> None:
+def read(lm: LM, shard: Shard, options: Options, *, done: Done, progress: Progress) -> None:
     """Features of a shard's answers [example, layer, head, d_head]; beside them, of which questions they are, which
     answers are right, and whether the judge was given up."""
-    texts = _texts(lm, questions, options, done)
-    asked = {i: with_answer(lm, questions[i], questions[i].answer, options.template) for i in shard.questions}
+    texts, questions = _texts(lm, options, done), options.questions
+    examples = {i: with_reference(lm, questions[i], options) for i in shard.questions}
     kept, right = shard.questions, []
     if options.generated:
         tokens = unpadded(done[ANSWERS][0])
-        asked = {i: TokenExample(a.prompt, tuple(tokens[i])) for i, a in asked.items() if texts[i]}
-        right = [_right(lm, questions[i], texts[i], asked[i], options) for i in asked]
-        kept = [i for i, good in zip(asked, right, strict=True) if good or options.keep == "all"]
+        examples = {i: TokenExample(a.prompt, tuple(tokens[i])) for i, a in examples.items() if texts[i]}
+        right = [_right(lm, questions[i], texts[i], a, options) for i, a in examples.items()]
+        kept = [i for i, good in zip(examples, right, strict=True) if good or options.keep == "all"]
     used = set(kept)
     groups = [chosen for group in shard.groups if (chosen := [i for i in group if i in used])]
     means: dict[int, np.ndarray] = {}
-    choose = partial(_choose, lm, questions, texts, asked, options)
+    choose = partial(_choose, lm, texts, examples, options)
     label = f"reading answers, {shard.name}"
     if groups:
-        capture(lm, asked, groups, choose, means, batch_tokens=options.batch_tokens, label=label, progress=progress)
+        capture(lm, examples, groups, choose, means, batch_tokens=options.batch_tokens, label=label, progress=progress)
     features = np.empty((len(kept), *_shape(lm)), _precision(lm))
     for row, i in zip(features, kept, strict=True):
         row[:] = means[i]
@@ -132,63 +132,49 @@ def read(
     done[kept_leaf] = np.array(kept, int), np.array(right, bool), np.array([given_up])
 
 
-def read_cost(lm: LM, shard: Shard, questions: Sequence[Question], options: Options) -> Cost:
-    asked = {i: with_answer(lm, questions[i], questions[i].answer, options.template) for i in shard.questions}
-    return reading(lm, [make_bundle([asked[i] for i in group]) for group in shard.groups], TAKEN)
+def read_cost(lm: LM, shard: Shard, options: Options) -> Cost:
+    groups = [[with_reference(lm, options.questions[i], options) for i in group] for group in shard.groups]
+    return reading(lm, [make_bundle(group) for group in groups], TAKEN)
 
 
-def _texts(lm: LM, questions: Sequence[Question], options: Options, done: Done) -> list[str]:
+def _texts(lm: LM, options: Options, done: Done) -> list[str]:
     """The answers that are read."""
     if not options.generated:
-        return [q.answer for q in questions]
+        return [q.answer for q in options.questions]
     return [lm.tokenizer.decode(new, skip_special_tokens=True).strip() for new in unpadded(done[ANSWERS][0])]
 
 
-def _right(lm: LM, question: Question, text: str, asked: TokenExample, options: Options) -> bool:
+def _right(lm: LM, question: Question, text: str, example: TokenExample, options: Options) -> bool:
     judge = options.judge
-    verdict = judge.ask(question, text, pieces(lm, asked.target), options.k) if judge else None
+    verdict = judge.ask(question, text, pieces(lm, example.target), options.k) if judge else None
     return verdict.right if verdict else is_right(text, question.answer)
 
 
 def _choose(
-    lm: LM,
-    questions: Sequence[Question],
-    texts: Sequence[str],
-    asked: dict[int, TokenExample],
-    options: Options,
-    i: int,
-    surprisal: np.ndarray,
+    lm: LM, texts: Sequence[str], examples: dict[int, TokenExample], options: Options, i: int, surprisal: np.ndarray
 ) -> list[int]:
     """Which tokens of an answer are kept."""
-    parts, judge, k = pieces(lm, asked[i].target), options.judge, options.k
-    verdict = judge.ask(questions[i], texts[i], parts, k) if judge and len(parts) > k else None
+    parts, judge, k = pieces(lm, examples[i].target), options.judge, options.k
+    verdict = judge.ask(options.questions[i], texts[i], parts, k) if judge and len(parts) > k else None
     return (verdict.pieces if verdict else []) or informative(parts, surprisal, k)
 
 
 def _shape(lm: LM) -> tuple[int, int, int]:
-    return len(layers_with_heads(lm)), lm.n_heads, lm.d_head
+    return len(layers_with_heads(lm.anatomy)), lm.n_heads, lm.d_head
 
 
 def _precision(lm: LM) -> Any:
     return np.float16 if lm.model.dtype == torch.float16 else np.float32
 
 
-def combine(
-    lm: LM,
-    questions: Sequence[Question],
-    cut: Sequence[Shard],
-    options: Options,
-    *,
-    done: Done,
-    progress: Progress,
-) -> xr.Dataset:
+def combine(lm: LM, cut: Sequence[Shard], options: Options, *, done: Done, progress: Progress) -> xr.Dataset:
     """The map, what the wording tells, and the proof."""
-    names, texts = function_names(questions), _texts(lm, questions, options, done)
+    names, texts = function_names(options.questions), _texts(lm, options, done)
     kept, right, given_up = (np.concatenate(arrays) for arrays in zip(*(done[s.leaves[1]] for s in cut), strict=True))
     kept.sort()
     if options.generated:
         _tell(texts, right)
-    used, texts = [questions[i] for i in kept], [texts[i] for i in kept]
+    used, texts = [options.questions[i] for i in kept], [texts[i] for i in kept]
     check_sizes(used, " that were answered" + " right" * (options.keep == "correct"), names)
     data = _examples(lm, used, kept, cut, done)
     labels = np.array([names.index(q.function) for q in used])
@@ -218,8 +204,9 @@ def combine(
     return result
 
 
-def combine_cost(lm: LM, questions: Sequence[Question], cut: Sequence[Shard], options: Options) -> Cost:
-    settings, names = options.settings, function_names(questions)
+def combine_cost(lm: LM, cut: Sequence[Shard], options: Options) -> Cost:
+    settings, questions = options.settings, options.questions
+    names = function_names(questions)
     training, train = settings.training, sum(q.split == SPLITS[0] for q in questions)
     size = HIDDEN * DIMS * lm.n_layers * lm.n_heads  # weights of the probe's first large matrix
     epoch = 6.0 * size * train + UPDATE * size * train / training.batch
@@ -232,8 +219,8 @@ def combine_cost(lm: LM, questions: Sequence[Question], cut: Sequence[Shard], op
     trials, steps = settings.trials, len(settings.trials.shares)
     changes = 1 + steps * (2 + trials.draws) + len(names) + 2 * (1 + trials.order_draws) + len(trials.alphas)
     tested = [q for f in names for q in [q for q in questions if q.function == f][: settings.proof]]
-    asked = [with_answer(lm, q, q.answer, options.template) for q in tested]
-    return cost + answering(lm, asked, changes, options.everywhere)
+    examples = [with_reference(lm, q, options) for q in tested]
+    return cost + answering(lm, examples, changes, options.everywhere)
 
 
 def _tell(texts: Sequence[str], right: np.ndarray) -> None:
@@ -259,13 +246,13 @@ def _examples(lm: LM, used: Sequence[Question], kept: np.ndarray, cut: Sequence[
 
 def _writing(lm: LM) -> torch.Tensor:
     """W_O · W_Oᵀ of each head, [layer, head, d_head, d_head], layers with heads only."""
-    out = [lm.weights.output(layer).float() for layer in layers_with_heads(lm)]
+    out = [lm.weights.output(layer).float() for layer in layers_with_heads(lm.anatomy)]
     return torch.stack([(w @ w.transpose(1, 2)).to(lm.device) for w in out])
 
 
 def _all_layers(result: xr.Dataset, lm: LM) -> xr.Dataset:
     """With the layers that have no heads: NaN, or False."""
-    result = result.assign_coords(layer=layers_with_heads(lm), head=range(lm.n_heads))
+    result = result.assign_coords(layer=layers_with_heads(lm.anatomy), head=range(lm.n_heads))
     flags = [name for name, variable in result.data_vars.items() if variable.dtype == bool]
     wide = result.drop_vars(flags).reindex(layer=range(lm.n_layers))
     return wide.merge(result[flags].reindex(layer=range(lm.n_layers), fill_value=False))
@@ -282,7 +269,7 @@ def _proof(
 ) -> xr.Dataset:
     names, settings = importance.function.values.tolist(), options.settings
     pushes = torch.zeros(len(names), lm.n_layers, lm.n_heads, lm.d_head)
-    pushes[:, layers_with_heads(lm)] = directions(data, labels, len(names))
+    pushes[:, layers_with_heads(lm.anatomy)] = directions(data, labels, len(names))
     tested = {f: [used[i] for i in data.test[labels[data.test] == c][: settings.proof]] for c, f in enumerate(names)}
     ask = partial(score_under if options.proof == "score" else generate_under, lm, tested, options)
     measures = MEASURES_OF[options.proof]

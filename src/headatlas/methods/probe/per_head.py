@@ -17,9 +17,9 @@ def per_head(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Linear discriminants of every head's own mean z, all heads and all labellings in one go.
 
-    For the labels, and for every shuffle of them: predictions of validation and of test examples, each [example, head]. The
-    covariance within classes is shrunk towards a multiple of the identity, by the factor that does best on validation examples;
-    classes count alike, however frequent.
+    For the labels, and for every shuffle of them: predictions of validation and of test examples, each [example, head].
+    The covariance within classes is shrunk towards a multiple of the identity, by the factor that does best on
+    validation examples; classes count alike, however frequent.
     """
     layers, heads, d = data.features.shape[1:]
     n, labellings = layers * heads, [labels, *shuffles]

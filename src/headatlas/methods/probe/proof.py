@@ -1,8 +1,9 @@
-"""The proof of a probe's map: heads are removed, or pushed, while the model answers, and what counts is how the answers fare.
+"""The proof of a probe's map: heads are removed, or pushed, while the model answers. What counts is how answers fare.
 
 Removal (`evidence.removal`): a function's top heads, its lowest, and random heads of the same layers as the top ones.
-Specialisation: every function's heads against every function's questions. Hierarchy: the heads of lower-order functions against
-higher-order questions, and the other way round. Intervention: the top heads pushed along the function's direction, and against it.
+Specialisation: every function's heads against every function's questions. Hierarchy: the heads of lower-order functions
+against higher-order questions, and the other way round. Intervention: the top heads pushed along the function's
+direction, and against it.
 
 All this is asked at once, so that a prompt is run once for all changes of its answer.
 """
@@ -21,24 +22,32 @@ from headatlas.methods.probe.features import generate_answers
 from headatlas.methods.probe.settings import Options, Trials
 from headatlas.models.answers import MEASURES, Change, answers_under
 from headatlas.models.lm import LM
+from headatlas.models.targets import TokenExample
 from headatlas.progress import Progress, silent
-from headatlas.tasks.questions import HIGHER, LOWER, Question, prompt_ids, with_answer
+from headatlas.tasks.questions import HIGHER, LOWER, Question, load_questions, prompt_ids, with_answer
 from headatlas.tasks.scoring import is_right, token_f1
 
 SCALE = 1e-4  # what removed heads are multiplied by, as published
 MEASURES_OF = {"score": MEASURES, "generate": ("f1", "right")}
+ASK = 6  # questions of a removal test where no truth is known
 
 Ask = Callable[[str, list[Change]], np.ndarray]
-"""(function, changes) → how that function's test questions are answered under each: [change, question, measure], the first
-measure being the one that p-values are about; more is better."""
+"""(function, changes) → how that function's test questions are answered under each: [change, question, measure].
+More is better. p-values are about the first measure."""
+
+
+def ask_validation(lm: LM, subject: str) -> list[TokenExample]:
+    """Validation questions: the probe was fitted to training ones, and its importance measured on test ones."""
+    questions = [q for q in load_questions() if q.function == subject and q.split == "validation"]
+    return [with_answer(lm, q, q.answer) for q in questions[:ASK]]
 
 
 def score_under(
     lm: LM, tested: Mapping[str, Sequence[Question]], options: Options, function: str, changes: list[Change]
 ) -> np.ndarray:
     """How likely the reference answers are."""
-    asked = [with_answer(lm, q, q.answer, options.template) for q in tested[function]]
-    return answers_under(lm, asked, changes, everywhere=options.everywhere, tokens=options.batch_tokens).numpy()
+    examples = [with_answer(lm, q, q.answer, options.template) for q in tested[function]]
+    return answers_under(lm, examples, changes, everywhere=options.everywhere, tokens=options.batch_tokens).numpy()
 
 
 def generate_under(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headatlas.tasks.judge import Judge
+    from headatlas.tasks.questions import Question
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,12 @@ PRESETS = {
 class Options:
     """The arguments of a call, as its parts need them."""
 
+    questions: Sequence[Question]
+    preset: str
     settings: Settings
     answers: str
     kind: str
+    context: str
     keep: str
     k: int
     template: bool

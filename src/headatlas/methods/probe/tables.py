@@ -6,12 +6,11 @@ import numpy as np
 import xarray as xr
 
 from headatlas.methods._tables import best, head_name, number
+from headatlas.methods.method import Tables
 from headatlas.tasks.questions import HIGHER, LOWER
 
-Rows = list[dict[str, Any]]
 
-
-def tables(result: xr.Dataset) -> dict[str, Rows]:
+def probe_tables(result: xr.Dataset) -> Tables:
     """What a probe reads, what the wording alone gives away, each function's heads, and what their removal does."""
     wording = {f"words of the {w}": result.bag_of_words.sel(wording=w).item() for w in result.wording.values.tolist()}
     accuracy = {"probe": result.accuracy.item()} | wording
@@ -47,7 +46,7 @@ def _function(one: xr.Dataset, top: int = 4) -> dict[str, Any]:
     }
 
 
-def _proof(result: xr.Dataset) -> dict[str, Rows]:
+def _proof(result: xr.Dataset) -> Tables:
     """Of one measure."""
     functions, measure = result.function.values.tolist(), result.measure.item()
     parts = {
@@ -87,13 +86,13 @@ def _removed(one: xr.Dataset) -> dict[str, Any]:
 def _order(one: xr.Dataset) -> dict[str, Any]:
     row = {"without heads of": f"{one.order.item()} order"}
     for name, of in (("lower", LOWER), ("higher", HIGHER)):
-        asked = [f for f in one.function.values.tolist() if f in of]
-        row[f"{name}-order questions"] = number(one.hierarchy.sel(function=asked).mean().item())
-        row[f"random heads, {name}"] = number(one.hierarchy_random.sel(function=asked).mean().item())
+        functions = [f for f in one.function.values.tolist() if f in of]
+        row[f"{name}-order questions"] = number(one.hierarchy.sel(function=functions).mean().item())
+        row[f"random heads, {name}"] = number(one.hierarchy_random.sel(function=functions).mean().item())
     return row
 
 
-def sentences(result: xr.Dataset) -> list[str]:
+def probe_sentences(result: xr.Dataset) -> list[str]:
     """What a reader of an atlas must know: how many heads are above chance, and how much words alone tell."""
     lines = []
     if "clears_control" in result:
@@ -105,7 +104,7 @@ def sentences(result: xr.Dataset) -> list[str]:
         words = result.bag_of_words
         which = words.wording.values[np.argmax(words.values)]
         lines.append(
-            f"probe: reads the function right in {float(result.accuracy):.1%} of test questions; words alone ({which}) in"
-            f" {float(words.max()):.1%}"
+            f"probe: reads the function right in {float(result.accuracy):.1%} of test questions;"
+            f" words alone ({which}) in {float(words.max()):.1%}"
         )
     return lines

@@ -23,7 +23,7 @@ def bag_of_words(texts: Sequence[str], labels: np.ndarray, train: np.ndarray, te
 
 
 def sentence_about(main: str, step: str) -> str:
-    """The sentence of a main question that has most words in common with a step: where a reader, or attention, would look."""
+    """The sentence of a main question that has most words in common with a step: where a reader would look."""
     sentences = re.split(r"(?<=[.?!])\s+", main)
     words = set(re.findall(r"\w{3,}", step.lower()))
     return max(sentences, key=lambda s: len(words & set(re.findall(r"\w{3,}", s.lower()))))

@@ -1,4 +1,4 @@
-"""How much more each head writes for one class of examples than for the others: no classifier, only what heads give out."""
+"""How much more each head writes for one class of examples than for the others. There is no classifier."""
 
 import numpy as np
 import torch
@@ -9,8 +9,9 @@ from headatlas.methods.probe.examples import CHUNK, Examples
 
 @torch.no_grad()
 def written(data: Examples, labels: np.ndarray, classes: int, write: Tensor) -> np.ndarray:
-    """[test example, head] = |(z − z̄) · W_O|², over its mean in training examples; every class counts alike in both means.
+    """[test example, head] = |(z − z̄) · W_O|², over its mean in training examples.
 
+    Every class counts alike in both means.
     write: W_O · W_Oᵀ of each head [layer, head, d_head, d_head]. A class's mean is 1 for a head that writes as much
     for it as for any other, and up to the number of classes for one that writes for it alone.
     """

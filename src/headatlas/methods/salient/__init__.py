@@ -7,33 +7,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from headatlas.errors import check_count
-from headatlas.methods.method import method
+from headatlas.methods.method import lazily, method
 from headatlas.progress import Progress, silent
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from headatlas.models.cost import Cost
     from headatlas.models.parameters import Parameters
 
 MOST = 10_000
-
-
-def tables(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
-    from headatlas.methods.salient.tables import most_amplifying
-
-    return most_amplifying(result)
-
-
-def _cost(model: Parameters, *, top: int = 8, **_: Any) -> Cost:
-    from headatlas.models.cost import Cost
-
-    a, (width, known) = model.weights.anatomy, model.weights.unembedding().shape
-    gains = 8.0 * known * a.n_heads * (width * a.n_kv_heads / a.n_heads + a.d_head) * a.d_head
-    return Cost(operations=a.n_layers * (gains + 2.0 * a.n_heads * top * width * known))
 
 
 @method(
@@ -45,8 +30,8 @@ def _cost(model: Parameters, *, top: int = 8, **_: Any) -> Cost:
         "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
         " arXiv 2412.11965",
     ),
-    tables=tables,
-    cost=_cost,
+    tables=lazily("headatlas.methods.salient.tables:most_amplifying"),
+    cost=lazily("headatlas.methods.salient.operations:salient_cost"),
     order=20,
 )
 def salient(

@@ -14,6 +14,8 @@ import torch
 import xarray as xr
 from torch import Tensor
 
+from headatlas.models.cost import Cost
+from headatlas.models.parameters import Parameters
 from headatlas.models.weights import Weights
 from headatlas.progress import Progress, silent
 from headatlas.tasks.relations import Relation
@@ -64,6 +66,12 @@ def salient_operations(
         coords={"layer": list(chosen), "head": range(anatomy.n_heads)},
         attrs={"method": "salient"},
     )
+
+
+def salient_cost(model: Parameters, *, top: int = 8, **_: Any) -> Cost:
+    a, (width, known) = model.weights.anatomy, model.weights.unembedding().shape
+    gains = 8.0 * known * a.n_heads * (width * a.n_kv_heads / a.n_heads + a.d_head) * a.d_head
+    return Cost(operations=a.n_layers * (gains + 2.0 * a.n_heads * top * width * known))
 
 
 def _inputs(weights: Weights, rows: Tensor, layer: int, device: torch.device | str) -> Tensor:

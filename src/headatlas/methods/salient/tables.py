@@ -5,6 +5,7 @@ from typing import Any
 import xarray as xr
 
 from headatlas.methods._tables import best, head_name
+from headatlas.methods.method import Tables
 
 
 def operations(head: xr.Dataset) -> list[dict[str, Any]]:
@@ -22,7 +23,7 @@ def operations(head: xr.Dataset) -> list[dict[str, Any]]:
     ]
 
 
-def most_amplifying(result: xr.Dataset, heads: int = 5, tokens: int = 3) -> dict[str, list[dict[str, Any]]]:
+def most_amplifying(result: xr.Dataset, heads: int = 5, tokens: int = 3) -> Tables:
     """The heads that amplify a token most, and what they make of theirs."""
     most = result.amplification.max("rank")
     rows = [
