@@ -207,12 +207,12 @@ def _lengths(examples: Sequence[TokenExample]) -> torch.Tensor:
 def _examples(data: Labelled, function: int, n: int) -> list[TokenExample]:
     """Training examples of a function, the same ones every time."""
     order = np.random.default_rng(function).permutation(data.of("train", function))
-    return [data.asked[i] for i in order[:n]]
+    return [data.examples[i] for i in order[:n]]
 
 
 def _task(data: Labelled, function: int) -> Task:
     """A function's training examples as a task; what gate holds out is not used."""
-    examples = tuple(Example(data.asked[i].prompt, data.asked[i].target) for i in data.of("train", function))
+    examples = tuple(Example(data.examples[i].prompt, data.examples[i].target) for i in data.of("train", function))
     return Task(data.names[function], examples, examples[:1])
 
 
