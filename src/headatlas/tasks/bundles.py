@@ -56,7 +56,9 @@ def _lay_out(
     first = tasks[0]
     examples = [getattr(t, split) for t in tasks]
     groups: dict[str, list[int]] = {}
-    for i in chosen if first.shots else sorted(chosen, key=lambda i: _length(examples[0][i])):
+    for i in (
+        chosen if first.shots else sorted(chosen, key=lambda i: len(examples[0][i].prompt) + len(examples[0][i].target))
+    ):
         groups.setdefault(examples[0][i].kind if first.shots else "", []).append(i)
     bundles = []
     for kind, members in groups.items():
@@ -82,7 +84,3 @@ def _bundle(lm: LM, task: Task, examples: Sequence[Example], generator: np.rando
 def _encode(lm: LM, task: Task, shown: str, example: Example) -> TokenExample:
     prompt = f"{shown}{example.prompt}" if shown else example.prompt
     return encode_target(lm, prompt, example.target, f"task {task.name!r}, prompt {str(example.prompt)[:40]!r}")
-
-
-def _length(example: Example) -> int:
-    return len(example.prompt) + len(example.target)
