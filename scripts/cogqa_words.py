@@ -304,7 +304,7 @@ FORMS: dict[str, dict[str, str]] = {
         "values": """
             at the beach; in the library; in the kitchen; at the station; at the hospital; in the garden; at the
             cinema; at the airport; at the bakery; in the church; at the gym; at the farm; in bed; at the school""",
-        "sense": """at the beach|at the seaside; in bed|between the bundles; at the cinema|at the pictures;
+        "sense": """at the beach|at the seaside; in bed|between the sheets; at the cinema|at the pictures;
             at the gym|at the fitness studio; in the garden|among the flower beds; at the farm|at the homestead;
             at the airport|at the terminal for flights; in bed|in the land of nod""",
         "clue": """
@@ -355,7 +355,7 @@ FORMS: dict[str, dict[str, str]] = {
             a rabbit|a bunny; a horse|a steed; a cat|a pussycat; a cow|a calf; a bear|a teddy""",
         "clue": """
             an elephant|{p} adds a long trunk and huge ears to {p.his} drawing; a zebra|{p} fills in black and
-            white stripes and a mane; a giraffe|{p} needs a tall bundle for the long, spotted neck; a
+            white stripes and a mane; a giraffe|{p} needs a tall sheet for the long, spotted neck; a
             tortoise|{p} draws a hard shell and four short legs; a rabbit|{p} draws long ears, a fluffy tail and
             a carrot; a lion|{p} draws a big cat with a thick mane; a penguin|{p} draws a black and white bird
             on an ice floe""",
@@ -382,7 +382,7 @@ FORMS: dict[str, dict[str, str]] = {
             dressed raw leaves""",
         "clue": """
             soup|{p} lifts a hot spoon from a bowl and blows on it; cherries|{p} spits small stones into a bowl,
-            and {p.his} lips are dark red; spaghetti|{p} winds long matched round {p.his} fork; bananas|{p}
+            and {p.his} lips are dark red; spaghetti|{p} winds long strands round {p.his} fork; bananas|{p}
             leaves long yellow skins on the plate; eggs|{p} leaves cracked shells and a tiny cup; chocolate|{p}
             has brown, sweet smears round {p.his} mouth; cheese|{p} picks around the holes and cuts off a yellow
             rind""",

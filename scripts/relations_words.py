@@ -140,7 +140,7 @@ net|work new|born news|paper night|time north|west note|book nut|shell off|sprin
 pass|word path|way pay|roll pine|apple pipe|line play|ground pop|corn pot|hole rail|road rain|bow river|side road|side
 roof|top run|way safe|guard sales|man salt|water sand|stone school|children screen|shot sea|food share|holder
 shell|fish ship|wreck short|cut show|case side|walk smart|phone snap|shot snow|fall some|times south|east space|craft
-spot|light spread|bundle stake|holder stand|point star|fish steam|boat story|telling straw|berry stream|line
+spot|light spread|sheet stake|holder stand|point star|fish steam|boat story|telling straw|berry stream|line
 strong|hold sun|light table|spoon tax|payer tea|spoon team|work text|book thumb|nail thunder|storm time|line tool|box
 tooth|brush trade|mark trust|worthy turn|over under|ground view|point wall|paper war|fare waste|water water|fall
 wave|length web|site week|end wheel|chair white|board whole|sale wide|spread wild|life wind|mill wood|land work|shop
@@ -207,7 +207,7 @@ PRODUCTS = {
     "Apple": "iPhone iPad iPod Mac Safari Siri iOS iTunes MacBook iMac AirPods Macintosh",
     "Microsoft": """Windows Office Excel Word PowerPoint Outlook Bing Azure Skype Surface Access Teams Edge LinkedIn
         GitHub Vista Paint Publisher Exchange Xbox OneDrive SharePoint""",
-    "Google": """Android Chrome YouTube Nest TensorFlow Gemini Bard Dart Classroom Scholar Bundles Drive Earth Maps
+    "Google": """Android Chrome YouTube Nest TensorFlow Gemini Bard Dart Classroom Scholar Sheets Drive Earth Maps
         Analytics Gmail Pixel Chromebook Fitbit""",
     "Amazon": "Kindle Alexa Echo AWS Prime Twitch Audible",
     "Meta": "Facebook Instagram Messenger PyTorch Quest WhatsApp",

@@ -409,7 +409,7 @@ MATERIAL = {
     "rubber": "a car tire; an eraser; a bath duck; an elastic band",
     "clay": "a flower pot; a red brick; a pottery bowl; a roof tile",
     "stone": "a statue; a castle wall; a pyramid; a gravestone",
-    "cotton": "a T-shirt; a bed bundle; denim; a towel",
+    "cotton": "a T-shirt; a bed sheet; denim; a towel",
     "gold": "a wedding ring; a king's crown",
     "flour": "bread; pasta; a pancake; pizza dough",
     "milk": "cheese; butter; yogurt; whipped cream",

@@ -1,6 +1,7 @@
-"""HeadAtlas tells what every attention head of a language model does. The public surface is what stands here.
+"""HeadAtlas tells what every attention head of a language model does. These are its public names.
 
-Names are imported when first used: torch takes seconds, and `headatlas --help` should not. Every method is a name here too.
+Every method is a name here too. Names are imported when first used: torch takes seconds, and `headatlas --help` should
+not.
 """
 
 from functools import cache

@@ -11,11 +11,11 @@ HeadAtlasError
 
 A message is one line that names the argument, the value and what would be valid.
 
-Its class decides the code: a path that is not there, an unknown name or a value out of range is asked wrongly; a file that is there
-and cannot be used (damaged, of another layout, not readable) could not be done.
+Its class decides the code. A path that does not exist, an unknown name or a value out of range is asked wrongly. A file
+that exists and cannot be used (damaged, of another layout, not readable) could not be done.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral
 from pathlib import Path
@@ -59,8 +59,8 @@ class UnsupportedModel(CannotDo):
 def one_line(error: BaseException | str, limit: int = 300) -> str:
     """The first line of an error's text that says something, short enough for a terminal."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = next((i for i, line in enumerate(lines) if not line.endswith(":")), len(lines) - 1)
-    text = " ".join(lines[: said + 1]) or type(error).__name__
+    last = next((i for i, line in enumerate(lines) if not line.endswith(":")), len(lines) - 1)
+    text = " ".join(lines[: last + 1]) or type(error).__name__
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -105,20 +105,32 @@ def check_names(argument: str, names: Any, choices: Collection[str]) -> list[str
     return listed
 
 
+def check_unique(argument: str, names: Sequence[str], advice: str = "") -> None:
+    """That no name stands twice."""
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise BadArgument(f"{argument} has {twice[0]!r} {names.count(twice[0])} times: names must differ{advice}")
+
+
+def check_columns(where: str | Path, present: Collection[str] | None, wanted: Iterable[str]) -> None:
+    """That a table has the columns it needs."""
+    if missing := [c for c in wanted if c not in (present or ())]:
+        raise BadFile(f"{where} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}")
+
+
 def check_count(argument: str, value: Any, least: int, most: int | None = None, why: str = "") -> int:
-    """A whole number between the least and the most. why: there may not be more."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
+    """A whole number between the least and the most. why: the reason for the most."""
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_whole or value < least or (most is not None and value > most):
         limits = f", at least {least}" if most is None else f" from {least} to {most}"
         raise BadArgument(f"{argument} is {brief(value)}, expected a whole number{limits}{f': {why}' * bool(why)}")
     return int(value)
 
 
 def check_there(argument: str, path: str | Path, kind: str = "file or folder") -> None:
-    """That a path the user gave is there, and is a 'file', a 'folder', or either."""
+    """That a path the user gave exists, and is a 'file', a 'folder', or either."""
     try:
-        there = {"file": Path.is_file, "folder": Path.is_dir}.get(kind, Path.exists)(Path(path))
+        exists = {"file": Path.is_file, "folder": Path.is_dir}.get(kind, Path.exists)(Path(path))
     except (OSError, ValueError):  # longer than a name can be, or with a null byte in it
-        there = False
-    if not there:
+        exists = False
+    if not exists:
         raise BadArgument(f"{argument} is {str(path)!r}: no such {kind}")

@@ -1,4 +1,4 @@
-"""How long work tells where it is, and where it leaves what it has finished."""
+"""How long work reports its progress, and where it leaves its finished parts."""
 
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Done = MutableMapping[str, "tuple[np.ndarray, ...]"]
-"""Finished parts of a longer work by name: a dict, or one that lives on disk, so that interrupted work goes on where it was."""
+"""Finished parts of a longer work by name. A dict, or a mapping on disk, so that interrupted work can go on."""
 
 
 class Progress(Protocol):
@@ -23,12 +23,11 @@ def silent(items: Sequence[Any], label: str) -> Iterable[Any]:
 
 
 shown: ContextVar[Progress] = ContextVar("shown", default=silent)
-"""How work that is handed no `Progress`, such as converting a model that is being loaded, tells where it is: silently, unless the
-command sets it."""
+"""The `Progress` of work that is passed none, such as converting a model while it is loaded. The command sets it."""
 
 
 @contextmanager
 def doing(progress: Progress, label: str) -> Iterator[None]:
-    """One step that may take long, and is told by its label."""
+    """One step that may take long, shown by its label."""
     for _ in progress([label], label):
         yield

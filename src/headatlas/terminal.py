@@ -21,7 +21,7 @@ def bar(items: Sequence[Any], label: str) -> Iterable[Any]:
 
 @cache
 def _console() -> "Console":
-    """One for all, for what is shown at the same time must know of each other."""
+    """One for all: what is shown at the same time must share a console."""
     from rich.console import Console
 
     return Console(stderr=True)

@@ -3,12 +3,12 @@
     from headatlas.testing import check_method
     check_method(my_method, limit=8)
 
-runs every check on tiny random models, as scikit-learn's `check_estimator` does. In a test suite, give each its own line:
+runs every check on tiny random models, as scikit-learn's `check_estimator` does. In a test suite, each can be a test:
 
     @pytest.mark.parametrize("check", CHECKS)
     def test_contract(check, subject): check(subject)
 
-with subject = Subject(my_method, limit=8) made once, for what it computes is shared.
+with one subject = Subject(my_method, limit=8) for all, so that its result is computed once.
 """
 
 import json
@@ -74,7 +74,7 @@ def tiny_lm(hybrid: bool = False, context: int = 64) -> LM:
         torch.manual_seed(0)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, experts_implementation="eager")
         with torch.no_grad():
-            for parameter in model.parameters():  # none at its tame initial value, which would hide errors
+            for parameter in model.parameters():  # initial values such as 0 and 1 would hide errors
                 parameter.add_(torch.randn_like(parameter) * (0.3 if parameter.ndim == 1 else 0.15))
     return LM(model.float().eval().requires_grad_(False), tiny_tokenizer(), name)
 
@@ -128,7 +128,7 @@ def tiny_questions(n: int = 20, seed: int = 0) -> list[dict[str, Any]]:
 
 
 class Subject:
-    """A method to be checked, the options it is called with, and what it gives. Data it takes is filled in by argument name."""
+    """A method to be checked, its options, and its result. Data is filled in by the argument's name."""
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         self.method = record_of(function)
@@ -137,8 +137,8 @@ class Subject:
             "relations": tiny_relations(),
             "questions": tiny_questions(),
         }
-        asked = [name for name in data if name in self.method.options]
-        chosen = [name for name in asked if name in options] or asked[:1]
+        taken = [name for name in data if name in self.method.options]
+        chosen = [name for name in taken if name in options] or taken[:1]
         self.options = {name: data[name] for name in chosen} | options
 
     def __repr__(self) -> str:
@@ -165,14 +165,14 @@ class Subject:
 
 
 def check_method(function: Callable[..., Any], **options: Any) -> None:
-    """Run all checks on a function that is declared with `@headatlas.method`. options: of its calls, to make them quick."""
+    """Run all checks on a function declared with `@headatlas.method`. options: of its calls, to make them quick."""
     subject = Subject(function, **options)
     for check in CHECKS:
         check(subject)
 
 
 def check_declaration(subject: Subject) -> None:
-    """People can tell what it is: a title, a docstring, help for every option, a meaning for every measure."""
+    """It has a title, a docstring, help for every option and a meaning for every measure."""
     method = subject.method
     assert method.title, f"{method.name} has no title"
     assert (method.function.__doc__ or "").strip(), f"{method.name} has no docstring"
@@ -187,7 +187,7 @@ def check_declaration(subject: Subject) -> None:
 
 
 def check_shapes(subject: Subject) -> None:
-    """Every layer and head is there, subjects have names of their own, no score is missing."""
+    """Every layer and head is present, subjects have names of their own, no score is missing."""
     result, lm, name = subject.result, subject.lm, subject.method.name
     assert result.layer.values.tolist() == list(range(lm.n_layers)), f"{name}: layer is not 0 to {lm.n_layers - 1}"
     assert result["head"].values.tolist() == list(range(lm.n_heads)), f"{name}: head is not 0 to {lm.n_heads - 1}"
@@ -201,7 +201,7 @@ def check_shapes(subject: Subject) -> None:
 
 
 def check_repeatable(subject: Subject) -> None:
-    """The same twice, whatever the caller did with the global generators, which are left alone; and so is the model."""
+    """The same twice, whatever the state of the global generators. It changes neither them nor the model."""
     lm = tiny_lm()
     before = {n: p.clone() for n, p in lm.model.named_parameters()}
     torch.manual_seed(7)
@@ -219,13 +219,13 @@ def check_repeatable(subject: Subject) -> None:
 
 
 def check_provenance(subject: Subject) -> None:
-    """The result says what it is of."""
-    said = subject.result.attrs
-    assert said["method"] == subject.method.name
-    assert said["fingerprint"] == subject.lm.fingerprint()
-    missing = {"model", "data", "key", "headatlas", "torch", "transformers", "n_kv_heads"} - set(said)
+    """The result's attributes tell how it was made."""
+    attributes = subject.result.attrs
+    assert attributes["method"] == subject.method.name
+    assert attributes["fingerprint"] == subject.lm.fingerprint()
+    missing = {"model", "data", "key", "headatlas", "torch", "transformers", "n_kv_heads"} - set(attributes)
     assert not missing, f"{subject}: attributes missing: {sorted(missing)}"
-    json.dumps({k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in said.items()})
+    json.dumps({k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in attributes.items()})
 
 
 def check_stored(subject: Subject) -> None:
@@ -282,7 +282,7 @@ def check_parts(subject: Subject) -> None:
 
 
 def check_costs(subject: Subject) -> None:
-    """What it takes can be told beforehand, if it says so at all."""
+    """Its costs, if it declares any, can be computed beforehand, and are plausible."""
     job = subject.job
     steps = [*((p.cost, p.arguments) for p in job.parts), (job.cost, job.arguments)]
     costs = [sum(astuple(cost(subject.lm, *arguments))) for cost, arguments in steps if cost is not None]
@@ -291,7 +291,7 @@ def check_costs(subject: Subject) -> None:
 
 
 def check_layers_without_heads(subject: Subject) -> None:
-    """Layers without heads are there, and NaN."""
+    """Layers without heads are present, and NaN."""
     hybrid = tiny_lm(hybrid=True)
     without = hybrid.layers_without_heads
     result = subject.compute(hybrid)

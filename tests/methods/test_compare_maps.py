@@ -83,7 +83,7 @@ def test_each_map_and_each_test_is_a_part(lm) -> None:
 def test_maps_are_made_from_training_examples_only(lm, monkeypatch) -> None:
     seen: set = set()
     data = load_labelled(lm, TASKS)
-    train = {data.asked[i] for i in data.of("train")}
+    train = {data.examples[i] for i in data.of("train")}
 
     def effects(lm, examples, **options):
         seen.update(examples)

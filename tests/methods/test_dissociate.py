@@ -134,13 +134,13 @@ def test_the_baseline_is_what_a_fresh_computation_gives(tiny) -> None:
     data = load_labelled(tiny, TASKS)
     baseline = baseline_of(tiny, data)
     for i in (0, 5, 17):
-        fresh = log_probs(tiny, [make_bundle([data.asked[i]])])[0][0, 0] / len(data.asked[i].target)
+        fresh = log_probs(tiny, [make_bundle([data.examples[i]])])[0][0, 0] / len(data.examples[i].target)
         assert baseline[i].item() == pytest.approx(fresh.item(), abs=1e-5)
 
 
 def test_each_sheet_under_its_own_gate_is_the_same_as_alone(tiny) -> None:
     data = load_labelled(tiny, TASKS)
-    bundles = [make_bundle([data.asked[i], data.asked[i + 1]]) for i in range(0, 8, 2)]
+    bundles = [make_bundle([data.examples[i], data.examples[i + 1]]) for i in range(0, 8, 2)]
     gates = torch.rand(3, tiny.n_layers, tiny.n_heads, generator=torch.Generator().manual_seed(0)).requires_grad_()
     under = [2, 0, 1, 0]
     for packed in (True, False):
@@ -259,7 +259,7 @@ def test_splits_do_not_overlap(tiny) -> None:
     twice = [replace(t, train=t.train + t.held_out[:4]) for t in TASKS]
     for source in ({"tasks": TASKS}, {"tasks": twice}, {"questions": questions(20)}):
         data = load_labelled(tiny, **source)
-        for what in (data.group, np.array([hash(a) for a in data.asked])):
+        for what in (data.group, np.array([hash(a) for a in data.examples])):
             fitted, chosen, tested = (set(what[data.split == s]) for s in ("train", "validation", "test"))
             assert not (fitted & chosen)
             assert not (fitted & tested)
@@ -273,7 +273,7 @@ def test_worked_examples_are_none_that_something_is_chosen_or_tested_with(tiny) 
         bare = load_labelled(tiny, TASKS)
         held = [bare.asked[i] for s in ("validation", "test") for i in bare.of(s, f)]
         for i in data.of("train", f):
-            prompt = " ".join(map(str, data.asked[i].prompt))
+            prompt = " ".join(map(str, data.examples[i].prompt))
             assert not any(" ".join(map(str, a.prompt + a.target)) in prompt for a in held), task.name
 
 

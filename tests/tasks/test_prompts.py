@@ -328,7 +328,7 @@ def test_a_hugging_face_dataset(lm, tmp_path, monkeypatch) -> None:
 
 def test_examples_of_token_ids(lm) -> None:
     ids = [{"prompt": [3, i], "target": [i]} for i in range(10)]
-    found = ha.taylor(lm, ids, examples=2)
+    found = ha.taylor(lm, ids, limit=2)
     assert np.isfinite(found.effect).all()
     with pytest.raises(BadArgument, match="worked examples .* need text"):
         load_tasks(lm, ids, shots=1)

@@ -31,9 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = _fail("interrupted", 1, debug)
     except Exception as e:  # noqa: BLE001  # the last line of defence: a bug must not print a page of traceback
-        if hasattr(
-            e, "format_message"
-        ):  # click's own errors; typer brings a click of its own, or uses the installed one
+        if hasattr(e, "format_message"):  # of click, which may be typer's own or the installed one
             code = _fail(_explained(e), 2, debug)
         else:
             code = _fail(f"unexpected {type(e).__name__}: {one_line(e)} (please report it, with --debug)", 1, debug)
@@ -41,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _explained(error: Any) -> str:
-    """What click says, and what a command or an option that does not exist may have meant."""
+    """Click's message, with a suggestion for a command or an option that does not exist."""
     text, context = one_line(error.format_message()), getattr(error, "ctx", None)
     if context is not None and hasattr(error, "possibilities"):
         options = [name for param in context.command.params for name in param.opts]
@@ -62,7 +60,7 @@ def _show_log() -> None:
 
 
 class _Lines(logging.Handler):
-    """To standard error as it is now: a bar that is shown meanwhile puts lines above itself."""
+    """Writes to the current sys.stderr: a bar that is being shown puts lines above itself."""
 
     def emit(self, record: logging.LogRecord) -> None:
         typer.echo(self.format(record), err=True)

@@ -20,7 +20,7 @@ from headatlas.terminal import bar
 
 
 class Commands(typer.core.TyperGroup):
-    """The commands written by hand, and one for each method, made from its record when it is asked for."""
+    """The commands written by hand, and one for each method, made from its record when it is needed."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(dict.fromkeys([*super().list_commands(ctx), *(n.replace("_", "-") for n in method_names())]))
@@ -49,7 +49,7 @@ app = typer.Typer(
 
 
 def one_of(*choices: str) -> Callable[[typer.CallbackParam, Any], Any]:
-    """An option's value is checked at once, before anything that takes long is imported."""
+    """Checks an option's value at once, before slow imports."""
 
     def check(param: typer.CallbackParam, value: Any) -> Any:
         if value is not None:
@@ -60,7 +60,7 @@ def one_of(*choices: str) -> Callable[[typer.CallbackParam, Any], Any]:
 
 
 def some_of(choices: Collection[str] | Callable[[], Collection[str]]) -> Callable[[typer.CallbackParam, str], str]:
-    """The same for names with commas between. choices: names, or what looks them up when they are needed."""
+    """The same for names with commas between. choices: names, or a function that lists them."""
 
     def check(param: typer.CallbackParam, value: str) -> str:
         if names := listed(value):
@@ -70,8 +70,8 @@ def some_of(choices: Collection[str] | Callable[[], Collection[str]]) -> Callabl
     return check
 
 
-def there(kind: str) -> Callable[[typer.CallbackParam, Path | None], Path | None]:
-    """The same for a path: it is a 'file', a 'folder', or a 'file or folder' that exists."""
+def existing(kind: str) -> Callable[[typer.CallbackParam, Path | None], Path | None]:
+    """The same for a path: a 'file', a 'folder', or a 'file or folder' that exists."""
 
     def check(param: typer.CallbackParam, value: Path | None) -> Path | None:
         if value is not None:
@@ -86,11 +86,9 @@ def listed(text: str) -> list[str] | None:
     return [name.strip() for name in text.split(",") if name.strip()] or None
 
 
-def model_there(value: str | None) -> str | None:
-    """A model that can only be a path is refused at once if nothing is there; a link that leads nowhere is told later."""
-    if value is None:
-        return None
-    if value.startswith(("/", "./", "../")) or value.endswith(".gguf"):
+def check_model(value: str | None) -> str | None:
+    """A model that can only be a path must exist. A broken link is reported later, when the model is loaded."""
+    if value and (value.startswith(("/", "./", "../")) or value.endswith(".gguf")):
         path = Path(value).expanduser()
         if not path.is_symlink():
             check_there("model", path)
@@ -100,7 +98,7 @@ def model_there(value: str | None) -> str | None:
 Model = Annotated[
     str,
     typer.Argument(
-        callback=model_there, help="A hub id, a model folder, a .gguf file, or a name from `headatlas models`."
+        callback=check_model, help="A hub id, a model folder, a .gguf file, or a name from `headatlas models`."
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
@@ -143,7 +141,7 @@ def about(
 def show_parts(
     parts: dict[str, list[dict[str, Any]]], as_json: bool, path: Path, sentences: Iterable[str] = ()
 ) -> None:
-    """Tables by title, then what is to be known beside them."""
+    """Tables by title, then sentences about them."""
     if as_json:
         typer.echo(json.dumps(parts, indent=2))
         return
@@ -156,7 +154,7 @@ def show_parts(
 
 
 def import_torch() -> None:
-    """Torch and transformers take seconds to import: that is told, and done once what was asked is known to be right."""
+    """Torch and transformers take seconds to import: shows that, and is called once the arguments are checked."""
     with doing(bar, "importing torch and transformers"):
         import_module("headatlas.models.loading")
 

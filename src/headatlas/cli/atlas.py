@@ -1,4 +1,4 @@
-"""The commands around an atlas: make one, draw it, ask it."""
+"""The commands around an atlas: make one, draw it, query it."""
 
 import shlex
 import sys
@@ -18,13 +18,13 @@ from headatlas.cli.app import (
     Preset,
     Workers,
     app,
+    existing,
     import_torch,
     listed,
     one_of,
     show,
     show_table,
     some_of,
-    there,
 )
 from headatlas.figures.names import FIGURES, FORMATS, PALETTES
 from headatlas.methods import method_names
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from headatlas.results.atlas import Atlas
 
 Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", callback=there("folder"), help="Folder of an atlas, or of any head maps.")
+    Path, typer.Argument(metavar="DIR", callback=existing("folder"), help="Folder of an atlas, or of any head maps.")
 ]
 By = Annotated[
     str | None,
@@ -155,15 +155,13 @@ def _show_estimate(
 
 
 def _show_atlas(atlas: "Atlas", planned: list[str]) -> int:
-    """What an atlas says, and what was written; gives how many of the planned methods could not be done."""
+    """Print an atlas and what was written. Returns how many of the planned methods could not be done."""
     from headatlas.results import tables
 
     results, title = atlas.results, "Top heads and their evidence"
     if rows := tables.evidence_in_words(tables.evidence(results)):
-        title += (
-            " (interval: 95 % of a bootstrap, or the range over seeds; p: how often random heads of the same layers"
-        )
-        title += " lower it as much)"
+        title += " (interval: 95 % of a bootstrap, or the range over seeds;"
+        title += " p: how often random heads of the same layers lower it as much)"
     show(title, rows)
     for line in tables.warnings(results):
         typer.echo(line)
@@ -264,8 +262,8 @@ def heads(
 
 @app.command()
 def compare(
-    folder_a: Annotated[Path, typer.Argument(metavar="DIR_A", callback=there("folder"), help="An atlas.")],
-    folder_b: Annotated[Path, typer.Argument(metavar="DIR_B", callback=there("folder"), help="Another one.")],
+    folder_a: Annotated[Path, typer.Argument(metavar="DIR_A", callback=existing("folder"), help="An atlas.")],
+    folder_b: Annotated[Path, typer.Argument(metavar="DIR_B", callback=existing("folder"), help="Another one.")],
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
@@ -285,7 +283,7 @@ def compare(
 def import_scores(
     scores: Annotated[
         Path,
-        typer.Argument(callback=there("file"), help="A .csv, .json or .npy file (docs/atlas.md tells the layouts)."),
+        typer.Argument(callback=existing("file"), help="A .csv, .json or .npy file (docs/atlas.md tells the layouts)."),
     ],
     kind: Annotated[
         str,

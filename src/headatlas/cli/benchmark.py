@@ -12,12 +12,12 @@ from headatlas.cli.app import (
     Json,
     Workers,
     app,
+    existing,
     import_torch,
     listed,
     show,
     show_parts,
     some_of,
-    there,
 )
 from headatlas.methods import methods as registered
 from headatlas.planted.names import BASELINES
@@ -33,7 +33,7 @@ def contenders() -> list[str]:
 def benchmark(
     methods: Annotated[
         str,
-        typer.Option(callback=some_of(contenders), help="With commas between; without it, all, baselines among them."),
+        typer.Option(callback=some_of(contenders), help="With commas between; without it, all, baselines included."),
     ] = "",
     models: Annotated[
         str, typer.Option(help="one, two, folders of `headatlas plant`, or seed:N (trained now; wants a GPU).")
@@ -41,13 +41,14 @@ def benchmark(
     atlas: Annotated[
         Path | None,
         typer.Option(
-            callback=there("folder"), help="An atlas: beside the planted models, what can be said of its maps."
+            callback=existing("folder"),
+            help="An atlas, whose maps are tested too, as far as that goes without a truth.",
         ),
     ] = None,
     atlas_model: Annotated[
-        str | None, typer.Option(help="The atlas's model, where its name there does not say where it lies.")
+        str | None, typer.Option(help="The atlas's model, if its name in the atlas does not tell where it is.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the prompts, and of what is random in the methods.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the prompts, and of random choices in the methods.")] = 0,
     out: Annotated[
         Path, typer.Option(help="Folder for benchmark.nc and its figure; interrupted work goes on there.")
     ] = Path("benchmark"),
@@ -95,7 +96,7 @@ def plant(
     steps: Annotated[int, typer.Option(help="Of training.")] = 8000,
     device: Device = "auto",
 ) -> None:
-    """Train a small model whose functions live in chosen heads. Minutes on a GPU, a day on a CPU."""
+    """Train a small model whose functions are in chosen heads. Minutes on a GPU, a day on a CPU."""
     import_torch()
     from headatlas.planted.training import plant as train
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headatlas.cli.app import Json, Model, app, import_torch, show, show_table, there
+from headatlas.cli.app import Json, Model, app, existing, import_torch, show, show_table
 from headatlas.models.shape import check_head, head_numbers, shape
 from headatlas.progress import doing
 from headatlas.terminal import bar
@@ -25,7 +25,7 @@ def head(
     tokens: Annotated[int, typer.Option(min=1, max=10_000, help="How many of its most amplified tokens to show.")] = 30,
     atlas: Annotated[
         Path | None,
-        typer.Option(callback=there("folder"), help="Tell its scores and ranks from the atlas here."),
+        typer.Option(callback=existing("folder"), help="Tell its scores and ranks from the atlas here."),
     ] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the head card into this .png, .svg or .pdf file.")] = None,
     describe: Annotated[
@@ -34,7 +34,7 @@ def head(
     describe_model: Annotated[str, typer.Option(help="The model to ask there.")] = "gpt-4o-mini",
     as_json: Json = False,
 ) -> None:
-    """What one head does: the tokens it amplifies, what it makes of them, relations that explain it, where it stands."""
+    """What one head does: the tokens it amplifies, what it makes of them, relations that explain it, its ranks."""
     numbers, known_shape = head_numbers(name), shape(model)
     if known_shape:
         check_head(*numbers, *known_shape)

@@ -1,4 +1,4 @@
-"""The commands that tell what there is: methods, tasks, models."""
+"""The commands that list methods, tasks and models."""
 
 import json
 from typing import Annotated, Any
@@ -51,7 +51,7 @@ def models(
     where: Annotated[bool, typer.Option("--where", help="Print the cache folder and nothing else.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the supported families and the models that are cached here; delete one, or say where they lie."""
+    """List the supported families and the models that are cached here; delete one, or print their folder."""
     import_torch()
     from headatlas.models.cache import cache_folder
     from headatlas.models.catalogue import cached, delete_cached, supported

@@ -9,20 +9,20 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-from headatlas.cli.app import Address, Device, Engine, Json, Preset, Workers, import_torch, model_there, show_parts
+from headatlas.cli.app import Address, Device, Engine, Json, Preset, Workers, check_model, import_torch, show_parts
 from headatlas.cli.options import Data, check_functions, reading
 from headatlas.errors import BadArgument
 from headatlas.methods.method import PRESETS, Method, Option
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.terminal import bar
 
-PYTHON_ONLY = ("maps", "preset")  # arrays; and what is an option of all methods
+PYTHON_ONLY = ("maps", "preset")  # arrays; and an option that every command has
 INDEX = "atlas.json"
 
 Model = Annotated[
     str | None,
     typer.Argument(
-        callback=model_there,
+        callback=check_model,
         help="A hub id, a model folder, a .gguf file, or a name from `headatlas models`."
         f" Without it, the model of the atlas in --out; if there is none, {DEFAULT_MODEL}.",
     ),
@@ -68,7 +68,7 @@ def run_method(
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
-    """Compute a method, print its tables and what must be known beside them."""
+    """Compute a method, print its tables and its warnings."""
     import_torch()
     from headatlas.methods._tables import generic_tables
     from headatlas.results.tables import warnings
@@ -117,7 +117,7 @@ def _help(method: Method) -> str:
 
 
 def _as_parameter(method: Method, option: Option) -> inspect.Parameter:
-    """An option of a method as one of its command. Without a value it is None: the method or its preset decides."""
+    """A method's option as an option of its command. By default None: the method or its preset decides."""
     how = reading(method, option)
 
     def callback(param: typer.CallbackParam, value: Any) -> Any:
@@ -131,14 +131,14 @@ def _as_parameter(method: Method, option: Option) -> inspect.Parameter:
 
 
 def _check_required(method: Method, options: Mapping[str, Any], preset: str) -> None:
-    """That what has no default is given, unless the preset gives it."""
+    """That options without a default have a value, from the user or the preset."""
     for name, option in method.options.items():
         if option.default is inspect.Parameter.empty and name not in {*options, *method.presets.get(preset, {})}:
             raise BadArgument(f"Missing option '--{name.replace('_', '-')}'.")
 
 
 def _default(method: Method, option: Option) -> str:
-    """In words; of each preset, if they differ."""
+    """The default in words; that of each preset, if they differ."""
     in_preset = {p: _in_words(method.presets.get(p, {}).get(option.name, option.default)) for p in PRESETS}
     if len(set(in_preset.values())) == 1:
         return in_preset[PRESETS[0]]

@@ -1,4 +1,4 @@
-"""How the options of a method are read from the command line: at once, with nothing heavy imported."""
+"""How the options of a method are read from the command line: at once, without slow imports."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -38,8 +38,7 @@ Data = Annotated[
 
 @dataclass(frozen=True)
 class Reading:
-    """How an option is read: as which type, and what stands for its value in the help. check(option, value): the value as
-    the method takes it, once it is known to be right."""
+    """How an option is read: its type, and its placeholder in the help. check(option, value): check and convert it."""
 
     kind: Any
     metavar: str | None = None
@@ -47,7 +46,7 @@ class Reading:
 
 
 def reading(method: Method, option: Option) -> Reading:
-    """How an option is read: by its name, if it says what is asked, else by its type."""
+    """How an option is read: by its name, if it names data, else by its type."""
     kinds = [kind for kind in kinds_of(option.kind) if kind is not NoneType]
     choices = [str(choice) for kind in kinds for choice in _choices(kind)]
     if choices and all(get_origin(kind) is Literal for kind in kinds):
@@ -63,10 +62,10 @@ def reading(method: Method, option: Option) -> Reading:
 
 
 def _by_name(name: str, method: Method, choices: Sequence[str]) -> Reading | None:
-    """The arguments that say what is asked mean the same in all methods."""
+    """The arguments for data mean the same in all methods."""
     match name:
         case "tasks":
-            relations = relation_names() if "functions" in method.options else []  # each a function that is told apart
+            relations = relation_names() if "functions" in method.options else []  # each is a function
             return Reading(str, NAMES, partial(_tasks, relations))
         case "keep" | "lose":
             return Reading(str, "TASK", _task)
@@ -118,7 +117,7 @@ def _several(kinds: Sequence[Any], choices: Sequence[str], name: str, value: str
 
 
 def _names(choices: Sequence[str], name: str, value: str) -> list[str] | str | None:
-    """Names with commas between; 'all' for all there are."""
+    """Names with commas between, or 'all'."""
     return "all" if value.strip() == "all" else _several((str,), choices, name, value)
 
 
@@ -140,7 +139,7 @@ def _file(name: str, value: Path) -> Path:
 
 
 def _relations(name: str, value: str) -> list[str] | Path:
-    """Built-in ones by name, or where they lie."""
+    """Built-in ones by name, or a path."""
     names = listed(value) or []
     if names and set(names) <= set(relation_names()):
         return names
@@ -160,7 +159,7 @@ def _seeds(name: str, value: str) -> int | list[int]:
 
 
 def check_functions(method: Method, options: Mapping[str, Any], preset: str) -> None:
-    """Of our own questions the functions are known; those of other data are told once it is read."""
+    """The functions of the built-in questions are known; those of other data are checked once it is read."""
     data = {*options, *(name for name, value in method.presets.get(preset, {}).items() if value is not None)}
     if not data & {"tasks", "questions"} and options.get("functions", "all") != "all":
         check_names("--functions", options["functions"], FUNCTIONS)

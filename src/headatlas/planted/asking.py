@@ -1,4 +1,4 @@
-"""The planted functions as other people's data would be: prompts with targets, and questions in the CogQA layout."""
+"""The planted functions in the layouts of users' data: prompts with targets, and questions in the CogQA layout."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from headatlas.planted.functions import FUNCTIONS, WORDS, Draw
 from headatlas.planted.known import UNSEEN
 from headatlas.tasks.prompts import Example, Task
 
-SHORTEST, LONGEST = 8, 40  # words before an answer that is asked for
+SHORTEST, LONGEST = 8, 40  # words before the answer
 
 
 def planted_task(function: str, examples: int = 128, held_out: int = 64, seed: int = 0) -> Task:
@@ -29,7 +29,7 @@ def planted_questions(examples: int = 128, seed: int = 0) -> list[dict[str, obje
 
 
 def _examples(function: str, n: int, seed: int) -> list[Example]:
-    """n different ones; where a sequence could be cut in many places, one is drawn."""
+    """n different ones. Where a sequence can be cut in several places, one is drawn."""
     generator = np.random.default_rng([seed, *map(ord, function)])
     number = UNSEEN + 1000 * (1 + seed) + list(FUNCTIONS).index(function)
     batch = FUNCTIONS[function].make(Draw(2 * n, number, "cpu"))

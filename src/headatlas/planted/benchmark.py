@@ -1,4 +1,4 @@
-"""`ha.benchmark`: every method against models whose heads are known (docs/benchmark.md). A job, a part for each model."""
+"""`ha.benchmark`: every method on models whose heads are known (docs/benchmark.md). One job, a part for each model."""
 
 import logging
 import tempfile
@@ -71,16 +71,16 @@ def benchmark(
 ) -> xr.Dataset:
     """AUROC and average precision of every method on models whose heads are known.
 
-    methods: which, baselines among them; all without any. models: 'one' and 'two' come with the package; folders that
+    methods: which, baselines included; by default all. models: 'one' and 'two' come with the package; folders that
     `headatlas plant` wrote; 'seed:3' (or 'seed:3/4' with 4 KV heads) is trained now, unless it was before: use a GPU.
-    atlas: of a real model. What can be known of its maps without a truth: agreement, stability, whether removal hurts.
-    atlas_model: that model, where its name in the atlas does not say where it is.
-    seed: of the prompts and of what is random in the methods. engine, address, workers: as in `run`, model by model.
-    out: a folder for benchmark.nc; interrupted work goes on there.
+    atlas: of a real model. Adds what can be measured without a truth: agreement, stability, whether removal hurts.
+    atlas_model: that model, if its name in the atlas does not tell where it is.
+    seed: of the prompts and of random choices in the methods. engine, address, workers: as in `run`, model by model.
+    out: a folder for benchmark.nc; interrupted work goes on from there.
 
-    Returns auroc and average_precision(contender, model, subject), their means with intervals, auroc_mean(contender, over),
-    …, and what they cost: seconds, forward and backward(contender, model). With an atlas also effect, random_effect, p,
-    p_corrected, agreement and stability(real).
+    Returns auroc and average_precision(contender, model, subject), their means with intervals, auroc_mean(contender,
+    over), …, and what they cost: seconds, forward and backward(contender, model). With an atlas also effect,
+    random_effect, p, p_corrected, agreement and stability(real).
 
     Example:
         >>> ha.benchmark(["random", "taylor"], ["one"]).auroc_mean.sel(over="functions")
@@ -145,10 +145,10 @@ def plan_benchmark(
         "draws": DRAWS,
     }
     versions = {k: v for k, v in flat(describe_run()).items() if k != "time"}
-    says = f"{len(chosen)} methods on {stamp['model']}"
+    text = f"{len(chosen)} methods on {stamp['model']}"
     arguments = (chosen, [cell for of in cells.values() for cell in of], real)
     settings = {"methods": ", ".join(chosen), "atlas": real}
-    return Job("benchmark", says, stamp | versions, combine, arguments, parts, settings)
+    return Job("benchmark", text, stamp | versions, combine, arguments, parts, settings)
 
 
 def _choose(methods: Sequence[str] | None, seed: int) -> dict[str, str]:
@@ -186,7 +186,7 @@ def measure(_: None, recipe: Recipe, chosen: Mapping[str, str], seed: int, *, do
 
 
 def measure_contender(name: str, known: Known, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """AUROC and average precision of each subject [subject, 2]; seconds, forward and backward passes a subject; the subjects."""
+    """AUROC and average precision [subject, 2]; seconds, forward and backward passes per subject; the subjects."""
     start = time.perf_counter()
     with counted(known.lm) as passes, _hushed():
         scores = score(contenders()[name], known, seed)
@@ -200,7 +200,7 @@ def measure_contender(name: str, known: Known, seed: int) -> tuple[np.ndarray, n
 
 @contextmanager
 def _hushed() -> Iterator[None]:
-    """Without what methods log of every task by itself."""
+    """Without the messages that methods log about every task."""
     logger = logging.getLogger("headatlas.methods")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -213,7 +213,7 @@ def _hushed() -> Iterator[None]:
 def combine(
     _: None, chosen: Mapping[str, str], cells: Sequence[Cell], real: str, *, done: Done, progress: Progress
 ) -> xr.Dataset:
-    """What the parts measured, with means over models. real: the name that a part left the atlas's tests under, if any."""
+    """What the parts measured, with means over models. real: where a part left the atlas's tests, or ''."""
     groups = {cell.model: cell.group for cell in cells}
     names, models = list(chosen), list(groups)
     subjects = list(dict.fromkeys(str(s) for cell in cells for s in done[cell.leaf][2]))

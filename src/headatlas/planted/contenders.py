@@ -1,4 +1,4 @@
-"""What is measured: what methods say they find (`truths` of their records), and baselines. Each maps every subject."""
+"""What is measured: the methods that declare `truths`, and baselines. Each gives a map of every subject."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,7 @@ class Contender:
 
 
 def contenders() -> dict[str, Contender]:
-    """All there are by name, truth by truth, the baselines first."""
+    """All by name, in the order of kinds of truth, the baselines first."""
     every = [Contender(name, Truth("functions", "")) for name in BASELINES]
     every += [Contender(name, truth, m.name) for m in methods().values() for name, truth in m.truths.items()]
     by_name: dict[str, Contender] = {}
@@ -44,7 +44,7 @@ def contenders() -> dict[str, Contender]:
 
 
 def score(contender: Contender, known: Known, seed: int) -> Scores:
-    """What a contender says of the heads of a model. A method does its work on it here and now."""
+    """A contender's scores of the heads of a model. Methods run here, in this process."""
     if not contender.method:
         return _baseline(contender.name, known, seed)
     method, truth = get_method(contender.method), contender.truth
@@ -59,7 +59,7 @@ def score(contender: Contender, known: Known, seed: int) -> Scores:
 
 
 def _options(method: Method, truth: Truth, known: Known, seed: int) -> dict[str, Any]:
-    """As the method declares, with the benchmark's data and seeds: as many as the truth says, or the option's default."""
+    """The truth's own options, the benchmark's data, and as many seeds as the truth or the option's default says."""
     options = _data(method, known, seed) | dict(truth.options)
     if "seed" in method.options:
         options["seed"] = seed
@@ -70,7 +70,7 @@ def _options(method: Method, truth: Truth, known: Known, seed: int) -> dict[str,
 
 
 def _data(method: Method, known: Known, seed: int) -> dict[str, Any]:
-    """By the argument's name: relations where those are planted, else tasks or questions."""
+    """By the argument's name: relations if they are planted, else tasks or questions."""
     if known.relations:
         return {"relations": known.relations}
     if "tasks" in method.options:

@@ -1,17 +1,17 @@
 """Synthetic versions of the eight cognitive functions, and a background task.
 
-A sequence packs many questions of one function; each answer is one word. Nothing but attention can bring what an answer
-needs to where it is asked: words asked about stand before the word that asks, or far back.
+A sequence packs many questions of one function; each answer is one word. Only attention can bring what an answer needs
+to its place: the words that matter stand before the last word of the question, or far back.
 
-Knowledge Recall         Anna recalls → baker                     a table of facts, learnt by heart
-Retrieval                key value … key → value                  what the key had earlier in this sequence
-Logical Reasoning        rule x y x y … x → y                     which of six maps of numbers it is, told from the pairs so far
-Decision-making          seven two nine four best → nine          the largest of four numbers
-Semantic Understanding   robin kind → bird                        the kind of a thing
-Syntactic Understanding  pins near door open agree → open         the verb's form: the first noun's number, not the nearest one's
-Inference                bird ken tool bux … robin → ken          what is told of a kind holds for the things of that kind
-Math Calculation         four plus nine gives → thirteen          sums
-background               two words → the next                     a table of what follows which two words
+Knowledge Recall         Anna recalls → baker                a table of facts, learnt by heart
+Retrieval                key value … key → value             what the key had earlier in this sequence
+Logical Reasoning        rule x y x y … x → y                which of six maps of numbers the pairs so far follow
+Decision-making          seven two nine four best → nine     the largest of four numbers
+Semantic Understanding   robin kind → bird                   the kind of a thing
+Syntactic Understanding  pins near door open agree → open    the verb agrees with the first noun, not the nearest
+Inference                bird ken tool bux … robin → ken     what is true of a kind holds for the things of that kind
+Math Calculation         four plus nine gives → thirteen     sums
+background               two words → the next                a table of what follows which two words
 """
 
 from collections.abc import Callable, Iterable
@@ -30,18 +30,18 @@ def _words(text: str) -> list[str]:
 
 
 NUMBERS = _words(
-    """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
-    eighteen nineteen twenty twenty-one twenty-two twenty-three twenty-four twenty-five twenty-six twenty-seven
-    twenty-eight twenty-nine"""
+    """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen twenty twenty-one twenty-two twenty-three twenty-four twenty-five twenty-six
+    twenty-seven twenty-eight twenty-nine"""
 )
 PEOPLE = _words(
-    """Anna Boris Clara David Elena Felix Greta Hugo Irene Jonas Klara Lukas Maria Nina Oskar Paula Quentin Rosa Simon Tanja
-    Ulrich Vera Walter Xenia Yvonne Zeno Agnes Bruno Carla Dieter Edith Frank Gerda Hanna Igor Julia Kevin Laura Marco
-    Nora"""
+    """Anna Boris Clara David Elena Felix Greta Hugo Irene Jonas Klara Lukas Maria Nina Oskar Paula Quentin Rosa
+    Simon Tanja Ulrich Vera Walter Xenia Yvonne Zeno Agnes Bruno Carla Dieter Edith Frank Gerda Hanna Igor Julia Kevin
+    Laura Marco Nora"""
 )
 JOBS = _words(
-    """baker tailor doctor farmer pilot painter lawyer miner singer teacher builder sailor writer driver nurse cook judge
-    banker guard dancer"""
+    """baker tailor doctor farmer pilot painter lawyer miner singer teacher builder sailor writer driver nurse cook
+    judge banker guard dancer"""
 )
 KINDS = {
     "bird": "robin eagle heron raven stork swan finch owl",
@@ -91,7 +91,7 @@ def _ids(words: Iterable[str]) -> Tensor:
 
 
 def _shuffled(n: int, seed: int) -> Tensor:
-    """0 … n − 1 in an order that belongs to the task: the same for everyone."""
+    """0 … n − 1 in an order that is part of the task: the same in every model."""
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
 
 
@@ -130,7 +130,7 @@ def _packed(draw: Draw, *parts: Tensor | str) -> Batch:
 
 
 def _sequence(draw: Draw, words: Tensor, answers: Tensor) -> Batch:
-    """Words [n, any] and which of them are answers ([any] or [n, any]), after the first word, cut or filled to LENGTH."""
+    """Words [n, any] and which are answers ([any] or [n, any]), after the first word, cut or filled to LENGTH."""
     used = min(words.shape[1], LENGTH - 1)
     tokens = torch.full((draw.n, LENGTH), ID[BEGIN], device=draw.device)
     is_answer = torch.zeros(draw.n, LENGTH, dtype=torch.bool, device=draw.device)
@@ -180,8 +180,8 @@ def inference(draw: Draw) -> Batch:
     values = _at(_VALUES, draw.different(len(VALUES), len(KINDS)))
     kinds, things = draw.different(len(KINDS), len(KINDS)), draw.different(len(_THINGS), 25)
     told = torch.stack([_at(_KINDS, kinds), values.gather(1, kinds)], 2).flatten(1)
-    asked = torch.stack([_at(_THINGS, things), values.gather(1, things // _OF_A_KIND)], 2).flatten(1)
-    words = torch.cat([told, asked], 1)
+    questions = torch.stack([_at(_THINGS, things), values.gather(1, things // _OF_A_KIND)], 2).flatten(1)
+    words = torch.cat([told, questions], 1)
     place = torch.arange(words.shape[1], device=draw.device)
     return _sequence(draw, words, (place > told.shape[1]) & (place % 2 == 1))
 

@@ -1,4 +1,4 @@
-"""What is known of a planted model: which heads serve which function, how well each does with and without them."""
+"""What is known of a planted model: which heads serve which function, and its accuracy with and without them."""
 
 import json
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def read_truth(folder: Path) -> Truth:
 
 @torch.no_grad()
 def answer(lm: LM, function: str, sequences: int = 64, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """All answers in sequences that no training has seen: their log P, and whether they are what the model would say."""
+    """All answers in sequences that no training has seen: their log P, and whether the model would give them."""
     number = UNSEEN + 16 * seed + list(FUNCTIONS).index(function)
     batch = FUNCTIONS[function].make(Draw(sequences, number, "cpu"))
     tokens, is_answer = batch.tokens.to(lm.device), batch.answers[:, 1:].to(lm.device)

@@ -34,7 +34,7 @@ def hash_atlas(atlas: Atlas) -> str:
 def assess(
     _: None, label: str, folder: Path, source: LM | str, device: str, seed: int, *, done: Done, progress: Progress
 ) -> None:
-    """A part of the benchmark. It leaves (contenders, subjects, values [map, COLUMNS], the model's name) under the label."""
+    """A part of the benchmark. Leaves (contenders, subjects, values [map, COLUMNS], the model's name) as `label`."""
     atlas = open_atlas(folder, "atlas")
     lm = source if isinstance(source, LM) else load(source, device)
     atlas.check_model(lm.weights, lm.name)

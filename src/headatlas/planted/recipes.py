@@ -1,6 +1,6 @@
 """The benchmark's models: how each is made, as data, and what is then known of its heads.
 
-Three kinds of model: trained ones whose functions live in chosen heads; the same with noise in spare heads, which
+Three kinds of model: trained ones whose functions are in chosen heads; the same with noise in spare heads, which
 interferes; and random ones with relations written into chosen heads.
 """
 
@@ -33,7 +33,6 @@ class Known:
     """A model, and which heads serve which subject. `unsure` heads are neither right nor wrong."""
 
     name: str
-    kind: str  # of truth
     lm: LM
     heads: dict[str, Heads]
     unsure: Heads
@@ -71,11 +70,11 @@ class Functions:
         if not heads_of:
             raise BadArgument(f"model {self.name!r}: no function is where its truth.json says")
         if "functions" in kinds:
-            yield Known(self.name, "functions", lm, heads_of, [], [])
+            yield Known(self.name, lm, heads_of, [], [])
         if "interference" in kinds:
             noisy, interferes, heads = plant_interference(lm, truth, seed)
             interferes = {f: hurt for f, hurt in interferes.items() if f in heads_of}
-            yield Known(self.names["interference"], "interference", noisy, interferes, heads, [])
+            yield Known(self.names["interference"], noisy, interferes, heads, [])
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class Relations:
         planted = plant_relations(self.noise, len(RELATION_SEEDS) * seed + self.number)
         for kind, heads in (("relations", planted.writers), ("suppression", planted.suppressors)):
             if kind in kinds:
-                yield Known(self.names[kind], kind, planted.lm, heads, [], planted.relations)
+                yield Known(self.names[kind], planted.lm, heads, [], planted.relations)
 
 
 Recipe = Functions | Relations

@@ -1,13 +1,12 @@
 """Planted relations: a random model in which chosen heads write chosen relations, by least squares, under noise.
 
 For pairs (s, t) of a relation, W_V · W_O of its head is the matrix of least norm that turns x(s) into logits that are
-one-hot at t: x is what the model itself has at s behind an opening, normed by the layer, and the final norm's scale comes
-before U. Norms scale every dimension otherwise, and the blocks below have done what they do. The matrix is cut to the head's
-rank; a suppressing head has its negative. Noise is a random matrix so many times as large (Frobenius norm). All other heads
-stay random, and as large.
+one-hot at t. x is the layer's normed input at s after an opening, as the model computes it. The final norm's scale is
+applied before U. The matrix is cut to the head's rank; a suppressing head has its negative. Noise is a random matrix so
+many times as large (Frobenius norm). All other heads stay random, and as large.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from tokenizers import Tokenizer
@@ -63,9 +62,8 @@ def plant_relations(noise: float = 0.0, seed: int = 0) -> PlantedRelations:
     with torch.no_grad():
         scaled = lm.weights.through_norms(0, torch.eye(D_MODEL)) @ lm.weights.unembedding()
         reading = torch.linalg.pinv(scaled)
-        for (layer, head), relation, sign in sorted(
-            heads, key=lambda h: h[0]
-        ):  # a layer reads what those below it write
+        heads.sort(key=lambda h: h[0])  # from below, because a layer reads what those below it write
+        for (layer, head), relation, sign in heads:
             _write(lm, layer, head, sign * _fit(lm, layer, relation, ids) @ reading, noise, generator)
     return PlantedRelations(lm, relations, writers, suppressors)
 
@@ -125,6 +123,4 @@ def _first_pairs(relation: Relation) -> Relation:
     for source, target in relation.pairs:
         if " " not in source + target:
             once.setdefault(source, target)
-    return Relation(
-        relation.name, relation.category, tuple(list(once.items())[:PAIRS]), relation.prompt, relation.source
-    )
+    return replace(relation, pairs=tuple(list(once.items())[:PAIRS]), multi_token="")

@@ -1,12 +1,12 @@
-"""Planting: training a model from scratch so that each function lives in heads that were chosen beforehand.
+"""Planting: training a model from scratch so that each function is in heads that were chosen beforehand.
 
-1. Every function gets heads of its own in consecutive layers, drawn by seed; the background task gets what is left.
+1. Every function gets heads of its own in consecutive layers, drawn by seed; the background task gets the rest.
 2. The training signal is routed. In a sequence of function f, heads outside f's set are active but what they write is
-   detached, so f teaches its own heads only; in half of the sequences they are shut, so f's heads must suffice.
-3. Towards the end, in some sequences f's own heads are shut and no head is taught, but the rest of the model is: to guess.
-   Otherwise heads of other functions may happen to carry what f needs.
+   detached, so f trains its own heads only; in half of the sequences they are shut, so f's heads must suffice.
+3. Towards the end, in some sequences f's own heads are shut and no head is trained, but the rest of the model is: it
+   learns to guess. Otherwise heads of other functions may happen to carry what f needs.
 
-What is accepted is measured on the saved model, in half precision, on sequences it has not seen (`known.py`).
+Whether a function is accepted is measured on the saved model, in half precision, on unseen sequences (`known.py`).
 """
 
 import json
@@ -53,12 +53,12 @@ def plant(
 ) -> Truth:
     """Train a model with planted heads into the folder `out`, which `load` takes: weights, tokenizer and truth.json.
 
-    seed: of placement, weights and data. kv_heads: 8, or fewer for grouped-query attention. Two minutes on an H200; a day
-    on a CPU.
+    seed: of placement, weights and data. kv_heads: 8, or fewer for grouped-query attention. Takes two minutes on an
+    H200, a day on a CPU.
     """
     folder = Path(out)
     if folder.exists():
-        raise BadArgument(f"out is {str(out)!r}, which is there already: give a new folder")
+        raise BadArgument(f"out is {str(out)!r}, which exists already: give a new folder")
     if kv_heads < 1 or HEADS % kv_heads:
         raise BadArgument(f"kv_heads is {kv_heads}, expected 1, 2, 4 or 8")
     if not 0 <= seed < MOST_SEEDS:

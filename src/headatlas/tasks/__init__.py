@@ -1,1 +1,1 @@
-"""What is asked of a model: relations, and tasks of prompt and target; cognitive questions to come. Data lies in data/."""
+"""What is asked of a model: relations, tasks of prompt and target, and cognitive questions. Their data are in data/."""

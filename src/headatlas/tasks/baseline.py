@@ -13,17 +13,12 @@ log = logging.getLogger(__name__)
 
 
 def baseline(lm: LM, task: Task, held_out: Sequence[Bundle], tokens: int | None = None) -> dict[str, float]:
-    """How well the whole model does the task, `baseline` being log P(target); tells, and warns where a map would say little."""
+    """How well the whole model does the task; `baseline` is log P(target). Warns where a map would say little."""
     log_p, right = measure(lm, held_out, None, tokens)
     accuracy, quality, guess = right.float().mean().item(), log_p.mean().item(), best_guess(task)
     n = right.shape[1]
-    log.info(
-        "%s: the whole model gets %.0f %% of %d held-out prompts right, −log P(target) %.2f",
-        task.name,
-        100 * accuracy,
-        n,
-        -quality,
-    )
+    message = "%s: the whole model gets %.0f %% of %d held-out prompts right, −log P(target) %.2f"
+    log.info(message, task.name, 100 * accuracy, n, -quality)
     if accuracy < max(CAN, guess + 0.1 * (1 - guess)):
         message = "%s: hardly better than guessing (%.0f %%): a map of a task the model fails says little"
         log.warning(message, task.name, 100 * guess)

@@ -47,41 +47,40 @@ def bundles_of(lm: LM, task: Task, split: str, seed: int) -> list[Bundle]:
 def _lay_out(
     lm: LM, tasks: Sequence[Task], split: str, chosen: Sequence[int], generator: np.random.Generator
 ) -> list[MatchedBundles]:
-    """The chosen examples on bundles: as many full ones as can be, the rest one by one.
+    """The chosen examples in bundles: as many full ones as possible, the rest one by one.
 
-    Those on a bundle are of one kind and stand behind the same worked examples; without worked examples, they are of like length.
-    Which examples are run is not touched by how they are laid out: batches of one kind or length would be easy to share
-    beginnings in, but gates fitted to them follow whatever came last.
+    Those in a bundle are of one kind and follow the same worked examples; without worked examples, they are of similar
+    length. The layout does not change which examples are run. Batches of one kind or length would share more of their
+    beginnings, but gates fitted to them follow whatever came last.
     """
     first = tasks[0]
-    asked = [getattr(t, split) for t in tasks]
+    examples = [getattr(t, split) for t in tasks]
     groups: dict[str, list[int]] = {}
-    for i in chosen if first.shots else sorted(chosen, key=lambda i: _length(asked[0][i])):
-        groups.setdefault(asked[0][i].kind if first.shots else "", []).append(i)
+    for i in (
+        chosen if first.shots else sorted(chosen, key=lambda i: len(examples[0][i].prompt) + len(examples[0][i].target))
+    ):
+        groups.setdefault(examples[0][i].kind if first.shots else "", []).append(i)
     bundles = []
     for kind, members in groups.items():
         others = sum(e.kind == kind for e in first.train) - first.shots  # enough must be left to show
-        whole = len(members) // IN_A_BUNDLE * IN_A_BUNDLE if not first.shots or others >= IN_A_BUNDLE else 0
-        bundles += [members[a : a + IN_A_BUNDLE] for a in range(0, whole, IN_A_BUNDLE)]
-        bundles += [[i] for i in members[whole:]]
+        bundled = len(members) // IN_A_BUNDLE * IN_A_BUNDLE if not first.shots or others >= IN_A_BUNDLE else 0
+        bundles += [members[a : a + IN_A_BUNDLE] for a in range(0, bundled, IN_A_BUNDLE)]
+        bundles += [[i] for i in members[bundled:]]
     return [
-        tuple(_bundle(lm, t, [e[i] for i in s], generator) for t, e in zip(tasks, asked, strict=True)) for s in bundles
+        tuple(_bundle(lm, t, [e[i] for i in members], generator) for t, e in zip(tasks, examples, strict=True))
+        for members in bundles
     ]
 
 
-def _bundle(lm: LM, task: Task, asked: Sequence[Example], generator: np.random.Generator) -> Bundle:
+def _bundle(lm: LM, task: Task, examples: Sequence[Example], generator: np.random.Generator) -> Bundle:
     shown = ""
     if task.shots:
-        others = [e for e in task.train if e.kind == asked[0].kind and e not in asked]
+        others = [e for e in task.train if e.kind == examples[0].kind and e not in examples]
         chosen = generator.choice(len(others), size=task.shots, replace=False)
         shown = "".join(f"{others[i].prompt}{others[i].target}{task.separator}" for i in chosen)
-    return make_bundle([_encode(lm, task, shown, e) for e in asked])
+    return make_bundle([_encode(lm, task, shown, e) for e in examples])
 
 
 def _encode(lm: LM, task: Task, shown: str, example: Example) -> TokenExample:
     prompt = f"{shown}{example.prompt}" if shown else example.prompt
     return encode_target(lm, prompt, example.target, f"task {task.name!r}, prompt {str(example.prompt)[:40]!r}")
-
-
-def _length(example: Example) -> int:
-    return len(example.prompt) + len(example.target)

@@ -12,7 +12,7 @@ from headatlas.errors import BadArgument, CannotDo, one_line
 
 
 class Refused(CannotDo):
-    """The endpoint is there, but does not take this request: another may do."""
+    """The endpoint answers, but does not take this request: another may do."""
 
 
 def check_endpoint(name: str, endpoint: str) -> None:
@@ -30,13 +30,13 @@ def check_endpoint(name: str, endpoint: str) -> None:
 def ask_endpoint(
     endpoint: str, model: str, prompt: str, *, timeout: float = 60.0, tries: int = 1, pause: float = 1.0
 ) -> str:
-    """The model's reply. Tried again after a pause that doubles. The key, where one is needed, is read from OPENAI_API_KEY."""
+    """The model's reply. Tries again after a pause that doubles. A key is read from OPENAI_API_KEY, if it is set."""
     content = {"model": model, "messages": [{"role": "user", "content": prompt}], "temperature": 0}
     headers = {"Content-Type": "application/json"}
     if key := os.environ.get("OPENAI_API_KEY"):
         headers["Authorization"] = f"Bearer {key}"
     request = urllib.request.Request(f"{endpoint.rstrip('/')}/chat/completions", json.dumps(content).encode(), headers)
-    said = ""
+    problem = ""
     for number in range(tries):
         if number:
             time.sleep(pause * 2 ** (number - 1))
@@ -45,12 +45,12 @@ def ask_endpoint(
                 text = json.load(reply)["choices"][0]["message"]["content"]
             if isinstance(text, str) and text.strip():
                 return text.strip()
-            said = f"the reply is {text!r}"
+            problem = f"the reply is {text!r}"
         except urllib.error.HTTPError as e:
-            said = one_line(e)
+            problem = one_line(e)
             e.close()
             if e.code in (400, 413, 422):
-                raise Refused(f"{endpoint} refused: {said}") from e
+                raise Refused(f"{endpoint} refused: {problem}") from e
         except (OSError, http.client.HTTPException, ValueError, KeyError, IndexError, TypeError) as e:
-            said = one_line(e)
-    raise CannotDo(f"{endpoint} gave no answer{f' in {tries} tries' * (tries > 1)}: {said}")
+            problem = one_line(e)
+    raise CannotDo(f"{endpoint} gave no answer{f' in {tries} tries' * (tries > 1)}: {problem}")

@@ -1,4 +1,4 @@
-"""A judge at an endpoint: is an answer right, and which of its words carry the meaning? TokenExample once for each answer."""
+"""A judge at an endpoint: is an answer right, and which of its words carry the meaning? One request for each answer."""
 
 import hashlib
 import json
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from headatlas.errors import CannotDo
 from headatlas.tasks.endpoint import Refused, ask_endpoint, check_endpoint
@@ -24,7 +23,8 @@ Reference answer: {reference}
 Given answer: {answer}
 The given answer cut into numbered pieces: {pieces}
 
-Reply with JSON only: {{"right": true or false, "pieces": [the numbers of the {k} pieces that carry the answer's meaning]}}"""
+Reply with JSON only: {{"right": true or false, "pieces": [the numbers of the {k} pieces that carry the answer's \
+meaning]}}"""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Verdict:
 
 @dataclass
 class Judge:
-    """Where to ask. When the endpoint stays silent, the judge is given up, and that is told.
+    """Where to ask. When the endpoint does not answer, the judge is given up, with a warning.
 
-    folder: where replies are kept; without one, as long as the judge itself.
+    folder: where replies are kept; without one, they last as long as the judge.
     """
 
     endpoint: str
@@ -69,9 +69,10 @@ class Judge:
             return _understand(known, len(pieces), k)
         if self.given_up:
             return None
-        how: dict[str, Any] = {"timeout": self.timeout, "tries": self.tries, "pause": self.pause}
         try:
-            reply = ask_endpoint(self.endpoint, self.model, prompt, **how)
+            reply = ask_endpoint(
+                self.endpoint, self.model, prompt, timeout=self.timeout, tries=self.tries, pause=self.pause
+            )
         except Refused as e:
             log.warning("judge: %s; this answer is judged offline", e)
             return None
@@ -99,7 +100,7 @@ class Judge:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             aside.write_text(reply, encoding="utf-8")
-            aside.replace(path)  # a file that is there is whole
+            aside.replace(path)  # so that the file is complete or absent
         except OSError as e:
             log.warning("judge: cannot write %s: %s; its replies are not kept", path, e.strerror)
             self.folder = None
@@ -107,13 +108,13 @@ class Judge:
 
 def _understand(reply: str, n: int, k: int) -> Verdict | None:
     """Models wrap JSON in prose and fences: take the outermost braces."""
-    found = re.search(r"\{.*\}", reply, flags=re.DOTALL)
+    match = re.search(r"\{.*\}", reply, flags=re.DOTALL)
     try:
-        said = json.loads(found[0]) if found else None
+        content = json.loads(match[0]) if match else None
     except ValueError:
         return None
-    if not isinstance(said, dict) or not isinstance(said.get("right"), bool):
+    if not isinstance(content, dict) or not isinstance(content.get("right"), bool):
         return None
-    listed = said.get("pieces")
+    listed = content.get("pieces")
     pieces = [i for i in listed if isinstance(i, int) and 0 <= i < n] if isinstance(listed, list) else []
-    return Verdict(said["right"], sorted(set(pieces))[:k])
+    return Verdict(content["right"], sorted(set(pieces))[:k])

@@ -1,7 +1,7 @@
-"""Examples of several functions, to be told apart: cognitive questions, tasks, relations, languages, or a user's own.
+"""Examples of several functions: cognitive questions, tasks, relations, languages, or a user's own.
 
-Whatever they come as, each is a prompt with a target, the function it calls for, and the split it belongs to. Those of
-one group begin alike (a main question, worked examples), so their beginning need be run only once.
+Each is a prompt with a target, the function it calls for, and the split it belongs to. Those of one group begin alike
+(a main question, worked examples), so their beginning is run only once.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ from headatlas.errors import BadArgument, did_you_mean, list_names
 from headatlas.models.lm import LM
 from headatlas.models.targets import Bundle, TokenExample, make_bundle, measure
 from headatlas.tasks.bundles import bundles_of
-from headatlas.tasks.names import FUNCTIONS, check_task, relation_names
-from headatlas.tasks.prompts import Example, Task, list_tasks, load_tasks, split_examples
-from headatlas.tasks.questions import FEWEST, SPLITS, Question, load_questions, with_answer
+from headatlas.tasks.names import check_task, relation_names
+from headatlas.tasks.prompts import Example, Task, check_task_names, list_tasks, load_tasks, split_examples
+from headatlas.tasks.questions import FEWEST, SPLITS, Question, function_names, load_questions, with_answer
 from headatlas.tasks.relations import Relation, load_relations
 
 log = logging.getLogger(__name__)
@@ -31,10 +31,10 @@ VALIDATION = 0.2  # of the training examples of tasks, which have no such split
 
 @dataclass(frozen=True)
 class Labelled:
-    """What is asked, of which function (a number into `names`), in which split and which group."""
+    """Examples, and of each its function (a number into `names`), its split and its group."""
 
     names: tuple[str, ...]
-    asked: tuple[TokenExample, ...]
+    examples: tuple[TokenExample, ...]
     function: np.ndarray
     split: np.ndarray
     group: np.ndarray
@@ -45,16 +45,16 @@ class Labelled:
         return np.flatnonzero(here if function is None else here & (self.function == function)).tolist()
 
     def bundles(self, examples: Iterable[int]) -> tuple[list[Bundle], list[list[int]]]:
-        """Examples on bundles, group by group, and which ones each bundle has."""
+        """Examples in bundles, group by group, and which ones each bundle has."""
         groups: dict[int, list[int]] = {}
         for i in examples:
             groups.setdefault(int(self.group[i]), []).append(i)
-        return [make_bundle([self.asked[i] for i in g]) for g in groups.values()], list(groups.values())
+        return [make_bundle([self.examples[i] for i in g]) for g in groups.values()], list(groups.values())
 
     def hash(self) -> str:
         """A short hash of what is asked, for provenance and resuming."""
-        said = repr((self.names, self.asked, self.function.tolist(), self.split.tolist(), self.group.tolist()))
-        return hashlib.sha256(said.encode()).hexdigest()[:16]
+        content = (self.names, self.examples, self.function.tolist(), self.split.tolist(), self.group.tolist())
+        return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
 
 
 def load_labelled(
@@ -102,11 +102,11 @@ def log_p_per_token(
     batch_tokens: int | None = None,
 ) -> Tensor:
     """Mean log P per answer token of examples (without them, of all) under each gate: [gate, example]."""
-    examples = range(len(data.asked)) if examples is None else examples
+    examples = range(len(data.examples)) if examples is None else examples
     bundles, on = data.bundles(examples)
     log_p, _ = measure(lm, bundles, gates, batch_tokens)
     place = {i: k for k, i in enumerate(i for bundle in on for i in bundle)}
-    lengths = torch.tensor([len(data.asked[i].target) for i in examples])
+    lengths = torch.tensor([len(data.examples[i].target) for i in examples])
     return log_p[:, [place[i] for i in examples]] / lengths
 
 
@@ -125,11 +125,10 @@ def _from_questions(
         return load_questions(data, test, context=context, functions=functions, limit=limit, seed=seed)
 
     questions = read(limit)
-    there = {q.function for q in questions}
-    if limit is None and each is not None and len(questions) > each * len(there):
-        log.info("using about %d of %d questions (limit)", each * len(there), len(questions))
-        questions = read(each * len(there))
-    names = [f for f in FUNCTIONS if f in there] + sorted(there - set(FUNCTIONS))
+    names = function_names(questions)
+    if limit is None and each is not None and len(questions) > each * len(names):
+        log.info("using about %d of %d questions (limit)", each * len(names), len(questions))
+        questions = read(each * len(names))
     groups: dict[str, int] = {}
     return Labelled(
         tuple(names),
@@ -145,11 +144,7 @@ def _tasks(lm: LM, tasks: Any, shots: int | None) -> list[Task]:
     loaded = [_named(lm, name, task, shots) for name, task in listed]
     if len(loaded) == 1 and len(loaded[0].kinds) > 1 and not listed[0][0]:
         return _by_kind(loaded[0])
-    names = [t.name for t in loaded]
-    if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise BadArgument(
-            f"tasks has {twice[0]!r} {names.count(twice[0])} times: names must differ; give {{name: examples}}"
-        )
+    check_task_names(loaded)
     return loaded
 
 
@@ -186,7 +181,7 @@ def _from_tasks(
         if _all(one) == _all(other):
             raise BadArgument(_SAME.format(one.name, other.name))
     tested = {(e.prompt, e.target) for task in tasks for e in task.held_out}
-    asked: list[TokenExample] = []
+    examples: list[TokenExample] = []
     function: list[int] = []
     split: list[str] = []
     group: list[int] = []
@@ -200,10 +195,11 @@ def _from_tasks(
         for name, part in parts.items():
             for bundle in bundles_of(lm, replace(task, train=shown, held_out=part), "held_out", seed):
                 group += [group[-1] + 1 if group else 0] * len(bundle.examples)
-                asked += bundle.examples
+                examples += bundle.examples
                 function += [number] * len(bundle.examples)
                 split += [name] * len(bundle.examples)
-    return Labelled(tuple(t.name for t in tasks), tuple(asked), np.array(function), np.array(split), np.array(group))
+    names = tuple(t.name for t in tasks)
+    return Labelled(names, tuple(examples), np.array(function), np.array(split), np.array(group))
 
 
 def _all(task: Task) -> set[tuple[Any, Any]]:
@@ -211,7 +207,7 @@ def _all(task: Task) -> set[tuple[Any, Any]]:
 
 
 def _splits(task: Task, limit: int | None, seed: int) -> dict[str, tuple[Example, ...]]:
-    """What is held out is for testing; of the rest, a fifth is for choosing. With a limit, of each its share."""
+    """Held-out examples are the test split; a fifth of the rest is for validation. limit: shared among the splits."""
     generator = np.random.default_rng([seed, *task.name.encode()])
     train, test = ([part[i] for i in generator.permutation(len(part))] for part in (task.train, task.held_out))
     if limit is not None:
@@ -228,14 +224,14 @@ def _check(data: Labelled, limit: int | None) -> None:
     for number, name in enumerate(data.names):
         counts = [len(data.of(split, number)) for split in SPLITS]
         if sum(counts) < FEWEST or min(counts) == 0:
-            said = ", ".join(f"{n} to {what}" for n, what in zip(counts, ("fit", "choose", "test"), strict=True))
+            counted = ", ".join(f"{n} to {what}" for n, what in zip(counts, ("fit", "choose", "test"), strict=True))
             why = f" with limit={limit}" if limit else ""
             raise BadArgument(
-                f"function {name!r} has {said}{why}: too few, expected at least {FEWEST} and some of each"
+                f"function {name!r} has {counted}{why}: too few, expected at least {FEWEST} and some of each"
             )
-    asked = [{data.asked[i] for i in np.flatnonzero(data.function == f)} for f in range(len(data.names))]
+    examples = [{data.examples[i] for i in np.flatnonzero(data.function == f)} for f in range(len(data.names))]
     for one, other in combinations(range(len(data.names)), 2):
-        if asked[one] == asked[other]:
+        if examples[one] == examples[other]:
             raise BadArgument(_SAME.format(data.names[one], data.names[other]))
 
 

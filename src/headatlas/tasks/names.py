@@ -1,4 +1,4 @@
-"""Names of what is built in. They are here, apart from what is done with them, so that a name can be checked at once."""
+"""Names of what is built in. They have a file of their own so that a name can be checked without slow imports."""
 
 from collections.abc import Collection
 from importlib.resources import files
@@ -38,10 +38,10 @@ def check_task(task: str | Path, relations: Collection[str] = ()) -> None:
     if name in BUILT_IN or name in relations or name.startswith("hf:"):
         return
     try:
-        there = Path(task).expanduser().is_file()
+        is_file = Path(task).expanduser().is_file()
     except (OSError, ValueError, RuntimeError):  # longer than a name can be, or no user of this name
-        there = False
-    if not there:
+        is_file = False
+    if not is_file:
         choices = f"built in ({', '.join(BUILT_IN)})"
         choices = f"{choices}, a relation ({', '.join(relations)})" if relations else choices
         near = did_you_mean(name, [*BUILT_IN, *relations])

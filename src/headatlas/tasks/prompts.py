@@ -1,7 +1,7 @@
 """Prompt and target: the tasks that `gate`, `ablate` and the other causal methods measure.
 
-Four are built in; a user's own come as JSON Lines, CSV, a list, or a Hugging Face dataset. An example may name its `kind`
-(worked examples are then of the same kind) and its `split`; without splits, a fifth of the examples is held out.
+Four are built in; a user's own come as JSON Lines, CSV, a list, or a Hugging Face dataset. An example may name its
+`kind` (worked examples are then of the same kind) and its `split`; without splits, a fifth of the examples is held out.
 """
 
 import csv
@@ -19,7 +19,16 @@ from urllib.parse import parse_qsl
 import numpy as np
 import pandas as pd
 
-from headatlas.errors import BadArgument, BadFile, HeadAtlasError, MissingExtra, brief, one_line
+from headatlas.errors import (
+    BadArgument,
+    BadFile,
+    HeadAtlasError,
+    MissingExtra,
+    brief,
+    check_columns,
+    check_unique,
+    one_line,
+)
 from headatlas.models.lm import LM, Text
 from headatlas.tasks.names import BUILT_IN, check_task
 from headatlas.tasks.words import word_ids
@@ -65,22 +74,22 @@ class Task:
 def load_tasks(lm: LM | None, tasks: Any, shots: Any = None) -> list[Task]:
     """Tasks by name, file, `hf:` address, as examples, as {name: examples}, or as they are.
 
-    shots: 1 for built-in tasks, 0 for your own. Without a model, tasks are read and checked, but for aba_abb, which is made of its
-    vocabulary.
+    shots: 1 for built-in tasks, 0 for your own. Without a model, tasks are read and checked, except aba_abb, which is
+    made from the model's vocabulary.
     """
     if shots is not None and (not isinstance(shots, Integral) or shots < 0):
         raise BadArgument(f"shots is {brief(shots)}, expected 0 or more")
     listed = list_tasks("tasks", tasks)
-    found = [_load(lm, name, task) for name, task in listed if lm is not None or task != "aba_abb"]
-    names = [t.name for t in found]
-    if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise BadArgument(
-            f"tasks has {twice[0]!r} {names.count(twice[0])} times: names must differ; give {{name: examples}}"
-        )
-    found = [t if shots is None else replace(t, shots=int(shots)) for t in found]
-    for task in found:
+    loaded = [_load(lm, name, task) for name, task in listed if lm is not None or task != "aba_abb"]
+    check_task_names(loaded)
+    loaded = [t if shots is None else replace(t, shots=int(shots)) for t in loaded]
+    for task in loaded:
         check_shots(task)
-    return found
+    return loaded
+
+
+def check_task_names(tasks: Iterable[Task]) -> None:
+    check_unique("tasks", [t.name for t in tasks], "; give {name: examples}")
 
 
 def list_tasks(argument: str, tasks: Any) -> list[tuple[str, Any]]:
@@ -106,18 +115,18 @@ def list_tasks(argument: str, tasks: Any) -> list[tuple[str, Any]]:
     return [("", listed)] if _like_example(listed[0]) else [("", task) for task in listed]
 
 
-def _like_example(given: Any) -> bool:
+def _like_example(value: Any) -> bool:
     """Whether it can only be meant as an example, right or wrong."""
-    if isinstance(given, Mapping | Example):
+    if isinstance(value, Mapping | Example):
         return True
-    return isinstance(given, tuple | list) and bool(given) and all(_is_text(part) for part in given)
+    return isinstance(value, tuple | list) and bool(value) and all(_is_text(part) for part in value)
 
 
-def _is_text(given: Any) -> bool:
+def _is_text(value: Any) -> bool:
     """Text, or token ids."""
-    if isinstance(given, str):
-        return bool(given.strip())
-    ids = given.tolist() if hasattr(given, "tolist") else given
+    if isinstance(value, str):
+        return bool(value.strip())
+    ids = value.tolist() if hasattr(value, "tolist") else value
     return isinstance(ids, list | tuple) and bool(ids) and all(isinstance(i, Integral) for i in ids)
 
 
@@ -180,8 +189,7 @@ def _read(path: Path) -> list[tuple[Example, str]]:
     if path.suffix.lower() != ".csv":
         return _parse_lines(str(path), text)
     reader = csv.DictReader(io.StringIO(text, newline=""))
-    if missing := {"prompt", "target"} - set(reader.fieldnames or ()):
-        raise BadFile(f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(sorted(missing))}")
+    check_columns(path, reader.fieldnames, ("prompt", "target"))
     try:
         return _check(str(path), reader)
     except csv.Error as e:
@@ -226,24 +234,24 @@ def _from_hub(address: str) -> list[dict[str, Any]]:
 
 
 def _check(where: str, rows: Iterable[Any], error: type[HeadAtlasError] = BadFile) -> list[tuple[Example, str]]:
-    """Examples with their splits ('' where not given)."""
-    found = []
-    for i, given in enumerate(rows):
-        at, row = f"{where}, example {i + 1}", given
-        if isinstance(given, Example):
-            row = {"prompt": given.prompt, "target": given.target, "kind": given.kind}
-        elif isinstance(given, tuple | list) and len(given) == 2:
-            row = dict(zip(("prompt", "target"), given, strict=True))
+    """Examples with their splits ('' where they have none)."""
+    examples = []
+    for i, entry in enumerate(rows):
+        at, row = f"{where}, example {i + 1}", entry
+        if isinstance(entry, Example):
+            row = {"prompt": entry.prompt, "target": entry.target, "kind": entry.kind}
+        elif isinstance(entry, tuple | list) and len(entry) == 2:
+            row = dict(zip(("prompt", "target"), entry, strict=True))
         if not isinstance(row, Mapping) or "prompt" not in row or "target" not in row:
-            raise error(f'{at} is {brief(given)}, expected {{"prompt": "…", "target": "…"}} or ("prompt", "target")')
+            raise error(f'{at} is {brief(entry)}, expected {{"prompt": "…", "target": "…"}} or ("prompt", "target")')
         for field in ("prompt", "target"):
             if not _is_text(row[field]):
                 raise error(f"{at} has {field} {brief(row[field])}, expected text")
         split = str(row.get("split") or "")
         if split and split not in SPLITS:
             raise error(f"{at} has split {split!r}, expected one of {', '.join(SPLITS)}")
-        found.append((Example(_frozen(row["prompt"]), _frozen(row["target"]), str(row.get("kind") or "")), split))
-    return found
+        examples.append((Example(_frozen(row["prompt"]), _frozen(row["target"]), str(row.get("kind") or "")), split))
+    return examples
 
 
 def _frozen(text: Any) -> Text:
@@ -255,13 +263,12 @@ def _once(examples: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(examples))
 
 
-def split_examples(name: str, given: list[tuple[Example, str]]) -> Task:
+def split_examples(name: str, pairs: list[tuple[Example, str]]) -> Task:
     """A task of examples that come with their splits; where none has one, a fifth is held out."""
-    examples = list(_once(given))
+    examples = list(_once(pairs))
     if len(examples) < 2:
-        raise BadArgument(
-            f"task {name!r} has {len(examples)} example{'s' * (len(examples) != 1)}, expected at least 2: to fit and to hold out"
-        )
+        counted = f"{len(examples)} example{'s' * (len(examples) != 1)}"
+        raise BadArgument(f"task {name!r} has {counted}, expected at least 2: to fit and to hold out")
     if not any(split for _, split in examples):
         order = np.random.default_rng(0).permutation(len(examples))
         held = set(order[: max(1, round(HELD_OUT * len(examples)))].tolist())
@@ -273,9 +280,8 @@ def split_examples(name: str, given: list[tuple[Example, str]]) -> Task:
 
 def _checked(task: Task) -> Task:
     if not task.train or not task.held_out:
-        raise BadArgument(
-            f"task {task.name!r} has {len(task.train)} train and {len(task.held_out)} held_out examples: give some of both"
-        )
+        counted = f"{len(task.train)} train and {len(task.held_out)} held_out examples"
+        raise BadArgument(f"task {task.name!r} has {counted}: give some of both")
     return task
 
 
@@ -286,10 +292,10 @@ def check_shots(task: Task) -> None:
     if any(not isinstance(e.prompt, str) for e in (*task.train, *task.held_out)):
         raise BadArgument(f"task {task.name!r} is made of token ids: worked examples (shots={task.shots}) need text")
     for kind in sorted({e.kind for e in (*task.train, *task.held_out)}):
-        there = sum(e.kind == kind for e in task.train)
-        if there <= task.shots:
+        n = sum(e.kind == kind for e in task.train)
+        if n <= task.shots:
             raise BadArgument(
-                f"task {task.name!r} has {there} train examples{f' of kind {kind!r}' if kind else ''}, too few for"
+                f"task {task.name!r} has {n} train examples{f' of kind {kind!r}' if kind else ''}, too few for"
                 f" shots={task.shots}: worked examples are taken from the others"
             )
 

@@ -1,7 +1,8 @@
-"""Cognitive questions: main questions cut into steps, each of which calls for one cognitive function (the CogQA layout).
+"""Cognitive questions: main questions cut into steps, each of which calls for one function (the CogQA layout).
 
-A JSON list of {"question": …, "answer": …, "generated": [{"subquestion": …, "answer": …, "cognitive_skill": …}, …]}. Each step is
-an example; its label is the function; its context is the main question and, of the steps before it, those it is told (`context`).
+A JSON list of {"question": …, "answer": …, "generated": [{"subquestion": …, "answer": …, "cognitive_skill": …}, …]}.
+Each step is an example. Its label is the function. Its prompt shows the main question and those of the steps before it
+that `context` names.
 """
 
 import csv
@@ -23,6 +24,8 @@ from headatlas.errors import (
     BadFile,
     CannotDo,
     brief,
+    check_choice,
+    check_columns,
     check_there,
     did_you_mean,
     list_names,
@@ -71,13 +74,11 @@ def load_questions(
 ) -> list[Question]:
     """Steps from a file or a list in the CogQA layout (without one, those built in), each with its split.
 
-    test: a file of its own for the test split; otherwise a fifth of the main questions. A main question is in one split only.
-    functions: the eight, unless you name others, or 'all' that occur. limit: about so many steps, main question by main question.
+    test: a separate file for the test split; otherwise a fifth of the main questions. A main question is in one split
+    only. functions: the eight, unless you name others, or 'all' that occur. limit: about so many steps; main questions
+    are kept or left out as a whole.
     """
-    if context not in CONTEXTS:
-        raise BadArgument(
-            f"context is {context!r}, expected one of {', '.join(CONTEXTS)}.{did_you_mean(str(context), CONTEXTS)}"
-        )
+    check_choice("context", context, CONTEXTS)
     if questions is None:
         if test is not None:
             raise BadArgument("test is given without questions: give both, or neither for the built-in questions")
@@ -87,12 +88,12 @@ def load_questions(
     parts = [_read(source, name, context) for name, source in sources if source is not None]
     parts = _with_functions(parts, functions)
     if len(parts) == 1:
-        found = _split(parts[0], SPLITS, seed)
+        steps = _split(parts[0], SPLITS, seed)
     else:
-        found = _split(_without(*parts), SPLITS[:2], seed) + [replace(q, split="test") for q in parts[1]]
-    found = _limited(found, limit, seed)
-    check_sizes(found, f" with limit={limit}" if limit else "")
-    return found
+        steps = _split(_without(*parts), SPLITS[:2], seed) + [replace(q, split="test") for q in parts[1]]
+    steps = _limited(steps, limit, seed)
+    check_sizes(steps, f" with limit={limit}" if limit else "")
+    return steps
 
 
 def function_names(questions: Iterable[Question]) -> list[str]:
@@ -130,29 +131,28 @@ def _steps(data: Any, where: str, context: str) -> list[Question]:
         raise BadFile(
             f"{where} is {brief(data)}, expected a list of main questions (the CogQA layout), or a file of it"
         )
-    found = []
+    questions = []
     for i, entry in enumerate(data):
         at = f"{where}, entry {i}"
         main = _text(entry, "question", at)
         steps = entry.get("generated")
         if not isinstance(steps, list | tuple):
-            raise BadFile(f"{at}: 'generated' is {_short(steps)}, expected a list of steps")
+            raise BadFile(f"{at}: 'generated' is {brief(steps)}, expected a list of steps")
         before: list[tuple[str, str]] = []
         for j, step in enumerate(steps):
             here = f"{at}, step {j}"
             text, answer, function = (_text(step, key, here) for key in ("subquestion", "answer", "cognitive_skill"))
-            found.append(Question(main, tuple(before), text, answer, function))
+            questions.append(Question(main, tuple(before), text, answer, function))
             if context == "all" or (context == "retrieval" and function == "Retrieval"):
                 before.append((text, answer))
-    return found
+    return questions
 
 
 def _from_csv(where: str, text: str) -> list[dict[str, Any]]:
-    """Rows of question, subquestion, answer, cognitive_skill: the steps of a main question in the order they have there."""
+    """Rows of question, subquestion, answer, cognitive_skill: the steps of a main question in the file's order."""
     columns = ("question", "subquestion", "answer", "cognitive_skill")
     reader = csv.DictReader(io.StringIO(text, newline=""))
-    if missing := [c for c in columns if c not in (reader.fieldnames or ())]:
-        raise BadFile(f"{where} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}")
+    check_columns(where, reader.fieldnames, columns)
     mains: dict[str, list[dict[str, Any]]] = {}
     try:
         for row in reader:
@@ -164,40 +164,35 @@ def _from_csv(where: str, text: str) -> list[dict[str, Any]]:
 
 def _text(entry: Any, key: str, where: str) -> str:
     if not isinstance(entry, dict):
-        raise BadFile(f"{where} is {_short(entry)}, expected an object with {key!r}")
+        raise BadFile(f"{where} is {brief(entry)}, expected an object with {key!r}")
     if key not in entry:
         raise BadFile(f"{where} has no {key!r}; it has {', '.join(map(repr, entry)) or 'nothing'}")
     value = entry[key]
     if key == "answer" and isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value.strip():
-        raise BadFile(f"{where}: {key!r} is {_short(value)}, expected text")
+        raise BadFile(f"{where}: {key!r} is {brief(value)}, expected text")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as e:
-        raise BadFile(f"{where}: {key!r} is {_short(value)}, which is not valid Unicode") from e
+        raise BadFile(f"{where}: {key!r} is {brief(value)}, which is not valid Unicode") from e
     return value.strip()
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
-
-
 def _with_functions(parts: list[list[Question]], functions: Sequence[str] | str | None) -> list[list[Question]]:
-    """Only questions of the functions asked for; says what was dropped."""
-    there = Counter(q.function for part in parts for q in part)
+    """Only questions of the wanted functions; logs what was dropped."""
+    counts = Counter(q.function for part in parts for q in part)
     if isinstance(functions, str) and functions == "all":
         return parts
     wanted = list(FUNCTIONS) if functions is None else list_names("functions", functions)
     for name in wanted:
-        if functions is not None and name not in there:
-            choices = ", ".join(sorted(there)) or "none"
+        if functions is not None and name not in counts:
+            choices = ", ".join(sorted(counts)) or "none"
             raise BadArgument(
                 f"functions has {name!r}, which no question is labelled with; there are {choices}."
-                f"{did_you_mean(str(name), there)}"
+                f"{did_you_mean(str(name), counts)}"
             )
-    dropped = {name: n for name, n in sorted(there.items()) if name not in wanted}
+    dropped = {name: n for name, n in sorted(counts.items()) if name not in wanted}
     if dropped:
         listed = ", ".join(f"{n} × {name!r}" for name, n in dropped.items())
         log.info("dropped %d questions of other functions: %s", sum(dropped.values()), listed)
@@ -219,8 +214,8 @@ def _split(questions: list[Question], splits: Sequence[str], seed: int) -> list[
     for q in questions:
         mains.setdefault(q.group, Counter())[q.function] += 1
     counts = Counter(q.function for q in questions)
-    whole = sum(SHARES[s] for s in splits)
-    missing = {s: {f: n * SHARES[s] / whole for f, n in counts.items()} for s in splits}
+    total = sum(SHARES[s] for s in splits)
+    missing = {s: {f: n * SHARES[s] / total for f, n in counts.items()} for s in splits}
     order = np.random.default_rng(seed).permutation(len(mains)).tolist()
     listed = list(mains)
     rarest = {main: min(counts[f] for f in steps) for main, steps in mains.items()}
@@ -236,7 +231,7 @@ def _split(questions: list[Question], splits: Sequence[str], seed: int) -> list[
 
 
 def _limited(questions: list[Question], limit: int | None, seed: int) -> list[Question]:
-    """About `limit` of them, main question by main question: next comes the one with the functions there are fewest of so far."""
+    """About `limit` of them. Whole main questions are chosen, next the one whose functions are rarest so far."""
     if limit is None or limit >= len(questions):
         return questions
     if limit < 1:
@@ -259,22 +254,22 @@ def _limited(questions: list[Question], limit: int | None, seed: int) -> list[Qu
 
 
 def check_sizes(questions: list[Question], why: str = "", functions: Iterable[str] = ()) -> None:
-    """Enough examples of every function, and of these, in every split; `why` there may be too few."""
+    """Enough examples of every function, in every split. why: the reason there may be too few, for the message."""
     counts = Counter(q.function for q in questions)
     if len(counts) < 2:
-        raise BadArgument(
-            f"questions{why} are of {len(counts)} function{'s' * (len(counts) != 1)}, expected at least 2: nothing to tell apart"
-        )
+        counted = f"{len(counts)} function{'s' * (len(counts) != 1)}"
+        raise BadArgument(f"questions{why} are of {counted}, expected at least 2: nothing to tell apart")
     for function, n in (dict.fromkeys(functions, 0) | counts).items():
         if n < FEWEST:
             raise BadArgument(
-                f"function {function!r} has {n} example{'s' * (n != 1)}{why}, expected at least {FEWEST}: give more, or leave it"
-                " out with functions"
+                f"function {function!r} has {n} example{'s' * (n != 1)}{why}, expected at least {FEWEST}: give more,"
+                " or leave it out with functions"
             )
         for split in SPLITS:
             if not any(q.split == split and q.function == function for q in questions):
                 raise BadArgument(
-                    f"function {function!r} has no {split} example{why}: it needs main questions in train, validation and test"
+                    f"function {function!r} has no {split} example{why}: it needs main questions in train, validation"
+                    " and test"
                 )
 
 
@@ -293,11 +288,12 @@ def prompt_ids(lm: LM, question: Question, template: bool = True) -> tuple[int, 
     if not _chats(lm, template):
         return tuple(without_end(tokenizer, _plain(question)))
     try:
-        said = [{"role": "user", "content": in_words(question)}]
-        text = tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False)
+        messages = [{"role": "user", "content": in_words(question)}]
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     except Exception as e:  # templates are programs of the model's makers: they raise what they like
         raise CannotDo(
-            f"the chat template of model {lm.name!r} fails: {one_line(e)} (template=False, --no-template: go without it)"
+            f"the chat template of model {lm.name!r} fails: {one_line(e)}"
+            " (template=False, --no-template: go without it)"
         ) from e
     return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 

@@ -1,4 +1,4 @@
-"""Relations: what `maps` looks for. Twenty are built in; a user's own come as a folder of JSON files, a CSV file or a list."""
+"""Relations: what `maps` looks for. Twenty are built in; your own come as JSON files, a CSV file or a list."""
 
 import csv
 import hashlib
@@ -9,11 +9,21 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from headatlas.errors import BadArgument, BadFile, HeadAtlasError, brief, check_there, did_you_mean, one_line
+from headatlas.errors import (
+    BadArgument,
+    BadFile,
+    HeadAtlasError,
+    brief,
+    check_columns,
+    check_there,
+    check_unique,
+    did_you_mean,
+    one_line,
+)
 from headatlas.tasks.names import relation_names
 
 CATEGORIES = ("Algorithmic", "Knowledge", "Linguistic", "Translation")
-OTHER = "Other"  # the category of relations that were given none
+OTHER = "Other"  # the category of relations that name none
 EXPECTED = (
     'names of built-in relations, {name: [("France", "Paris"), …]}, or a list of'
     ' {"name": …, "category": …, "pairs": [["France", "Paris"], …]}'
@@ -25,8 +35,8 @@ COPYING = ("copying", "name_copying")  # held to a stricter k: many heads copy a
 class Relation:
     """Pairs of words in the same relation. `prompt` has {} for the source; the target follows it.
 
-    multi_token: 'last-first' where a tokenizer that cuts most of its words may use the last token of the source and the first of
-    the target instead.
+    multi_token: 'last-first' if a tokenizer that cuts most of its words may use the last token of the source and the
+    first of the target instead.
     """
 
     name: str
@@ -41,19 +51,16 @@ def load_relations(where: Any = None) -> list[Relation]:
     """The built-in relations (None), those of a folder of NAME.json files, one such file, a CSV file, a list or a dict.
 
     JSON: {"category": "Knowledge", "pairs": [["France", "Paris"], …], "prompt": "The capital of {} is",
-    "multi_token": "last-first"}; all but the pairs may be left out. CSV: columns relation, source, target, and category, if there
-    are several.
-    A list has Relations, dicts as in JSON with a name, and names of built-in relations. A dict has lists of pairs, or dicts as in
-    JSON, by name. A relation without a category is in category Other.
+    "multi_token": "last-first"}; all but the pairs may be left out. CSV: columns relation, source, target, and
+    category, if there are several.
+    A list has Relations, dicts as in JSON with a name, and names of built-in relations. A dict has lists of pairs, or
+    dicts as in JSON, by name. A relation without a category is in category Other.
     """
-    found = _built_in() if where is None else _read(where) if isinstance(where, str | Path) else _listed(where)
-    if not found:
+    relations = _built_in() if where is None else _read(where) if isinstance(where, str | Path) else _listed(where)
+    if not relations:
         raise BadArgument(f"relations is {brief(where)}, which holds no relation")
-    names = [r.name for r in found]
-    twice = sorted({n for n in names if names.count(n) > 1})
-    if twice:
-        raise BadArgument(f"relations has {twice[0]!r} {names.count(twice[0])} times: names must differ")
-    return sorted(found, key=lambda r: ((*CATEGORIES, OTHER).index(r.category), r.name))
+    check_unique("relations", [r.name for r in relations])
+    return sorted(relations, key=lambda r: ((*CATEGORIES, OTHER).index(r.category), r.name))
 
 
 def categories(used: Iterable[str]) -> tuple[str, ...]:
@@ -66,29 +73,29 @@ def _built_in() -> list[Relation]:
     return [_parse(f.name, f.name.removesuffix(".json"), f.read_text(encoding="utf-8")) for f in folder.iterdir()]
 
 
-def _listed(given: Any) -> list[Relation]:
-    """Relations that are handed over in Python, so that what is wrong with them is the caller's mistake."""
-    if not isinstance(given, Iterable):
-        raise BadArgument(f"relations is {brief(given)}, expected {EXPECTED}")
-    if isinstance(given, Mapping):
-        named = [(f"relations[{name!r}]", name, one) for name, one in given.items()]
+def _listed(listed: Any) -> list[Relation]:
+    """Relations that are passed in Python, so that an error in them is the caller's mistake."""
+    if not isinstance(listed, Iterable):
+        raise BadArgument(f"relations is {brief(listed)}, expected {EXPECTED}")
+    if isinstance(listed, Mapping):
+        named = [(f"relations[{name!r}]", name, one) for name, one in listed.items()]
     else:
         named = [
             (f"relations[{i}]", one.get("name") if isinstance(one, Mapping) else None, one)
-            for i, one in enumerate(given)
+            for i, one in enumerate(listed)
         ]
-    found = []
+    relations = []
     for where, name, one in named:
         if isinstance(one, Relation):
-            found.append(one if name is None else replace(one, name=str(name)))
+            relations.append(one if name is None else replace(one, name=str(name)))
         elif isinstance(one, str | Path) and name is None:
-            found += _read(one)
+            relations += _read(one)
         elif name is None and not isinstance(one, Mapping):
             raise BadArgument(f"{where} is {brief(one)}, expected {EXPECTED}")
         else:
             pairs = one if isinstance(one, Mapping) else {"pairs": list(one) if isinstance(one, Iterable) else one}
-            found.append(_check(where, name, pairs, error=BadArgument))
-    return found
+            relations.append(_check(where, name, pairs, error=BadArgument))
+    return relations
 
 
 def hash_relations(relations: Iterable[Relation]) -> str:
@@ -104,8 +111,8 @@ def _read(where: str | Path) -> list[Relation]:
     try:
         check_there("relations", path)
     except BadArgument as e:
-        names = relation_names()
-        raise BadArgument(f"{e}, and no built-in relation.{did_you_mean(str(where), names)}") from None
+        near = did_you_mean(str(where), relation_names())
+        raise BadArgument(f"{e}, and no built-in relation.{near}") from None
     if path.is_dir():
         return [r for p in sorted(path.glob("*.json")) for r in _read(p)]
     try:
@@ -125,9 +132,7 @@ def _parse(where: str, name: str, text: str) -> Relation:
 
 def _parse_csv(path: Path, text: str) -> list[Relation]:
     reader = csv.DictReader(text.splitlines())
-    missing = {"relation", "source", "target"} - set(reader.fieldnames or ())
-    if missing:
-        raise BadFile(f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(sorted(missing))}")
+    check_columns(path, reader.fieldnames, ("relation", "source", "target"))
     grouped: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for row in reader:
         if not row["source"] or not row["target"]:

@@ -1,4 +1,4 @@
-"""Whether a free answer is right, and which of its tokens carry its meaning: without asking anyone."""
+"""Whether a free answer is right, and which of its tokens carry its meaning, decided offline."""
 
 import re
 from collections import Counter
@@ -9,15 +9,15 @@ import numpy as np
 BROKEN = "\ufffd"  # a piece of a letter, in tokenizers that cut letters into bytes
 RIGHT_F1 = 0.6  # tokens in common from which an answer counts as the reference in other words
 
-_LITTLE = """a about above after again all also am an and any are as at be because been before being below between both but by can
-could did do does doing down during each either else every few for from further had has have having he her here hers him his how i
-if in into is it its itself just may me might more most must my neither no nor of off on once only or other our out over own per
-rather same shall she should since so some such than that the their them then there these they this those through to too under
-until up upon us very was we were what when where whether which while who whom whose why will with within without would yet you
-your"""
-_STOP = frozenset(_LITTLE.split()) - {"no"}  # which may be all there is to an answer
-_COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
-eighteen nineteen"""
+_LITTLE = """a about above after again all also am an and any are as at be because been before being below between both
+but by can could did do does doing down during each either else every few for from further had has have having he her
+here hers him his how i if in into is it its itself just may me might more most must my neither nor of off on once only
+or other our out over own per rather same shall she should since so some such than that the their them then there these
+they this those through to too under until up upon us very was we were what when where whether which while who whom
+whose why will with within without would yet you your"""
+_STOP = frozenset(_LITTLE.split())  # without "no", which may be an answer by itself
+_COUNTING = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+seventeen eighteen nineteen"""
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 _NUMBERS = {word: i for i, word in enumerate(_COUNTING.split())}
 _NUMBERS |= {word: 20 + 10 * i for i, word in enumerate(_TENS.split())}
@@ -31,9 +31,9 @@ def words(text: str) -> list[str]:
     """
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.lower())
     text = _COMPOUND.sub(lambda m: str(_NUMBERS[m[1]] + _NUMBERS[m[2]]), text)
-    found = re.findall(r"(?<![\w.])-?(?:\d+\.)?\.?\d+|\d+|[^\W\d_]+(?:['’][^\W\d_]+)*", text)
-    found = [str(_NUMBERS.get(w, _plain_number(w))) for w in found]
-    return [w for w in found if w not in ("a", "an", "the")] or found or text.split()
+    every = re.findall(r"(?<![\w.])-?(?:\d+\.)?\.?\d+|\d+|[^\W\d_]+(?:['’][^\W\d_]+)*", text)
+    every = [str(_NUMBERS.get(w, _plain_number(w))) for w in every]
+    return [w for w in every if w not in ("a", "an", "the")] or every or text.split()
 
 
 def _plain_number(word: str) -> str:
@@ -55,9 +55,12 @@ def token_f1(answer: str, reference: str) -> float:
 
 
 def is_right(answer: str, reference: str) -> bool:
-    """Where the reference has numbers, they must be the last ones of the answer, and what is counted must not be something else.
-    Otherwise: the same words, or the reference's words in a row within the answer, or mostly the same words. 'Yes' and 'no' must
-    agree whenever the reference begins with one."""
+    """Whether an answer says the same as the reference.
+
+    If the reference has numbers, they must be the last ones of the answer, and must count the same thing. Otherwise:
+    the same words, or the reference's words in a row within the answer, or mostly the same words. 'Yes' and 'no' must
+    agree whenever the reference begins with one.
+    """
     a, b = words(answer), words(reference)
     if not a or not b or a == b:
         return bool(a) and a == b
@@ -65,7 +68,7 @@ def is_right(answer: str, reference: str) -> bool:
         return a[0] == b[0]
     wanted = [w for w in b if _is_number(w)]
     if wanted:
-        named = [{w for w in given if not _is_number(w) and w not in _STOP} for given in (a, b)]
+        named = [{w for w in text if not _is_number(w) and w not in _STOP} for text in (a, b)]
         same = [w for w in a if _is_number(w)][-len(wanted) :] == wanted
         return same and (not all(named) or bool(named[0] & named[1]))
     if any(a[i : i + len(b)] == b for i in range(len(a) - len(b) + 1)):
@@ -74,24 +77,24 @@ def is_right(answer: str, reference: str) -> bool:
 
 
 def informative(pieces: Sequence[str], surprisal: np.ndarray, k: int = 5) -> list[int]:
-    """Which k tokens of an answer carry its meaning: those of content words, the most surprising first; all of a short answer.
+    """Which k tokens of an answer carry its meaning: of content words, the most surprising; all of a short answer.
 
-    pieces: the answer's tokens as text, a space in front where a word begins. Never stop-words or punctuation, unless there is
-    nothing else.
+    pieces: the answer's tokens as text, with a space in front where a word begins. Never stop-words or punctuation,
+    unless there is nothing else.
     """
     if len(pieces) <= k:
         return list(range(len(pieces)))
-    word_of, whole = [], [""]
+    word_of, spelled = [], [""]
     for i, piece in enumerate(pieces):
         begins = piece[:1].isspace() or not piece[:1].isalnum() or (i > 0 and not pieces[i - 1][-1:].isalnum())
         if begins and i:
-            whole.append("")
-        whole[-1] += piece
-        word_of.append(len(whole) - 1)
+            spelled.append("")
+        spelled[-1] += piece
+        word_of.append(len(spelled) - 1)
     content = [
         i
         for i, piece in enumerate(pieces)
-        if any(c.isalnum() or c == BROKEN for c in piece) and whole[word_of[i]].strip().lower() not in _STOP
+        if any(c.isalnum() or c == BROKEN for c in piece) and spelled[word_of[i]].strip().lower() not in _STOP
     ]
     chosen = content or list(range(len(pieces)))
     return sorted(sorted(chosen, key=lambda i: (-surprisal[i], i))[:k])

@@ -10,7 +10,7 @@ OPENING = "The word is"
 def word_ids(tokenizer: Any, words: Sequence[str]) -> list[list[int]]:
     """Token ids of each word behind a space; none for a word the tokenizer does not know.
 
-    Encoded after another word and cut off, because tokenizers differ in what they do with a space at the start of a text.
+    Encoded after another word and cut off, because tokenizers differ in how they treat a space at the start of a text.
     """
     anchor = tokenizer(ANCHOR, add_special_tokens=False)["input_ids"]
     encoded = tokenizer([f"{ANCHOR} {w}" for w in words], add_special_tokens=False)["input_ids"] if words else []
@@ -20,9 +20,11 @@ def word_ids(tokenizer: Any, words: Sequence[str]) -> list[list[int]]:
 
 
 def find_opening(tokenizer: Any, opening: str | None = None) -> tuple[int, ...]:
-    """Tokens of a text to stand before a word, behind those that the tokenizer itself begins a text with; by default a few
-    neutral words (docs/maps.md compares openings)."""
+    """Tokens of a text to stand before a word, after those that the tokenizer itself begins a text with.
+
+    By default a few neutral words (docs/maps.md compares openings).
+    """
     text = OPENING if opening is None else opening
-    whole, bare = tokenizer(text)["input_ids"], tokenizer(text, add_special_tokens=False)["input_ids"]
-    begins = [i for i in whole[:1] if i == tokenizer.bos_token_id and i not in bare[:1]]
+    full, bare = tokenizer(text)["input_ids"], tokenizer(text, add_special_tokens=False)["input_ids"]
+    begins = [i for i in full[:1] if i == tokenizer.bos_token_id and i not in bare[:1]]
     return (*begins, *bare)

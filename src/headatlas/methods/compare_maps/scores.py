@@ -179,12 +179,12 @@ def _lengths(examples: Sequence[TokenExample]) -> torch.Tensor:
 def _examples(target: Target, n: int) -> list[TokenExample]:
     """Training examples of a function, the same ones every time."""
     order = np.random.default_rng(target.function).permutation(target.data.of("train", target.function))
-    return [target.data.asked[i] for i in order[:n]]
+    return [target.data.examples[i] for i in order[:n]]
 
 
 def _gating(target: Target, sizes: Sizes) -> TaskFit:
     """A function's training examples as a task for gate; what that holds out is not used."""
-    training = (target.data.asked[i] for i in target.data.of("train", target.function))
+    training = (target.data.examples[i] for i in target.data.of("train", target.function))
     examples = tuple(Example(a.prompt, a.target) for a in training)
     task = Task(target.name, examples, examples[:1])
     return TaskFit(task, range(sizes.gate.seeds), sizes.gate, target.batch_tokens)

@@ -169,7 +169,7 @@ def _slope(
         seeds, examples = (torch.tensor(x) for x in zip(*places, strict=True))
         own = torch.from_numpy(data.function)[examples] == function
         part = torch.tensor([share[s][e] for s, e in places])
-        length = torch.tensor([len(data.asked[e].target) for _, e in places])
+        length = torch.tensor([len(data.examples[e].target) for _, e in places])
         with out_of_memory_told(lm, budget), torch.enable_grad():
             at = theta.clone().requires_grad_()
             gates, under = at.sigmoid().to(lm.device), [seed for seed, _, _ in batch]

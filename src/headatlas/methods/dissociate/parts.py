@@ -81,7 +81,7 @@ def measure_baseline(lm: LM, data: Labelled, batch_tokens: int | None, *, done: 
 
 
 def baseline_cost(lm: LM, data: Labelled, batch_tokens: int | None) -> Cost:
-    return reading(lm, data.bundles(range(len(data.asked)))[0])
+    return reading(lm, data.bundles(range(len(data.examples)))[0])
 
 
 def baseline_of(done: Done) -> torch.Tensor:
