@@ -12,7 +12,7 @@ from headatlas.figures.names import FORMATS, PUBLISHED
 from headatlas.figures.style import check_formats, save
 from headatlas.progress import Progress, silent
 from headatlas.results.card import Card
-from headatlas.results.files import whole_file
+from headatlas.results.files import atomic_file
 
 
 def write_figures(
@@ -32,11 +32,11 @@ def write_figures(
         figure = picture.draw()
         for form in forms:
             path = folder / f"{picture.name}.{form}"
-            with whole_file(path) as aside:
+            with atomic_file(path) as aside:
                 save(figure, aside, form)
             written.append(path)
         path = folder / f"{picture.name}.txt"
-        with whole_file(path) as aside:
+        with atomic_file(path) as aside:
             aside.write_text(caption(picture, maps, when or {}), encoding="utf-8")
         written.append(path)
     return written
@@ -46,7 +46,7 @@ def write_card(known: Card, path: Path) -> None:
     """Draw a head card into a file; its ending says the format."""
     (form,) = check_formats([path.suffix.removeprefix(".") or "none"])
     figure = draw_card(known)
-    with whole_file(path) as aside:
+    with atomic_file(path) as aside:
         save(figure, aside, form)
 
 
@@ -56,6 +56,6 @@ def write_benchmark(result: xr.Dataset, folder: Path, formats: Sequence[str] = F
     written = []
     for form in check_formats(formats):
         written.append(folder / f"benchmark.{form}")
-        with whole_file(written[-1]) as aside:
+        with atomic_file(written[-1]) as aside:
             save(figure, aside, form)
     return written
