@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import xarray as xr
+from matplotlib.figure import Figure
 
 from headatlas.figures.all import caption, pictures
 from headatlas.figures.benchmark import quality_and_cost
@@ -27,19 +28,21 @@ def write_figures(
 ) -> list[Path]:
     """Draw what can be drawn of these results (by method) into a folder: a file per format, and a caption."""
     forms = check_formats(formats)
-    written = []
+    written: list[Path] = []
     for picture in progress(list(pictures(maps, only, palette)), "drawing"):
-        figure = picture.draw()
-        for form in forms:
-            path = folder / f"{picture.name}.{form}"
-            with atomic_file(path) as aside:
-                save(figure, aside, form)
-            written.append(path)
-        path = folder / f"{picture.name}.txt"
-        with atomic_file(path) as aside:
+        written += _write(picture.draw(), folder, picture.name, forms)
+        written.append(folder / f"{picture.name}.txt")
+        with atomic_file(written[-1]) as aside:
             aside.write_text(caption(picture, maps, when or {}), encoding="utf-8")
-        written.append(path)
     return written
+
+
+def _write(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
+    paths = [folder / f"{name}.{form}" for form in formats]
+    for path, form in zip(paths, formats, strict=True):
+        with atomic_file(path) as aside:
+            save(figure, aside, form)
+    return paths
 
 
 def write_card(known: Card, path: Path) -> None:
@@ -52,10 +55,4 @@ def write_card(known: Card, path: Path) -> None:
 
 def write_benchmark(result: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw quality against cost, a file per format."""
-    figure = quality_and_cost(result)
-    written = []
-    for form in check_formats(formats):
-        written.append(folder / f"benchmark.{form}")
-        with atomic_file(written[-1]) as aside:
-            save(figure, aside, form)
-    return written
+    return _write(quality_and_cost(result), folder, "benchmark", check_formats(formats))

@@ -75,16 +75,15 @@ def place_in_words(standing: Standing) -> str:
 def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
     """What each method says of head `head` of layer `layer`, with its place among all heads."""
     charts = overview(maps)
-    heads = charts.score.count(("layer", "head"))
-    rows = charts.assign(rank=ranks(charts)).sel(layer=layer, head=head)
+    charts = charts.assign(rank=ranks(charts), of=charts.score.count(("layer", "head")))
     standings, places = [], {}
     for i, chart in enumerate(charts.chart.values.tolist()):
-        here = rows.isel(chart=i)
+        here = charts.isel(chart=i).sel(layer=layer, head=head)
         if not np.isnan(here.score):
             names = (here.method.item(), here.subject.item(), here.measure.item())
             numbers = (float(here.score), float(here.low), float(here.high))
             rank = None if here.at_chance else int(here["rank"])
-            standings.append(Standing(chart, *names, *numbers, rank, int(heads[i]), float(here.chance)))
+            standings.append(Standing(chart, *names, *numbers, rank, int(here.of), float(here.chance)))
             places[names] = _place(charts.score.isel(chart=i), layer, head)
     model = next((str(result.attrs["model"]) for result in maps.values() if "model" in result.attrs), "")
     categories = []
