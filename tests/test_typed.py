@@ -12,7 +12,7 @@ import xarray as xr
 import headatlas as ha
 from headatlas import figures
 from headatlas.errors import BadArgument, BadFile, HeadAtlasError
-from headatlas.figures.given import one_map
+from headatlas.figures.arguments import one_map
 from headatlas.figures.importance import plan
 from headatlas.methods import get_method, methods
 from headatlas.models.lm import LM

@@ -61,11 +61,11 @@ def maps(layers: int, heads: int, categories: Sequence[str] = CATEGORIES, seed: 
     )
 
 
-def with_chance(found: xr.Dataset) -> xr.Dataset:
+def with_chance(result: xr.Dataset) -> xr.Dataset:
     """Such maps with chance levels: no head of the second relation is above chance."""
-    n = found.sizes["relation"]
-    level = np.where(np.arange(n) == 1, np.nanmax(found.score[1]), 0.1).astype(found.score.dtype)
-    return found.assign(chance=("relation", level), chance_suppression=("relation", np.full(n, 0.1)))
+    n = result.sizes["relation"]
+    level = np.where(np.arange(n) == 1, np.nanmax(result.score[1]), 0.1).astype(result.score.dtype)
+    return result.assign(chance=("relation", level), chance_suppression=("relation", np.full(n, 0.1)))
 
 
 def gate(
@@ -74,7 +74,7 @@ def gate(
     rng = np.random.default_rng(seed)
     names = ("facilitation", "interference", "irrelevance")
     share = rng.dirichlet([0.5, 0.5, 0.5], (len(tasks), seeds, layers, heads))
-    found = xr.Dataset(
+    result = xr.Dataset(
         {name: (("task", "seed", *MAP), share[..., i]) for i, name in enumerate(names)}
         | {
             "effect": (("task", "role", "n_removed"), -rng.random((len(tasks), 3, 2)).cumsum(2)),
@@ -86,7 +86,7 @@ def gate(
         | {"layer": range(layers), "head": range(heads)},
         attrs={"method": "gate", "model": "synthetic"},
     )
-    return found.assign(always=found.facilitation.min("seed"), any=found.facilitation.max("seed"))
+    return result.assign(always=result.facilitation.min("seed"), any=result.facilitation.max("seed"))
 
 
 def ablate(layers: int, heads: int, seed: int = 0) -> xr.Dataset:
@@ -101,14 +101,14 @@ def dissociate(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS[:4]
     """The second function has no heads, the third ones that are not proven."""
     rng, n = np.random.default_rng(seed), len(functions)
     score = rng.beta(0.2, 3, (n, 2, layers, heads))
-    said = ["heads of its own", "none found: no set of heads costs it 3 times what it costs the others"]
-    said += ["none proven: −0.10 on new questions, but random heads do as much (p = 0.60)"]
-    verdict = [said[i % 4] if i % 4 < 3 else said[0] for i in range(n)]
+    verdicts = ["heads of its own", "none found: no set of heads costs it 3 times what it costs the others"]
+    verdicts += ["none proven: −0.10 on new questions, but random heads do as much (p = 0.60)"]
+    verdict = [verdicts[i % 4] if i % 4 < 3 else verdicts[0] for i in range(n)]
     none = np.array([i % 4 == 1 for i in range(n)])
     own, other = np.where(none, np.nan, -rng.random(n) - 1), -0.1 * rng.random((n, n))
     other[np.eye(n, dtype=bool) | none[:, None]] = np.nan
     curve = np.where(none[:, None, None], np.nan, -rng.random((n, 2, 3)).cumsum(2))
-    found = xr.Dataset(
+    result = xr.Dataset(
         {
             "score": (("function", "seed", *MAP), score),
             "importance": (("function", *MAP), score.mean(1) / score.mean(1).sum((1, 2), keepdims=True)),
@@ -122,21 +122,21 @@ def dissociate(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS[:4]
             "effect_curve": (("function", "split", "step"), curve),
             "other_curve": (("function", "split", "step"), 0.1 * curve),
             "verdict": ("function", verdict),
-            "proven": ("function", [v == said[0] for v in verdict]),
+            "proven": ("function", [v == verdicts[0] for v in verdict]),
             "baseline": ("function", np.full(n, -2.0)),
         },
         coords={"function": list(functions), "other": list(functions), "split": ["validation", "test"]}
         | {"seed": range(2), "step": [4, 8, 16], "layer": range(layers), "head": range(heads)},
         attrs={"method": "dissociate", "model": "synthetic"},
     )
-    return found.assign(always=found.score.min("seed"), any=found.score.max("seed"))
+    return result.assign(always=result.score.min("seed"), any=result.score.max("seed"))
 
 
 def compare_maps(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS[:4]) -> xr.Dataset:
     names = ["probe", "taylor", "ablate", "gate", "dissociate"]
     parts = [dissociate(layers, heads, functions, seed).drop_vars(["score", "importance"]) for seed in range(5)]
-    found = xr.concat(parts, "ranking").assign_coords(ranking=names).assign_attrs(method="compare_maps")
-    return found.assign(selectivity=found.other_effect.mean("other") - found.effect)
+    result = xr.concat(parts, "ranking").assign_coords(ranking=names).assign_attrs(method="compare_maps")
+    return result.assign(selectivity=result.other_effect.mean("other") - result.effect)
 
 
 def salient(layers: int, heads: int) -> xr.Dataset:

@@ -65,10 +65,10 @@ def test_every_palette_draws(palette) -> None:
 def test_other_numbers_of_functions_tasks_and_categories_fit() -> None:
     for n in (1, 2, 3, 5, 11, 20):
         names = [f"A rather long name of a function, {i}" for i in range(n)]
-        found = synthetic.probe(24, 16, names)
-        check_layout(figures.importance_grid(found))
-        check_layout(figures.removal_curves(found))
-        check_layout(figures.specialisation(found))
+        result = synthetic.probe(24, 16, names)
+        check_layout(figures.importance_grid(result))
+        check_layout(figures.removal_curves(result))
+        check_layout(figures.specialisation(result))
         lost = synthetic.dissociate(24, 16, names)
         check_layout(figures.importance_grid(lost))
         check_layout(figures.trade_off(lost))
@@ -83,49 +83,53 @@ def test_other_numbers_of_functions_tasks_and_categories_fit() -> None:
 def test_head_cards_fit_and_say_what_is_known() -> None:
     figure = figures.head_card(synthetic.atlas(12, 8), 3, 5)
     check_layout(figure)
-    said = " ".join(t.get_text() for t in figure.findobj(Text))
+    texts = " ".join(t.get_text() for t in figure.findobj(Text))
     for part in ("L3.H5", "synthetic", "' Paris'", "\\u6771\\u4eac", "facilitation", "log P lost", "rank"):
-        assert part in said
+        assert part in texts
     check_layout(figures.head_card({"maps": synthetic.maps(1, 1)}, 0, 0))
     check_layout(figures.head_card({}, 0, 0))
 
 
 def test_a_card_gives_no_rank_to_scores_at_chance() -> None:
-    found = synthetic.with_chance(synthetic.maps(12, 8)).isel(relation=[0, 1])
-    layer, head = (int(i) for i in np.argwhere(found.score[1].values == found.score[1].values.max())[0])
-    found["score"][0, layer, head] = 1.0
-    figure = figures.head_card({"maps": found, "dissociate": synthetic.dissociate(12, 8)}, layer, head)
+    result = synthetic.with_chance(synthetic.maps(12, 8)).isel(relation=[0, 1])
+    layer, head = (int(i) for i in np.argwhere(result.score[1].values == result.score[1].values.max())[0])
+    result["score"][0, layer, head] = 1.0
+    figure = figures.head_card({"maps": result, "dissociate": synthetic.dissociate(12, 8)}, layer, head)
     check_layout(figure)
-    said = [t.get_text() for t in figure.findobj(Text)]
-    assert "1, rank 1, chance 0.1" in said
-    level = f"{float(found.chance[1]):.2g}"
-    assert f"{float(found.chance[1]):.3g}, at chance ({level})" in said
-    assert any(text.endswith(", not proven") for text in said)
-    assert not any("rank" in text for text in said if f"({level})" in text)
+    texts = [t.get_text() for t in figure.findobj(Text)]
+    assert "1, rank 1, chance 0.1" in texts
+    level = f"{float(result.chance[1]):.2g}"
+    assert f"{float(result.chance[1]):.3g}, at chance ({level})" in texts
+    assert any(text.endswith(", not proven") for text in texts)
+    assert not any("rank" in text for text in texts if f"({level})" in text)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s[0]}x{s[1]}")
 def test_figures_of_maps_at_chance_fit(shape) -> None:
-    some = synthetic.with_chance(synthetic.maps(*shape))
-    none = some.assign(chance=("relation", np.ones(8)), chance_suppression=("relation", np.ones(8)))
+    partly = synthetic.with_chance(synthetic.maps(*shape))
+    none = partly.assign(chance=("relation", np.ones(8)), chance_suppression=("relation", np.ones(8)))
     probe = synthetic.probe(*shape)
-    for made in ({"maps": some}, {"maps": none}, {"probe": probe.assign(clears_control=probe.clears_control & False)}):
+    for made in (
+        {"maps": partly},
+        {"maps": none},
+        {"probe": probe.assign(clears_control=probe.clears_control & False)},
+    ):
         for picture in pictures(made):
             figure = picture.draw()
             figure.set_dpi(60)
             check_layout(figure)
             if picture.name.startswith("importance"):
-                said = [t.get_text().replace("\n", " ") for t in figure.findobj(Text)]
-                grey = sum(text.startswith("no head above chance") for text in said)
-                assert grey == (int(none_above(some, "score").sum()) if made.get("maps") is some else 8)
-                assert ("Score" in said) == (grey < 8)  # no colour bar without a map that has colours
+                texts = [t.get_text().replace("\n", " ") for t in figure.findobj(Text)]
+                grey = sum(text.startswith("no head above chance") for text in texts)
+                assert grey == (int(none_above(partly, "score").sum()) if made.get("maps") is partly else 8)
+                assert ("Score" in texts) == (grey < 8)  # no colour bar without a map that has colours
 
 
 def test_names_are_text_not_mathematics() -> None:
-    found = synthetic.probe(6, 8, ["$\\frac{1}{", "<script>", "_hidden", "東京"])
-    check_layout(figures.importance_grid(found))
-    check_layout(figures.specialisation(found))
-    profile = figures.layer_profile({"probe": found})
+    result = synthetic.probe(6, 8, ["$\\frac{1}{", "<script>", "_hidden", "東京"])
+    check_layout(figures.importance_grid(result))
+    check_layout(figures.specialisation(result))
+    profile = figures.layer_profile({"probe": result})
     check_layout(profile)
     assert "_hidden" in [t.get_text() for t in profile.findobj(Text)]
     check_layout(figures.category_map(synthetic.maps(6, 8, ["$x$", "_y"])))
@@ -133,10 +137,10 @@ def test_names_are_text_not_mathematics() -> None:
 
 def test_layers_without_heads_are_drawn_grey() -> None:
     made = synthetic.atlas(6, 8)
-    for found in made.values():
-        for name, variable in found.data_vars.items():
+    for result in made.values():
+        for name, variable in result.data_vars.items():
             if {"layer", "head"} <= set(variable.dims) and variable.dtype.kind == "f":
-                found[name] = variable.where(found.layer != 2)
+                result[name] = variable.where(result.layer != 2)
     for picture in pictures(made):
         check_layout(picture.draw())
 

@@ -39,29 +39,29 @@ def test_ticks(n, every, most, expected) -> None:
 
 class TestDissociate:
     def test_a_function_without_heads_of_its_own_has_an_empty_panel_that_says_why(self) -> None:
-        found = synthetic.dissociate(6, 8)
-        panels = importance.plan(found).panels
+        result = synthetic.dissociate(6, 8)
+        panels = importance.plan(result).panels
         assert [p.why[:11] for p in panels] == ["", "none found:", "none proven", ""]
         assert panels[1].title == FUNCTIONS[1]
 
     def test_the_colour_scale_is_that_of_the_panels_that_are_shown(self) -> None:
-        found = synthetic.dissociate(6, 8)
-        found["importance"][1] = 50.0
-        assert importance.plan(found).scale.high < 1
+        result = synthetic.dissociate(6, 8)
+        result["importance"][1] = 50.0
+        assert importance.plan(result).scale.high < 1
 
     def test_the_specialisation_has_what_was_removed_in_rows_and_itself_on_the_diagonal(self) -> None:
-        found = synthetic.dissociate(6, 8)
-        plan = plan_specialisation(found)
+        result = synthetic.dissociate(6, 8)
+        plan = plan_specialisation(result)
         assert plan.rows == [FUNCTIONS[0], FUNCTIONS[2], FUNCTIONS[3]]  # the second has no heads
         assert plan.columns == list(FUNCTIONS[:4])
-        assert plan.values[1, 2] == found.effect[2]
-        assert plan.values[1, 3] == found.other_effect[2, 3]
+        assert plan.values[1, 2] == result.effect[2]
+        assert plan.values[1, 3] == result.other_effect[2, 3]
 
     def test_the_trade_off_shows_validation_and_marks_what_was_chosen(self) -> None:
-        found = synthetic.dissociate(6, 8)
-        plan = tradeoff.plan(found)
+        result = synthetic.dissociate(6, 8)
+        plan = tradeoff.plan(result)
         assert [p.chosen for p in plan.panels] == [8, 0, 8, 8]
-        np.testing.assert_array_equal(plan.panels[0].own, found.effect_curve[0].sel(split="validation"))
+        np.testing.assert_array_equal(plan.panels[0].own, result.effect_curve[0].sel(split="validation"))
         assert plan.panels[1].why
         with pytest.raises(
             BadArgument, match="no effect_curve, other_curve, other_effect: the figure needs effect_curve"
@@ -69,11 +69,11 @@ class TestDissociate:
             tradeoff.plan(synthetic.probe(2, 2))
 
     def test_the_comparison_has_a_panel_per_map_and_a_point_per_function(self) -> None:
-        found = synthetic.compare_maps(6, 8)
-        plan = plan_comparison(found)
+        result = synthetic.compare_maps(6, 8)
+        plan = plan_comparison(result)
         assert [p.title for p in plan.panels] == ["Probe", "Taylor", "Ablate", "Gate", "Dissociate"]
-        np.testing.assert_array_equal(plan.panels[2].others, found.other_effect[2].mean("other"))
-        np.testing.assert_array_equal(plan.panels[2].proven, found.proven[2])
+        np.testing.assert_array_equal(plan.panels[2].others, result.other_effect[2].mean("other"))
+        np.testing.assert_array_equal(plan.panels[2].proven, result.proven[2])
         with pytest.raises(
             BadArgument,
             match="no ranking, other_effect, proven: the figure needs effect, other_effect and proven over ranking",
@@ -119,49 +119,49 @@ class TestImportance:
         assert importance.plan(even).scale.labels[-1] == "0.0030"
 
     def test_cells_are_the_values(self) -> None:
-        found = synthetic.probe(6, 8)
-        plan = importance.plan(found)
-        values = found.importance.sel(function="Retrieval")
+        result = synthetic.probe(6, 8)
+        plan = importance.plan(result)
+        values = result.importance.sel(function="Retrieval")
         np.testing.assert_array_equal(
-            plan.panels[1].values, values.where(found.clears_control.sel(function="Retrieval"), 0)
+            plan.panels[1].values, values.where(result.clears_control.sel(function="Retrieval"), 0)
         )
-        found = found.drop_vars(["clears_control", "control_importance"])
-        np.testing.assert_array_equal(importance.plan(found).panels[1].values, values)
+        result = result.drop_vars(["clears_control", "control_importance"])
+        np.testing.assert_array_equal(importance.plan(result).panels[1].values, values)
 
     def test_a_map_at_chance_is_a_grey_panel_and_no_part_of_the_scale(self) -> None:
-        found = synthetic.maps(6, 8)
-        found["score"][0], found["score"][1] = 0.0, 0.0
-        found["score"][0, 2, 3], found["score"][1, 4, 5] = 0.6, 1 / 44  # one hit in 44 pairs
-        found = found.isel(relation=[0, 1]).assign(chance=("relation", [0.1, 1 / 44]))
-        plan = importance.plan(found)
+        result = synthetic.maps(6, 8)
+        result["score"][0], result["score"][1] = 0.0, 0.0
+        result["score"][0, 2, 3], result["score"][1, 4, 5] = 0.6, 1 / 44  # one hit in 44 pairs
+        result = result.isel(relation=[0, 1]).assign(chance=("relation", [0.1, 1 / 44]))
+        plan = importance.plan(result)
         assert [p.why for p in plan.panels] == ["", "no head above chance\nbest 0.023\nchance 0.023"]
         assert [p.note for p in plan.panels] == ["chance 0.1", ""]
         assert plan.scale.high >= 0.4
-        nothing = importance.plan(found.isel(relation=[1]))
+        nothing = importance.plan(result.isel(relation=[1]))
         assert nothing.scale is None
         assert nothing.panels[0].why.startswith("no head above chance")
 
     def test_colours_begin_above_chance_and_reach_beyond_it(self) -> None:
-        found = synthetic.maps(6, 8).isel(relation=[0])
-        found["score"][:] = np.linspace(0, 0.3, 48).reshape(1, 6, 8)
-        found["score"][0, 5, 7] = 1.0
-        found = found.assign(chance=("relation", [0.5]))
-        plan = importance.plan(found)
+        result = synthetic.maps(6, 8).isel(relation=[0])
+        result["score"][:] = np.linspace(0, 0.3, 48).reshape(1, 6, 8)
+        result["score"][0, 5, 7] = 1.0
+        result = result.assign(chance=("relation", [0.5]))
+        plan = importance.plan(result)
         assert plan.panels[0].values[5, 7] == 1
         assert np.count_nonzero(plan.panels[0].values) == 1
         assert plan.scale.high >= 0.5
 
     def test_signed_maps_are_neutral_at_chance(self) -> None:
-        found = synthetic.probe(6, 8)
-        found["signed"] = -found.importance
-        panel = importance.plan(found, "signed").panels[0]
-        np.testing.assert_array_equal(panel.values != 0, found.clears_control[0])
-        found["clears_control"][:] = False
-        assert {p.why for p in importance.plan(found, "signed").panels} == {"no head above chance"}
+        result = synthetic.probe(6, 8)
+        result["signed"] = -result.importance
+        panel = importance.plan(result, "signed").panels[0]
+        np.testing.assert_array_equal(panel.values != 0, result.clears_control[0])
+        result["clears_control"][:] = False
+        assert {p.why for p in importance.plan(result, "signed").panels} == {"no head above chance"}
 
     def test_signed_maps_have_a_scale_with_both_ends(self) -> None:
-        found = synthetic.ablate(12, 12)
-        scale = importance.plan(found).scale
+        result = synthetic.ablate(12, 12)
+        scale = importance.plan(result).scale
         assert scale.low == -scale.high
         assert scale.colours == "RdBu_r"
         assert scale.labels[0].startswith("≤ −")
@@ -174,10 +174,10 @@ class TestImportance:
         assert plan.heading == f"{title_of('maps')} · synthetic · 6 layers × 8 heads"
 
     def test_layers_without_heads_do_not_count(self) -> None:
-        found = synthetic.probe(64, 32)
-        found["importance"][:, 32:] = np.nan
-        found["importance"] /= found.importance.sum(("layer", "head"))
-        assert importance.plan(found).scale.high == pytest.approx(0.0030)
+        result = synthetic.probe(64, 32)
+        result["importance"][:, 32:] = np.nan
+        result["importance"] /= result.importance.sum(("layer", "head"))
+        assert importance.plan(result).scale.high == pytest.approx(0.0030)
 
     def test_a_wrong_variable_is_told(self) -> None:
         with pytest.raises(BadArgument, match="'importanc'.*here are: importance, low, high"):
@@ -218,35 +218,35 @@ class TestCategories:
         member = np.zeros((4, 1, 6), bool)
         for head, of in enumerate([(), (1,), (0, 3), (0, 1, 2), (0, 1, 2, 3), (3,)]):
             member[list(of), 0, head] = True
-        found = synthetic.maps(1, 6)
-        found["member"] = ("category", "layer", "head"), member
-        plan = categories.plan(found)
+        result = synthetic.maps(1, 6)
+        result["member"] = ("category", "layer", "head"), member
+        plan = categories.plan(result)
         classes = [plan.classes[i] for i in plan.panels[0][1][0]]
         assert classes == ["Unclassified", "Knowledge", "2 categories", "3 categories", "4 categories", "Translation"]
         own = [plan.classes[i] for i in plan.panels[1][1][0]]
         assert own == ["Unclassified", "Unclassified", "Algorithmic", "Algorithmic", "Algorithmic", "Unclassified"]
 
     def test_heads_are_not_coloured_by_relations_at_chance(self) -> None:
-        found = synthetic.maps(6, 8)
-        found["score"][:], found["suppression"][:] = 0.0, 0.0
-        found["score"][2, 0, 0], found["score"][3, 1, 1] = 0.2, 0.2  # both of Knowledge
-        found["member"][:] = False
-        found["member"][1, 0, 0] = found["member"][1, 1, 1] = True
-        found = found.assign(chance=("relation", [0.05] * 3 + [0.3] + [0.05] * 4))
-        plan = categories.plan(found)
+        result = synthetic.maps(6, 8)
+        result["score"][:], result["suppression"][:] = 0.0, 0.0
+        result["score"][2, 0, 0], result["score"][3, 1, 1] = 0.2, 0.2  # both of Knowledge
+        result["member"][:] = False
+        result["member"][1, 0, 0] = result["member"][1, 1, 1] = True
+        result = result.assign(chance=("relation", [0.05] * 3 + [0.3] + [0.05] * 4))
+        plan = categories.plan(result)
         assert [plan.classes[plan.panels[0][1][i, i]] for i in (0, 1)] == ["Knowledge", "Unclassified"]
-        assert int(found.member.sum()) == 2
-        picture = next(p for p in pictures({"maps": found}) if p.name == "categories")
-        text = caption(picture, {"maps": found}, {})
+        assert int(result.member.sum()) == 2
+        picture = next(p for p in pictures({"maps": result}) if p.name == "categories")
+        text = caption(picture, {"maps": result}, {})
         assert "reaches the threshold and is above chance" in text
         assert "no head above chance: relation_0, relation_1, relation_3, " in text
 
     def test_names_have_their_colours_in_whatever_order_they_come(self) -> None:
-        found = synthetic.maps(6, 8, ["Mine", "Translation", "Algorithmic"])
-        plan = categories.plan(found)
+        result = synthetic.maps(6, 8, ["Mine", "Translation", "Algorithmic"])
+        plan = categories.plan(result)
         assert [t for t, _ in plan.panels[1:]] == ["Algorithmic", "Translation", "Mine"]
         assert plan.colours[:2] == ["#1f77b4", "#d62728"]
-        np.testing.assert_array_equal(plan.panels[1][1] == 0, found.member[2])
+        np.testing.assert_array_equal(plan.panels[1][1] == 0, result.member[2])
 
     def test_other_categories_get_colours_of_their_own(self) -> None:
         plan = categories.plan(synthetic.maps(6, 8, [*"abcdef"]))
@@ -260,35 +260,35 @@ class TestCategories:
 
 class TestGates:
     def test_tasks_are_rows_and_always_stands_before_any(self) -> None:
-        found = synthetic.gate(28, 24)
-        plan = gates.plan(found)
+        result = synthetic.gate(28, 24)
+        plan = gates.plan(result)
         assert [p.title for p in plan.panels] == ["Math (Always)", "Math (Any)", "Syntax (Always)", "Syntax (Any)"]
         assert plan.columns == 2
         assert plan.xticks == list(range(0, 24, 3))
         assert plan.scale.colours == "turbo"
         assert (plan.scale.low, plan.scale.high) == (0, 1)
-        np.testing.assert_array_equal(plan.panels[2].values, found["always"].sel(task="syntax"))
+        np.testing.assert_array_equal(plan.panels[2].values, result["always"].sel(task="syntax"))
 
     def test_roles_are_mixed_as_colours(self) -> None:
-        found = synthetic.gate(1, 1, ["math"], 2)
+        result = synthetic.gate(1, 1, ["math"], 2)
         for role, values in (("facilitation", [1, 0]), ("irrelevance", [0, 0]), ("interference", [0, 1])):
-            found[role][:] = np.array(values)[None, :, None, None]
-        plan = gates.plan(found, "roles")
+            result[role][:] = np.array(values)[None, :, None, None]
+        plan = gates.plan(result, "roles")
         always, at_all = (p.values[0, 0].tolist() for p in plan.panels)
         assert always == [0, 0, 0]  # the seeds disagree: no role in every one
         assert at_all == pytest.approx([1, 192 / 255, 0])  # red and green
         assert [meaning for _, meaning in plan.legend][:3] == ["facilitating", "irrelevant", "interfering"]
 
     def test_scores_above_one_are_not_clipped(self) -> None:
-        found = synthetic.gate(2, 2)
-        found["any"][:] = 2.4
-        assert gates.plan(found).scale.high == 3
+        result = synthetic.gate(2, 2)
+        result["any"][:] = 2.4
+        assert gates.plan(result).scale.high == 3
 
     def test_roles_of_groups_are_as_bright_as_those_of_heads(self) -> None:
-        found = synthetic.gate(4, 4).assign_attrs(n_kv_heads=2)
+        result = synthetic.gate(4, 4).assign_attrs(n_kv_heads=2)
         for role in ("facilitation", "irrelevance", "interference"):
-            found[role][:] = 1 / 3
-        one, grouped = (gates.plan(f, "roles").panels[0].values.max() for f in (found, by_kv_group(found)))
+            result[role][:] = 1 / 3
+        one, grouped = (gates.plan(f, "roles").panels[0].values.max() for f in (result, by_kv_group(result)))
         assert one == pytest.approx(grouped)
 
     def test_a_wrong_rendering_is_told(self) -> None:
@@ -297,16 +297,16 @@ class TestGates:
 
 
 class TestProof:
-    def test_curves_start_at_the_whole_model(self) -> None:
-        found = synthetic.probe(6, 8)
-        plan = removal.plan(found)
+    def test_curves_start_at_the_full_model(self) -> None:
+        result = synthetic.probe(6, 8)
+        plan = removal.plan(result)
         assert [p.title for p in plan.panels] == list(FUNCTIONS)
         panel = plan.panels[0]
         assert panel.removed.tolist() == [0, 3, 7, 14]
         assert {n: v[0] for n, v in panel.lines.items()} == {"top": -2, "random": -2, "lowest": -2}
-        np.testing.assert_allclose(panel.lines["top"][1:], -2 + found.effect[0, :, 0])
+        np.testing.assert_allclose(panel.lines["top"][1:], -2 + result.effect[0, :, 0])
         assert (panel.band[0] <= panel.lines["random"]).all()
-        assert panel.p == pytest.approx(float(found.p[0, -1]))
+        assert panel.p == pytest.approx(float(result.p[0, -1]))
 
     def test_gates_have_a_panel_for_each_role(self) -> None:
         plan = removal.plan(synthetic.gate(6, 8))
@@ -314,11 +314,11 @@ class TestProof:
         assert "lowest" not in plan.panels[0].lines
 
     def test_specialisation_has_removed_heads_in_rows(self) -> None:
-        found = synthetic.probe(6, 8)
-        plan = plan_specialisation(found)
+        result = synthetic.probe(6, 8)
+        plan = plan_specialisation(result)
         assert plan.rows == plan.columns == list(FUNCTIONS)
-        masked, asked = 2, 5
-        assert plan.values[masked, asked] == found.specialisation[asked, masked, 0]
+        masked, tested = 2, 5
+        assert plan.values[masked, tested] == result.specialisation[tested, masked, 0]
 
     def test_without_proof_it_says_so(self) -> None:
         with pytest.raises(BadArgument, match="without proof"):
@@ -362,9 +362,9 @@ class TestProof:
         assert [r for r in rows if r.endswith("(at chance)")] == ["maps: relation_1, score (at chance)"]
 
     def test_agreement_is_spearman_of_every_two_charts(self) -> None:
-        found = synthetic.probe(6, 8, ["A", "B"])
-        plan = plan_agreement({"probe": found, "gate": synthetic.gate(6, 8)})
-        a, b = (found.importance.sel(function=f) for f in "AB")
+        result = synthetic.probe(6, 8, ["A", "B"])
+        plan = plan_agreement({"probe": result, "gate": synthetic.gate(6, 8)})
+        a, b = (result.importance.sel(function=f) for f in "AB")
         assert plan.values[0, 1] == pytest.approx(float(ha.agreement(a, b, draws=1).spearman))
         assert plan.rows[2] == "gate: math, facilitation"
         roles = ("facilitation", "interference", "irrelevance")
@@ -372,21 +372,21 @@ class TestProof:
         assert {len(values) for values in plan.beside.values()} == {3}  # pairs of three seeds
         assert plan.beside_title == "Seeds of the gate maps, pairwise"
         with pytest.raises(BadArgument, match="has 1 maps"):
-            plan_agreement({"probe": found.isel(function=[0])})
+            plan_agreement({"probe": result.isel(function=[0])})
 
 
 def test_groups_are_summed_and_named() -> None:
-    found = synthetic.probe(6, 8)
-    grouped = by_kv_group(found)
+    result = synthetic.probe(6, 8)
+    grouped = by_kv_group(result)
     assert grouped.sizes["head"] == 4
-    np.testing.assert_allclose(grouped.importance[0, 0, 1], found.importance[0, 0, 2:4].sum())
-    assert bool(grouped.clears_control[0, 0, 0]) == bool(found.clears_control[0, 0, :2].any())
+    np.testing.assert_allclose(grouped.importance[0, 0, 1], result.importance[0, 0, 2:4].sum())
+    assert bool(grouped.clears_control[0, 0, 0]) == bool(result.clears_control[0, 0, :2].any())
     assert "low" not in grouped
     plan = importance.plan(grouped)
     assert plan.xlabel == "KV group"
     assert plan.heading.endswith("6 layers × 4 KV groups")
     with pytest.raises(BadArgument, match="n_kv_heads is 3, which does not divide the 8 heads"):
-        by_kv_group(found, 3)
+        by_kv_group(result, 3)
 
 
 def test_pictures_of_an_atlas() -> None:
@@ -409,7 +409,7 @@ def test_pictures_of_an_atlas() -> None:
         "agreement",
     ]
     assert [p.name for p in pictures(made, ["layers", "categories"])] == ["categories", "layers"]
-    with pytest.raises(BadArgument, match="'layer', expected some of .* Did you mean 'layers'"):
+    with pytest.raises(BadArgument, match="only: 'layer' is not one of .* Did you mean 'layers'"):
         list(pictures(made, ["layer"]))
     with pytest.raises(
         BadArgument, match=r"'categories', which needs member\(category, layer, head\) .*; here are: gate"

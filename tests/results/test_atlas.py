@@ -111,7 +111,7 @@ def test_all_top_heads_with_their_evidence(made) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("arguments", "says"),
     [
         ({"function": "Maths calculation"}, "Did you mean"),
         ({"function": "Retrieval", "method": "gate"}, "expected one of those with 'Retrieval': .*probe"),
@@ -120,9 +120,9 @@ def test_all_top_heads_with_their_evidence(made) -> None:
         ({}, "function is '', expected one of"),
     ],
 )
-def test_heads_asked_wrongly(made, asked, says) -> None:
+def test_wrong_arguments_of_heads(made, arguments, says) -> None:
     with pytest.raises(BadArgument, match=says):
-        ha.open(made).heads(**asked)
+        ha.open(made).heads(**arguments)
 
 
 def test_two_checkpoints_are_compared_head_by_head_and_other_models_by_depth(made, tmp_path) -> None:

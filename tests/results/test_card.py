@@ -20,12 +20,12 @@ def test_a_head_s_standings_and_categories_are_those_of_the_maps() -> None:
 
 
 def test_at_chance_a_head_has_no_rank_and_comes_after_those_that_have_one() -> None:
-    found = synthetic.with_chance(synthetic.maps(6, 8))
-    layer, head = (int(i) for i in np.argwhere(found.score[1].values == found.score[1].max().item())[0])
-    standings = {s.chart: s for s in card({"maps": found}, layer, head).standings}
+    maps = synthetic.with_chance(synthetic.maps(6, 8))
+    layer, head = (int(i) for i in np.argwhere(maps.score[1].values == maps.score[1].max().item())[0])
+    standings = {s.chart: s for s in card({"maps": maps}, layer, head).standings}
     best = standings["maps: relation_1, score"]
     assert (best.rank, best.value) == (None, best.chance)
-    places = [(s.value == 0, s.rank is None) for s in card({"maps": found}, layer, head).standings]
+    places = [(s.value == 0, s.rank is None) for s in card({"maps": maps}, layer, head).standings]
     assert places == sorted(places)
     assert (
         {s.rank is None for s in standings.values()}
@@ -34,7 +34,7 @@ def test_at_chance_a_head_has_no_rank_and_comes_after_those_that_have_one() -> N
     )
 
 
-def test_of_tied_heads_only_those_that_were_removed_are_said_to_be() -> None:
+def test_of_tied_heads_only_those_removed_are_listed_as_removed() -> None:
     made = {"probe": synthetic.probe(4, 4, ["A"])}
     made["probe"]["importance"][:] = 1 / 16  # removed were 3, 7 and 14: the first heads, layer by layer
     sets = {(a, b): [r.heads for r in card(made, a, b).removed] for a, b in np.ndindex(4, 4)}

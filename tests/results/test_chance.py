@@ -11,51 +11,51 @@ from tests.figures import synthetic
 
 
 def test_maps_are_above_chance_beyond_the_level_of_their_relation() -> None:
-    found = synthetic.with_chance(synthetic.maps(6, 8))
-    flag = at_chance(found, "score")
-    assert flag.dims == found.score.dims
-    np.testing.assert_array_equal(flag, found.score <= found.chance)
-    assert none_above(found, "score").values.tolist() == [False, True, *[False] * 6]
-    np.testing.assert_array_equal(at_chance(found, "suppression"), found.suppression <= 0.1)
+    result = synthetic.with_chance(synthetic.maps(6, 8))
+    flag = at_chance(result, "score")
+    assert flag.dims == result.score.dims
+    np.testing.assert_array_equal(flag, result.score <= result.chance)
+    assert none_above(result, "score").values.tolist() == [False, True, *[False] * 6]
+    np.testing.assert_array_equal(at_chance(result, "suppression"), result.suppression <= 0.1)
 
 
 def test_a_probe_s_heads_must_clear_shuffled_labels() -> None:
-    found = synthetic.probe(6, 8)
-    np.testing.assert_array_equal(at_chance(found, "importance"), ~found.clears_control)
-    assert chance(found, "importance").dims == ("function", "layer", "head")
+    result = synthetic.probe(6, 8)
+    np.testing.assert_array_equal(at_chance(result, "importance"), ~result.clears_control)
+    assert chance(result, "importance").dims == ("function", "layer", "head")
 
 
 def test_unproven_functions_are_at_chance() -> None:
-    found = synthetic.dissociate(6, 8)
-    assert none_above(found, "importance").values.tolist() == [False, True, True, False]
-    assert not at_chance(found, "importance")[0].any()
-    assert none_above(found, "always").values.tolist() == [False, True, True, False]
+    result = synthetic.dissociate(6, 8)
+    assert none_above(result, "importance").values.tolist() == [False, True, True, False]
+    assert not at_chance(result, "importance")[0].any()
+    assert none_above(result, "always").values.tolist() == [False, True, True, False]
 
 
 @pytest.mark.parametrize("made", [synthetic.gate, synthetic.ablate, synthetic.maps])
-def test_without_a_baseline_nothing_is_said(made) -> None:
-    found = made(3, 4)
+def test_without_a_baseline_no_level_is_known(made) -> None:
+    result = made(3, 4)
     for measure in ("score", "suppression", "facilitation", "effect", "member"):
-        assert chance(found, measure) is None
-        assert at_chance(found, measure) is None
-    charts = overview({made.__name__: found})
+        assert chance(result, measure) is None
+        assert at_chance(result, measure) is None
+    charts = overview({made.__name__: result})
     assert not charts.at_chance.any()
     assert not charts.none_above.any()
     assert charts.chance.isnull().all()
 
 
 def test_maps_made_without_baselines_have_no_level() -> None:
-    found = synthetic.with_chance(synthetic.maps(3, 4))
-    found["chance"][:] = np.nan
-    assert chance(found, "score") is None
-    assert at_chance(found, "score") is None
+    result = synthetic.with_chance(synthetic.maps(3, 4))
+    result["chance"][:] = np.nan
+    assert chance(result, "score") is None
+    assert at_chance(result, "score") is None
 
 
 def test_layers_without_heads_are_neither_above_nor_at_chance() -> None:
-    found = synthetic.with_chance(synthetic.maps(6, 8))
-    found["score"][:, 2] = np.nan
-    assert not at_chance(found, "score")[:, 2].any()
-    assert none_above(found, "score").values.tolist() == [False, True, *[False] * 6]
+    result = synthetic.with_chance(synthetic.maps(6, 8))
+    result["score"][:, 2] = np.nan
+    assert not at_chance(result, "score")[:, 2].any()
+    assert none_above(result, "score").values.tolist() == [False, True, *[False] * 6]
 
 
 def test_charts_of_all_methods_know_their_level() -> None:
@@ -68,9 +68,9 @@ def test_charts_of_all_methods_know_their_level() -> None:
 
 
 def test_methods_that_are_not_here_have_no_charts_and_no_level() -> None:
-    found = synthetic.with_chance(synthetic.maps(6, 8)).assign_attrs(method="somebody_s")
-    assert overview({"somebody_s": found}).sizes["chart"] == 0
-    assert at_chance(found, "score") is None
+    result = synthetic.with_chance(synthetic.maps(6, 8)).assign_attrs(method="somebody_s")
+    assert overview({"somebody_s": result}).sizes["chart"] == 0
+    assert at_chance(result, "score") is None
     assert (no_rank("somebody_s"), none_in_words("somebody_s")) == ("at chance", "no head above chance")
     assert (no_rank("dissociate"), none_in_words("dissociate")) == ("not proven", "not proven")
 
@@ -82,31 +82,31 @@ def test_levels_in_words() -> None:
 
 
 def maps_with_members() -> xr.Dataset:
-    """Two categories of two relations each; the second relation has no head above chance, but heads over the threshold."""
-    found = synthetic.with_chance(synthetic.maps(6, 8, ["Knowledge", "Linguistic"]))
-    high = ((found.score >= 0.15) | (found.suppression >= 0.15)).values
-    found["member"] = ("category", "layer", "head"), np.stack([high[:2].any(0), high[2:].any(0)])
-    return found
+    """Two categories of two relations each. The second relation has heads over the threshold, but none above chance."""
+    result = synthetic.with_chance(synthetic.maps(6, 8, ["Knowledge", "Linguistic"]))
+    high = ((result.score >= 0.15) | (result.suppression >= 0.15)).values
+    result["member"] = ("category", "layer", "head"), np.stack([high[:2].any(0), high[2:].any(0)])
+    return result
 
 
 def test_members_by_scores_at_chance_are_not_shown_and_the_file_is_left_alone() -> None:
-    found = maps_with_members()
-    shown = members(found)
-    first = (found.score[0] >= 0.15) | (found.suppression[:2] >= 0.15).any("relation")
+    result = maps_with_members()
+    shown = members(result)
+    first = (result.score[0] >= 0.15) | (result.suppression[:2] >= 0.15).any("relation")
     np.testing.assert_array_equal(shown[0], first)
-    assert int(shown[0].sum()) < int(found.member[0].sum())
-    np.testing.assert_array_equal(shown[1], found.member[1])  # its relations have levels below the threshold
-    found["member_from_multi"] = ("category", [True, False])
-    np.testing.assert_array_equal(members(found), found.member)  # multi-token pairs have no level
+    assert int(shown[0].sum()) < int(result.member[0].sum())
+    np.testing.assert_array_equal(shown[1], result.member[1])  # its relations have levels below the threshold
+    result["member_from_multi"] = ("category", [True, False])
+    np.testing.assert_array_equal(members(result), result.member)  # multi-token pairs have no level
     np.testing.assert_array_equal(members(synthetic.maps(6, 8)), synthetic.maps(6, 8).member)
 
 
 def test_a_group_is_above_chance_where_one_of_its_heads_is() -> None:
-    found = maps_with_members().assign_attrs(n_kv_heads=4)
-    grouped = by_kv_group(found)
-    above = ~at_chance(found, "score")
+    result = maps_with_members().assign_attrs(n_kv_heads=4)
+    grouped = by_kv_group(result)
+    above = ~at_chance(result, "score")
     by_head = above.values.reshape(*above.shape[:2], 4, 2)
     np.testing.assert_array_equal(~at_chance(grouped, "score"), by_head.any(-1))
     assert none_above(grouped, "score").values.tolist() == [False, True, False, False]
     assert chance(grouped, "score") is None  # it is of single heads, not of their sums
-    np.testing.assert_array_equal(members(grouped), members(found).values.reshape(2, 6, 4, 2).any(-1))
+    np.testing.assert_array_equal(members(grouped), members(result).values.reshape(2, 6, 4, 2).any(-1))

@@ -20,27 +20,27 @@ def test_every_method_s_maps_stand_side_by_side() -> None:
     gate = dataset(**roles).assign_coords(task=["math"])
     score = np.stack([rng.random((3, 4)), np.full((3, 4), np.nan)])
     maps = dataset(score=(("relation", "layer", "head"), score)).assign_coords(relation=["one", "left out"])
-    found = overview({"probe": probe, "gate": gate, "maps": maps, "mine": maps})
-    assert found.chart.values.tolist() == [
+    charts = overview({"probe": probe, "gate": gate, "maps": maps, "mine": maps})
+    assert charts.chart.values.tolist() == [
         "probe: A",
         "probe: B",
         "gate: math, facilitation",
         "gate: math, interference",
         "maps: one, score",
     ]
-    assert found.measure.values.tolist() == ["importance", "importance", "facilitation", "interference", "score"]
-    np.testing.assert_array_equal(found.score.sel(chart="probe: B"), importance[1])
-    np.testing.assert_array_equal(found.high.sel(chart="probe: B"), importance[1] + 1)
+    assert charts.measure.values.tolist() == ["importance", "importance", "facilitation", "interference", "score"]
+    np.testing.assert_array_equal(charts.score.sel(chart="probe: B"), importance[1])
+    np.testing.assert_array_equal(charts.high.sel(chart="probe: B"), importance[1] + 1)
     seeds = gate.facilitation.isel(task=0)
-    np.testing.assert_allclose(found.score.sel(chart="gate: math, facilitation"), seeds.mean("seed"))
-    np.testing.assert_array_equal(found.low.sel(chart="gate: math, facilitation"), seeds.min("seed"))
-    assert found.low.sel(chart="maps: one, score").isnull().all()
+    np.testing.assert_allclose(charts.score.sel(chart="gate: math, facilitation"), seeds.mean("seed"))
+    np.testing.assert_array_equal(charts.low.sel(chart="gate: math, facilitation"), seeds.min("seed"))
+    assert charts.low.sel(chart="maps: one, score").isnull().all()
 
 
 def test_nothing_is_an_empty_overview() -> None:
-    found = overview({})
-    assert found.sizes["chart"] == 0
-    assert found.method.values.tolist() == []
+    charts = overview({})
+    assert charts.sizes["chart"] == 0
+    assert charts.method.values.tolist() == []
 
 
 def test_ranks_share_the_better_place_and_leave_nan_out() -> None:

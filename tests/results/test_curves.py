@@ -8,7 +8,7 @@ from headatlas.results.curves import changes, ranked_by, removal
 from tests.figures import synthetic
 
 
-def test_curves_of_all_methods_begin_with_the_whole_model() -> None:
+def test_curves_of_all_methods_begin_with_the_full_model() -> None:
     rng = np.random.default_rng(0)
     draws = rng.random((1, 2, 21, 2))
     probe = xr.Dataset(
@@ -72,13 +72,13 @@ def test_heads_were_ranked_by_a_role_or_by_the_first_measure() -> None:
 
 def test_changes_of_every_function_without_each_function_s_heads() -> None:
     probe = synthetic.probe(6, 8)
-    of, asked, change, measure = changes(probe)
-    assert (of, asked, measure) == (probe.masked.values.tolist(), probe.function.values.tolist(), "log P")
+    rows, columns, change, measure = changes(probe)
+    assert (rows, columns, measure) == (probe.masked.values.tolist(), probe.function.values.tolist(), "log P")
     np.testing.assert_array_equal(change, probe.specialisation.values[..., 0].T)
     dissociate = synthetic.dissociate(6, 8)  # the second function has no heads
-    of, asked, change, measure = changes(dissociate)
+    rows, columns, change, measure = changes(dissociate)
     names = dissociate.function.values.tolist()
-    assert (of, asked, measure) == ([names[i] for i in (0, 2, 3)], names, "log P per token")
+    assert (rows, columns, measure) == ([names[i] for i in (0, 2, 3)], names, "log P per token")
     np.testing.assert_array_equal(change[[0, 1, 2], [0, 2, 3]], dissociate.effect.values[[0, 2, 3]])
     np.testing.assert_array_equal(change[1, [0, 1, 3]], dissociate.other_effect.values[2, [0, 1, 3]])
     for made in (synthetic.gate, synthetic.maps, synthetic.ablate, synthetic.compare_maps):

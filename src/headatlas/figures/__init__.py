@@ -7,29 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headatlas.figures.agreement_matrix import agreement
-    from headatlas.figures.card import head_card
-    from headatlas.figures.categories import category_map
-    from headatlas.figures.gates import always_any
-    from headatlas.figures.importance import importance_grid
-    from headatlas.figures.layers import layer_profile
-    from headatlas.figures.map_comparison import comparison
-    from headatlas.figures.removal import removal_curves
-    from headatlas.figures.specialisation_matrix import specialisation
-    from headatlas.figures.tradeoff import trade_off
-
-__all__ = [
-    "agreement",
-    "always_any",
-    "category_map",
-    "comparison",
-    "head_card",
-    "importance_grid",
-    "layer_profile",
-    "removal_curves",
-    "specialisation",
-    "trade_off",
-]
+    from headatlas.figures.agreement_matrix import agreement as agreement
+    from headatlas.figures.card import head_card as head_card
+    from headatlas.figures.categories import category_map as category_map
+    from headatlas.figures.gates import always_any as always_any
+    from headatlas.figures.importance import importance_grid as importance_grid
+    from headatlas.figures.layers import layer_profile as layer_profile
+    from headatlas.figures.map_comparison import comparison as comparison
+    from headatlas.figures.removal import removal_curves as removal_curves
+    from headatlas.figures.specialisation_matrix import specialisation as specialisation
+    from headatlas.figures.tradeoff import trade_off as trade_off
 
 _HOME = {
     "agreement": "agreement_matrix",
@@ -43,6 +30,7 @@ _HOME = {
     "specialisation": "specialisation_matrix",
     "trade_off": "tradeoff",
 }
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:
@@ -52,4 +40,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(_HOME)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from headatlas.errors import BadArgument, did_you_mean
+from headatlas.errors import BadArgument, check_names
 from headatlas.figures.names import FIGURES, MODULES, PUBLISHED
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
@@ -15,27 +15,21 @@ from headatlas.results.charts import overview
 
 
 def pictures(maps: Maps, only: Sequence[str] | None = None, palette: str = PUBLISHED) -> Iterator[Picture]:
-    """The figures these results (by method) can be drawn as. only: some by name; one that cannot be is an error."""
+    """The figures these results (by method) can be drawn as. only: by name; one that cannot be drawn is an error."""
     palette_of(palette)
-    for name in only or ():
-        if name not in FIGURES:
-            raise BadArgument(f"only has {name!r}, expected some of {', '.join(FIGURES)}.{did_you_mean(name, FIGURES)}")
-    charts, names = overview(maps), set[str]()
-    possible = {
-        kind: list(_module(kind).pictures(maps, charts, palette)) for kind in FIGURES if not only or kind in only
-    }
-    for kind in only or ():
-        if not possible[kind]:
-            needs = _module(kind).NEEDS
-            raise BadArgument(f"only has {kind!r}, which needs {needs}; here are: {', '.join(maps) or 'no maps'}")
-    for picture in (p for kind in possible.values() for p in kind):
+    chosen = check_names("only", only, FIGURES) if only else ()
+    charts, possible, names = overview(maps), list[Picture](), set[str]()
+    for kind in [f for f in FIGURES if not chosen or f in chosen]:
+        module = import_module(f"headatlas.figures.{MODULES[kind]}")
+        drawn = list(module.pictures(maps, charts, palette))
+        if not drawn and chosen:
+            here = ", ".join(maps) or "no maps"
+            raise BadArgument(f"only has {kind!r}, which needs {module.NEEDS}; here are: {here}")
+        possible += drawn
+    for picture in possible:
         own_name = f"{picture.name}-{picture.methods[0]}" if picture.name in names else picture.name
         names.add(own_name)
         yield replace(picture, name=own_name)
-
-
-def _module(kind: str) -> Any:
-    return import_module(f"headatlas.figures.{MODULES[kind]}")
 
 
 def caption(picture: Picture, maps: Maps, when: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from headatlas.figures.names import PUBLISHED
-from headatlas.figures.style import capital, heading, styled
+from headatlas.figures.style import axes_at, capital, heading, styled
 from headatlas.figures.style import palette as palette_of
 
 MARKERS = "osD^vP*X"
@@ -70,11 +70,9 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Quality:
 @styled
 def draw(plan: Quality) -> Figure:
     width, height, key, left, bottom, above = 2.6, 2.6, 1.35, 0.55, 0.5, 0.5
-    total_w, total_h = len(plan.panels) * (left + width + key), height + bottom + above
-    figure = Figure(figsize=(total_w, total_h))
+    figure = Figure(figsize=(len(plan.panels) * (left + width + key), height + bottom + above))
     for i, panel in enumerate(plan.panels):
-        x = i * (left + width + key) + left
-        axes = figure.add_axes((x / total_w, bottom / total_h, width / total_w, height / total_h))
+        axes = axes_at(figure, i * (left + width + key) + left, bottom, width, height)
         for j, name in enumerate(dict.fromkeys(p.name for p in panel.points)):
             points = [p for p in panel.points if p.name == name]
             mean = np.array([p.mean for p in points])

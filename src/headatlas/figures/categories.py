@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from headatlas.figures.given import check_dataset, lacks
+from headatlas.figures.arguments import check_dataset, lacks
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture, of_each
-from headatlas.figures.style import heading, styled, ticks, wrap
+from headatlas.figures.style import axes_at, heading, styled, ticks, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
 from headatlas.methods._chance import members
@@ -33,11 +32,8 @@ def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
 
 def has_categories(result: xr.Dataset) -> bool:
     """Whether it says which categories heads are members of."""
-    return (
-        "member" in result
-        and set(result.member.dims) == {"category", "layer", "head"}
-        and "category_name" in result.coords
-    )
+    dims = {"category", "layer", "head"}
+    return "member" in result and set(result.member.dims) == dims and "category_name" in result.coords
 
 
 @dataclass(frozen=True)
@@ -92,11 +88,7 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> CategoryMap:
         panels=panels,
         classes=classes,
         colours=[*own, *many, used.none],
-        legend=[
-            *range(len(names) + len(several) - 1, len(names) - 1, -1),
-            *range(len(names) - 1, -1, -1),
-            len(classes) - 1,
-        ],
+        legend=[*reversed(range(len(classes) - 1)), len(classes) - 1],
         xlabel="layer",
         ylabel=unit(result).lower() if unit(result) == "Head" else unit(result),
         xticks=ticks(n_layers, 16, 9) + ends,
@@ -128,16 +120,12 @@ def draw(plan: CategoryMap) -> Figure:
     total_w = left + big_w + key + across * (small + gap_x) + 0.1
     total_h = bottom + big_h + top
     figure = Figure(figsize=(total_w, total_h))
-
-    def axes_at(x: float, y: float, w: float, h: float) -> Axes:
-        return figure.add_axes((x / total_w, y / total_h, w / total_w, h / total_h))
-
     for i, (title, of) in enumerate(plan.panels):
         row, column = divmod(i - 1, across) if i else (0, 0)
         x = left if i == 0 else left + big_w + key + gap_x + column * (small + gap_x) - 0.1
         y = bottom if i == 0 else bottom + (1 - row) * (low + gap_y)
         w, h = (big_w, big_h) if i == 0 else (small, low)
-        axes = axes_at(x, y, w, h)
+        axes = axes_at(figure, x, y, w, h)
         cell = min(w * 72 / n_layers, h * 72 / n_heads, 28)
         for c, colour in enumerate(plan.colours):
             at = np.argwhere(of == c)

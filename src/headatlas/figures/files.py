@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import xarray as xr
+from matplotlib.figure import Figure
 
 from headatlas.figures.all import caption, pictures
 from headatlas.figures.benchmark import quality_and_cost
@@ -12,7 +13,7 @@ from headatlas.figures.names import FORMATS, PUBLISHED
 from headatlas.figures.style import check_formats, save
 from headatlas.progress import Progress, silent
 from headatlas.results.card import Card
-from headatlas.results.files import whole_file
+from headatlas.results.files import atomic_file
 
 
 def write_figures(
@@ -27,35 +28,31 @@ def write_figures(
 ) -> list[Path]:
     """Draw what can be drawn of these results (by method) into a folder: a file per format, and a caption."""
     forms = check_formats(formats)
-    written = []
+    written: list[Path] = []
     for picture in progress(list(pictures(maps, only, palette)), "drawing"):
-        figure = picture.draw()
-        for form in forms:
-            path = folder / f"{picture.name}.{form}"
-            with whole_file(path) as aside:
-                save(figure, aside, form)
-            written.append(path)
-        path = folder / f"{picture.name}.txt"
-        with whole_file(path) as aside:
+        written += _write(picture.draw(), folder, picture.name, forms)
+        written.append(folder / f"{picture.name}.txt")
+        with atomic_file(written[-1]) as aside:
             aside.write_text(caption(picture, maps, when or {}), encoding="utf-8")
-        written.append(path)
     return written
+
+
+def _write(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
+    paths = [folder / f"{name}.{form}" for form in formats]
+    for path, form in zip(paths, formats, strict=True):
+        with atomic_file(path) as aside:
+            save(figure, aside, form)
+    return paths
 
 
 def write_card(known: Card, path: Path) -> None:
     """Draw a head card into a file; its ending says the format."""
     (form,) = check_formats([path.suffix.removeprefix(".") or "none"])
     figure = draw_card(known)
-    with whole_file(path) as aside:
+    with atomic_file(path) as aside:
         save(figure, aside, form)
 
 
 def write_benchmark(result: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw quality against cost, a file per format."""
-    figure = quality_and_cost(result)
-    written = []
-    for form in check_formats(formats):
-        written.append(folder / f"benchmark.{form}")
-        with whole_file(written[-1]) as aside:
-            save(figure, aside, form)
-    return written
+    return _write(quality_and_cost(result), folder, "benchmark", check_formats(formats))

@@ -8,8 +8,8 @@ import xarray as xr
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from headatlas.errors import BadArgument, did_you_mean
-from headatlas.figures.given import check_dataset, lacks
+from headatlas.errors import check_choice
+from headatlas.figures.arguments import check_dataset, lacks
 from headatlas.figures.heatmaps import Heatmaps, Panel, Scale, axis_ticks, draw
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture
@@ -62,8 +62,7 @@ def always_any(result: xr.Dataset, show: str = "score", *, palette: str = PUBLIS
 def plan(result: xr.Dataset, show: str = "score", colours: str = PUBLISHED) -> Heatmaps:
     """What the grid shows."""
     used = palette_of(colours)
-    if show not in KINDS:
-        raise BadArgument(f"show is {show!r}, expected one of {', '.join(KINDS)}.{did_you_mean(show, KINDS)}")
+    check_choice("show", show, KINDS)
     if not (has_always_any(result) if show == "score" else has_roles(result)):
         raise lacks(result, tuple(OVER) if show == "score" else ROLES, NEEDS)
     tasks = [str(t) for t in result.task.values]

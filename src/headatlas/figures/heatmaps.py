@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from headatlas.figures.style import heading, styled, ticks, wrap
+from headatlas.figures.style import axes_at, heading, styled, ticks, wrap
 from headatlas.results.scale import range_of
 
 TITLE = 9  # points
@@ -83,7 +83,7 @@ def draw(plan: Heatmaps) -> Figure:
         row, column = divmod(i, plan.columns)
         x = left + column * (width + between)
         y = bottom + (rows - 1 - row) * (height + above + 0.08)
-        axes = figure.add_axes((x / total_w, y / total_h, width / total_w, height / total_h))
+        axes = axes_at(figure, x, y, width, height)
         _heatmap(axes, panel, plan.scale, width)
         axes.set_title(title, parse_math=False, pad=rcParams["axes.titlepad"] + 72 * noted)
         below = i + plan.columns >= len(plan.panels)
@@ -119,7 +119,7 @@ def _heatmap(axes: Axes, panel: Panel, scale: Scale | None, width: float) -> Non
 def _colour_bar(figure: Figure, scale: Scale, across: float, bottom: float, tall: float) -> None:
     """Right of the panels, which are so many inches across and tall."""
     total_w, total_h = figure.get_size_inches()
-    axes = figure.add_axes(((across + 0.18) / total_w, bottom / total_h, 0.13 / total_w, tall / total_h))
+    axes = axes_at(figure, across + 0.18, bottom, 0.13, tall)
     gradient = np.linspace(scale.low, scale.high, 256)[:, None]
     ends = (0, 1, scale.low, scale.high)
     axes.imshow(gradient, cmap=scale.colours, aspect="auto", origin="lower", extent=ends)

@@ -8,9 +8,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from headatlas.errors import BadArgument
 from headatlas.figures import gates
-from headatlas.figures.given import USUAL, one_map
+from headatlas.figures.arguments import one_map
 from headatlas.figures.heatmaps import Heatmaps, Panel, axis_ticks, draw, scale_of
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture
@@ -32,8 +31,8 @@ def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
     for method in dict.fromkeys(charts.method.values.tolist()):
         if gates.has_always_any(maps[method]):
             continue
-        there = set(charts.measure.values[charts.method.values == method].tolist())
-        measure = next(m for m in measures_of(method) if m.name in there)
+        drawn = charts.measure.values[charts.method.values == method]
+        measure = next(m for m in measures_of(method) if m.name in drawn)
         draw_it = partial(importance_grid, maps[method], measure.name, palette=colours)
         yield Picture(f"importance-{method}", draw_it, f"{measure.meaning} {SAYS}".strip(), [method])
 
@@ -46,18 +45,14 @@ def importance_grid(result: Any, variable: str | None = None, *, palette: str = 
     Heads at chance are drawn as 0. A function, relation or task without any head above chance, or whose heads were not
     proven, has a grey panel, which says so.
     """
-    return draw(plan(*one_map(result, variable), palette))
+    return draw(plan(result, variable, palette))
 
 
-def plan(result: xr.Dataset, variable: str | None = None, colours: str = PUBLISHED) -> Heatmaps:
+def plan(result: Any, variable: str | None = None, colours: str = PUBLISHED) -> Heatmaps:
     """What the grid shows."""
     used = palette(colours)
-    here = [str(n) for n, v in result.data_vars.items() if {"layer", "head"} <= set(v.dims) and v.ndim == 3]
+    result, name = one_map(result, variable)
     measures = measures_of(str(result.attrs.get("method")))
-    name = variable or next((n for n in (*(m.name for m in measures), *USUAL) if n in here), None)
-    if name not in here:
-        listed = ", ".join(here) or "none"
-        raise BadArgument(f"variable is {variable!r}, expected a map over (something, layer, head); here are: {listed}")
     label = next((m.label for m in measures if m.name == name), "") or capital(name.replace("_", " "))
     dim = subject_dim(result[name])
     score = result[name].transpose(dim, "layer", "head")

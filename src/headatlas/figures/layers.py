@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from headatlas.errors import BadArgument
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture
-from headatlas.figures.style import heading, styled, wrap
+from headatlas.figures.style import axes_at, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of, title_of
 from headatlas.results.charts import overview
@@ -72,7 +72,7 @@ def plan(maps: Maps, colours: str = PUBLISHED) -> Profiles:
 
 
 def _profile(method: str, result: xr.Dataset, charts: xr.Dataset) -> Profile:
-    """A method's panel. A category's mean is over the relations that have a head above chance, if there are any."""
+    """A method's panel. A category's mean is over its relations with a head above chance; without any, over all."""
     charts = charts.isel(chart=np.flatnonzero(charts.method == method))
     measure = next(m for m in measures_of(method) if m.name in charts.measure.values)
     charts = charts.isel(chart=np.flatnonzero(charts.measure == measure.name))
@@ -102,12 +102,11 @@ def draw(plan: Profiles) -> Figure:
     height = max(1.7, 0.125 * rows_of_text)
     wide = min(2, len(plan.panels))
     rows = -(-len(plan.panels) // wide)
-    total_w, total_h = wide * (left + width + key), rows * (height + above) + bottom + 0.2
-    figure = Figure(figsize=(total_w, total_h))
+    figure = Figure(figsize=(wide * (left + width + key), rows * (height + above) + bottom + 0.2))
     for i, panel in enumerate(plan.panels):
         row, column = divmod(i, wide)
         x, y = column * (left + width + key) + left, bottom + (rows - 1 - row) * (height + above)
-        axes = figure.add_axes((x / total_w, y / total_h, width / total_w, height / total_h))
+        axes = axes_at(figure, x, y, width, height)
         few = len(panel.depth) <= 40
         for j, (name, share) in enumerate(panel.lines.items()):
             style = DASHES[j // len(plan.colours) % len(DASHES)] if len(plan.colours) > 4 else DASHES[j % len(DASHES)]

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from headatlas.evidence.selective import WEIGHT
-from headatlas.figures.given import check_dataset, lacks
+from headatlas.figures.arguments import check_dataset, lacks
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture, of_each
-from headatlas.figures.style import capital, heading, styled
+from headatlas.figures.style import axes_at, capital, heading, styled
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import about
 
@@ -95,7 +95,7 @@ def draw(plan: Comparison) -> Figure:
     for i, panel in enumerate(plan.panels):
         row, column = divmod(i, wide)
         x, y = left + column * (side + between), total_h - top - (row + 1) * (side + above) + 0.05
-        axes = figure.add_axes((x / total_w, y / total_h, side / total_w, side / total_h))
+        axes = axes_at(figure, x, y, side, side)
         _points(axes, panel, plan.colours, (low, high))
         if column:
             axes.set_yticklabels([])

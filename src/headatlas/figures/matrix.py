@@ -9,7 +9,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from headatlas.figures.style import heading, printable, styled
+from headatlas.figures.style import axes_at, heading, printable, styled
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,12 @@ def draw(plan: Matrix) -> Figure:
     width, height = n_columns * cell, n_rows * cell
     side = 2.4 if plan.beside else 0.0
     apart = 1.6 if plan.beside else 0.0
-    total_w, total_h = left + width + 0.95 + apart + side, bottom + max(height, 1.2) + 0.5
-    figure = Figure(figsize=(total_w, total_h))
-    axes = figure.add_axes((left / total_w, bottom / total_h, width / total_w, height / total_h))
-    image = _cells(axes, plan, size)
-    bar = figure.add_axes(((left + width + 0.15) / total_w, bottom / total_h, 0.12 / total_w, height / total_h))
-    figure.colorbar(image, cax=bar, label=plan.label)
+    figure = Figure(figsize=(left + width + 0.95 + apart + side, bottom + max(height, 1.2) + 0.5))
+    image = _cells(axes_at(figure, left, bottom, width, height), plan, size)
+    figure.colorbar(image, cax=axes_at(figure, left + width + 0.15, bottom, 0.12, height), label=plan.label)
     if plan.beside:
         tall = min(height, 0.28 * len(plan.beside) + 0.1)
-        place = (left + width + 0.95 + apart, bottom + height - tall, side - 0.15, tall)
-        box = (place[0] / total_w, place[1] / total_h, place[2] / total_w, place[3] / total_h)
-        _points(figure.add_axes(box), plan)
+        _points(axes_at(figure, left + width + 0.95 + apart, bottom + height - tall, side - 0.15, tall), plan)
     heading(figure, plan.heading, 0.1)
     return figure
 

@@ -11,10 +11,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from headatlas.errors import BadArgument
-from headatlas.figures.given import check_dataset
+from headatlas.figures.arguments import check_dataset
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture, of_each
-from headatlas.figures.style import capital, columns, heading, styled, wrap
+from headatlas.figures.small_panels import legend_below, small_panels
+from headatlas.figures.style import capital, heading, styled
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import about
 from headatlas.results.curves import removal
@@ -37,7 +38,7 @@ def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
 
 
 def has_curves(result: xr.Dataset) -> bool:
-    """Whether all is there that `removal` reads; a dataset of the user's own may have half of it."""
+    """Whether it has all that `removal` reads; a dataset of the user's own may have half of it."""
     if not {"effect", "random_effect"} <= set(result) or "n_removed" not in result.effect.dims:
         return False
     named = all(d in result.coords for d in result.effect.dims)
@@ -48,7 +49,7 @@ def has_curves(result: xr.Dataset) -> bool:
 class Curves:
     title: str
     removed: np.ndarray
-    lines: dict[str, np.ndarray]  # top, random, lowest: what there is of them
+    lines: dict[str, np.ndarray]  # top, random, lowest: those that were measured
     band: tuple[np.ndarray, np.ndarray]  # the middle 90 % of the random draws
     p: float  # at the last step
     ylabel: str
@@ -89,43 +90,26 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Removal:
 
 @styled
 def draw(plan: Removal) -> Figure:
-    wide = columns(len(plan.panels))
-    rows = -(-len(plan.panels) // wide)
-    width, height, between, above = 1.75, 1.4, 0.5, 0.5
-    left, bottom, top = 0.65, 0.75, 0.2
-    total_w = max(5.2, left + wide * (width + between) - between + 0.15)
-    total_h = bottom + rows * (height + above) + top
-    figure = Figure(figsize=(total_w, total_h))
-    for i, panel in enumerate(plan.panels):
-        row, column = divmod(i, wide)
-        x, y = left + column * (width + between), bottom + (rows - 1 - row) * (height + above)
-        axes = figure.add_axes((x / total_w, y / total_h, width / total_w, height / total_h))
+    left = 0.65
+    figure, all_axes = small_panels([p.title for p in plan.panels], [p.ylabel for p in plan.panels], left, 0.75)
+    for panel, axes in zip(plan.panels, all_axes, strict=True):
         axes.fill_between(panel.removed, *panel.band, color=plan.colours["random"], alpha=0.22, linewidth=0)
         for name, values in panel.lines.items():
             _, marker, dashes = LINES[name]
             axes.plot(panel.removed, values, dashes, marker=marker, markersize=3, color=plan.colours[name])
-        axes.set_title(wrap(panel.title, width + 0.35, 8.5), fontsize=8.5, parse_math=False)
         axes.margins(x=0.04)
         axes.set_xticks(_spread(panel.removed))
-        axes.spines[["top", "right"]].set_visible(False)
         axes.locator_params(axis="y", nbins=4)
         if not np.isnan(panel.p):
-            said = f"p {'<' if panel.p < 0.01 else '='} {max(panel.p, 0.01):.2f}"
-            axes.text(0.03, 0.04, said, transform=axes.transAxes, fontsize=7, color="#444444")
-        if column == 0:
-            axes.set_ylabel(panel.ylabel, labelpad=2)
-        if i + wide >= len(plan.panels):
-            axes.set_xlabel("heads removed", labelpad=2)
+            text = f"p {'<' if panel.p < 0.01 else '='} {max(panel.p, 0.01):.2f}"
+            axes.text(0.03, 0.04, text, transform=axes.transAxes, fontsize=7, color="#444444")
     shown = [n for n in LINES if any(n in p.lines for p in plan.panels)]
     marks: list[Line2D | Patch] = [
         Line2D([], [], linestyle=LINES[n][2], marker=LINES[n][1], markersize=3, color=plan.colours[n]) for n in shown
     ]
     marks.append(Patch(color=plan.colours["random"], alpha=0.22, linewidth=0))
     names = [LINES[n][0] for n in shown] + ["90 % of random draws"]
-    many = 2 if total_w < 6 else 4
-    figure.legend(
-        marks, names, loc="lower left", bbox_to_anchor=(left / total_w - 0.01, 0), ncols=many, columnspacing=1.2
-    )
+    legend_below(figure, marks, names, left, 2 if figure.get_size_inches()[0] < 6 else 4)
     heading(figure, plan.heading, left)
     return figure
 

@@ -7,7 +7,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument
-from headatlas.figures.given import check_dataset
+from headatlas.figures.arguments import check_dataset
 from headatlas.figures.matrix import Matrix, draw
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture, of_each

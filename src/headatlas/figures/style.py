@@ -9,9 +9,10 @@ from typing import Any, BinaryIO, ParamSpec
 
 import numpy as np
 from matplotlib import font_manager, rc_context, rcParams
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headatlas.errors import BadArgument, did_you_mean
+from headatlas.errors import BadArgument, check_choice, did_you_mean
 from headatlas.figures import names
 from headatlas.figures.names import FORMATS
 
@@ -53,8 +54,7 @@ PALETTES = dict(zip(names.PALETTES, (_PUBLISHED, _COLOUR_BLIND, _GREY), strict=T
 
 
 def palette(name: str) -> Palette:
-    if name not in PALETTES:
-        raise BadArgument(f"palette is {name!r}, expected one of {', '.join(PALETTES)}.{did_you_mean(name, PALETTES)}")
+    check_choice("palette", name, PALETTES)
     return PALETTES[name]
 
 
@@ -87,7 +87,7 @@ def ticks(n: int, every: int, most: int) -> list[int]:
 
 
 def printable(text: str) -> str:
-    """With characters the font lacks, or that move other text, written as escapes."""
+    """The text, with characters that the font lacks, or that move other text, written as escapes."""
     return "".join(c if ord(c) in _glyphs() and c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -98,7 +98,7 @@ def _glyphs() -> frozenset[int]:
 
 
 def wrap(text: str, inches: float, size: float = 9) -> str:
-    """Broken into lines that fit so many inches at a font size."""
+    """The text, broken into lines that fit so many inches at a font size."""
     wide = max(6, int(inches * 72 / (0.56 * size)))
     return "\n".join(textwrap.wrap(printable(text), wide)) or " "
 
@@ -108,6 +108,12 @@ def heading(figure: Figure, text: str, left: float) -> None:
     width, height = figure.get_size_inches()
     place = (left / width, 1 - 0.09 / height)
     figure.text(*place, printable(text), va="top", fontsize=8, color="#444444", parse_math=False)
+
+
+def axes_at(figure: Figure, x: float, y: float, width: float, height: float) -> Axes:
+    """New axes, placed in inches from the lower left corner of the figure."""
+    total_w, total_h = figure.get_size_inches()
+    return figure.add_axes((x / total_w, y / total_h, width / total_w, height / total_h))
 
 
 def columns(n: int) -> int:

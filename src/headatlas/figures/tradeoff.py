@@ -8,10 +8,11 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from headatlas.figures.given import check_dataset, lacks
+from headatlas.figures.arguments import check_dataset, lacks
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture, of_each
-from headatlas.figures.style import columns, heading, styled, wrap
+from headatlas.figures.small_panels import legend_below, small_panels
+from headatlas.figures.style import heading, styled
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import about
 
@@ -44,7 +45,7 @@ class Curve:
     chosen: int  # 0: none
     tested: tuple[float, float]  # the function and the others, on test questions
     random: tuple[float, float]  # the middle 90 % of random heads
-    why: str  # why there are no curves
+    why: str  # why the panel has no curves
 
 
 @dataclass(frozen=True)
@@ -92,18 +93,10 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> TradeOff:
 
 @styled
 def draw(plan: TradeOff) -> Figure:
-    wide = columns(len(plan.panels))
-    rows = -(-len(plan.panels) // wide)
-    width, height, between, above = 1.75, 1.4, 0.5, 0.5
-    left, bottom, top = 0.7, 0.95, 0.2
-    total_w = max(5.2, left + wide * (width + between) - between + 0.15)
-    total_h = bottom + rows * (height + above) + top
-    figure = Figure(figsize=(total_w, total_h))
-    own, others = plan.colours
-    for i, panel in enumerate(plan.panels):
-        row, column = divmod(i, wide)
-        x, y = left + column * (width + between), bottom + (rows - 1 - row) * (height + above)
-        axes = figure.add_axes((x / total_w, y / total_h, width / total_w, height / total_h))
+    left, (own, others) = 0.7, plan.colours
+    titles, ylabels = [p.title for p in plan.panels], ["change of log P per token"] * len(plan.panels)
+    figure, all_axes = small_panels(titles, ylabels, left, 0.95)
+    for panel, axes in zip(plan.panels, all_axes, strict=True):
         axes.axhline(0, color="#aaaaaa", linewidth=0.6)
         axes.plot(panel.removed, panel.own, "-o", markersize=3, color=own)
         axes.plot(panel.removed, panel.others, ":s", markersize=3, color=others)
@@ -116,14 +109,8 @@ def draw(plan: TradeOff) -> Figure:
             axes.text(0.5, 0.5, panel.why, transform=axes.transAxes, ha="center", va="center", fontsize=7.5)
             axes.set_xticks([])
             axes.set_yticks([])
-        axes.set_title(wrap(panel.title, width + 0.35, 8.5), fontsize=8.5, parse_math=False)
         axes.margins(x=0.06)
-        axes.spines[["top", "right"]].set_visible(False)
         axes.locator_params(nbins=4)
-        if column == 0:
-            axes.set_ylabel("change of log P per token", labelpad=2)
-        if i + wide >= len(plan.panels):
-            axes.set_xlabel("heads removed", labelpad=2)
     marks = [
         Line2D([], [], linestyle="-", marker="o", markersize=3, color=own),
         Line2D([], [], linestyle=":", marker="s", markersize=3, color=others),
@@ -131,6 +118,6 @@ def draw(plan: TradeOff) -> Figure:
         Line2D([], [], linewidth=5, color="#999999", alpha=0.45),
     ]
     names = ["the function", "the other functions", "on test questions", "random heads, on test questions"]
-    figure.legend(marks, names, loc="lower left", bbox_to_anchor=(left / total_w - 0.01, 0), ncols=2, columnspacing=1.2)
+    legend_below(figure, marks, names, left, 2)
     heading(figure, plan.heading, left)
     return figure

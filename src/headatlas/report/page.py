@@ -12,13 +12,13 @@ import plotly.offline
 import xarray as xr
 
 from headatlas.report.content import content
-from headatlas.results.files import whole_file
+from headatlas.results.files import atomic_file
 
 
 def write_report(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any], path: Path) -> None:
     """Write the page of an atlas: datasets by method, and what atlas.json says."""
     text = page(maps, {name: value for name, value in info.items() if name != "shown"})  # that is between runs
-    with whole_file(path) as aside:
+    with atomic_file(path) as aside:
         aside.write_text(text, encoding="utf-8")
 
 

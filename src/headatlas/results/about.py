@@ -34,8 +34,8 @@ def subject_dim(score: xr.DataArray) -> Hashable:
 def by_kv_group(result: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset:
     """The same maps summed per key-value group, the unit that cache compressors and pruners work on.
 
-    What the method says of heads is summed, seed by seed where there are seeds; a group is what any of its heads is (a member of a
-    category, selected, above chance). Intervals, and what was measured with sets of heads, are left out.
+    Measures are summed, seed by seed where there are seeds. A group is what any of its heads is: a member of a
+    category, selected, above chance. Intervals, and what was measured with sets of heads, are left out.
     n_kv_heads: how many groups; without it, what the dataset says of its model.
     """
     n_heads = result.sizes["head"]

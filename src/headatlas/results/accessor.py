@@ -1,7 +1,7 @@
-"""What every result can be asked: `result.heads.top(5)`, `.gates("math")`, `.card("L23.H4")`, `.figure()`.
+"""The accessor of every result: `result.heads.top(5)`, `.gates("math")`, `.card("L23.H4")`, `.figure()`.
 
-Notebooks show `result.heads` and an atlas as a table and a thumbnail. Drawing is imported when something is drawn, for
-computing needs no matplotlib.
+Notebooks show `result.heads` and an atlas as a table and a thumbnail. Drawing is imported when something is drawn,
+because computing needs no matplotlib.
 """
 
 import base64
@@ -50,11 +50,10 @@ class Heads:
         return pd.DataFrame(heads(self._by_method, subject, n))
 
     def gates(self, subject: str) -> np.ndarray:
-        """A mask [layer, head] for `lm.gated` that turns a function off: 0 for the heads `selected` for it, 1 elsewhere."""
+        """A mask [layer, head] for `lm.gated` that turns a function off: 0 for the heads `selected` for it, else 1."""
         if "selected" not in self._result or self._result.selected.ndim != 3:
-            raise BadArgument(
-                f"method {self._result.attrs.get('method')!r} selects no heads: the result has no `selected`"
-            )
+            method = self._result.attrs.get("method")
+            raise BadArgument(f"method {method!r} selects no heads: the result has no `selected`")
         selected = self._result.selected.astype(bool).transpose(..., "layer", "head")
         dim = str(selected.dims[0])
         known = [str(name) for name in selected[dim].values]
@@ -69,7 +68,7 @@ class Heads:
         return card(by_method, layer, number)
 
     def figure(self, name: str | None = None) -> "Figure":
-        """The result drawn: the figure of this name, or the first there is."""
+        """The result drawn: the figure of this name, or the first one."""
         pictures = {p.name: p for p in import_module("headatlas.figures.all").pictures(self._by_method)}
         if not pictures:
             raise BadArgument(f"nothing of method {self._result.attrs.get('method')!r} can be drawn")
@@ -108,7 +107,7 @@ def _subjects(method: str, result: xr.Dataset) -> str:
 
 
 def _thumbnail(results: Mapping[str, xr.Dataset]) -> str:
-    """The first figure of results as a small image inside HTML; nothing, if there is none."""
+    """The first figure of results as a small image inside HTML; empty without figures."""
     first = next(iter(import_module("headatlas.figures.all").pictures(results)), None)
     if first is None:
         return ""

@@ -11,8 +11,7 @@ from headatlas.results.charts import overview
 
 
 def agreement_of(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], float]:
-    """(method, subject) → mean Spearman with the other methods' first measures of the same subject, where there are
-    any."""
+    """(method, subject) → mean Spearman with the first measures of other methods that have the same subject."""
     charts = overview(results)
     flat = charts.score.transpose("chart", "layer", "head").values.reshape(charts.sizes["chart"], -1)
     labels = list(zip(charts.method.values, charts.measure.values, charts.subject.values, strict=True))

@@ -34,7 +34,7 @@ class NotThere(BadArgument, KeyError):
 
 @dataclass(frozen=True)
 class Atlas(Mapping[str, xr.Dataset]):
-    """A folder of head maps for one model: a mapping from methods to their results, which are read when they are asked for."""
+    """A folder of head maps for one model: a mapping from methods to their results, each read when it is needed."""
 
     folder: Path
     info: dict[str, Any]
@@ -99,9 +99,8 @@ class Atlas(Mapping[str, xr.Dataset]):
         """That the atlas is of this model."""
         for method in self.complete:
             stored = load_attributes(self.folder / f"{method}.nc")
-            if weights.fingerprint() != stored.get("fingerprint") and weights.values_hash() != stored.get(
-                "values_hash"
-            ):
+            same = weights.fingerprint() == stored.get("fingerprint")
+            if not same and weights.values_hash() != stored.get("values_hash"):
                 raise BadArgument(
                     f"atlas is {str(self.folder)!r}, whose {method}.nc is of {stored.get('model')}, not of this {name}"
                 )
@@ -116,13 +115,13 @@ class Atlas(Mapping[str, xr.Dataset]):
 
 
 def compare(a: Mapping[str, xr.Dataset] | str | Path, b: Mapping[str, xr.Dataset] | str | Path) -> xr.Dataset:
-    """Agreement of two atlases, chart by chart: head by head where both models have the same heads, by relative depth always.
+    """Agreement of two atlases, chart by chart: by relative depth, and head by head where both have the same heads.
 
     Each is an atlas, its folder, or results by method.
     """
     first, second = (
-        open_atlas(given, name).results if isinstance(given, str | Path) else results_of(name, given)
-        for name, given in (("a", a), ("b", b))
+        open_atlas(atlas, name).results if isinstance(atlas, str | Path) else results_of(name, atlas)
+        for name, atlas in (("a", a), ("b", b))
     )
     return compare_charts(first, second)
 

@@ -8,7 +8,7 @@ import xarray as xr
 
 from headatlas.methods._chance import members, no_rank
 from headatlas.results.charts import overview, ranks
-from headatlas.results.curves import ranked_by, removal
+from headatlas.results.curves import change_at, ranked_by, removal, steps
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,16 @@ def place_in_words(standing: Standing) -> str:
 def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
     """What each method says of head `head` of layer `layer`, with its place among all heads."""
     charts = overview(maps)
-    place, heads = ranks(charts), charts.score.count(("layer", "head"))
-    standings = []
+    charts = charts.assign(rank=ranks(charts), of=charts.score.count(("layer", "head")))
+    standings, places = [], {}
     for i, chart in enumerate(charts.chart.values.tolist()):
-        one, rank = charts.isel(chart=i), place.isel(chart=i)
-        here = one.sel(layer=layer, head=head)
+        here = charts.isel(chart=i).sel(layer=layer, head=head)
         if not np.isnan(here.score):
-            names = (chart, here.method.item(), here.subject.item(), here.measure.item())
+            names = (here.method.item(), here.subject.item(), here.measure.item())
             numbers = (float(here.score), float(here.low), float(here.high))
-            at = None if here.at_chance else int(rank.sel(layer=layer, head=head))
-            standings.append(Standing(*names, *numbers, at, int(heads[i]), float(here.chance)))
+            rank = None if here.at_chance else int(here["rank"])
+            standings.append(Standing(chart, *names, *numbers, rank, int(here.of), float(here.chance)))
+            places[names] = _place(charts.score.isel(chart=i), layer, head)
     model = next((str(result.attrs["model"]) for result in maps.values() if "model" in result.attrs), "")
     categories = []
     for result in maps.values():
@@ -92,10 +92,8 @@ def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
             member = members(result).sel(layer=layer, head=head).values
             categories += [str(n) for n, m in zip(result.category_name.values, member, strict=True) if m]
     ordered = sorted(standings, key=lambda s: (s.value == 0, s.rank is None, (s.rank or 0) / s.of))
-    places = {c: _place(charts.score.isel(chart=i), layer, head) for i, c in enumerate(charts.chart.values.tolist())}
-    return Card(
-        layer, head, model, ordered, _operations(maps, layer, head), categories, _removed(maps, ordered, places)
-    )
+    operations, removed = _operations(maps, layer, head), _removed(maps, places)
+    return Card(layer, head, model, ordered, operations, categories, removed)
 
 
 def _operations(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> list[Operation]:
@@ -113,27 +111,21 @@ def _operations(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> list[O
 
 
 def _place(score: xr.DataArray, layer: int, head: int) -> int:
-    """How many heads were taken before this one and with it: of tied heads, the first by layer and head come first."""
-    at = score.sel(layer=layer, head=head)
-    flat = np.nan_to_num(score.transpose("layer", "head").values, nan=-np.inf).ravel()
-    order = np.argsort(-flat, kind="stable")
-    here = int(score.indexes["layer"].get_loc(layer)) * score.sizes["head"] + int(score.indexes["head"].get_loc(head))
-    return int(np.flatnonzero(order == here)[0]) + 1 if not np.isnan(at) else len(flat) + 1
+    """The head's place in the order of removal: of tied heads, the first by layer and head come first."""
+    values = score.transpose("layer", "head").values.ravel()
+    at = int(score.indexes["layer"].get_loc(layer)) * score.sizes["head"] + int(score.indexes["head"].get_loc(head))
+    return int((values > values[at]).sum() + (values[: at + 1] == values[at]).sum())
 
 
-def _removed(maps: Mapping[str, xr.Dataset], standings: list[Standing], places: dict[str, int]) -> list[Removed]:
-    """The smallest removed set of each curve that the head is in. Gates were ranked by the mean over seeds, as charts are."""
+def _removed(maps: Mapping[str, xr.Dataset], places: dict[tuple[str, str, str], int]) -> list[Removed]:
+    """The smallest removed set of each curve that the head is in. places: by method, subject and measure."""
     curves = removal(maps)
     sets = []
     for i in range(curves.sizes["curve"]):
         one = curves.isel(curve=i)
-        names = (one.method.item(), one.subject.item(), one.why.item())
-        chart = (*names[:2], ranked_by(names[0], names[2]))
-        rank = next((places[s.chart] for s in standings if (s.method, s.subject, s.measure) == chart), None)
-        steps = one.removed.values[(one.removed.values > 0) & one.top.notnull().values]
-        within = [int(m) for m in steps if rank is not None and rank <= m]
+        method, subject, why = one.method.item(), one.subject.item(), one.why.item()
+        place = places.get((method, subject, ranked_by(method, why)))
+        within = [n for n in steps(one) if place is not None and place <= n]
         if within:
-            at, baseline = one.sel(removed=within[0]), float(one.top.sel(removed=0))
-            numbers = (float(at.top) - baseline, float(at.random) - baseline, float(at.p))
-            sets.append(Removed(*names, within[0], one.measure.item().removeprefix("change of "), *numbers))
+            sets.append(Removed(method, subject, why, within[0], *change_at(one, within[0])))
     return sets

@@ -1,4 +1,4 @@
-"""All head maps of an atlas side by side, whichever method they are from: what tables, figures and the page compare heads by."""
+"""All head maps of an atlas side by side, whichever method they are from: tables, figures and the page use them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,18 +11,18 @@ from headatlas.methods import measures_of
 from headatlas.methods._chance import at_chance, chance
 from headatlas.methods.method import Measure
 
-__all__ = ["measures_of", "overview", "ranks"]
-
 MAP = ("layer", "head")
 
 
 def overview(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
-    """`score(chart, layer, head)`, with `low` and `high` where there is an interval (the measure's, or the range over seeds),
-    `chance`, the highest score that chance explains (NaN: not known), and `at_chance`, whether it explains the head's;
-    `none_above(chart)`: whether no head of the chart is above chance.
+    """Scores of all heads in every chart: a map of one method for one measure and one subject.
+
+    Over (chart, layer, head): `score`; `low` and `high`, the measure's interval or the range over seeds (NaN: none);
+    `chance`, the highest score that chance explains (NaN: not known); `at_chance`, whether it explains the head's.
+    Over (chart): `none_above`, whether no head is above chance; and the coordinates `method`, `measure` (importance,
+    facilitation, …) and `subject` (a function, relation, task).
 
     maps: datasets by method. Methods that are not registered are left out, as are subjects without any score.
-    Coordinates of `chart`: `method`, `measure` (importance, facilitation, …) and `subject` (a function, relation, task).
     """
     rows = [row for method, result in maps.items() for row in _rows(method, result)]
     if not rows:
@@ -79,16 +79,11 @@ def _parts(result: xr.Dataset, measure: Measure) -> dict[str, xr.DataArray]:
 
 
 def ranks(charts: xr.Dataset) -> xr.DataArray:
-    """Place of each head among all, by map: 1 is the highest; ties share the better place; heads at chance and NaN have none."""
-    place = _places(charts.score)
-    return place.where(~charts.at_chance.transpose(*place.dims))
-
-
-def _places(score: xr.DataArray) -> xr.DataArray:
-    score = score.transpose("chart", *MAP)
+    """Rank of each head in each chart: 1 is the highest; ties share the better rank; NaN for heads at chance."""
+    score = charts.score.transpose("chart", *MAP)
     flat = score.values.reshape(score.sizes["chart"], score.sizes["layer"] * score.sizes["head"])
     order = np.sort(np.where(np.isnan(flat), -np.inf, flat), axis=-1)
     place = np.array([len(o) - np.searchsorted(o, f, "right") + 1.0 for o, f in zip(order, flat, strict=True)])
     place = place.reshape(flat.shape)
     place[np.isnan(flat)] = np.nan
-    return score.copy(data=place.reshape(score.shape))
+    return score.copy(data=place.reshape(score.shape)).where(~charts.at_chance.transpose(*score.dims))

@@ -44,8 +44,7 @@ def compare(
 
 
 def depth_profile(score: xr.DataArray, bins: int = BINS) -> np.ndarray:
-    """Share of |score| (layer, head) in each bin of relative depth; a layer over two bins is divided. NaN if all is
-    0."""
+    """Share of |score| (layer, head) in each bin of relative depth; a layer over two bins is divided. NaN if all 0."""
     by_layer = np.nansum(np.abs(score.transpose("layer", "head").values), axis=1)
     total = by_layer.sum()
     if not total > 0:

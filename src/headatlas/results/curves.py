@@ -1,4 +1,4 @@
-"""What removing heads did, in one form for every method: what figures, tables and the page show as proof."""
+"""What removing heads did, in one form for every method: figures, tables and the page show it as proof."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,10 +11,11 @@ NAMES = ("method", "subject", "measure", "why")
 
 
 def removal(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
-    """Quality with the top heads removed, beside random and lowest ones: over (curve, removed), NaN where there is none.
+    """Quality with the top heads removed, beside random and lowest ones. Of datasets with `effect` over `n_removed`.
 
-    Of every dataset with `effect` over `n_removed`. `top`, `lowest`; `random` (the mean of the draws), `random_low` and
-    `random_high` (the middle 90 % of them); `p`, how often random heads do as much. `removed` starts at 0, the whole model.
+    Over (curve, removed), NaN where nothing was measured: `top`, `lowest`; `random` (the mean of the draws),
+    `random_low` and `random_high` (the middle 90 % of them); `p`, how often random heads do as much.
+    `removed` starts at 0, the full model.
     Coordinates of `curve`: `method`, `subject`, `measure`, `why` (what the top heads are the top of).
     An effect without a `measure` dimension is shown as it is: the change of log P.
     """
@@ -31,13 +32,25 @@ def ranked_by(method: str, why: str) -> str:
     return why if why in names or not names else names[0]
 
 
+def steps(curve: xr.Dataset) -> list[int]:
+    """The numbers of top heads that were removed for one curve."""
+    return [int(n) for n in curve.removed.values[curve.top.notnull().values] if n > 0]
+
+
+def change_at(curve: xr.Dataset, removed: int) -> tuple[str, float, float, float]:
+    """After so many heads: the measure, its change without the top heads, its change without random heads, and p."""
+    at, baseline = curve.sel(removed=removed), float(curve.top.sel(removed=0))
+    measure = curve.measure.item().removeprefix("change of ")
+    return measure, float(at.top) - baseline, float(at.random) - baseline, float(at.p)
+
+
 def changes(result: xr.Dataset) -> tuple[list[str], list[str], np.ndarray, str] | None:
-    """Whose heads were removed, what was asked, how that changed [removed of, asked], and the measure; None: not measured."""
+    """Whose heads were removed (rows), functions tested (columns), their change, the measure; None: not measured."""
     if "specialisation" in result and "measure" in result.specialisation.dims:
         measure = _measure(result)
         change = result.specialisation.sel(measure=measure).transpose("masked", ...)
-        of, asked = ([str(v) for v in change[d].values] for d in change.dims)
-        return of, asked, change.values.astype(np.float64), _in_words(measure)
+        rows, columns = ([str(v) for v in change[d].values] for d in change.dims)
+        return rows, columns, change.values.astype(np.float64), _in_words(measure)
     if not {"effect", "other_effect"} <= set(result) or result.effect.ndim != 1:
         return None
     (dim,) = result.effect.dims

@@ -1,4 +1,4 @@
-"""Files that are whole if they exist: written under a temporary name and renamed."""
+"""Files that are complete if they exist: written under a temporary name, then renamed."""
 
 import json
 import os
@@ -16,7 +16,7 @@ _UNFINISHED = ".headatlas-part"
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`, renamed to it when the block ends well and removed when it does not."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def check_folder(out: str | Path | None) -> None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process while results are written to it; what a killed one left half-written is swept away."""
+    """Hold a folder for this process while it writes results. Half-written files of killed processes are removed."""
     lock = FileLock(folder / ".lock", timeout=0, is_singleton=True)  # the system lets go of it however a process ends
     try:
         with lock:
@@ -71,7 +71,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    with whole_file(path) as aside:
+    with atomic_file(path) as aside:
         aside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -1,11 +1,12 @@
 """Scores of any origin as head maps, so that published scores of a model one cannot run can be drawn.
 
-importance   rows of function, layer, head, importance     or {"Retrieval": [[…], …]}            or [function, layer, head]
-categories   rows of category, layer, head                  or {"Knowledge": [[0, 1, …], …]}      or [category, layer, head]
-gate         rows of task, layer, head, facilitation, …     or {"math": {"facilitation": [[…]]}}  or [task, role, layer, head]
+kind        rows (CSV, JSON)                      object (JSON)                       array (.npy)
+importance  function, layer, head, importance     {"Retrieval": [[…], …]}             [function, layer, head]
+categories  category, layer, head                 {"Knowledge": [[0, 1, …], …]}       [category, layer, head]
+gate        task, layer, head, facilitation, …    {"math": {"facilitation": [[…]]}}   [task, role, layer, head]
 
-Rows are CSV with a header, or a JSON list of objects. Gates may have a seed column, or a seed axis before layer. Heads that are
-not there are NaN, and belong to no category.
+Rows are CSV with a header, or a JSON list of objects. Gates may have a seed column, or a seed axis before layer.
+Missing heads are NaN, and belong to no category.
 """
 
 import json
@@ -17,7 +18,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headatlas.errors import BadArgument, BadFile, did_you_mean, one_line
+from headatlas.errors import BadArgument, BadFile, check_choice, one_line
 from headatlas.results.store import load, save
 from headatlas.tasks.names import FUNCTIONS
 
@@ -35,8 +36,7 @@ def import_scores(
 
     kind: 'importance', 'categories' or 'gate'. names: of the first axis, for .npy. model: what to call the model.
     """
-    if kind not in METHODS:
-        raise BadArgument(f"kind is {kind!r}, expected one of {', '.join(METHODS)}.{did_you_mean(str(kind), METHODS)}")
+    check_choice("kind", kind, METHODS)
     file = Path(path)
     if not file.is_file():
         raise BadArgument(f"scores is {str(path)!r}: no such file")
@@ -63,14 +63,14 @@ def _dataset(kind: str, parts: Parts) -> xr.Dataset:
             f"maps have different sizes, or none: {', '.join(map(str, sorted(shapes))) or 'there are no maps'}"
         )
     if any(np.isinf(v).any() for part in parts.values() for v in part.values()):
-        raise BadFile("there are infinite scores among them, which cannot be drawn")
+        raise BadFile("some scores are infinite, which cannot be drawn")
     n_layers, n_heads = shapes.pop()
     coords: dict[str, Any] = {"layer": range(n_layers), "head": range(n_heads)}
     names = list(parts)
     if kind == "importance":
         values = np.stack([part["importance"] for part in parts.values()])
         if not np.isfinite(values).any():
-            raise BadFile("there is no number in these importances")
+            raise BadFile("these importances have no number")
         return xr.Dataset({"importance": (("function", "layer", "head"), values)}, coords=coords | {"function": names})
     if kind == "categories":
         member = np.stack([np.nan_to_num(part["importance"]) > 0 for part in parts.values()])
@@ -185,9 +185,8 @@ def _rows(table: pd.DataFrame, kind: str, file: Path) -> Parts:
         table[key] = numbers.astype(int)
     if table.duplicated(keys).any():
         row = int(np.flatnonzero(table.duplicated(keys))[0])
-        raise BadFile(
-            f"{file}, row {row + 1}: {', '.join(f'{k} {table[k].iloc[row]}' for k in keys)} stands there twice"
-        )
+        cell = ", ".join(f"{k} {table[k].iloc[row]}" for k in keys)
+        raise BadFile(f"{file}, row {row + 1}: {cell} stands there twice")
     size = (int(table["layer"].max()) + 1, int(table["head"].max()) + 1)
     if size[0] * size[1] * table[name].nunique() > MOST:
         raise BadFile(f"{file} would be {size[0]} layers × {size[1]} heads: is one of them not an index?")

@@ -14,7 +14,7 @@ EXPECTED = "an atlas, its folder, a result such as atlas['maps'], or results by 
 
 
 def complete(folder: Path) -> list[str]:
-    """The methods a folder has results of: those that are registered, in the order of a run, and other files with heads."""
+    """The methods a folder has results of: registered ones in the order of a run, then other files with heads."""
     names = {path.stem for path in folder.glob("*.nc") if path.is_file()}
     others = sorted(n for n in names - set(methods()) if {"layer", "head"} <= load_dimensions(folder / f"{n}.nc"))
     return [*(name for name in methods() if name in names), *others]
@@ -49,9 +49,3 @@ def results_of(argument: str, results: Any) -> dict[str, xr.Dataset]:
         if not isinstance(one, xr.Dataset):
             raise BadArgument(f"{argument}[{name!r}] is {brief(one)}, expected an xarray.Dataset")
     return by_method
-
-
-def check_result(argument: str, result: Any, method: str) -> None:
-    """That it is a dataset, such as a method gives."""
-    if not isinstance(result, xr.Dataset):
-        raise BadArgument(f"{argument} is {brief(result)}, expected an xarray.Dataset such as `{method}` gives")

@@ -19,9 +19,9 @@ class Range:
 def range_of(values: np.ndarray, chance: float = 0.0) -> Range:
     """A scale for maps [subject, layer, head] of any method.
 
-    Importances that sum to 1 end at about 3 / number of heads, rounded; others near their 99.5th percentile. It reaches at least to
-    `chance`, the highest score that chance explains. What is beyond is clipped, and the last label says so with a plus (the first
-    with ≤, for maps of both signs).
+    Importances that sum to 1 end at about 3 / number of heads, rounded; others near their 99.5th percentile. The scale
+    reaches at least to `chance`, the highest score that chance explains. Values beyond its end are clipped: the last
+    label then has a plus (for maps of both signs, the first has ≤).
     """
     finite = values[np.isfinite(values)]
     top = float(np.abs(finite).max(initial=0))

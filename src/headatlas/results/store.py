@@ -14,14 +14,14 @@ import xarray as xr
 
 from headatlas.errors import BadFile, CannotDo, one_line
 from headatlas.results import accessor as accessor  # so that every result read or written has `.heads`
-from headatlas.results.files import whole_file
+from headatlas.results.files import atomic_file
 
 SCHEMA = 2  # of the names of variables and attributes in files
 
 
 def save(dataset: xr.Dataset, path: Path) -> None:
     """Write a head map; the file exists only once it is complete."""
-    with whole_file(path) as aside:
+    with atomic_file(path) as aside:
         dataset.assign_attrs(schema=SCHEMA).to_netcdf(aside, engine="h5netcdf", mode="w")
 
 
@@ -41,12 +41,12 @@ def load(path: Path) -> xr.Dataset:
 
 
 def load_attributes(path: Path) -> dict[str, Any]:
-    """What a head map says of itself, without reading it; nothing, where there is none or it is damaged."""
+    """The attributes of a file, without reading its arrays; empty if it is missing or damaged."""
     return dict(_outline(path).attrs)
 
 
 def load_dimensions(path: Path) -> set[str]:
-    """The dimensions of a file, without reading it; none, where there is none or it is damaged."""
+    """The dimensions of a file, without reading its arrays; empty if it is missing or damaged."""
     return set(map(str, _outline(path).dims))
 
 
@@ -59,7 +59,7 @@ def _outline(path: Path) -> xr.Dataset:
 
 
 class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):
-    """A folder of finished parts of a longer work, by name. Made for one `key` (model, data, settings); another empties it."""
+    """A folder of finished parts, by name. It is for one `key` (model, data, settings); another key empties it."""
 
     def __init__(self, folder: Path, key: dict[str, Any]) -> None:
         self.folder = folder
@@ -73,7 +73,7 @@ class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):
 
     @staticmethod
     def begun(folder: Path, key: dict[str, Any]) -> bool:
-        """Whether there is work of this key."""
+        """Whether work of this key was begun."""
         return (folder / _name(key)).is_file()
 
     def _path(self, part: str) -> Path:
@@ -90,7 +90,7 @@ class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):
             raise KeyError(part) from e
 
     def __setitem__(self, part: str, arrays: tuple[np.ndarray, ...]) -> None:
-        with whole_file(self._path(part)) as aside, aside.open("wb") as f:
+        with atomic_file(self._path(part)) as aside, aside.open("wb") as f:
             np.savez(f, **{f"{i:02}": a for i, a in enumerate(arrays)})  # type: ignore[arg-type]
 
     def __delitem__(self, part: str) -> None:

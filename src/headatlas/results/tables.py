@@ -1,4 +1,4 @@
-"""What an atlas says as a whole, as rows: numbers are numbers, None where there is none."""
+"""What all results of an atlas say together, as rows. Numbers are numbers; None where one is missing."""
 
 import math
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ from headatlas.methods._tables import best, head_name
 from headatlas.results.about import unit
 from headatlas.results.card import Card
 from headatlas.results.charts import overview, ranks
-from headatlas.results.curves import ranked_by, removal
+from headatlas.results.curves import change_at, ranked_by, removal, steps
 
 Maps = Mapping[str, xr.Dataset]
 UNPROVEN: dict[str, Any] = dict.fromkeys(("removed", "of", "change", "random", "p"))
 
 
 def warnings(maps: Maps) -> list[str]:
-    """What a reader of the tables must know before believing them: for methods that found nothing, that they did not."""
+    """What a reader of the tables must know before believing them: above all, which methods found nothing."""
     lines = _above_chance(maps)
     for name, result in maps.items():
         method = methods().get(name)
@@ -31,13 +31,13 @@ def warnings(maps: Maps) -> list[str]:
 
 
 def _above_chance(maps: Maps) -> list[str]:
-    """Of each method with a chance level, which subjects have no head above it. Methods that judge heads tell it themselves."""
+    """Of each method with a chance level, which subjects have no head above it; but not of methods that say it in
+    their own `sentences`."""
     charts, lines = overview(maps), []
     for method in dict.fromkeys(charts.method.values.tolist()):
         first = measures_of(method)[0]
-        if (first.above and methods()[method].sentences) or at_chance(
-            maps[method].assign_attrs(method=method), first.name
-        ) is None:
+        says_it = first.above and methods()[method].sentences
+        if says_it or at_chance(maps[method].assign_attrs(method=method), first.name) is None:
             continue
         one = charts.isel(chart=np.flatnonzero((charts.method == method) & (charts.measure == first.name)))
         none = one.subject.values[one.none_above.values].tolist()
@@ -74,11 +74,7 @@ def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
         one = charts.isel(chart=i)
         method, subject, measure = one.method.item(), one.subject.item(), one.measure.item()
         result, first, top = maps[method], measures_of(method)[0], best(one.score, n)
-        if measure != first.name or not top:
-            continue
-        if "threshold" in result.attrs and (
-            bool(one.none_above) or not _reaches(result, first.over, subject, top[0][2])
-        ):
+        if measure != first.name or not top or not _reaches_threshold(result, first.over, one, top[0][2]):
             continue
         row = {"method": method, "subject": subject, "top_heads": [_standing(one, *head, unit(result)) for head in top]}
         proof = _lost(result, first.over, subject) or _proof(curves, method, subject, measure)
@@ -87,10 +83,12 @@ def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
     return rows
 
 
-def _reaches(result: xr.Dataset, over: str, subject: str, highest: float) -> bool:
-    """Whether a head of a map reaches the threshold; of groups of heads, one of them."""
-    highest = float(result.best_head.sel({over: subject})) if "best_head" in result else highest
-    return highest >= float(result.attrs["threshold"])
+def _reaches_threshold(result: xr.Dataset, over: str, chart: xr.Dataset, highest: float) -> bool:
+    """Whether a head above chance reaches the threshold, if there is one; in groups of heads, a single head."""
+    if "threshold" not in result.attrs:
+        return True
+    highest = float(result.best_head.sel({over: chart.subject.item()})) if "best_head" in result else highest
+    return not chart.none_above and highest >= float(result.attrs["threshold"])
 
 
 def _standing(one: xr.Dataset, layer: int, head: int, value: float, named: str) -> dict[str, Any]:
@@ -109,19 +107,14 @@ def _proof(curves: xr.Dataset, method: str, subject: str, measure: str) -> dict[
         one = curves.isel(curve=i)
         ranked = ranked_by(one.method.item(), one.why.item())
         if (one.method.item(), one.subject.item(), ranked) == (method, subject, measure):
-            steps = one.removed.values[(one.removed.values > 0) & one.top.notnull().values]
-            at, baseline = one.sel(removed=steps[0]), one.top.sel(removed=0)
-            row = {"removed": int(steps[0]), "of": one.measure.item().removeprefix("change of ")}
-            return row | {
-                "change": float(at.top - baseline),
-                "random": float(at.random - baseline),
-                "p": _or_none(at.p),
-            }
+            fewest = steps(one)[0]
+            measure, change, random, p = change_at(one, fewest)
+            return {"removed": fewest, "of": measure, "change": change, "random": random, "p": _or_none(p)}
     return UNPROVEN
 
 
 def _lost(result: xr.Dataset, over: str, subject: str) -> dict[str, Any]:
-    """What removing a subject's own heads did to it, where their number was chosen: nothing, if it was not."""
+    """What removing a subject's own heads did to it, where their number was chosen; else empty."""
     if "effect" not in result or result.effect.dims != (over,):
         return {}
     one = result.sel({over: subject})
@@ -133,21 +126,19 @@ def _lost(result: xr.Dataset, over: str, subject: str) -> dict[str, Any]:
 
 def evidence_in_words(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
     """`evidence` for people."""
-    return [
-        {
-            "method": row["method"],
-            "subject": row["subject"],
-            "top heads": ", ".join(_with_interval(h) for h in row["top_heads"] if not h["at_chance"])
-            or none_in_words(row["method"]),
-            "removed": "-" if row["removed"] is None else f"top {row['removed']}",
-            "change": "-" if row["removed"] is None else f"{row['of']} {row['change']:+.2f}",
-            "random": (f"chance {row['chance']:.2f}" if row["chance"] is not None else "-")
-            if row["removed"] is None
-            else f"{row['random']:+.2f}",
-            "p": "-" if row["p"] is None else f"{row['p']:.2f}",
-        }
-        for row in rows
-    ]
+    return [_evidence_row(row) for row in rows]
+
+
+def _evidence_row(row: dict[str, Any]) -> dict[str, str]:
+    top = ", ".join(_with_interval(h) for h in row["top_heads"] if not h["at_chance"])
+    words = {"method": row["method"], "subject": row["subject"], "top heads": top or none_in_words(row["method"])}
+    if row["removed"] is None:
+        words |= {"removed": "-", "change": "-"}
+        words["random"] = "-" if row["chance"] is None else f"chance {row['chance']:.2f}"
+    else:
+        words |= {"removed": f"top {row['removed']}", "change": f"{row['of']} {row['change']:+.2f}"}
+        words["random"] = f"{row['random']:+.2f}"
+    return words | {"p": "-" if row["p"] is None else f"{row['p']:.2f}"}
 
 
 def _with_interval(head: dict[str, Any]) -> str:
@@ -215,15 +206,8 @@ def compared(comparison: xr.Dataset) -> list[dict[str, Any]]:
 def standings(card: Card) -> list[dict[str, Any]]:
     """Where a head stands in every chart of an atlas, but those in which it scores 0. rank: None at chance."""
     return [
-        {
-            "chart": s.chart,
-            "value": s.value,
-            "low": _or_none(s.low),
-            "high": _or_none(s.high),
-            "rank": s.rank,
-            "of": s.of,
-            "chance": _or_none(s.chance),
-        }
+        {"chart": s.chart, "value": s.value, "low": _or_none(s.low), "high": _or_none(s.high)}
+        | {"rank": s.rank, "of": s.of, "chance": _or_none(s.chance)}
         for s in card.standings
         if s.value != 0
     ]

@@ -1,4 +1,4 @@
-"""What a user wants drawn, as the figures take it."""
+"""What users hand to the figures: checks, and arrays made into datasets."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ EXPECTED = "a result of a method, a labelled array with layer and head, or an ar
 
 
 def check_dataset(result: Any, needs: str) -> None:
-    """That it is a dataset, before its variables are asked for. needs: what the figure needs, in words."""
+    """That it is a dataset, before its variables are read. needs: what the figure needs, in words."""
     if not isinstance(result, xr.Dataset):
         raise BadArgument(f"result is {brief(result)}, expected an xarray.Dataset with {needs}")
 
