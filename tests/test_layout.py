@@ -1,4 +1,4 @@
-"""How the code is laid out: one place knows a method, one an architecture; functions and files that can be read at once."""
+"""How the code is laid out: one place knows a method, one an architecture; functions and files are short."""
 
 import ast
 import re
@@ -44,7 +44,8 @@ def test_functions_and_files_are_short(path) -> None:
     assert text.count("\n") <= 400
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef):
-            assert node.end_lineno - node.lineno < 60, node.name
+            docstring = (ast.get_docstring(node, clean=False) or "").count("\n")
+            assert node.end_lineno - node.lineno - docstring < 60, node.name
 
 
 def test_declarations_are_light() -> None:

@@ -198,8 +198,8 @@ def _from_tasks(
                 examples += bundle.examples
                 function += [number] * len(bundle.examples)
                 split += [name] * len(bundle.examples)
-    names = tuple(t.name for t in tasks)
-    return Labelled(names, tuple(examples), np.array(function), np.array(split), np.array(group))
+    labels = tuple(t.name for t in tasks)
+    return Labelled(labels, tuple(examples), np.array(function), np.array(split), np.array(group))
 
 
 def _all(task: Task) -> set[tuple[Any, Any]]:

@@ -7,10 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from headatlas.errors import BadArgument, brief, check_count, check_names, list_names
+from headatlas.errors import BadArgument, brief, check_count, check_names
 from headatlas.methods._arguments import BatchTokens, Context, Limit, Preset, Questions, Shots, Template, Test
 from headatlas.methods.method import Work, lazily, method
 
@@ -76,8 +76,7 @@ def compare_maps(
         check_count("limit", limit, 1)
     if maps is not None and not isinstance(maps, Mapping):
         raise BadArgument(f"maps is {brief(maps)}, expected maps by name, each over (function, layer, head)")
-    if methods is not None and (not maps or not isinstance(methods, Sized) or len(methods)):  # maps alone will do
-        check_names("methods", methods, MAPS)
+    names = _names(methods, maps or {}, tasks is not None)
     questions = list(questions) if isinstance(questions, Iterator) else questions
     data = load_labelled(
         lm,
@@ -91,15 +90,7 @@ def compare_maps(
         shots=shots,
         template=template,
     )
-    names: list[str] = [m for m in MAPS if m != "probe" or tasks is None]
-    if methods is not None:
-        names = list(dict.fromkeys(list_names("methods", methods))) if len(methods) else []
-    if "probe" in names and tasks is not None:
-        raise BadArgument("methods has 'probe', which reads questions: it makes no maps of tasks")
     own = {name: checked_map(name, score, data, lm) for name, score in (maps or {}).items()}
-    names = [name for name in names if name not in own]
-    if not own and not names:
-        raise BadArgument(f"methods is empty: name some of {', '.join(MAPS)}, or give maps")
     probe = None
     if "probe" in names:
         probe = get_method("probe").function(
@@ -115,3 +106,14 @@ def compare_maps(
             batch_tokens=batch_tokens,
         )
     return comparison_work(data, own, names, preset, settings, probe, batch_tokens)
+
+
+def _names(methods: Sequence[str] | None, own: Mapping[str, Any], of_tasks: bool) -> list[str]:
+    """The maps to make beside the user's own, which will do alone."""
+    if methods is None:
+        names = [m for m in MAPS if m != "probe" or not of_tasks]
+    else:
+        names = [] if own and not len(methods) else list(dict.fromkeys(check_names("methods", methods, MAPS)))
+    if "probe" in names and of_tasks:
+        raise BadArgument("methods has 'probe', which reads questions: it makes no maps of tasks")
+    return [name for name in names if name not in own]
