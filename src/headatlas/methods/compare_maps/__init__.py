@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from headatlas.errors import BadArgument, brief, check_count, check_names
@@ -78,33 +79,15 @@ def compare_maps(
         raise BadArgument(f"maps is {brief(maps)}, expected maps by name, each over (function, layer, head)")
     names = _names(methods, maps or {}, tasks is not None)
     questions = list(questions) if isinstance(questions, Iterator) else questions
-    data = load_labelled(
-        lm,
-        tasks,
-        questions,
-        test,
-        functions=functions,
-        context=context,
-        limit=limit,
-        each=settings.each,
-        shots=shots,
-        template=template,
-    )
+    read = partial(load_labelled, lm, tasks, questions, test, functions=functions, context=context)
+    data = read(limit=limit, each=settings.each, shots=shots, template=template)
     own = {name: checked_map(name, score, data, lm) for name, score in (maps or {}).items()}
     probe = None
     if "probe" in names:
-        probe = get_method("probe").function(
-            lm,
-            questions,
-            test=test,
-            preset=preset,
-            context=context,
-            functions=list(data.names),
-            limit=limit,
-            template=template,
-            proof="none",
-            batch_tokens=batch_tokens,
+        ask = partial(
+            get_method("probe").function, lm, questions, test=test, preset=preset, context=context, proof="none"
         )
+        probe = ask(functions=list(data.names), limit=limit, template=template, batch_tokens=batch_tokens)
     return comparison_work(data, own, names, preset, settings, probe, batch_tokens)
 
 
