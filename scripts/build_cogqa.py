@@ -239,10 +239,10 @@ def value_item(scene: Scene, name: str, fill: str, function: str) -> Item | None
         text = f"{p} {says(phrase, key + '_third', key + '_base' if key + '_base' in form else 'base')}."
         if must and key + "_third" in form and key + "_base" not in form:
             return None
-        found = re.fullmatch(r"(.+) (has|have) (\w+)", phrase)
-        if found and name != "floor" and rng.random() < 0.6:
+        owned = re.fullmatch(r"(.+) (has|have) (\w+)", phrase)
+        if owned and name != "floor" and rng.random() < 0.6:
             text = rng.choice(rows(words.COUNTED))[0].format(
-                p=p, q=q, owner=found[1], has=found[2], parts=found[3], v=says("that many")
+                p=p, q=q, owner=owned[1], has=owned[2], parts=owned[3], v=says("that many")
             )
             text = stop(text)
     elif function == INF:
@@ -282,7 +282,7 @@ def value_item(scene: Scene, name: str, fill: str, function: str) -> Item | None
 
     ask = fmt(form["open_s"] if must else form["open"])
     short = capital(fmt(form.get("short", "{v}"), v=v))
-    said = f"{p} {says(v)}."
+    statement = f"{p} {says(v)}."
     variant = rng.choice(["open", "open", "open", "open", "yes", "no", "or", "or"])
 
     def closed(value: object) -> str:
@@ -294,15 +294,15 @@ def value_item(scene: Scene, name: str, fill: str, function: str) -> Item | None
 
     turned = None
     if variant == "open":
-        question, answer, sentence = ask, short, said
+        question, answer, sentence = ask, short, statement
     elif variant == "or":
-        question, answer, sentence = closed(" or ".join(map(str, rng.sample([v, w], 2)))), short, said
+        question, answer, sentence = closed(" or ".join(map(str, rng.sample([v, w], 2)))), short, statement
     else:
         question = closed(v if variant == "yes" else w)
         answer = capital(variant)
-        sentence = f"{answer}, {said}"
+        sentence = f"{answer}, {statement}"
         other = "No" if variant == "yes" else "Yes"
-        turned = closed(w if variant == "yes" else v), other, f"{other}, {said}"
+        turned = closed(w if variant == "yes" else v), other, f"{other}, {statement}"
     wording = ("should-" if must else "") + ("yes/no" if variant in ("yes", "no") else variant)
     return Item(function, f"{name}:{wording}", text, question, answer, sentence, ask, short, turned)
 
@@ -323,9 +323,9 @@ def which(
     if not short:
         answers = []
         for one, two in rng.sample([(scene.a, scene.b), (scene.b, scene.a)], 2):
-            asked = question.replace("{one}", str(one)).replace("{two}", str(two))
+            about = question.replace("{one}", str(one)).replace("{two}", str(two))
             short = "Yes" if one == right else "No"
-            answers.append((asked, short, f"{short}, {sentence}"))
+            answers.append((about, short, f"{short}, {sentence}"))
         (question, short, sentence), turned = answers
     else:
         turned = None
@@ -357,17 +357,17 @@ def compare_item(scene: Scene, name: str, fill: str, function: str) -> Item | No
     def rest(person: Person) -> str:
         return f"{person}'s" if thing else str(person)
 
-    asked, right, less = (comp, p, q) if rng.random() < 0.6 else (inverse, q, p)
+    adjective, right, less = (comp, p, q) if rng.random() < 0.6 else (inverse, q, p)
     if function == R:
-        text = f"{own(right)} is {asked} than {rest(less)}."
+        text = f"{own(right)} is {adjective} than {rest(less)}."
     elif function == SYN:
         if thing:
-            told = f"{less} tells {right} that {right.his} {thing} is {asked} than {less.hers}."
-            tells = f"{right} tells {less} that {right.his} {thing} is {asked} than {less.hers}."
+            told = f"{less} tells {right} that {right.his} {thing} is {adjective} than {less.hers}."
+            tells = f"{right} tells {less} that {right.his} {thing} is {adjective} than {less.hers}."
         else:
-            told = f"{less} tells {right} that {right.she} is {asked} than {less.she} is."
-            tells = f"{right} tells {less} that {right.she} is {asked} than {less.she} is."
-        cleft = f"It is {own(less)} that {rest(right)} is {asked} than."
+            told = f"{less} tells {right} that {right.she} is {adjective} than {less.she} is."
+            tells = f"{right} tells {less} that {right.she} is {adjective} than {less.she} is."
+        cleft = f"It is {own(less)} that {rest(right)} is {adjective} than."
         text = rng.choice([told, tells, cleft] if thing else [told, tells])
     elif function == LOG:
         text = rng.choice(
@@ -398,23 +398,23 @@ def compare_item(scene: Scene, name: str, fill: str, function: str) -> Item | No
         else:
             c = total + rng.randint(1, 6)
             p, q = q, p
-            asked, right, less = (comp, p, q) if asked == comp else (inverse, q, p)
+            adjective, right, less = (comp, p, q) if adjective == comp else (inverse, q, p)
         first, second = (p, q) if c < total else (q, p)
         text = stop(sentence.format(p=first, q=second, a=drawn[0], b=drawn[1], c=c))
     else:
         return None
     a, b = scene.pair()
-    is_so = f"{own(right)} is {asked}."
+    is_so = f"{own(right)} is {adjective}."
     if thing:
-        wordings = [(f"Whose {thing} is {asked}, {a}'s or {b}'s?", f"{right}'s", is_so)]
-        if " " not in asked:
-            wordings.append((f"Who has the {asked} {thing}, {a} or {b}?", str(right), is_so))
-        wordings.append((f"Is {{one}}'s {thing} {asked} than {{two}}'s?", "", is_so))
+        wordings = [(f"Whose {thing} is {adjective}, {a}'s or {b}'s?", f"{right}'s", is_so)]
+        if " " not in adjective:
+            wordings.append((f"Who has the {adjective} {thing}, {a} or {b}?", str(right), is_so))
+        wordings.append((f"Is {{one}}'s {thing} {adjective} than {{two}}'s?", "", is_so))
     else:
         wordings = [
-            (f"Who is {asked}, {a} or {b}?", str(right), is_so),
-            (f"Which of the two is {asked}, {a} or {b}?", str(right), is_so),
-            (f"Is {{one}} {asked} than {{two}}?", "", is_so),
+            (f"Who is {adjective}, {a} or {b}?", str(right), is_so),
+            (f"Which of the two is {adjective}, {a} or {b}?", str(right), is_so),
+            (f"Is {{one}} {adjective} than {{two}}?", "", is_so),
         ]
     return which(scene, right, "compare" if thing else "compare people", function, text, wordings)
 
@@ -838,11 +838,11 @@ def base_form(item: Item) -> str:
 
 def kinds(item: Item) -> list[tuple[str, ...]]:
     """What is to be even: the form and the function, and the ways of reasoning, of which the shortest would win."""
-    found: list[tuple[str, ...]] = [(base_form(item), item.function)]
+    even: list[tuple[str, ...]] = [(base_form(item), item.function)]
     if item.function == LOG:
         marks = [mark for mark in ("If ", "everyone", "but not") if mark in item.text]
-        found.append((LOG, "way", marks[0] if marks else "other"))
-    return found
+        even.append((LOG, "way", marks[0] if marks else "other"))
+    return even
 
 
 def split(rng: Rng, mains: list[Main]) -> tuple[list[Main], list[Main]]:
@@ -885,14 +885,14 @@ def report(mains: list[Main]) -> None:
     by_base: dict[str, Counter[str]] = {}
     for i in items:
         by_base.setdefault(base_form(i), Counter())[i.function] += 1
-    for base, found in sorted(by_base.items(), key=lambda kv: -sum(kv[1].values())):
+    for base, by_function in sorted(by_base.items(), key=lambda kv: -sum(kv[1].values())):
         worded = Counter(
             len({i.function for i in items if i.form == form})
             for form in {i.form for i in items if base_form(i) == base}
         )
         print(
-            f"{base:16} {len(found)} functions",
-            " ".join(f"{''.join(w[0] for w in f.split())}:{n}" for f, n in found.items()),
+            f"{base:16} {len(by_function)} functions",
+            " ".join(f"{''.join(w[0] for w in f.split())}:{n}" for f, n in by_function.items()),
             dict(worded),
         )
 

@@ -102,8 +102,8 @@ def country_name(code: str) -> str:
 
 
 def capitals() -> Pairs:
-    found = ((country_name(code), CAPITALS.get(code) or str(CountryInfo(code).capital())) for code in COUNTRIES.split())
-    return [*one_word(found), *BRITISH.items()]
+    pairs = ((country_name(code), CAPITALS.get(code) or str(CountryInfo(code).capital())) for code in COUNTRIES.split())
+    return [*one_word(pairs), *BRITISH.items()]
 
 
 def main_language(code: str) -> str:
@@ -115,12 +115,12 @@ def main_language(code: str) -> str:
 
 def languages() -> Pairs:
     codes = [code for code in COUNTRIES.split() if code not in NO_MAIN_LANGUAGE.split()]
-    found = ((country_name(code), LANGUAGES.get(code) or main_language(code)) for code in codes)
-    return [*one_word(found), ("Britain", "English"), ("England", "English")]
+    pairs = ((country_name(code), LANGUAGES.get(code) or main_language(code)) for code in codes)
+    return [*one_word(pairs), ("Britain", "English"), ("England", "English")]
 
 
 def following() -> Pairs:
-    """Letters, numbers, days, months and years, each with the next: most tokenizers cut years into digits, but not the others."""
+    """Letters, numbers, days, months and years, each with the next. Most tokenizers cut only the years into digits."""
     return [pair for row in words.ORDERED.split("\n") for pair in pairwise(row.split())] + [
         (str(year), str(year + 1)) for year in range(1900, 2025)
     ]
@@ -130,8 +130,8 @@ def common_words() -> list[str]:
     """The frequent lower-case English words of the hand-written lists, most frequent first."""
     lists = [words.COMPARATIVES, words.VERBS, words.ANTONYMS.replace("/", " "), words.SYNONYMS.replace("/", " ")]
     lists += [*words.SUPERCLASSES.values(), *words.WORKPLACES.values(), *words.WORKPLACES, *words.SUPERCLASSES]
-    found = {word for text in lists for word in text.split() if word.islower() and len(word) > 2}
-    return sorted((w for w in found if zipf_frequency(w, "en") >= 4.4), key=lambda w: (-zipf_frequency(w, "en"), w))
+    common = {word for text in lists for word in text.split() if word.islower() and len(word) > 2}
+    return sorted((w for w in common if zipf_frequency(w, "en") >= 4.4), key=lambda w: (-zipf_frequency(w, "en"), w))
 
 
 def letters(position: int, per_letter: int = 10) -> Pairs:

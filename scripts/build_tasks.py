@@ -96,16 +96,15 @@ def two_step(rng: Rng, count: int) -> Iterator[Example]:
 def evaluate(formula: str, numbers: dict[str, int]) -> int | None:
     """The value of a word problem's formula; None unless every step on the way is a whole number above zero."""
     if formula == "(a+b)/2":
-        whole, rest = divmod(numbers["a"] + numbers["b"], 2)
-        return whole if rest == 0 and numbers["a"] != numbers["b"] else None
+        half, rest = divmod(numbers["a"] + numbers["b"], 2)
+        return half if rest == 0 and numbers["a"] != numbers["b"] else None
     value, sign = 0, 1
     for term in formula.replace("-", "+-").split("+"):
         sign, names = (-1, term[1:]) if term.startswith("-") else (1, term)
         if "/" in names:
-            whole, rest = divmod(numbers[names[0]], numbers[names[2]])
-            if rest or whole < 2:
+            part, rest = divmod(numbers[names[0]], numbers[names[2]])
+            if rest or part < 2:
                 return None
-            part = whole
         elif "*" in names:
             part = numbers[names[0]] * numbers[names[2]]
         else:
@@ -153,8 +152,8 @@ def math(rng: Rng) -> Iterator[Example]:
 
 def sentence(kind: str, form: str, prompt: str, target: str, also: Iterable[str] = ()) -> Example:
     """An example whose keys are all its words, without those of the sentence patterns, and those of `also`."""
-    found = set(re.findall(r"[a-z']+", f"{prompt} {target}".lower())) - set(words.FRAME.split())
-    return Example(kind, form, prompt, f" {target}", frozenset({*found, *also}))
+    keys = set(re.findall(r"[a-z']+", f"{prompt} {target}".lower())) - set(words.FRAME.split())
+    return Example(kind, form, prompt, f" {target}", frozenset({*keys, *also}))
 
 
 def choice(first: str, second: str, swap: bool) -> str:
@@ -355,19 +354,19 @@ def questions(rng: Rng) -> Iterator[Question]:
 
 def commonsense(rng: Rng) -> Iterator[Example]:
     """Questions with four options; the right letters are dealt out evenly within each kind and split."""
-    asked = list(questions(rng))
+    every = list(questions(rng))
     # Split before the letters are dealt, so that both splits are balanced.
-    plain = split([Example(q.kind, q.form, q.text, q.right, frozenset([q.key])) for q in asked], rng)
+    plain = split([Example(q.kind, q.form, q.text, q.right, frozenset([q.key])) for q in every], rng)
     dealt: dict[tuple[str, str], list[str]] = {}
-    for found, example in zip(asked, plain, strict=True):
+    for question, example in zip(every, plain, strict=True):
         deck = dealt.setdefault((example.kind, example.split), [])
         if not deck:
             deck += rng.sample(LETTERS, len(LETTERS))
         letter = deck.pop()
-        options = rng.sample(found.wrong, len(found.wrong))
-        options.insert(LETTERS.index(letter), found.right)
+        options = rng.sample(question.wrong, len(question.wrong))
+        options.insert(LETTERS.index(letter), question.right)
         listed = "\n".join(f"{name}. {option}" for name, option in zip(LETTERS, options, strict=True))
-        prompt = f"{found.text}\n{listed}\nAnswer:"
+        prompt = f"{question.text}\n{listed}\nAnswer:"
         yield Example(example.kind, example.form, prompt, f" {letter}", example.keys, example.split)
 
 

@@ -24,7 +24,8 @@ def block(run: dict) -> str:
     """The page's part: how many prompts are answered right, and one prompt of each task."""
     tasks = run["tasks"]
     lines = [
-        f"Held-out prompts answered right, of {run['asked']} of each task, by {run['model']} whole and without the heads that the",
+        f"Held-out prompts answered right, of {run['asked']} of each task, by {run['model']} whole and without the"
+        " heads that the",
         "quick preset found for one task (`make docs-dissociate`):",
         "",
         f"| without the heads of | {' | '.join(tasks)} |",
@@ -34,7 +35,7 @@ def block(run: dict) -> str:
     lines += ["", "One prompt of each, and how the model goes on:", "", "```"]
     for example in run["examples"]:
         lines.append(f"{example['task']}: {example['prompt']!r}  (right: {example['target']!r})")
-        lines += [f"    {name:<24}{said!r}" for name, said in example["said"].items()]
+        lines += [f"    {name:<24}{answer!r}" for name, answer in example["said"].items()]
     return "\n".join([*lines, "```", ""])
 
 
@@ -50,19 +51,19 @@ def main(folder: str) -> None:
     right: dict[str, dict[str, int]] = {row: {} for row in rows}
     examples = []
     for task in load_tasks(lm, names):
-        asked = [a for bundle in held_out_bundles(lm, task, ASKED) for a in bundle.examples]
-        said = {row: answers(lm, asked, gate) for row, gate in rows.items()}
+        prompts = [a for bundle in held_out_bundles(lm, task, ASKED) for a in bundle.asked]
+        replies = {row: answers(lm, prompts, gate) for row, gate in rows.items()}
         for row in rows:
-            right[row][task.name] = sum(s == list(a.target) for s, a in zip(said[row], asked, strict=True))
-        shown = next(i for i, a in enumerate(asked) if said["none"][i] == list(a.target))
+            right[row][task.name] = sum(s == list(a.target) for s, a in zip(replies[row], prompts, strict=True))
+        shown = next(i for i, a in enumerate(prompts) if replies["none"][i] == list(a.target))
         decode = lm.tokenizer.decode
         examples.append(
             {
                 "task": task.name,
-                "prompt": decode(asked[shown].prompt, skip_special_tokens=True).split("\n")[-1],
-                "target": decode(asked[shown].target),
+                "prompt": decode(prompts[shown].prompt, skip_special_tokens=True).split("\n")[-1],
+                "target": decode(prompts[shown].target),
                 "said": {
-                    f"without {row}" if gate is not None else "whole": decode(said[row][shown])
+                    f"without {row}" if gate is not None else "whole": decode(replies[row][shown])
                     for row, gate in rows.items()
                 },
             }
@@ -74,10 +75,10 @@ def main(folder: str) -> None:
     page.write_text(before + BEGIN + block(run) + END + rest.partition(END)[2])
 
 
-def answers(lm: ha.LM, asked: list, gate: object) -> list[list[int]]:
+def answers(lm: ha.LM, prompts: list, gate: object) -> list[list[int]]:
     """As many tokens as each target has, greedily, with the gate in force."""
     answered = []
-    for a in asked:
+    for a in prompts:
         if gate is None:
             new = lm.generate_ids([list(a.prompt)], len(a.target))
         else:

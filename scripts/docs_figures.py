@@ -38,8 +38,10 @@ def block(run: dict) -> str:
     lines += ["| " + " | ".join(str(row[key]) for key in keys) + " |" for row in run["evidence"]]
     lines += [
         "",
-        "Intervals are 95 % of a bootstrap (probe) or the range over seeds (gate). *Removed* is how many top heads were; *random*",
-        "the same with random heads of the same layers, or the highest score that chance explains (docs/maps.md); *p* how often",
+        "Intervals are 95 % of a bootstrap (probe) or the range over seeds (gate). *Removed* is how many top heads"
+        " were; *random*",
+        "the same with random heads of the same layers, or the highest score that chance explains (docs/maps.md);"
+        " *p* how often",
         "random heads lower it as much. Beside it:",
         "",
     ]

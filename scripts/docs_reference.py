@@ -12,10 +12,9 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 HEAD = """# Methods: reference
 
 Written by `make docs` from what each method declares. `ha.NAME(model, …)` and `headatlas NAME [MODEL]` take the options
-below, and
-all of them `preset`, `out`, `device`, `engine`, `address`, `workers` (Python: `progress` too; the command: `--json`).
-`model` is an LM, or anything `ha.load` takes; by default smollm2. Results are datasets over
-layers and heads ([the atlas](atlas.md)).
+below, and all of them `preset`, `out`, `device`, `engine`, `address`, `workers` (Python: `progress` too; the command:
+`--json`). `model` is an LM, or anything `ha.load` takes; by default smollm2. Results are datasets over layers and heads
+([the atlas](atlas.md)).
 """
 
 

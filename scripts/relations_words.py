@@ -24,10 +24,10 @@ Theodore Thompson Todd Tony Tucker Tyler Victoria Virginia Wallace Warren Wayne 
 COMPARATIVES = """
 angry bad big bold brave brief bright broad busy calm cheap clean clear clever close cold cool crazy dark deep dense dry
 early easy fair fancy far fast fat few fine firm flat fresh friendly full funny gentle good great green happy hard
-healthy heavy high hot hungry kind large late lazy light little long loud low lucky many mild narrow near neat new nice noisy
-old pale poor pretty proud pure quick quiet rare rich rough sad safe sharp short shy sick simple slow small smart smooth
-soft soon steep strange strict strong sunny sweet tall thick thin tight tiny tough ugly warm weak wealthy wet wide wild
-wise young
+healthy heavy high hot hungry kind large late lazy light little long loud low lucky many mild narrow near neat new nice
+noisy old pale poor pretty proud pure quick quiet rare rich rough sad safe sharp short shy sick simple slow small smart
+smooth soft soon steep strange strict strong sunny sweet tall thick thin tight tiny tough ugly warm weak wealthy wet
+wide wild wise young
 """
 
 SUPERLATIVES = """

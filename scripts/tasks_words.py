@@ -65,12 +65,11 @@ WORD_2 = {
 
 # The words of the sentence patterns, and those that many sentences begin with: only these may be in both splits.
 FRAME = """
-a the my i you he she it we they me him her us is are am was were do does did has have had will would can could should must
-may might not no yes today yesterday one two often always soon to on of from about in near by behind over for at with
-because when what where why how whether ask this that these those every several many much very too far so even all
-here there enjoys likes loves everybody nobody something anything herself himself themselves
-isn't wasn't weren't aren't didn't doesn't don't can't couldn't shouldn't hasn't won't
-tom anna ben lucy sam mary rosa leo max boys girls
+a the my i you he she it we they me him her us is are am was were do does did has have had will would can could should
+must may might not no yes today yesterday one two often always soon to on of from about in near by behind over for at
+with because when what where why how whether ask this that these those every several many much very too far so even all
+here there enjoys likes loves everybody nobody something anything herself himself themselves isn't wasn't weren't aren't
+didn't doesn't don't can't couldn't shouldn't hasn't won't tom anna ben lucy sam mary rosa leo max boys girls
 """
 
 # Head, preposition, distractor; both nouns in the singular and the plural.
@@ -143,9 +142,9 @@ The girls|are|dancing; She|was|cooking; I|am|tired; The train|is|moving; They|ar
 He|is|sleeping; We|are|brothers; The king|was|angry; She|is|Italian; I|am|thirsty; They|were|swimming; It|is|snowing
 """
 NEGATION_AUX = """
-She|will|come; He|must|stay; They|should|wait; Tom|has|left; Mary|had|called; We|have|eaten; Anna|will|win; He|would|help;
-They|could|fly; I|have|finished; Sam|will|agree; We|should|leave; You|must|wait here; The bus|has|arrived; She|had|forgotten;
-The men|have|voted; It|will|break; He|could|walk; I|would|pay; You|should|worry
+She|will|come; He|must|stay; They|should|wait; Tom|has|left; Mary|had|called; We|have|eaten; Anna|will|win;
+He|would|help; They|could|fly; I|have|finished; Sam|will|agree; We|should|leave; You|must|wait here;
+The bus|has|arrived; She|had|forgotten; The men|have|voted; It|will|break; He|could|walk; I|would|pay; You|should|worry
 """
 # Subject, verb, its base form, the rest.
 NEGATION_DO = """
@@ -168,21 +167,22 @@ it|was|empty; he|is|ill; they|were|wet; it|is|ready
 # "Tom left early. When did Tom" -> " leave": subject, past or present, the rest, question word and auxiliary, base.
 QUESTION_DO = """
 Tom|left|early|When did|leave; Anna|lives|here|Where does|live; the boys|sang|loudly|How did|sing;
-Lucy|went|home|Where did|go; Ben|sleeps|well|How does|sleep; the dogs|ran|away|Why did|run; Mary|bought|milk|What did|buy;
-Sam|eats|fish|What does|eat; the girls|swam|there|Where did|swim; Rosa|broke|it|How did|break;
-the train|came|slowly|Why did|come; Leo|speaks|French|Why does|speak; the men|built|it|When did|build;
-Emma|drew|a cat|What did|draw; Max|plays|chess|When does|play; the army|fought|them|Why did|fight;
-Nina|found|gold|Where did|find; Jack|teaches|math|Why does|teach; the nurse|drove|fast|Why did|drive;
-Karl|wrote|a poem|What did|write; the baby|fell|down|Where did|fall; Ella|works|alone|Why does|work;
-Paul|grew|corn|Where did|grow; Sara|forgot|it|How did|forget
+Lucy|went|home|Where did|go; Ben|sleeps|well|How does|sleep; the dogs|ran|away|Why did|run;
+Mary|bought|milk|What did|buy; Sam|eats|fish|What does|eat; the girls|swam|there|Where did|swim;
+Rosa|broke|it|How did|break; the train|came|slowly|Why did|come; Leo|speaks|French|Why does|speak;
+the men|built|it|When did|build; Emma|drew|a cat|What did|draw; Max|plays|chess|When does|play;
+the army|fought|them|Why did|fight; Nina|found|gold|Where did|find; Jack|teaches|math|Why does|teach;
+the nurse|drove|fast|Why did|drive; Karl|wrote|a poem|What did|write; the baby|fell|down|Where did|fall;
+Ella|works|alone|Why does|work; Paul|grew|corn|Where did|grow; Sara|forgot|it|How did|forget
 """
 # "The boy can dance, can't" -> " he"; the tag's auxiliary and the pronoun stand last.
 QUESTION_TAG = """
 The boy|can dance|can't|he; My aunt|is rich|isn't|she; The girls|lied|didn't|they; The book|was cheap|wasn't|it;
 My father|smokes|doesn't|he; The queen|has won|hasn't|she; The cars|are new|aren't|they; The bus|will stop|won't|it;
-My sister|cooks|doesn't|she; The king|died|didn't|he; The birds|were singing|weren't|they; The soup|tastes good|doesn't|it;
-The woman|could hear|couldn't|she; My uncle|was shy|wasn't|he; The eggs|broke|didn't|they; The house|is old|isn't|it;
-My brother|should rest|shouldn't|he; The lady|called|didn't|she; The shoes|fit|don't|they; The plan|worked|didn't|it
+My sister|cooks|doesn't|she; The king|died|didn't|he; The birds|were singing|weren't|they;
+The soup|tastes good|doesn't|it; The woman|could hear|couldn't|she; My uncle|was shy|wasn't|he;
+The eggs|broke|didn't|they; The house|is old|isn't|it; My brother|should rest|shouldn't|he; The lady|called|didn't|she;
+The shoes|fit|don't|they; The plan|worked|didn't|it
 """
 # "I ask whether he is late:" -> " Is he late?"
 QUESTION_WHETHER = """
@@ -199,16 +199,16 @@ stone/stones|He threw|this|these; letter/letters|She wrote|that|those; bottle/bo
 window/windows|She opened|every|many
 """
 PAIR_PARTICIPLE = """
-eaten/ate|She has/soon; gone/went|He has/soon; broken/broke|It has/soon; sung/sang|They have/soon; drunk/drank|He had/soon;
-written/wrote|I had/soon; spoken/spoke|We have/soon; flown/flew|They had/soon
+eaten/ate|She has/soon; gone/went|He has/soon; broken/broke|It has/soon; sung/sang|They have/soon;
+drunk/drank|He had/soon; written/wrote|I had/soon; spoken/spoke|We have/soon; flown/flew|They had/soon
 """
 PAIR_MODAL = """
 go/goes|She|can|often; play/plays|He|must|always; cook/cooks|Anna|will|often; run/runs|The dog|should|always;
 read/reads|Tom|may|often; wash/washes|She|might|always; cry/cries|The baby|will|often
 """
 PAIR_GERUND = """
-swim/swimming|He|must|enjoys; dance/dancing|She|can|enjoys; paint/painting|Tom|will|likes; travel/traveling|Anna|should|loves;
-climb/climbing|Ben|could|enjoys
+swim/swimming|He|must|enjoys; dance/dancing|She|can|enjoys; paint/painting|Tom|will|likes;
+travel/traveling|Anna|should|loves; climb/climbing|Ben|could|enjoys
 """
 PAIR_DEGREE = """
 tall/taller|He is very/much; cheap/cheaper|It is very/much; old/older|She is too/far; small/smaller|They are very/much;
@@ -389,8 +389,10 @@ CAUSE_CLASH = {
     "it bounces": "it sinks; it breaks; it pops; it rings; you get tired",
     "it rings": "it breaks; it sinks; it bounces",
     "you get wet": "it sinks; you get tired; you get sick; you get sunburned; you bleed; you laugh; you arrive late",
-    "you get tired": "it bounces; you get wet; you get sick; you get sunburned; you get hungry; you bleed; you arrive late",
-    "you get sick": "you get wet; you get tired; you get sunburned; you get hungry; you bleed; you arrive late; you get fined",
+    "you get tired": """it bounces; you get wet; you get sick; you get sunburned; you get hungry; you bleed;
+        you arrive late""",
+    "you get sick": """you get wet; you get tired; you get sunburned; you get hungry; you bleed; you arrive late;
+        you get fined""",
     "you get sunburned": "you get wet; you get tired; you get sick; you get hungry",
     "you get hungry": "you get tired; you get sick; you get sunburned; you arrive late",
     "you bleed": "it breaks; you get wet; you get tired; you get sick; you get fined",
