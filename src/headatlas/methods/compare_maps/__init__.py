@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sized
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from headatlas.errors import BadArgument, brief, check_count, check_names, list_names
@@ -79,39 +80,24 @@ def compare_maps(
     if methods is not None and (not maps or not isinstance(methods, Sized) or len(methods)):  # maps alone will do
         check_names("methods", methods, MAPS)
     questions = list(questions) if isinstance(questions, Iterator) else questions
-    data = load_labelled(
-        lm,
-        tasks,
-        questions,
-        test,
-        functions=functions,
-        context=context,
-        limit=limit,
-        each=settings.each,
-        shots=shots,
-        template=template,
-    )
-    names: list[str] = [m for m in MAPS if m != "probe" or tasks is None]
-    if methods is not None:
-        names = list(dict.fromkeys(list_names("methods", methods))) if len(methods) else []
-    if "probe" in names and tasks is not None:
-        raise BadArgument("methods has 'probe', which reads questions: it makes no maps of tasks")
+    load = partial(load_labelled, lm, tasks, questions, test, functions=functions, each=settings.each)
+    data = load(context=context, limit=limit, shots=shots, template=template)
     own = {name: checked_map(name, score, data, lm) for name, score in (maps or {}).items()}
-    names = [name for name in names if name not in own]
+    names = [name for name in _names(methods, of_tasks=tasks is not None) if name not in own]
     if not own and not names:
         raise BadArgument(f"methods is empty: name some of {', '.join(MAPS)}, or give maps")
-    probe = None
+    probe = partial(get_method("probe").function, lm, questions, test=test, context=context, template=template)
+    probed = None
     if "probe" in names:
-        probe = get_method("probe").function(
-            lm,
-            questions,
-            test=test,
-            preset=preset,
-            context=context,
-            functions=list(data.names),
-            limit=limit,
-            template=template,
-            proof="none",
-            batch_tokens=batch_tokens,
-        )
-    return comparison_work(data, own, names, preset, settings, probe, batch_tokens)
+        probed = probe(functions=list(data.names), limit=limit, preset=preset, proof="none", batch_tokens=batch_tokens)
+    return comparison_work(data, own, names, preset, settings, probed, batch_tokens)
+
+
+def _names(methods: Any, of_tasks: bool) -> list[str]:
+    """The methods whose maps are made: by default, all that can."""
+    if methods is None:
+        return [m for m in MAPS if m != "probe" or not of_tasks]
+    names = list(dict.fromkeys(list_names("methods", methods))) if len(methods) else []
+    if "probe" in names and of_tasks:
+        raise BadArgument("methods has 'probe', which reads questions: it makes no maps of tasks")
+    return names
