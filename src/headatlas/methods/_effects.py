@@ -51,10 +51,10 @@ def effects_work(
     lm: LM,
     tasks: Any,
     effects: Effects,
-    *,
     limit: int,
     shots: int | None,
     batch_tokens: int | None,
+    *,
     span: int | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Work:

@@ -62,13 +62,5 @@ def ig(
     from headatlas.methods._gradients import Gradients, midpoints
 
     check_count("steps", steps, 1, MOST_STEPS)
-    return effects_work(
-        "ig",
-        lm,
-        tasks,
-        Gradients(midpoints(steps)),
-        limit=limit,
-        shots=shots,
-        batch_tokens=batch_tokens,
-        settings={"steps": steps},
-    )
+    effects = Gradients(midpoints(steps))
+    return effects_work("ig", lm, tasks, effects, limit, shots, batch_tokens, settings={"steps": steps})

@@ -57,4 +57,4 @@ def taylor(
     from headatlas.methods._effects import effects_work
     from headatlas.methods._gradients import Gradients
 
-    return effects_work("taylor", lm, tasks, Gradients(), limit=limit, shots=shots, batch_tokens=batch_tokens)
+    return effects_work("taylor", lm, tasks, Gradients(), limit, shots, batch_tokens)

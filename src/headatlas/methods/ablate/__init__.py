@@ -71,14 +71,5 @@ def ablate(
     from headatlas.methods.ablate.removal import Ablation
 
     check_choice("kind", kind, KINDS)
-    return effects_work(
-        "ablate",
-        lm,
-        tasks,
-        Ablation(kind),
-        limit=limit,
-        shots=shots,
-        batch_tokens=batch_tokens,
-        span=SPAN,
-        settings={"kind": kind},
-    )
+    settings = {"kind": kind}
+    return effects_work("ablate", lm, tasks, Ablation(kind), limit, shots, batch_tokens, span=SPAN, settings=settings)

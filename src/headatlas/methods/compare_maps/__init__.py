@@ -7,7 +7,11 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 from collections.abc import Iterator, Mapping, Sequence
+=======
+from collections.abc import Iterator, Mapping, Sized
+>>>>>>> n-methods
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -79,6 +83,7 @@ def compare_maps(
         raise BadArgument(f"maps is {brief(maps)}, expected maps by name, each over (function, layer, head)")
     names = _names(methods, maps or {}, tasks is not None)
     questions = list(questions) if isinstance(questions, Iterator) else questions
+<<<<<<< HEAD
     read = partial(load_labelled, lm, tasks, questions, test, functions=functions, context=context)
     data = read(limit=limit, each=settings.each, shots=shots, template=template)
     own = {name: checked_map(name, score, data, lm) for name, score in (maps or {}).items()}
@@ -87,7 +92,7 @@ def compare_maps(
         ask = partial(
             get_method("probe").function, lm, questions, test=test, preset=preset, context=context, proof="none"
         )
-        probe = ask(functions=list(data.names), limit=limit, template=template, batch_tokens=batch_tokens)
+        probe = ask(context=context, functions=[*data.names], limit=limit, template=template, batch_tokens=batch_tokens)
     return comparison_work(data, own, names, preset, settings, probe, batch_tokens)
 
 
@@ -100,3 +105,26 @@ def _names(methods: Sequence[str] | None, own: Mapping[str, Any], of_tasks: bool
     if "probe" in names and of_tasks:
         raise BadArgument("methods has 'probe', which reads questions: it makes no maps of tasks")
     return [name for name in names if name not in own]
+=======
+    load = partial(load_labelled, lm, tasks, questions, test, functions=functions, each=settings.each)
+    data = load(context=context, limit=limit, shots=shots, template=template)
+    own = {name: checked_map(name, score, data, lm) for name, score in (maps or {}).items()}
+    names = [name for name in _names(methods, of_tasks=tasks is not None) if name not in own]
+    if not own and not names:
+        raise BadArgument(f"methods is empty: name some of {', '.join(MAPS)}, or give maps")
+    probe = partial(get_method("probe").function, lm, questions, test=test, context=context, template=template)
+    probed = None
+    if "probe" in names:
+        probed = probe(functions=list(data.names), limit=limit, preset=preset, proof="none", batch_tokens=batch_tokens)
+    return comparison_work(data, own, names, preset, settings, probed, batch_tokens)
+
+
+def _names(methods: Any, of_tasks: bool) -> list[str]:
+    """The methods whose maps are made: by default, all that can."""
+    if methods is None:
+        return [m for m in MAPS if m != "probe" or not of_tasks]
+    names = list(dict.fromkeys(list_names("methods", methods))) if len(methods) else []
+    if "probe" in names and of_tasks:
+        raise BadArgument("methods has 'probe', which reads questions: it makes no maps of tasks")
+    return names
+>>>>>>> n-methods

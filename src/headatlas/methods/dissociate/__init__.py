@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headatlas.errors import check_count
@@ -106,16 +107,6 @@ def dissociate(
         check_count("limit", limit, 1)
     if tasks is None and questions is None and functions is None and preset == "quick":
         tasks = tuple(BUILT_IN)  # short prompts: the eight functions want a GPU
-    data = load_labelled(
-        lm,
-        tasks,
-        questions,
-        test,
-        functions=functions,
-        context=context,
-        limit=limit,
-        each=settings.each,
-        shots=shots,
-        template=template,
-    )
+    load = partial(load_labelled, lm, tasks, questions, test, functions=functions, each=settings.each)
+    data = load(context=context, limit=limit, shots=shots, template=template)
     return dissociation_work(data, settings, preset=preset, proof=proof, batch_tokens=batch_tokens)

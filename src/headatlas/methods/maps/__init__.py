@@ -94,9 +94,8 @@ def maps(
     Example:
         >>> ha.maps("smollm2", ["country_to_capital"]).score.max()
     """
-    from headatlas.methods.maps.cost import checks_cost
     from headatlas.methods.maps.pairs import choose_pairs
-    from headatlas.methods.maps.parts import combine, layer_parts
+    from headatlas.methods.maps.parts import checks_cost, combine, layer_parts
     from headatlas.methods.maps.reading import BASELINES, choose_reading
     from headatlas.methods.maps.scores import Settings
     from headatlas.tasks.relations import hash_relations, load_relations

@@ -52,11 +52,12 @@ def dynamic_hits(
     lm: LM, pairs: Pairs, reading: Reading, batch_size: int = 64, progress: Progress = silent
 ) -> np.ndarray:
     """[context, template, layer, head, pair] for contexts with, without."""
-    rows = Vocabulary(lm.weights.unembedding().T, _dtype(lm))
+    dtype = torch.promote_types(lm.model.dtype, torch.float32)
+    rows = Vocabulary(lm.weights.unembedding().T, dtype)
     target, k = pairs.target.to(lm.device), pairs.k.to(lm.device)
     hit = np.zeros((2, len(TEMPLATES), lm.n_layers, lm.n_heads, len(pairs)), dtype=bool)
     layers = layers_with_heads(lm.anatomy)
-    outputs = {i: _output(lm, i, reading, rows.dtype) for i in layers}
+    outputs = {i: reading.towards_logits(lm.weights, i, lm.weights.output(i).to(dtype)) for i in layers}
     jobs = [(i, a) for i in range(len(TEMPLATES)) for a in range(0, len(pairs), batch_size)]
     for template, start in progress(jobs, "dynamic scores"):
         part = slice(start, start + batch_size)
@@ -65,14 +66,9 @@ def dynamic_hits(
         for layer in layers:
             alone = lm.weights.values(layer, x[layer]).repeat_interleave(lm.n_heads // lm.n_kv_heads, dim=1)
             for context, now in enumerate((z[layer], alone)):
-                top, _ = extremes(now.transpose(0, 1).to(rows.dtype), outputs[layer], target[part], k[part], rows)
+                top, _ = extremes(now.transpose(0, 1).to(dtype), outputs[layer], target[part], k[part], rows)
                 hit[context, template, layer, :, part] = top.cpu().numpy()
     return hit
-
-
-def _output(lm: LM, layer: int, reading: Reading, dtype: torch.dtype) -> torch.Tensor:
-    output = lm.weights.output(layer).to(dtype)
-    return lm.weights.through_norms(layer, output) if reading.input == "stream" else output
 
 
 def _run(lm: LM, texts: list[list[int]]) -> tuple[dict[int, Any], dict[int, Any]]:
@@ -85,10 +81,6 @@ def _run(lm: LM, texts: list[list[int]]) -> tuple[dict[int, Any], dict[int, Any]
     ):
         lm.model.base_model(**lm.batch(texts), use_cache=False)
     return z, x
-
-
-def _dtype(lm: LM) -> torch.dtype:
-    return torch.float64 if lm.model.dtype == torch.float64 else torch.float32
 
 
 def dynamic_scores(

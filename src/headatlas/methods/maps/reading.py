@@ -78,8 +78,11 @@ class Reading:
             value = weights.values(layer, x).transpose(0, 1)
         else:
             value = x @ weights.value(layer).to(x)
-        output = output.to(x)
-        return value, weights.through_norms(layer, output) if self.input == "stream" else output
+        return value, self.towards_logits(weights, layer, output.to(x))
+
+    def towards_logits(self, weights: Weights, layer: int, output: Tensor) -> Tensor:
+        """W_O [head, D, d] with what scales it before U."""
+        return weights.through_norms(layer, output) if self.input == "stream" else output
 
 
 def choose_reading(input: Input, opening: str | None, tokenizer: Any) -> Reading:

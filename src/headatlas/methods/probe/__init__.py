@@ -104,24 +104,21 @@ def probe(
     Example:
         >>> ha.probe("smollm2").importance.sel(function="Retrieval")
     """
-    for name, number in (("k", k), ("limit", limit), ("batch_tokens", batch_tokens)):
-        if number is not None:
-            check_count(name, number, 1)
-    check_count("seed", seed, 0, 2**63 - 1)
-    if keep == "correct" and answers == "reference":
-        raise BadArgument("keep is 'correct' with answers='reference', which all are: ask for answers='generated'")
     from headatlas.methods.probe.parts import plan
     from headatlas.methods.probe.settings import PRESETS, Options
     from headatlas.models.cache import cache_folder
     from headatlas.tasks.judge import Judge
     from headatlas.tasks.questions import load_questions
 
-    settings = PRESETS[preset]
-    at_most = settings.limit if limit is None and questions is None else limit
+    _check_counts(seed, k=k, limit=limit, batch_tokens=batch_tokens)
+    if keep == "correct" and answers == "reference":
+        raise BadArgument("keep is 'correct' with answers='reference', which all are: ask for answers='generated'")
+    at_most = PRESETS[preset].limit if limit is None and questions is None else limit
+    steps = load_questions(questions, test, context=context, functions=functions, limit=at_most, seed=seed)
     options = Options(
-        load_questions(questions, test, context=context, functions=functions, limit=at_most, seed=seed),
-        preset,
-        settings,
+        steps,
+        PRESETS[preset],
+        preset=preset,
         answers=answers,
         kind=kind,
         context=context,
@@ -135,3 +132,10 @@ def probe(
         batch_tokens=batch_tokens,
     )
     return plan(lm, options)
+
+
+def _check_counts(seed: int, **counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None:
+            check_count(name, count, 1)
+    check_count("seed", seed, 0, 2**63 - 1)

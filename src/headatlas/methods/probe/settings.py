@@ -65,8 +65,8 @@ class Options:
     """The arguments of a call, as its parts need them."""
 
     questions: Sequence[Question]
-    preset: str
     settings: Settings
+    preset: str
     answers: str
     kind: str
     context: str
