@@ -7,15 +7,11 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Iterator, Mapping, Sequence
-=======
 from collections.abc import Iterator, Mapping, Sized
->>>>>>> n-methods
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from headatlas.errors import BadArgument, brief, check_count, check_names
+from headatlas.errors import BadArgument, brief, check_count, check_names, list_names
 from headatlas.methods._arguments import BatchTokens, Context, Limit, Preset, Questions, Shots, Template, Test
 from headatlas.methods.method import Work, lazily, method
 
@@ -81,31 +77,9 @@ def compare_maps(
         check_count("limit", limit, 1)
     if maps is not None and not isinstance(maps, Mapping):
         raise BadArgument(f"maps is {brief(maps)}, expected maps by name, each over (function, layer, head)")
-    names = _names(methods, maps or {}, tasks is not None)
+    if methods is not None and (not maps or not isinstance(methods, Sized) or len(methods)):  # maps alone will do
+        check_names("methods", methods, MAPS)
     questions = list(questions) if isinstance(questions, Iterator) else questions
-<<<<<<< HEAD
-    read = partial(load_labelled, lm, tasks, questions, test, functions=functions, context=context)
-    data = read(limit=limit, each=settings.each, shots=shots, template=template)
-    own = {name: checked_map(name, score, data, lm) for name, score in (maps or {}).items()}
-    probe = None
-    if "probe" in names:
-        ask = partial(
-            get_method("probe").function, lm, questions, test=test, preset=preset, context=context, proof="none"
-        )
-        probe = ask(context=context, functions=[*data.names], limit=limit, template=template, batch_tokens=batch_tokens)
-    return comparison_work(data, own, names, preset, settings, probe, batch_tokens)
-
-
-def _names(methods: Sequence[str] | None, own: Mapping[str, Any], of_tasks: bool) -> list[str]:
-    """The maps to make beside the user's own, which will do alone."""
-    if methods is None:
-        names = [m for m in MAPS if m != "probe" or not of_tasks]
-    else:
-        names = [] if own and not len(methods) else list(dict.fromkeys(check_names("methods", methods, MAPS)))
-    if "probe" in names and of_tasks:
-        raise BadArgument("methods has 'probe', which reads questions: it makes no maps of tasks")
-    return [name for name in names if name not in own]
-=======
     load = partial(load_labelled, lm, tasks, questions, test, functions=functions, each=settings.each)
     data = load(context=context, limit=limit, shots=shots, template=template)
     own = {name: checked_map(name, score, data, lm) for name, score in (maps or {}).items()}
@@ -127,4 +101,3 @@ def _names(methods: Any, of_tasks: bool) -> list[str]:
     if "probe" in names and of_tasks:
         raise BadArgument("methods has 'probe', which reads questions: it makes no maps of tasks")
     return names
->>>>>>> n-methods
