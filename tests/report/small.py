@@ -18,8 +18,8 @@ def scores(seed: int, *sizes: int, layers: int = LAYERS, heads: int = HEADS) -> 
 
 
 def dataset(variables: dict, **coords: object) -> xr.Dataset:
-    found = xr.Dataset(variables, coords=coords)
-    return found.assign_coords({d: range(found.sizes[d]) for d in ("layer", "head")})
+    result = xr.Dataset(variables, coords=coords)
+    return result.assign_coords({d: range(result.sizes[d]) for d in ("layer", "head")})
 
 
 def probe(functions: list[str] = FUNCTIONS, layers: int = LAYERS, heads: int = HEADS) -> xr.Dataset:

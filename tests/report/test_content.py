@@ -19,22 +19,22 @@ def unpack(text: str, kind: str = "<f4") -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), kind)
 
 
-def test_charts_are_the_overview_in_float32_with_intervals_where_there_are_some() -> None:
+def test_charts_are_the_overview_in_float32_with_their_intervals() -> None:
     maps = small.atlas()
-    found, whole = content(maps, small.INFO), overview(maps)
-    assert (found["layers"], found["heads"]) == ([0, 1, 2, 3], [0, 1, 2])
-    assert len(found["charts"]) == whole.sizes["chart"] == 16
-    for i, chart in enumerate(found["charts"]):
-        np.testing.assert_array_equal(unpack(chart["score"]), whole.score[i].values.ravel().astype("f4"))
+    page, charts = content(maps, small.INFO), overview(maps)
+    assert (page["layers"], page["heads"]) == ([0, 1, 2, 3], [0, 1, 2])
+    assert len(page["charts"]) == charts.sizes["chart"] == 16
+    for i, chart in enumerate(page["charts"]):
+        np.testing.assert_array_equal(unpack(chart["score"]), charts.score[i].values.ravel().astype("f4"))
         assert (chart["low"] is None) == (chart["method"] in ("maps", "ablate", "dissociate"))
     maps = title_of("maps")
     titles = ["Probe: importance", "Dissociate: importance", f"{maps}: score", f"{maps}: suppression"]
-    assert [g["title"] for g in found["groups"]][:4] == titles
-    for group in found["groups"]:
+    assert [g["title"] for g in page["groups"]][:4] == titles
+    for group in page["groups"]:
         measure = next(m for m in get_method(group["method"]).measures if m.name == group["measure"])
         assert group["says"].startswith(measure.meaning)
         assert group["subject"].lower() == measure.over
-    assert sorted(c for g in found["groups"] for c in g["charts"]) == list(range(16))
+    assert sorted(c for g in page["groups"] for c in g["charts"]) == list(range(16))
 
 
 @pytest.mark.parametrize(
@@ -61,31 +61,31 @@ def test_scales_of_other_scores() -> None:
 
 def maps_at_chance() -> xr.Dataset:
     """No head of copying is above chance; the highest of country_to_capital is."""
-    found = small.maps()
-    return found.assign(chance=("relation", [0.7, 1.0]), category=("relation", ["Knowledge", "Algorithmic"]))
+    maps = small.maps()
+    return maps.assign(chance=("relation", [0.7, 1.0]), category=("relation", ["Knowledge", "Algorithmic"]))
 
 
 def test_charts_know_their_chance_level_and_which_heads_are_above_it() -> None:
-    found = content({"maps": maps_at_chance(), "gate": small.gate()}, small.INFO)
+    page = content({"maps": maps_at_chance(), "gate": small.gate()}, small.INFO)
     score = small.maps().score.values
-    first, second = found["charts"][:2]
+    first, second = page["charts"][:2]
     assert (first["chance"], first["none"], first["note"]) == (0.7, False, "chance 0.7")
     assert first["above"] == np.flatnonzero(score[0] > 0.7).tolist() != []
     assert (second["above"], second["none"]) == ([], True)
     assert second["note"] == f"no head above chance (best {np.nanmax(score[1]):.2g}; chance 1)"
-    gate = next(c for c in found["charts"] if c["method"] == "gate")
+    gate = next(c for c in page["charts"] if c["method"] == "gate")
     assert (gate["chance"], gate["above"], gate["none"], gate["note"]) == (None, None, False, "")
-    (says,) = (g["says"] for g in found["groups"] if g["measure"] == "score")
+    (says,) = (g["says"] for g in page["groups"] if g["measure"] == "score")
     assert says.endswith("a map without a head above chance is grey: copying.")
-    assert "chance" not in next(g["says"] for g in found["groups"] if g["measure"] == "suppression")
+    assert "chance" not in next(g["says"] for g in page["groups"] if g["measure"] == "suppression")
 
 
 def test_the_scale_is_of_the_maps_with_heads_above_chance_and_reaches_beyond_it() -> None:
     maps = maps_at_chance()
     maps["score"][1] *= 100
     maps["chance"][1] = 100
-    found = next(g["scale"] for g in content({"maps": maps}, small.INFO)["groups"] if g["measure"] == "score")
-    assert 0.7 <= found["high"] <= 1
+    ends = next(g["scale"] for g in content({"maps": maps}, small.INFO)["groups"] if g["measure"] == "score")
+    assert 0.7 <= ends["high"] <= 1
     few = np.zeros((1, 20, 20))
     few[0, 3, 3] = 0.6
     assert scale(few, 0.5)["high"] >= 0.5
@@ -113,37 +113,37 @@ def test_categories_leave_out_heads_that_are_members_by_scores_at_chance() -> No
 
 
 def test_agreement_is_spearman_over_heads_and_none_for_constant_charts() -> None:
-    found = content(small.atlas(), small.INFO)
-    matrix = found["agreement"]["spearman"]
-    constant = [i for i, c in enumerate(found["charts"]) if c["measure"] == "suppression"]
+    page = content(small.atlas(), small.INFO)
+    matrix = page["agreement"]["spearman"]
+    constant = [i for i, c in enumerate(page["charts"]) if c["measure"] == "suppression"]
     assert constant
     assert all(matrix[c][d] is None for c in constant for d in range(14))
-    a, b = (unpack(found["charts"][i]["score"]) for i in (0, 1))
-    there = ~np.isnan(a)
-    ranks = [v[there].argsort().argsort() for v in (a, b)]
+    a, b = (unpack(page["charts"][i]["score"]) for i in (0, 1))
+    scored = ~np.isnan(a)
+    ranks = [v[scored].argsort().argsort() for v in (a, b)]
     assert matrix[0][1] == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-4)
 
 
 def test_categories_are_bits_and_absent_heads_have_none() -> None:
-    found = content(small.atlas(), small.INFO)["categories"]
-    assert found["names"] == ["Algorithmic", "Knowledge", "Linguistic", "Translation"]
-    assert found["colours"] == ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"]
-    assert [s["name"] for s in found["several"]] == ["4 categories", "3 categories", "2 categories"]
-    assert found["bits"] == [3, 2, 0, 0, 0, 15, -1, -1, -1, 0, 0, 0]
-    assert found["threshold"] == 0.15
+    categories = content(small.atlas(), small.INFO)["categories"]
+    assert categories["names"] == ["Algorithmic", "Knowledge", "Linguistic", "Translation"]
+    assert categories["colours"] == ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"]
+    assert [s["name"] for s in categories["several"]] == ["4 categories", "3 categories", "2 categories"]
+    assert categories["bits"] == [3, 2, 0, 0, 0, 15, -1, -1, -1, 0, 0, 0]
+    assert categories["threshold"] == 0.15
 
 
 def test_always_and_any_are_titled_by_task() -> None:
-    found = content(small.atlas(), small.INFO)["always"]
-    assert [a["title"] for a in found] == ["Math (Always)", "Math (Any)", "Syntax (Always)", "Syntax (Any)"]
+    always = content(small.atlas(), small.INFO)["always"]
+    assert [a["title"] for a in always] == ["Math (Always)", "Math (Any)", "Syntax (Always)", "Syntax (Any)"]
 
 
 def test_curves_know_the_chart_whose_top_heads_were_removed() -> None:
-    found = content(small.atlas(), small.INFO)
-    named = {(c["method"], c["subject"], c["why"]): c for c in found["curves"]}
+    page = content(small.atlas(), small.INFO)
+    named = {(c["method"], c["subject"], c["why"]): c for c in page["curves"]}
     assert len(named) == 6
     for (method, subject, _), curve in named.items():
-        chart = found["charts"][curve["chart"]]
+        chart = page["charts"][curve["chart"]]
         assert (chart["method"], chart["subject"]) == (method, subject)
         assert chart["measure"] != "suppression"
     mine = named["probe", "Retrieval", "importance"]
@@ -154,7 +154,7 @@ def test_curves_know_the_chart_whose_top_heads_were_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "clears", "said"),
+    ("accuracy", "clears", "words"),
     [
         (0.41, 0, "too close to tell apart"),
         (0.41, 0, "No head's importance clears the shuffled-label control"),
@@ -163,14 +163,14 @@ def test_curves_know_the_chart_whose_top_heads_were_removed() -> None:
         (0.90, 3, "3 of 24 importances clear the shuffled-label control"),
     ],
 )
-def test_the_verdict_on_the_probe_is_plain(accuracy: float, clears: int, said: str) -> None:
+def test_the_verdict_on_the_probe_is_plain(accuracy: float, clears: int, words: str) -> None:
     probe = small.probe()
     probe["accuracy"] = accuracy
     probe.clears_control.values[:] = False
     probe.clears_control.values.flat[:clears] = True
-    found = content({"probe": probe}, small.INFO)["evidence"]
-    assert said in found["verdict"]
-    assert [r["name"] for r in found["rows"]] == [
+    evidence = content({"probe": probe}, small.INFO)["evidence"]
+    assert words in evidence["verdict"]
+    assert [r["name"] for r in evidence["rows"]] == [
         "The probe, on held-out questions",
         "Bag of words: question",
         "Bag of words: answer",
@@ -180,10 +180,10 @@ def test_the_verdict_on_the_probe_is_plain(accuracy: float, clears: int, said: s
 
 
 def test_salient_tokens_are_numbers_in_one_list_and_fewer_where_heads_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = content(small.atlas(), small.INFO)["tokens"]
-    assert found["texts"] == [" France", " Paris", " Rome"]
-    np.testing.assert_array_equal(unpack(found["token"], "<u4"), np.full(24, 1))
-    np.testing.assert_array_equal(unpack(found["suppressed"], "<u4"), np.full(48, 2))
+    tokens = content(small.atlas(), small.INFO)["tokens"]
+    assert tokens["texts"] == [" France", " Paris", " Rome"]
+    np.testing.assert_array_equal(unpack(tokens["token"], "<u4"), np.full(24, 1))
+    np.testing.assert_array_equal(unpack(tokens["suppressed"], "<u4"), np.full(48, 2))
     monkeypatch.setattr(module, "TOKENS", 70)
     few = content(small.atlas(), small.INFO)["tokens"]
     assert few["ranks"] == 1
@@ -191,8 +191,8 @@ def test_salient_tokens_are_numbers_in_one_list_and_fewer_where_heads_are_many(m
 
 
 def test_provenance_tells_model_run_settings_and_data() -> None:
-    found = content(small.atlas(), small.INFO)
-    rows = {(t["title"], *row) for t in found["provenance"] for row in t["rows"]}
+    page = content(small.atlas(), small.INFO)
+    rows = {(t["title"], *row) for t in page["provenance"] for row in t["rows"]}
     assert rows >= {
         ("Model", "fingerprint", "f1nger"),
         ("Run", "command", "headatlas run tiny"),
@@ -201,8 +201,8 @@ def test_provenance_tells_model_run_settings_and_data() -> None:
         ("Probe", "k", "5"),
         (title_of("maps"), "data", "m4ps"),
     }
-    assert [c["arxiv"] for c in found["cite"]][:4] == ["2512.10978", "2505.13737", "2412.11965", "1905.10650"]
-    assert found["cite"][1]["text"] == "Causal Head Gating, Nam et al., NeurIPS 2025"
+    assert [c["arxiv"] for c in page["cite"]][:4] == ["2512.10978", "2505.13737", "2412.11965", "1905.10650"]
+    assert page["cite"][1]["text"] == "Causal Head Gating, Nam et al., NeurIPS 2025"
     assert content({"mine": small.ablate()}, {})["cite"] == []
 
 
@@ -212,24 +212,24 @@ def as_json(maps: dict[str, xr.Dataset], info: dict) -> dict:
 
 @pytest.mark.parametrize("method", list(small.atlas()))
 def test_any_variable_may_be_absent(method: str) -> None:
-    whole = small.atlas()
-    for name in [*whole[method].variables, None]:
-        one = whole[method].drop_vars(name) if name else whole[method]
+    maps = small.atlas()
+    for name in [*maps[method].variables, None]:
+        one = maps[method].drop_vars(name) if name else maps[method]
         assert as_json({method: one}, {})["layers"] == [0, 1, 2, 3]
-        assert as_json({**whole, method: one}, small.INFO)["charts"]
+        assert as_json({**maps, method: one}, small.INFO)["charts"]
 
 
 @pytest.mark.parametrize("maps", [{}, {"probe": xr.Dataset()}, {"mine": small.ablate()}, {"salient": small.salient()}])
 def test_without_charts_there_is_still_a_page(maps: dict[str, xr.Dataset]) -> None:
-    found = as_json(maps, {})
-    assert (found["charts"], found["groups"], found["agreement"], found["evidence"]) == ([], [], None, None)
+    page = as_json(maps, {})
+    assert (page["charts"], page["groups"], page["agreement"], page["evidence"]) == ([], [], None, None)
 
 
-def test_specialisation_has_whose_heads_were_removed_in_rows_and_what_the_test_said() -> None:
-    found = content(small.atlas(), small.INFO)
-    (says,) = (g["says"] for g in found["groups"] if g["method"] == "dissociate")
+def test_specialisation_has_whose_heads_were_removed_in_rows_and_the_verdicts() -> None:
+    page = content(small.atlas(), small.INFO)
+    (says,) = (g["says"] for g in page["groups"] if g["method"] == "dissociate")
     assert says.endswith("(see Specialisation): Inference.")
-    (special,) = found["special"]
+    (special,) = page["special"]
     assert special["rows"] == ["Retrieval"]  # Inference has no heads of its own
     assert special["columns"] == ["Retrieval", "Inference"]
     assert special["values"] == [[-1.25, -0.05]]

@@ -209,12 +209,13 @@ def test_the_finder_places_heads_by_any_charts_and_selects_them(tab: "playwright
     chart = tab.locator("#finder-chart .js-plotly-plot")
     x, y = chart.evaluate("d => [d.data[0].x, d.data[0].y]")
     effect, score = small.ablate().effect.values[0].ravel(), small.maps().score.values[1].ravel()
-    there = ~np.isnan(effect)
-    np.testing.assert_allclose(x, effect[there], atol=1e-6)
-    np.testing.assert_allclose(y, score[there], atol=1e-6)
+    scored = ~np.isnan(effect)
+    np.testing.assert_allclose(x, effect[scored], atol=1e-6)
+    np.testing.assert_allclose(y, score[scored], atol=1e-6)
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
-    share = "d => ['x', 'y'].map(a => [d.layout[a + 'axis'].range, d.data[0][a][4]]).map(([r, v]) => (v - r[0]) / (r[1] - r[0]))"
+    places = "d => ['x', 'y'].map(a => [d.layout[a + 'axis'].range, d.data[0][a][4]])"
+    share = f"{places}.map(([r, v]) => (v - r[0]) / (r[1] - r[0]))"
     fx, fy = chart.evaluate(share)
     at = box["x"] + 62 + fx * (box["width"] - 76), box["y"] + 10 + (1 - fy) * (box["height"] - 54)
     tab.mouse.move(box["x"] + 70, box["y"] + 15)
@@ -249,14 +250,14 @@ def test_heads_are_found_by_name_and_wrong_names_get_a_polite_answer(tab: "playw
         tab.fill("#head", text)
         tab.click("#goto button")
         playwright.expect(tab.locator("#card h2")).to_have_text(name)
-    for text, said in (
+    for text, message in (
         ("L9.H0", "There is no head “L9.H0”. Heads here are L0.H0 to L3.H2."),
         ("<b>", "“<b>”"),
         ("L2.H0", "layer 2 may have no"),
     ):
         tab.fill("#head", text)
         tab.click("#goto button")
-        playwright.expect(tab.locator("#goto-message")).to_contain_text(said)
+        playwright.expect(tab.locator("#goto-message")).to_contain_text(message)
     assert tab.locator("#card h2").inner_text() == "L1.H1"
 
 
@@ -369,9 +370,9 @@ def one_by_one() -> dict[str, xr.Dataset]:
 def test_small_and_odd_atlases_give_a_sensible_page(opened: Open, maps: dict[str, xr.Dataset], text: str) -> None:
     tab = opened(maps, {})
     assert text in tab.locator("body").inner_text()
-    there = [s.get_attribute("id") for s in tab.locator("main > section").all()]
-    assert there[0] == "overview"
-    assert there[-1] == "provenance"
+    sections = [s.get_attribute("id") for s in tab.locator("main > section").all()]
+    assert sections[0] == "overview"
+    assert sections[-1] == "provenance"
 
 
 @needs_browser
@@ -393,9 +394,9 @@ def test_the_largest_models_fit(opened: Open) -> None:
 def test_what_the_removal_of_one_function_s_heads_did_is_told(tab: "playwright.Page") -> None:
     tables = tab.locator("#special table")
     assert tables.count() == 2
-    said = tables.first.inner_text()
-    assert "heads of its own" in said
-    assert "none found" in said
+    text = tables.first.inner_text()
+    assert "heads of its own" in text
+    assert "none found" in text
     cells = tables.nth(1).locator("tbody tr").first.locator("td")
     assert cells.all_inner_texts() == ["Retrieval", "−1.25", "−0.05"]
 

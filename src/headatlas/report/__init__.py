@@ -1,1 +1,1 @@
-"""What people read: descriptions so far; the page to come."""
+"""What people read: the page of an atlas, and sentences about heads from a language model."""

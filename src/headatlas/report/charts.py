@@ -23,8 +23,8 @@ def chart(one: xr.Dataset) -> dict[str, Any]:
 
 
 def _chance(one: xr.Dataset) -> dict[str, Any]:
-    """Of a chart: the level that chance explains (a number, or one for each head), which heads are above it (None: all,
-    or nothing tells), and what is said of it."""
+    """Of a chart: its chance level (a number, or one for each head), the heads above it (None: all, or not known), and
+    a note about it."""
     levels = np.unique(one.chance.values[np.isfinite(one.chance.values)])
     level = None if not len(levels) else plain(levels[0]) if len(levels) == 1 else pack(one.chance.values)
     above = ~one.at_chance.values & np.isfinite(one.score.values)

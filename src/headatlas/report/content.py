@@ -21,7 +21,7 @@ ARXIV = re.compile(r",? arXiv ([\d.]+)$")
 
 
 def content(maps: Maps, info: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything on the page, for datasets by method and what atlas.json says; whatever is not there is left out."""
+    """Everything on the page, for datasets by method and what atlas.json says; what is missing is left out."""
     maps = {method: result.assign_attrs(method=method) for method, result in maps.items()}
     model = dict(info.get("model") or {})
     layers, heads = (_grid(maps, dim, model.get(size)) for dim, size in (("layer", "n_layers"), ("head", "n_heads")))

@@ -273,8 +273,8 @@ function select(at, say = true) {
   $("announce").textContent = `Selected ${nameOf(at)}.${value}`;
 }
 function goTo(text) {
-  const found = /^\s*L?\s*(\d+)\s*[.,:\s]\s*H?\s*(\d+)\s*$/i.exec(text);
-  const [row, column] = found ? [data.layers.indexOf(Number(found[1])), data.heads.indexOf(Number(found[2]))] : [-1, -1];
+  const [, layer, head] = /^\s*L?\s*(\d+)\s*[.,:\s]\s*H?\s*(\d+)\s*$/i.exec(text) ?? [];
+  const row = data.layers.indexOf(Number(layer)), column = data.heads.indexOf(Number(head));
   const at = row * H + column, none = row < 0 || column < 0;
   if (!none && exists(at)) { select(at); return; }
   const why = none ? `There is no head “${text.trim()}”.` : `${nameOf(at)} has no scores: layer ${data.layers[row]} may have no attention heads.`;
@@ -313,7 +313,7 @@ function roles(at) {
 function effects(at) {
   const alone = data.charts.filter((c) => c.measure === "effect" && !missing(score(c)[at]));
   const sets = data.curves.map((curve) => ({ curve, step: stepOf(curve, at) })).filter(({ step }) => step !== null);
-  const said = ({ curve, step: i }) => {
+  const changes = ({ curve, step: i }) => {
     const change = (v) => (missing(v) ? "–" : number(v - curve.top[0]));
     const what = `${curve.title}, ${curve.why}${curve.measure.endsWith("log P") ? "" : `; ${curve.measure}`}`;
     const set = el("span", {}, `${words(curve.subject)}: top ${curve.removed[i]}`, el("small", {}, what));
@@ -324,7 +324,7 @@ function effects(at) {
   if (alone.length) made.push(table("", ["This head removed", "Effect", "Rank"], alone.map(single), [1, 2]));
   if (sets.length) {
     made.push(muted("Sets of top heads it is in: change of log P when they are removed, and when as many random heads are."));
-    made.push(table("", ["Set removed", "these", "random", "p"], sets.map(said), [1, 2, 3]));
+    made.push(table("", ["Set removed", "these", "random", "p"], sets.map(changes), [1, 2, 3]));
   }
   if (!made.length && data.curves.length) made.push(el("p", {}, "It is in none of the sets of top heads that were removed."));
   return made.length ? [el("h3", {}, "Removal"), ...made] : [];
@@ -381,8 +381,9 @@ function meaning(select) { // what a place or a colour in the finder stands for
   return { title: full(chart), scale: groupOf(chart).scale, of: (at) => (missing(values[at]) ? null : values[at]), shade: (at) => shade(chart, at) };
 }
 function between(values) { // the range of an axis, with room for the outermost points
-  const there = values.filter((v) => v !== null), low = there.reduce((a, b) => Math.min(a, b), Infinity), high = there.reduce((a, b) => Math.max(a, b), -Infinity);
-  return there.length ? [low - ((high - low) * 0.03 || 0.5), high + ((high - low) * 0.03 || 0.5)] : [0, 1];
+  const known = values.filter((v) => v !== null);
+  const low = known.reduce((a, b) => Math.min(a, b), Infinity), high = known.reduce((a, b) => Math.max(a, b), -Infinity);
+  return known.length ? [low - ((high - low) * 0.03 || 0.5), high + ((high - low) * 0.03 || 0.5)] : [0, 1];
 }
 function fillFinder(axes) {
   const all = data.groups.map((g) => [g.title, g.charts.map((c) => [c, `${words(data.charts[c].subject)} (${g.title})`])]);
@@ -502,8 +503,9 @@ function curvePanel(parent, curve) {
   const root = el("div", { className: "panel" }, el("h4", {}, name), div, detail);
   parent.append(root);
   const line = (y, color) => ({ x: curve.removed, y, mode: "lines+markers", line: { color, width: 2 }, marker: { size: 5 }, hoverinfo: "none" });
-  const there = range(curve.removed.length).filter((i) => !missing(curve.random_low[i])), back = [...there].reverse();
-  const x = [...there, ...back].map((i) => curve.removed[i]), y = [...there.map((i) => curve.random_low[i]), ...back.map((i) => curve.random_high[i])];
+  const drawn = range(curve.removed.length).filter((i) => !missing(curve.random_low[i])), back = [...drawn].reverse();
+  const x = [...drawn, ...back].map((i) => curve.removed[i]);
+  const y = [...drawn.map((i) => curve.random_low[i]), ...back.map((i) => curve.random_high[i])];
   function draw() {
     const band = { x, y, fill: "toself", mode: "lines", line: { width: 0 }, fillcolor: css("--random") + "40", hoverinfo: "skip" };
     const lines = [line(curve.random, css("--random")), line(curve.lowest, css("--lowest")), line(curve.top, css("--top"))];
@@ -603,12 +605,15 @@ function start() {
   addEventListener("beforeprint", () => { before = now(); printing(true); theme("light"); for (const view of views) if (view.stale) paint(view); });
   addEventListener("afterprint", () => { printing(false); theme(before); });
   addEventListener("scroll", () => ($("tip").hidden = true), { passive: true });
-  const some = data.charts.length > 0, { categories: grouped, always: needed, curves, special: sets, agreement: alike, evidence: trained } = data;
-  const has = { closeup: some, finder: some, categories: grouped, always: needed.length, removal: curves.length, special: sets.length, agreement: alike, evidence: trained };
-  for (const [id, there] of Object.entries(has)) if (!there) $(id).remove();
+  const charts = data.charts.length;
+  const shown = {
+    closeup: charts, finder: charts, categories: data.categories, always: data.always.length,
+    removal: data.curves.length, special: data.special.length, agreement: data.agreement, evidence: data.evidence,
+  };
+  for (const [id, content] of Object.entries(shown)) if (!content) $(id).remove();
   $("contents").replaceChildren(...[...document.querySelectorAll("main > section")].map((s) => el("a", { href: `#${s.id}` }, s.querySelector("h2").textContent)));
   $("summary").textContent = N ? `${several(data.layers.length, "layer")} × ${several(H, "head")}; ${several(data.charts.length, "map")}` : "No heads";
-  if (some) {
+  if (charts) {
     fill($("method"), [["", data.groups.map((g, i) => [i, g.title])]]);
     listen();
     finder();
@@ -625,7 +630,7 @@ function start() {
   if (data.agreement) agreement();
   if (data.evidence) evidence();
   provenance();
-  const first = some ? places(data.charts[state.chart])[0] : undefined;
+  const first = charts ? places(data.charts[state.chart])[0] : undefined;
   if (first !== undefined) select(first, false); else if (data.categories || data.always.length) card(); else $("card").remove();
 }
 start();

@@ -1,4 +1,4 @@
-"""The page to explore an atlas with: one file that opens from disk and asks nothing of any network."""
+"""The page to explore an atlas with: one file that opens from disk and needs no network."""
 
 import html
 import json
@@ -17,13 +17,13 @@ from headatlas.results.files import atomic_file
 
 def write_report(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any], path: Path) -> None:
     """Write the page of an atlas: datasets by method, and what atlas.json says."""
-    text = page(maps, {name: value for name, value in info.items() if name != "shown"})  # that is between runs
+    text = page(maps, {name: value for name, value in info.items() if name != "shown"})  # only runs need that
     with atomic_file(path) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
 def page(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any]) -> str:
-    """The whole HTML text, for datasets by method and what atlas.json says."""
+    """The page as HTML, for datasets by method and what atlas.json says."""
     shown = content(maps, info)
     parts = {
         "title": html.escape(f"HeadAtlas: {shown['model']}"),
@@ -42,7 +42,7 @@ def embed(value: Any) -> str:
 
 
 def _inside_script(code: str) -> str:
-    """Code whose strings can neither end the script element they stand in nor start a comment there."""
+    """Code whose strings can neither end their script element nor start a comment."""
     return re.sub(r"<(?=/script|!--)", r"\\x3c", code, flags=re.IGNORECASE)
 
 
