@@ -9,7 +9,7 @@ import argparse
 import statistics
 
 import torch
-from timing import timed
+from common import timed
 
 import headatlas as ha
 

@@ -1,14 +1,17 @@
 """What a gate update and an ablation cost, against what they could cost at best and against the published code.
 
     python benchmarks/gate.py update        one update, against a bare forward and backward on the same tokens
-    python benchmarks/gate.py published     updates and held-out −log P of the PyPI package nam-causal-head-gating on the same data
-                                            (pip install --no-deps nam-causal-head-gating einops)
+    python benchmarks/gate.py published     updates and held-out −log P of the PyPI package nam-causal-head-gating on
+                                            the same data (pip install --no-deps nam-causal-head-gating einops)
     python benchmarks/gate.py ablate        all heads, replayed from their layer, against one forward pass per head
     python benchmarks/gate.py shape         an update of a model of Llama-3.1-8B's shape with random weights, on a GPU
-    python benchmarks/gate.py single-head   not speed: how far the quick gate map of math and syntax agrees with ablate, taylor, ig
-    python benchmarks/gate.py presets       not speed: how far the quick preset's ranking agrees with the full one's (wants a GPU)
+    python benchmarks/gate.py single-head   not speed: how far the quick gate map of math and syntax agrees with ablate,
+                                            taylor and ig
+    python benchmarks/gate.py presets       not speed: how far the quick preset's ranking agrees with the full one's
+                                            (wants a GPU)
 
-Each pair runs in one process, in turn, after a warm-up; medians are compared. Only ratios mean anything. float32 on a CPU.
+Each pair runs in one process, in turn, after a warm-up; medians are compared. Only ratios mean anything. float32 on a
+CPU.
 """
 
 import argparse
@@ -21,12 +24,11 @@ from itertools import combinations
 from unittest.mock import patch
 
 import torch
-import transformers
-from timing import timed
+from common import llama_8b, timed
 
 import headatlas as ha
 from headatlas.methods.ablate.removal import ablate
-from headatlas.methods.gate.fits import FITS, TaskFit, fit_task, likelihood, slope, start
+from headatlas.methods.gate.fits import FITS, fit_task, likelihood, slope, start
 from headatlas.methods.gate.settings import PRESETS, Schedule
 from headatlas.models.targets import Bundle, TokenExample, encode_target, frozen, log_probs, make_bundle, measure
 from headatlas.tasks.prompts import Example, Task
@@ -49,7 +51,7 @@ def capitals(lm: ha.LM) -> list[TokenExample]:
     return [encode_target(lm, f"The capital of {s} is", f" {t}", "capitals") for s, t in pairs]
 
 
-def random_sheets(lm: ha.LM, count: int, tokens: int) -> list[Bundle]:
+def random_bundles(lm: ha.LM, count: int, tokens: int) -> list[Bundle]:
     """Texts that share nothing, with a target of one token."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(lm.model.get_input_embeddings().num_embeddings, (count, tokens + 1), generator=generator)
@@ -57,10 +59,10 @@ def random_sheets(lm: ha.LM, count: int, tokens: int) -> list[Bundle]:
 
 
 def update(lm: ha.LM, rounds: int, examples: int = 8, tokens: int = 16) -> None:
-    """Both take the loss at the last token of the same random texts; the bare one has its gradient in the embeddings."""
-    bundles = random_sheets(lm, examples, tokens)
+    """Both take the loss at the last token of the same random texts; the bare one's gradient is in the embeddings."""
+    bundles = random_bundles(lm, examples, tokens)
     theta = start(lm, range(GATES))
-    ids = torch.tensor([s.examples[0].prompt for s in bundles], device=lm.device).repeat(GATES, 1)
+    ids = torch.tensor([s.asked[0].prompt for s in bundles], device=lm.device).repeat(GATES, 1)
     embedded = lm.model.get_input_embeddings()(ids).detach()
 
     def bare() -> None:
@@ -103,16 +105,16 @@ def published(lm: ha.LM, updates: int) -> None:
 
     task = Task("capitals", *(tuple(Example(a.prompt, a.target) for a in part) for part in (train, every[64:])))
     settings = replace(PRESETS["full"], free=schedule, pressed=schedule, batch=8)
-    found: list[torch.Tensor] = []
+    fitted: list[torch.Tensor] = []
 
     def ours() -> None:
-        found.extend(fit_task(lm, TaskFit(task, range(GATES), settings)))
+        fitted.extend(fit_task(lm, task, range(GATES), settings))
 
     seconds.append(timed(ours))
-    nll.append([-measure(lm, held_out, theta.sigmoid())[0].mean().item() for theta in found])
-    whole = -measure(lm, held_out)[0].mean().item()
+    nll.append([-measure(lm, held_out, theta.sigmoid())[0].mean().item() for theta in fitted])
+    baseline = -measure(lm, held_out)[0].mean().item()
     print(f"capitals: 64 prompts, batch 8, {GATES} masks, {updates} updates a fit")
-    print(f"  ungated: held-out −log P {whole:.2f} on {len(held_out)} prompts")
+    print(f"  ungated: held-out −log P {baseline:.2f} on {len(held_out)} prompts")
     for name, s, n in zip(("published", "headatlas"), seconds, nll, strict=True):
         fits = ", ".join(f"{f} {v:.2f}" for f, v in zip(FITS, n, strict=True))
         print(f"  {name}: {s / updates / 3:.3f} s an update, held-out −log P: {fits}")
@@ -120,13 +122,13 @@ def published(lm: ha.LM, updates: int) -> None:
 
 
 def ablation(lm: ha.LM, prompts: int) -> None:
-    asked = capitals(lm)[:prompts]
-    bundles = [make_bundle([a]) for a in asked]
-    inputs = lm.pad([(a.prompt + a.target)[:-1] for a in asked], "right")
+    examples = capitals(lm)[:prompts]
+    bundles = [make_bundle([a]) for a in examples]
+    inputs = lm.pad([(a.prompt + a.target)[:-1] for a in examples], "right")
     effects: list[torch.Tensor] = []
 
     def replayed() -> None:
-        effects[:] = [ablate(lm, asked)[0].mean(0)]
+        effects[:] = [ablate(lm, examples)[0].mean(0)]
 
     @torch.no_grad()
     def one_by_one(logits_everywhere: bool, heads: int = 9) -> None:
@@ -143,31 +145,17 @@ def ablation(lm: ha.LM, prompts: int) -> None:
     ours, plain, lean = in_turn(1, replayed, lambda: one_by_one(True), lambda: one_by_one(False))
     plain, lean = (t * lm.n_layers * lm.n_heads / 9 for t in (plain, lean))
     top = divmod(int(effects[0].argmax()), lm.n_heads)
-    print(f"ablate, {lm.n_layers * lm.n_heads} heads, {len(asked)} prompts: {ours:.1f} s")
+    print(f"ablate, {lm.n_layers * lm.n_heads} heads, {len(examples)} prompts: {ours:.1f} s")
     print(f"  one forward pass per head: {plain:.1f} s ({plain / ours:.2f} ×)")
     print(f"  the same with logits at targets only: {lean:.1f} s ({lean / ours:.2f} ×)")
     print(f"  hurts capitals most: L{top[0]}.H{top[1]}")
 
 
 def shape(rounds: int) -> None:
-    config = transformers.LlamaConfig(
-        vocab_size=128_256,
-        hidden_size=4096,
-        intermediate_size=14336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=8192,
-    )
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    with torch.device("cuda"):
-        model = transformers.AutoModelForCausalLM.from_config(config)
-    torch.set_default_dtype(before)
-    lm = ha.load(model)
-    bundles = [(s,) for s in random_sheets(lm, 32, 64)]
+    lm = llama_8b()
+    bundles = [(s,) for s in random_bundles(lm, 32, 64)]
     theta = start(lm, [0])
-    ids = torch.tensor([s[0].examples[0].prompt for s in bundles], device="cuda")
+    ids = torch.tensor([s[0].asked[0].prompt for s in bundles], device="cuda")
 
     def hooks() -> None:
         """Bare hooks and the whole vocabulary at every position, as the published code does it."""
@@ -195,12 +183,11 @@ def single_head(lm: ha.LM) -> None:
         "taylor": ha.taylor(lm, tasks, limit=8).effect,
         "ig": ha.ig(lm, tasks, limit=8).effect,
     }
-    print(
-        f"stability of facilitation over seeds: Spearman {ha.stability(gates.facilitation).spearman.values.round(2)} ({tasks})"
-    )
+    stable = ha.stability(gates.facilitation).spearman.values.round(2)
+    print(f"stability of facilitation over seeds: Spearman {stable} ({tasks})")
     for a, b in combinations(maps, 2):
-        found = ha.agreement(maps[a], maps[b])
-        rows = ((t, found.sel(task=t)) for t in tasks)
+        agreed = ha.agreement(maps[a], maps[b])
+        rows = ((t, agreed.sel(task=t)) for t in tasks)
         told = (f"{t} {one.spearman:.2f} (p {one.spearman_p:.4f}), top 5 % {one.overlap:.2f}" for t, one in rows)
         print(f"  {a} and {b}: {'; '.join(told)}")
 
@@ -209,10 +196,8 @@ def presets(lm: ha.LM) -> None:
     tasks = ("math", "syntax")
     quick, full = (ha.gate(lm, tasks, preset=name) for name in ("quick", "full"))
     for role in ("facilitation", "interference", "irrelevance"):
-        found = ha.agreement(quick[role].mean("seed"), full[role].mean("seed"))
-        print(
-            f"{role}: Spearman of quick and full {dict(zip(tasks, found.spearman.values.round(3).tolist(), strict=True))}"
-        )
+        agreed = ha.agreement(quick[role].mean("seed"), full[role].mean("seed")).spearman.values.round(3).tolist()
+        print(f"{role}: Spearman of quick and full {dict(zip(tasks, agreed, strict=True))}")
 
 
 def main() -> None:
@@ -223,20 +208,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--updates", type=int, default=60)
     parser.add_argument("--prompts", type=int, default=64)
-    given = parser.parse_args()
-    if given.what == "shape":
-        shape(given.rounds)
+    options = parser.parse_args()
+    if options.what == "shape":
+        shape(options.rounds)
         return
-    lm = ha.load(given.model, given.device)
+    lm = ha.load(options.model, options.device)
     print(lm)
-    if given.what == "update":
-        update(lm, given.rounds)
-    elif given.what == "published":
-        published(lm, given.updates)
-    elif given.what in ("single-head", "presets"):
-        (single_head if given.what == "single-head" else presets)(lm)
+    if options.what == "update":
+        update(lm, options.rounds)
+    elif options.what == "published":
+        published(lm, options.updates)
+    elif options.what in ("single-head", "presets"):
+        (single_head if options.what == "single-head" else presets)(lm)
     else:
-        ablation(lm, given.prompts)
+        ablation(lm, options.prompts)
 
 
 if __name__ == "__main__":

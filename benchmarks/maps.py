@@ -1,9 +1,9 @@
 """How fast `maps` is, against the straightforward loop: every relation, every head, all logits, top-k.
 
-    python benchmarks/maps.py                                   the default model on this machine, all built-in relations
+    python benchmarks/maps.py                                    the default model here, all built-in relations
     python benchmarks/maps.py --shape llama-3.1-8b --pairs 2000  random weights of that shape, on a GPU if there is one
 
-Both run in one process; the loop on some layers only, because every layer costs it the same. Every decision is compared.
+Both run in one process; the loop on a few layers, because every layer costs it the same. Every decision is compared.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def loop(weights, pairs: Pairs, layers: list[int], device: torch.device) -> np.n
     embedded = weights.embedding()[pairs.source.to(weights.embedding().device)].float()
     later = weights.first_mlp(embedded).to(device)
     embedded = embedded.to(device)
-    found = np.zeros((len(layers), anatomy.n_heads, len(pairs)), dtype=bool)
+    hit = np.zeros((len(layers), anatomy.n_heads, len(pairs)), dtype=bool)
     for i, layer in enumerate(layers):
         value, output = weights.value(layer).to(device).float(), weights.output(layer).to(device).float()
         for relation in pairs.relation.unique():
@@ -66,12 +66,12 @@ def loop(weights, pairs: Pairs, layers: list[int], device: torch.device) -> np.n
             for head in range(anatomy.n_heads):
                 logits = x @ (value[head * anatomy.n_kv_heads // anatomy.n_heads] @ output[head]) @ U
                 best = logits.topk(k).indices
-                found[i, head, mine.numpy()] = (best == target[:, None]).any(-1).cpu().numpy()
-    return found
+                hit[i, head, mine.numpy()] = (best == target[:, None]).any(-1).cpu().numpy()
+    return hit
 
 
 class Only:
-    """The same weights with some layers alone."""
+    """The same weights with these layers alone."""
 
     def __init__(self, weights, layers: list[int]) -> None:
         self.weights = weights
@@ -84,7 +84,7 @@ class Only:
 
 
 def timed(work, device: torch.device, rounds: int = 1) -> tuple[float, np.ndarray]:
-    """Median seconds of some rounds, and the last result."""
+    """Median seconds over the rounds, and the last result."""
     seconds = []
     for _ in range(rounds):
         start = time.perf_counter()
@@ -118,17 +118,15 @@ def main() -> None:
     n_layers = weights.anatomy.n_layers
     layers = np.linspace(0, n_layers - 1, min(options.layers or n_layers, n_layers)).round().astype(int).tolist()
     hits(Only(weights, layers[:1]), pairs, PUBLISHED, device=device)  # warm up
-    whole, found = timed(lambda: hits(weights, pairs, PUBLISHED, device=device)[0], device, options.rounds)
+    fast, ours = timed(lambda: hits(weights, pairs, PUBLISHED, device=device)[0], device, options.rounds)
     slow, expected = timed(lambda: loop(weights, pairs, layers, device), device)
     all_slow = slow * n_layers / len(layers)
-    differ = int((found[layers] != expected).sum())
-    print(
-        f"{options.shape or options.model} on {device}: {n_layers} layers × {weights.anatomy.n_heads} heads, {len(pairs)} pairs"
-    )
-    print(f"maps, all layers                   {whole:9.3f} s")
-    print(
-        f"loop, {len(layers)} layers                     {slow:9.3f} s, so {all_slow:.0f} s for all: ratio {all_slow / whole:.1f}"
-    )
+    differ = int((ours[layers] != expected).sum())
+    heads = f"{n_layers} layers × {weights.anatomy.n_heads} heads"
+    print(f"{options.shape or options.model} on {device}: {heads}, {len(pairs)} pairs")
+    print(f"maps, all layers                   {fast:9.3f} s")
+    print(f"loop, {len(layers)} layers                     {slow:9.3f} s, so {all_slow:.0f} s for all")
+    print(f"ratio                              {all_slow / fast:9.1f}")
     print(f"decisions that differ              {differ:9} of {len(layers) * weights.anatomy.n_heads * len(pairs)}")
 
 

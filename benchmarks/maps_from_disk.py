@@ -1,11 +1,12 @@
 """Memory of `maps` on a checkpoint that is never loaded.
 
-    python benchmarks/maps_from_disk.py --shape 70b --folder DIR     80 × 64 heads, d = 8192, V = 128,256: writes about 18 GB
+    python benchmarks/maps_from_disk.py --shape 70b --folder DIR     80 × 64 heads, d = 8192, V = 128,256: writes 18 GB
     python benchmarks/maps_from_disk.py --shape small --folder DIR   the same at the scale of a test
     python benchmarks/maps_from_disk.py --input stream --folder DIR  all blocks, which the stream passes through
 
-Writes the tensors maps needs, of random numbers in bfloat16 and in shards, then maps them in a fresh process and prints the
-most memory of its own that process had: not the pages of files that are mapped, which the system takes back when it needs them.
+Writes the tensors maps needs, of random numbers in bfloat16 and in shards, then maps them in a fresh process. Prints
+the most memory of its own that process had, without the pages of mapped files, which the system takes back when it
+needs them.
 """
 
 import argparse
@@ -14,11 +15,10 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import torch
+from common import PeakMemory, timed
 from safetensors.torch import save_file
 from transformers import LlamaConfig
 
@@ -35,10 +35,10 @@ SHAPES = {  # layers, heads, KV heads, d_head, d_model, MLP, vocabulary
 }
 
 
-def write(folder: Path, shape: str, whole: bool) -> int:
-    """The checkpoint's needed tensors; returns their size in bytes. Layers are rolled copies of one draw, to write fast.
+def write(folder: Path, shape: str, all_blocks: bool) -> int:
+    """Write the needed tensors; returns their size in bytes. Layers are rolled copies of one draw, to write fast.
 
-    whole: all blocks, rather than W_V and W_O of each and block 0.
+    all_blocks: all of every block, rather than W_V and W_O of each and block 0.
     """
     layers, heads, kv, d_head, d, mlp, vocabulary = SHAPES[shape]
     folder.mkdir(parents=True)
@@ -78,54 +78,22 @@ def write(folder: Path, shape: str, whole: bool) -> int:
     value, output = draw(kv * d_head, d), draw(d, heads * d_head)
     for layer in range(layers):
         tensors = {"self_attn.v_proj.weight": value.roll(layer, 0), "self_attn.o_proj.weight": output.roll(layer, 1)}
-        tensors |= rest if whole or layer == 0 else {}
+        tensors |= rest if all_blocks or layer == 0 else {}
         named = {f"model.layers.{layer}.{name}": tensor for name, tensor in tensors.items()}
         shard(f"layer-{layer}.safetensors", named)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
     return sum(p.stat().st_size for p in folder.glob("*.safetensors"))
 
 
-def own_memory() -> float:
-    """Memory of this process's own now, in MB, without the pages of mapped files."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
-
-
 def measure(folder: Path, n_pairs: int, input: str) -> None:
     torch.zeros(64, 64) @ torch.zeros(64, 64)
-    before, start = own_memory(), time.perf_counter()
-    stop, peak = threading.Event(), [before]
-
-    def watch() -> None:
-        while not stop.wait(0.005):
-            peak[0] = max(peak[0], own_memory())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    weights = Weights.from_disk(folder)
-    generator = torch.Generator().manual_seed(1)
-    vocabulary = weights.anatomy and json.loads((folder / "config.json").read_text())["vocab_size"]
-    source, target = torch.randint(vocabulary, (2, n_pairs), generator=generator)
-    top, _ = hits(
-        weights,
-        Pairs(torch.zeros(n_pairs, dtype=torch.long), source, target, torch.full_like(source, 25)),
-        Reading(input, (0, 1, 2) if input == "stream" else ()),
-        progress=bar,
-    )
-    seconds = time.perf_counter() - start
-    stop.set()
-    watcher.join()
-    print(
-        json.dumps(
-            {
-                "before_mb": before,
-                "peak_mb": peak[0],
-                "seconds": seconds,
-                "shape": top.shape,
-                "hit": float(top.mean()),
-            }
-        )
-    )
+    vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
+    source, target = torch.randint(vocabulary, (2, n_pairs), generator=torch.Generator().manual_seed(1))
+    pairs = Pairs(torch.zeros(n_pairs, dtype=torch.long), source, target, torch.full_like(source, 25))
+    reading = Reading(input, (0, 1, 2) if input == "stream" else ())
+    with PeakMemory() as memory:
+        seconds = timed(lambda: hits(Weights.from_disk(folder), pairs, reading, progress=bar))
+    print(json.dumps({"before_mb": memory.before, "peak_mb": memory.peak, "seconds": seconds}))
 
 
 def main() -> None:
@@ -139,25 +107,23 @@ def main() -> None:
     if options.measure:
         return measure(options.folder, options.pairs, options.input)
     layers, heads, kv, d_head, d, mlp, vocabulary = SHAPES[options.shape]
-    whole = options.input == "stream"
-    blocks = layers * ((heads + kv) * d_head * d + whole * (3 * mlp + (heads + kv) * d_head) * d)
+    all_blocks = options.input == "stream"
+    blocks = layers * ((heads + kv) * d_head * d + all_blocks * (3 * mlp + (heads + kv) * d_head) * d)
     needed = 2 * (2 * vocabulary * d + 3 * mlp * d + blocks)
     options.folder.parent.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(options.folder.parent).free < 1.2 * needed:
         print(f"skipped: {options.folder.parent} has less than {1.2 * needed / 1e9:.0f} GB free")
         return None
-    size = write(options.folder, options.shape, whole)
+    size = write(options.folder, options.shape, all_blocks)
     command = [sys.executable, __file__, "--measure", "--folder", options.folder, "--pairs", options.pairs]
     command += ["--input", options.input]
     # glibc keeps freed blocks under 32 MB for reuse, which at the small shape is every tensor: have it give them back.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
     done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, text=True, check=True, env=environment)
-    found = json.loads(done.stdout)
+    result = json.loads(done.stdout)
     shutil.rmtree(options.folder)
-    print(
-        f"{options.shape}: {layers} layers × {heads} heads, {options.pairs} pairs, {size / 1e6:.0f} MB of tensors on disk"
-    )
-    print(f"own memory before {found['before_mb']:.0f} MB, at most {found['peak_mb']:.0f} MB; {found['seconds']:.0f} s")
+    print(f"{options.shape}: {layers} layers × {heads} heads, {options.pairs} pairs, {size / 1e6:.0f} MB on disk")
+    print("own memory before {before_mb:.0f} MB, at most {peak_mb:.0f} MB; {seconds:.0f} s".format(**result))
     return None
 
 

@@ -1,10 +1,10 @@
-"""What a head should be given of a word: the inputs of `maps`, and openings of its stream, compared on a real model.
+"""What a head should read of a word: the inputs of `maps`, and openings of its stream, compared on a real model.
 
     python benchmarks/maps_inputs.py inputs MODEL     published input against stream: scores, real runs, removal
     python benchmarks/maps_inputs.py openings MODEL   texts before the word (wants a GPU)
 
-Scores are shares of pairs hit by the best head of each relation; chance is the same with targets shuffled. r is Pearson's, over
-heads × templates, with scores in real runs, in context and as if the head attended to the word alone.
+Scores are shares of pairs hit by the best head of each relation; chance is the same with targets shuffled. r is
+Pearson's, over heads × templates, with scores in real runs, in context and as if the head attended to the word alone.
 """
 
 import argparse
@@ -46,13 +46,12 @@ REMOVED = 8  # heads, or as many as score at all
 
 def compare_inputs(lm: LM, relations: list[str], dynamic: int, causal: int) -> None:
     """A row for each relation and input."""
-    print(
-        "relation | input | best head | score (chance) | r alone | r in context | accuracy | without top | without random"
-    )
+    columns = "relation, input, best head, score (chance), r alone, r in context, accuracy, without top, without random"
+    print(columns.replace(", ", " | "))
     for input in ("stream", "published"):
-        found = ha.maps(lm, relations, input=input, dynamic=dynamic, causal=causal, progress=bar)
+        result = ha.maps(lm, relations, input=input, dynamic=dynamic, causal=causal, progress=bar)
         for name in relations:
-            one = found.sel(relation=name)
+            one = result.sel(relation=name)
             if np.isnan(one.score).all():
                 continue
             place = one.score.argmax(("layer", "head"))

@@ -1,9 +1,9 @@
 """What scale costs: how work grows, how far estimates are off, and what large models would take.
 
-python benchmarks/scale.py growth                     heads, examples, seeds, workers, on tiny models: ratios to the smallest
+python benchmarks/scale.py growth     heads, examples, seeds, workers, on tiny models: ratios to the smallest
 python benchmarks/scale.py plan [--shape llama-3.1-8b] [--preset quick] [--methods …]
-                                                      `headatlas run --plan` against really doing it, method by method
-python benchmarks/scale.py paper                      8B, 70B and 405B shapes on 1, 8 and 64 GPUs, from this GPU's speed
+                                      `headatlas run --plan` against really doing it, method by method
+python benchmarks/scale.py paper      8B, 70B and 405B shapes on 1, 8 and 64 GPUs, from this GPU's speed
 """
 
 import argparse
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from timing import timed
+from common import timed
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 import headatlas as ha
@@ -92,17 +92,14 @@ def growth(options: argparse.Namespace) -> None:
             start = time.perf_counter()
             made = ha.run(folder, Path(place) / str(workers), methods=["maps", "gate", "ablate"], workers=workers)
             took, spent = time.perf_counter() - start, sum(m["seconds"] for m in made.info["methods"].values())
-            print(
-                f"{workers} worker{'s' * (workers > 1)}, one thread each: {took:.0f} s in all, {spent:.0f} s of it at work"
-            )
+            many = f"{workers} worker{'s' * (workers > 1)}"
+            print(f"{many}, one thread each: {took:.0f} s in all, {spent:.0f} s of it at work")
 
 
 def check_plan(options: argparse.Namespace) -> None:
-    """Estimated and real seconds of every method, the largest first; parts that take too long are left out, and told."""
-    device, methods = (
-        "cuda" if torch.cuda.is_available() else "cpu",
-        options.methods.split(",") if options.methods else None,
-    )
+    """Estimated and real seconds of every method. Those that would take too long are estimated only."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    methods = options.methods.split(",") if options.methods else None
     dtype = torch.bfloat16 if device == "cuda" and options.shape else torch.float32
     lm = random_model(shape(*SHAPES[options.shape]), device, dtype) if options.shape else ha.load(options.model, device)
     machine = measure_machine(lm.model.config, lm.n_layers, torch.device(device), lm.model.dtype)

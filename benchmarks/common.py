@@ -1,0 +1,59 @@
+"""What the benchmarks share: seconds and memory of a piece of work, and a large model with random weights."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+import headatlas as ha
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds, on whatever device it runs."""
+    synchronise = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    synchronise()
+    start = time.perf_counter()
+    work()
+    synchronise()
+    return time.perf_counter() - start
+
+
+class PeakMemory:
+    """The most anonymous memory this process held meanwhile, in MB. Pages of mapped files do not count."""
+
+    def __enter__(self) -> "PeakMemory":
+        self.before = self.peak = self.now()
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.watch)
+        self.thread.start()
+        return self
+
+    def now(self) -> float:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
+
+    def watch(self) -> None:
+        while not self.over.wait(0.005):
+            self.peak = max(self.peak, self.now())
+
+    def __exit__(self, *error: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+
+def llama_8b() -> ha.LM:
+    """Random weights of the shape of Llama-3.1-8B, in bfloat16, on a GPU."""
+    config = LlamaConfig(
+        vocab_size=128_256,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=8192,
+    )
+    with torch.device("cuda"):
+        return ha.load(AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval())
