@@ -12,7 +12,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from headatlas.errors import BadArgument, brief, check_count, check_names, list_names
-from headatlas.methods._arguments import BatchTokens, Context, Limit, Preset, Questions, Shots, Template, Test
+from headatlas.methods._arguments import (
+    BatchTokens,
+    Context,
+    FunctionTasks,
+    Limit,
+    Preset,
+    Questions,
+    Shots,
+    Template,
+    Test,
+)
 from headatlas.methods.method import Work, lazily, method
 
 if TYPE_CHECKING:
@@ -33,9 +43,7 @@ MAPS: tuple[str, ...] = get_args(Map)
 )
 def compare_maps(
     lm: LM,
-    tasks: Annotated[
-        Any, "each is a function: built-in tasks and relations, files, {name: examples}; of one, each kind"
-    ] = None,
+    tasks: FunctionTasks = None,
     *,
     questions: Questions = None,
     maps: Annotated[Mapping[str, xr.DataArray] | None, "your own, by name, each over (function, layer, head)"] = None,

@@ -15,6 +15,7 @@ from headatlas.errors import check_count
 from headatlas.methods._arguments import (
     BatchTokens,
     Context,
+    FunctionTasks,
     Limit,
     Preset,
     Questions,
@@ -61,9 +62,7 @@ MEANING = (
 )
 def dissociate(
     lm: LM,
-    tasks: Annotated[
-        Any, "each is a function: built-in tasks and relations, files, {name: examples}; of one, each kind"
-    ] = None,
+    tasks: FunctionTasks = None,
     *,
     questions: Questions = None,
     test: Test = None,

@@ -95,7 +95,7 @@ def gate(
     numbers = seed_numbers(settings.seeds if seeds is None else seeds)
     chosen = load_tasks(lm, tasks, shots)
     split = [[replace(t.halves()[i], name=f"{t.name}, half {i}") for t in chosen] for i in (0, 1) if halves]
-    fits, *of_halves = ([TaskFit(t, numbers, settings, batch_tokens) for t in tasks] for tasks in (chosen, *split))
+    fits, *of_halves = ([TaskFit(t, numbers, settings, batch_tokens) for t in group] for group in (chosen, *split))
     blocks = [block for fitted in (fits, *of_halves) for of in fitted for block in of.blocks()]
     for block in blocks:
         check_shots(block.task)

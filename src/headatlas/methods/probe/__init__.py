@@ -110,9 +110,7 @@ def probe(
     from headatlas.tasks.judge import Judge
     from headatlas.tasks.questions import load_questions
 
-    _check_counts(seed, k=k, limit=limit, batch_tokens=batch_tokens)
-    if keep == "correct" and answers == "reference":
-        raise BadArgument("keep is 'correct' with answers='reference', which all are: ask for answers='generated'")
+    _check(keep, answers, seed, k=k, limit=limit, batch_tokens=batch_tokens)
     at_most = PRESETS[preset].limit if limit is None and questions is None else limit
     steps = load_questions(questions, test, context=context, functions=functions, limit=at_most, seed=seed)
     options = Options(
@@ -134,8 +132,10 @@ def probe(
     return plan(lm, options)
 
 
-def _check_counts(seed: int, **counts: int | None) -> None:
+def _check(keep: str, answers: str, seed: int, **counts: int | None) -> None:
     for name, count in counts.items():
         if count is not None:
             check_count(name, count, 1)
     check_count("seed", seed, 0, 2**63 - 1)
+    if keep == "correct" and answers == "reference":
+        raise BadArgument("keep is 'correct' with answers='reference', which all are: ask for answers='generated'")
