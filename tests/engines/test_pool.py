@@ -60,8 +60,8 @@ def workers(folder: Path, size: int = 2, made_by=make) -> Pool:
 
 def test_items_come_as_they_finish_and_workers_are_made_once(tmp_path) -> None:
     with workers(tmp_path) as pool_:
-        found = {p.name: a.value for p, a in pool_.run([asking("add", i, 1) for i in range(6)])}
-        assert found == {str(("add", i, 1)): i + 1 for i in range(6)}
+        replies = {p.name: a.value for p, a in pool_.run([asking("add", i, 1) for i in range(6)])}
+        assert replies == {str(("add", i, 1)): i + 1 for i in range(6)}
         assert [a.value for _, a in pool_.run([asking("add", 5)])] == [5]
     assert len(list(tmp_path.glob("made *"))) <= 2
 
@@ -75,12 +75,12 @@ def test_items_wait_for_what_they_need(tmp_path) -> None:
 
 def test_an_item_whose_worker_died_is_done_again(tmp_path, caplog) -> None:
     with workers(tmp_path) as pool_:
-        found = {
+        replies = {
             p.name: a.value
             for p, a in pool_.run([asking("die once", name="risky"), *(asking("add", i) for i in range(4))])
         }
-    assert found["risky"] == "alive"
-    assert len(found) == 5
+    assert replies["risky"] == "alive"
+    assert len(replies) == 5
     assert "risky: its worker died, it is done again" in caplog.text
 
 
@@ -91,10 +91,10 @@ def test_an_item_that_always_kills_is_given_up_with_its_group(tmp_path, caplog) 
         asking("add", 2),
     ]
     with workers(tmp_path) as pool_:
-        found = {p.name: a for p, a in pool_.run(items)}
-    assert str(found["deadly"].error).startswith("its worker died 3 times, the last time: ")
-    assert found[str(("add", 2))].value == 2
-    assert "rest" not in found
+        replies = {p.name: a for p, a in pool_.run(items)}
+    assert str(replies["deadly"].error).startswith("its worker died 3 times, the last time: ")
+    assert replies[str(("add", 2))].value == 2
+    assert "rest" not in replies
     assert caplog.text.count("it is done again") == 2
 
 
@@ -105,7 +105,7 @@ def test_errors_come_back_as_one_line(tmp_path) -> None:
     assert str(bug.error) == "ZeroDivisionError: a"
 
 
-def test_what_workers_say_is_said_here(tmp_path, caplog) -> None:
+def test_what_workers_log_is_logged_here(tmp_path, caplog) -> None:
     with workers(tmp_path, 1) as pool_:
         list(pool_.run([asking("log", "hot")]))
     assert [(r.levelno, r.getMessage()) for r in caplog.records] == [(logging.WARNING, "careful: hot")]

@@ -112,14 +112,14 @@ def test_names_and_paths_for_workers(tmp_path, monkeypatch) -> None:
 
 
 def test_a_benchmark_runs_model_by_model(tmp_path) -> None:
-    asked = (["random"], ["one"])
-    here = ha.benchmark(*asked)
-    there = ha.benchmark(*asked, workers=2, out=tmp_path)
+    names = (["random"], ["one"])
+    here = ha.benchmark(*names)
+    elsewhere = ha.benchmark(*names, workers=2, out=tmp_path)
     for name in ("auroc", "average_precision", "auroc_mean"):
-        assert there[name].equals(here[name])
-    assert ha.benchmark(*asked, workers=2, out=tmp_path).identical(there)
+        assert elsewhere[name].equals(here[name])
+    assert ha.benchmark(*names, workers=2, out=tmp_path).identical(elsewhere)
     with pytest.raises(BadArgument, match="atlas_model is an LM, but workers load it themselves"):
-        ha.benchmark(*asked, atlas_model=LM(build(TINY[0]), tokenizer(), "tiny"), workers=2)
+        ha.benchmark(*names, atlas_model=LM(build(TINY[0]), tokenizer(), "tiny"), workers=2)
 
 
 def test_a_cluster_whose_workers_and_machines_die_makes_the_same_files(model, expected, machines, tmp_path) -> None:
@@ -179,7 +179,7 @@ class TestBadInput:
         with pytest.raises(MissingExtra, match=r"engine 'ray' needs the package ray: pip install 'headatlas\[ray\]'"):
             ha.run(model, tmp_path, engine="ray")
 
-    def test_no_cluster_there(self, model, tmp_path) -> None:
+    def test_no_cluster_at_the_address(self, model, tmp_path) -> None:
         with pytest.raises(CannotDo, match="no Ray cluster at address '127.0.0.1:1': .*refused"):
             ha.run(model, tmp_path, engine="ray", address="127.0.0.1:1")
 
@@ -247,12 +247,12 @@ def test_each_process_sees_its_own_gpus(monkeypatch) -> None:
 
 
 def test_on_the_command_line(model, tmp_path, capsys) -> None:
-    asked = ("run", model, "--out", tmp_path, "--methods", "taylor,pattern")
-    code, _, err = headatlas(capsys, *asked, "--engine", "ray", "--address", "127.0.0.1:1")
+    command = ("run", model, "--out", tmp_path, "--methods", "taylor,pattern")
+    code, _, err = headatlas(capsys, *command, "--engine", "ray", "--address", "127.0.0.1:1")
     assert code == 1
     assert err.strip().startswith("error: no Ray cluster at address")
     assert err.strip().count("\n") == 0
-    code, out, _ = headatlas(capsys, *asked, "--plan", "--workers", 3)
+    code, out, _ = headatlas(capsys, *command, "--plan", "--workers", 3)
     assert code == 0
     assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["pattern", "1"], ["taylor", "3"]]
     assert "with 3 workers" in out
@@ -277,7 +277,7 @@ def progress(items, label):
 def listen():
     import ray
     session = ray._private.worker._global_node.get_session_dir_path()
-    # attributes that are asked for by name are None for a process that ends meanwhile
+    # attributes that are read by name are None for a process that ends meanwhile
     servers = [p for p in psutil.process_iter(["cmdline"]) if session in " ".join(p.info["cmdline"] or [])]
     ours = {p.pid for server in servers for p in (server, *server.children(recursive=True))}
     print(session, *(c.laddr.ip for c in psutil.net_connections() if c.status == "LISTEN" and c.pid in ours))

@@ -33,9 +33,9 @@ def test_an_estimate_needs_no_weights(tmp_path, monkeypatch) -> None:
     ha.load("smollm2").tokenizer.save_pretrained(folder)
     lm, dtype = load_skeleton(folder, "bfloat16", "cpu")
     assert lm.model.device.type == "meta"
-    found = estimate(folder, workers=8, device="cpu", dtype="bfloat16", machine=MACHINE, preset="full")
+    expected = estimate(folder, workers=8, device="cpu", dtype="bfloat16", machine=MACHINE, preset="full")
     assert dtype == torch.bfloat16
-    assert len(found.jobs["maps"]) == 1 + 1  # one pass through all layers, the scores
-    assert len(found.jobs["gate"]) == 2 * 2 + 1  # two tasks, ten seeds
-    assert all(min(each) >= 0 < sum(each) for each in found.jobs.values())
-    assert found.work / 8 < found.seconds < found.work
+    assert len(expected.jobs["maps"]) == 1 + 1  # one pass through all layers, the scores
+    assert len(expected.jobs["gate"]) == 2 * 2 + 1  # two tasks, ten seeds
+    assert all(min(each) >= 0 < sum(each) for each in expected.jobs.values())
+    assert expected.work / 8 < expected.seconds < expected.work

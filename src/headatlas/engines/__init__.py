@@ -1,1 +1,1 @@
-"""Where independent pieces of work run: in several processes of this machine, or on a Ray cluster. `pool.Pool.run` is the seam."""
+"""Where independent items of work run: this process, processes of this machine, or a Ray cluster: `pool.Pool`."""

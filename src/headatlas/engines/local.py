@@ -1,4 +1,4 @@
-"""The one worker that is this process: nothing travels, errors are what they are, and progress shows."""
+"""The one worker that is this process: nothing is pickled, errors keep their type, and progress shows."""
 
 import time
 from concurrent.futures import Future

@@ -1,8 +1,8 @@
 """Run independent items of work on workers, hand back results as they come, and try again where a worker died.
 
-A worker is made once, by a function that can be pickled, and then sent message after message: a model is loaded once a
-worker. What starts workers and carries messages is a backend: this process (`local`), processes of this machine (`processes`), or
-actors of a Ray cluster (`ray`).
+A worker is made once, by a function that can be pickled, and then sent message after message: each worker loads its
+model once. What starts workers and carries messages is a backend: this process (`local`), processes of this machine
+(`processes`), or actors of a Ray cluster (`ray`).
 """
 
 import logging
@@ -17,7 +17,7 @@ from headatlas import __version__
 from headatlas.errors import CannotDo, HeadAtlasError, one_line
 
 TRIES = 3  # workers that may die over one item
-PATIENCE = 120.0  # seconds to wait for room for a worker while none is at work; to load its model it may take longer
+PATIENCE = 120.0  # seconds to wait for room for a worker while none is at work; loading a model may take longer
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +45,10 @@ class Reply:
 
 
 class Backend(Protocol):
-    """Starts workers and carries messages to them. A future that fails with one of `died` means that the worker is gone.
+    """Starts workers and carries messages to them. A future that fails with one of `died`: the worker is gone.
 
-    start: a worker, whose future is done when it has found room and says which version it is. prepare: it makes what answers.
+    start: a worker, whose future is done when it runs and says which version of HeadAtlas it has.
+    prepare: the worker makes what answers messages, and loads what that needs.
     local: whether workers share this process, its files and its progress.
     """
 
@@ -64,7 +65,7 @@ class Backend(Protocol):
 
 @dataclass
 class Worker:
-    """What runs over there. Errors come back as replies, and so does what is logged: nothing is printed there."""
+    """What runs in a worker's process. Errors and log lines come back in replies; the worker prints nothing."""
 
     where: str
     answer: Callable[[Any], Any] | None = None
@@ -96,7 +97,7 @@ class Worker:
             value = do()
         except HeadAtlasError as e:
             error = CannotDo(str(e))
-        except Exception as e:  # noqa: BLE001  whatever it is, the one who asked must hear of it
+        except Exception as e:  # noqa: BLE001  the caller must hear of any error
             error = CannotDo(f"{type(e).__name__}: {one_line(e)}")
         finally:
             ours.removeHandler(kept)
@@ -115,13 +116,13 @@ class _Kept(logging.Handler):
 
 
 class Pool:
-    """Workers, hired when there is work for them and kept until the end of the block."""
+    """Workers, started when there is work for them and kept until the end of the block."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.idle: list[Any] = []
-        self.coming: dict[Future[Reply], Any] = {}
         self.starting: dict[Future[Reply], Any] = {}
+        self.preparing: dict[Future[Reply], Any] = {}
         self.busy: dict[Future[Reply], tuple[Any, WorkItem]] = {}
         self.deaths = Counter[str]()
 
@@ -130,12 +131,8 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         try:
-            for worker in [
-                *self.coming.values(),
-                *self.starting.values(),
-                *self.idle,
-                *(w for w, _ in self.busy.values()),
-            ]:
+            busy = [worker for worker, _ in self.busy.values()]
+            for worker in [*self.starting.values(), *self.preparing.values(), *self.idle, *busy]:
                 self.backend.stop(worker)
         finally:
             self.backend.close()
@@ -143,11 +140,12 @@ class Pool:
     def run(self, items: Sequence[WorkItem]) -> Iterator[tuple[WorkItem, Reply]]:
         """Do all items, in order where nothing else decides, and give each with its reply as it comes.
 
-        An item that fails takes the rest of its group with it. A worker that dies is replaced, and its item is done again; the
-        third time, the item counts as failed. A worker that cannot be made ends everything.
+        An item that fails takes the rest of its group with it. A worker that dies is replaced, and its item is done
+        again; the third time, the item counts as failed. A worker that cannot be made ends everything.
         """
         waiting, done = list(items), set[str]()
-        for _ in range(min(self.backend.size, len(waiting)) - len(self.idle) - len(self.coming) - len(self.starting)):
+        begun = len(self.idle) + len(self.starting) + len(self.preparing)
+        for _ in range(min(self.backend.size, len(waiting)) - begun):
             self._start()
         while waiting or self.busy:
             for item in [p for p in waiting if p.needs <= done][: len(self.idle)]:
@@ -160,12 +158,12 @@ class Pool:
                     self._start()
                     continue
                 waiting.remove(item)
-            patience = None if self.busy or self.starting else PATIENCE
-            ready = wait([*self.busy, *self.starting, *self.coming], patience, FIRST_COMPLETED).done
+            patience = None if self.busy or self.preparing else PATIENCE
+            ready = wait([*self.busy, *self.preparing, *self.starting], patience, FIRST_COMPLETED).done
             if not ready:
                 raise CannotDo(f"no worker could be started within {PATIENCE:.0f} s: no machine has room for one")
             for future in ready:
-                if future in self.coming or future in self.starting:
+                if future in self.starting or future in self.preparing:
                     self._one_step(future)
                     continue
                 item, reply = self._ended(future)
@@ -180,16 +178,16 @@ class Pool:
 
     def _start(self) -> None:
         worker, future = self.backend.start()
-        self.coming[future] = worker
+        self.starting[future] = worker
 
     def _one_step(self, future: "Future[Reply]") -> None:
         """A worker has started, and is prepared; or is prepared, and can be sent work; or nothing came of it."""
-        said_hello = future in self.coming
-        worker = (self.coming if said_hello else self.starting).pop(future)
+        started = future in self.starting
+        worker = (self.starting if started else self.preparing).pop(future)
         try:
             reply = _logged(future.result())
-            if said_hello and reply.value == __version__:
-                self.starting[self.backend.prepare(worker)] = worker
+            if started and reply.value == __version__:
+                self.preparing[self.backend.prepare(worker)] = worker
                 return
         except self.backend.died as e:
             self.backend.stop(worker)
@@ -203,7 +201,7 @@ class Pool:
             raise CannotDo(f"a worker could not be made: {one_line(e)}") from e
         self.deaths[""] = 0
         self.idle.append(worker)
-        if said_hello:
+        if started:
             raise CannotDo(f"{reply.where}: HeadAtlas is {reply.value} there, but {__version__} here: install the same")
         if reply.error:
             raise CannotDo(f"{reply.where}: {reply.error}")
@@ -221,7 +219,7 @@ class Pool:
                 return item, Reply(error=CannotDo(f"its worker died {TRIES} times, the last time: {one_line(e)}"))
             log.warning("%s: its worker died, it is done again", item.name)
             return item, None
-        except Exception as e:  # noqa: BLE001  what it found could not travel, or some such
+        except Exception as e:  # noqa: BLE001  such as a result that cannot be pickled
             reply = Reply(error=CannotDo(f"{type(e).__name__}: {one_line(e)}"))
         self.idle.append(worker)
         return item, reply

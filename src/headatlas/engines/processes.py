@@ -1,4 +1,4 @@
-"""Workers as processes of this machine, each with GPUs of its own where there are some."""
+"""Workers as processes of this machine, each with GPUs of its own if the machine has any."""
 
 import os
 import sys
@@ -41,7 +41,7 @@ class Processes:
     def stop(self, worker: Any) -> None:
         if gpus := self.of.pop(id(worker), ""):
             self.free.append(gpus)
-        for process in list((worker._processes or {}).values()):  # what it is at need not be finished
+        for process in list((worker._processes or {}).values()):  # without waiting for its work
             process.kill()
         worker.shutdown(wait=True, cancel_futures=True)
 
@@ -51,7 +51,7 @@ class Processes:
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """A new process imports the script that was called, which would begin all over; nothing of ours is in it."""
+    """A new process imports the script that was called, which would then run again; we need nothing from it."""
     script = vars(sys.modules["__main__"])
     kept: dict[str, Any] = {name: script.pop(name) for name in ("__file__", "__spec__") if name in script}
     script["__spec__"] = None
@@ -76,7 +76,7 @@ def _hello(gpus: str) -> Reply:
 
 
 def _end_with_parent() -> None:
-    """A caller that was killed dismisses nobody, and nobody else would ever ask."""
+    """If the caller is killed, nobody else stops this process."""
     parent = parent_process()
     assert parent is not None
     parent.join()

@@ -15,10 +15,9 @@ LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
 class Cluster:
-    """address: of a running cluster, 'auto' for the one this machine is part of; without one, Ray is started here, on loopback.
-
-    gpus: of each worker, all on one machine; without a number, one where the cluster has any. cpus: of each worker, where it has no
-    GPU. size: how many workers; without a number, as many as there is room for.
+    """address: of a running cluster, or 'auto' for the one this machine is part of; without one, Ray is started here,
+    on loopback. gpus: of each worker, all on one machine; without a number, one if the cluster has any.
+    cpus: of each worker without a GPU. size: how many workers; without a number, as many as there is room for.
     """
 
     def __init__(
@@ -37,9 +36,8 @@ class Cluster:
             if gpus is None:
                 gpus = min(most, 1)
             if gpus > most:
-                raise BadArgument(
-                    f"gpus-per-job is {gpus}, but the largest machine of the cluster has {most or 'no'} GPU{'s' * (most != 1)}"
-                )
+                largest = f"{most or 'no'} GPU{'s' * (most != 1)}"
+                raise BadArgument(f"gpus-per-job is {gpus}, but the largest machine of the cluster has {largest}")
             self.needs = {"num_gpus": gpus, "num_cpus": 1 if gpus else cpus}
             unit, each = ("GPU", gpus) if gpus else ("CPU", cpus)
             room = sum(int(m.get(unit, 0) // each) for m in machines)
@@ -86,7 +84,7 @@ class _Actor:
         import ray
 
         if not gpus:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # those that are there are not its own
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the machine's GPUs belong to other workers
         self.worker = Worker(f"{platform.node()} ({ray.util.get_node_ip_address()})")
 
     def hello(self) -> Reply:
@@ -113,8 +111,8 @@ def _connect(address: str | None) -> Any:
     alone = ip_address(ray.util.get_node_ip_address()).is_loopback
     if address is None and not alone:
         raise CannotDo(
-            f"Ray was imported here before, and would listen to other machines: start a new process, set {LOOPBACK}=0 before"
-            " `import ray`, or give the address of a cluster"
+            "Ray was imported here before, and would listen to other machines: start a new process, set"
+            f" {LOOPBACK}=0 before `import ray`, or give the address of a cluster"
         )
     if address not in (None, "auto"):
         _check_address(str(address), alone)
@@ -130,7 +128,7 @@ def _connect(address: str | None) -> Any:
 
 
 def _check_address(address: str, alone: bool) -> None:
-    """That somebody listens there: Ray itself would try for minutes, and then end this process.
+    """That the address answers: Ray itself would try for minutes, and then end this process.
 
     alone: this process has started Ray for itself, and other machines' clusters cannot see it.
     """

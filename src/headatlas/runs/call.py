@@ -79,15 +79,15 @@ def public_call(method: Method) -> Callable[..., xr.Dataset]:
 
     @functools.wraps(method.function)
     def call(*args: Any, **kwargs: Any) -> xr.Dataset:
-        given = signature.bind(*args, **kwargs).arguments
+        arguments = signature.bind(*args, **kwargs).arguments
         for name, option in method.options.items():
-            if name in given:
-                check_type(name, given[name], option.kind)
-        rest = {n: v for n, v in given.items() if n in common or n in ("model", "progress")}
-        if "preset" in given:
-            check_type("preset", given["preset"], Literal[PRESETS])
-            rest["preset"] = given["preset"]
-        chosen = {n: list(v) if isinstance(v, Iterator) else v for n, v in given.items() if n in method.options}
+            if name in arguments:
+                check_type(name, arguments[name], option.kind)
+        rest = {n: v for n, v in arguments.items() if n in common or n in ("model", "progress")}
+        if "preset" in arguments:
+            check_type("preset", arguments["preset"], Literal[PRESETS])
+            rest["preset"] = arguments["preset"]
+        chosen = {n: list(v) if isinstance(v, Iterator) else v for n, v in arguments.items() if n in method.options}
         chosen.pop("preset", None)
         return compute(method, options=chosen, **rest)
 

@@ -107,11 +107,11 @@ def makespan(jobs: Jobs, seconds: Mapping[str, Sequence[float] | str], workers: 
                 waiting.append((of_part, leaves, needs))
             everything = frozenset(f"{name} {leaf}" for part in job.parts for leaf in part.leaves)
             waiting.append((each[-1], frozenset(), everything))
-    now, there, busy = 0.0, set[str](), list[tuple[float, int, frozenset[str]]]()
+    now, done, busy = 0.0, set[str](), list[tuple[float, int, frozenset[str]]]()
     while waiting or busy:
-        for one in [w for w in waiting if w[2] <= there][: workers - len(busy)]:
+        for one in [w for w in waiting if w[2] <= done][: workers - len(busy)]:
             waiting.remove(one)
             heapq.heappush(busy, (now + one[0], id(one), one[1]))
         now, _, leaves = heapq.heappop(busy)
-        there |= leaves
+        done |= leaves
     return now

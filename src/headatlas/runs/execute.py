@@ -1,4 +1,4 @@
-"""Do jobs: every part that is not done yet, on whatever workers there are, then the result. One way for every engine."""
+"""Do jobs: every part that is not done yet, on any number of workers, then the result. One way for every engine."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,22 +37,22 @@ def ask_for_plan(pool: Pool, methods: Sequence[tuple[Method, Mapping[str, Any]]]
 
 
 def execute(pool: Pool, jobs: Mapping[str, Job], folder: Path, progress: Progress = silent) -> Iterator[Outcome]:
-    """Do jobs; each comes when it is finished and written. Its parts lie in the folder until then, for interrupted work."""
+    """Do jobs; each is yielded when its result is written. Until then its parts are kept in the folder, to resume."""
     finished = {name: job.finished_parts(folder) for name, job in jobs.items()}
     items = [item for name, job in jobs.items() for item in _items(job, finished[name], pool.backend.local)]
     size = min(pool.backend.size, len(items))
     shown = silent if pool.backend.local else progress  # a local worker's parts show their own
     bar = iter(shown(range(len(items)), f"{len(items)} jobs on {size} worker{'s' * (size != 1)}"))
     seconds = dict.fromkeys(jobs, 0.0)
-    given_up: set[str] = set()
+    failed: set[str] = set()
     try:
         for item, reply in pool.run(items):
             next(bar, None)
             name = item.group
             seconds[name] += reply.seconds
             if reply.error:
-                if name not in given_up:
-                    given_up.add(name)
+                if name not in failed:
+                    failed.add(name)
                     yield Outcome(name, None, _told(item.name, reply), seconds[name])
             elif isinstance(reply.value, xr.Dataset):
                 yield _kept(jobs[name], reply.value, folder, finished[name], seconds[name])
@@ -62,7 +62,7 @@ def execute(pool: Pool, jobs: Mapping[str, Job], folder: Path, progress: Progres
     finally:
         for done in finished.values():
             if not done:
-                done.clear()  # nothing was begun that could go on
+                done.clear()  # nothing to resume
 
 
 def _items(job: Job, done: Finished, local: bool) -> Iterator[WorkItem]:
@@ -70,8 +70,8 @@ def _items(job: Job, done: Finished, local: bool) -> Iterator[WorkItem]:
     missing = [part for part in job.parts if any(leaf not in done for leaf in part.leaves)]
     left_by = {leaf: f"{job.name}: {part.name}" for part in missing for leaf in part.leaves}
     for part in missing:
-        wanted = (*part.needs, *part.leaves)
-        step = partial(_step, job, part.do, part.arguments, part.leaves, wanted, done, local)
+        needed = (*part.needs, *part.leaves)
+        step = partial(_step, job, part.do, part.arguments, part.leaves, needed, done, local)
         needs = frozenset(left_by[leaf] for leaf in part.needs if leaf in left_by)
         yield WorkItem(f"{job.name}: {part.name}", job.name, step, needs)
     everything = tuple(leaf for part in job.parts for leaf in part.leaves)
@@ -84,13 +84,13 @@ def _step(
     do: Any,
     arguments: tuple[Any, ...],
     leaves: tuple[str, ...],
-    wanted: tuple[str, ...],
+    needed: tuple[str, ...],
     done: Finished,
     local: bool,
 ) -> Step:
-    """A local worker gets the folder itself, others the arrays they want from it."""
-    given = done if local else {leaf: done[leaf] for leaf in wanted if leaf in done}
-    return Step(job.name, do, arguments, leaves, given, job.stamp)
+    """A local worker gets the folder itself, others the arrays they need from it."""
+    arrays = done if local else {leaf: done[leaf] for leaf in needed if leaf in done}
+    return Step(job.name, do, arguments, leaves, arrays, job.stamp)
 
 
 def _kept(job: Job, result: xr.Dataset, folder: Path, done: Finished, seconds: float) -> Outcome:

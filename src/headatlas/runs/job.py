@@ -18,7 +18,7 @@ from headatlas.results.store import Finished, load_attributes, save
 
 @dataclass(frozen=True)
 class Job:
-    """stamp: model, data, settings, versions, which every part depends on. settings: what only the result depends on."""
+    """stamp: model, data, settings, versions, on which every part depends. settings: on which only the result does."""
 
     name: str  # of the method, and of its file
     says: str  # what will be done, for people
@@ -32,7 +32,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """A hash of all that the result depends on. Versions of other libraries are told, but do not make a result stale."""
+        """A hash of all that the result depends on. Versions of other libraries are noted, but not part of it."""
         libraries = set(flat(describe_run())) - {"headatlas"}
         depends = {k: v for k, v in {**self.stamp, **self.settings}.items() if k not in libraries}
         return hashlib.sha256(json.dumps(depends, sort_keys=True, default=str).encode()).hexdigest()[:16]
@@ -53,8 +53,8 @@ class Job:
     def keep(self, result: xr.Dataset, folder: Path) -> xr.Dataset:
         """Write the result, stamped, once it is known to be what its method declares."""
         self._check(result)
-        said = {"method": self.name, **self.stamp, **self.settings, "key": self.key}
-        result = result.assign_attrs(said | result.attrs)
+        attributes = {"method": self.name, **self.stamp, **self.settings, "key": self.key}
+        result = result.assign_attrs(attributes | result.attrs)
         save(result, self.path(folder))
         return result
 
@@ -70,8 +70,8 @@ class Job:
             dims = result[measure.name].dims if measure.name in result else ()
             if not {measure.over, "layer", "head"} <= set(dims) or measure.over not in result.coords:
                 raise CannotDo(
-                    f"method {self.name}: {measure.name} is over ({', '.join(map(str, dims))}), expected ({measure.over}, layer,"
-                    f" head) with a label for each {measure.over}"
+                    f"method {self.name}: {measure.name} is over ({', '.join(map(str, dims))}),"
+                    f" expected ({measure.over}, layer, head) with a label for each {measure.over}"
                 )
 
 
@@ -80,17 +80,17 @@ Jobs = Mapping[str, Job | HeadAtlasError]
 
 
 def check_model(jobs: Jobs, folder: Path) -> None:
-    """An atlas is of one model. Read from disk and held in memory it may differ in precision, and so in its fingerprint."""
+    """That a folder has results of the same model. Read from disk and from memory it may differ in precision, and so
+    in its fingerprint."""
     planned = next((job.stamp for job in jobs.values() if isinstance(job, Job)), {})
     for path in sorted(folder.glob("*.nc")) if planned else ():
-        there = load_attributes(path)
-        if not there:
-            continue  # damaged: it is told where it is read
-        same = there.get("fingerprint") == planned["fingerprint"] or (
-            there.get("values_hash") == planned["values_hash"] and there.get("read_from") != planned["read_from"]
+        stored = load_attributes(path)
+        if not stored:
+            continue  # damaged: the error comes when it is read
+        same = stored.get("fingerprint") == planned["fingerprint"] or (
+            stored.get("values_hash") == planned["values_hash"] and stored.get("read_from") != planned["read_from"]
         )
         if not same:
-            of = (
-                f"imported ({there['source']})" if "imported" in there else f"of another model ({there.get('model')!r})"
-            )
+            other = f"of another model ({stored.get('model')!r})"
+            of = f"imported ({stored['source']})" if "imported" in stored else other
             raise BadArgument(f"out is {str(folder)!r}, where {path.name} is {of}: give another folder")

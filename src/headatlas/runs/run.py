@@ -1,4 +1,4 @@
-"""The whole flow: plan → execute → store → draw, once, for every engine."""
+"""`run`: plan → execute → store → draw, once, for every engine."""
 
 import hashlib
 import json
@@ -43,14 +43,14 @@ def run(
     progress: Progress = silent,
     tell: Callable[[Planned], None] = lambda planned: None,
 ) -> Atlas:
-    """Map a model into the folder `out`, draw it, write its page. Run again, it does only what is missing or has changed.
+    """Map a model into the folder `out`, draw it, write its page. Run again, it does what is missing or has changed.
 
     Args:
         model: an LM, or anything `load` takes.
         preset: 'quick' for a laptop, 'full' as published.
         methods: which ones; without it, the preset's.
         functions: cognitive functions, for the methods that take some; without it, what their preset says.
-        engine: 'local' is this process, or one process for each GPU where there are several; 'ray' is a cluster (docs/scale.md).
+        engine: 'local' is this process, or one for each GPU if there are several; 'ray' is a cluster (docs/scale.md).
         address: of the cluster, or 'auto'; without one, Ray is started on this machine.
         gpus_per_job: a model larger than one GPU is spread over so many.
         workers: how many at most. The results are the same with any number and any engine.
@@ -109,7 +109,7 @@ class Index:
         self.write()
 
     def _earlier(self) -> dict[str, Any]:
-        """What earlier runs for the same model noted; nothing, where there is none, or it is not ours."""
+        """What earlier runs for the same model noted; empty without any, or if the file is not ours."""
         try:
             earlier = read_json(self.folder / INDEX)
             if not self.info["model"] or earlier["model"]["fingerprint"] != self.info["model"]["fingerprint"]:
@@ -136,7 +136,7 @@ def _went(job: Job, error: HeadAtlasError | None, seconds: float) -> dict[str, A
 
 
 def draw_atlas(index: Index, progress: Progress) -> None:
-    """Draw the figures and write the page, unless they are there and of these results."""
+    """Draw the figures and write the page, unless those of these results exist."""
     folder, info = index.folder, index.info
     files = [folder / f"{name}.nc" for name in complete(folder)]
     text = b"".join(f.read_bytes() for f in files) + json.dumps([__version__, info["methods"]]).encode()
@@ -149,7 +149,7 @@ def draw_atlas(index: Index, progress: Progress) -> None:
     drawn = write_figures(results, folder / "figures", when=atlas.when, progress=progress)
     write_report(results, info, folder / "report.html")
     written = [str(path.relative_to(folder)) for path in drawn] + ["report.html"]
-    for name in set(shown["files"]) - set(written):  # figures of what is no longer there
+    for name in set(shown["files"]) - set(written):  # figures of results that are gone
         (folder / "figures" / Path(name).name).unlink(missing_ok=True)
     info["shown"] = {"key": key, "files": written}
     index.write()

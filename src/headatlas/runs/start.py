@@ -78,27 +78,26 @@ def start_pool(
 
 def _gpus(gpus_per_job: int | None, workers: int | None, device: str) -> list[str] | None:
     """The names of the GPUs that each process sees; None where this process does the work itself."""
-    there, each = torch.cuda.device_count() if device in ("auto", "cuda") else 0, gpus_per_job or 1
+    available, each = torch.cuda.device_count() if device in ("auto", "cuda") else 0, gpus_per_job or 1
     if gpus_per_job == 0:
-        there = 0
+        available = 0
     if gpus_per_job == 1 and device.startswith("cuda:"):
         return None
-    if gpus_per_job and gpus_per_job > there:
-        raise BadArgument(
-            f"gpus-per-job is {gpus_per_job}, but this machine has {there or 'no'} GPU{'s' * (there != 1)} to use"
-        )
-    if workers is None and there < 2 * each:
+    if gpus_per_job and gpus_per_job > available:
+        usable = f"{available or 'no'} GPU{'s' * (available != 1)}"
+        raise BadArgument(f"gpus-per-job is {gpus_per_job}, but this machine has {usable} to use")
+    if workers is None and available < 2 * each:
         return None
     names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    names = names if len(names) >= there and names != [""] else [str(i) for i in range(there)]
-    gpus = [",".join(names[a : a + each]) for a in range(0, there - each + 1, each)]
+    names = names if len(names) >= available and names != [""] else [str(i) for i in range(available)]
+    gpus = [",".join(names[a : a + each]) for a in range(0, available - each + 1, each)]
     if workers is not None and gpus and workers > len(gpus):
         raise BadArgument(f"workers is {workers}, but there are GPUs for {len(gpus)}")
     return gpus
 
 
 def count_workers(engine: str, address: str | None, gpus_per_job: int | None, device: str) -> int:
-    """How many workers there would be."""
+    """How many workers such an engine has."""
     with start_pool(_nobody, _nobody, engine, address, gpus_per_job, None, device) as pool:
         return pool.backend.size
 

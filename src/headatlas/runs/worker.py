@@ -1,6 +1,6 @@
 """What does the work: it loads a model once, plans jobs for it, and does their parts.
 
-It lives in this process, in another one, or on a Ray cluster. What it is sent are `PlanRequest`s and `Step`s: plain data.
+It lives in this process, in another one, or on a Ray cluster. It is sent `PlanRequest`s and `Step`s: plain data.
 """
 
 import gc
@@ -61,7 +61,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a job, or its result: a module-level function, plain arguments, and the arrays that earlier parts left."""
+    """A part of a job, or its result: a module-level function, plain arguments, and the arrays of earlier parts."""
 
     job: str
     do: Callable[..., Any]
@@ -82,8 +82,8 @@ class ModelWorker:
         self.held = ExitStack()
         self.stamp: dict[str, Any] = {}
 
-    def __call__(self, asked: PlanRequest | Step) -> Any:
-        return self.plan(asked.methods) if isinstance(asked, PlanRequest) else self.do(asked)
+    def __call__(self, message: PlanRequest | Step) -> Any:
+        return self.plan(message.methods) if isinstance(message, PlanRequest) else self.do(message)
 
     def close(self) -> None:
         self.held.close()
@@ -91,7 +91,7 @@ class ModelWorker:
     # --- planning
 
     def plan(self, methods: Sequence[tuple[Method, Mapping[str, Any]]]) -> Planned:
-        """Wrong arguments are told before weights are loaded: work is planned for a model without them."""
+        """Plan on a model without weights, so that wrong arguments are told before any are loaded."""
         bare = self._bare(all(method.reads_parameters for method, _ in methods))
         works = [(method, _work_or_error(method, bare, options, self.progress)) for method, options in methods]
         planned = [work for _, work in works if isinstance(work, Work)]
@@ -102,7 +102,7 @@ class ModelWorker:
         return Planned(*_described(model), jobs)
 
     def _bare(self, parameters: bool) -> Model:
-        """The model as far as it can be had without its weights."""
+        """The model without its weights, unless it is loaded already."""
         if self.model is not None:
             return self.model
         source = self.source
@@ -146,7 +146,7 @@ class ModelWorker:
 
 
 def retry_smaller(do: Callable[[], T]) -> T:
-    """Do something; where memory runs out, again with half as many tokens at once, which `OutOfMemory` says has been seen to."""
+    """Do something. If memory runs out, do it again: whoever raises `OutOfMemory` has halved the tokens at once."""
     while True:
         try:
             return do()
@@ -168,36 +168,36 @@ def _work_or_error(
 
 
 def work_of(method: Method, model: Model, options: Mapping[str, Any]) -> Work:
-    """What a method would do with a model: what it returns itself, or its function as a whole."""
+    """What a method would do with a model: the `Work` it returns, or a call of its function."""
     if method.returns_work:
         work: Work = method.function(model, **options)
         return work
     options = {o.name: o.default for o in method.options.values()} | dict(options)
     plain = {k: _plain(v) for k, v in options.items()}
-    said = ", ".join(f"{k} {v}" for k, v in options.items() if v is not None)
+    listed = ", ".join(f"{k} {v}" for k, v in options.items() if v is not None)
     return Work(
-        method.title + f": {said}" * bool(said),
-        _whole,
+        method.title + f": {listed}" * bool(listed),
+        _call_function,
         (method.function, dict(options)),
         settings=plain,
-        cost=None if method.cost is None else partial(_whole_cost, method.cost),
+        cost=None if method.cost is None else partial(_call_cost, method.cost),
         loads_model=not method.reads_parameters,
     )
 
 
-def _whole(
+def _call_function(
     model: Model, function: Callable[..., xr.Dataset], options: Mapping[str, Any], *, done: Done, progress: Progress
 ) -> xr.Dataset:
-    told = {"progress": progress} if "progress" in inspect.signature(function).parameters else {}
-    return function(model, **options, **told)
+    shown = {"progress": progress} if "progress" in inspect.signature(function).parameters else {}
+    return function(model, **options, **shown)
 
 
-def _whole_cost(cost: Callable[..., Cost], model: Model, function: Any, options: Mapping[str, Any]) -> Cost:
+def _call_cost(cost: Callable[..., Cost], model: Model, function: Any, options: Mapping[str, Any]) -> Cost:
     return cost(model, **options)
 
 
 def _plain(value: Any) -> Any:
-    """A value as an attribute of a file, and as part of a key: of a file, what is in it."""
+    """A value as an attribute of a file, and as part of a key. A path to a file becomes a hash of its content."""
     if isinstance(value, Path):
         return f"{value.name} {hashlib.sha256(value.read_bytes()).hexdigest()[:16]}" if value.is_file() else str(value)
     if isinstance(value, bool | np.bool_):
@@ -206,7 +206,7 @@ def _plain(value: Any) -> Any:
 
 
 def job_of(method: Method, work: Work, stamp: Mapping[str, Any]) -> Job:
-    """Work on a model that is known: what it depends on is all there."""
+    """A job: work, with the stamp of the model and all else that it depends on."""
     stamped = {**stamp, "data": work.data, **work.settings}
     parts = tuple(work.parts)
     settings, measures = work.result_settings, method.measures
@@ -216,19 +216,23 @@ def job_of(method: Method, work: Work, stamp: Mapping[str, Any]) -> Job:
 def model_stamp(model: Model) -> dict[str, Any]:
     """What a file says about the model it is of; no time of day, so that the same work gives the same file.
 
-    The fingerprint is of the weights in their precision, the values_hash is not; the config_hash is of configuration and tokenizer.
+    The fingerprint is of the weights in their precision; the values_hash does not depend on it. The config_hash is of
+    configuration and tokenizer.
     """
     weights = model.weights
-    there = not weights.embedding().is_meta  # a model without weights is planned for, and never mapped
-    fingerprints = (weights.fingerprint(), weights.values_hash()) if there else ("", "")
-    said = {"model": model.name, "fingerprint": fingerprints[0], "values_hash": fingerprints[1]}
-    said |= {"read_from": weights.source, "config_hash": model.config_hash()}
-    versions = {k: v for k, v in flat(describe_run()).items() if k != "time"}
-    return said | {"n_kv_heads": weights.anatomy.n_kv_heads} | versions
+    bare = weights.embedding().is_meta  # a model without weights: only for planning
+    return {
+        "model": model.name,
+        "fingerprint": "" if bare else weights.fingerprint(),
+        "values_hash": "" if bare else weights.values_hash(),
+        "read_from": weights.source,
+        "config_hash": model.config_hash(),
+        "n_kv_heads": weights.anatomy.n_kv_heads,
+    } | {k: v for k, v in flat(describe_run()).items() if k != "time"}
 
 
 def _described(model: Model) -> tuple[Mapping[str, Any], str]:
     if isinstance(model, LM):
         return describe_model(model), f"{model!r}, fingerprint {model.fingerprint()}"
-    said = describe_weights(model.weights, model.name, str(model.device))
-    return said, f"{model.name}, not loaded, fingerprint {model.weights.fingerprint()}"
+    described = describe_weights(model.weights, model.name, str(model.device))
+    return described, f"{model.name}, not loaded, fingerprint {model.weights.fingerprint()}"
