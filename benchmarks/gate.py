@@ -28,7 +28,7 @@ from common import llama_8b, timed
 
 import headatlas as ha
 from headatlas.methods.ablate.removal import ablate
-from headatlas.methods.gate.fits import FITS, fit_task, likelihood, slope, start
+from headatlas.methods.gate.fits import FITS, TaskFit, fit_task, likelihood, slope, start
 from headatlas.methods.gate.settings import PRESETS, Schedule
 from headatlas.models.targets import Bundle, TokenExample, encode_target, frozen, log_probs, make_bundle, measure
 from headatlas.tasks.prompts import Example, Task
@@ -62,7 +62,7 @@ def update(lm: ha.LM, rounds: int, examples: int = 8, tokens: int = 16) -> None:
     """Both take the loss at the last token of the same random texts; the bare one's gradient is in the embeddings."""
     bundles = random_bundles(lm, examples, tokens)
     theta = start(lm, range(GATES))
-    ids = torch.tensor([s.asked[0].prompt for s in bundles], device=lm.device).repeat(GATES, 1)
+    ids = torch.tensor([s.examples[0].prompt for s in bundles], device=lm.device).repeat(GATES, 1)
     embedded = lm.model.get_input_embeddings()(ids).detach()
 
     def bare() -> None:
@@ -108,7 +108,7 @@ def published(lm: ha.LM, updates: int) -> None:
     fitted: list[torch.Tensor] = []
 
     def ours() -> None:
-        fitted.extend(fit_task(lm, task, range(GATES), settings))
+        fitted.extend(fit_task(lm, TaskFit(task, range(GATES), settings)))
 
     seconds.append(timed(ours))
     nll.append([-measure(lm, held_out, theta.sigmoid())[0].mean().item() for theta in fitted])
@@ -155,7 +155,7 @@ def shape(rounds: int) -> None:
     lm = llama_8b()
     bundles = [(s,) for s in random_bundles(lm, 32, 64)]
     theta = start(lm, [0])
-    ids = torch.tensor([s[0].asked[0].prompt for s in bundles], device="cuda")
+    ids = torch.tensor([s[0].examples[0].prompt for s in bundles], device="cuda")
 
     def hooks() -> None:
         """Bare hooks and the whole vocabulary at every position, as the published code does it."""

@@ -1,7 +1,7 @@
 """One kind of mistake has one exit code, whatever the command: 2 if it was asked wrongly, 1 if it could not be done.
 
-A path that is not there, or is of the wrong kind, an unknown name and a value out of range are asked wrongly. A file that is
-there and cannot be used could not be done.
+A path that is not there or of the wrong kind, an unknown name, a value out of range: asked wrongly. A file that is
+there and cannot be used: could not be done.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""docs/adding-a-method.md, done as it says: a package with one file, installed next to HeadAtlas; and packages that are broken."""
+"""docs/adding-a-method.md, done as it says: a package with one file, installed next to HeadAtlas; and broken ones."""
 
 import json
 import os

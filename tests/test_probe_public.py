@@ -23,7 +23,7 @@ BY_ID = {t.id: t for t in TINY}
 
 
 def questions(n: int = 50, seed: int = 0) -> list[dict]:
-    """Four steps to a main question, in the tiny tokenizer's words; a function shows in the first word of the answer."""
+    """Four steps to a main question, in the tiny tokenizer's words. A function shows in its answer's first word."""
     generator = np.random.default_rng(seed)
 
     def some(count: int) -> str:

@@ -66,7 +66,7 @@ HYBRID = {
 
 
 def tiny_lm(hybrid: bool = False, context: int = 64) -> LM:
-    """A random model of three layers with grouped heads; hybrid: the second layer has none. context: tokens it takes."""
+    """A random model of three layers with grouped heads. hybrid: the second layer has none. context: in tokens."""
     kind, name = ("Qwen3NextConfig", "hybrid") if hybrid else ("LlamaConfig", "tiny")
     own = HYBRID if hybrid else {"attention_bias": True, "mlp_bias": True}
     config = getattr(transformers, kind)(**SHAPE | own | {"max_position_embeddings": context})

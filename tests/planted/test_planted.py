@@ -1,4 +1,4 @@
-"""The shipped models do what their truth says, training puts functions where they belong, planted relations are exact."""
+"""The shipped models do what their truth says, training puts functions in place, planted relations are exact."""
 
 import json
 

@@ -209,7 +209,7 @@ def test_held_out_words_are_not_in_train(kind: str) -> None:
 
 
 def test_a_choice_holds_its_target() -> None:
-    """'is/are: The keys to the cabinet': the target is one of the two, and neither is always the first or the second."""
+    """'is/are: The keys to the cabinet': the target is one of the two, and neither is always the first."""
     places = Counter()
     for row in load("syntax"):
         if found := re.match(r"([\w]+)/([\w]+): ", row["prompt"]):
