@@ -112,7 +112,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def endpoint():
-    """An endpoint that says what `server.says` holds, turn by turn: a text; None or a status fails. The last one stays."""
+    """An endpoint that says what `server.says` holds, in turn: a text; None or a status fails. The last stays."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
