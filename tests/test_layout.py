@@ -1,4 +1,4 @@
-"""How the code is laid out: one place knows a method, one an architecture; functions and files that can be read at once."""
+"""How the code is laid out: one place knows a method, one an architecture; functions and files are short."""
 
 import ast
 import re
