@@ -63,8 +63,8 @@ class _Table:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         rows = sorted({(list(FAMILIES).index(f), f, v) for f, v, _ in self.cells})
         properties = sorted({p for _, _, p in self.cells})
-        whole = len(self.cells) == len(rows) * len(properties) and {f for _, f, _ in rows} == set(FAMILIES)
-        if not whole or not rows:
+        complete = len(self.cells) == len(rows) * len(properties) and {f for _, f, _ in rows} == set(FAMILIES)
+        if not complete or not rows:
             return  # a partial run says nothing about the table
         text = _render([(f, v) for _, f, v in rows], properties, self.cells, self.notes)
         if self.config.getoption("--update-docs"):
@@ -112,23 +112,23 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def endpoint():
-    """An endpoint that says what `server.says` holds, in turn: a text; None or a status fails. The last stays."""
+    """Replies what `server.says` holds, in turn, the last one for ever: a text; None or a status fails."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.server.path = self.path
-            self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            said = self.server.says[min(len(self.server.asked), len(self.server.says)) - 1]
-            self.send_response(503 if said is None else said if isinstance(said, int) else 200)
+            self.server.requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            content = self.server.says[min(len(self.server.requests), len(self.server.says)) - 1]
+            self.send_response(503 if content is None else content if isinstance(content, int) else 200)
             self.end_headers()
-            reply = {"choices": [{"message": {"content": said}}]}
-            self.wfile.write(json.dumps(reply).encode() if said is not None else b"down")
+            reply = {"choices": [{"message": {"content": content}}]}
+            self.wfile.write(json.dumps(reply).encode() if content is not None else b"down")
 
         def log_message(self, *args) -> None:
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    server.asked, server.says = [], []
+    server.requests, server.says = [], []
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     server.address = f"http://127.0.0.1:{server.server_port}/v1"

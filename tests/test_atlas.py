@@ -35,8 +35,8 @@ def lm() -> LM:
 @pytest.fixture
 def made(tmp_path) -> Path:
     """A folder of synthetic head maps."""
-    for name, found in synthetic.atlas(12, 8).items():
-        save(found, tmp_path / "made" / f"{name}.nc")
+    for name, result in synthetic.atlas(12, 8).items():
+        save(result, tmp_path / "made" / f"{name}.nc")
     return tmp_path / "made"
 
 
@@ -153,7 +153,7 @@ class TestRun:
             ha.pattern(lm, out=tmp_path)
 
     @pytest.mark.parametrize(
-        ("asked", "says"),
+        ("options", "says"),
         [
             ({"methods": ["map"]}, "methods: 'map' is not one of .* Did you mean 'maps'"),
             ({"methods": []}, "methods is empty"),
@@ -162,17 +162,17 @@ class TestRun:
             ({"functions": ["Retrieval"], "methods": ["pattern"]}, "functions is given, but the methods are pattern"),
         ],
     )
-    def test_what_is_asked_wrongly_is_told_before_any_work(self, lm, tmp_path, asked, says) -> None:
+    def test_what_is_asked_wrongly_is_told_before_any_work(self, lm, tmp_path, options, says) -> None:
         with pytest.raises(BadArgument, match=says):
-            ha.run(lm, tmp_path, **asked)
+            ha.run(lm, tmp_path, **options)
         assert not list(tmp_path.glob("*.nc"))
 
     def test_a_damaged_result_is_computed_again(self, lm, tmp_path) -> None:
-        whole = run(lm, tmp_path, ["pattern"])["pattern"]
+        first = run(lm, tmp_path, ["pattern"])["pattern"]
         path = tmp_path / "pattern.nc"
         path.write_bytes(path.read_bytes()[:1000])
         assert states(lm, tmp_path, ["pattern"]) == {"pattern": "to do"}
-        np.testing.assert_array_equal(run(lm, tmp_path, ["pattern"])["pattern"].score, whole.score)
+        np.testing.assert_array_equal(run(lm, tmp_path, ["pattern"])["pattern"].score, first.score)
 
 
 KILLED = """
@@ -240,8 +240,8 @@ class TestAsking:
         assert table.count("importance") == 3
         _, text, _ = headatlas(capsys, "heads", made, "--function", "Math Calculation", "--top", 3, "--json")
         rows = json.loads(text)
-        found = load(made / "probe.nc").sel(function="Math Calculation")
-        best = found.importance.values.max()
+        result = load(made / "probe.nc").sel(function="Math Calculation")
+        best = result.importance.values.max()
         assert rows[0]["value"] == pytest.approx(best)
         assert rows[0]["low"] == pytest.approx(0.7 * best)
         assert [r["rank"] for r in rows] == [1, 2, 3]
@@ -251,10 +251,10 @@ class TestAsking:
         assert len(text.splitlines()) == 4
 
     def test_heads_by_kv_group(self, capsys, made) -> None:
-        asked = ["--function", "math", "--method", "gate", "--by", "kv-group", "--json", "--top", 1]
-        row = json.loads(headatlas(capsys, "heads", made, *asked)[1])[0]
-        found = load(made / "gate.nc").sel(task="math").facilitation.values  # [seed, layer, head]
-        by_hand = np.stack([found[:, :, 2 * g] + found[:, :, 2 * g + 1] for g in range(4)], -1)
+        options = ["--function", "math", "--method", "gate", "--by", "kv-group", "--json", "--top", 1]
+        row = json.loads(headatlas(capsys, "heads", made, *options)[1])[0]
+        facilitation = load(made / "gate.nc").sel(task="math").facilitation.values  # [seed, layer, head]
+        by_hand = np.stack([facilitation[:, :, 2 * g] + facilitation[:, :, 2 * g + 1] for g in range(4)], -1)
         layer, group = np.unravel_index(by_hand.mean(0).argmax(), (12, 4))
         assert row["head"] == f"L{layer}.G{group}"
         numbers = [by_hand[:, layer, group].mean(), by_hand[:, layer, group].min(), by_hand[:, layer, group].max()]
@@ -264,23 +264,23 @@ class TestAsking:
         assert "--by is 'layer', expected one of kv-group" in err
 
     def test_heads_at_chance_have_no_rank(self, capsys, tmp_path) -> None:
-        found = synthetic.with_chance(synthetic.maps(12, 8))
-        save(found, tmp_path / "maps.nc")
-        asked = ["heads", tmp_path, "--function", "relation_1", "--top", 2]
-        rows = json.loads(headatlas(capsys, *asked, "--json")[1])
-        level = pytest.approx(float(found.chance[1]))
+        result = synthetic.with_chance(synthetic.maps(12, 8))
+        save(result, tmp_path / "maps.nc")
+        command = ["heads", tmp_path, "--function", "relation_1", "--top", 2]
+        rows = json.loads(headatlas(capsys, *command, "--json")[1])
+        level = pytest.approx(float(result.chance[1]))
         assert [(r["rank"], r["at_chance"], r["chance"]) for r in rows[:2]] == [(None, True, level)] * 2
         assert [(r["rank"], r["at_chance"]) for r in rows[2:]] == [(1, False), (2, False)]  # suppression
-        table = headatlas(capsys, *asked)[1]
+        table = headatlas(capsys, *command)[1]
         assert table.count("at chance") == 2
         evidence = {r["subject"]: r for r in json.loads(headatlas(capsys, "heads", tmp_path, "--json")[1])}
         assert "relation_1" not in evidence
         assert evidence["relation_0"]["chance"] == pytest.approx(0.1)
 
     def test_functions_at_chance_keep_their_proof_but_name_no_heads(self, capsys, made) -> None:
-        found = load(made / "probe.nc")
-        found["clears_control"][:] = False
-        save(found, made / "probe.nc")
+        result = load(made / "probe.nc")
+        result["clears_control"][:] = False
+        save(result, made / "probe.nc")
         _, table, _ = headatlas(capsys, "heads", made)
         lines = {line.split()[1]: line for line in table.splitlines() if line.startswith(("probe", "dissociate"))}
         assert "no head above chance" in lines["Inference"]
@@ -357,26 +357,26 @@ SAME = '[{"function": 1, "layer": 0, "head": 0, "value": 1}, {"function": "1", "
 class TestImport:
     @pytest.mark.parametrize("kind", ["csv", "json", "rows.json", "npy"])
     def test_importances_of_any_origin_are_drawn(self, capsys, tmp_path, kind) -> None:
-        found = synthetic.probe(5, 4)
+        scores = synthetic.probe(5, 4)
         path = tmp_path / f"scores.{kind}"
-        table = found.importance.to_dataframe().reset_index()[["function", "layer", "head", "importance"]]
+        table = scores.importance.to_dataframe().reset_index()[["function", "layer", "head", "importance"]]
         if kind == "csv":
             table.to_csv(path, index=False)
         elif kind == "json":
             path.write_text(
-                json.dumps({str(f): found.importance.sel(function=f).values.tolist() for f in found.function.values})
+                json.dumps({str(f): scores.importance.sel(function=f).values.tolist() for f in scores.function.values})
             )
         elif kind == "rows.json":
             path.write_text(table.to_json(orient="records", double_precision=15))
         else:
-            np.save(path, found.importance.values)
+            np.save(path, scores.importance.values)
         code, out, err = headatlas(
             capsys, "import", path, "--as", "importance", "--out", tmp_path / "in", "--model", "theirs"
         )
         assert code == 0, err
         assert "5 layer, 4 head" in out or "8 function" in out
         stored = load(tmp_path / "in" / "probe.nc")
-        np.testing.assert_allclose(stored.importance.sel(function=found.function), found.importance, rtol=1e-6)
+        np.testing.assert_allclose(stored.importance.sel(function=scores.function), scores.importance, rtol=1e-6)
         assert stored.attrs["model"] == "theirs"
         code, out, _ = headatlas(capsys, "figures", tmp_path / "in", "--format", "png")
         assert "importance-probe.png" in out

@@ -57,7 +57,7 @@ def test_run_writes_the_atlas_and_says_what_could_not_be_done(capsys, folder, tm
 def test_an_atlas_gives_its_maps(tmp_path, monkeypatch) -> None:
     lm = LM(build(TINY[0]), tokenizer(), "tiny")
     mine = [{"name": "one", "category": "Knowledge", "pairs": [[f"w{i}", f"w{i + 1}"] for i in range(40)]}]
-    monkeypatch.setattr("headatlas.tasks.relations.load_relations", lambda given: load_relations(mine))
+    monkeypatch.setattr("headatlas.tasks.relations.load_relations", lambda _: load_relations(mine))
     made = ha.run(lm, tmp_path / "atlas")
     assert made.complete == ["maps", "salient", "pattern", "taylor", "gate"]
     assert made["maps"].score.sel(relation="one").shape == (3, 6)

@@ -1,7 +1,7 @@
 """One kind of mistake has one exit code, whatever the command: 2 if it was asked wrongly, 1 if it could not be done.
 
-A path that is not there or of the wrong kind, an unknown name, a value out of range: asked wrongly. A file that is
-there and cannot be used: could not be done.
+A path that does not exist, or is of the wrong kind, an unknown name and a value out of range are asked wrongly. A file
+that exists and cannot be used could not be done.
 """
 
 import json
@@ -75,48 +75,48 @@ def ended(capsys, arguments, **values) -> int:
     return code
 
 
-def asked(table: dict[str, list[str]]):
+def each_command(table: dict[str, list[str]]):
     return pytest.mark.parametrize("arguments", table.values(), ids=table)
 
 
-@asked(NEEDS_MODEL)
+@each_command(NEEDS_MODEL)
 def test_a_model_that_is_not_there(capsys, place, arguments) -> None:
     assert ended(capsys, arguments, MODEL="no/such/folder", OUT="out") == 2
     assert ended(capsys, arguments, MODEL="a-file", OUT="out") == 2
 
 
-@asked({name: a for name, a in NEEDS_MODEL.items() if name != "benchmark"})
+@each_command({name: a for name, a in NEEDS_MODEL.items() if name != "benchmark"})
 def test_a_model_that_cannot_be_used(capsys, place, arguments) -> None:
     """benchmark takes planted models only: another folder is a wrong name there."""
     assert ended(capsys, arguments, MODEL="empty", OUT="out") == 1
 
 
-@asked(NEEDS_ATLAS)
+@each_command(NEEDS_ATLAS)
 def test_an_atlas_that_is_not_there(capsys, place, folder, arguments) -> None:
     for atlas in ("nowhere", "a-file"):
         assert ended(capsys, arguments, ATLAS=atlas, MODEL=folder, OUT="out") == 2
 
 
-@asked(NEEDS_ATLAS)
+@each_command(NEEDS_ATLAS)
 def test_an_atlas_that_cannot_be_used(capsys, place, folder, arguments) -> None:
     assert ended(capsys, arguments, ATLAS="empty", MODEL=folder, OUT="out") == 1
     (place / "empty" / "atlas.json").write_text("{")
     assert ended(capsys, arguments, ATLAS="empty", MODEL=folder, OUT="out") == 1
 
 
-@asked(NEEDS_DATA)
+@each_command(NEEDS_DATA)
 def test_data_that_is_not_there(capsys, place, folder, arguments) -> None:
     assert ended(capsys, arguments, DATA="nowhere", MODEL=folder, OUT="out") == 2
 
 
-@asked(NEEDS_DATA)
+@each_command(NEEDS_DATA)
 def test_data_that_cannot_be_read(capsys, place, folder, arguments) -> None:
     for name in ("data.json", "data.jsonl"):
         (place / name).write_text("{")
     assert ended(capsys, arguments, DATA="data", MODEL=folder, OUT="out") == 1
 
 
-@asked(WRITES)
+@each_command(WRITES)
 def test_a_folder_for_results_that_is_a_file(capsys, place, folder, arguments) -> None:
     assert ended(capsys, arguments, OUT="a-file", MODEL=folder) == 2
 

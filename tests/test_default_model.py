@@ -68,26 +68,26 @@ def test_ablation_names_the_head_that_maps_names(lm) -> None:
     pairs = [("France", "Paris"), ("Italy", "Rome"), ("Japan", "Tokyo"), ("Spain", "Madrid"), ("Russia", "Moscow")]
     capitals = [{"prompt": f"The capital of {c} is", "target": f" {t}", "split": "held_out"} for c, t in pairs]
     capitals += [{"prompt": "The capital of Egypt is", "target": " Cairo", "split": "train"}]
-    found = ha.ablate(lm, capitals, examples=5).effect.isel(task=0)
-    top = found.argmax(("layer", "head"))
+    effect = ha.ablate(lm, capitals, limit=5).effect.isel(task=0)
+    top = effect.argmax(("layer", "head"))
     assert (top["layer"].item(), top["head"].item()) == (23, 4)
 
 
 def test_gating_helps_the_task_it_is_fitted_to(lm) -> None:
     """A few updates, where half-shut heads were: the pressed fits must do better than the free one they start from."""
-    found = ha.gate(lm, "syntax", seeds=1, updates=6, batch=8)
-    nll = found.nll.isel(task=0, seed=0)
+    result = ha.gate(lm, "syntax", seeds=1, updates=6, batch=8)
+    nll = result.nll.isel(task=0, seed=0)
     assert nll.sel(fit="retain") < nll.sel(fit="free")
-    assert found.whole_accuracy.item() > 0.5
-    assert found["always"].equals(found["any"])  # one seed
+    assert result.whole_accuracy.item() > 0.5
+    assert result["always"].equals(result["any"])  # one seed
 
 
 def test_probing_reads_more_than_chance_and_says_what_words_alone_give(lm) -> None:
-    found = ha.probe(
-        lm, limit=120, probe="per-head", functions=["Math Calculation", "Semantic Understanding"], proof="none"
+    result = ha.probe(
+        lm, limit=120, kind="per-head", functions=["Math Calculation", "Semantic Understanding"], proof="none"
     )
-    assert found.accuracy > found.majority_accuracy
-    assert found.accuracy > found.control_accuracy
-    assert found.head_accuracy.max() > 0.6
-    assert 0 < found.bag_of_words_accuracy < 1
-    assert found.importance.shape == (2, 30, 9)
+    assert result.accuracy > result.majority_accuracy
+    assert result.accuracy > result.control_accuracy
+    assert result.head_accuracy.max() > 0.6
+    assert 0 < result.bag_of_words_accuracy < 1
+    assert result.importance.shape == (2, 30, 9)

@@ -90,13 +90,13 @@ def test_a_wrong_name_is_told_before_anything_heavy_is_imported(tmp_path) -> Non
         "heavy = [m for m in ('torch', 'transformers', 'xarray', 'matplotlib') if m in sys.modules]\n"
         "print(json.dumps([ended, heavy]))\n"
     )
-    asked = [[str(tmp_path / "tiny") if a == "MODEL" else a for a in arguments] for arguments, _ in WRONG]
+    calls = [[str(tmp_path / "tiny") if a == "MODEL" else a for a in arguments] for arguments, _ in WRONG]
     done = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(asked), capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-c", code], input=json.dumps(calls), capture_output=True, text=True, cwd=tmp_path
     )
-    said, heavy = json.loads(done.stdout)
+    messages, heavy = json.loads(done.stdout)
     assert heavy == []
-    for (arguments, expected), text in zip(WRONG, said, strict=True):
+    for (arguments, expected), text in zip(WRONG, messages, strict=True):
         assert text.startswith("error: "), arguments
         assert expected in text, arguments
         assert len(text.splitlines()) == 1, arguments

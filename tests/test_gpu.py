@@ -25,27 +25,27 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
 def test_heads_on_a_gpu_equal_heads_on_the_cpu(tiny) -> None:
-    here = ha.load(build(tiny))
-    there = ha.load(build(tiny).to("cuda"))
-    gate = torch.rand(here.n_layers, here.n_heads, generator=torch.Generator().manual_seed(0))
+    on_cpu = ha.load(build(tiny))
+    on_gpu = ha.load(build(tiny).to("cuda"))
+    gate = torch.rand(on_cpu.n_layers, on_cpu.n_heads, generator=torch.Generator().manual_seed(0))
     tolerance = max(tiny.tolerance, 1e-6) * 10  # Llama and others norm in float32
-    with here.gated(gate), there.gated(gate.cuda()):
-        z = there.head_outputs(texts())
-        torch.testing.assert_close(z, here.head_outputs(texts()), rtol=tolerance, atol=tolerance, equal_nan=True)
-    with there.gated(torch.ones_like(gate)):
-        gated = there.model(**there.batch(texts())).logits
-    assert torch.equal(gated, there.model(**there.batch(texts())).logits)
+    with on_cpu.gated(gate), on_gpu.gated(gate.cuda()):
+        z = on_gpu.head_outputs(texts())
+        torch.testing.assert_close(z, on_cpu.head_outputs(texts()), rtol=tolerance, atol=tolerance, equal_nan=True)
+    with on_gpu.gated(torch.ones_like(gate)):
+        gated = on_gpu.model(**on_gpu.batch(texts())).logits
+    assert torch.equal(gated, on_gpu.model(**on_gpu.batch(texts())).logits)
 
 
 @pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
 def test_gate_gradients_on_a_gpu_equal_those_on_the_cpu(tiny) -> None:
-    here, there = ha.load(build(tiny)), ha.load(build(tiny).to("cuda"))
+    on_cpu, on_gpu = ha.load(build(tiny)), ha.load(build(tiny).to("cuda"))
     matched = [(make_bundle(group),) for group in questions()]
-    theta = start(here, [0, 1])
+    theta = start(on_cpu, [0, 1])
     tolerance = max(tiny.tolerance, 1e-6) * 100
-    expected = slope(here, theta, matched, likelihood, 10**6)
+    expected = slope(on_cpu, theta, matched, likelihood, 10**6)
     for tokens in (10**6, 60):
-        for a, b in zip(slope(there, theta, matched, likelihood, tokens), expected, strict=True):
+        for a, b in zip(slope(on_gpu, theta, matched, likelihood, tokens), expected, strict=True):
             torch.testing.assert_close(a.cpu(), b, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
@@ -68,11 +68,11 @@ def test_a_model_on_two_devices(folder) -> None:
     spread = ha.load(
         folder, device_map=parts | {"model.layers.0": 0, "model.layers.1": "cpu", "model.layers.2": 0}, dtype="float64"
     )
-    whole = ha.load(folder, device="cpu", dtype="float64")
+    plain = ha.load(folder, device="cpu", dtype="float64")
     gate = torch.rand(4, 3, 6, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    z = whole.head_outputs(texts())
+    z = plain.head_outputs(texts())
     results = []
-    for lm in (spread, whole):
+    for lm in (spread, plain):
         with lm.gated(gate), lm.patched(["L0.H1", "L1.H2"], z), lm.gated(gate, positions="last"):
             logits = lm.model(**lm.batch(texts())).logits
         (slope,) = torch.autograd.grad(logits[:, -1].logsumexp(-1).sum(), gate)
@@ -123,8 +123,8 @@ def test_what_fits_is_told_before_loading_and_chosen_from(large, folder, monkeyp
     needs = memory(large.model, 8, torch.float32)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    asked = [{"prompt": " ".join(f"w{(i * j + i) % 50}" for j in range(62)), "target": " w2"} for i in range(1, 129)]
-    ha.gate(large, asked, seeds=1, updates=1, batch=64, tokens=10**6)
+    examples = [{"prompt": " ".join(f"w{(i * j + i) % 50}" for j in range(62)), "target": " w2"} for i in range(1, 129)]
+    ha.gate(large, examples, seeds=1, updates=1, batch=64, batch_tokens=10**6)
     used = (torch.cuda.max_memory_allocated() - before) / (2 * 64 * 63)  # both pressures at once
     assert 0.4 < needs.a_learned / used < 2.5
     assert 64 < tokens_at_once(large, None) <= 2**30 // (8 * 1024)

@@ -1,4 +1,4 @@
-"""docs/adding-a-method.md, done as it says: a package with one file, installed next to HeadAtlas; and broken ones."""
+"""docs/adding-a-method.md, followed: a package with one file, installed next to HeadAtlas; and broken packages."""
 
 import json
 import os
@@ -148,7 +148,7 @@ def test_a_broken_one_is_one_line_and_the_others_work(name, code, line, tmp_path
     try:
         code, out, err = headatlas(capsys, "methods")
         assert code == 0
-        assert [said for said in err.splitlines() if line in said]
+        assert [message for message in err.splitlines() if line in message]
         assert err.count("left out") == 1
         assert "Causal head gating" in out
     finally:

@@ -23,24 +23,24 @@ BY_ID = {t.id: t for t in TINY}
 
 
 def questions(n: int = 50, seed: int = 0) -> list[dict]:
-    """Four steps to a main question, in the tiny tokenizer's words. A function shows in its answer's first word."""
+    """Four steps to a main question, in the tiny tokenizer's words. The first word of an answer shows the function."""
     generator = np.random.default_rng(seed)
 
-    def some(count: int) -> str:
+    def words(count: int) -> str:
         return " ".join(f"w{i}" for i in generator.integers(57, size=count))
 
-    found = []
+    entries = []
     for i in range(n):
         steps = [
             {
-                "subquestion": some(3),
-                "answer": f"w{5 * c + generator.integers(3)} {some(generator.integers(8))}",
+                "subquestion": words(3),
+                "answer": f"w{5 * c + generator.integers(3)} {words(generator.integers(8))}",
                 "cognitive_skill": FUNCTIONS[c],
             }
             for c in generator.choice(8, 4, replace=False)
         ]
-        found.append({"question": f"w{i % 57} w{i // 57} {some(3)}", "answer": "w1", "generated": steps})
-    return found
+        entries.append({"question": f"w{i % 57} w{i // 57} {words(3)}", "answer": "w1", "generated": steps})
+    return entries
 
 
 def stop(items, label):
@@ -57,47 +57,47 @@ def lm() -> LM:
 
 
 @pytest.fixture(scope="module")
-def found(lm):
+def result(lm):
     return ha.probe(lm, questions())
 
 
-def test_what_is_in_it(found, lm) -> None:
-    assert found.importance.dims == found.signed.dims == found.selected.dims == ("function", "layer", "head")
-    assert found.importance.shape == (8, lm.n_layers, lm.n_heads)
-    assert found.function.values.tolist() == list(FUNCTIONS)
-    np.testing.assert_allclose(found.importance.sum(("layer", "head")), 1, rtol=1e-9)
-    weight = abs(found.signed)
-    np.testing.assert_allclose(found.importance, weight / weight.sum(("layer", "head")), rtol=1e-6)
+def test_what_is_in_it(result, lm) -> None:
+    assert result.importance.dims == result.signed.dims == result.selected.dims == ("function", "layer", "head")
+    assert result.importance.shape == (8, lm.n_layers, lm.n_heads)
+    assert result.function.values.tolist() == list(FUNCTIONS)
+    np.testing.assert_allclose(result.importance.sum(("layer", "head")), 1, rtol=1e-9)
+    weight = abs(result.signed)
+    np.testing.assert_allclose(result.importance, weight / weight.sum(("layer", "head")), rtol=1e-6)
     for name in ("accuracy", "bag_of_words_accuracy", "majority_accuracy", "control_accuracy", "selectivity"):
-        assert found[name].dims == ()
-        assert np.isfinite(found[name])
-    counts = found.questions.sel(split="test")
-    assert ((found.confusion * counts).sum() / counts.sum()).item() == pytest.approx(1)
-    recall = (found.accuracy_per_function * counts).sum() / counts.sum()
-    assert recall.item() == pytest.approx(found.accuracy.item())
-    assert int(found.questions.sum()) == 200
-    assert found.bag_of_words_accuracy == found.bag_of_words.sel(wording="question")
-    assert (found.selected <= found.before_elbow).all()
-    assert (found.selected <= found.clears_control).all()
-    assert found.attrs["model"] == "tiny"
+        assert result[name].dims == ()
+        assert np.isfinite(result[name])
+    counts = result.questions.sel(split="test")
+    assert ((result.confusion * counts).sum() / counts.sum()).item() == pytest.approx(1)
+    recall = (result.accuracy_per_function * counts).sum() / counts.sum()
+    assert recall.item() == pytest.approx(result.accuracy.item())
+    assert int(result.questions.sum()) == 200
+    assert result.bag_of_words_accuracy == result.bag_of_words.sel(wording="question")
+    assert (result.selected <= result.before_elbow).all()
+    assert (result.selected <= result.clears_control).all()
+    assert result.attrs["model"] == "tiny"
 
 
-def test_the_proof_is_in_it(found) -> None:
-    assert found.baseline.dims == ("function", "measure")
-    assert found.effect.dims == found.lowest_effect.dims == ("function", "n_removed", "measure")
-    assert found.random_effect.dims == ("function", "n_removed", "draw", "measure")
-    assert found.p.dims == found.p_corrected.dims == ("function", "n_removed")
-    assert found.random_effect.sizes["draw"] >= 20
-    own, random = (found[name].sel(measure="log_p") for name in ("effect", "random_effect"))
-    np.testing.assert_allclose(found.p, (1 + (random <= own).sum("draw")) / 21)
-    assert (found.p_corrected >= found.p).all()
-    assert found.specialisation.sizes["masked"] == 8
-    at = int(found.masked_heads)
-    assert at in found.n_removed  # the diagonal is the removal curve at that number of heads
-    diagonal = [found.specialisation.sel(function=f, masked=f, measure="log_p").item() for f in FUNCTIONS]
+def test_the_proof_is_in_it(result) -> None:
+    assert result.baseline.dims == ("function", "measure")
+    assert result.effect.dims == result.lowest_effect.dims == ("function", "n_removed", "measure")
+    assert result.random_effect.dims == ("function", "n_removed", "draw", "measure")
+    assert result.p.dims == result.p_corrected.dims == ("function", "n_removed")
+    assert result.random_effect.sizes["draw"] >= 20
+    own, random = (result[name].sel(measure="log_p") for name in ("effect", "random_effect"))
+    np.testing.assert_allclose(result.p, (1 + (random <= own).sum("draw")) / 21)
+    assert (result.p_corrected >= result.p).all()
+    assert result.specialisation.sizes["masked"] == 8
+    at = int(result.masked_heads)
+    assert at in result.n_removed  # the diagonal is the removal curve at that number of heads
+    diagonal = [result.specialisation.sel(function=f, masked=f, measure="log_p").item() for f in FUNCTIONS]
     np.testing.assert_allclose(diagonal, own.sel(n_removed=at), atol=1e-5)
-    assert found.hierarchy.sizes["order"] == 2
-    assert set(found.alpha.values.tolist()) == {-2, -1, 1, 2}
+    assert result.hierarchy.sizes["order"] == 2
+    assert set(result.alpha.values.tolist()) == {-2, -1, 1, 2}
 
 
 def read(lm, *args, **options) -> list[tuple[int, np.ndarray]]:
@@ -114,11 +114,11 @@ def read(lm, *args, **options) -> list[tuple[int, np.ndarray]]:
 
 def test_features_are_means_of_z_over_the_answer(lm) -> None:
     """What reaches the probe, against `head_outputs` one example at a time."""
-    given = questions(20)
-    rows, asked = read(lm, given, k=3), load_questions(given)
-    assert [i for i, _ in rows] == list(range(len(asked)))
+    entries = questions(20)
+    rows, loaded = read(lm, entries, k=3), load_questions(entries)
+    assert [i for i, _ in rows] == list(range(len(loaded)))
     for i, feature in rows:
-        one = with_answer(lm, asked[i], asked[i].answer)
+        one = with_answer(lm, loaded[i], loaded[i].answer)
         z = lm.head_outputs([one.prompt + one.target])[0, len(one.prompt) :]
         logits = lm.model(torch.tensor([one.prompt + one.target])).logits[0].log_softmax(-1)
         surprisal = [-logits[len(one.prompt) - 1 + i, t].item() for i, t in enumerate(one.target)]
@@ -147,7 +147,7 @@ def shards(monkeypatch):
 
 
 def test_interrupted_capture_goes_on_at_the_shard_it_had_reached(lm, shards, tmp_path) -> None:
-    whole = ha.probe(lm, questions(20), batch_tokens=100, proof="none")
+    expected = ha.probe(lm, questions(20), batch_tokens=100, proof="none")
     reached = []
 
     def count(items, label):
@@ -159,7 +159,7 @@ def test_interrupted_capture_goes_on_at_the_shard_it_had_reached(lm, shards, tmp
     assert not (tmp_path / "probe.nc").exists()
     again = ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path, progress=count)
     assert reached[0] == "reading answers, shard 3 of 3"
-    assert again.equals(whole)
+    assert again.equals(expected)
     assert [p.name for p in tmp_path.iterdir()] == [".lock", "probe.nc"]
     reached.clear()
     ha.probe(lm, questions(20), batch_tokens=100, proof="none", seed=1, out=tmp_path, progress=count)
@@ -167,34 +167,34 @@ def test_interrupted_capture_goes_on_at_the_shard_it_had_reached(lm, shards, tmp
 
 
 def test_going_on_with_other_batches_gives_the_same(lm, shards, tmp_path) -> None:
-    whole = ha.probe(lm, questions(20), batch_tokens=150, proof="none")
+    expected = ha.probe(lm, questions(20), batch_tokens=150, proof="none")
     with pytest.raises(KeyboardInterrupt):
         ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path, progress=shards)
     again = ha.probe(lm, questions(20), batch_tokens=150, proof="none", out=tmp_path)
-    np.testing.assert_allclose(again.signed, whole.signed, rtol=1e-3, atol=1e-7)
+    np.testing.assert_allclose(again.signed, expected.signed, rtol=1e-3, atol=1e-7)
 
 
 def test_a_damaged_part_is_read_again(lm, shards, tmp_path) -> None:
-    whole = ha.probe(lm, questions(20), batch_tokens=100, proof="none")
+    expected = ha.probe(lm, questions(20), batch_tokens=100, proof="none")
     with pytest.raises(KeyboardInterrupt):
         ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path, progress=shards)
     first, second = sorted((tmp_path / ".probe").glob("shard*.npz"))
     first.write_bytes(b"")
     second.write_bytes(second.read_bytes()[:-100])
-    assert ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path).equals(whole)
+    assert ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path).equals(expected)
 
 
 def test_generated_answers(lm, endpoint, tmp_path, monkeypatch, caplog) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path))
-    found = ha.probe(lm, questions(), answers="generated", proof="none")
+    result = ha.probe(lm, questions(), answers="generated", proof="none")
     assert "answers are right" in caplog.text
-    assert 0 <= found.answers_right < 0.5
+    assert 0 <= result.answers_right < 0.5
     options = {"answers": "generated", "keep": "correct", "proof": "none", "judge": endpoint.address}
     endpoint.says = [f'{{"right": {"false" if i % 4 == 3 else "true"}, "pieces": []}}' for i in range(200)]
     chosen = ha.probe(lm, questions(), **options)
-    answered = len(endpoint.asked)
-    assert answered == int(found.questions.sum())  # each is judged once; of this random model, a few are empty
+    answered = len(endpoint.requests)
+    assert answered == int(result.questions.sum())  # each is judged once; of this random model, a few are empty
     assert int(chosen.questions.sum()) == answered - answered // 4
     assert chosen.answers_right == pytest.approx(1 - (answered // 4) / answered)
     endpoint.says = ['{"right": false, "pieces": []}']
@@ -205,9 +205,9 @@ def test_generated_answers(lm, endpoint, tmp_path, monkeypatch, caplog) -> None:
 def test_a_function_that_is_never_answered_right_is_named(lm, endpoint, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path))
     monkeypatch.setattr(lm, "generate_ids", lambda prompts, n: [[9, 4] for _ in prompts])
-    asked = load_questions(questions())
+    loaded = load_questions(questions())
     by_shard = [
-        q.function != "Inference" for q in asked
+        q.function != "Inference" for q in loaded
     ]  # in the order of the questions, which are read by main question
     endpoint.says = [f'{{"right": {str(right).lower()}, "pieces": []}}' for right in by_shard]
     with pytest.raises(BadArgument, match="function 'Inference' has 0 examples that were answered right"):
@@ -218,8 +218,8 @@ def test_answers_of_nothing_are_dropped_and_told(lm, caplog, monkeypatch) -> Non
     caplog.set_level(logging.INFO)
     empty = {with_answer(lm, q, q.answer).prompt for q in load_questions(questions())[::50]}
     monkeypatch.setattr(lm, "generate_ids", lambda prompts, n: [[] if tuple(p) in empty else [9] for p in prompts])
-    found = ha.probe(lm, questions(), answers="generated", proof="none")
-    assert int(found.questions.sum()) == 196
+    result = ha.probe(lm, questions(), answers="generated", proof="none")
+    assert int(result.questions.sum()) == 196
     assert "dropped 4 questions that the model answered with nothing" in caplog.text
 
 
@@ -233,9 +233,9 @@ def few(monkeypatch, **trials) -> None:
 def test_a_proof_by_generating(lm, monkeypatch) -> None:
     few(monkeypatch, shares=(0.1,), alphas=(-4.0, 4.0))
     for everywhere in (False, True):
-        found = ha.probe(lm, questions(), proof="generate", everywhere=everywhere)
-        assert found.measure.values.tolist() == ["f1", "right"]
-        top = found.baseline + found.effect
+        result = ha.probe(lm, questions(), proof="generate", everywhere=everywhere)
+        assert result.measure.values.tolist() == ["f1", "right"]
+        top = result.baseline + result.effect
         assert (top >= 0).all()
         assert (top <= 1).all()
 
@@ -245,10 +245,10 @@ def test_a_judge_picks_tokens_and_marks_answers(lm, endpoint, tmp_path, monkeypa
     monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path))
     endpoint.says = ['{"right": true, "pieces": [0]}']
     judged = ha.probe(lm, questions(20), judge=endpoint.address, proof="none")
-    asked = len(endpoint.asked)
-    assert asked == sum(len(step["answer"].split()) > 5 for e in questions(20) for step in e["generated"])
+    requests = len(endpoint.requests)
+    assert requests == sum(len(step["answer"].split()) > 5 for e in questions(20) for step in e["generated"])
     again = ha.probe(lm, questions(20), judge=endpoint.address, proof="none")
-    assert len(endpoint.asked) == asked  # what it said is kept
+    assert len(endpoint.requests) == requests  # what it said is kept
     assert again.equals(judged)
     alone = ha.probe(lm, questions(20), proof="none")
     assert not judged.signed.equals(alone.signed)
@@ -261,46 +261,46 @@ def test_a_judge_picks_tokens_and_marks_answers(lm, endpoint, tmp_path, monkeypa
 
 def test_generated_answers_are_read_at_the_tokens_the_model_gave(lm, monkeypatch) -> None:
     """Tokens that their own text would be cut into differently (here: an unknown word) are kept as they are."""
-    new, given = (9, 3, 4), questions(20)
+    new, entries = (9, 3, 4), questions(20)
     monkeypatch.setattr(lm, "generate_ids", lambda prompts, n: [list(new) for _ in prompts])
-    rows, asked = read(lm, given, answers="generated"), load_questions(given)
-    assert len(rows) == len(asked)
+    rows, loaded = read(lm, entries, answers="generated"), load_questions(entries)
+    assert len(rows) == len(loaded)
     for i, feature in rows:
-        prompt = with_answer(lm, asked[i], asked[i].answer).prompt
+        prompt = with_answer(lm, loaded[i], loaded[i].answer).prompt
         z = lm.head_outputs([prompt + new])[0, len(prompt) :]
         np.testing.assert_allclose(feature, z.mean(0), rtol=1e-4, atol=1e-5)
 
 
 def test_too_long_for_an_answer_is_told_before_any_work(lm, tmp_path) -> None:
-    given = questions(20)
-    given[3]["question"] = " ".join(["w1"] * 40)
+    entries = questions(20)
+    entries[3]["question"] = " ".join(["w1"] * 40)
     for options in ({"answers": "generated"}, {"proof": "generate"}):
         with pytest.raises(BadArgument, match=r"question 'w.*' is a prompt of \d+ tokens: with 32 new ones it exceeds"):
-            ha.probe(lm, given, out=tmp_path, **options)
+            ha.probe(lm, entries, out=tmp_path, **options)
     assert {p.name for p in tmp_path.iterdir()} <= {".lock"}
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_answers_are_scored_with_heads_removed(lm, everywhere) -> None:
     """As asked for: without the template, and at the prompt too. Against one pass for each question."""
-    given = questions(20)
-    found = ha.probe(lm, given, everywhere=everywhere, template=False).sel(function="Retrieval", measure="log_p")
-    tested = [q for q in load_questions(given) if q.function == "Retrieval" and q.split == "test"][:6]
-    n = int(found.n_removed[-1])
+    entries = questions(20)
+    result = ha.probe(lm, entries, everywhere=everywhere, template=False).sel(function="Retrieval", measure="log_p")
+    tested = [q for q in load_questions(entries) if q.function == "Retrieval" and q.split == "test"][:6]
+    n = int(result.n_removed[-1])
     gate = torch.ones(lm.n_layers * lm.n_heads)
-    gate[np.argsort(-found.importance.values, axis=None, kind="stable")[:n]] = 1e-4
+    gate[np.argsort(-result.importance.values, axis=None, kind="stable")[:n]] = 1e-4
     gate = gate.reshape(lm.n_layers, lm.n_heads)
 
     def log_p(q, gate) -> float:
-        asked = with_answer(lm, q, q.answer, template=False)
-        ids, first = asked.prompt + asked.target, len(asked.prompt) - 1
+        example = with_answer(lm, q, q.answer, template=False)
+        ids, first = example.prompt + example.target, len(example.prompt) - 1
         with lm.gated(gate, positions="all" if everywhere else list(range(first, len(ids)))):
             logits = lm.model(torch.tensor([ids])).logits[0].log_softmax(-1)
-        return np.mean([logits[first + i, t].item() for i, t in enumerate(asked.target)])
+        return np.mean([logits[first + i, t].item() for i, t in enumerate(example.target)])
 
     baseline, removed = (np.mean([log_p(q, g) for q in tested]) for g in (torch.ones_like(gate), gate))
-    assert found.baseline.item() == pytest.approx(baseline, rel=1e-4)
-    assert found.effect.sel(n_removed=n).item() == pytest.approx(removed - baseline, rel=1e-3, abs=1e-5)
+    assert result.baseline.item() == pytest.approx(baseline, rel=1e-4)
+    assert result.effect.sel(n_removed=n).item() == pytest.approx(removed - baseline, rel=1e-3, abs=1e-5)
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
@@ -330,14 +330,14 @@ def test_activations_that_are_not_numbers_are_named(lm) -> None:
 
 def test_a_hybrid_model_has_nan_where_it_has_no_heads() -> None:
     hybrid = LM(build(BY_ID["qwen3_next"]).float(), tokenizer(), "hybrid")
-    found = ha.probe(hybrid, questions(20))
+    result = ha.probe(hybrid, questions(20))
     without = hybrid.layers_without_heads
     assert without
-    assert found.importance.isel(layer=without).isnull().all()
-    assert not found.selected.isel(layer=without).any()
-    assert found.selected.dtype == bool
-    np.testing.assert_allclose(found.importance.sum(("layer", "head")), 1, rtol=1e-9)
-    assert np.isfinite(found.effect).all()
+    assert result.importance.isel(layer=without).isnull().all()
+    assert not result.selected.isel(layer=without).any()
+    assert result.selected.dtype == bool
+    np.testing.assert_allclose(result.importance.sum(("layer", "head")), 1, rtol=1e-9)
+    assert np.isfinite(result.effect).all()
 
 
 @pytest.mark.parametrize(
@@ -381,13 +381,13 @@ def test_the_command(capsys, folder, tmp_path) -> None:
     ):
         assert title in out
     assert f"wrote {tmp_path / 'out' / 'probe.nc'}" in out
-    found = load(tmp_path / "out" / "probe.nc")
+    result = load(tmp_path / "out" / "probe.nc")
     code, out, _ = headatlas(capsys, "probe", folder, *options, "--json", "--kind", "per-head", "--proof", "none")
     assert code == 0
     parts = json.loads(out)
     assert next(iter(parts)).startswith("Test accuracy")
     assert len(parts) == 2
-    assert found.questions.sel(split="test").sum() == 80
+    assert result.questions.sel(split="test").sum() == 80
 
 
 @pytest.mark.parametrize(

@@ -7,30 +7,13 @@ from tests.models.tiny import TINY, build, tokenizer
 
 
 def test_public_names() -> None:
-    nouns = ["LM", "Atlas", "HeadAtlasError", "Weights"]
-    verbs = [
-        "ablate",
-        "agreement",
-        "benchmark",
-        "compare",
-        "compare_maps",
-        "dissociate",
-        "figures",
-        "gate",
-        "ig",
-        "load",
-        "maps",
-        "open",
-        "pattern",
-        "probe",
-        "run",
-        "salient",
-        "stability",
-        "taylor",
-    ]
+    nouns = ["LM", "Atlas", "HeadAtlasError", "Measure", "Part", "Truth", "Weights", "Work"]
+    verbs = ["agreement", "benchmark", "compare", "figures", "load", "method", "open", "run", "stability"]
+    methods = ["ablate", "compare_maps", "contrast", "dissociate", "gate", "ig", "maps", "pattern", "probe", "salient"]
+    methods += ["taylor"]
     assert ha.__all__ == nouns + verbs
-    assert all(getattr(ha, name) is not None for name in ha.__all__)
-    assert set(ha.__all__) <= set(dir(ha))
+    assert all(getattr(ha, name) is not None for name in (*ha.__all__, *methods))
+    assert set(dir(ha)) == {*nouns, *verbs, *methods, "__version__"}
 
 
 def test_what_a_loaded_model_offers() -> None:

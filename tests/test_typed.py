@@ -153,10 +153,10 @@ class TestAtlas:
             assert opened.heads._repr_html_().startswith("<img")
 
     def test_heads_are_those_of_the_command(self, made) -> None:
-        found = made.heads("next", 4)
-        assert isinstance(found, pd.DataFrame)
-        assert (found.method == "maps").all()
-        assert (found.measure == "score").sum() == 4
+        table = made.heads("next", 4)
+        assert isinstance(table, pd.DataFrame)
+        assert (table.method == "maps").all()
+        assert (table.measure == "score").sum() == 4
         assert made.heads("induction", 2, method="pattern").shape[0] == 2
         assert made.heads("induction", 1, by="kv-group")["head"].item().split(".")[1].startswith("G")
         for wrong, says in (
@@ -220,7 +220,7 @@ class TestAtlas:
 class TestGrid:
     def test_any_map_can_be_drawn(self, made) -> None:
         grid, labelled = np.random.default_rng(0).random((4, 3)), made["maps"].score
-        for found, titles in (
+        for data, titles in (
             (grid, ["score"]),
             (grid.tolist(), ["score"]),
             (torch.tensor(grid), ["score"]),
@@ -235,9 +235,9 @@ class TestGrid:
             (synthetic.gate(4, 3), list(synthetic.gate(4, 3).task.values)),
             (xr.Dataset({"a": (("layer", "head"), grid)}), ["a"]),
         ):
-            drawn = plan(*one_map(found, None))
+            drawn = plan(*one_map(data, None))
             assert [p.title for p in drawn.panels] == titles
-            assert figures.importance_grid(found).axes
+            assert figures.importance_grid(data).axes
         (panel,) = plan(*one_map(xr.DataArray(grid, dims=("layer", "head")), None)).panels
         np.testing.assert_array_equal(panel.values, grid)
         turned = plan(*one_map(xr.DataArray(grid.T, dims=("head", "layer")), None)).panels[0]
@@ -249,7 +249,7 @@ class TestGrid:
         np.testing.assert_allclose(values, gates.facilitation.isel(task=0).mean("seed").values)
 
     @pytest.mark.parametrize(
-        ("found", "says"),
+        ("data", "says"),
         [
             (None, "result is None, expected a result"),
             ("atlas", "result is 'atlas', expected a result"),
@@ -264,9 +264,9 @@ class TestGrid:
             (pd.DataFrame({"a": ["x"]}), "expected a result"),
         ],
     )
-    def test_what_cannot_be_drawn(self, found, says) -> None:
+    def test_what_cannot_be_drawn(self, data, says) -> None:
         with pytest.raises(BadArgument, match=says):
-            figures.importance_grid(found)
+            figures.importance_grid(data)
 
     @pytest.mark.parametrize(
         "draw",
@@ -286,11 +286,11 @@ class TestGrid:
 
 
 def test_relations_of_ones_own_are_mapped_and_drawn(lm, made) -> None:
-    found = made["maps"]
-    assert found.category.values.tolist() == ["Other"]
-    assert found.category_name.values.tolist()[-1] == "Other"
-    assert found.member.sizes["category"] == 5
-    assert "Other" in [a.get_title() for a in figures.category_map(found).axes]
+    result = made["maps"]
+    assert result.category.values.tolist() == ["Other"]
+    assert result.category_name.values.tolist()[-1] == "Other"
+    assert result.member.sizes["category"] == 5
+    assert "Other" in [a.get_title() for a in figures.category_map(result).axes]
 
 
 WRONG = [
@@ -313,7 +313,7 @@ WRONG = [
     np.zeros(2),
     object(),
 ]
-GIVEN = {  # what a method must be given so that the argument at hand decides
+OTHERS = {  # what a method must be given so that the argument at hand decides
     "contrast": {"keep": {"a": PAIRS}, "lose": {"b": PAIRS}},
     **{name: {"tasks": {"a": PAIRS, "b": [*PAIRS[::-1], ("w1", " w2")]}} for name in ("dissociate", "compare_maps")},
 }
@@ -328,12 +328,12 @@ ASKED = [
 @pytest.mark.parametrize(("name", "argument"), ASKED)
 def test_whatever_is_given_is_planned_or_refused_by_name(lm, only_planned, name, argument) -> None:
     """Of every argument of every method: nothing but our own errors, of one line, for what was asked wrongly."""
-    given = GIVEN.get(name, {}) if argument not in ("test", "questions") else {}
+    others = OTHERS.get(name, {}) if argument not in ("test", "questions") else {}
     for value in WRONG:
         if argument == "model" and str(value) == "nowhere":
             continue  # the hub would be asked for it
         try:
-            getattr(ha, name)(**{"model": lm} | given | {argument: value})
+            getattr(ha, name)(**{"model": lm} | others | {argument: value})
         except HeadAtlasError as e:
             refused = e
         except Planned:

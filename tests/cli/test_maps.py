@@ -36,10 +36,10 @@ def test_maps_prints_tables_and_writes_the_file(capsys, folder, relations, tmp_p
 def test_maps_and_run_say_that_nothing_was_found(capsys, folder, relations, tmp_path, monkeypatch) -> None:
     """Of a model with random weights."""
     options = ["--relations", relations, "--out", tmp_path / "out"]
-    said = "maps: no relation has a head above chance in this model: the best is "
+    nothing = "maps: no relation has a head above chance in this model: the best is "
     code, out, _ = headatlas(capsys, "maps", folder, *options)
     assert code == 0
-    assert out.splitlines()[-2].startswith(said)
+    assert out.splitlines()[-2].startswith(nothing)
     assert out.count("no head above chance (best ") == 2
     _, out, _ = headatlas(capsys, "head", folder, "L1.H2", "--tokens", 2, "--atlas", tmp_path / "out")
     assert "at chance" in out
@@ -47,11 +47,11 @@ def test_maps_and_run_say_that_nothing_was_found(capsys, folder, relations, tmp_
     standings = json.loads(out)["standings"]
     assert {row["rank"] for row in standings} == {None}
     assert all(row["value"] <= row["chance"] for row in standings)
-    monkeypatch.setattr("headatlas.tasks.relations.load_relations", lambda given: load_relations(relations))
+    monkeypatch.setattr("headatlas.tasks.relations.load_relations", lambda _: load_relations(relations))
     code, out, _ = headatlas(capsys, "run", folder, "--methods", "maps", "--out", tmp_path / "run")
     assert code == 0
     assert "Top heads and their evidence: none\n" in out
-    assert out.splitlines()[-2].startswith(said)
+    assert out.splitlines()[-2].startswith(nothing)
     code, out, _ = headatlas(capsys, "maps", folder, *options[:3], tmp_path / "without", "--no-baselines")
     assert code == 0
     assert "no head above chance" not in out
@@ -98,7 +98,7 @@ def test_describe_asks_the_endpoint_it_is_given(capsys, folder, endpoint) -> Non
     code, out, err = headatlas(capsys, "head", folder, "L1.H2", *options)
     assert (code, err) == (0, "")
     assert "It maps words to words." in out
-    [content] = endpoint.asked
+    [content] = endpoint.requests
     assert endpoint.path == "/v1/chat/completions"
     assert content["model"] == "m"
     assert content["messages"][0]["content"].count("→") == 3

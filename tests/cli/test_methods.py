@@ -74,10 +74,10 @@ def test_without_options_the_method_and_its_preset_decide(capsys, called, name) 
     required = {"contrast": ["--keep", "math", "--lose", "syntax"]}.get(name, [])
     code, _, _ = headatlas(capsys, name.replace("_", "-"), *required)
     assert code == 0
-    given = {"keep": "math", "lose": "syntax"} if required else {}
+    options = {"keep": "math", "lose": "syntax"} if required else {}
     common = {"preset": "quick", "out": Path("atlas"), "device": "auto", "engine": "local"}
     rest = {"address": None, "workers": None, "as_json": False}
-    assert called == {"method": name, "model": None, "options": given} | common | rest
+    assert called == {"method": name, "model": None, "options": options} | common | rest
 
 
 def test_values_come_as_the_method_takes_them(capsys, called, tmp_path) -> None:

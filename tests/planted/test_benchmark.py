@@ -73,14 +73,14 @@ class TestBaselines:
         return LM(build(TINY[0]).double(), tokenizer(), "tiny")
 
     def test_norms_are_those_of_what_heads_write(self, lm) -> None:
-        asked = [TokenExample((1, 2, 3, 4), (5,)), TokenExample((7, 8), (9,))]
+        examples = [TokenExample((1, 2, 3, 4), (5,)), TokenExample((7, 8), (9,))]
         slow = np.zeros((lm.n_layers, lm.n_heads))
-        for one in asked:
+        for one in examples:
             z = lm.head_outputs([list(one.prompt)])[0].double()  # [token, layer, head, d_head]
             for layer in range(lm.n_layers):
                 for head in range(lm.n_heads):
                     slow[layer, head] += (z[:, layer, head] @ lm.weights.W_O(layer, head)).norm(dim=1).mean() / 2
-        np.testing.assert_allclose(output_norms(lm, asked), slow, rtol=1e-5)
+        np.testing.assert_allclose(output_norms(lm, examples), slow, rtol=1e-5)
 
     def test_gradients_are_those_of_finite_differences(self, lm) -> None:
         one = TokenExample((1, 2, 3), (5,))
@@ -203,7 +203,7 @@ class TestBenchmark:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"methods": ["gates"]}, "method is 'gates', expected one of .*Did you mean 'gate'"),
         ({"methods": []}, "methods is empty"),
@@ -214,9 +214,9 @@ class TestBenchmark:
         ({"seed": 10**20}, "seed is 1000"),
     ],
 )
-def test_bad_input(given, message) -> None:
+def test_bad_input(options, message) -> None:
     with pytest.raises(BadArgument, match=message):
-        ha.benchmark(**{"methods": ["random"], "models": ["one"]} | given)
+        ha.benchmark(**{"methods": ["random"], "models": ["one"]} | options)
 
 
 def with_truth(folder, truth: dict):

@@ -1,4 +1,4 @@
-"""The shipped models do what their truth says, training puts functions in place, planted relations are exact."""
+"""The shipped models do what their truth says, functions are trained where they belong, planted relations are exact."""
 
 import json
 
@@ -36,7 +36,7 @@ def test_a_shipped_model_is_accepted(name):
     measured = measure_functions(lm, truth)
     assert list(measured) == list(QUESTION_FUNCTIONS)
     assert accept(measured) == {}
-    for row in measured.values():  # the numbers the issue asks for, said again
+    for row in measured.values():  # the numbers the issue asks for
         assert row["all"] >= 0.98
         assert row["only"] >= 0.95
         assert row["without"] <= row["chance"] + 0.10
@@ -94,17 +94,17 @@ def test_training_goes_from_start_to_a_folder_that_load_takes(tmp_path, monkeypa
     assert read_truth(tmp_path / "new") == truth
     assert lm.tokenizer.decode(lm.encode("Anna recalls")[0]) == "<begin> Anna recalls"
     assert "Retrieval is not accepted" in caplog.text
-    with pytest.raises(HeadAtlasError, match="there already"):
+    with pytest.raises(HeadAtlasError, match="exists already"):
         training.plant(tmp_path / "new")
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [({"kv_heads": 3}, "kv_heads is 3"), ({"steps": 0}, "steps is 0"), ({"seed": -1}, "seed is -1")],
 )
-def test_training_is_asked_rightly(tmp_path, given, message):
+def test_training_is_asked_rightly(tmp_path, options, message):
     with pytest.raises(HeadAtlasError, match=message):
-        training.plant(tmp_path / "new", **given)
+        training.plant(tmp_path / "new", **options)
 
 
 def test_acceptance_is_measured_on_sequences_that_training_has_not_seen():
@@ -112,8 +112,8 @@ def test_acceptance_is_measured_on_sequences_that_training_has_not_seen():
     assert 16 * (MOST_SEEDS - 1) + len(FUNCTIONS) < UNSEEN < 2**32 - 1001 * MOST_SEEDS
     for i, function in enumerate(FUNCTIONS.values()):
         trained = function.make(Draw(64, i, "cpu")).tokens
-        asked = function.make(Draw(64, UNSEEN + i, "cpu")).tokens
-        assert not (trained[:, None] == asked[None]).all(2).any()
+        unseen = function.make(Draw(64, UNSEEN + i, "cpu")).tokens
+        assert not (trained[:, None] == unseen[None]).all(2).any()
 
 
 def test_the_callers_precision_and_generator_are_left_alone(tmp_path, monkeypatch):
@@ -135,31 +135,31 @@ def test_answers_follow_from_the_words_before_them():
     for name, function in {**FUNCTIONS, "background": BACKGROUND}.items():
         batch = function.make(Draw(20, 3, "cpu"))
         assert batch.tokens.shape == batch.answers.shape == (20, LENGTH)
-        for tokens, asked in zip(word[batch.tokens.numpy()], batch.answers.numpy(), strict=True):
-            for i in np.flatnonzero(asked):
-                before, said = list(tokens[:i]), tokens[i]
+        for tokens, is_answer in zip(word[batch.tokens.numpy()], batch.answers.numpy(), strict=True):
+            for i in np.flatnonzero(is_answer):
+                before, target = list(tokens[:i]), tokens[i]
                 if name in ("Knowledge Recall", "Semantic Understanding"):
-                    assert tables[name].setdefault(before[-2], said) == said
+                    assert tables[name].setdefault(before[-2], target) == target
                 elif name == "background":
-                    assert tables[name].setdefault((before[-2], before[-1]), said) == said
+                    assert tables[name].setdefault((before[-2], before[-1]), target) == target
                 elif name == "Retrieval":
                     at = before[1:-1:2].index(before[-1])
-                    assert before[2 + 2 * at] == said
+                    assert before[2 + 2 * at] == target
                 elif name == "Decision-making":
-                    assert said == max(before[-5:-1], key=numbers.get)
+                    assert target == max(before[-5:-1], key=numbers.get)
                 elif name == "Math Calculation":
-                    assert numbers[said] == numbers[before[-4]] + numbers[before[-2]]
+                    assert numbers[target] == numbers[before[-4]] + numbers[before[-2]]
                 elif name == "Syntactic Understanding":
                     many = before[-5].endswith("s")
-                    assert said == (before[-2] if many else f"{before[-2]}s")
+                    assert target == (before[-2] if many else f"{before[-2]}s")
                 elif name == "Logical Reasoning":
                     pairs = dict(zip(before[2:-1:2], before[3::2], strict=True))
-                    assert pairs.get(before[-1], said) == said
+                    assert pairs.get(before[-1], target) == target
     batch = FUNCTIONS["Inference"].make(Draw(20, 3, "cpu"))
     kind = {WORDS[ID["robin"] + i]: WORDS[ID["bird"] + i // 8] for i in range(48)}
-    for tokens, asked in zip(word[batch.tokens.numpy()], batch.answers.numpy(), strict=True):
+    for tokens, is_answer in zip(word[batch.tokens.numpy()], batch.answers.numpy(), strict=True):
         told = dict(zip(tokens[1:13:2], tokens[2:13:2], strict=True))
-        assert all(told[kind[tokens[i - 1]]] == tokens[i] for i in np.flatnonzero(asked))
+        assert all(told[kind[tokens[i - 1]]] == tokens[i] for i in np.flatnonzero(is_answer))
 
 
 def test_prompts_are_cut_before_an_answer_the_model_knows():
@@ -186,9 +186,9 @@ def test_interfering_heads_make_it_worse_and_the_model_given_is_left_alone():
     assert all(torch.equal(p, before[name]) for name, p in lm.model.named_parameters())
     assert set(heads) <= set(truth.background)
     assert len(interferes) >= ENOUGH
-    for function, found in interferes.items():
-        assert found
-        assert set(found) <= set(heads)
+    for function, hurt_by in interferes.items():
+        assert hurt_by
+        assert set(hurt_by) <= set(heads)
         with noisy.gated(1 - head_mask(heads, noisy.anatomy).float()):
             cleared = answer(noisy, function, 16, seed=1)[0].mean()
         assert cleared - answer(noisy, function, 16, seed=1)[0].mean() >= HURTS / 2

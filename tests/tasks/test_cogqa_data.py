@@ -50,9 +50,9 @@ def test_lengths() -> None:
 
 def test_every_main_question_mixes_functions() -> None:
     for entry in ENTRIES:
-        found = [sub["cognitive_skill"] for sub in entry["generated"]]
-        assert len(set(found)) == len(found)
-        assert set(found) & set(HIGHER)
+        skills = [sub["cognitive_skill"] for sub in entry["generated"]]
+        assert len(set(skills)) == len(skills)
+        assert set(skills) & set(HIGHER)
 
 
 def test_sizes_and_balance() -> None:
@@ -104,8 +104,8 @@ def test_retrieval_answers_are_stated() -> None:
 def test_other_answers_are_not_stated(function: str) -> None:
     """A rule may hold the answer as one of its cases; elsewhere a sentence answer in the text would be retrieval."""
     for question, sub, answer in of(function):
-        found = statement(answer)
-        assert not found or not re.search(rf"\b{re.escape(found)}\b", question.lower()), (question, sub, answer)
+        told = statement(answer)
+        assert not told or not re.search(rf"\b{re.escape(told)}\b", question.lower()), (question, sub, answer)
 
 
 NAME = r"([A-Z][a-z]+)"
@@ -130,14 +130,14 @@ def test_sums_are_right() -> None:
     checked = 0
     for question, sub, answer in of("Math Calculation"):
         for pattern, result in SUMS:
-            found = next((m for m in re.finditer(pattern, question) if m[1] in sub), None)
+            match = next((m for m in re.finditer(pattern, question) if m[1] in sub), None)
             about = r"pay|walk|points|bus|floor|have|buy"
-            if not found or not (set(re.findall(about, sub)) & set(re.findall(about, pattern + "have"))):
+            if not match or not (set(re.findall(about, sub)) & set(re.findall(about, pattern + "have"))):
                 continue
-            given = re.findall(r"\d+", answer)
-            value = str(result(int(found[2]), int(found[3])))
-            if given:
-                assert given == [value], (question, sub, answer)
+            numbers = re.findall(r"\d+", answer)
+            value = str(result(int(match[2]), int(match[3])))
+            if numbers:
+                assert numbers == [value], (question, sub, answer)
             else:
                 assert (answer == "Yes") == (re.findall(r"\d+", sub) == [value]), (question, sub, answer)
             checked += 1

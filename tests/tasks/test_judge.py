@@ -21,11 +21,11 @@ def test_a_verdict_and_its_cache(endpoint, tmp_path) -> None:
     assert judge.ask(ASK, "There are twelve pens here.", PIECES, 5) == Verdict(True, [2, 3])
     again = Judge(endpoint.address, "m", tmp_path)
     assert again.ask(ASK, "There are twelve pens here.", PIECES, 5) == Verdict(True, [2, 3])
-    assert len(endpoint.asked) == 1
-    assert "how many?" in endpoint.asked[0]["messages"][0]["content"]
-    assert endpoint.asked[0]["model"] == "m"
+    assert len(endpoint.requests) == 1
+    assert "how many?" in endpoint.requests[0]["messages"][0]["content"]
+    assert endpoint.requests[0]["model"] == "m"
     Judge(endpoint.address, "other", tmp_path).ask(ASK, "There are twelve pens here.", PIECES, 5)
-    assert len(endpoint.asked) == 2
+    assert len(endpoint.requests) == 2
     assert len(list(tmp_path.iterdir())) == 2  # nothing half-written is left
 
 
@@ -33,7 +33,7 @@ def test_it_asks_again_before_it_gives_up(endpoint, caplog) -> None:
     endpoint.says = [None, '{"right": false, "pieces": []}']
     judge = Judge(endpoint.address, "m", pause=0)
     assert judge.ask(ASK, "x", PIECES, 5) == Verdict(False, [])
-    assert len(endpoint.asked) == 2
+    assert len(endpoint.requests) == 2
     assert not caplog.records
 
 
@@ -43,15 +43,15 @@ def test_an_endpoint_that_is_down_is_given_up_and_told_once(endpoint, caplog) ->
     judge = Judge(endpoint.address, "m", pause=0)
     assert judge.ask(ASK, "x", PIECES, 5) is None
     assert judge.ask(ASK, "y", PIECES, 5) is None
-    assert len(endpoint.asked) == 3
+    assert len(endpoint.requests) == 3
     (record,) = caplog.records
     assert "gave no answer in 3 tries" in record.getMessage()
     assert "going on without it" in record.getMessage()
 
 
-@pytest.mark.parametrize("said", ["no idea", "{", '{"right": "yes"}', '["right"]'])
-def test_what_cannot_be_understood_is_no_verdict_and_not_kept(endpoint, said) -> None:
-    endpoint.says = [said, '{"right": true, "pieces": [1]}']
+@pytest.mark.parametrize("reply", ["no idea", "{", '{"right": "yes"}', '["right"]'])
+def test_what_cannot_be_understood_is_no_verdict_and_not_kept(endpoint, reply) -> None:
+    endpoint.says = [reply, '{"right": true, "pieces": [1]}']
     judge = Judge(endpoint.address, "m")
     assert judge.ask(ASK, "x", PIECES, 5) is None
     assert judge.ask(ASK, "x", PIECES, 5) == Verdict(True, [1])

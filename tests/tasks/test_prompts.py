@@ -90,11 +90,11 @@ def test_json_lines_csv_and_lists_say_the_same(lm, tmp_path) -> None:
     lines = write(tmp_path / "mine.jsonl", [*rows(), ""])
     table = tmp_path / "mine.csv"
     table.write_text("prompt,target\n" + "".join(f"{r['prompt']},{r['target']}\n" for r in rows()))
-    found = [load_tasks(lm, t)[0] for t in (lines, table, rows(), [Example(r["prompt"], r["target"]) for r in rows()])]
-    assert {t.train for t in found} == {found[0].train}
-    assert {t.held_out for t in found} == {found[0].held_out}
-    assert (len(found[0].train), len(found[0].held_out), found[0].shots) == (16, 4, 0)
-    assert found[0].name == "mine"
+    tasks = [load_tasks(lm, t)[0] for t in (lines, table, rows(), [Example(r["prompt"], r["target"]) for r in rows()])]
+    assert {t.train for t in tasks} == {tasks[0].train}
+    assert {t.held_out for t in tasks} == {tasks[0].held_out}
+    assert (len(tasks[0].train), len(tasks[0].held_out), tasks[0].shots) == (16, 4, 0)
+    assert tasks[0].name == "mine"
 
 
 def test_files_as_windows_writes_them(lm, tmp_path) -> None:
@@ -108,17 +108,17 @@ def test_files_as_windows_writes_them(lm, tmp_path) -> None:
     assert load_tasks(lm, lines)[0].train == load_tasks(lm, table)[0].train == plain.train
     odd = {"prompt": "w1\u2028w2", "target": "w3\u0085"}
     (tmp_path / "odd.jsonl").write_text("\n".join(json.dumps(o, ensure_ascii=False) for o in [odd, *rows(4)]))
-    found = load_tasks(lm, tmp_path / "odd.jsonl")[0]
-    assert "w1\u2028w2" in {e.prompt for e in (*found.train, *found.held_out)}
+    loaded = load_tasks(lm, tmp_path / "odd.jsonl")[0]
+    assert "w1\u2028w2" in {e.prompt for e in (*loaded.train, *loaded.held_out)}
     (tmp_path / "q.csv").write_text('prompt,target\n"w1\nw2",w3\nw4,w5\n')
     assert "w1\nw2" in {e.prompt for t in load_tasks(lm, tmp_path / "q.csv") for e in (*t.train, *t.held_out)}
 
 
 def test_an_example_said_twice_counts_once(lm) -> None:
-    (found,) = load_tasks(lm, rows() + rows())
-    assert len(found.train) + len(found.held_out) == 20
-    (found,) = load_tasks(lm, Task("t", (Example([1, 2], [3]),) * 3, (Example([1], [2]),)))
-    assert found.train == (Example((1, 2), (3,)),)
+    (loaded,) = load_tasks(lm, rows() + rows())
+    assert len(loaded.train) + len(loaded.held_out) == 20
+    (loaded,) = load_tasks(lm, Task("t", (Example([1, 2], [3]),) * 3, (Example([1], [2]),)))
+    assert loaded.train == (Example((1, 2), (3,)),)
 
 
 def test_what_a_tokenizer_puts_around_texts(lm) -> None:
@@ -128,8 +128,8 @@ def test_what_a_tokenizer_puts_around_texts(lm) -> None:
         ids = [5 + int(w[1:]) for w in text.split()]
         return {"input_ids": [1, *ids, 2] if add_special_tokens else ids}
 
-    found = encode_target(LM(lm.model, around, "around"), "w1 w2", " w3", "where")
-    assert (found.prompt, found.target) == ((1, 6, 7), (8,))
+    encoded = encode_target(LM(lm.model, around, "around"), "w1 w2", " w3", "where")
+    assert (encoded.prompt, encoded.target) == ((1, 6, 7), (8,))
 
 
 @pytest.mark.parametrize("ids", [["x"], [[1]], [None], [1.7], [-1], [10**6]])
@@ -211,8 +211,8 @@ def test_where_the_target_begins(lm, prompt, target, expected) -> None:
     if prompt == "a":
         table["abc"] = [1, 23]
     known = LM(lm.model, lambda text, **options: {"input_ids": table[text]}, "known")
-    found = encode_target(known, prompt, target, "where")
-    assert (found.prompt, found.target) == expected
+    encoded = encode_target(known, prompt, target, "where")
+    assert (encoded.prompt, encoded.target) == expected
 
 
 # --- bundles
@@ -226,26 +226,26 @@ def task(shots: int, n: int = 40) -> Task:
 @pytest.mark.parametrize("shots", [0, 1, 2])
 @pytest.mark.parametrize("split", ["train", "held_out"])
 def test_sheets_hold_every_example_once_behind_worked_ones(lm, shots, split) -> None:
-    given = task(shots)
-    found = held_out_bundles(lm, given, 20)
+    one = task(shots)
+    bundles = held_out_bundles(lm, one, 20)
     if split == "train":
-        found = [bundle for (bundle,) in next(batches_of(lm, [given], 20, 0))]
-    examples = {tuple(lm.encode(e.prompt + e.target)[0]): e for e in getattr(given, split)}
-    worked = {tuple(lm.encode(e.prompt + e.target)[0]): e for e in given.train}
+        bundles = [bundle for (bundle,) in next(batches_of(lm, [one], 20, 0))]
+    examples = {tuple(lm.encode(e.prompt + e.target)[0]): e for e in getattr(one, split)}
+    worked = {tuple(lm.encode(e.prompt + e.target)[0]): e for e in one.train}
     seen = []
-    for bundle in found:
+    for bundle in bundles:
         kinds = set()
-        for a in bundle.examples:
+        for a in bundle.asked:
             parts = [tuple((a.prompt + a.target)[i : i + 3]) for i in range(0, len(a), 3)]
             assert len(parts) == shots + 1
             assert parts[-1] not in parts[:-1]  # never shown its own answer
             kinds |= {examples[parts[-1]].kind, *(worked[p].kind for p in parts[:-1])}
             seen.append(parts[-1])
-        assert len({a.prompt[: 3 * shots] for a in bundle.examples}) == 1
+        assert len({a.prompt[: 3 * shots] for a in bundle.asked}) == 1
         assert len(kinds) == 1 or not shots
-        assert bundle.shared >= 3 * shots or len(bundle.examples) == 1
+        assert bundle.shared >= 3 * shots or len(bundle.asked) == 1
     assert sorted(seen) == sorted(examples)
-    assert max(len(bundle.examples) for bundle in found) == 4
+    assert max(len(bundle.asked) for bundle in bundles) == 4
 
 
 def test_a_batch_is_drawn_from_all_kinds_alike(lm) -> None:
@@ -253,7 +253,7 @@ def test_a_batch_is_drawn_from_all_kinds_alike(lm) -> None:
     made = batches_of(lm, [task(1)], 2, 0)
     mixed = 0
     for _ in range(40):
-        asked = [a for (bundle,) in next(made) for a in bundle.examples]
+        asked = [a for (bundle,) in next(made) for a in bundle.asked]
         mixed += len({a.prompt[-2] % 2 for a in asked}) == 2
     assert 10 < mixed < 35
 
@@ -261,7 +261,7 @@ def test_a_batch_is_drawn_from_all_kinds_alike(lm) -> None:
 def test_few_examples_still_get_others_to_be_shown(lm) -> None:
     """Three of a kind and two shown: bundles of one."""
     few = Task("few", task(0).train[:6], task(0).held_out[:2], shots=2, separator=" ")
-    assert all(len(bundle.examples) == 1 for (bundle,) in next(batches_of(lm, [few], 6, 0)))
+    assert all(len(bundle.asked) == 1 for (bundle,) in next(batches_of(lm, [few], 6, 0)))
     with pytest.raises(BadArgument, match="has 3 train examples of kind 'even', too few for shots=3"):
         load_tasks(lm, few, shots=3)
 
@@ -274,14 +274,14 @@ def test_batches_go_on_for_ever_and_repeat_with_the_seed(lm) -> None:
     again = first(0)
     assert first(0) == again
     assert first(1) != again
-    assert all(sum(len(s[0].examples) for s in b) == 8 for b in again)
+    assert all(sum(len(s[0].asked) for s in b) == 8 for b in again)
 
 
 def test_matched_tasks_stay_matched(lm) -> None:
     a = task(0)
     b = Task("b", *(tuple(Example("w9 " + e.prompt, e.target, e.kind) for e in part) for part in (a.train, a.held_out)))
     for one, other in next(batches_of(lm, [a, b], 16, seed=3)):
-        assert [x.prompt[-2:] for x in one.examples] == [y.prompt[-2:] for y in other.examples]
+        assert [x.prompt[-2:] for x in one.asked] == [y.prompt[-2:] for y in other.asked]
 
 
 def test_halves_split_every_kind_alike(lm) -> None:
@@ -315,9 +315,9 @@ def test_a_hugging_face_dataset(lm, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "set").mkdir()
     write(tmp_path / "set" / "train.jsonl", [{"question": r["prompt"], "answer": r["target"]} for r in rows()])
-    (found,) = load_tasks(lm, f"hf:{tmp_path / 'set'}?prompt=question&target=answer")
-    assert len(found.train) + len(found.held_out) == 20
-    assert {e.target for e in (*found.train, *found.held_out)} == {r["target"] for r in rows()}
+    (loaded,) = load_tasks(lm, f"hf:{tmp_path / 'set'}?prompt=question&target=answer")
+    assert len(loaded.train) + len(loaded.held_out) == 20
+    assert {e.target for e in (*loaded.train, *loaded.held_out)} == {r["target"] for r in rows()}
     with pytest.raises(BadArgument, match=r"no column 'prompt' for the prompt; there are question, answer"):
         load_tasks(lm, f"hf:{tmp_path / 'set'}")
     with pytest.raises(BadArgument, match="'colour' is not one of config, split, prompt, target, kind"):
@@ -328,8 +328,8 @@ def test_a_hugging_face_dataset(lm, tmp_path, monkeypatch) -> None:
 
 def test_examples_of_token_ids(lm) -> None:
     ids = [{"prompt": [3, i], "target": [i]} for i in range(10)]
-    found = ha.taylor(lm, ids, limit=2)
-    assert np.isfinite(found.effect).all()
+    result = ha.taylor(lm, ids, limit=2)
+    assert np.isfinite(result.effect).all()
     with pytest.raises(BadArgument, match="worked examples .* need text"):
         load_tasks(lm, ids, shots=1)
     assert torch.is_grad_enabled()

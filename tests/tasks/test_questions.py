@@ -38,67 +38,67 @@ def test_functions_are_of_lower_or_higher_order() -> None:
 
 def test_context_is_what_earlier_steps_told() -> None:
     skills = ["Retrieval", "Inference", "Retrieval", "Math Calculation"]
-    given = data(20, skills)
+    entries = data(20, skills)
     told = {
-        context: [q.before for q in load_questions(given, context=context)][:4]
+        context: [q.before for q in load_questions(entries, context=context)][:4]
         for context in ("retrieval", "all", "none")
     }
     first, second, third = ("step 0?", "a0"), ("step 1?", "a1"), ("step 2?", "a2")
     assert told["retrieval"] == [(), (first,), (first,), (first, third)]
     assert told["all"] == [(), (first,), (first, second), (first, second, third)]
     assert told["none"] == [(), (), (), ()]
-    asked = in_words(load_questions(given)[3])
-    assert asked == "main 0?\nKnown: step 0? a0\nKnown: step 2? a2\nAnswer briefly: step 3?"
+    text = in_words(load_questions(entries)[3])
+    assert text == "main 0?\nKnown: step 0? a0\nKnown: step 2? a2\nAnswer briefly: step 3?"
 
 
 def test_a_main_question_is_in_one_split_and_functions_are_spread() -> None:
-    given = [entry(i, [FUNCTIONS[(i + j) % 8] for j in range(1 + i % 5)]) for i in range(120)]
-    found = load_questions(given)
+    entries = [entry(i, [FUNCTIONS[(i + j) % 8] for j in range(1 + i % 5)]) for i in range(120)]
+    questions = load_questions(entries)
     homes = {}
-    for q in found:
+    for q in questions:
         assert homes.setdefault(q.main, q.split) == q.split
     for function in FUNCTIONS:
-        share = Counter(q.split for q in found if q.function == function)
+        share = Counter(q.split for q in questions if q.function == function)
         n = sum(share.values())
         assert abs(share["test"] / n - 0.2) < 0.1
         assert abs(share["validation"] / n - 0.15) < 0.1
-    assert load_questions(given) == found
-    assert [q.split for q in load_questions(given, seed=1)] != [q.split for q in found]
+    assert load_questions(entries) == questions
+    assert [q.split for q in load_questions(entries, seed=1)] != [q.split for q in questions]
 
 
 def test_a_test_file_is_the_test_split_and_leaves_training(caplog) -> None:
     caplog.set_level(logging.INFO)
-    found = load_questions(data(40), [entry(i) for i in range(35, 45)])
-    assert {q.main for q in found if q.split == "test"} == {f"main {i}?" for i in range(35, 45)}
-    assert {q.main for q in found if q.split != "test"} == {f"main {i}?" for i in range(35)}
+    questions = load_questions(data(40), [entry(i) for i in range(35, 45)])
+    assert {q.main for q in questions if q.split == "test"} == {f"main {i}?" for i in range(35, 45)}
+    assert {q.main for q in questions if q.split != "test"} == {f"main {i}?" for i in range(35)}
     assert "left 40 questions out of training" in caplog.text
 
 
 def test_stray_labels_are_dropped_and_told(caplog) -> None:
     caplog.set_level(logging.INFO)
-    given = [*data(20), entry(90, ["Induction"] * 9), entry(91, ["induction "])]
-    found = load_questions(given)
-    assert {q.function for q in found} == set(FUNCTIONS)
+    entries = [*data(20), entry(90, ["Induction"] * 9), entry(91, ["induction "])]
+    questions = load_questions(entries)
+    assert {q.function for q in questions} == set(FUNCTIONS)
     assert "dropped 10 questions of other functions: 9 × 'Induction', 1 × 'induction'" in caplog.text
-    given = [*data(20), *(entry(90 + i, ["Induction"] * 3) for i in range(6))]
-    assert "Induction" in {q.function for q in load_questions(given, functions="all")}
-    kept = load_questions(given, functions=["Induction", "Inference"])
+    entries = [*data(20), *(entry(90 + i, ["Induction"] * 3) for i in range(6))]
+    assert "Induction" in {q.function for q in load_questions(entries, functions="all")}
+    kept = load_questions(entries, functions=["Induction", "Inference"])
     assert {q.function for q in kept} == {"Induction", "Inference"}
     with pytest.raises(BadArgument, match="no question is labelled with.* Did you mean 'Inference'"):
-        load_questions(given, functions=["Inferenze"])
+        load_questions(entries, functions=["Inferenze"])
 
 
 def test_limit_keeps_splits_and_main_questions_whole() -> None:
-    found = load_questions(data(100), limit=200)
-    assert 195 <= len(found) <= 220
-    assert sum(q.split == "train" for q in found) == pytest.approx(140, abs=8)
-    whole = {q: q.split for q in load_questions(data(100))}
-    assert all(whole[q] == q.split for q in found)
-    assert all(n == 8 for n in Counter(q.main for q in found).values())
+    questions = load_questions(data(100), limit=200)
+    assert 195 <= len(questions) <= 220
+    assert sum(q.split == "train" for q in questions) == pytest.approx(140, abs=8)
+    splits = {q: q.split for q in load_questions(data(100))}
+    assert all(splits[q] == q.split for q in questions)
+    assert all(n == 8 for n in Counter(q.main for q in questions).values())
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "says"),
+    ("content", "error", "says"),
     [
         ("{", BadFile, "is not JSON"),
         ('{"question": "x"}', BadFile, "is {'question': 'x'}, expected a list of main questions"),
@@ -121,9 +121,9 @@ def test_limit_keeps_splits_and_main_questions_whole() -> None:
         (json.dumps([entry(0, FUNCTIONS * 9)]), BadArgument, "needs main questions in train, validation and test"),
     ],
 )
-def test_bad_files(tmp_path, given, error, says) -> None:
+def test_bad_files(tmp_path, content, error, says) -> None:
     path = tmp_path / "q.json"
-    path.write_text(given)
+    path.write_text(content)
     with pytest.raises(error, match=says) as e:
         load_questions(path)
     assert "\n" not in str(e.value)
@@ -144,14 +144,14 @@ def test_other_bad_requests(tmp_path) -> None:
 
 
 def test_a_main_question_is_the_same_however_it_is_spaced() -> None:
-    given = data(30)
-    given += [entry(i) | {"question": f"  Main  {i}?"} for i in range(30)]
+    entries = data(30)
+    entries += [entry(i) | {"question": f"  Main  {i}?"} for i in range(30)]
     homes = {}
-    for q in load_questions(given):
+    for q in load_questions(entries):
         assert homes.setdefault(q.group, q.split) == q.split
     assert len(homes) == 30
-    found = load_questions(data(30), [entry(i) | {"question": f"MAIN {i}?"} for i in range(10)])
-    assert sum(q.split != "test" for q in found) == 20 * 8
+    questions = load_questions(data(30), [entry(i) | {"question": f"MAIN {i}?"} for i in range(10)])
+    assert sum(q.split != "test" for q in questions) == 20 * 8
 
 
 def test_csv(tmp_path) -> None:
@@ -170,9 +170,9 @@ def test_too_few_with_a_limit_are_said_to_be() -> None:
 
 
 def test_numbers_may_be_answers() -> None:
-    given = data(20)
-    given[0]["generated"][0]["answer"] = 12
-    assert load_questions(given)[0].answer == "12"
+    entries = data(20)
+    entries[0]["generated"][0]["answer"] = 12
+    assert load_questions(entries)[0].answer == "12"
 
 
 def test_hash_follows_what_is_asked() -> None:
@@ -181,9 +181,9 @@ def test_hash_follows_what_is_asked() -> None:
 
 
 def test_sizes_are_checked_again_after_some_are_dropped() -> None:
-    found = load_questions(data())
+    questions = load_questions(data())
     with pytest.raises(BadArgument, match="'Inference' has no test example: it needs main questions"):
-        check_sizes([q for q in found if q.function != "Inference" or q.split != "test"])
+        check_sizes([q for q in questions if q.function != "Inference" or q.split != "test"])
 
 
 def lm(template: str | None) -> LM:
@@ -203,9 +203,9 @@ def test_prompts_with_and_without_a_template() -> None:
     assert prompt_ids(chat, ASK) == (0, *expected, 13)
     assert prompt_ids(chat, ASK, template=False) == (*expected, unknown)
     for model in (plain, chat):
-        asked = with_answer(model, ASK, "w4 w5")
-        assert asked.prompt == prompt_ids(model, ASK)
-        assert asked.target == (8, 9)
+        example = with_answer(model, ASK, "w4 w5")
+        assert example.prompt == prompt_ids(model, ASK)
+        assert example.target == (8, 9)
 
 
 def test_a_template_that_fails_is_one_line() -> None:

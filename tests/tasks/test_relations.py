@@ -48,14 +48,14 @@ def test_a_folder_a_file_a_csv_and_a_list_are_the_same(tmp_path) -> None:
     table = "relation,category,source,target\ncapital,Knowledge,France,Paris\ncapital,Knowledge,Spain,Madrid\n"
     (tmp_path / "rel.csv").write_text(table)
     expected = [Relation("capital", "Knowledge", (("France", "Paris"), ("Spain", "Madrid")))]
-    for given in (
+    for relations in (
         tmp_path / "rel",
         tmp_path / "rel" / "capital.json",
         str(tmp_path / "rel.csv"),
         expected,
         [good(name="capital")],
     ):
-        assert load_relations(given) == expected
+        assert load_relations(relations) == expected
 
 
 def test_pairs_given_twice_count_once() -> None:

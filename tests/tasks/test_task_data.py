@@ -28,9 +28,9 @@ def load(task: str) -> list[Row]:
 
 
 def of_kind(task: str, kind: str) -> list[Row]:
-    found = [row for row in load(task) if row["kind"] == kind]
-    assert found, kind
-    return found
+    rows = [row for row in load(task) if row["kind"] == kind]
+    assert rows, kind
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -147,13 +147,13 @@ PROBLEMS = {
 @pytest.mark.parametrize("kind", ["word_1", "word_2"])
 def test_word_problems(kind: str) -> None:
     for row in of_kind("math", kind):
-        found = [
+        matching = [
             (rule, [int(n) for n in re.findall(r"\d+", row["prompt"])])
             for pattern, rule in PROBLEMS.items()
             if re.fullmatch(rf"(\w+ )?{pattern.replace('#', '[0-9]+')} Answer:", row["prompt"])
         ]
-        assert len(found) == 1, row
-        rule, numbers = found[0]
+        assert len(matching) == 1, row
+        rule, numbers = matching[0]
         assert float(row["target"]) == rule(*numbers), row
         assert rule(*numbers) > 0, row
 
@@ -209,12 +209,12 @@ def test_held_out_words_are_not_in_train(kind: str) -> None:
 
 
 def test_a_choice_holds_its_target() -> None:
-    """'is/are: The keys to the cabinet': the target is one of the two, and neither is always the first."""
+    """'is/are: The keys to the cabinet': the target is one of the two, and not always in the same place."""
     places = Counter()
     for row in load("syntax"):
-        if found := re.match(r"([\w]+)/([\w]+): ", row["prompt"]):
+        if match := re.match(r"([\w]+)/([\w]+): ", row["prompt"]):
             assert row["kind"] in ("agreement", "minimal_pair"), row
-            places[found.groups().index(row["target"].strip())] += 1
+            places[match.groups().index(row["target"].strip())] += 1
     assert min(places[0], places[1]) > 0.4 * sum(places.values())
 
 
@@ -263,9 +263,9 @@ def test_negation_keeps_the_auxiliary() -> None:
     auxiliaries = {"am", "is", "are", "was", "were", "has", "have", "had"}
     auxiliaries |= {"will", "would", "could", "should", "must"}
     for row in of_kind("syntax", "negation"):
-        said, subject = re.fullmatch(r"Yes: (.+)\. No: (.+)", row["prompt"]).groups()
-        assert said.startswith(f"{subject} "), row
-        verb = said.removeprefix(f"{subject} ").split()[0]
+        sentence, subject = re.fullmatch(r"Yes: (.+)\. No: (.+)", row["prompt"]).groups()
+        assert sentence.startswith(f"{subject} "), row
+        verb = sentence.removeprefix(f"{subject} ").split()[0]
         auxiliary, negation = row["target"].split()
         assert negation == "not"
         if verb in auxiliaries:
@@ -285,8 +285,8 @@ def test_pronouns_agree() -> None:
     mutual = 0
     for row in of_kind("syntax", "pronoun"):
         target = row["target"].strip()
-        if found := re.fullmatch(r"(\w+) \w+ (\w+) and (\w+) \w+", row["prompt"]):
-            subject, accusative, second = found.groups()
+        if match := re.fullmatch(r"(\w+) \w+ (\w+) and (\w+) \w+", row["prompt"]):
+            subject, accusative, second = match.groups()
             assert PERSONS[second.lower()] == accusative, row
             assert PERSONS[subject.lower()] == target, row
             mutual += 1
@@ -337,13 +337,13 @@ def test_the_right_letters_are_balanced(split: str) -> None:
 
 
 def test_held_out_questions_are_not_in_train() -> None:
-    asked: dict[str, set[tuple[str, str]]] = {split: set() for split in SPLITS}
+    things: dict[str, set[tuple[str, str]]] = {split: set() for split in SPLITS}
     for row in load("commonsense"):
         text, _ = options(row)
         # First and last, before and after are asked of the same thing: that is the question's name here.
         thing = re.sub(r": what comes \w+\?|right (after|before) ", "", text)
-        asked[row["split"]].add((row["kind"], thing))
-    assert asked["train"] & asked["held_out"] == set()
+        things[row["split"]].add((row["kind"], thing))
+    assert things["train"] & things["held_out"] == set()
 
 
 def test_no_answer_gives_itself_away() -> None:
@@ -364,10 +364,10 @@ def test_calendar() -> None:
     seen = 0
     for row in of_kind("commonsense", "order"):
         text, texts = options(row)
-        if found := re.fullmatch(r"Which (day|month) comes right (after|before) (\w+)\?", text):
-            names = (DAYS if found[1] == "day" else MONTHS).split()
-            step = 1 if found[2] == "after" else -1
-            assert texts[row["target"].strip()] == names[(names.index(found[3]) + step) % len(names)], row
+        if match := re.fullmatch(r"Which (day|month) comes right (after|before) (\w+)\?", text):
+            names = (DAYS if match[1] == "day" else MONTHS).split()
+            step = 1 if match[2] == "after" else -1
+            assert texts[row["target"].strip()] == names[(names.index(match[3]) + step) % len(names)], row
             seen += 1
     assert seen == 2 * (7 + 12)
 
