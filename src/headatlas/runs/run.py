@@ -110,15 +110,16 @@ class Index:
 
     def _earlier(self) -> dict[str, Any]:
         """What earlier runs for the same model noted; empty without any, or if the file is not ours."""
+        noted: dict[str, Any] = {}
         try:
             earlier = read_json(self.folder / INDEX)
-            if not self.info["model"] or earlier["model"]["fingerprint"] != self.info["model"]["fingerprint"]:
-                return {}
-            noted: dict[str, Any] = {"methods": {str(name): dict(went) for name, went in earlier["methods"].items()}}
-            drawn = earlier.get("shown", {})
-            return noted | {"shown": {"key": str(drawn["key"]), "files": [str(name) for name in drawn["files"]]}}
+            if self.info["model"] and earlier["model"]["fingerprint"] == self.info["model"]["fingerprint"]:
+                noted["methods"] = {str(name): dict(went) for name, went in earlier["methods"].items()}
+                drawn = earlier["shown"]  # missing, if nothing was drawn: the methods are kept
+                noted["shown"] = {"key": str(drawn["key"]), "files": [str(name) for name in drawn["files"]]}
         except (BadFile, KeyError, TypeError, ValueError, AttributeError):
-            return {}
+            pass
+        return noted
 
     def note(self, name: str, went: dict[str, Any]) -> None:
         self.info["methods"][name] = went
