@@ -170,7 +170,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(model, expected, tmp_path)
     assert files(made) == expected
     jobs = {"salient": 1, "pattern": 1, "taylor": 2 + 1, "gate": 2 + 1, "ablate": 2 + 1}
     left = sum(n for name, n in jobs.items() if name not in complete) - finished
-    assert labels[1] == f"{left} jobs on 1 worker"
+    assert labels == [f"{left} jobs on 1 worker"]
 
 
 class TestBadInput:
