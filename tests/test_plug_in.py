@@ -69,10 +69,10 @@ def test_it_is_listed_and_has_a_command(installed, model, task, tmp_path, capsys
     assert code == 0
     [row] = [row for row in json.loads(out) if row["name"] == "size"]
     assert row["title"] == "Size of what heads write"
-    assert row["from"] == "headatlas-size"
+    assert row["source"] == "headatlas-size"
     code, out, _ = headatlas(capsys, "size", "--help")
     assert code == 0
-    assert "prompts of each task" in out
+    assert "Prompts of each task" in out
     code, out, _ = headatlas(capsys, "size", model, "--data", task, "--limit", 4, "--out", tmp_path)
     assert code == 0
     assert "words" in out

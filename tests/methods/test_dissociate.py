@@ -271,7 +271,7 @@ def test_worked_examples_are_none_that_something_is_chosen_or_tested_with(tiny) 
     data = load_labelled(tiny, tasks)
     for f, task in enumerate(tasks):
         bare = load_labelled(tiny, TASKS)
-        held = [bare.asked[i] for s in ("validation", "test") for i in bare.of(s, f)]
+        held = [bare.examples[i] for s in ("validation", "test") for i in bare.of(s, f)]
         for i in data.of("train", f):
             prompt = " ".join(map(str, data.examples[i].prompt))
             assert not any(" ".join(map(str, a.prompt + a.target)) in prompt for a in held), task.name
@@ -281,8 +281,8 @@ def test_the_quick_preset_uses_some_of_each_function(tiny) -> None:
     many = {n: [{"prompt": f"w{i} {n}", "target": f" w{i % 50}"} for i in range(300)] for n in ("w1", "w2")}
     data = load_labelled(tiny, many, each=40)
     assert [len(data.of(s, 0)) for s in ("train", "validation", "test")] == [26, 6, 8]
-    assert len(load_labelled(tiny, many).asked) == 600
-    assert len(load_labelled(tiny, questions=questions(100), each=10).asked) == pytest.approx(80, abs=12)
+    assert len(load_labelled(tiny, many).examples) == 600
+    assert len(load_labelled(tiny, questions=questions(100), each=10).examples) == pytest.approx(80, abs=12)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,10 @@ import headatlas as ha
 from headatlas.engines.ray import Cluster
 from headatlas.errors import BadArgument, CannotDo, MissingExtra
 from headatlas.methods import get_method
+from headatlas.methods.method import Part
 from headatlas.models.lm import LM
+from headatlas.runs.execute import execute
+from headatlas.runs.job import Job
 from headatlas.runs.start import absolute, start_workers
 from headatlas.runs.worker import ModelSource, ModelWorker, Step
 from headatlas.tasks.prompts import load_tasks
@@ -62,6 +65,10 @@ def machines():
     cluster.shutdown()
 
 
+def fails(model, *, done, progress) -> None:
+    raise CannotDo("it never works")
+
+
 def once(do):
     """A progress that does something when the first job has come back."""
 
@@ -83,7 +90,7 @@ def test_processes_make_the_same_files(model, expected, tmp_path) -> None:
 
 
 def test_parameters_alone_load_no_model(model, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *a, **k: pytest.fail("loaded"))
+    monkeypatch.setattr("headatlas.runs.worker.load", lambda *a, **k: pytest.fail("loaded"))
     made = run(model, tmp_path / "a", ["salient"])
     assert made["salient"].attrs["read_from"] == "disk"
     monkeypatch.undo()
@@ -206,10 +213,16 @@ class TestBadInput:
             ha.run(model, tmp_path, workers=1)
 
     def test_a_job_that_always_fails_is_told_once_with_its_name(self, model, tmp_path) -> None:
+        stamp = {"read_from": "", "fingerprint": ""}
+        jobs = {"failing": Job("failing", "", stamp, fails, parts=[Part("first", fails), Part("second", fails)])}
+        with start_workers(model, workers=1) as pool:
+            [outcome] = execute(pool, jobs, tmp_path)
+        assert str(outcome.error) == "failing: first, on this machine: it never works"
+
+    def test_what_cannot_be_planned_is_noted_and_the_rest_done(self, model, tmp_path) -> None:
         made = run(model, tmp_path, ["maps", "pattern"], workers=1)  # no word of ours is one token of this model
-        why = made.info["methods"]["maps"]["why"]
-        assert why.startswith("maps: maps, layers 0 to 2, on this machine: relations: none of the 20 has 30 pairs left")
-        assert made.complete == ["pattern"]
+        assert made.info["methods"]["maps"]["why"].startswith("relations: none of the 20 has 30 pairs left")
+        assert list(made) == ["pattern"]
 
     def test_engines_and_what_goes_with_them(self, model, tmp_path) -> None:
         with pytest.raises(BadArgument, match="engine is 'slurm', expected one of local, ray"):

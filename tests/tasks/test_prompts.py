@@ -235,17 +235,17 @@ def test_sheets_hold_every_example_once_behind_worked_ones(lm, shots, split) -> 
     seen = []
     for bundle in bundles:
         kinds = set()
-        for a in bundle.asked:
+        for a in bundle.examples:
             parts = [tuple((a.prompt + a.target)[i : i + 3]) for i in range(0, len(a), 3)]
             assert len(parts) == shots + 1
             assert parts[-1] not in parts[:-1]  # never shown its own answer
             kinds |= {examples[parts[-1]].kind, *(worked[p].kind for p in parts[:-1])}
             seen.append(parts[-1])
-        assert len({a.prompt[: 3 * shots] for a in bundle.asked}) == 1
+        assert len({a.prompt[: 3 * shots] for a in bundle.examples}) == 1
         assert len(kinds) == 1 or not shots
-        assert bundle.shared >= 3 * shots or len(bundle.asked) == 1
+        assert bundle.shared >= 3 * shots or len(bundle.examples) == 1
     assert sorted(seen) == sorted(examples)
-    assert max(len(bundle.asked) for bundle in bundles) == 4
+    assert max(len(bundle.examples) for bundle in bundles) == 4
 
 
 def test_a_batch_is_drawn_from_all_kinds_alike(lm) -> None:
@@ -253,7 +253,7 @@ def test_a_batch_is_drawn_from_all_kinds_alike(lm) -> None:
     made = batches_of(lm, [task(1)], 2, 0)
     mixed = 0
     for _ in range(40):
-        asked = [a for (bundle,) in next(made) for a in bundle.asked]
+        asked = [a for (bundle,) in next(made) for a in bundle.examples]
         mixed += len({a.prompt[-2] % 2 for a in asked}) == 2
     assert 10 < mixed < 35
 
@@ -261,7 +261,7 @@ def test_a_batch_is_drawn_from_all_kinds_alike(lm) -> None:
 def test_few_examples_still_get_others_to_be_shown(lm) -> None:
     """Three of a kind and two shown: bundles of one."""
     few = Task("few", task(0).train[:6], task(0).held_out[:2], shots=2, separator=" ")
-    assert all(len(bundle.asked) == 1 for (bundle,) in next(batches_of(lm, [few], 6, 0)))
+    assert all(len(bundle.examples) == 1 for (bundle,) in next(batches_of(lm, [few], 6, 0)))
     with pytest.raises(BadArgument, match="has 3 train examples of kind 'even', too few for shots=3"):
         load_tasks(lm, few, shots=3)
 
@@ -274,14 +274,14 @@ def test_batches_go_on_for_ever_and_repeat_with_the_seed(lm) -> None:
     again = first(0)
     assert first(0) == again
     assert first(1) != again
-    assert all(sum(len(s[0].asked) for s in b) == 8 for b in again)
+    assert all(sum(len(s[0].examples) for s in b) == 8 for b in again)
 
 
 def test_matched_tasks_stay_matched(lm) -> None:
     a = task(0)
     b = Task("b", *(tuple(Example("w9 " + e.prompt, e.target, e.kind) for e in part) for part in (a.train, a.held_out)))
     for one, other in next(batches_of(lm, [a, b], 16, seed=3)):
-        assert [x.prompt[-2:] for x in one.asked] == [y.prompt[-2:] for y in other.asked]
+        assert [x.prompt[-2:] for x in one.examples] == [y.prompt[-2:] for y in other.examples]
 
 
 def test_halves_split_every_kind_alike(lm) -> None:

@@ -157,7 +157,7 @@ class Method:
 
     @property
     def returns_work(self) -> bool:
-        return str(self.function.__annotations__.get("return", "")).endswith("Work")
+        return "Work" in str(self.function.__annotations__.get("return", ""))
 
     @property
     def options(self) -> dict[str, Option]:

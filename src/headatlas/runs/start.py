@@ -108,6 +108,6 @@ def _nobody() -> Any:
 
 def absolute(path: str | Path) -> str:
     """A path as others can follow it; a name as it is."""
-    if path == DEFAULT_MODEL or not Path(path).expanduser().exists():
+    if not str(path).strip() or path == DEFAULT_MODEL or not Path(path).expanduser().exists():
         return str(path)
     return str(Path(path).expanduser().absolute())
