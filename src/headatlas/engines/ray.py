@@ -29,8 +29,9 @@ class Cluster:
         size: int | None = None,
     ) -> None:
         self.environment = {k: v for k, v in os.environ.items() if k.startswith("RAY_")}
-        self.ray = _connect(address)
+        self.ray: Any = None
         try:
+            self.ray = _connect(address)
             machines = [n["Resources"] for n in self.ray.nodes() if n["Alive"]]
             most = int(max((m.get("GPU", 0) for m in machines), default=0))
             if gpus is None:
@@ -73,7 +74,8 @@ class Cluster:
 
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
-        self.ray.shutdown()
+        if self.ray is not None:
+            self.ray.shutdown()
         for name in [k for k in os.environ if k.startswith("RAY_")]:
             del os.environ[name]
         os.environ.update(self.environment)

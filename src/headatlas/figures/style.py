@@ -1,4 +1,4 @@
-"""What all figures share: one style bundle, palettes, ticks, texts, and how a figure becomes files."""
+"""What all figures share: one style sheet, palettes, ticks, texts, and how a figure becomes files."""
 
 import functools
 import textwrap

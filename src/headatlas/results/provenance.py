@@ -19,13 +19,14 @@ def describe_model(lm: LM) -> dict[str, Any]:
 
 
 def describe_weights(weights: Weights, name: str, device: str) -> dict[str, Any]:
-    anatomy = weights.anatomy
+    """A model without weights, which was only planned for, has no fingerprint."""
+    anatomy, embedding = weights.anatomy, weights.embedding()
     return {
         "name": name,
         "family": anatomy.family,
         "family_tested": anatomy.tested,
-        "fingerprint": weights.fingerprint(),
-        "dtype": str(weights.embedding().dtype).removeprefix("torch."),
+        "fingerprint": "" if embedding.is_meta else weights.fingerprint(),
+        "dtype": str(embedding.dtype).removeprefix("torch."),
         "device": device,
         "n_layers": anatomy.n_layers,
         "n_heads": anatomy.n_heads,

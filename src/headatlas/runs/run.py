@@ -113,7 +113,9 @@ class Index:
         noted: dict[str, Any] = {}
         try:
             earlier = read_json(self.folder / INDEX)
-            if self.info["model"] and earlier["model"]["fingerprint"] == self.info["model"]["fingerprint"]:
+            # without a fingerprint, nothing could be planned: what is there stays
+            if self.info["model"]["fingerprint"] in ("", earlier["model"]["fingerprint"]):
+                noted["model"] = dict(earlier["model"])
                 noted["methods"] = {str(name): dict(went) for name, went in earlier["methods"].items()}
                 drawn = earlier["shown"]  # missing, if nothing was drawn: the methods are kept
                 noted["shown"] = {"key": str(drawn["key"]), "files": [str(name) for name in drawn["files"]]}

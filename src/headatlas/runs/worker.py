@@ -96,7 +96,7 @@ class ModelWorker:
         works = [(method, _work_or_error(method, bare, options, self.progress)) for method, options in methods]
         planned = [work for _, work in works if isinstance(work, Work)]
         if not planned:
-            return Planned({}, bare.name, {m.name: w for m, w in works if isinstance(w, HeadAtlasError)})
+            return Planned(*_described(bare), {m.name: w for m, w in works if isinstance(w, HeadAtlasError)})
         model = self.loaded(any(work.loads_model for work in planned), bare)
         jobs = {m.name: job_of(m, work, self.stamp) if isinstance(work, Work) else work for m, work in works}
         return Planned(*_described(model), jobs)
@@ -233,6 +233,7 @@ def model_stamp(model: Model) -> dict[str, Any]:
 
 def _described(model: Model) -> tuple[Mapping[str, Any], str]:
     if isinstance(model, LM):
-        return describe_model(model), f"{model!r}, fingerprint {model.fingerprint()}"
+        described = describe_model(model)
+        return described, f"{model!r}, fingerprint {described['fingerprint'] or 'not read'}"
     described = describe_weights(model.weights, model.name, str(model.device))
-    return described, f"{model.name}, not loaded, fingerprint {model.weights.fingerprint()}"
+    return described, f"{model.name}, not loaded, fingerprint {described['fingerprint']}"
