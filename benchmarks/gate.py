@@ -27,7 +27,7 @@ import torch
 from common import llama_8b, timed
 
 import headatlas as ha
-from headatlas.methods.ablate.removal import ablate
+from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.methods.gate.fits import FITS, TaskFit, fit_task, likelihood, slope, start
 from headatlas.methods.gate.settings import PRESETS, Schedule
 from headatlas.models.targets import Bundle, TokenExample, encode_target, frozen, log_probs, make_bundle, measure

@@ -25,8 +25,8 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton, open_weights
 from headatlas.models.memory import GIB, SPARE, memory
 from headatlas.models.targets import tokens_at_once
-from headatlas.runs.call import compute
 from headatlas.runs.estimate import estimate
+from headatlas.runs.public_call import compute
 from headatlas.runs.request import check_run
 from headatlas.runs.worker import work_of
 

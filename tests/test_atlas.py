@@ -18,8 +18,9 @@ import headatlas as ha
 from headatlas.errors import BadArgument, BadFile, CannotDo
 from headatlas.models.lm import LM
 from headatlas.results.store import load, save
+from headatlas.runs.messages import ModelSource
 from headatlas.runs.request import check_run
-from headatlas.runs.worker import ModelSource, ModelWorker
+from headatlas.runs.worker import ModelWorker
 from tests.figures import synthetic
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas

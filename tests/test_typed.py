@@ -16,7 +16,7 @@ from headatlas.figures.arguments import one_map
 from headatlas.figures.importance import plan
 from headatlas.methods import get_method, methods
 from headatlas.models.lm import LM
-from headatlas.runs import call
+from headatlas.runs import public_call as call
 from headatlas.tasks.prompts import Example, load_tasks
 from tests.figures import synthetic
 from tests.models.tiny import TINY, build, tokenizer

@@ -74,7 +74,7 @@ def __getattr__(name: str) -> Any:
 @cache
 def _call(name: str) -> Any:
     """The public call of a method."""
-    return import_module("headatlas.runs.call").public_call(import_module("headatlas.methods").get_method(name))
+    return import_module("headatlas.runs.public_call").public_call(import_module("headatlas.methods").get_method(name))
 
 
 def __dir__() -> list[str]:

@@ -31,9 +31,10 @@ from headatlas.methods.method import PRESETS, record_of
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
 from headatlas.results.store import load
-from headatlas.runs.call import compute
 from headatlas.runs.job import Job
-from headatlas.runs.worker import ModelSource, ModelWorker, Step
+from headatlas.runs.messages import ModelSource, Step
+from headatlas.runs.public_call import compute
+from headatlas.runs.worker import ModelWorker
 from headatlas.tasks.names import FUNCTIONS
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import Relation

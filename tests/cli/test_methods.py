@@ -114,7 +114,7 @@ def test_the_model_of_an_atlas_is_the_default_in_its_folder(tmp_path, monkeypatc
         models.append(model)
         raise BadArgument("stop")
 
-    monkeypatch.setattr("headatlas.runs.call.compute", compute)
+    monkeypatch.setattr("headatlas.runs.public_call.compute", compute)
     for text in (None, "{", "[]", '{"model": {"name": "gpt2"}}'):
         if text is not None:
             (tmp_path / "atlas.json").write_text(text)

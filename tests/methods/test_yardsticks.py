@@ -10,7 +10,7 @@ import headatlas as ha
 from headatlas.errors import BadArgument, UnsupportedModel
 from headatlas.methods._gradients import gate_gradients, midpoints
 from headatlas.methods.ablate import removal
-from headatlas.methods.ablate.removal import ablate
+from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.methods.pattern import pattern
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample, log_probs, make_bundle

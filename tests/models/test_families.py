@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headatlas.methods.ablate.removal import ablate
+from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.models.answers import Change, answer_states, answers_under
 from headatlas.models.families import FAMILIES
 from headatlas.models.lm import LM

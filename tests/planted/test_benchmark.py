@@ -242,13 +242,10 @@ def test_a_model_that_is_not_what_its_truth_says_is_refused(tmp_path, heads, mes
         ha.benchmark(["random"], [with_truth(tmp_path, {"functions": {"Retrieval": heads}, "background": []})])
 
 
-def test_the_targets_are_met_on_the_first_model() -> None:
+@pytest.mark.parametrize(("contender", "target"), [("ablate", 0.95), ("gate", 0.95), ("probe-written", 0.90)])
+def test_the_targets_are_met_on_the_first_model(contender, target) -> None:
     """The others are in the committed table; these are measured here."""
-    result = ha.benchmark(["ablate", "gate", "probe-written"], ["one"])
-    mean = result.auroc_mean.sel(over="functions")
-    assert mean.sel(contender="gate") >= 0.95
-    assert mean.sel(contender="ablate") >= 0.95
-    assert mean.sel(contender="probe-written") >= 0.90
+    assert ha.benchmark([contender], ["one"]).auroc_mean.sel(over="functions").item() >= target
 
 
 class TestReal:

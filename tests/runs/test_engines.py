@@ -20,8 +20,9 @@ from headatlas.methods.method import Part
 from headatlas.models.lm import LM
 from headatlas.runs.execute import execute
 from headatlas.runs.job import Job
+from headatlas.runs.messages import ModelSource, Step
 from headatlas.runs.start import absolute, start_workers
-from headatlas.runs.worker import ModelSource, ModelWorker, Step
+from headatlas.runs.worker import ModelWorker
 from headatlas.tasks.prompts import load_tasks
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas

@@ -72,7 +72,7 @@ def run_method(
     import_torch()
     from headatlas.methods._tables import generic_tables
     from headatlas.results.tables import warnings
-    from headatlas.runs.call import compute
+    from headatlas.runs.public_call import compute
 
     result = compute(
         method,

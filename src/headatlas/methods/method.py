@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -153,11 +154,11 @@ class Method:
     def reads_parameters(self) -> bool:
         """Whether it takes the model's parameters, so that no model need be loaded."""
         first = next(iter(inspect.signature(self.function).parameters.values()))
-        return "Parameters" in str(first.annotation)
+        return bool(re.search(r"\bParameters\b", str(first.annotation)))
 
     @property
     def returns_work(self) -> bool:
-        return "Work" in str(self.function.__annotations__.get("return", ""))
+        return bool(re.search(r"\bWork\b", str(self.function.__annotations__.get("return", ""))))
 
     @property
     def options(self) -> dict[str, Option]:

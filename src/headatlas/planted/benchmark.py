@@ -36,8 +36,9 @@ from headatlas.results.provenance import describe_run, flat
 from headatlas.results.store import load as load_result
 from headatlas.runs.execute import execute
 from headatlas.runs.job import Job
+from headatlas.runs.messages import ModelSource
 from headatlas.runs.start import absolute, start_pool
-from headatlas.runs.worker import ModelSource, ModelWorker
+from headatlas.runs.worker import ModelWorker
 
 COSTS = ("seconds", "forward", "backward")
 

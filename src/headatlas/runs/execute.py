@@ -14,7 +14,7 @@ from headatlas.methods.method import Method
 from headatlas.progress import Progress, silent
 from headatlas.results.store import Finished
 from headatlas.runs.job import Job
-from headatlas.runs.worker import Planned, PlanRequest, Step
+from headatlas.runs.messages import Planned, PlanRequest, Step
 
 
 @dataclass(frozen=True)

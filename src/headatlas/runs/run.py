@@ -20,9 +20,9 @@ from headatlas.results.provenance import describe_run
 from headatlas.results.reading import complete, load_result
 from headatlas.runs.execute import ask_for_plan, execute
 from headatlas.runs.job import Job, check_model
+from headatlas.runs.messages import Planned
 from headatlas.runs.request import check_run
 from headatlas.runs.start import start_workers
-from headatlas.runs.worker import Planned
 
 
 def run(

@@ -3,7 +3,7 @@
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -15,9 +15,9 @@ from headatlas.errors import BadArgument, brief, check_choice, check_count
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
-from headatlas.runs.worker import ModelSource, ModelWorker
+from headatlas.runs.messages import ModelSource
+from headatlas.runs.worker import ModelWorker
 
-Engine = Literal["local", "ray"]
 ENGINES = ("local", "ray")
 MOST_WORKERS = 10_000  # more is a mistake
 

@@ -9,7 +9,6 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,49 +25,12 @@ from headatlas.models.loading import load, load_skeleton
 from headatlas.models.parameters import Parameters, open_parameters
 from headatlas.progress import Done, Progress, doing, silent
 from headatlas.results.provenance import describe_model, describe_run, describe_weights, flat
-from headatlas.runs.job import Job, Jobs
+from headatlas.runs.job import Job
+from headatlas.runs.messages import ModelSource, Planned, PlanRequest, Step
 
 T = TypeVar("T")
 Model = LM | Parameters
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ModelSource:
-    """Which model a worker loads, and how. spread: over all GPUs it sees."""
-
-    model: LM | str
-    device: str = "auto"
-    dtype: str = "auto"
-    spread: bool = False
-
-
-@dataclass(frozen=True)
-class PlanRequest:
-    """Methods and the options of each."""
-
-    methods: Sequence[tuple[Method, Mapping[str, Any]]]
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A model, described, and what is to be done with it."""
-
-    model: Mapping[str, Any]
-    title: str
-    jobs: Jobs
-
-
-@dataclass(frozen=True)
-class Step:
-    """A part of a job, or its result: a module-level function, plain arguments, and the arrays of earlier parts."""
-
-    job: str
-    do: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    leaves: tuple[str, ...]  # none: what `do` returns is the result
-    done: Done
-    stamp: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ModelWorker:

@@ -68,7 +68,7 @@ def ablate(
     """
     from headatlas.methods._effects import effects_work
     from headatlas.methods._layers import SPAN
-    from headatlas.methods.ablate.removal import Ablation
+    from headatlas.methods.ablate.one_by_one import Ablation
 
     check_choice("kind", kind, KINDS)
     settings = {"kind": kind}

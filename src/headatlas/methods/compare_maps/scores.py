@@ -18,7 +18,7 @@ from headatlas.errors import BadArgument, CannotDo
 from headatlas.evidence.selective import removal_results
 from headatlas.methods._gradients import gate_gradients
 from headatlas.methods._inline import do_work
-from headatlas.methods.ablate.removal import ablate
+from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.methods.dissociate import parts as dissociation
 from headatlas.methods.dissociate.fits import Settings
 from headatlas.methods.dissociate.parts import Target, targets_of

@@ -22,13 +22,6 @@ from headatlas.runs.execute import ask_for_plan, execute
 from headatlas.runs.job import check_model
 from headatlas.runs.start import start_workers
 
-COMMON = {
-    "preset": "'quick' for a laptop, 'full' as published",
-    "out": "a folder for the result; interrupted work goes on there",
-    "device": "'auto', 'cpu', 'cuda' or 'cuda:N'",
-    "engine": "'local' is this machine, 'ray' a cluster; address and workers as in `run`",
-}
-
 
 def compute(
     method: Method,
