@@ -119,6 +119,7 @@ class TestContenders:
         assert expected | {"maps", "maps-published", "maps-suppression"} <= set(contenders())
 
 
+@pytest.mark.xdist_group("benchmark")  # what they look at is computed once
 class TestBenchmark:
     def test_what_is_in_the_file(self, benchmarked) -> None:
         assert benchmarked.contender.values.tolist() == CHEAP

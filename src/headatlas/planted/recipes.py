@@ -7,9 +7,11 @@ interferes; and random ones with relations written into chosen heads.
 import hashlib
 import logging
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from headatlas.errors import BadArgument, CannotDo
 from headatlas.models.cache import cache_folder
@@ -63,7 +65,7 @@ class Functions:
             raise CannotDo(f"model {self.name!r} has other files here ({folder}) than where the work was planned")
         lm, truth = load(folder, self.device), read_truth(folder)
         head_mask(truth.background, lm.anatomy)  # that the model has them
-        problems = accept(measure_functions(lm, truth))
+        problems = _misplaced(folder, self.device, self.files)
         for function, problem in problems.items():
             log.warning("model %s: %s is left out, it is not where the truth says: %s", self.name, function, problem)
         heads_of = {f: heads for f, heads in truth.functions.items() if f not in problems}
@@ -75,6 +77,12 @@ class Functions:
             noisy, interferes, heads = plant_interference(lm, truth, seed)
             interferes = {f: hurt for f, hurt in interferes.items() if f in heads_of}
             yield Known(self.names["interference"], noisy, interferes, heads, [])
+
+
+@cache
+def _misplaced(folder: Path, device: str, files: str) -> Mapping[str, str]:
+    """Functions that are not where the truth says, and why. Measured once for the same files (a hash of them)."""
+    return MappingProxyType(accept(measure_functions(load(folder, device), read_truth(folder))))
 
 
 @dataclass(frozen=True)
