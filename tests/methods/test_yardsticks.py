@@ -9,7 +9,7 @@ import torch
 import headatlas as ha
 from headatlas.errors import BadArgument, UnsupportedModel
 from headatlas.methods._gradients import gate_gradients, midpoints
-from headatlas.methods.ablate import removal
+from headatlas.methods.ablate import one_by_one
 from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.methods.pattern import pattern
 from headatlas.models.lm import LM
@@ -74,8 +74,8 @@ def test_ablate_finds_the_carrier_and_the_spoiler() -> None:
 def test_a_model_that_cannot_be_replayed_is_run_whole_and_that_is_said(monkeypatch, caplog) -> None:
     lm = lm_of("llama")
     expected, _ = ablate(lm, EXAMPLES)
-    monkeypatch.setattr(removal, "can_replay", lambda *a: False)
-    monkeypatch.setattr(removal, "replayed", None)  # would fail if it were used
+    monkeypatch.setattr(one_by_one, "can_replay", lambda *a: False)
+    monkeypatch.setattr(one_by_one, "replayed", None)  # would fail if it were used
     with caplog.at_level(logging.WARNING, "headatlas"):
         effect, _ = ablate(lm, EXAMPLES)
     torch.testing.assert_close(effect, expected)
