@@ -3,6 +3,7 @@
 import inspect
 import types
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Literal, get_args, get_origin
 
 from headatlas.methods import methods
@@ -26,7 +27,7 @@ def page() -> str:
 def section(method: Method) -> str:
     lines = [f"## {method.name}", "", f"**{method.title}.** {inspect.getdoc(method.function)}", ""]
     if method.tells:
-        lines += [f"Tells {method.tells}. Does not tell {method.does_not_tell}.", ""]
+        lines += [fill(f"Tells {method.tells}. Does not tell {method.does_not_tell}.", 120), ""]
     if method.measures:
         lines += ["| measure | over | means |", "| --- | --- | --- |"]
         lines += [f"| `{m.name}` | {m.over}, layer, head | {m.meaning} |" for m in method.measures] + [""]
@@ -39,7 +40,7 @@ def section(method: Method) -> str:
     presets = [f"{name}{_options(options)}" for name, options in method.presets.items()]
     lines += [f"In `run`: {'; '.join(presets) or 'only if asked for by name'}.", ""]
     if method.cites:
-        lines += [f"After {'; '.join(method.cites)}.", ""]
+        lines += [fill(f"After {'; '.join(method.cites)}.", 120), ""]
     return "\n".join(lines)
 
 

@@ -70,6 +70,10 @@ def fails(model, *, done, progress) -> None:
     raise CannotDo("it never works")
 
 
+def fills_memory(model, *, done, progress) -> None:
+    raise torch.OutOfMemoryError("no room")
+
+
 def once(do):
     """A progress that does something when the first job has come back."""
 
@@ -105,6 +109,14 @@ def test_a_worker_with_another_checkpoint_is_told_before_any_work(model) -> None
     assert worker(step) == 1
     with pytest.raises(CannotDo, match="fingerprint is .* there, but another where the work was planned"):
         worker(replace(step, stamp={**stamp, "fingerprint": "another"}))
+
+
+def test_a_job_for_which_memory_does_not_suffice_is_given_up_and_not_the_others(model, tmp_path) -> None:
+    stamp = {"read_from": "", "fingerprint": ""}
+    jobs = {"large": Job("large", "", stamp, fills_memory), "failing": Job("failing", "", stamp, fails)}
+    with start_workers(model) as pool:
+        outcomes = {outcome.name: str(outcome.error) for outcome in execute(pool, jobs, tmp_path)}
+    assert outcomes == {"large": "out of memory: no room", "failing": "it never works"}
 
 
 def test_names_and_paths_for_workers(tmp_path, monkeypatch) -> None:

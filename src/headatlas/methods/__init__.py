@@ -22,7 +22,7 @@ def method_names() -> list[str]:
 
 
 def get_method(name: str) -> Method:
-    """One method; of those that are not ours, only this one is imported."""
+    """One method. One of ours is imported alone; for one of another package, all are."""
     if name in _built_in():
         return record_of(getattr(import_module(f"{__name__}.{name}"), name))
     check_choice("method", name, methods())

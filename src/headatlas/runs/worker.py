@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.errors import CannotDo, HeadAtlasError, OutOfMemory
+from headatlas.errors import CannotDo, HeadAtlasError, OutOfMemory, one_line
 from headatlas.methods.method import Method, Work
 from headatlas.models.cost import Cost
 from headatlas.models.lm import LM
@@ -103,7 +103,10 @@ class ModelWorker:
             for key, value in step.stamp.items():
                 if self.stamp.get(key, value) != value:
                     raise CannotDo(f"{key} is {self.stamp[key]} there, but {value} where the work was planned")
-        result = retry_smaller(lambda: step.do(model, *step.arguments, done=step.done, progress=self.progress))
+        try:
+            result = retry_smaller(lambda: step.do(model, *step.arguments, done=step.done, progress=self.progress))
+        except torch.OutOfMemoryError as e:  # where nothing can be halved: this job is given up, not the others
+            raise CannotDo(f"out of memory: {one_line(e)}") from e
         return {leaf: step.done[leaf] for leaf in step.leaves} if step.leaves else result
 
 
