@@ -111,7 +111,7 @@ def test_running_out_of_memory_goes_on_with_less_at_once(large, caplog) -> None:
     torch.cuda.empty_cache()
     filler = torch.empty(torch.cuda.mem_get_info()[0] - 2**28, dtype=torch.uint8, device="cuda")
     try:
-        scarce = ha.gate(large, task, tokens=10**6, **options)
+        scarce = ha.gate(large, task, batch_tokens=10**6, **options)
     finally:
         del filler
     assert "out of memory with batch_tokens=1000000: going on with batch_tokens=500000" in caplog.text
