@@ -213,7 +213,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_files(tmp_path) -> None:
             capture_output=True,
         )
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-500:]
-    assert not (killed / "report.html").is_file()
+    assert not (killed / "report.html").is_file() or 'http-equiv="refresh"' in (killed / "report.html").read_text()
     ha.run(lm_for_killing(), killed, methods=KILL_METHODS)
     names = sorted(str(p.relative_to(killed)) for p in killed.rglob("*"))
     assert names == sorted(
@@ -229,8 +229,8 @@ def _timeless(path: Path) -> bytes:
     if path.is_dir():
         return b""
     if path.suffix in (".json", ".html", ".txt"):
-        text = re.sub(r"\d{4}-\d\d-\d\dT[\d:+]+|\"seconds\": ?[\d.e-]+|\"key\": ?\"\w+\"", "", path.read_text())
-        return text.encode()
+        timed = r"\d{4}-\d\d-\d\dT[\d:+]+|\"seconds\": ?[\d.e-]+|\"key\": ?\"\w+\"|\"pictures\": \{[^}]*\}"
+        return re.sub(timed, "", path.read_text()).encode()
     return path.read_bytes()
 
 

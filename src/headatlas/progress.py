@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -20,6 +21,28 @@ class Progress(Protocol):
 
 def silent(items: Sequence[Any], label: str) -> Iterable[Any]:
     return items
+
+
+class Watch:
+    """Told what a run does as it goes on. This one does nothing with it; `terminal.RunDisplay` shows it."""
+
+    def planned(self, plan: Any) -> None:
+        """A `Planned`: what is to be done."""
+
+    def begins(self, timeline: Any) -> None:
+        """Work begins; how far it is can be read from the `Timeline` at any time."""
+
+    def job_begins(self, job: str) -> None:
+        """Its first part does."""
+
+    def job_ends(self, job: str, error: Exception | None) -> None:
+        """Its result is written, or there is none."""
+
+    def drawn(self, page: Path) -> None:
+        """Figures and page show what is done so far."""
+
+    def ends(self) -> None:
+        """Nothing is left to do, or it was interrupted."""
 
 
 shown: ContextVar[Progress] = ContextVar("shown", default=silent)

@@ -80,8 +80,8 @@ def test_switching_off_bears_the_roles_out() -> None:
     assert effect.sel(role="interference") > 0.5
     assert abs(effect.sel(role="irrelevance")) < 1e-3
     random, p = result.random_effect.isel(n_removed=0), result.p.isel(n_removed=0)
-    expected = (1 + (random.sel(role="facilitation") <= effect.sel(role="facilitation")).sum()) / 21
-    assert p.sel(role="facilitation").item() == pytest.approx(expected.item())
+    as_much = (random.sel(role="facilitation") <= effect.sel(role="facilitation")).sum().item()
+    assert as_much >= 5 or p.sel(role="facilitation").item() == pytest.approx((1 + as_much) / 21)
     assert (result.p_corrected >= result.p).all()
 
 

@@ -29,20 +29,26 @@ def test_p_is_uniform_where_the_ranking_means_nothing() -> None:
         order = [
             (int(a), int(b)) for a, b in zip(*np.unravel_index(generator.permutation(32)[:12], (4, 8)), strict=True)
         ]
-        sets = [order, *(draw_like(order, 8, generator) for _ in range(19))]
-        own, *random = (sum(worth[h] for h in s) for s in sets)
-        small += role_p("facilitation", own, np.array(random)) <= 0.05
+        own = sum(worth[h] for h in order)
+
+        def draw(n: int, order=order, worth=worth) -> np.ndarray:
+            return np.array([sum(worth[h] for h in draw_like(order, 8, generator)) for _ in range(n)])
+
+        small += role_p("facilitation", own, draw)[1] <= 0.05
     assert 6 <= small <= 36  # 20 expected
 
 
 @pytest.mark.parametrize(
-    ("role", "effect", "expected"),
+    ("role", "effect", "random", "expected", "drawn"),
     [
-        ("facilitation", [-3.0, -1, 0, -4], 0.5),
-        ("interference", [2.0, 1, 0, -1], 0.25),
-        ("irrelevance", [-0.5, 1, -0.1, 2], 0.5),
-        ("facilitation", [np.nan, 1, 2, 3], np.nan),
+        ("facilitation", -3.0, [-1.0, 0, -4, *[0] * 17], 2 / 21, 20),
+        ("interference", 2.0, [1.0, 0, -1, *[0] * 17], 1 / 21, 20),
+        ("irrelevance", -0.5, [1.0, -0.1, 2, *[3] * 17], 2 / 21, 20),
+        ("facilitation", -3.0, [0.0, -4, -4, -4, -4, 0, -4, *[0] * 13], 5 / 7, 10),  # the fifth is the seventh draw
     ],
 )
-def test_p_by_hand(role, effect, expected) -> None:
-    assert role_p(role, effect[0], np.array(effect[1:])) == pytest.approx(expected, nan_ok=True)
+def test_p_by_hand_and_when_drawing_ends(role, effect, random, expected, drawn) -> None:
+    left = list(random)
+    effects, p = role_p(role, effect, lambda n: np.array([left.pop(0) for _ in range(n)]))
+    assert p == pytest.approx(expected)
+    assert effects.tolist() == random[:drawn]

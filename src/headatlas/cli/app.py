@@ -37,6 +37,15 @@ class Commands(typer.core.TyperGroup):
             return None
 
 
+FIRST = """\
+HeadAtlas tells what every attention head of a language model does, whether that is causally true, and how sure we are.
+
+  headatlas run --out atlas --open         map the default model (135M, a few minutes) and open the page
+  headatlas run MODEL --plan               how long that would take for a model of yours
+  headatlas heads atlas --function math    the heads of a task, function or relation, by every method
+
+All commands: headatlas --help"""
+
 app = typer.Typer(
     name="headatlas",
     cls=Commands,
@@ -134,7 +143,7 @@ def about(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version or context.invoked_subcommand is None:
-        typer.echo(f"headatlas {__version__}" if version else context.get_help())
+        typer.echo(f"headatlas {__version__}" if version else FIRST)
         raise typer.Exit
 
 

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,13 +29,15 @@ from headatlas.cli.app import (
 )
 from headatlas.figures.names import FIGURES, FORMATS, PALETTES
 from headatlas.methods import method_names
-from headatlas.progress import doing
+from headatlas.progress import doing, shown
 from headatlas.runs.request import check_run
 from headatlas.tasks.names import FUNCTIONS
-from headatlas.terminal import bar
+from headatlas.terminal import RunDisplay, bar
 
 if TYPE_CHECKING:
     from headatlas.results.atlas import Atlas
+
+PAGE = "report.html"
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", callback=existing("folder"), help="Folder of an atlas, or of any head maps.")
@@ -84,12 +87,17 @@ def run(
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Tell the jobs, their time and memory on this machine, and do nothing.")
     ] = False,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Open the page in a browser as soon as there is something on it.")
+    ] = False,
 ) -> None:
-    """Map a model into a folder, draw it, write its page. Run again, it does only what is missing or has changed."""
+    """Map a model into a folder, draw it, write its page. Run again, it does only what is missing or has changed.
+
+    The page is there after the first method, and fills up as others finish.
+    """
     check_run(preset, listed(methods), listed(functions))
     import_torch()
     from headatlas.runs import run as runs
-    from headatlas.runs import tables
 
     if only_plan:
         with doing(bar, "counting the workers there is room for"):
@@ -98,12 +106,8 @@ def run(
             size = workers or count_workers(engine, address, gpus_per_job, device)
         _show_estimate(model, size, gpus_per_job or 1, device, dtype, preset, listed(methods), listed(functions))
         return
-    planned: list[str] = []
-
-    def tell(plan: Any) -> None:
-        planned.extend(plan.jobs)
-        show_table(f"Plan for {plan.title}", tables.plan(plan.jobs, out))
-
+    display = _Display(out, open_page)
+    shown.set(display)
     atlas = runs.run(
         model,
         out,
@@ -117,12 +121,38 @@ def run(
         gpus_per_job=gpus_per_job,
         workers=workers,
         command=shlex.join(["headatlas", *sys.argv[1:]]),
-        progress=bar,
-        tell=tell,
+        progress=display,
+        watch=display,
     )
-    failed = _show_atlas(atlas, planned)
-    if failed and (methods or failed == len(planned)):
+    failed = _show_atlas(atlas, display.jobs)
+    display.open(out / PAGE)
+    if failed and (methods or failed == len(display.jobs)):
         raise typer.Exit(1)
+
+
+class _Display(RunDisplay):
+    """Shows the plan too, and opens the page if that is asked for."""
+
+    def __init__(self, out: Path, opens: bool) -> None:
+        super().__init__()
+        self.out, self.opens, self.jobs = out, opens, list[str]()
+
+    def planned(self, plan: Any) -> None:
+        from headatlas.runs import tables
+
+        self.jobs = list(plan.jobs)
+        show_table(f"Plan for {plan.title}", tables.plan(plan.jobs, self.out))
+
+    def drawn(self, page: Path) -> None:
+        super().drawn(page)
+        self.open(page)
+
+    def open(self, page: Path) -> None:
+        """In a browser, once, if that is asked for."""
+        if self.opens:
+            self.opens = False
+            if not webbrowser.open(page.absolute().as_uri()):
+                typer.echo(f"no browser could be started: open {page} yourself", err=True)
 
 
 def _show_estimate(
@@ -170,7 +200,7 @@ def _show_atlas(atlas: "Atlas", planned: list[str]) -> int:
     for name, why in failed.items():
         typer.echo(f"{name} could not be done: {why}")
     drawn = sum(name.endswith(".png") for name in atlas.info["shown"]["files"])
-    files = [*(f"{method}.nc" for method in atlas.complete), f"{drawn} figures", str(atlas.folder / "report.html")]
+    files = [*(f"{method}.nc" for method in atlas.complete), f"{drawn} figures", str(atlas.folder / PAGE)]
     typer.echo(f"wrote {', '.join(files)}")
     return len(failed)
 
@@ -225,7 +255,7 @@ def report(
     from headatlas.results.atlas import open_atlas
 
     atlas = open_atlas(folder)
-    path = out or folder / "report.html"
+    path = out or folder / PAGE
     write_report(atlas.results, atlas.info, path)
     typer.echo(str(path))
 

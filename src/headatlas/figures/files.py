@@ -10,6 +10,7 @@ from headatlas.figures.all import caption, pictures
 from headatlas.figures.benchmark import quality_and_cost
 from headatlas.figures.card import draw as draw_card
 from headatlas.figures.names import FORMATS, PUBLISHED
+from headatlas.figures.picture import Picture
 from headatlas.figures.style import check_formats, save
 from headatlas.progress import Progress, silent
 from headatlas.results.card import Card
@@ -27,14 +28,30 @@ def write_figures(
     progress: Progress = silent,
 ) -> list[Path]:
     """Draw what can be drawn of these results (by method) into a folder: a file per format, and a caption."""
-    forms = check_formats(formats)
-    written: list[Path] = []
-    for picture in progress(list(pictures(maps, only, palette)), "drawing"):
-        written += _write(picture.draw(), folder, picture.name, forms)
-        written.append(folder / f"{picture.name}.txt")
-        with atomic_file(written[-1]) as aside:
-            aside.write_text(caption(picture, maps, when or {}), encoding="utf-8")
-    return written
+    check_formats(formats)
+    drawn = list(pictures(maps, only, palette))
+    for picture in progress(drawn, "drawing"):
+        write_picture(picture, maps, folder, formats, when=when or {})
+    return [path for picture in drawn for path in files_of(picture, folder, formats)]
+
+
+def files_of(picture: Picture, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """What `write_picture` writes: a file per format, then the caption."""
+    return [folder / f"{picture.name}.{form}" for form in (*check_formats(formats), "txt")]
+
+
+def write_picture(
+    picture: Picture,
+    maps: Mapping[str, xr.Dataset],
+    folder: Path,
+    formats: Sequence[str] = FORMATS,
+    *,
+    when: Mapping[str, str],
+) -> None:
+    """Draw one figure into a folder. maps: all results; when: each was completed, for the caption."""
+    _write(picture.draw(), folder, picture.name, check_formats(formats))
+    with atomic_file(files_of(picture, folder, formats)[-1]) as aside:
+        aside.write_text(caption(picture, maps, when), encoding="utf-8")
 
 
 def _write(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:

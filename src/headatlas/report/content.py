@@ -20,8 +20,11 @@ Maps = Mapping[str, xr.Dataset]
 ARXIV = re.compile(r",? arXiv ([\d.]+)$")
 
 
-def content(maps: Maps, info: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything on the page, for datasets by method and what atlas.json says; what is missing is left out."""
+def content(maps: Maps, info: Mapping[str, Any], pending: Mapping[str, float | None] | None = None) -> dict[str, Any]:
+    """Everything on the page, for datasets by method and what atlas.json says; what is missing is left out.
+
+    pending: methods that are still being computed, and the seconds each will take, as far as known.
+    """
     maps = {method: result.assign_attrs(method=method) for method, result in maps.items()}
     model = dict(info.get("model") or {})
     layers, heads = (_grid(maps, dim, model.get(size)) for dim, size in (("layer", "n_layers"), ("head", "n_heads")))
@@ -31,6 +34,7 @@ def content(maps: Maps, info: Mapping[str, Any]) -> dict[str, Any]:
     rows = [chart(charts.isel(chart=i)) for i in range(charts.sizes["chart"])]
     return {
         "model": str(model.get("name") or "a model"),
+        "pending": [{"title": title_of(method), "seconds": left} for method, left in (pending or {}).items()],
         "layers": layers,
         "heads": heads,
         "charts": rows,

@@ -582,6 +582,38 @@ function provenance() {
   if (!data.cite.length) $("cite").previousElementSibling.remove();
 }
 
+// ---------- while results are still being computed, the page loads itself again: what was looked at stays
+function pending() {
+  const rough = (s) => (s < 100 ? `${Math.max(5, Math.round(s / 5) * 5)} s` : s < 7200 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`);
+  const named = data.pending.map((p) => (missing(p.seconds) ? p.title : `${p.title} (about ${rough(p.seconds)})`));
+  $("pending").textContent = `Still being computed: ${named.join(", ")}. This page loads new results by itself.`;
+  $("pending").hidden = false;
+}
+const memory = `headatlas ${data.model}`;
+function remember() {
+  const { group, chart, at, threshold } = state, subject = data.charts[chart]?.subject, theme = document.documentElement.dataset.theme;
+  const now = { theme, at, threshold, y: scrollY, group: group && [group.method, group.title], subject };
+  try { sessionStorage.setItem(memory, JSON.stringify(now)); } catch { /* a browser that keeps nothing for files */ }
+}
+function recall() {
+  let then = null;
+  try { then = JSON.parse(sessionStorage.getItem(memory)); sessionStorage.removeItem(memory); } catch { /* the same */ }
+  if (!then || performance.getEntriesByType("navigation")[0]?.type === "navigate") return;
+  theme(then.theme);
+  const group = data.groups.findIndex((g) => g.method === then.group?.[0] && g.title === then.group?.[1]);
+  if (group >= 0) {
+    state.group = data.groups[group];
+    $("method").value = group;
+    showGroup();
+    state.threshold = then.threshold;
+    $("threshold").value = then.threshold;
+    const subject = state.group.charts.find((c) => data.charts[c].subject === then.subject);
+    if (subject !== undefined) showChart(subject);
+    if (then.at !== null && exists(then.at)) select(then.at, false);
+  }
+  requestAnimationFrame(() => scrollTo(0, then.y));
+}
+
 // ---------- the whole
 function theme(name) {
   document.documentElement.dataset.theme = name;
@@ -632,6 +664,9 @@ function start() {
   provenance();
   const first = charts ? places(data.charts[state.chart])[0] : undefined;
   if (first !== undefined) select(first, false); else if (data.categories || data.always.length) card(); else $("card").remove();
+  if (data.pending.length) pending();
+  addEventListener("pagehide", remember);
+  if (charts) recall();
 }
 start();
 })();

@@ -14,18 +14,32 @@ import xarray as xr
 from headatlas.report.content import content
 from headatlas.results.files import atomic_file
 
+REFRESH = 15  # seconds after which a page that waits for results loads itself again
 
-def write_report(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any], path: Path) -> None:
-    """Write the page of an atlas: datasets by method, and what atlas.json says."""
-    text = page(maps, {name: value for name, value in info.items() if name != "shown"})  # only runs need that
+
+def write_report(
+    maps: Mapping[str, xr.Dataset],
+    info: Mapping[str, Any],
+    path: Path,
+    pending: Mapping[str, float | None] | None = None,
+) -> None:
+    """Write the page of an atlas: datasets by method, and what atlas.json says.
+
+    pending: methods that are still being computed, with the seconds that each will take, as far as known.
+    """
+    told = {name: value for name, value in info.items() if name != "shown"}  # only runs need that
+    text = page(maps, told, pending or {})
     with atomic_file(path) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
-def page(maps: Mapping[str, xr.Dataset], info: Mapping[str, Any]) -> str:
+def page(
+    maps: Mapping[str, xr.Dataset], info: Mapping[str, Any], pending: Mapping[str, float | None] | None = None
+) -> str:
     """The page as HTML, for datasets by method and what atlas.json says."""
-    shown = content(maps, info)
+    shown = content(maps, info, pending or {})
     parts = {
+        "refresh": f'<meta http-equiv="refresh" content="{REFRESH}">' if pending else "",
         "title": html.escape(f"HeadAtlas: {shown['model']}"),
         "style": _own("page.css"),
         "plotly": _inside_script(plotly.offline.get_plotlyjs()),

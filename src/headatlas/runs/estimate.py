@@ -10,7 +10,7 @@ import torch
 
 from headatlas.errors import HeadAtlasError
 from headatlas.methods.method import Method
-from headatlas.models.cost import Cost, Machine, measure_machine
+from headatlas.models.cost import Machine, measure_machine
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.loading import check_device, load_skeleton
 from headatlas.models.memory import SPARE, Memory, check_room, memory
@@ -92,8 +92,7 @@ def _seconds(job: Job | HeadAtlasError, model: Model, machine: Machine) -> list[
     """Of each part, and of the result in the end; or why there is none. What has no estimate counts as nothing."""
     if isinstance(job, HeadAtlasError):
         return str(job)
-    steps = [*((part.cost, part.arguments) for part in job.parts), (job.cost, job.arguments)]
-    return [machine.seconds(Cost() if cost is None else cost(model, *arguments)) for cost, arguments in steps]
+    return list(job.expected(model, machine).values())
 
 
 def makespan(jobs: Jobs, seconds: Mapping[str, Sequence[float] | str], workers: int) -> float:

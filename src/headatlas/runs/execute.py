@@ -1,5 +1,7 @@
 """Do jobs: every part that is not done yet, on any number of workers, then the result. One way for every engine."""
 
+import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,10 +13,13 @@ import xarray as xr
 from headatlas.engines.pool import Pool, Reply, WorkItem
 from headatlas.errors import CannotDo, HeadAtlasError
 from headatlas.methods.method import Method
-from headatlas.progress import Progress, silent
+from headatlas.progress import Progress, Watch, silent
 from headatlas.results.store import Finished
 from headatlas.runs.job import Job
-from headatlas.runs.messages import Planned, PlanRequest, Step
+from headatlas.runs.messages import Planned, PlanRequest, Step, TimeRequest
+from headatlas.runs.timeline import Timeline
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,38 @@ def ask_for_plan(pool: Pool, methods: Sequence[tuple[Method, Mapping[str, Any]]]
     return planned
 
 
-def execute(pool: Pool, jobs: Mapping[str, Job], folder: Path, progress: Progress = silent) -> Iterator[Outcome]:
-    """Do jobs; each is yielded when its result is written. Until then its parts are kept in the folder, to resume."""
+def ask_for_time(pool: Pool, jobs: Mapping[str, Job], watch: Watch) -> Timeline:
+    """How long jobs will take, by a worker that has the model: the quickest first, what cannot be told last."""
+    expected = {name: {job.item(): 0.0} for name, job in jobs.items()}
+    if jobs:
+        [(_, reply)] = pool.run([WorkItem("time", "time", lambda: TimeRequest(list(jobs.values())))])
+        if reply.error:
+            log.info("how long it will take cannot be told: %s", reply.error)
+        expected = reply.value or expected
+    expected = dict(sorted(expected.items(), key=lambda of: sum(of[1].values()) or math.inf))
+    timeline = Timeline(expected, pool.backend.size, watch)
+    watch.begins(timeline)
+    return timeline
+
+
+def execute(
+    pool: Pool,
+    jobs: Mapping[str, Job],
+    folder: Path,
+    progress: Progress = silent,
+    timeline: Timeline | None = None,
+) -> Iterator[Outcome]:
+    """Do jobs; each is yielded when its result is written. Until then its parts are kept in the folder, to resume.
+
+    timeline: is told what begins and ends. Without one, progress counts the items that other processes do.
+    """
     finished = {name: job.finished_parts(folder) for name, job in jobs.items()}
-    items = [item for name, job in jobs.items() for item in _items(job, finished[name], pool.backend.local)]
+    counted = silent if pool.backend.local or timeline else progress  # a local worker's parts show their own
+    timeline = timeline or Timeline({name: {} for name in jobs})
+    local = pool.backend.local
+    items = [item for name, job in jobs.items() for item in _items(job, finished[name], local, timeline)]
     size = min(pool.backend.size, len(items))
-    shown = silent if pool.backend.local else progress  # a local worker's parts show their own
-    bar = iter(shown(range(len(items)), f"{len(items)} jobs on {size} worker{'s' * (size != 1)}"))
+    bar = iter(counted(range(len(items)), f"{len(items)} jobs on {size} worker{'s' * (size != 1)}"))
     seconds = dict.fromkeys(jobs, 0.0)
     failed: set[str] = set()
     try:
@@ -50,6 +80,7 @@ def execute(pool: Pool, jobs: Mapping[str, Job], folder: Path, progress: Progres
             next(bar, None)
             name = item.group
             seconds[name] += reply.seconds
+            timeline.end(item.name, reply.seconds)
             if reply.error:
                 if name not in failed:
                     failed.add(name)
@@ -65,30 +96,34 @@ def execute(pool: Pool, jobs: Mapping[str, Job], folder: Path, progress: Progres
                 done.clear()  # nothing to resume
 
 
-def _items(job: Job, done: Finished, local: bool) -> Iterator[WorkItem]:
+def _items(job: Job, done: Finished, local: bool, timeline: Timeline) -> Iterator[WorkItem]:
     """What of a job is to be sent: parts that are missing, and the result."""
     missing = [part for part in job.parts if any(leaf not in done for leaf in part.leaves)]
-    left_by = {leaf: f"{job.name}: {part.name}" for part in missing for leaf in part.leaves}
+    left_by = {leaf: job.item(part.name) for part in missing for leaf in part.leaves}
     for part in missing:
         needed = (*part.needs, *part.leaves)
-        step = partial(_step, job, part.do, part.arguments, part.leaves, needed, done, local)
+        name = job.item(part.name)
+        step = partial(_step, job, name, part.do, part.arguments, part.leaves, needed, done, local, timeline)
         needs = frozenset(left_by[leaf] for leaf in part.needs if leaf in left_by)
-        yield WorkItem(f"{job.name}: {part.name}", job.name, step, needs)
+        yield WorkItem(name, job.name, step, needs)
     everything = tuple(leaf for part in job.parts for leaf in part.leaves)
-    step = partial(_step, job, job.combine, job.arguments, (), everything, done, local)
-    yield WorkItem(f"{job.name}: result", job.name, step, frozenset(left_by.values()))
+    step = partial(_step, job, job.item(), job.combine, job.arguments, (), everything, done, local, timeline)
+    yield WorkItem(job.item(), job.name, step, frozenset(left_by.values()))
 
 
 def _step(
     job: Job,
+    item: str,
     do: Any,
     arguments: tuple[Any, ...],
     leaves: tuple[str, ...],
     needed: tuple[str, ...],
     done: Finished,
     local: bool,
+    timeline: Timeline,
 ) -> Step:
     """A local worker gets the folder itself, others the arrays they need from it."""
+    timeline.begin(job.name, item)
     arrays = done if local else {leaf: done[leaf] for leaf in needed if leaf in done}
     return Step(job.name, do, arguments, leaves, arrays, job.stamp)
 

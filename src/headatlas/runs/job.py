@@ -11,7 +11,7 @@ import xarray as xr
 
 from headatlas.errors import BadArgument, CannotDo, HeadAtlasError
 from headatlas.methods.method import Measure, Part
-from headatlas.models.cost import Cost
+from headatlas.models.cost import Cost, Machine
 from headatlas.results.provenance import describe_run, flat
 from headatlas.results.store import Finished, load_attributes, save
 
@@ -45,6 +45,16 @@ class Job:
         if load_attributes(self.path(folder)).get("key") == self.key:
             return "done"
         return "begun" if Finished.begun(folder / f".{self.name}", dict(self.stamp)) else "to do"
+
+    def expected(self, model: Any, machine: Machine) -> dict[str, float]:
+        """Seconds of every part and of the result, by name. What has no estimate counts as nothing."""
+        steps = [*((self.item(p.name), p.cost, p.arguments) for p in self.parts)]
+        steps.append((self.item(), self.cost, self.arguments))
+        return {name: machine.seconds(Cost() if cost is None else cost(model, *args)) for name, cost, args in steps}
+
+    def item(self, part: str = "result") -> str:
+        """What a part, or the result, is called among the work of all jobs."""
+        return f"{self.name}: {part}"
 
     def finished_parts(self, folder: Path) -> Finished:
         """What interrupted work left in the folder."""

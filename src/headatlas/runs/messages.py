@@ -7,7 +7,7 @@ from typing import Any
 from headatlas.methods.method import Method
 from headatlas.models.lm import LM
 from headatlas.progress import Done
-from headatlas.runs.job import Jobs
+from headatlas.runs.job import Job, Jobs
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,13 @@ class Planned:
     model: Mapping[str, Any]
     title: str
     jobs: Jobs
+
+
+@dataclass(frozen=True)
+class TimeRequest:
+    """How long will these jobs take?"""
+
+    jobs: Sequence[Job]
 
 
 @dataclass(frozen=True)

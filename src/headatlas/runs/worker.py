@@ -19,14 +19,14 @@ import xarray as xr
 
 from headatlas.errors import CannotDo, HeadAtlasError, OutOfMemory, one_line
 from headatlas.methods.method import Method, Work
-from headatlas.models.cost import Cost
+from headatlas.models.cost import Cost, measure_loaded
 from headatlas.models.lm import LM
 from headatlas.models.loading import load, load_skeleton
 from headatlas.models.parameters import Parameters, open_parameters
 from headatlas.progress import Done, Progress, doing, silent
 from headatlas.results.provenance import describe_model, describe_run, describe_weights, flat
 from headatlas.runs.job import Job
-from headatlas.runs.messages import ModelSource, Planned, PlanRequest, Step
+from headatlas.runs.messages import ModelSource, Planned, PlanRequest, Step, TimeRequest
 
 T = TypeVar("T")
 Model = LM | Parameters
@@ -44,8 +44,10 @@ class ModelWorker:
         self.held = ExitStack()
         self.stamp: dict[str, Any] = {}
 
-    def __call__(self, message: PlanRequest | Step) -> Any:
-        return self.plan(message.methods) if isinstance(message, PlanRequest) else self.do(message)
+    def __call__(self, message: PlanRequest | TimeRequest | Step) -> Any:
+        if isinstance(message, PlanRequest):
+            return self.plan(message.methods)
+        return self.expected(message.jobs) if isinstance(message, TimeRequest) else self.do(message)
 
     def close(self) -> None:
         self.held.close()
@@ -92,6 +94,14 @@ class ModelWorker:
                 self.held.enter_context(self.model.weights.unchanged())
                 self.stamp = model_stamp(self.model)
         return self.model
+
+    def expected(self, jobs: Sequence[Job]) -> dict[str, dict[str, float]]:
+        """Seconds of every item of work, by job; without the model in memory, none is known."""
+        if not isinstance(self.model, LM):
+            return {job.name: dict.fromkeys([*(job.item(p.name) for p in job.parts), job.item()], 0.0) for job in jobs}
+        with doing(self.progress, "estimating how long it will take"):
+            machine = measure_loaded(self.model)
+            return {job.name: job.expected(self.model, machine) for job in jobs}
 
     # --- doing
 

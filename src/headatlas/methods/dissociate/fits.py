@@ -62,7 +62,9 @@ class Settings:
 
 
 PRESETS = {
-    "quick": Settings(updates=40, own=3, others=1, seeds=range(1), each=40, steps=(4, 8, 16, 32), draws=80, lr=0.4),
+    "quick": Settings(
+        updates=30, own=3, others=1, seeds=range(1), each=40, steps=(4, 8, 16, 32), draws=80, lr=0.4, sharp=0.4
+    ),
     "full": Settings(updates=160, own=16, others=3, seeds=range(4), each=None, steps=(4, 8, 12, 16, 24, 32), draws=199),
 }
 

@@ -34,11 +34,11 @@ class Settings:
 
 PRESETS = {
     "quick": Settings(
-        free=Schedule(12, 0.4, 0.1),
-        pressed=Schedule(45, 0.4, 0.1),
-        strength=0.3,
+        free=Schedule(24, 0.4, 0.2),
+        pressed=Schedule(30, 0.5, 0.1),
+        strength=0.4,
         batch=2,
-        seeds=3,
+        seeds=2,
         held_out=32,
         switching=8,
         steps=(32,),

@@ -5,22 +5,23 @@ at 1. It must fall for facilitating heads, stay for irrelevant ones and rise for
 random heads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.evidence.removal import Heads, p_value, remove, top_heads
+from headatlas.evidence.removal import Heads, Quality, draw_like, p_sequential, top_heads
 from headatlas.methods.gate.fits import ROLES, TaskFit
 from headatlas.models.lm import LM
 from headatlas.models.targets import Bundle, measure
 from headatlas.progress import Progress, silent
 from headatlas.tasks.bundles import held_out_bundles
 
-DRAWS = 20  # of random heads
+DRAWS = 20  # of random heads, at most
 
 
 def switch_off(lm: LM, gates: xr.Dataset, of: TaskFit, *, progress: Progress = silent) -> xr.Dataset:
@@ -34,10 +35,10 @@ def switch_off(lm: LM, gates: xr.Dataset, of: TaskFit, *, progress: Progress = s
     effect, random_effect, p = [], [], []
     for role, m in progress([(role, m) for role in ROLES for m in steps], f"{of.task.name}: switching heads off"):
         top = top_heads(gates[role].mean("seed").values, m)
-        removal = remove(off_against_on, [top], lm.n_heads, draws=DRAWS, generator=generator)
-        effect.append(removal.effect[0])
-        random_effect.append(removal.random_effect[0])
-        p.append(role_p(role, effect[-1], random_effect[-1]))
+        effect.append(off_against_on([top])[0])
+        drawn, of_role = role_p(role, effect[-1], partial(_drawn, off_against_on, top, lm.n_heads, generator))
+        random_effect.append(np.pad(drawn, (0, DRAWS - len(drawn)), constant_values=np.nan))
+        p.append(of_role)
     shape, dims = (len(ROLES), len(steps)), ("role", "n_removed")
     return xr.Dataset(
         {
@@ -49,23 +50,35 @@ def switch_off(lm: LM, gates: xr.Dataset, of: TaskFit, *, progress: Progress = s
     )
 
 
-def role_p(role: str, effect: float, random_effect: np.ndarray) -> float:
-    """How often random heads do as the role says at least as much: lower log P, raise it, or leave it."""
-    if role == "facilitation":
-        return p_value(effect, random_effect)
-    if role == "interference":
-        return p_value(-effect, -random_effect)
-    return p_value(abs(effect), np.abs(random_effect))
+def _drawn(quality: Quality, heads: Heads, n_heads: int, generator: np.random.Generator, n: int) -> np.ndarray:
+    return quality([draw_like(heads, n_heads, generator) for _ in range(n)])
+
+
+def role_p(role: str, effect: float, draw: Callable[[int], np.ndarray]) -> tuple[np.ndarray, float]:
+    """The effects of random heads, and how often they do as the role says at least as much: lower log P, raise it, or
+    leave it. draw(n): the effects of n more of them; there are at most `DRAWS`, fewer where the answer is plain."""
+    drawn = np.empty(0)
+
+    def as_the_role_says(change: Any) -> Any:  # the lower, the more
+        return {"facilitation": change, "interference": -change, "irrelevance": np.abs(change)}[role]
+
+    def more(n: int) -> np.ndarray:
+        nonlocal drawn
+        drawn = np.append(drawn, draw(n))
+        return np.asarray(as_the_role_says(drawn[-n:]))
+
+    _, p = p_sequential(as_the_role_says(effect), more, DRAWS)
+    return drawn, p
 
 
 def _off_against_on(
     lm: LM, retained: Tensor, held_out: Sequence[Bundle], tokens: int | None, sets: Sequence[Heads]
 ) -> np.ndarray:
-    """Mean log P(target) with each set of heads off minus with it on. The first is empty, so its is 0."""
-    gates = retained.nan_to_num(0.0).repeat(2, len(sets) - 1, 1, 1)  # [off or on, set, layer, head]
-    for i, heads in enumerate(sets[1:]):
+    """Mean log P(target) with each set of heads off minus with it on."""
+    gates = retained.nan_to_num(0.0).repeat(2, len(sets), 1, 1)  # [off or on, set, layer, head]
+    for i, heads in enumerate(sets):
         for layer, head in heads:
             gates[0, i, layer, head], gates[1, i, layer, head] = 0, 1
     log_p, _ = measure(lm, held_out, gates.flatten(0, 1), tokens)
     off, on = log_p.mean(1).unflatten(0, (2, -1))
-    return np.append(0.0, off - on)
+    return (off - on).numpy()
