@@ -21,16 +21,15 @@ COMMANDS = {
     "taylor": "headatlas taylor smollm2 --tasks math,syntax --limit 16 --out atlas",
     "ig": "headatlas ig smollm2 --tasks math,syntax --limit 8 --out atlas",
     "ablate": "headatlas ablate smollm2 --tasks math,syntax --limit 16 --out atlas",
-    "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --out atlas",
+    "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --shots 2 --out atlas",
 }
 SHOWN = [f"importance-{method}" for method in ("pattern", "taylor", "ig", "ablate", "contrast")]
 
 
 def matched_tasks(folder: Path) -> None:
     """Two files that ask about the same countries, line by line: their language, and their capital."""
-    language, capital = (
-        dict(relation.pairs) for relation in load_relations(["country_to_language", "country_to_capital"])
-    )
+    relations = {relation.name: dict(relation.pairs) for relation in load_relations()}
+    language, capital = relations["country_to_language"], relations["country_to_capital"]
     countries = [country for country in language if country in capital]
     asked = {"languages": ("People in {} mostly speak", language), "capitals": ("The capital of {} is", capital)}
     for name, (prompt, answers) in asked.items():
