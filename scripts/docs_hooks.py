@@ -11,9 +11,18 @@ log = logging.getLogger("mkdocs.hooks.headatlas")
 LOADED = re.compile(
     r"""<(?:script|img|iframe|source|video|audio|embed|input)\b[^>]*?\bsrc\s*=\s*["']?((?:https?:)?//[^"'\s>]+)"""
     r"""|<link\b(?![^>]*rel=["']?canonical)[^>]*?\bhref\s*=\s*["']?((?:https?:)?//[^"'\s>]+)"""
-    r"""|(?:@import|url\()\s*["']?((?:https?:)?//[^"')\s]+)""",
+    r"""|(?:@import|url\()\s*["']?((?:https?:)?//[^"')\s]+)"""
+    r"""|["'](https?://[^"'\s]+\.m?js)["']""",  # a script that a script loads
     re.IGNORECASE,
 )
+
+
+DIAGRAMS = re.compile("<!-- Load mathjax -->.*?<!-- End of mermaid configuration -->", re.DOTALL)
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Notebooks come with scripts for formulas and diagrams, which would be fetched; ours have neither."""
+    return DIAGRAMS.sub("", output) if page.file.src_uri.endswith(".ipynb") else output
 
 
 def on_post_build(config: Any) -> None:

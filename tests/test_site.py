@@ -1,6 +1,8 @@
 """The documentation as a site: built strictly, it has no dead links, no missing public name, nothing from outside."""
 
 import importlib.util
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
 ROOT = Path(__file__).parent.parent
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.xdist_group("site"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),  # of the generator
@@ -54,11 +57,28 @@ def test_no_page_needs_the_network(site, hooks) -> None:
         '<link rel="stylesheet" href="http://example/x.css">',
         "<style>@import 'https://example/x.css'</style>",
         "<style>a { background: url(https://example/x.woff2) }</style>",
+        '<script>import("https://example/x.mjs")</script>',
     ],
 )
 def test_what_would_need_it_is_found(tmp_path, hooks, text) -> None:
     (tmp_path / "page.html").write_text(f'<a href="https://example">a link is fine</a>{text}')
     assert len(hooks.outside(tmp_path)) == 1
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="searching needs chromium on the path")
+def test_search_works_from_disk(site) -> None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_context(offline=True).new_page()
+        page.goto((site / "methods" / "gate.html").as_uri())
+        page.click(".md-search__input")
+        ready = "!document.querySelector('.md-search-result__meta').textContent.includes('Initializing')"
+        page.wait_for_function(ready)
+        page.keyboard.type("induction")
+        page.wait_for_selector(".md-search-result__link[href*='methods/pattern.html']", state="attached")
+        browser.close()
 
 
 def test_every_public_name_is_in_the_reference(site, hooks) -> None:
