@@ -140,6 +140,12 @@ def test_the_numbers_of_the_default_run_are_those_it_gave() -> None:
     assert script.BEGIN not in readme or script.BEGIN + script.block(run) + script.END in readme
 
 
+def test_examples_are_of_the_commands_that_the_script_runs() -> None:
+    """What `make docs-examples` wrote begins with its command."""
+    first = {p.stem: p.read_text().partition("\n")[0] for p in (ROOT / "docs" / "examples").glob("*.txt")}
+    assert first == {name: f"$ {command}" for name, command in _script("docs_examples").COMMANDS.items()}
+
+
 def test_answers_before_and_after_are_those_of_the_run() -> None:
     """What `make docs-dissociate` wrote into its page stands there unchanged."""
     script = _script("docs_dissociate")
