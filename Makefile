@@ -1,8 +1,10 @@
 # make atlas   set up, then map the default model into atlas/
 # make test    set up, then lint, types, layering and all tests
 # make test-cpus   the tests of numbers as other CPUs would round: without vector units, and with AVX2 in two threads
-# make docs-figures    the figures and numbers of README.md, from atlas/
-# make docs-benchmark  its table of methods against planted heads, and docs/benchmark.md
+# make docs    set up, then the documentation: site/index.html, which opens from disk
+# make docs-figures    the figures and numbers of the default model in README.md and docs/, from atlas/
+# make docs-benchmark  the tables of methods against planted heads
+# make docs-dissociate, docs-examples    what the pages of methods show of the default model
 PYTHON ?= python3
 BIN := .venv/bin
 # The constraints hold for build environments too, so nothing unpinned is ever installed.
@@ -10,7 +12,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install --quiet
 
-.PHONY: atlas test test-cpus setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark clean
+.PHONY: atlas test test-cpus setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark docs-examples clean
 
 atlas: .venv/.ready
 	$(BIN)/headatlas run --out atlas
@@ -46,9 +48,14 @@ docs-benchmark: .venv/.ready-dev
 	$(BIN)/headatlas benchmark --atlas atlas --out benchmark
 	$(BIN)/python scripts/docs_benchmark.py benchmark
 
+docs-examples: .venv/.ready-dev
+	$(BIN)/python scripts/docs_examples.py build/examples
+
+# Strict: a dead link, a public name without a place in the reference or a script from elsewhere fails.
 docs: .venv/.ready-dev
 	$(BIN)/python scripts/docs_reference.py
 	$(BIN)/python -m pytest -q -n 2 tests/models/test_families.py --update-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 setup: .venv/.ready
 setup-dev: .venv/.ready-dev
@@ -68,4 +75,4 @@ setup-dev: .venv/.ready-dev
 	@touch $@
 
 clean:
-	rm -rf .venv atlas benchmark
+	rm -rf .venv atlas benchmark build site

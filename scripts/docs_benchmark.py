@@ -1,8 +1,9 @@
-"""The benchmark's tables and figure in README.md and docs/benchmark.md: `make docs-benchmark`."""
+"""The benchmark's tables and figure in README.md and docs/evidence/benchmark.md: `make docs-benchmark`."""
 
 import json
 import sys
 from pathlib import Path
+from textwrap import fill
 
 from headatlas.figures.benchmark import quality_and_cost
 from headatlas.figures.style import save
@@ -14,9 +15,10 @@ from headatlas.results.store import load
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
 BEGIN, END = "<!-- benchmark: written by `make docs-benchmark` -->\n", "<!-- end of benchmark -->"
-COUNTED = (
+COUNTED = fill(
     "*forward* and *backward* are passes of one example, per function;"
-    " *seconds* are for all functions (or relations) of a model, on the machine that ran it."
+    " *seconds* are for all functions (or relations) of a model, on the machine that ran it.",
+    120,
 )
 
 
@@ -70,9 +72,11 @@ def main(folder: str) -> None:
     }
     save(quality_and_cost(result), FIGURES / "benchmark.png", "png", dpi=110)
     (FIGURES / "benchmark.json").write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n")
-    for page, block in ((ROOT / "README.md", readme_block(run)), (ROOT / "docs" / "benchmark.md", page_block(run))):
-        before, _, rest = page.read_text().partition(BEGIN)
-        page.write_text(before + BEGIN + block + END + rest.partition(END)[2])
+    pages = {ROOT / "README.md": readme_block(run), ROOT / "docs" / "evidence" / "benchmark.md": page_block(run)}
+    for page, block in pages.items():
+        before, mark, rest = page.read_text().partition(BEGIN)
+        if mark:
+            page.write_text(before + BEGIN + block + END + rest.partition(END)[2])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What docs/dissociate.md shows of a model answering before and after: `make docs-dissociate`."""
+"""What docs/methods/dissociate.md shows of a model answering before and after: `make docs-dissociate`."""
 
 import json
 import sys
@@ -70,7 +70,7 @@ def main(folder: str) -> None:
         )
     run = {"model": lm.name, "asked": ASKED, "tasks": names, "right": right, "examples": examples}
     (FIGURES / "dissociate-run.json").write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n")
-    page = ROOT / "docs" / "dissociate.md"
+    page = ROOT / "docs" / "methods" / "dissociate.md"
     before, _, rest = page.read_text().partition(BEGIN)
     page.write_text(before + BEGIN + block(run) + END + rest.partition(END)[2])
 

@@ -1,9 +1,10 @@
-"""The figures and numbers of README.md, from an atlas of the default model: `make docs-figures`."""
+"""The figures and numbers of the default model, from an atlas of it: `make docs-figures`."""
 
 import json
 import shutil
 import sys
 from pathlib import Path
+from textwrap import fill
 
 import headatlas as ha
 from headatlas.figures import head_card
@@ -23,11 +24,17 @@ SHOWN = (
     "layers",
     "agreement",
 )
+EXPLAINED = fill(
+    "Intervals are 95 % of a bootstrap (probe) or the range over seeds (gate). *Removed* is how many top heads were"
+    " removed. *Random* is the same with random heads of the same layers; for maps it is the highest score that chance"
+    " explains. *p* says how often random heads lower it as much.",
+    120,
+)
 BEGIN, END = "<!-- default run: written by `make docs-figures` -->\n", "<!-- end of default run -->"
 
 
 def block(run: dict) -> str:
-    """The README's part about the default run."""
+    """What pages say about the default run."""
     keys = ("method", "subject", "top heads", "removed", "change", "random", "p")
     lines = [
         f"What `make atlas` says about {run['model']} ({run['shape']}):",
@@ -36,18 +43,10 @@ def block(run: dict) -> str:
         "| " + " | ".join("---" for _ in keys) + " |",
     ]
     lines += ["| " + " | ".join(str(row[key]) for key in keys) + " |" for row in run["evidence"]]
-    lines += [
-        "",
-        "Intervals are 95 % of a bootstrap (probe) or the range over seeds (gate). *Removed* is how many top heads"
-        " were; *random*",
-        "the same with random heads of the same layers, or the highest score that chance explains (docs/maps.md);"
-        " *p* how often",
-        "random heads lower it as much. Beside it:",
-        "",
-    ]
-    lines += [f"- {line}" for line in run["warnings"]]
+    lines += ["", EXPLAINED, "", "Beside it:", ""]
+    lines += [fill(line, 120, initial_indent="- ", subsequent_indent="  ") for line in run["warnings"]]
     took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in run["seconds"].items())
-    lines += ["", f"It took, on {run['cores']}: {took}; then the figures and the page."]
+    lines += ["", fill(f"It took, on {run['cores']}: {took}; then the figures and the page.", 120)]
     return "\n".join(lines) + "\n"
 
 
@@ -70,9 +69,10 @@ def main(folder: str) -> None:
         "cores": "2 CPU cores",
     }
     (FIGURES / "default-run.json").write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n")
-    readme = ROOT / "README.md"
-    before, _, rest = readme.read_text().partition(BEGIN)
-    readme.write_text(before + BEGIN + block(run) + END + rest.partition(END)[2])
+    for page in (ROOT / "README.md", ROOT / "docs" / "evidence" / "default-model.md"):
+        before, mark, rest = page.read_text().partition(BEGIN)
+        if mark:
+            page.write_text(before + BEGIN + block(run) + END + rest.partition(END)[2])
 
 
 def screenshot(page: Path, path: Path) -> None:

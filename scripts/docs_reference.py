@@ -1,38 +1,75 @@
-"""docs/reference.md from what every method declares: python scripts/docs_reference.py"""
+"""docs/reference: methods.md from what every method declares, commands.md from their help.
+
+python scripts/docs_reference.py
+"""
 
 import inspect
+import re
 import types
 from pathlib import Path
-from textwrap import fill
+from textwrap import dedent, fill
 from typing import Any, Literal, get_args, get_origin
+
+import click
+import typer.main
 
 from headatlas.methods import methods
 from headatlas.methods.method import Method, kinds_of
 
-PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
-HEAD = """# Methods: reference
+FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+METHODS = """# Methods: every option
 
-Written by `make docs` from what each method declares. `ha.NAME(model, …)` and `headatlas NAME [MODEL]` take the options
-below, and all of them `preset`, `out`, `device`, `engine`, `address`, `workers` (Python: `progress` too; the command:
-`--json`). `model` is an LM, or anything `ha.load` takes; by default smollm2. Results are datasets over layers and heads
-([the atlas](atlas.md)).
+Written by `make docs` from what each method declares. `ha.NAME(model, …)` in Python and `headatlas NAME [MODEL]` on the
+command line take the options below. `model` is an LM, or anything `ha.load` takes; by default it is smollm2. The result
+is an `xarray.Dataset` over layers and heads ([every variable](files.md)).
+
+All methods also take:
+
+| option | default | means |
+| --- | --- | --- |
+| `preset` | quick | quick (minutes on a laptop) or full (as published; wants a GPU) |
+| `out` | | a folder for the result; interrupted work goes on there, and a finished result is read |
+| `device` | auto | auto, cpu, cuda or cuda:N |
+| `engine` | local | local (this machine, one process for each GPU) or ray ([a cluster](../how-to/cluster.md)) |
+| `address` | | of a Ray cluster, or auto |
+| `workers` | | how many at most |
+| `progress` | silent | Python only: is told how far the work is |
+
+On the command line, `--json` prints JSON instead of tables.
 """
+COMMANDS = """# Commands: every option
+
+Written by `make docs` from each command's own `--help`.
+
+Errors are one line; add `--debug` for the traceback ([exit codes](errors.md)).
+"""
+WIDTH = 100  # of help
 
 
-def page() -> str:
+def pages() -> dict[str, str]:
+    """The text of each page, by its file's name."""
     ours = [method for method in methods().values() if method.source == "headatlas"]
-    return "\n".join([HEAD, *map(section, ours)])
+    return {
+        "methods.md": "\n".join([METHODS, *map(section, ours)]),
+        "commands.md": "\n".join([COMMANDS, *(help_of(name, command) for name, command in commands().items())]),
+    }
 
 
 def section(method: Method) -> str:
-    lines = [f"## {method.name}", "", f"**{method.title}.** {inspect.getdoc(method.function)}", ""]
+    page = method.name.replace("_", "-")
+    lines = [
+        f"## {method.name} {{#headatlas.{method.name}}}",
+        "",
+        f"**{method.title}** ([its page](../methods/{page}.md))",
+    ]
+    lines += ["", prose(inspect.getdoc(method.function) or ""), ""]
     if method.tells:
         lines += [fill(f"Tells {method.tells}. Does not tell {method.does_not_tell}.", 120), ""]
     if method.measures:
         lines += ["| measure | over | means |", "| --- | --- | --- |"]
         lines += [f"| `{m.name}` | {m.over}, layer, head | {m.meaning} |" for m in method.measures] + [""]
     if method.options:
-        lines += ["| option | type | default | |", "| --- | --- | --- | --- |"]
+        lines += ["| option | type | default | means |", "| --- | --- | --- | --- |"]
         lines += [
             f"| `{o.name}` | {kind_in_words(o.kind)} | {default_in_words(o.default)} | {o.help} |"
             for o in method.options.values()
@@ -42,6 +79,38 @@ def section(method: Method) -> str:
     if method.cites:
         lines += [fill(f"After {'; '.join(method.cites)}.", 120), ""]
     return "\n".join(lines)
+
+
+def prose(text: str) -> str:
+    """A docstring as Markdown: its example as code, lines that fit."""
+    parts = []
+    for paragraph in re.sub(r" \(docs/[\w/-]+\.md\)", "", text).split("\n\n"):
+        title, _, rest = paragraph.partition("\n")
+        if title == "Example:":
+            parts.append(f"```python\n{dedent(rest)}\n```")
+        elif title == "Returns:":
+            parts.append(fill(f"**Returns** {' '.join(rest.split())}", 120))
+        else:
+            told = re.split(r"^(?=\w+: )", paragraph, flags=re.MULTILINE)  # arguments, each on lines of its own
+            parts += [fill(re.sub(r"^Returns\b", "**Returns**", " ".join(told[0].split())), 120)] * bool(told[0])
+            items = (re.sub(r"^(\w+):", r"- `\1`:", " ".join(item.split())) for item in told[1:])
+            parts += ["\n".join(fill(item, 120, subsequent_indent="  ") for item in items)] * bool(told[1:])
+    return "\n\n".join(parts)
+
+
+def commands() -> dict[str, Any]:
+    """All commands by name: those written by hand, and one for each of our methods."""
+    from headatlas.cli.app import app
+
+    group: Any = typer.main.get_command(app)
+    others = {name.replace("_", "-") for name, method in methods().items() if method.source != "headatlas"}
+    return {name: group.get_command(None, name) for name in group.list_commands(None) if name not in others}
+
+
+def help_of(name: str, command: Any) -> str:
+    context = click.Context(command, info_name=f"headatlas {name}", terminal_width=WIDTH, max_content_width=WIDTH)
+    lines = [line.rstrip() for line in command.get_help(context).splitlines()]
+    return "\n".join([f"## {name}", "", "```text", *lines, "```", ""])
 
 
 def _options(options: Any) -> str:
@@ -67,4 +136,5 @@ def default_in_words(default: Any) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    for file, text in pages().items():
+        (FOLDER / file).write_text(text)

@@ -19,12 +19,14 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no test may wait for a network
 transformers.utils.logging.disable_progress_bar()
 terminal.SILENT = 1e6  # how slow the machine is must not show in what commands print
 
-TABLE = Path(__file__).parent.parent / "docs" / "families.md"
+TABLE = Path(__file__).parent.parent / "docs" / "reference" / "families.md"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--update-docs", action="store_true", help="write docs/families.md from this run instead of checking it"
+        "--update-docs",
+        action="store_true",
+        help="write docs/reference/families.md from this run instead of checking it",
     )
     parser.addoption(
         "--update-references",
@@ -34,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "family_property(number, name): a column of docs/families.md")
+    config.addinivalue_line("markers", "family_property(number, name): a column of docs/reference/families.md")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,7 +1,9 @@
 """Every registered method keeps the contract: `headatlas.testing`'s checks, one by one."""
 
+import re
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,6 +34,27 @@ def subject(name: str) -> Subject:
 @pytest.mark.parametrize("name", method_names())
 def test_contract(name, check) -> None:
     check(subject(name))
+
+
+FILES = (Path(__file__).parent.parent / "docs" / "reference" / "files.md").read_text()
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_every_variable_is_in_the_docs(name) -> None:
+    section = re.search(rf"^### {name}\.nc\n(.*?)^##", FILES, flags=re.DOTALL | re.MULTILINE)[1]
+    told = {
+        variable: dims
+        for variables, dims, _ in re.findall(r"^\| (`.*?) \| (.*?) \| (.*?)\|$", section, flags=re.MULTILINE)
+        for variable in re.findall(r"`(\w+)`", variables)
+    }
+    result = subject(name).result
+    assert {
+        v: ", ".join(map(str, a.dims)) or "none: one number" for v, a in result.data_vars.items()
+    }.items() <= told.items()
+    attributes = re.findall(
+        r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", FILES.partition("## Attributes")[2], flags=re.M))
+    )
+    assert set(attributes) <= set(result.attrs)
 
 
 @pytest.mark.parametrize("name", ["taylor", "ig", "ablate"])

@@ -1,6 +1,7 @@
 """What the pages say is what the program does."""
 
 import importlib.util
+import inspect
 import json
 import re
 import shlex
@@ -12,13 +13,14 @@ import typer.main
 from headatlas.cli.app import app
 from headatlas.models.cache import cache_folder
 from headatlas.models.families import FAMILIES
+from headatlas.runs.public_call import compute
 from tests.test_default_model import lm  # noqa: F401  # the fixture that fetches the default model
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.xdist_group("default model")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/heads.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/read-and-change-heads.md"])
 def test_python_on_the_pages_runs(page, lm, capsys) -> None:  # noqa: F811
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
     assert blocks
@@ -33,11 +35,11 @@ def test_the_readme_counts_and_lists_what_is_here() -> None:
     assert f"{len(FAMILIES)} families" in readme
     folders = {p.parent.name for p in (ROOT / "src" / "headatlas").glob("*/__init__.py")}
     assert folders <= set(re.findall(r"^  (\w+)/", readme, flags=re.MULTILINE))
-    for page in re.findall(r"\]\((docs/[\w.-]+)\)", readme):
+    for page in re.findall(r"\]\((docs/[\w./-]+)", readme):
         assert (ROOT / page).is_file()
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_pictures_and_pages_that_are_linked_are_there() -> None:
@@ -81,9 +83,25 @@ def test_every_command_is_on_the_first_page() -> None:
     assert not missing
 
 
-def test_the_reference_is_what_methods_declare() -> None:
+@pytest.mark.parametrize("page", ["methods.md", "commands.md"])
+def test_the_reference_is_what_methods_and_commands_declare(page) -> None:
     """`make docs` writes it."""
-    assert (ROOT / "docs" / "reference.md").read_text() == _script("docs_reference").page()
+    assert (ROOT / "docs" / "reference" / page).read_text() == _script("docs_reference").pages()[page]
+
+
+def test_the_reference_tells_the_options_that_all_methods_have() -> None:
+    common = set(inspect.signature(compute).parameters) - {"method", "model", "options"}
+    assert set(re.findall(r"^\| `(\w+)`", _script("docs_reference").METHODS, flags=re.MULTILINE)) == common
+
+
+PROSE = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md")] + PAGES
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda p: str(p.relative_to(ROOT)))
+def test_lines_of_prose_are_short(page) -> None:
+    """At most 120 characters; tables and printed output may be longer."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert not [line for line in prose.splitlines() if len(line) > 120 and not line.lstrip().startswith("|")]
 
 
 def _script(name: str):
@@ -97,8 +115,10 @@ def test_the_tables_of_the_benchmark_are_those_it_gave() -> None:
     """What `make docs-benchmark` wrote stands there unchanged."""
     script = _script("docs_benchmark")
     run = json.loads((ROOT / "docs" / "figures" / "benchmark.json").read_text())
-    assert script.BEGIN + script.readme_block(run) + script.END in (ROOT / "README.md").read_text()
-    assert script.BEGIN + script.page_block(run) + script.END in (ROOT / "docs" / "benchmark.md").read_text()
+    readme = (ROOT / "README.md").read_text()
+    assert script.BEGIN not in readme or script.BEGIN + script.readme_block(run) + script.END in readme
+    page = (ROOT / "docs" / "evidence" / "benchmark.md").read_text()
+    assert script.BEGIN + script.page_block(run) + script.END in page
     assert run["planted"] == script.planted()
 
 
@@ -111,15 +131,23 @@ def test_the_benchmark_says_that_targets_are_met() -> None:
     assert auroc["maps", "relations, noise 0"] >= 0.98
 
 
-def test_the_numbers_of_the_readme_are_those_of_the_default_run() -> None:
-    """What `make docs-figures` wrote into the README stands there unchanged."""
+def test_the_numbers_of_the_default_run_are_those_it_gave() -> None:
+    """What `make docs-figures` wrote stands there unchanged."""
     script = _script("docs_figures")
     run = json.loads((ROOT / "docs" / "figures" / "default-run.json").read_text())
-    assert script.BEGIN + script.block(run) + script.END in (ROOT / "README.md").read_text()
+    readme, page = ((ROOT / p).read_text() for p in ("README.md", "docs/evidence/default-model.md"))
+    assert script.BEGIN + script.block(run) + script.END in page
+    assert script.BEGIN not in readme or script.BEGIN + script.block(run) + script.END in readme
+
+
+def test_examples_are_of_the_commands_that_the_script_runs() -> None:
+    """What `make docs-examples` wrote begins with its command."""
+    first = {p.stem: p.read_text().partition("\n")[0] for p in (ROOT / "docs" / "examples").glob("*.txt")}
+    assert first == {name: f"$ {command}" for name, command in _script("docs_examples").COMMANDS.items()}
 
 
 def test_answers_before_and_after_are_those_of_the_run() -> None:
     """What `make docs-dissociate` wrote into its page stands there unchanged."""
     script = _script("docs_dissociate")
     run = json.loads((ROOT / "docs" / "figures" / "dissociate-run.json").read_text())
-    assert script.BEGIN + script.block(run) + script.END in (ROOT / "docs" / "dissociate.md").read_text()
+    assert script.BEGIN + script.block(run) + script.END in (ROOT / "docs" / "methods" / "dissociate.md").read_text()

@@ -1,4 +1,4 @@
-"""docs/adding-a-method.md, followed: a package with one file, installed next to HeadAtlas; and broken packages."""
+"""docs/how-to/adding-a-method.md, followed: a package with one file, installed beside HeadAtlas; broken packages."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from headatlas.testing import check_method, tiny_lm, tiny_tokenizer
 from tests.test_cli import headatlas
 
 pytestmark = pytest.mark.xdist_group("workers")
-PAGE = (Path(__file__).parent.parent / "docs" / "adding-a-method.md").read_text()
+PAGE = (Path(__file__).parent.parent / "docs" / "how-to" / "adding-a-method.md").read_text()
 CODE, TOML = (re.search(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)[1] for kind in ("python", "toml"))
 
 

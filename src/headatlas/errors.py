@@ -23,37 +23,39 @@ from typing import Any
 
 
 class HeadAtlasError(Exception):
-    """The base of every error HeadAtlas raises on purpose."""
+    """The base of every error HeadAtlas raises on purpose. `exit_code` is what the command ends with."""
 
     exit_code = 1
 
 
 class BadArgument(HeadAtlasError, ValueError):
+    """Asked wrongly: an unknown name, a wrong shape, a value out of range."""
+
     exit_code = 2
 
 
 class CannotDo(HeadAtlasError, RuntimeError):
-    pass
+    """Asked rightly, but it could not be done."""
 
 
 class BadFile(CannotDo):
-    pass
+    """A file is damaged or laid out differently."""
 
 
 class FetchFailed(CannotDo):
-    pass
+    """Something had to be fetched and could not be."""
 
 
 class OutOfMemory(CannotDo):
-    pass
+    """Memory ran out; half as many tokens at once may do."""
 
 
 class MissingExtra(CannotDo):
-    pass
+    """An optional package is needed; the message says how to install it."""
 
 
 class UnsupportedModel(CannotDo):
-    pass
+    """A model whose heads HeadAtlas cannot find."""
 
 
 def one_line(error: BaseException | str, limit: int = 300) -> str:

@@ -102,6 +102,7 @@ def tiny_task(name: str, seed: int) -> Task:
 
 
 def tiny_relations() -> list[Relation]:
+    """Two relations between the words of `tiny_tokenizer`: the following word, and a shuffled one."""
     order = np.random.default_rng(2).permutation(VOCABULARY - 4)
     following = tuple((f"w{i}", f"w{(i + 1) % len(order)}") for i in range(len(order)))
     return [
@@ -129,7 +130,12 @@ def tiny_questions(n: int = 20, seed: int = 0) -> list[dict[str, Any]]:
 
 
 class Subject:
-    """A method to be checked, its options, and its result. Data is filled in by the argument's name."""
+    """A method to be checked, its options, and its result. Data is filled in by the argument's name.
+
+    Attributes:
+        method: its record.
+        options: of its calls.
+    """
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         self.method = record_of(function)
@@ -147,17 +153,21 @@ class Subject:
 
     @cached_property
     def lm(self) -> LM:
+        """The tiny model it is checked on."""
         return tiny_lm()
 
     @cached_property
     def result(self) -> xr.Dataset:
+        """Its result on that model, computed once."""
         return self.compute(self.lm)
 
     def compute(self, lm: LM, *, out: Path | None = None, progress: Progress = silent, **options: Any) -> xr.Dataset:
+        """Its result on a model, with these options instead of its own."""
         return compute(self.method, lm, self.options | options, out=out, progress=progress)
 
     @cached_property
     def job(self) -> Job:
+        """Its work, planned but not done."""
         worker = ModelWorker(ModelSource(self.lm))
         job = worker.plan([(self.method, self.method.in_preset(PRESETS[0], self.options))]).jobs[self.method.name]
         if not isinstance(job, Job):

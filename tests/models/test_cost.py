@@ -26,7 +26,7 @@ MACHINE = Machine("ours", a_pass=1.0, a_token=0.01, a_learning=2.0, a_learned=0.
 def test_weights_are_counted_exactly_and_tokens_as_they_were_measured() -> None:
     needs = memory(skeleton(LLAMA), 32, torch.bfloat16)
     assert needs.weights == 2 * 8_030_261_248  # as published
-    # docs/gate.md: 23.7 GiB with 2,048 tokens, 15 of it weights
+    # docs/methods/gate.md: 23.7 GiB with 2,048 tokens, 15 of it weights
     assert 0.7 < needs.a_learned * 2048 / (8.7 * GIB) < 1.4
     assert needs.a_token < needs.a_learned
 

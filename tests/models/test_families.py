@@ -1,4 +1,4 @@
-"""Every promise about heads, for every family. The table in docs/families.md is written from the results."""
+"""Every promise about heads, for every family. The table in docs/reference/families.md is written from the results."""
 
 import copy
 import inspect

@@ -122,7 +122,7 @@ Engine = Annotated[
     str,
     typer.Option(
         callback=one_of("local", "ray"),
-        help="local (this machine, one process for each GPU) or ray (a cluster; docs/scale.md).",
+        help="local (this machine, one process for each GPU) or ray (a cluster; docs/how-to/cluster.md).",
     ),
 ]
 Address = Annotated[

@@ -313,7 +313,9 @@ def compare(
 def import_scores(
     scores: Annotated[
         Path,
-        typer.Argument(callback=existing("file"), help="A .csv, .json or .npy file (docs/atlas.md tells the layouts)."),
+        typer.Argument(
+            callback=existing("file"), help="A .csv, .json or .npy file (layouts: docs/how-to/paper-figure.md)."
+        ),
     ],
     kind: Annotated[
         str,

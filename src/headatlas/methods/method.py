@@ -1,7 +1,7 @@
 """What a method declares: a record that says what it measures, and, where its work can be cut, its parts.
 
 The public call, the command, its place in `run`, figures, cards, the page and the benchmark follow from the record;
-nothing outside its own file or folder knows a method by name (docs/adding-a-method.md). A method's file is read
+nothing outside its own file or folder knows a method by name (docs/how-to/adding-a-method.md). A method's file is read
 whenever the `headatlas` command starts, so our own import torch and xarray inside functions only, and name functions of
 other modules with `lazily`.
 """
@@ -84,8 +84,10 @@ class Truth:
 class Part:
     """A piece of work that can be done by itself, anywhere.
 
+    name: what the part is called in the folder, in plans and in errors.
     do(model, *arguments, done=…, progress=…): a module-level function with plain arguments. It puts arrays into `done`
     under the names in `leaves`, and finds there what it `needs` of other parts. What it returns is not used.
+    cost(model, *arguments): what it will take, for `run --plan`.
     """
 
     name: str
@@ -93,7 +95,7 @@ class Part:
     arguments: tuple[Any, ...] = ()
     leaves: tuple[str, ...] = ()  # without any, its own name
     needs: tuple[str, ...] = ()
-    cost: Callable[..., Cost] | None = None  # cost(model, *arguments)
+    cost: Callable[..., Cost] | None = None
 
     def __post_init__(self) -> None:
         if not self.leaves:
@@ -104,8 +106,10 @@ class Part:
 class Work:
     """What a method would do, as data: arguments are checked and data is read, nothing is computed yet.
 
+    says: what will be done, in a few words, for the plan.
     combine(model, *arguments, done=…, progress=…): a module-level function from what the parts left to the result.
     data: a hash of what is asked. settings: what parts depend on; result_settings: what only the result depends on.
+    cost(model, *arguments): what `combine` will take.
     loads_model: whether an LM is needed; else the model's parameters are read from disk, if it is not loaded anyway.
     """
 
@@ -116,7 +120,7 @@ class Work:
     data: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     result_settings: Mapping[str, Any] = field(default_factory=dict)
-    cost: Callable[..., Cost] | None = None  # of combine: cost(model, *arguments)
+    cost: Callable[..., Cost] | None = None
     loads_model: bool = True
 
 
@@ -132,7 +136,12 @@ class Option:
 
 @dataclass(frozen=True)
 class Method:
-    """A method, as its file declares it. The arguments of `@method` are described there."""
+    """A method, as its file declares it.
+
+    name, function, source: its name, the function it was declared on, and the package it comes from. The rest are the
+    arguments of `@method`, described there: title, measures, presets, tells, does_not_tell, cites, tables, sentences,
+    ask, truths, cost and order.
+    """
 
     name: str
     function: Callable[..., Any]
@@ -158,6 +167,7 @@ class Method:
 
     @property
     def returns_work(self) -> bool:
+        """Whether its function returns `Work`, to be done in parts, instead of a dataset."""
         return bool(re.search(r"\bWork\b", str(self.function.__annotations__.get("return", ""))))
 
     @property

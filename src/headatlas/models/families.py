@@ -3,7 +3,8 @@
 `find_anatomy(model)` looks at a model (a real one, or a skeleton without weights on the meta device) and says where its
 blocks, its heads' value and output projections, its embeddings and its first MLP are. It goes by structure: names of
 sub-modules that mean the same thing in every architecture. What structure cannot tell (how a fused QKV matrix is cut,
-an MLP that is not a module of its own) stands in `FAMILIES`, one entry per `model_type`. See docs/adding-a-family.md.
+an MLP that is not a module of its own) stands in `FAMILIES`, one entry per `model_type`
+(docs/how-to/adding-a-family.md).
 
 This is the only file that knows about single architectures.
 """
@@ -343,7 +344,7 @@ def first_mlp(model: PreTrainedModel, anatomy: Anatomy, x: Tensor) -> Tensor:
     if family is None:
         raise UnsupportedModel(
             f"which norm feeds block 0's MLP is not known for model_type {anatomy.family!r}:"
-            " add it (docs/adding-a-family.md), or do without (maps: input='stream')"
+            " add it (docs/how-to/adding-a-family.md), or do without (maps: input='stream')"
         )
     if family.first_mlp:
         return family.first_mlp(block, x)

@@ -23,7 +23,14 @@ Text = str | Sequence[int]
 
 
 class LM:
-    """A causal language model whose heads can be read, scaled, removed and replaced. Made by `headatlas.load`."""
+    """A causal language model whose heads can be read, scaled, removed and replaced. Made by `headatlas.load`.
+
+    Attributes:
+        model: the transformers model itself.
+        name: what the model is called in results.
+        anatomy: where its heads, projections and embeddings are.
+        weights: every head's own matrices.
+    """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, name: str) -> None:
         self.model = model
@@ -34,6 +41,7 @@ class LM:
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer. A model that came without one takes token ids only."""
         if self._tokenizer is None:
             raise BadArgument(
                 f"model {self.name!r} came without a tokenizer:"
@@ -43,22 +51,27 @@ class LM:
 
     @property
     def n_layers(self) -> int:
+        """Number of layers, those without heads included."""
         return self.anatomy.n_layers
 
     @property
     def n_heads(self) -> int:
+        """Number of query heads of a layer."""
         return self.anatomy.n_heads
 
     @property
     def n_kv_heads(self) -> int:
+        """Number of key-value heads of a layer; query heads share them."""
         return self.anatomy.n_kv_heads
 
     @property
     def d_head(self) -> int:
+        """Size of a head's output z."""
         return self.anatomy.d_head
 
     @property
     def d_model(self) -> int:
+        """Size of the residual stream."""
         return self.anatomy.d_model
 
     @property

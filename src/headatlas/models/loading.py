@@ -39,7 +39,7 @@ def load(
     """A language model with its heads in reach.
 
     model: 'smollm2' (the default), a Hugging Face hub id, a model folder, a .gguf file (converted once,
-        docs/models.md), or a transformers model you already have, which is used as it is and put in eval mode.
+        docs/how-to/own-model.md), or a transformers model you already have, which is used as it is, in eval mode.
     device: 'auto' (a GPU if possible), 'cpu', 'cuda', 'cuda:1', …; or device_map to spread a model over several.
     dtype: 'auto' (the checkpoint's own on a GPU, float32 on a CPU), or 'float32', 'bfloat16', 'float16', 'float64'.
     trust_remote_code: run Python code that comes with the checkpoint. Never on unless you say so.

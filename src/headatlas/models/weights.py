@@ -23,7 +23,13 @@ from headatlas.models.partial import load_front, load_in_blocks, read_config
 
 
 class Weights:
-    """Matrices act on row vectors: a head maps x to x @ W_V @ W_O. K: number of KV heads, D: head size, d: d_model."""
+    """Matrices act on row vectors: a head maps x to x @ W_V @ W_O. K: number of KV heads, D: head size, d: d_model.
+
+    Attributes:
+        anatomy: where heads, projections and embeddings are.
+        config: the model's configuration.
+        source: 'memory' or 'disk'.
+    """
 
     def __init__(
         self,
@@ -37,7 +43,7 @@ class Weights:
     ) -> None:
         self.anatomy = anatomy
         self.config = config
-        self.source = source  # 'memory' or 'disk'
+        self.source = source
         self._get = get  # (module path, "weight" or "bias") → tensor
         self._front = front  # a model with at least the embeddings and block 0
         self._runner = runner  # a model that runs, from disk block by block
@@ -47,6 +53,8 @@ class Weights:
 
     @classmethod
     def from_model(cls, model: PreTrainedModel, anatomy: Anatomy) -> "Weights":
+        """Read a model that is in memory."""
+
         def get(path: str, kind: str) -> Tensor | None:
             module = model.get_submodule(path)
             return None if getattr(module, kind, None) is None else families.parameter(module, kind)
@@ -140,7 +148,7 @@ class Weights:
         if site.layout is None:
             raise UnsupportedModel(
                 f"no W_V for {site.attention}: HeadAtlas does not know how this architecture makes its values"
-                " (docs/adding-a-family.md); reading and scaling its heads works"
+                " (docs/how-to/adding-a-family.md); reading and scaling its heads works"
             )
         return site
 

@@ -1,1 +1,1 @@
-"""Models whose heads' functions are known because they were planted, and the benchmark on them (docs/benchmark.md)."""
+"""Models whose functions were planted in known heads, and the benchmark on them (docs/evidence/benchmark.md)."""

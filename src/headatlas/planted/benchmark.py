@@ -1,4 +1,4 @@
-"""`ha.benchmark`: every method on models whose heads are known (docs/benchmark.md). One job, a part for each model."""
+"""`ha.benchmark`: every method on models whose heads are known (docs/evidence/benchmark.md). A part is a model."""
 
 import logging
 import tempfile

@@ -34,7 +34,12 @@ class NotThere(BadArgument, KeyError):
 
 @dataclass(frozen=True)
 class Atlas(Mapping[str, xr.Dataset]):
-    """A folder of head maps for one model: a mapping from methods to their results, each read when it is needed."""
+    """A folder of head maps for one model: a mapping from methods to their results, each read when it is needed.
+
+    Attributes:
+        folder: where it is.
+        info: what atlas.json says: the model, the run, and each method.
+    """
 
     folder: Path
     info: dict[str, Any]

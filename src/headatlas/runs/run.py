@@ -41,7 +41,8 @@ def run(
         preset: 'quick' for a laptop, 'full' as published.
         methods: which ones; without it, the preset's.
         functions: cognitive functions, for the methods that take some; without it, what their preset says.
-        engine: 'local' is this process, or one for each GPU if there are several; 'ray' is a cluster (docs/scale.md).
+        engine: 'local' is this process, or one for each GPU if there are several; 'ray' is a cluster
+            (docs/how-to/cluster.md).
         address: of the cluster, or 'auto'; without one, Ray is started on this machine.
         gpus_per_job: a model larger than one GPU is spread over so many.
         workers: how many at most. The results are the same with any number and any engine.

@@ -22,7 +22,7 @@ def word_ids(tokenizer: Any, words: Sequence[str]) -> list[list[int]]:
 def find_opening(tokenizer: Any, opening: str | None = None) -> tuple[int, ...]:
     """Tokens of a text to stand before a word, after those that the tokenizer itself begins a text with.
 
-    By default a few neutral words (docs/maps.md compares openings).
+    By default a few neutral words (docs/methods/maps.md compares openings).
     """
     text = OPENING if opening is None else opening
     full, bare = tokenizer(text)["input_ids"], tokenizer(text, add_special_tokens=False)["input_ids"]

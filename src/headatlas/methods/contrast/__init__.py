@@ -51,7 +51,7 @@ def contrast(
     batch: Batch = None,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """Which heads the task `lose` needs and the task `keep` can spare (docs/gate.md).
+    """Which heads the task `lose` needs and the task `keep` can spare (docs/methods/contrast.md).
 
     Returns:
         lost and gate(task, seed, layer, head), where task has one label, for the pair; nll and accuracy(side, gates,

@@ -73,7 +73,7 @@ def gate(
     halves: Annotated[bool, "fit each half of the data too"] = False,
     proof: Annotated[bool, "switch the heads of each role off, against random heads"] = True,
 ) -> Work:
-    """Which heads a task needs, which it would be better without, which are idle (docs/gate.md).
+    """Which heads a task needs, which it would be better without, which are idle (docs/methods/gate.md).
 
     Returns:
         gate(fit, task, seed, layer, head), and the roles they give: facilitation, interference and

@@ -74,7 +74,7 @@ def maps(
     causal: Annotated[int, "check by removing heads on up to so many prompts a relation"] = 0,
     seed: Annotated[int, "of the baselines, and of what is drawn for the checks"] = 0,
 ) -> Work:
-    """Which relations every head implements, from its parameters alone (docs/maps.md).
+    """Which relations every head implements, from its parameters alone (docs/methods/maps.md).
 
     Of a model on disk only the tensors needed are read, layer by layer; it is loaded for the checks alone.
     relations: the 20 built-in ones or some of them by name, a folder, a JSON or CSV file, or your own pairs by name:

@@ -92,7 +92,7 @@ def probe(
     seed: Seed = 0,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """Which cognitive functions can be read from every head, beside what the wording alone would tell (docs/probe.md).
+    """Which cognitive functions can be read from every head, and what wording alone tells (docs/methods/probe.md).
 
     Returns importance, low, high, control_importance(function, layer, head) and which heads are above chance,
     clears_control(function, layer, head); accuracy, and bag_of_words(wording) beside it. With a proof:

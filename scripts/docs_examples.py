@@ -1,0 +1,60 @@
+"""The worked examples of the pages of methods: their printed output and their figures: `make docs-examples`."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import headatlas as ha
+from headatlas.figures.all import pictures
+from headatlas.figures.style import save
+from headatlas.tasks.relations import load_relations
+
+ROOT = Path(__file__).parent.parent
+FIGURES, EXAMPLES = ROOT / "docs" / "figures", ROOT / "docs" / "examples"
+COMMANDS = {
+    "pattern": "headatlas pattern smollm2 --out atlas",
+    "salient": "headatlas salient smollm2 --out atlas",
+    "head": "headatlas head smollm2 L23.H4 --atlas atlas",
+    "taylor": "headatlas taylor smollm2 --tasks math,syntax --limit 16 --out atlas",
+    "ig": "headatlas ig smollm2 --tasks math,syntax --limit 8 --out atlas",
+    "ablate": "headatlas ablate smollm2 --tasks math,syntax --limit 16 --out atlas",
+    "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --shots 2 --out atlas",
+}
+SHOWN = [f"importance-{method}" for method in ("pattern", "taylor", "ig", "ablate", "contrast")]
+
+
+def matched_tasks(folder: Path) -> None:
+    """Two files that ask about the same countries, line by line: their language, and their capital."""
+    relations = {relation.name: dict(relation.pairs) for relation in load_relations()}
+    language, capital = relations["country_to_language"], relations["country_to_capital"]
+    countries = [country for country in language if country in capital]
+    asked = {"languages": ("People in {} mostly speak", language), "capitals": ("The capital of {} is", capital)}
+    for name, (prompt, answers) in asked.items():
+        rows = [{"prompt": prompt.format(c), "target": f" {answers[c]}"} for c in countries]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def main(folder: str, *names: str) -> None:
+    """names: only these examples."""
+    work = Path(folder)
+    work.mkdir(exist_ok=True)
+    EXAMPLES.mkdir(exist_ok=True)
+    matched_tasks(work)
+    path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for name, command in COMMANDS.items():
+        if not names or name in names:
+            done = subprocess.run(
+                shlex.split(command), cwd=work, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | path
+            )
+            lines = [line.rstrip() for line in done.stdout.splitlines()]
+            (EXAMPLES / f"{name}.txt").write_text("\n".join([f"$ {command}", *lines]) + "\n")
+    for picture in pictures(ha.open(work / "atlas").results):
+        if picture.name in SHOWN:
+            save(picture.draw(), FIGURES / f"{picture.name}.png", "png", dpi=110)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
