@@ -3,6 +3,7 @@
 # make test-cpus   the tests of numbers as other CPUs would round: without vector units, and with AVX2 in two threads
 # make docs-figures    the figures and numbers of README.md, from atlas/
 # make docs-benchmark  its table of methods against planted heads, and docs/benchmark.md
+# make docs-notebooks  the notebooks of docs/notebooks, executed, in at most two minutes each
 PYTHON ?= python3
 BIN := .venv/bin
 # The constraints hold for build environments too, so nothing unpinned is ever installed.
@@ -10,7 +11,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install --quiet
 
-.PHONY: atlas test test-cpus setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark clean
+.PHONY: atlas test test-cpus setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark docs-notebooks clean
 
 atlas: .venv/.ready
 	$(BIN)/headatlas run --out atlas
@@ -45,6 +46,9 @@ docs-benchmark: .venv/.ready-dev
 	$(BIN)/headatlas ablate --limit 16 --out atlas
 	$(BIN)/headatlas benchmark --atlas atlas --out benchmark
 	$(BIN)/python scripts/docs_benchmark.py benchmark
+
+docs-notebooks: .venv/.ready-dev
+	$(BIN)/python scripts/docs_notebooks.py --check
 
 docs: .venv/.ready-dev
 	$(BIN)/python scripts/docs_reference.py

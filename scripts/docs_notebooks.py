@@ -16,12 +16,12 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 LIMIT = 120  # seconds
-CELL = {"python3": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
 def strip(notebook: nbformat.NotebookNode, folder: str) -> None:
     """Leave only what is the same on every machine: no progress, no widgets, no paths."""
-    notebook.metadata = nbformat.from_dict({"kernelspec": CELL["python3"], "language_info": {"name": "python"}})
+    notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
     for cell in notebook.cells:
         cell.metadata = nbformat.from_dict({})
         if cell.cell_type != "code":
