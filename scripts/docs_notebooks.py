@@ -5,6 +5,7 @@ is an error. A notebook that raises is an error always, and stays as it was.
 """
 
 import os
+import re
 import sys
 import tempfile
 import time
@@ -16,27 +17,27 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 LIMIT = 120  # seconds
-KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+ERASED = re.compile(r".*\x1b\[1A\x1b\[2K", re.DOTALL)  # what a bar wrote on a terminal before it was done
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
 def strip(notebook: nbformat.NotebookNode, folder: str) -> None:
-    """Leave only what is the same on every machine: no progress, no widgets, no paths."""
-    notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
+    """Leave out progress, widgets, and paths of this machine; warnings go to the terminal."""
+    notebook.metadata = nbformat.from_dict({"kernelspec": notebook.metadata.kernelspec})
     for cell in notebook.cells:
         cell.metadata = nbformat.from_dict({})
         if cell.cell_type != "code":
             continue
         for output in [o for o in cell.outputs if o.get("name") == "stderr"]:
             print(output.text, file=sys.stderr)
-        cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr" and not _is_widget(o)]
+        cell.outputs = [
+            o for o in cell.outputs if o.get("name") != "stderr" and "widget" not in str([*o.get("data", ())])
+        ]
         for output in cell.outputs:
             texts = output if "text" in output else output.get("data", {})
             for kind in [k for k in texts if k.startswith("text")]:
-                texts[kind] = texts[kind].replace(folder + "/", "").replace(folder, ".").replace(str(Path.home()), "~")
-
-
-def _is_widget(output: nbformat.NotebookNode) -> bool:
-    return any("widget" in kind for kind in output.get("data", {}))
+                text = ESCAPE.sub("", ERASED.sub("", texts[kind]))
+                texts[kind] = text.replace(folder + "/", "").replace(folder, ".").replace(str(Path.home()), "~")
 
 
 def execute(file: Path) -> float:

@@ -48,7 +48,8 @@ def test_it_was_executed_in_order_and_without_errors(file) -> None:
 
 
 def test_nothing_of_the_machine_is_stored(file) -> None:
-    assert not re.search(r"/(tmp|home|root|work)/", file.read_text())
+    assert not re.search(r"(?<![\w+/])/(tmp|home|root|work)/", file.read_text())
+    assert "\\u001b" not in file.read_text()  # no escapes of a terminal
     assert not [cell for cell in _code(file) if cell.metadata]
 
 
