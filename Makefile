@@ -5,6 +5,7 @@
 # make docs-figures    the figures and numbers of the default model in README.md and docs/, from atlas/
 # make docs-benchmark  the tables of methods against planted heads
 # make docs-dissociate, docs-examples    what the pages of methods show of the default model
+# make docs-notebooks  the notebooks of docs/notebooks, executed, in at most two minutes each
 PYTHON ?= python3
 BIN := .venv/bin
 # The constraints hold for build environments too, so nothing unpinned is ever installed.
@@ -12,7 +13,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install --quiet
 
-.PHONY: atlas test test-cpus setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark docs-examples clean
+.PHONY: atlas test test-cpus setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark docs-examples docs-notebooks clean
 
 atlas: .venv/.ready
 	$(BIN)/headatlas run --out atlas
@@ -50,6 +51,9 @@ docs-benchmark: .venv/.ready-dev
 
 docs-examples: .venv/.ready-dev
 	$(BIN)/python scripts/docs_examples.py build/examples
+
+docs-notebooks: .venv/.ready-dev
+	$(BIN)/python scripts/docs_notebooks.py --check
 
 # Strict: a dead link, a public name without a place in the reference or a script from elsewhere fails.
 docs: .venv/.ready-dev
