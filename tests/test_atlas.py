@@ -1,12 +1,11 @@
 """The whole flow: planned, resumed, never done twice, killed at any moment; and what is asked of a finished atlas."""
 
 import json
+import multiprocessing
 import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -176,24 +175,6 @@ class TestRun:
         np.testing.assert_array_equal(run(lm, tmp_path, ["pattern"])["pattern"].score, first.score)
 
 
-KILLED = """
-import os, pathlib, signal, sys
-import headatlas as ha
-from tests.test_atlas import KILL_METHODS, lm_for_killing
-folder, at, after = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "after"
-renamed, replace = 0, pathlib.Path.replace
-def counted(self, target):
-    global renamed
-    renamed += 1
-    if renamed == at and not after:
-        os.kill(os.getpid(), signal.SIGKILL)
-    done = replace(self, target)
-    if renamed == at:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return done
-pathlib.Path.replace = counted
-ha.run(lm_for_killing(), folder, methods=KILL_METHODS)
-"""
 KILL_METHODS = ["pattern", "taylor", "gate"]
 
 
@@ -201,18 +182,36 @@ def lm_for_killing() -> LM:
     return LM(build(TINY[0]), tokenizer(), "tiny")
 
 
+def run_until_killed(folder: Path, at: int, when: str, threads: int) -> None:
+    """In a process of its own, which kills itself before or after it renames its at-th file."""
+    torch.set_num_threads(threads)
+    renamed, replace = 0, Path.replace
+
+    def counted(self: Path, target: Path) -> Path:
+        nonlocal renamed
+        renamed += 1
+        if renamed == at and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        done = replace(self, target)
+        if renamed == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+    Path.replace = counted
+    ha.run(lm_for_killing(), folder, methods=KILL_METHODS)
+
+
 def test_killed_at_any_moment_it_ends_with_the_same_files(tmp_path) -> None:
     """Killed for good as files are about to be, or have just been, renamed: index, parts, results, figures, page."""
     ha.run(lm_for_killing(), tmp_path / "undisturbed", methods=KILL_METHODS)
     killed = tmp_path / "killed"
+    processes = multiprocessing.get_context("forkserver")  # one process imports everything, the others are its copies
+    processes.set_forkserver_preload([__name__, "headatlas.runs.run", "h5netcdf"])
     for at, when in ((1, "after"), (2, "before"), (4, "after"), (4, "before"), (7, "before"), (9, "after")):
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, str(killed), str(at), when],
-            cwd=Path(__file__).parent.parent,
-            env=os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())},
-            capture_output=True,
-        )
-        assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-500:]
+        process = processes.Process(target=run_until_killed, args=(killed, at, when, torch.get_num_threads()))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
     assert not (killed / "report.html").is_file()
     ha.run(lm_for_killing(), killed, methods=KILL_METHODS)
     names = sorted(str(p.relative_to(killed)) for p in killed.rglob("*"))

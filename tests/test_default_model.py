@@ -1,22 +1,16 @@
 """The real default model, end to end: the one that `make atlas` and the README use."""
 
-import filelock
 import pytest
 import torch
 
 import headatlas as ha
-from headatlas.models.cache import cache_folder
 from headatlas.models.default import default_gguf
 from headatlas.models.gguf import from_gguf
 
-pytestmark = pytest.mark.xdist_group("default model")
-
 
 @pytest.fixture(scope="module")
-def lm() -> ha.LM:
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(cache_folder() / ".test-lock"):  # fetch and dequantise once, not once per process
-        return ha.load("smollm2")
+def lm(default_lm) -> ha.LM:
+    return default_lm
 
 
 def test_shape(lm) -> None:

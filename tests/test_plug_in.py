@@ -16,7 +16,6 @@ from headatlas.methods import methods
 from headatlas.testing import check_method, tiny_lm, tiny_tokenizer
 from tests.test_cli import headatlas
 
-pytestmark = pytest.mark.xdist_group("workers")
 PAGE = (Path(__file__).parent.parent / "docs" / "adding-a-method.md").read_text()
 CODE, TOML = (re.search(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)[1] for kind in ("python", "toml"))
 

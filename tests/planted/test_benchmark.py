@@ -33,7 +33,6 @@ from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
 
 CHEAP = ["random", "norm", "taylor", "maps"]
-pytestmark = pytest.mark.xdist_group("benchmark")  # one worker, one `benchmarked`
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +118,6 @@ class TestContenders:
         assert expected | {"maps", "maps-published", "maps-suppression"} <= set(contenders())
 
 
-@pytest.mark.xdist_group("benchmark")  # what they look at is computed once
 class TestBenchmark:
     def test_what_is_in_the_file(self, benchmarked) -> None:
         assert benchmarked.contender.values.tolist() == CHEAP

@@ -27,7 +27,6 @@ from headatlas.tasks.prompts import load_tasks
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
 
-pytestmark = pytest.mark.xdist_group("workers")
 METHODS = ["salient", "pattern", "taylor", "gate", "ablate"]
 
 
