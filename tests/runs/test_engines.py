@@ -153,7 +153,8 @@ def test_a_cluster_whose_workers_and_machines_die_makes_the_same_files(model, ex
     killed = []
 
     def kill_a_worker() -> None:
-        worker = next(p for p in psutil.process_iter() if p.name().startswith("ray::_Actor"))
+        ours = psutil.Process().children(recursive=True)  # and not those of another run on this machine
+        worker = next(p for p in ours if p.name().startswith("ray::_Actor"))
         killed.append(worker.pid)
         worker.kill()
 
