@@ -59,7 +59,7 @@ def test_from_disk_equals_from_memory(lm) -> None:
 
 
 def test_ablation_names_the_head_that_maps_names(lm) -> None:
-    pairs = [("France", "Paris"), ("Italy", "Rome"), ("Japan", "Tokyo"), ("Spain", "Madrid"), ("Russia", "Moscow")]
+    pairs = [("France", "Paris"), ("Italy", "Rome"), ("Japan", "Tokyo")]
     capitals = [{"prompt": f"The capital of {c} is", "target": f" {t}", "split": "held_out"} for c, t in pairs]
     capitals += [{"prompt": "The capital of Egypt is", "target": " Cairo", "split": "train"}]
     effect = ha.ablate(lm, capitals, limit=5).effect.isel(task=0)
@@ -69,7 +69,7 @@ def test_ablation_names_the_head_that_maps_names(lm) -> None:
 
 def test_gating_helps_the_task_it_is_fitted_to(lm) -> None:
     """A few updates, where half-shut heads were: the pressed fits must do better than the free one they start from."""
-    result = ha.gate(lm, "syntax", seeds=1, updates=6, batch=8, proof=False)
+    result = ha.gate(lm, "syntax", seeds=1, updates=6, batch=4, proof=False)
     nll = result.nll.isel(task=0, seed=0)
     assert nll.sel(fit="retain") < nll.sel(fit="free")
     assert result.whole_accuracy.item() > 0.5

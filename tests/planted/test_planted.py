@@ -1,6 +1,7 @@
 """The shipped models do what their truth says, functions are trained where they belong, planted relations are exact."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -95,6 +96,8 @@ def test_training_goes_from_start_to_a_folder_that_load_takes(tmp_path, monkeypa
     monkeypatch.setattr(training, "POOL", 16)
     monkeypatch.setattr(training, "D_MODEL", 32)
     monkeypatch.setattr(training, "D_MLP", 32)
+    monkeypatch.setattr(training, "FUNCTIONS", {name: replace(f, share=8) for name, f in FUNCTIONS.items()})
+    monkeypatch.setattr(training, "BACKGROUND", replace(BACKGROUND, share=8))
     truth = training.plant(tmp_path / "new", seed=7, kv_heads=2, steps=4, device="cpu")
     lm = ha.load(tmp_path / "new", device="cpu")
     assert (lm.n_layers, lm.n_heads, lm.n_kv_heads) == (training.LAYERS, training.HEADS, 2)
