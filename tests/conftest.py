@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import transformers
 from xdist.scheduler import LoadScopeScheduling
 
 from headatlas import terminal
+from headatlas.figures import files
+from headatlas.figures.style import save
 from headatlas.models.cache import cache_folder
 from headatlas.models.families import FAMILIES
 from headatlas.models.lm import LM
@@ -127,6 +130,13 @@ def default_lm() -> LM:
     cache_folder().mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(cache_folder() / ".test-lock"):  # fetch and dequantise once, not once per process
         return load("smollm2")
+
+
+@pytest.fixture
+def small_figures(monkeypatch) -> None:
+    """Only small PNG files are drawn: PDF and print quality take most of the time, and tests/figures looks at them."""
+    monkeypatch.setattr(files, "check_formats", lambda formats: ["png"])
+    monkeypatch.setattr(files, "save", partial(save, dpi=40))
 
 
 @pytest.fixture

@@ -56,6 +56,7 @@ def written(folder: Path) -> dict[str, int]:
 
 
 class TestRun:
+    @pytest.mark.usefixtures("small_figures")
     def test_a_finished_part_is_not_computed_or_drawn_again(self, lm, tmp_path) -> None:
         first = ha.run(lm, tmp_path, methods=QUICK)
         assert states(lm, tmp_path, QUICK) == dict.fromkeys(QUICK, "done")
@@ -99,6 +100,7 @@ class TestRun:
         same.tokenizer(["a", "b c"], padding=True, truncation=True, max_length=2)  # use does not change it
         assert states(same, tmp_path, ["pattern"]) == {"pattern": "done"}
 
+    @pytest.mark.usefixtures("small_figures")
     def test_figures_are_restored_and_those_of_what_is_gone_removed(self, lm, tmp_path) -> None:
         ha.run(lm, tmp_path, methods=["pattern", "taylor"])
         drawn = {p.name for p in (tmp_path / "figures").iterdir()}
@@ -127,6 +129,7 @@ class TestRun:
             run(lm, tmp_path, ["pattern"])
         assert not (tmp_path / "pattern.nc").exists()
 
+    @pytest.mark.usefixtures("small_figures")
     def test_what_was_asked_and_failed_ends_with_1(self, capsys, folder, tmp_path) -> None:
         assert headatlas(capsys, "run", folder, "--out", tmp_path / "a", "--methods", "pattern")[0] == 0
         code, out, _ = headatlas(capsys, "run", folder, "--out", tmp_path / "a", "--methods", "pattern,maps")

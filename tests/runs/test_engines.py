@@ -141,10 +141,10 @@ def test_a_benchmark_runs_model_by_model(tmp_path) -> None:
         [with_truth(tmp_path / "model", few)],
     )  # each process measures what is said of it
     here = ha.benchmark(*names)
-    elsewhere = ha.benchmark(*names, workers=2, out=tmp_path / "out")
+    elsewhere = ha.benchmark(*names, workers=1, out=tmp_path / "out")
     for name in ("auroc", "average_precision", "auroc_mean"):
         assert elsewhere[name].equals(here[name])
-    assert ha.benchmark(*names, workers=2, out=tmp_path / "out").identical(elsewhere)
+    assert ha.benchmark(*names, workers=1, out=tmp_path / "out").identical(elsewhere)
     with pytest.raises(BadArgument, match="atlas_model is an LM, but workers load it themselves"):
         ha.benchmark(*names, atlas_model=LM(build(TINY[0]), tokenizer(), "tiny"), workers=2)
 
