@@ -87,7 +87,7 @@ def compare_memory() -> None:
     """A random model with many heads; features go to disk, so only the number of batches grows."""
     config = transformers.LlamaConfig(
         vocab_size=1000,
-        hidden_size=512,
+        hidden_size=64,
         intermediate_size=64,
         num_hidden_layers=12,
         num_attention_heads=32,
@@ -106,7 +106,7 @@ def compare_memory() -> None:
             shape = (n, lm.n_layers, lm.n_heads, lm.d_head)
             path = Path(folder) / "features.npy"
             features = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-            capture(lm, examples, [[i] for i in range(n)], everything, features, batch_tokens=512)
+            capture(lm, examples, [[i] for i in range(n)], everything, features, batch_tokens=128)
             size = features.nbytes
         peaks.append(memory.peak)
         print(f"{n:5} examples, {size / 2**20:6.0f} MB of features: at most {memory.peak:6.0f} MB of memory")

@@ -3,21 +3,42 @@
 import json
 import os
 import threading
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import filelock
 import pytest
 import torch
 import transformers
+from xdist.scheduler import LoadScopeScheduling
 
 from headatlas import terminal
+from headatlas.figures import files
+from headatlas.figures.style import save
+from headatlas.models.cache import cache_folder
 from headatlas.models.families import FAMILIES
+from headatlas.models.lm import LM
+from headatlas.models.loading import load
 from tests.models.tiny import TINY, build, tokenizer
 
 torch.set_num_threads(int(os.environ.get("TEST_THREADS", 1)))  # the suite runs in two processes on two cores
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test may wait for a network
 transformers.utils.logging.disable_progress_bar()
 terminal.SILENT = 1e6  # how slow the machine is must not show in what commands print
+
+# Files that take long, a line for each worker to do alone. They begin first, so that no worker has one left at the end.
+TOGETHER = [
+    ["tests/test_default_model.py", "tests/test_docs.py", "tests/test_examples.py"],  # they load the default model once
+    ["tests/runs/test_engines.py", "tests/test_plug_in.py", "tests/engines/test_pool.py"],  # they start and kill others
+    ["tests/planted/test_benchmark.py"],
+    ["tests/figures/test_drawn.py"],
+    ["tests/report/test_page.py"],
+    ["tests/test_contract.py"],
+    ["tests/test_atlas.py"],
+    ["tests/models/test_families.py"],
+]
+LONG = {file: number for number, files in enumerate(TOGETHER) for file in files}
 
 TABLE = Path(__file__).parent.parent / "docs" / "reference" / "families.md"
 
@@ -40,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.get(item.nodeid.partition("::")[0], len(LONG)))
     for item in items:
         mark = item.get_closest_marker("family_property")
         if mark:
@@ -104,6 +126,21 @@ def _render(rows: list, properties: list, cells: dict, notes: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.fixture(scope="session")
+def default_lm() -> LM:
+    """The one that `make atlas` and the README use."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(cache_folder() / ".test-lock"):  # fetch and dequantise once, not once per process
+        return load("smollm2")
+
+
+@pytest.fixture
+def small_figures(monkeypatch) -> None:
+    """Only small PNG files are drawn: PDF and print quality take most of the time, and tests/figures looks at them."""
+    monkeypatch.setattr(files, "check_formats", lambda formats: ["png"])
+    monkeypatch.setattr(files, "save", partial(save, dpi=40))
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A tiny model on disk, with its tokenizer."""
@@ -144,3 +181,19 @@ def endpoint():
 def pytest_sessionstart(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):
         session.config.pluginmanager.register(_Table(session.config), "family-table")
+
+
+class _ByFile(LoadScopeScheduling):
+    """A file's tests go to one worker, so what they share is made once, and so do those of `TOGETHER`.
+
+    Marks for groups are not used: with pytest 9.2, pytest-xdist 3.8 does not see them (its issue 1386).
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return str(LONG.get(file, file))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log) -> LoadScopeScheduling:
+    return _ByFile(config, log)

@@ -1,12 +1,11 @@
 """The whole flow: planned, resumed, never done twice, killed at any moment; and what is asked of a finished atlas."""
 
 import json
+import multiprocessing
 import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +56,7 @@ def written(folder: Path) -> dict[str, int]:
 
 
 class TestRun:
+    @pytest.mark.usefixtures("small_figures")
     def test_a_finished_part_is_not_computed_or_drawn_again(self, lm, tmp_path) -> None:
         first = ha.run(lm, tmp_path, methods=QUICK)
         assert states(lm, tmp_path, QUICK) == dict.fromkeys(QUICK, "done")
@@ -100,6 +100,7 @@ class TestRun:
         same.tokenizer(["a", "b c"], padding=True, truncation=True, max_length=2)  # use does not change it
         assert states(same, tmp_path, ["pattern"]) == {"pattern": "done"}
 
+    @pytest.mark.usefixtures("small_figures")
     def test_figures_are_restored_and_those_of_what_is_gone_removed(self, lm, tmp_path) -> None:
         ha.run(lm, tmp_path, methods=["pattern", "taylor"])
         drawn = {p.name for p in (tmp_path / "figures").iterdir()}
@@ -128,6 +129,7 @@ class TestRun:
             run(lm, tmp_path, ["pattern"])
         assert not (tmp_path / "pattern.nc").exists()
 
+    @pytest.mark.usefixtures("small_figures")
     def test_what_was_asked_and_failed_ends_with_1(self, capsys, folder, tmp_path) -> None:
         assert headatlas(capsys, "run", folder, "--out", tmp_path / "a", "--methods", "pattern")[0] == 0
         code, out, _ = headatlas(capsys, "run", folder, "--out", tmp_path / "a", "--methods", "pattern,maps")
@@ -176,24 +178,6 @@ class TestRun:
         np.testing.assert_array_equal(run(lm, tmp_path, ["pattern"])["pattern"].score, first.score)
 
 
-KILLED = """
-import os, pathlib, signal, sys
-import headatlas as ha
-from tests.test_atlas import KILL_METHODS, lm_for_killing
-folder, at, after = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "after"
-renamed, replace = 0, pathlib.Path.replace
-def counted(self, target):
-    global renamed
-    renamed += 1
-    if renamed == at and not after:
-        os.kill(os.getpid(), signal.SIGKILL)
-    done = replace(self, target)
-    if renamed == at:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return done
-pathlib.Path.replace = counted
-ha.run(lm_for_killing(), folder, methods=KILL_METHODS)
-"""
 KILL_METHODS = ["pattern", "taylor", "gate"]
 
 
@@ -201,18 +185,36 @@ def lm_for_killing() -> LM:
     return LM(build(TINY[0]), tokenizer(), "tiny")
 
 
+def run_until_killed(folder: Path, at: int, when: str, threads: int) -> None:
+    """In a process of its own, which kills itself before or after it renames its at-th file."""
+    torch.set_num_threads(threads)
+    renamed, replace = 0, Path.replace
+
+    def counted(self: Path, target: Path) -> Path:
+        nonlocal renamed
+        renamed += 1
+        if renamed == at and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        done = replace(self, target)
+        if renamed == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+    Path.replace = counted
+    ha.run(lm_for_killing(), folder, methods=KILL_METHODS)
+
+
 def test_killed_at_any_moment_it_ends_with_the_same_files(tmp_path) -> None:
     """Killed for good as files are about to be, or have just been, renamed: index, parts, results, figures, page."""
     ha.run(lm_for_killing(), tmp_path / "undisturbed", methods=KILL_METHODS)
     killed = tmp_path / "killed"
+    processes = multiprocessing.get_context("forkserver")  # one process imports everything, the others are its copies
+    processes.set_forkserver_preload([__name__, "headatlas.runs.run", "h5netcdf"])
     for at, when in ((1, "after"), (2, "before"), (4, "after"), (4, "before"), (7, "before"), (9, "after")):
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, str(killed), str(at), when],
-            cwd=Path(__file__).parent.parent,
-            env=os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())},
-            capture_output=True,
-        )
-        assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-500:]
+        process = processes.Process(target=run_until_killed, args=(killed, at, when, torch.get_num_threads()))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
     assert not (killed / "report.html").is_file() or 'http-equiv="refresh"' in (killed / "report.html").read_text()
     ha.run(lm_for_killing(), killed, methods=KILL_METHODS)
     names = sorted(str(p.relative_to(killed)) for p in killed.rglob("*"))

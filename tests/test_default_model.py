@@ -1,22 +1,16 @@
 """The real default model, end to end: the one that `make atlas` and the README use."""
 
-import filelock
 import pytest
 import torch
 
 import headatlas as ha
-from headatlas.models.cache import cache_folder
 from headatlas.models.default import default_gguf
 from headatlas.models.gguf import from_gguf
 
-pytestmark = pytest.mark.xdist_group("default model")
-
 
 @pytest.fixture(scope="module")
-def lm() -> ha.LM:
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(cache_folder() / ".test-lock"):  # fetch and dequantise once, not once per process
-        return ha.load("smollm2")
+def lm(default_lm) -> ha.LM:
+    return default_lm
 
 
 def test_shape(lm) -> None:
@@ -65,7 +59,7 @@ def test_from_disk_equals_from_memory(lm) -> None:
 
 
 def test_ablation_names_the_head_that_maps_names(lm) -> None:
-    pairs = [("France", "Paris"), ("Italy", "Rome"), ("Japan", "Tokyo"), ("Spain", "Madrid"), ("Russia", "Moscow")]
+    pairs = [("France", "Paris"), ("Italy", "Rome"), ("Japan", "Tokyo")]
     capitals = [{"prompt": f"The capital of {c} is", "target": f" {t}", "split": "held_out"} for c, t in pairs]
     capitals += [{"prompt": "The capital of Egypt is", "target": " Cairo", "split": "train"}]
     effect = ha.ablate(lm, capitals, limit=5).effect.isel(task=0)
@@ -75,7 +69,7 @@ def test_ablation_names_the_head_that_maps_names(lm) -> None:
 
 def test_gating_helps_the_task_it_is_fitted_to(lm) -> None:
     """A few updates, where half-shut heads were: the pressed fits must do better than the free one they start from."""
-    result = ha.gate(lm, "syntax", seeds=1, updates=6, batch=8, proof=False)
+    result = ha.gate(lm, "syntax", seeds=1, updates=6, batch=4, proof=False)
     nll = result.nll.isel(task=0, seed=0)
     assert nll.sel(fit="retain") < nll.sel(fit="free")
     assert result.whole_accuracy.item() > 0.5

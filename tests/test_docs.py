@@ -14,14 +14,12 @@ from headatlas.cli.app import app
 from headatlas.models.cache import cache_folder
 from headatlas.models.families import FAMILIES
 from headatlas.runs.public_call import compute
-from tests.test_default_model import lm  # noqa: F401  # the fixture that fetches the default model
 
 ROOT = Path(__file__).parent.parent
-pytestmark = pytest.mark.xdist_group("default model")
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/read-and-change-heads.md"])
-def test_python_on_the_pages_runs(page, lm, capsys) -> None:  # noqa: F811
+def test_python_on_the_pages_runs(page, default_lm, capsys) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
     assert blocks
     converted = next(p for p in (cache_folder() / "models").glob("SmolLM2*") if p.is_dir())

@@ -23,7 +23,6 @@ def examples(name: str) -> list[str]:
     return re.findall(r">>> (.*)", get_method(name).function.__doc__ or "")
 
 
-@pytest.mark.xdist_group("default model")
 @pytest.mark.parametrize("name", method_names())
 def test_the_example_runs(name, lm, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)

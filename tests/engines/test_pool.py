@@ -14,8 +14,6 @@ from headatlas.engines.pool import Pool, WorkItem
 from headatlas.engines.processes import Processes
 from headatlas.errors import BadArgument, CannotDo
 
-pytestmark = pytest.mark.xdist_group("workers")  # one after the other: they are processes themselves
-
 
 def make(folder: Path):
     """A worker that notes when it was made, and does what it is told."""

@@ -83,10 +83,11 @@ def test_a_hub_id_that_is_cached_loads_offline(folder, tmp_path) -> None:
     (snapshot.parent.parent / "refs").mkdir()
     (snapshot.parent.parent / "refs" / "main").write_text("0" * 40)
     code = "import headatlas as ha; lm = ha.load('someone/tiny'); print(lm.name, lm.n_heads, lm.encode('w1'))"
+    code += "; from headatlas.cli import main; main(['models', '--json'])"
     done = _python(code, HF_HUB_CACHE=str(tmp_path / "hub"), HF_HUB_OFFLINE="1")
-    assert done.stdout.strip() == "someone/tiny 6 [[5]]", done.stderr
-    listed = _python("from headatlas.cli import main; main(['models', '--json'])", HF_HUB_CACHE=str(tmp_path / "hub"))
-    assert "someone/tiny" in [row["model"] for row in json.loads(listed.stdout)["cached"]]
+    loaded, _, listed = done.stdout.partition("\n")
+    assert loaded == "someone/tiny 6 [[5]]", done.stderr
+    assert "someone/tiny" in [row["model"] for row in json.loads(listed)["cached"]]
 
 
 def _other(model_type: str, **options):

@@ -16,7 +16,6 @@ from tests.report import small
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page's tests need playwright")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = pytest.mark.xdist_group("browser")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="the page's tests need chromium on the path")
 MAPS = title_of("maps")
 HOSTILE = "</script><script>alert(1)</script>"

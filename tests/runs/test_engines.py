@@ -18,6 +18,7 @@ from headatlas.errors import BadArgument, CannotDo, MissingExtra
 from headatlas.methods import get_method
 from headatlas.methods.method import Part
 from headatlas.models.lm import LM
+from headatlas.planted.known import planted_folder, read_truth
 from headatlas.runs.execute import execute
 from headatlas.runs.job import Job
 from headatlas.runs.messages import ModelSource, Step
@@ -25,9 +26,9 @@ from headatlas.runs.start import absolute, start_workers
 from headatlas.runs.worker import ModelWorker
 from headatlas.tasks.prompts import load_tasks
 from tests.models.tiny import TINY, build, tokenizer
+from tests.planted.test_benchmark import with_truth
 from tests.test_cli import headatlas
 
-pytestmark = pytest.mark.xdist_group("workers")
 METHODS = ["salient", "pattern", "taylor", "gate", "ablate"]
 
 
@@ -132,12 +133,18 @@ def test_names_and_paths_for_workers(tmp_path, monkeypatch) -> None:
 
 
 def test_a_benchmark_runs_model_by_model(tmp_path) -> None:
-    names = (["random"], ["one"])
+    truth = read_truth(planted_folder("one")).to_dict()
+    (tmp_path / "model").mkdir()
+    few = {"functions": {"Retrieval": truth["functions"]["Retrieval"]}, "background": truth["background"]}
+    names = (
+        ["random"],
+        [with_truth(tmp_path / "model", few)],
+    )  # each process measures what is said of it
     here = ha.benchmark(*names)
-    elsewhere = ha.benchmark(*names, workers=2, out=tmp_path)
+    elsewhere = ha.benchmark(*names, workers=1, out=tmp_path / "out")
     for name in ("auroc", "average_precision", "auroc_mean"):
         assert elsewhere[name].equals(here[name])
-    assert ha.benchmark(*names, workers=2, out=tmp_path).identical(elsewhere)
+    assert ha.benchmark(*names, workers=1, out=tmp_path / "out").identical(elsewhere)
     with pytest.raises(BadArgument, match="atlas_model is an LM, but workers load it themselves"):
         ha.benchmark(*names, atlas_model=LM(build(TINY[0]), tokenizer(), "tiny"), workers=2)
 
@@ -146,7 +153,8 @@ def test_a_cluster_whose_workers_and_machines_die_makes_the_same_files(model, ex
     killed = []
 
     def kill_a_worker() -> None:
-        worker = next(p for p in psutil.process_iter() if p.name().startswith("ray::_Actor"))
+        ours = psutil.Process().children(recursive=True)  # and not those of another run on this machine
+        worker = next(p for p in ours if p.name().startswith("ray::_Actor"))
         killed.append(worker.pid)
         worker.kill()
 
