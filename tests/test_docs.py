@@ -11,6 +11,7 @@ import pytest
 import typer.main
 
 from headatlas.cli.app import app
+from headatlas.methods import preset_methods
 from headatlas.models.cache import cache_folder
 from headatlas.models.families import FAMILIES
 from headatlas.runs.public_call import compute
@@ -28,13 +29,20 @@ def test_python_on_the_pages_runs(page, default_lm, capsys) -> None:
     assert capsys.readouterr().out.splitlines() == shown
 
 
-def test_the_readme_counts_and_lists_what_is_here() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_the_first_pages_count_and_list_what_is_here() -> None:
+    readme, contributing = ((ROOT / page).read_text() for page in ("README.md", "CONTRIBUTING.md"))
     assert f"{len(FAMILIES)} families" in readme
     folders = {p.parent.name for p in (ROOT / "src" / "headatlas").glob("*/__init__.py")}
-    assert folders <= set(re.findall(r"^  (\w+)/", readme, flags=re.MULTILINE))
-    for page in re.findall(r"\]\((docs/[\w./-]+)", readme):
+    listed = re.findall(r"^\| ([\w, ]+) \|", contributing, flags=re.MULTILINE)
+    assert folders <= {name for row in listed for name in row.split(", ")}
+    for page in re.findall(r"(?:\]\(|\]: )((?!https?:)[\w./-]+)", readme):
         assert (ROOT / page).is_file()
+
+
+def test_the_readme_is_short() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 100
+    assert not [line for line in lines if len(line) > 120]
 
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -75,10 +83,9 @@ def test_commands_on_the_pages_exist_with_their_options() -> None:
     assert seen >= {"run", "maps", "gate", "probe", "ablate", "figures", "report", "heads", "head", "compare", "import"}
 
 
-def test_every_command_is_on_the_first_page() -> None:
+def test_every_method_is_on_the_first_page() -> None:
     readme = (ROOT / "README.md").read_text()
-    missing = [name for name in _commands() if not re.search(rf"\b{name}\b", readme)]
-    assert not missing
+    assert not [name for name in preset_methods("full") if f"[{name}]: docs/methods/{name}.md" not in readme]
 
 
 @pytest.mark.parametrize("page", ["methods.md", "commands.md"])

@@ -45,6 +45,13 @@ def test_the_page_names_nothing_to_fetch_and_forbids_it() -> None:
     assert "url(" not in own
 
 
+def test_only_an_unfinished_page_loads_itself_again() -> None:
+    unfinished = page(small.atlas(), small.INFO, {"gate": 130.0, "ablate": None})
+    assert '<meta http-equiv="refresh" content="15">' in unfinished
+    for finished in (page(small.atlas(), small.INFO), page(small.atlas(), small.INFO, {})):
+        assert 'http-equiv="refresh"' not in finished
+
+
 @pytest.fixture(scope="module")
 def chrome() -> Iterator["playwright.Browser"]:
     with playwright.sync_playwright() as p:
@@ -436,3 +443,31 @@ def test_where_nothing_is_above_chance_there_are_no_colours(opened: Open) -> Non
     assert "is grey: all of them." in tab.locator("#says").inner_text()
     tab.select_option("#method", label=f"{MAPS}: suppression")
     assert tab.locator("#scale .strip").count() == 1  # nothing tells its chance level
+
+
+@needs_browser
+def test_what_was_looked_at_stays_when_the_page_loads_new_results(chrome, tmp_path) -> None:
+    path = tmp_path / "report.html"
+    first = {name: small.atlas()[name] for name in ("probe", "maps")}
+    path.write_text(page(first, small.INFO, {"gate": 130.0, "ablate": None}), encoding="utf-8")
+    tab = chrome.new_context(viewport={"width": 1300, "height": 800}).new_page()
+    tab.goto(path.as_uri())
+    told = "Still being computed: Causal head gating (about 2 min), Ablation. This page loads new results by itself."
+    assert tab.locator("#pending").inner_text() == told
+    tab.select_option("#method", label=f"{MAPS}: score")
+    tab.select_option("#subject", label="copying")
+    tab.fill("#head", "L1.H2")
+    tab.press("#head", "Enter")
+    tab.click("#theme")
+    theme = tab.evaluate("document.documentElement.dataset.theme")
+    tab.evaluate("scrollTo(0, 500)")
+    path.write_text(page(small.atlas(), small.INFO), encoding="utf-8")
+    tab.reload()
+    assert tab.locator("#pending").is_hidden()
+    assert tab.locator("#method option").count() > 2  # the new results are there
+    assert tab.locator("#subject option:checked").inner_text() == "copying"
+    assert tab.input_value("#head") == "L1.H2"
+    assert tab.evaluate("document.documentElement.dataset.theme") == theme
+    two_frames = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(scrollY))))"
+    assert 300 < tab.evaluate(two_frames) <= 500  # less by the note that is gone: the same is in view
+    tab.context.close()

@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headatlas import __version__
-from headatlas.figures.all import pictures
-from headatlas.figures.files import files_of, write_picture
 from headatlas.progress import Progress
-from headatlas.report.page import write_report
 from headatlas.results.atlas import Atlas
 from headatlas.results.reading import complete
 from headatlas.runs.index import Index
@@ -20,6 +17,10 @@ PAGE = "report.html"
 
 def draw_atlas(index: Index, progress: Progress, timeline: Timeline | None = None) -> None:
     """Draw the figures of results that are new, and write the page. timeline: of what is still to come."""
+    from headatlas.figures.all import pictures  # what draws is imported once there is something to draw
+    from headatlas.figures.files import files_of, write_picture
+    from headatlas.report.page import write_report
+
     folder, info = index.folder, index.info
     pending = {} if timeline is None else {job: timeline.left(job) for job in timeline.pending}
     hashes = {name: _hash((folder / f"{name}.nc").read_bytes()) for name in complete(folder)}
