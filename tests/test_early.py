@@ -196,8 +196,8 @@ def test_a_step_that_takes_long_is_told(capsys, monkeypatch) -> None:
     class AtOnce:
         """A timer whose time has come when it starts."""
 
-        def __init__(self, seconds, function, args, kwargs) -> None:
-            self.do = lambda: function(*args, **kwargs)
+        def __init__(self, seconds, function, args) -> None:
+            self.do = lambda: function(*args)
 
         def start(self) -> None:
             self.do()

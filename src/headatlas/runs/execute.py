@@ -64,10 +64,10 @@ def execute(
 ) -> Iterator[Outcome]:
     """Do jobs; each is yielded when its result is written. Until then its parts are kept in the folder, to resume.
 
-    timeline: is told what begins and ends. Without one, progress counts the items that other processes do.
+    timeline: is told what begins and ends.
     """
     finished = {name: job.finished_parts(folder) for name, job in jobs.items()}
-    counted = silent if pool.backend.local or timeline else progress  # a local worker's parts show their own
+    counted = silent if pool.backend.local else progress  # a local worker's parts show their own
     timeline = timeline or Timeline({name: {} for name in jobs})
     local = pool.backend.local
     items = [item for name, job in jobs.items() for item in _items(job, finished[name], local, timeline)]

@@ -29,6 +29,8 @@ class Index:
         self.info |= self._earlier()
         jobs = {name: job for name, job in planned.jobs.items() if isinstance(job, Job)}
         self.to_do = {name: job for name, job in jobs.items() if job.state(folder) != "done"}
+        for name in jobs.keys() - self.to_do.keys():
+            jobs[name].forget_parts(folder)  # left by a run that was killed just after it wrote the result
         for name, job in planned.jobs.items():
             if isinstance(job, HeadAtlasError):
                 self.info["methods"][name] = {"complete": False, "why": str(job)}

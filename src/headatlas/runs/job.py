@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +60,10 @@ class Job:
     def finished_parts(self, folder: Path) -> Finished:
         """What interrupted work left in the folder."""
         return Finished(folder / f".{self.name}", dict(self.stamp))
+
+    def forget_parts(self, folder: Path) -> None:
+        """Remove what is only needed to resume."""
+        shutil.rmtree(folder / f".{self.name}", ignore_errors=True)
 
     def keep(self, result: xr.Dataset, folder: Path) -> xr.Dataset:
         """Write the result, stamped, once it is known to be what its method declares."""

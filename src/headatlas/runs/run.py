@@ -76,7 +76,7 @@ def run(
                 for outcome in execute(pool, jobs, folder, progress, timeline):
                     index.note(outcome.name, outcome.error, outcome.seconds)
                     timeline.finish(outcome.name, outcome.error)
-                    if draw and timeline.pending:
+                    if draw and timeline.pending and outcome.result is not None:
                         draw_atlas(index, progress, timeline)
                         watch.drawn(folder / PAGE)
             except BaseException:
