@@ -30,7 +30,7 @@ from headatlas.terminal import bar
 
 SHAPES = {  # layers, heads, KV heads, d_head, d_model, MLP, vocabulary
     "70b": (80, 64, 8, 128, 8192, 28_672, 128_256),
-    "small": (60, 16, 4, 128, 2048, 2048, 1024),
+    "small": (60, 8, 2, 256, 2048, 2048, 512),
     "blocks": (32, 16, 4, 64, 1024, 4096, 8192),
     "small-blocks": (23, 8, 2, 64, 1024, 4096, 1024),
 }

@@ -37,6 +37,9 @@ TOGETHER = [
     ["tests/test_contract.py"],
     ["tests/test_atlas.py"],
     ["tests/models/test_families.py"],
+    ["tests/planted/test_planted.py"],
+    ["tests/test_probe_public.py"],
+    ["tests/test_typed.py"],
 ]
 LONG = {file: number for number, files in enumerate(TOGETHER) for file in files}
 
@@ -196,4 +199,5 @@ class _ByFile(LoadScopeScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log) -> LoadScopeScheduling:
+    config.option.loadscopereorder = False  # it would begin with files of many tests, which are quick ones
     return _ByFile(config, log)

@@ -79,6 +79,7 @@ def test_it_is_listed_and_has_a_command(installed, model, task, tmp_path, capsys
     assert ha.size(str(model), [task], limit=4, out=tmp_path).attrs["method"] == "size"
 
 
+@pytest.mark.usefixtures("small_figures")
 def test_in_a_run_with_every_engine(installed, model, tmp_path, monkeypatch) -> None:
     here = ha.run(model, tmp_path / "a", methods=["size", "taylor"])
     assert set(here) == {"size", "taylor"}
