@@ -51,7 +51,7 @@ def main(folder: str) -> None:
     right: dict[str, dict[str, int]] = {row: {} for row in rows}
     examples = []
     for task in load_tasks(lm, names):
-        prompts = [a for bundle in held_out_bundles(lm, task, ASKED) for a in bundle.asked]
+        prompts = [a for bundle in held_out_bundles(lm, task, ASKED) for a in bundle.examples]
         replies = {row: answers(lm, prompts, gate) for row, gate in rows.items()}
         for row in rows:
             right[row][task.name] = sum(s == list(a.target) for s, a in zip(replies[row], prompts, strict=True))

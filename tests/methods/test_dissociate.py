@@ -14,8 +14,8 @@ from headatlas.evidence.selective import PROVEN, SURE, Trial, choose, removal_re
 from headatlas.methods import get_method
 from headatlas.methods._inline import do_work
 from headatlas.methods.dissociate import fits
-from headatlas.methods.dissociate.fits import PRESETS, drawn, fit
-from headatlas.methods.dissociate.parts import dissociation_work
+from headatlas.methods.dissociate.fits import PRESETS, drawn, fit, settings_of
+from headatlas.methods.dissociate.parts import dissociation_work, score_of, targets_of
 from headatlas.models.lm import LM
 from headatlas.models.targets import log_probs, make_bundle
 from headatlas.tasks.labelled import Labelled, load_labelled, log_p_per_token
@@ -88,6 +88,12 @@ def test_the_result_says_so(private, parts) -> None:
         assert change[~own].abs().max() < 1e-4
     np.testing.assert_array_equal(result.always, result.score.min("seed"))
     np.testing.assert_array_equal(result["any"], result.score.max("seed"))
+
+
+def test_gates_that_rounding_puts_above_1_leave_no_score_below_0(tiny) -> None:
+    target = targets_of(load_labelled(tiny, ["math", "syntax"], None, None, each=8), settings_of("quick"), None)[0]
+    gates = np.full((1, tiny.n_layers, tiny.n_heads), np.float32(1) + np.float32(1e-6))
+    assert (score_of(tiny, target, {target.gates_part: (gates,)}) == 0).all()
 
 
 def test_without_proof_there_is_the_map_alone(private, parts) -> None:

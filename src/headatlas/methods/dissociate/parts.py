@@ -110,7 +110,7 @@ def fit_cost(lm: LM, target: Target) -> Cost:
 
 def score_of(lm: LM, target: Target, done: Done) -> np.ndarray:
     """How far each head was shut: [seed, layer, head]."""
-    score = 1 - done[target.gates_part][0]
+    score = np.clip(1 - done[target.gates_part][0], 0, 1)  # a mean of open gates may be above 1 by rounding
     score[:, lm.layers_without_heads] = np.nan
     return score
 

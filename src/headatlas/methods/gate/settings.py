@@ -40,7 +40,7 @@ PRESETS = {
         batch=2,
         seeds=2,
         held_out=32,
-        switching=8,
+        switching=6,
         steps=(32,),
         low=0.5,  # a model with half its heads shut takes more updates to mend than there are
     ),

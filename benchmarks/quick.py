@@ -1,0 +1,45 @@
+"""The quick preset of a method with other settings, to see what they cost: benchmarks/presets.py compares the maps.
+
+python benchmarks/quick.py gate seeds=2 pressed.updates=30 --out try/gate-30     then: … presets.py FULL try/gate-30
+"""
+
+import argparse
+import ast
+import time
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import headatlas as ha
+
+PRESETS_OF = {"gate": "gate.settings", "probe": "probe.settings", "dissociate": "dissociate.fits"}
+NO_PROOF = {"gate": {"proof": False}, "probe": {"proof": "none"}, "dissociate": {"proof": False}}
+
+
+def changed(settings: Any, name: str, value: Any) -> Any:
+    """settings with one of them replaced; a dot leads into those that are grouped."""
+    first, _, rest = name.partition(".")
+    return replace(settings, **{first: changed(getattr(settings, first), rest, value) if rest else value})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("method", choices=PRESETS_OF)
+    parser.add_argument("settings", nargs="*", help="name=value")
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--out", required=True)
+    args = parser.parse_args()
+    presets = import_module(f"headatlas.methods.{PRESETS_OF[args.method]}").PRESETS
+    for setting in args.settings:
+        name, value = setting.split("=", 1)
+        presets["quick"] = changed(presets["quick"], name, ast.literal_eval(value))
+    lm = ha.load(args.model, args.device, args.dtype)
+    start = time.perf_counter()
+    getattr(ha, args.method)(lm, out=args.out, **NO_PROOF[args.method])
+    print(f"{args.method} {' '.join(args.settings)}: {time.perf_counter() - start:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
