@@ -439,6 +439,7 @@ def test_maps_at_chance_are_grey_and_their_heads_have_no_rank(opened: Open) -> N
 @needs_browser
 def test_where_nothing_is_above_chance_there_are_no_colours(opened: Open) -> None:
     tab = opened({"maps": small.maps().assign(chance=("relation", [1.0, 1.0]))})
+    tab.select_option("#method", label=f"{MAPS}: score")
     assert tab.locator("#scale").inner_text() == "None of these maps has a head above chance."
     assert "is grey: all of them." in tab.locator("#says").inner_text()
     tab.select_option("#method", label=f"{MAPS}: suppression")
@@ -471,3 +472,13 @@ def test_what_was_looked_at_stays_when_the_page_loads_new_results(chrome, tmp_pa
     two_frames = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(scrollY))))"
     assert 300 < tab.evaluate(two_frames) <= 500  # less by the note that is gone: the same is in view
     tab.context.close()
+
+
+@needs_browser
+def test_the_page_begins_with_a_map_that_has_heads_above_chance(opened: Open) -> None:
+    atlas = small.atlas()
+    none = atlas["probe"].assign(clears_control=xr.zeros_like(atlas["probe"].importance, dtype=bool))
+    for probe, first in ((atlas["probe"], "Probe: importance"), (none, f"{MAPS}: score")):
+        tab = opened({"probe": probe, "maps": atlas["maps"]})
+        assert tab.locator("#method option:checked").inner_text() == first
+        assert tab.locator("#small .panel").count() == tab.locator("#subject option").count()

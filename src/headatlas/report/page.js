@@ -11,7 +11,8 @@ const PALETTES = {
 };
 const ROLES = { facilitation: "facilitating", interference: "interfering", irrelevance: "irrelevant" };
 const ROLE_FROM = 0.5; // a head has a role from this score on, as published
-const state = { group: data.groups[0], chart: null, threshold: 0, at: null };
+const passed = data.groups.find((g) => g.charts.some((c) => !data.charts[c].none)); // do not begin with maps that mean nothing
+const state = { group: passed ?? data.groups[0], chart: null, threshold: 0, at: null };
 const views = new Set(); // all that can be drawn: { root, draw, mark }
 
 // ---------- numbers
@@ -647,6 +648,7 @@ function start() {
   $("summary").textContent = N ? `${several(data.layers.length, "layer")} × ${several(H, "head")}; ${several(data.charts.length, "map")}` : "No heads";
   if (charts) {
     fill($("method"), [["", data.groups.map((g, i) => [i, g.title])]]);
+    $("method").value = data.groups.indexOf(state.group);
     listen();
     finder();
     showGroup();
