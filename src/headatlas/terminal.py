@@ -150,7 +150,7 @@ class RunDisplay(Watch):
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        grid = Table.grid(padding=(0, 1))
+        grid = Table.grid(padding=(0, 1), expand=True)
         grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         grid.add_column(width=24)
         grid.add_column(no_wrap=True)
