@@ -23,6 +23,13 @@ def silent(items: Sequence[Any], label: str) -> Iterable[Any]:
     return items
 
 
+def in_words(seconds: float) -> str:
+    """A time that is only about right."""
+    if seconds < 100:
+        return f"{max(5, round(seconds / 5) * 5)} s"
+    return f"{seconds / 60:.0f} min" if seconds < 120 * 60 else f"{seconds / 3600:.0f} h"
+
+
 class Watch:
     """Told what a run does as it goes on. This one does nothing with it; `terminal.RunDisplay` shows it."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from headatlas.progress import Watch
+from headatlas.progress import Watch, in_words
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -63,13 +63,6 @@ def _lines(items: Sequence[Any], label: str) -> Iterator[Any]:
                 _say(f"{label}: {i + 1} of {len(items)}, about {in_words(left)} left")
     finally:
         late.cancel()
-
-
-def in_words(seconds: float) -> str:
-    """A time that is only about right."""
-    if seconds < 100:
-        return f"{max(5, round(seconds / 5) * 5)} s"
-    return f"{seconds / 60:.0f} min" if seconds < 120 * 60 else f"{seconds / 3600:.0f} h"
 
 
 class RunDisplay(Watch):

@@ -40,7 +40,7 @@ class Commands(typer.core.TyperGroup):
 FIRST = """\
 HeadAtlas tells what every attention head of a language model does, whether that is causally true, and how sure we are.
 
-  headatlas run --out atlas --open         map the default model (135M, a few minutes) and open the page
+  headatlas run --out atlas --open         map the default model (135M, ten minutes) and open the page
   headatlas run MODEL --plan               how long that would take for a model of yours
   headatlas heads atlas --function math    the heads of a task, function or relation, by every method
 

@@ -30,14 +30,13 @@ from headatlas.cli.app import (
 from headatlas.figures.names import FIGURES, FORMATS, PALETTES
 from headatlas.methods import method_names
 from headatlas.progress import doing, shown
+from headatlas.report import PAGE
 from headatlas.runs.request import check_run
 from headatlas.tasks.names import FUNCTIONS
 from headatlas.terminal import RunDisplay, bar
 
 if TYPE_CHECKING:
     from headatlas.results.atlas import Atlas
-
-PAGE = "report.html"
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", callback=existing("folder"), help="Folder of an atlas, or of any head maps.")

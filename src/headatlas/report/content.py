@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.methods import methods, title_of
+from headatlas.progress import in_words
 from headatlas.report.charts import agreement, chart, groups, page_order
 from headatlas.report.heads import always, categories, tokens
 from headatlas.report.proof import curves, evidence, special
@@ -34,7 +35,10 @@ def content(maps: Maps, info: Mapping[str, Any], pending: Mapping[str, float | N
     rows = [chart(charts.isel(chart=i)) for i in range(charts.sizes["chart"])]
     return {
         "model": str(model.get("name") or "a model"),
-        "pending": [{"title": title_of(method), "seconds": left} for method, left in (pending or {}).items()],
+        "pending": [
+            title_of(method) + ("" if left is None else f" (about {in_words(left)})")
+            for method, left in (pending or {}).items()
+        ],
         "layers": layers,
         "heads": heads,
         "charts": rows,

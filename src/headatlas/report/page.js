@@ -585,9 +585,7 @@ function provenance() {
 
 // ---------- while results are still being computed, the page loads itself again: what was looked at stays
 function pending() {
-  const rough = (s) => (s < 100 ? `${Math.max(5, Math.round(s / 5) * 5)} s` : s < 7200 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`);
-  const named = data.pending.map((p) => (missing(p.seconds) ? p.title : `${p.title} (about ${rough(p.seconds)})`));
-  $("pending").textContent = `Still being computed: ${named.join(", ")}. This page loads new results by itself.`;
+  $("pending").textContent = `Still being computed: ${data.pending.join(", ")}. This page loads new results by itself.`;
   $("pending").hidden = false;
 }
 const memory = `headatlas ${data.model}`;

@@ -7,12 +7,11 @@ from typing import Any
 
 from headatlas import __version__
 from headatlas.progress import Progress
+from headatlas.report import PAGE
 from headatlas.results.atlas import Atlas
 from headatlas.results.reading import complete
 from headatlas.runs.index import Index
 from headatlas.runs.timeline import Timeline
-
-PAGE = "report.html"
 
 
 def draw_atlas(index: Index, progress: Progress, timeline: Timeline | None = None) -> None:

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from headatlas.engines.pool import Pool
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, Watch, silent
+from headatlas.report import PAGE
 from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.results.files import alone_in, check_folder
-from headatlas.runs.draw import PAGE, draw_atlas
+from headatlas.runs.draw import draw_atlas
 from headatlas.runs.execute import ask_for_plan, ask_for_time, execute
 from headatlas.runs.index import Index
 from headatlas.runs.job import check_model
@@ -70,21 +72,26 @@ def run(
             watch.planned(planned)
             check_model(planned.jobs, folder)
             index = Index(folder, planned, command)
-            timeline = ask_for_time(pool, index.to_do, watch)
-            try:
-                jobs = {name: index.to_do[name] for name in timeline.expected}
-                for outcome in execute(pool, jobs, folder, progress, timeline):
-                    index.note(outcome.name, outcome.error, outcome.seconds)
-                    timeline.finish(outcome.name, outcome.error)
-                    if draw and timeline.pending and outcome.result is not None:
-                        draw_atlas(index, progress, timeline)
-                        watch.drawn(folder / PAGE)
-            except BaseException:
-                if draw and (folder / PAGE).exists():
-                    draw_atlas(index, silent)  # it must not wait for what will not come
-                raise
-            finally:
-                watch.ends()
+            _do_jobs(pool, index, draw, progress, watch)
             if draw:
                 draw_atlas(index, progress)
     return open_atlas(folder)
+
+
+def _do_jobs(pool: Pool, index: Index, draw: bool, progress: Progress, watch: Watch) -> None:
+    """Do what is to be done, and show each result while the others are still to come."""
+    timeline, page = ask_for_time(pool, index.to_do, watch), index.folder / PAGE
+    try:
+        jobs = {name: index.to_do[name] for name in timeline.expected}
+        for outcome in execute(pool, jobs, index.folder, progress, timeline):
+            index.note(outcome.name, outcome.error, outcome.seconds)
+            timeline.finish(outcome.name, outcome.error)
+            if draw and timeline.pending and outcome.result is not None:
+                draw_atlas(index, progress, timeline)
+                watch.drawn(page)
+    except BaseException:
+        if draw and page.exists():
+            draw_atlas(index, silent)  # the page must not wait for what will not come
+        raise
+    finally:
+        watch.ends()
