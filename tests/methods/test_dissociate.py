@@ -1,6 +1,7 @@
 """dissociate: private heads are found and shared ones are not, the baseline is exact, and errors say what is wrong."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -423,3 +424,26 @@ def test_labelled_hash_tells_data_apart(tiny) -> None:
     one, two = load_labelled(tiny, TASKS), load_labelled(tiny, TASKS[::-1])
     assert one.hash() == load_labelled(tiny, TASKS).hash() != two.hash()
     assert isinstance(one, Labelled)
+
+
+class Scripted:
+    """A trial whose removals do what the test says: `effect` to the functions, nothing to random heads' draws."""
+
+    def __init__(self, effect: tuple[float, ...]) -> None:
+        self.effect, self.drawn = effect, 0
+        self.data = SimpleNamespace(names=["a", "b", "c"])
+
+    def effects(self, split: str, sets: list) -> np.ndarray:
+        return np.array([self.effect] * len(sets))
+
+    def changes(self, split: str, sets: list, function: int) -> np.ndarray:
+        self.drawn += len(sets)
+        return np.zeros((len(sets), 1))
+
+
+@pytest.mark.parametrize(("effect", "draws"), [((-1.0, 0.1, 0.1), 60), ((-1.0, 0.9, -0.9), 20)])
+def test_random_heads_are_drawn_to_the_end_only_where_that_can_prove_something(effect, draws) -> None:
+    trial = Scripted(effect)
+    _, random_effect, p, *_ = remove_heads_of(trial, 0, np.ones((2, 3)), (1,), draws=60, always=True)
+    assert trial.drawn == np.isfinite(random_effect).sum() == draws
+    assert p == pytest.approx(1 / (1 + draws))

@@ -73,7 +73,7 @@ def remove_heads_of(
 
     score [layer, head]: only heads above 0 are candidates, the highest first. steps: numbers of heads that are tried.
     always: choose the best of them even where it is worth nothing. Random heads are drawn up to `draws` times, and at
-    least 20 times.
+    least 20 times: no more where the others lose too much, which no p-value makes up for.
 
     Returns arrays for `removal_results`: the heads chosen [head, 2], effects of random heads on test questions [draw],
     NaN where not drawn, and their p; effects on validation and on test questions [step, function].
@@ -94,7 +94,9 @@ def remove_heads_of(
             random = [draw_like(heads, score.shape[1], generator) for _ in range(n)]
             return trial.changes("test", random, function).mean(1)
 
-        drawn, p = p_sequential(curves[1, best, function], draw, draws, AT_LEAST)
+        effect = curves[1, best]
+        more = draws if _own(effect[function], np.delete(effect, function)) else min(draws, AT_LEAST)
+        drawn, p = p_sequential(effect[function], draw, more, AT_LEAST)
         random_effect[: len(drawn)] = drawn
     return np.array(heads, int).reshape(-1, 2), random_effect, np.array(p), *curves
 
@@ -147,15 +149,20 @@ def _removed(
 
 def verdict(one: xr.Dataset) -> str:
     """What the test says of one function's heads, in words."""
-    effect, other, p = float(one.effect), float(abs(one.other_effect).mean()), float(one.p_corrected)
+    effect, others, p = float(one.effect), one.other_effect.dropna("other").values, float(one.p_corrected)
     if not int(one.n_removed):
         return f"none found: no set of heads costs it {WEIGHT:g} times what it costs the others"
-    if not -effect >= WEIGHT * other:
-        return f"none proven: {_signed(effect)} on new questions, the others ±{other:.2f}"
+    if not _own(effect, others):
+        return f"none proven: {_signed(effect)} on new questions, the others ±{np.abs(others).mean():.2f}"
     if not p < SURE:
         doubt = f"not surely more than random heads (p = {p:.2f}, corrected)"
         return f"none proven: {_signed(effect)} on new questions, {doubt}"
     return PROVEN
+
+
+def _own(effect: float, others: np.ndarray) -> bool:
+    """Whether removal costs the function enough more than the others. Their changes count by size, as in `choose`."""
+    return bool(-effect >= WEIGHT * np.abs(others).mean())
 
 
 def _signed(effect: float) -> str:

@@ -375,18 +375,31 @@ def through_norm(norm: nn.Module, y: Tensor) -> Tensor:
 
     The scale is found by running the norm: what its weight means differs (Gemma's scale is 1 + weight).
     """
-    weights = {name: parameter(norm, name).to(y) for name, _ in norm.named_parameters()}
-
-    def odd(x: Tensor) -> Tensor:  # without the bias
-        return (functional_call(norm, weights, (x[None],)) - functional_call(norm, weights, (-x[None],)))[0] / 2
-
     ones = y.new_ones(y.shape[-1])
     signs = ones.clone()
     signs[1::2] = -1
-    scaled = odd(signs)
-    if odd(ones).abs().max() < 1e-3 * scaled.abs().max():  # a norm that centres gives nothing for a constant
+    scaled = _without_bias(norm, signs)
+    if _without_bias(norm, ones).abs().max() < 1e-3 * scaled.abs().max():  # centring leaves nothing of a constant
         return (y - y.mean(-1, keepdim=True)) * scaled / (signs - signs.mean())
     return y * scaled / signs
+
+
+@torch.no_grad()
+def norm_factor(norm: nn.Module, x: Tensor) -> Tensor:
+    """The factor that `through_norm` leaves open, for the norm's whole input x [d_model]: a part y of x adds
+    norm_factor(norm, x) * through_norm(norm, y) to the norm's output."""
+    scaled = through_norm(norm, x)
+    return (_without_bias(norm, x) * scaled).sum() / (scaled * scaled).sum()
+
+
+def _without_bias(norm: nn.Module, x: Tensor) -> Tensor:
+    weights = {name: parameter(norm, name).to(x) for name, _ in norm.named_parameters()}
+    return (functional_call(norm, weights, (x[None],)) - functional_call(norm, weights, (-x[None],)))[0] / 2
+
+
+def residual_scale(model: PreTrainedModel) -> float:
+    """What a block's outputs are multiplied by before they are added to the stream (Granite)."""
+    return float(getattr(model.config.get_text_config(), "residual_multiplier", 1.0))
 
 
 def _child(module: nn.Module, names: tuple[str, ...]) -> nn.Module | None:

@@ -1,6 +1,6 @@
 """What the page shows: an atlas's datasets as one plain dictionary that JSON can hold.
 
-How it looks is in page.html, page.css and page.js.
+How it looks is in the files of web/.
 """
 
 import re

@@ -4,6 +4,7 @@ import html
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,17 @@ from headatlas.report.content import content
 from headatlas.results.files import atomic_file
 
 REFRESH = 15  # seconds after which a page that waits for results loads itself again
+SCRIPTS = ("base", "plots", "maps", "card", "finder", "categories", "removal", "evidence", "start")
+
+
+@dataclass(frozen=True)
+class Tab:
+    """A part of the page that comes before all others, made elsewhere (`view`): its HTML, style, script and data."""
+
+    html: str
+    style: str
+    script: str
+    data: dict[str, Any]
 
 
 def write_report(
@@ -22,29 +34,35 @@ def write_report(
     info: Mapping[str, Any],
     path: Path,
     pending: Mapping[str, float | None] | None = None,
+    tab: Tab | None = None,
 ) -> None:
     """Write the page of an atlas: datasets by method, and what atlas.json says.
 
     pending: methods that are still being computed, with the seconds that each will take, as far as known.
     """
-    told = {name: value for name, value in info.items() if name != "shown"}  # only runs need that
-    text = page(maps, told, pending or {})
+    text = page(maps, info, pending or {}, tab)
     with atomic_file(path) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
 def page(
-    maps: Mapping[str, xr.Dataset], info: Mapping[str, Any], pending: Mapping[str, float | None] | None = None
+    maps: Mapping[str, xr.Dataset],
+    info: Mapping[str, Any],
+    pending: Mapping[str, float | None] | None = None,
+    tab: Tab | None = None,
 ) -> str:
     """The page as HTML, for datasets by method and what atlas.json says."""
-    shown = content(maps, info, pending or {})
+    told = {name: value for name, value in info.items() if name != "shown"}  # only runs need that
+    shown = content(maps, told, pending or {}) | {"live": tab.data if tab else None}
+    script = "".join([*(_own(f"{name}.js") for name in SCRIPTS), tab.script if tab else "", "start();\n"])
     parts = {
         "refresh": f'<meta http-equiv="refresh" content="{REFRESH}">' if pending else "",
         "title": html.escape(f"HeadAtlas: {shown['model']}"),
-        "style": _own("page.css"),
+        "style": _own("page.css") + (tab.style if tab else ""),
+        "tab": tab.html if tab else "",
         "plotly": _inside_script(plotly.offline.get_plotlyjs()),
         "data": embed(shown),
-        "script": _inside_script(_own("page.js")),
+        "script": _inside_script(f'"use strict";\n(() => {{\n{script}}})();\n'),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _own("page.html"))
 
@@ -61,4 +79,4 @@ def _inside_script(code: str) -> str:
 
 
 def _own(name: str) -> str:
-    return (files("headatlas.report") / name).read_text(encoding="utf-8")
+    return (files("headatlas.report") / "web" / name).read_text(encoding="utf-8")

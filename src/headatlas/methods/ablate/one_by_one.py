@@ -5,7 +5,7 @@ layer on, many heads in one batch.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -70,22 +70,47 @@ def ablate(
     parts = [chosen for _, chosen in batches(bundles, 1, max(1, budget // lm.n_heads))]
     for part in progress(parts, label):
         now = [bundles[i] for i in part]
-        with recorded(lm) as record, out_of_memory_told(lm, budget):
-            clean = log_probs(lm, now)[0][0]
         other = _z(lm, [bundles[partner[i]] for i in part]) if kind == "resample" else None
-        baseline[part] = clean.float().cpu()
-        at_once = max(1, budget // (len(now) * max(s.rest for s in now)))
-        for layer in layers_with_heads(lm.anatomy) if layers is None else layers:
-            value = mean[layer] if mean is not None else torch.zeros(lm.n_heads, 1)
+
+        def value(layer: int, part: list[int] = part, other: dict[int, Tensor] | None = other) -> Tensor:
             if other is not None:
-                value = _aligned(other[layer], [questions[partner[i]] for i in part], [questions[i] for i in part])
-            for first in range(0, lm.n_heads, at_once):
-                heads = list(range(first, min(first + at_once, lm.n_heads)))
-                rerun = replayed(lm, layer, record, len(heads)) if replay else nullcontext()
-                with _without(lm, layer, heads, value), out_of_memory_told(lm, budget), rerun:
-                    without = log_probs(lm, now, torch.ones(len(heads), lm.n_layers, lm.n_heads))[0]
-                effect[part, layer, first : first + len(heads)] = (clean - without).T.float().cpu()
+                return _aligned(other[layer], [questions[partner[i]] for i in part], [questions[i] for i in part])
+            return torch.zeros(lm.n_heads, 1) if mean is None else mean[layer]
+
+        for layer, lost, clean in effects_by_layer(lm, now, layers, value=value, replay=replay, budget=budget):
+            baseline[part], effect[part, layer] = clean, lost
     return effect, baseline
+
+
+def effects_by_layer(
+    lm: LM,
+    bundles: Sequence[Bundle],
+    layers: Sequence[int] | None = None,
+    *,
+    gate: Tensor | None = None,
+    value: Callable[[int], Tensor] | None = None,
+    replay: bool = True,
+    budget: int,
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Layer by layer: its number, what removing each of its heads costs [example, head], and log P(target) with them
+    [example]. Nothing is left changed in the model between two layers.
+
+    gate [layer, head]: how far heads are open meanwhile. value: what a layer's removed heads give instead of zero.
+    """
+    gate = torch.ones(lm.n_layers, lm.n_heads) if gate is None else gate
+    with torch.no_grad(), recorded(lm) as record, out_of_memory_told(lm, budget):
+        clean = log_probs(lm, bundles, gate[None])[0][0]
+    at_once = max(1, budget // (len(bundles) * max(s.rest for s in bundles)))
+    for layer in layers_with_heads(lm.anatomy) if layers is None else layers:
+        instead = torch.zeros(lm.n_heads, 1) if value is None else value(layer)
+        lost = torch.empty(len(bundles), lm.n_heads)
+        for first in range(0, lm.n_heads, at_once):
+            heads = list(range(first, min(first + at_once, lm.n_heads)))
+            rerun = replayed(lm, layer, record, len(heads)) if replay else nullcontext()
+            with torch.no_grad(), _without(lm, layer, heads, instead), out_of_memory_told(lm, budget), rerun:
+                without = log_probs(lm, bundles, gate.expand(len(heads), -1, -1))[0]
+            lost[:, first : first + len(heads)] = (clean - without).T.float().cpu()
+        yield layer, lost, clean.float().cpu()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,88 @@
+// ---------- head card
+const muted = (text) => el("p", { className: "muted" }, text);
+function card() {
+  const { at } = state, root = $("card");
+  if (at === null) { root.replaceChildren(el("h2", {}, "No head selected"), el("p", {}, "Click a head in any map.")); return; }
+  const where = `Layer ${data.layers[Math.floor(at / H)]}, head ${data.heads[at % H]} of ${data.model}${categoryOf(at)}`;
+  root.replaceChildren(el("h2", {}, nameOf(at)), muted(where), ...highest(at), ...roles(at), ...effects(at), ...salient(at), ...scores(at));
+}
+function highest(at) {
+  const telling = data.charts.filter((c) => rank(c, at) !== null && !atChance(c, at) && sorted(c)[0] !== sorted(c).at(-1));
+  const best = telling.sort(byPlace(at)).slice(0, 3);
+  const line = (c) => el("li", {}, `${full(c)}: ${placed(c, at)}`);
+  return best.length ? [el("h3", {}, "Where it ranks highest"), el("ul", {}, ...best.map(line))] : [];
+}
+function roles(at) {
+  const charts = data.charts.filter((c) => ROLES[c.measure] && !missing(score(c)[at]));
+  const short = (v) => v.toFixed(2);
+  const between = (c) => (missing(part(c, "low")[at]) ? "" : `${short(part(c, "low")[at])}–${short(part(c, "high")[at])}`);
+  const cell = (c) => (c ? el("span", {}, short(score(c)[at]), el("small", {}, between(c))) : "–");
+  const line = (task) => {
+    const mine = charts.filter((c) => c.subject === task);
+    const has = mine.filter((c) => score(c)[at] >= ROLE_FROM).map((c) => ROLES[c.measure]);
+    const cells = Object.keys(ROLES).map((m) => cell(mine.find((c) => c.measure === m)));
+    return [el("span", {}, words(task), el("small", {}, has.join(", ") || "no clear role")), ...cells];
+  };
+  const tasks = [...new Set(charts.map((c) => c.subject))];
+  const says = muted(`Mean over seeds, and range. A role is a score of ${ROLE_FROM} or more.`);
+  return tasks.length ? [el("h3", {}, "Roles"), says, table("", ["Task", "facilitates", "interferes", "irrelevant"], tasks.map(line), [1, 2, 3])] : [];
+}
+function effects(at) {
+  const alone = data.charts.filter((c) => c.measure === "effect" && !missing(score(c)[at]));
+  const sets = data.curves.map((curve) => ({ curve, step: stepOf(curve, at) })).filter(({ step }) => step !== null);
+  const changes = ({ curve, step: i }) => {
+    const change = (v) => (missing(v) ? "–" : number(v - curve.top[0]));
+    const what = `${curve.title}, ${curve.why}${curve.measure.endsWith("log P") ? "" : `; ${curve.measure}`}`;
+    const set = el("span", {}, `${words(curve.subject)}: top ${curve.removed[i]}`, el("small", {}, what));
+    return [set, change(curve.top[i]), change(curve.random[i]), number(curve.p[i])];
+  };
+  const made = [];
+  const single = (c) => [`${groupOf(c).title.split(":")[0]}, ${words(c.subject)}`, number(score(c)[at]), place(c, at)];
+  if (alone.length) made.push(table("", ["This head removed", "Effect", "Rank"], alone.map(single), [1, 2]));
+  if (sets.length) {
+    made.push(muted("Sets of top heads it is in: change of log P when they are removed, and when as many random heads are."));
+    made.push(table("", ["Set removed", "these", "random", "p"], sets.map(changes), [1, 2, 3]));
+  }
+  if (!made.length && data.curves.length) made.push(el("p", {}, "It is in none of the sets of top heads that were removed."));
+  return made.length ? [el("h3", {}, "Removal"), ...made] : [];
+}
+function stepOf(curve, at) { // the smallest set of removed top heads that holds this one
+  if (curve.chart === null) return null;
+  const place = places(data.charts[curve.chart]).indexOf(at), i = curve.removed.findIndex((n) => n > place);
+  return place < 0 || i < 0 ? null : i;
+}
+function salient(at) {
+  const s = data.tokens;
+  if (!s) return [];
+  const read = (name) => (s["_" + name] ??= new Uint32Array(bytes(s[name])));
+  const tokens = (name, i) => (s[name] ? range(s.outputs).map((o) => s.texts[read(name)[(at * s.ranks + i) * s.outputs + o]]) : []);
+  const shown = (each) => el("td", {}, ...each.filter(Boolean).flatMap((t) => [el("code", {}, t), " "]));
+  const rows = range(s.ranks).map((i) => [i, s.texts[read("token")[at * s.ranks + i]]]).filter(([, token]) => token);
+  const heads = ["Amplifies", ...(s.strongest ? ["writes"] : []), ...(s.suppressed ? ["suppresses"] : [])];
+  const made = table("", heads, []);
+  const gain = (i) => (s.amplification ? [el("small", {}, `× ${number((s._amplification ??= floats(s.amplification))[at * s.ranks + i])}`)] : []);
+  for (const [i, token] of rows) {
+    const outputs = ["strongest", "suppressed"].filter((n) => s[n]).map((n) => shown(tokens(n, i)));
+    made.tBodies[0].append(el("tr", {}, el("td", {}, el("code", {}, token), ...gain(i)), ...outputs));
+  }
+  const says = muted("From parameters alone: what the head amplifies most, and what it makes of it.");
+  return rows.length ? [el("h3", {}, "Salient tokens"), says, made] : [];
+}
+function scores(at) {
+  const row = (c) => {
+    const ends = interval(c, at) ? [el("small", {}, interval(c, at))] : [];
+    return { current: data.charts[state.chart] === c, cells: [words(c.subject), el("span", {}, number(score(c)[at]), ...ends), place(c, at)] };
+  };
+  return data.groups.flatMap((g) => {
+    const mine = g.charts.map((c) => data.charts[c]).filter((c) => !missing(score(c)[at])).sort(byPlace(at));
+    const first = mine.length > 9 ? mine.slice(0, 5).filter((c) => score(c)[at] !== 0 && !atChance(c, at)) : mine; // of a long list, the best
+    const rest = mine.filter((c) => !first.includes(c)), made = [];
+    if (first.length) made.push(table("", [g.subject, g.measure, "Rank"], first.map(row), [1, 2]));
+    if (rest.length) {
+      const open = rest.includes(data.charts[state.chart]);
+      made.push(el("details", { open }, el("summary", {}, `${rest.length} ${first.length ? "more" : "at chance or 0"}`), table("", [], rest.map(row), [1, 2])));
+    }
+    return made.length ? [el("h3", {}, g.title), ...made] : [];
+  });
+}
+

@@ -1,0 +1,113 @@
+// ---------- Plotly
+const esc = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;"); // it reads some markup
+const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset", scrollZoom: false, showTips: false };
+const coarse = matchMedia("(pointer: coarse)").matches; // there, dragging must scroll the page
+function layout(extra) {
+  const base = { autosize: true, margin: { l: 40, r: 10, t: 6, b: 36 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false };
+  const font = { family: css("--font"), size: 11, color: css("--text") };
+  return { ...base, font, dragmode: coarse ? false : "zoom", hovermode: "closest", ...extra };
+}
+function axis(title, extra = {}) {
+  return { title: { text: title, standoff: 4 }, showgrid: false, zeroline: false, color: css("--muted"), fixedrange: coarse, ...extra };
+}
+function wholeNumbers(values) {
+  const step = [1, 2, 3, 6, 12, 16, 24, 32].find((s) => values.length / s <= 6) ?? Math.ceil(values.length / 6);
+  return { tickmode: "linear", tick0: 0, dtick: step, tickformat: "d" };
+}
+function ring(x, y, type, size) { // light within dark, to be seen on any colour; pixels, to be seen at any size
+  const box = (s, color, width) => ({ type, xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yanchor: y, x0: -s, x1: s, y0: -s, y1: s, line: { color, width } });
+  return [box(size, "#000000", 4), box(size, "#ffffff", 2)];
+}
+function showTip(lines, event) {
+  const tip = $("tip");
+  tip.textContent = lines.join("\n");
+  tip.hidden = false;
+  const x = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8), y = event.clientY + 16;
+  tip.style.left = `${Math.max(8, x)}px`;
+  tip.style.top = `${y + tip.offsetHeight > innerHeight ? event.clientY - tip.offsetHeight - 12 : y}px`;
+}
+function events(div, tip, click) {
+  if (div._heard) return;
+  div._heard = true;
+  div.on("plotly_hover", (e) => showTip(tip(e.points[0]), e.event));
+  div.on("plotly_unhover", () => ($("tip").hidden = true));
+  if (click) div.on("plotly_click", (e) => click(e.points[0]));
+}
+
+// Panels are drawn when they come near the window: an atlas may have hundreds of them.
+const watcher = new IntersectionObserver((seen) => seen.forEach(({ target, isIntersecting }) => {
+  target._view.near = isIntersecting;
+  if (isIntersecting && target._view.stale) paint(target._view);
+}), { rootMargin: "300px" });
+function paint(view) { view.stale = false; view.draw(); view.mark(); }
+function stale(view) { view.stale = true; if (view.near) paint(view); }
+function addView(root, draw, mark) {
+  const view = { root, draw, mark, near: false, stale: true };
+  root._view = view;
+  views.add(view);
+  watcher.observe(root);
+  return view;
+}
+function dropViews(parent) {
+  for (const view of [...views].filter((v) => parent.contains(v.root))) {
+    views.delete(view);
+    watcher.unobserve(view.root);
+    view.root.querySelectorAll(".js-plotly-plot").forEach(Plotly.purge);
+  }
+  parent.replaceChildren();
+}
+
+// ---------- a map of all heads
+function grid(parent, { title, note = "", label, z, colours, tip, onPick = () => {}, across = "head", most = 300, gap = 0, className = "panel" }) {
+  const div = el("div", { className: "chart", role: "img" });
+  const root = el("div", { className, tabIndex: 0, role: "group" }, el("h3", {}, title), ...(note ? [el("p", { className: "detail" }, note)] : []), div);
+  root.setAttribute("aria-label", `${title}: map of heads; arrow keys move the selected head`);
+  div.setAttribute("aria-label", label);
+  parent.append(root);
+  const byLayer = across === "layer", [x, y] = byLayer ? [data.layers, data.heads] : [data.heads, data.layers];
+  const cell = (row, column) => (byLayer ? column * H + row : row * H + column);
+  div.style.height = `${Math.round(Math.min(most, Math.max(150, (div.clientWidth - 50) * (y.length / x.length) + 42)))}px`;
+  const heads = { ...axis("Head"), ...wholeNumbers(data.heads) }, layers = { ...axis("Layer"), ...wholeNumbers(data.layers) };
+  function draw() {
+    const values = y.map((_, r) => x.map((_, c) => z(cell(r, c))));
+    const looks = { zmin: 0, zmax: 1, colorscale: colours(), showscale: false, xgap: gap, ygap: gap, hoverinfo: "none" };
+    const axes = byLayer ? { xaxis: layers, yaxis: heads } : { xaxis: heads, yaxis: { ...layers, autorange: "reversed" } };
+    for (const a of Object.values(axes)) a.color = css("--muted");
+    Plotly.react(div, [{ type: "heatmap", x, y, z: values, ...looks }], layout({ ...axes, uirevision: 1 }), CONFIG);
+    const pointed = ({ pointIndex: [r, c] }) => cell(r, c);
+    events(div, (p) => tip(pointed(p)), (p) => { onPick(); select(pointed(p)); });
+  }
+  function mark() {
+    if (!div.layout) return;
+    const [l, h] = state.at === null ? [] : [data.layers[Math.floor(state.at / H)], data.heads[state.at % H]];
+    Plotly.relayout(div, { shapes: state.at === null ? [] : ring(byLayer ? l : h, byLayer ? h : l, "rect", 5) });
+  }
+  root.addEventListener("keydown", (e) => {
+    const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[e.key];
+    if (!steps || e.ctrlKey || e.metaKey || e.altKey) return;
+    e.preventDefault();
+    move(...(byLayer ? [steps[1], -steps[0]] : steps));
+  });
+  return addView(root, draw, mark);
+}
+function move(down, right) {
+  let [row, column] = [Math.floor((state.at ?? 0) / H), (state.at ?? 0) % H];
+  do { row += down; column += right; } while (row >= 0 && row < N / H && column >= 0 && column < H && !exists(row * H + column));
+  if (row >= 0 && row < N / H && column >= 0 && column < H) select(row * H + column);
+}
+function chartGrid(parent, chart, options = {}) {
+  const { scale } = groupOf(chart), values = score(chart);
+  const z = (at) => (missing(values[at]) ? null : (kept(values[at]) ? 0.51 : 0) + 0.49 * shade(chart, at));
+  const best = places(chart)[0], grey = () => [[0, css("--line")], [1, css("--line")]];
+  const highest = best === undefined ? "" : ` Highest: ${nameOf(best)}, ${number(values[best])}, ${placed(chart, best)}.`;
+  const label = `Heat map of ${full(chart)}, by layer and head.${chart.none ? ` Grey: ${chart.note}.` : highest}`;
+  const colours = chart.none ? grey : () => twoHalves(paletteOf(scale));
+  return grid(parent, { title: words(chart.subject), note: chart.note, label, z, colours, tip: (at) => tipOf(chart, at), ...options });
+}
+function tipOf(chart, at) {
+  if (missing(score(chart)[at])) return [nameOf(at), "no head here, or no score"];
+  const between = interval(chart, at);
+  const lines = [`${nameOf(at)} (layer ${data.layers[Math.floor(at / H)]}, head ${data.heads[at % H]})`, `${full(chart)}: ${number(score(chart)[at])}`];
+  return [...lines, placed(chart, at), ...(between ? [`interval ${between}`] : [])];
+}
+

@@ -1,0 +1,85 @@
+// ---------- while results are still being computed, the page loads itself again: what was looked at stays
+function pending() {
+  $("pending").textContent = `Still being computed: ${data.pending.join(", ")}. This page loads new results by itself.`;
+  $("pending").hidden = false;
+}
+const memory = `headatlas ${data.model}`;
+function remember() {
+  const { group, chart, at, threshold } = state, subject = data.charts[chart]?.subject, theme = document.documentElement.dataset.theme;
+  const now = { theme, at, threshold, y: scrollY, group: group && [group.method, group.title], subject };
+  try { sessionStorage.setItem(memory, JSON.stringify(now)); } catch { /* a browser that keeps nothing for files */ }
+}
+function recall() {
+  let then = null;
+  try { then = JSON.parse(sessionStorage.getItem(memory)); sessionStorage.removeItem(memory); } catch { /* the same */ }
+  if (!then || performance.getEntriesByType("navigation")[0]?.type === "navigate") return;
+  theme(then.theme);
+  const group = data.groups.findIndex((g) => g.method === then.group?.[0] && g.title === then.group?.[1]);
+  if (group >= 0) {
+    state.group = data.groups[group];
+    $("method").value = group;
+    showGroup();
+    state.threshold = then.threshold;
+    $("threshold").value = then.threshold;
+    const subject = state.group.charts.find((c) => data.charts[c].subject === then.subject);
+    if (subject !== undefined) showChart(subject);
+    if (then.at !== null && exists(then.at)) select(then.at, false);
+  }
+  requestAnimationFrame(() => scrollTo(0, then.y));
+}
+
+// ---------- the whole
+function theme(name) {
+  document.documentElement.dataset.theme = name;
+  $("theme").textContent = name === "dark" ? "Light" : "Dark";
+  $("theme").setAttribute("aria-label", `Switch to ${name === "dark" ? "light" : "dark"} colours`);
+  for (const view of views) stale(view);
+}
+function listen() {
+  $("method").addEventListener("change", (e) => { state.group = data.groups[e.target.value]; state.threshold = 0; $("threshold").value = 0; showGroup(); });
+  $("subject").addEventListener("change", (e) => showChart(Number(e.target.value)));
+  $("threshold").addEventListener("input", (e) => { state.threshold = Number(e.target.value); fadeLater(); });
+  $("goto").addEventListener("submit", (e) => { e.preventDefault(); goTo($("head").value); });
+}
+function start() {
+  const dark = matchMedia("(prefers-color-scheme: dark)"), now = () => document.documentElement.dataset.theme;
+  theme(dark.matches ? "dark" : "light");
+  dark.addEventListener("change", (e) => theme(e.matches ? "dark" : "light"));
+  $("theme").addEventListener("click", () => theme(now() === "dark" ? "light" : "dark"));
+  let before = null; // paper is white, and shows panels nobody has scrolled to
+  const printing = (on) => document.documentElement.classList.toggle("printing", on); // as wide as paper before charts are drawn
+  addEventListener("beforeprint", () => { before = now(); printing(true); theme("light"); for (const view of views) if (view.stale) paint(view); });
+  addEventListener("afterprint", () => { printing(false); theme(before); });
+  addEventListener("scroll", () => ($("tip").hidden = true), { passive: true });
+  const charts = data.charts.length;
+  const shown = {
+    closeup: charts, finder: charts, categories: data.categories, always: data.always.length,
+    removal: data.curves.length, special: data.special.length, agreement: data.agreement, evidence: data.evidence,
+  };
+  for (const [id, content] of Object.entries(shown)) if (!content) $(id).remove();
+  $("contents").replaceChildren(...[...document.querySelectorAll("main > section")].map((s) => el("a", { href: `#${s.id}` }, s.querySelector("h2").textContent)));
+  $("summary").textContent = N ? `${several(data.layers.length, "layer")} × ${several(H, "head")}; ${several(data.charts.length, "map")}` : "No heads";
+  if (charts) {
+    fill($("method"), [["", data.groups.map((g, i) => [i, g.title])]]);
+    $("method").value = data.groups.indexOf(state.group);
+    listen();
+    finder();
+    showGroup();
+  } else {
+    $("bar").remove();
+    const none = "This atlas holds no map of heads yet. Run a method (the command headatlas methods lists them) and make the report again.";
+    $("overview").replaceChildren(el("h2", {}, "Overview"), el("p", {}, none));
+  }
+  if (data.categories) categories();
+  if (data.always.length) always();
+  if (data.curves.length) removal();
+  if (data.special.length) special();
+  if (data.agreement) agreement();
+  if (data.evidence) evidence();
+  provenance();
+  const first = charts ? places(data.charts[state.chart])[0] : undefined;
+  if (first !== undefined) select(first, false); else if (data.categories || data.always.length) card(); else $("card").remove();
+  if (data.pending.length) pending();
+  addEventListener("pagehide", remember);
+  if (charts) recall();
+}

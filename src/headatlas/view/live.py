@@ -1,0 +1,343 @@
+"""Answers to what the page asks of a model, one function for each kind of question.
+
+Each yields plain dictionaries: {"progress": …} or {"partial": …} on the way, {"result": …} in the end. Between two of
+them the model is as it was, so that other questions may be answered first, or the rest left undone.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_max_pool2d
+
+from headatlas.errors import BadArgument
+from headatlas.evidence.removal import p_value
+from headatlas.methods._gradients import gate_gradients
+from headatlas.methods._layers import layers_with_heads
+from headatlas.methods.ablate.one_by_one import effects_by_layer
+from headatlas.models.attention import attention_of
+from headatlas.models.direct import Pass, logit_scale, logits_written, passing, written
+from headatlas.models.examples import Bundle, TokenExample, encode_target, make_bundle
+from headatlas.models.heads import reading_inputs
+from headatlas.models.lm import LM
+from headatlas.models.packing import logits_only
+from headatlas.models.replay import can_replay
+from headatlas.models.targets import measure, tokens_at_once
+from headatlas.report.numbers import pack, plain, plain_list
+from headatlas.view.question import Question, Target
+from headatlas.view.script import script
+
+Answer = Iterator[dict[str, Any]]
+TOP = 10  # next tokens, and tokens that a head raises or lowers
+KEPT = 4  # passes that are remembered
+ATTENTION = 512 * 2**20  # bytes of attention that are kept of one pass; beyond, one layer at a time
+THUMBNAIL = 48  # pixels
+DRAWS_AT_ONCE = 5
+TOKENS_AT_ONCE = 8  # of a continuation
+
+
+@dataclass
+class Reading:
+    """One pass over a prompt with heads switched as asked, and what later questions about it need."""
+
+    ids: list[int]
+    gate: Tensor
+    logits: Tensor  # after the last token [vocabulary], float32
+    kept: Pass
+    inputs: dict[int, Tensor]  # what enters every layer's attention [token, d_model]
+    attention: dict[int, Tensor] = field(default_factory=dict)  # [head, query, key], float16
+
+
+class Live:
+    """A model that answers questions about prompts. What it remembers only saves time: no question has a state."""
+
+    def __init__(self, lm: LM, source: str | None = None) -> None:
+        """source: what `headatlas.load` was given, for scripts."""
+        self.lm, self.source = lm, source
+        self._readings: OrderedDict[Any, Reading] = OrderedDict()
+        self._replays: bool | None = None
+        self.kinds: dict[str, Callable[[Question], Answer]] = {
+            "next": self.next,
+            "attention": self.attention,
+            "thumbnails": self.thumbnails,
+            "writes": self.writes,
+            "direct": self.direct,
+            "slope": self.slope,
+            "exact": self.exact,
+            "control": self.control,
+            "continuation": self.continuation,
+            "script": self.script,
+        }
+
+    # --- the pass
+
+    @torch.no_grad()
+    def reading(self, question: Question) -> Reading:
+        """The pass that a question is about."""
+        key = question.prompt, question.heads
+        if key not in self._readings:
+            (ids,), gate = self.lm.encode(question.prompt), question.gate(self.lm)
+            inputs: dict[int, Tensor] = {}
+
+            def keep(layer: int, x: Tensor) -> None:
+                inputs[layer] = x[0]
+
+            tokens = torch.tensor([ids], device=self.lm.device)
+            at = torch.tensor([0]), torch.tensor([len(ids) - 1])
+            with (
+                self.lm.gated(gate),
+                passing(self.lm) as kept,
+                reading_inputs(self.lm.model, self.lm.anatomy, keep),
+                logits_only(self.lm, *at),
+            ):
+                logits = self.lm.model(tokens, use_cache=False).logits[0, -1].float()
+            self._readings[key] = Reading(ids, gate, logits, kept, inputs)
+        self._readings.move_to_end(key)
+        while len(self._readings) > KEPT:
+            self._readings.popitem(last=False)
+        return self._readings[key]
+
+    def text(self, token: int) -> str:
+        return str(self.lm.tokenizer.decode([token]))
+
+    # --- what comes next
+
+    def next(self, question: Question) -> Answer:
+        """Tokens of the prompt, the likeliest next ones, and log P of the answer and of the other one."""
+        reading = self.reading(question)
+        p = reading.logits.softmax(-1)
+        likeliest = p.topk(min(TOP, len(p)))
+        each = zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
+        target, other = self._targets(question)
+        values = self._log_p(reading, [t for t in (target, other) if t]).tolist()
+        told = [
+            {"ids": list(t), "tokens": [self.text(i) for i in t], "log_p": v}
+            for t, v in zip((target, other), values, strict=False)
+        ]
+        yield {
+            "result": {
+                "tokens": [self.text(i) for i in reading.ids],
+                "next": [{"id": i, "text": self.text(i), "p": v} for i, v in each],
+                "target": told[0],
+                "other": told[1] if len(told) > 1 else None,
+            }
+        }
+
+    def _targets(self, question: Question) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Token ids of the answer (by default the likeliest next token) and of the other one (by default none)."""
+        base = Question(question.prompt)
+        target = self._target(base, "target", question.target) or (int(self.reading(base).logits.argmax()),)
+        return target, self._target(base, "other", question.other)
+
+    def _target(self, base: Question, name: str, target: Target) -> tuple[int, ...]:
+        """Text as it is, or after a space where the whole model finds that likelier."""
+        if not isinstance(target, str):
+            self._check_length(base.prompt, target)
+            return target
+        if not target.strip():
+            return ()
+        options = [target] if target[0].isspace() else [target, f" {target}"]
+        examples = [encode_target(self.lm, base.prompt, t, name) for t in options]
+        ids = self.reading(base).ids
+        examples = [e for e in examples if list(e.prompt) == ids]
+        if not examples:  # the border between prompt and answer lies within a token
+            bare = self.lm.tokenizer(target, add_special_tokens=False)["input_ids"]
+            examples = [TokenExample(tuple(ids), tuple(bare))]
+        if len(examples) == 1:
+            return examples[0].target
+        log_p = self._log_p(self.reading(base), [e.target for e in examples])
+        return examples[int((log_p / torch.tensor([len(e.target) for e in examples])).argmax())].target
+
+    def _check_length(self, prompt: str, target: tuple[int, ...]) -> None:
+        n, context = len(self.reading(Question(prompt)).ids) + len(target), self.lm.anatomy.context
+        if context and n > context:
+            raise BadArgument(f"prompt and answer are {n} tokens long, but the model's context is {context}")
+
+    def _log_p(self, reading: Reading, targets: list[tuple[int, ...]]) -> Tensor:
+        """log P of each target after the prompt: [target]."""
+        if all(len(t) == 1 for t in targets):
+            return reading.logits.log_softmax(-1)[[t[0] for t in targets]].cpu()
+        return measure(self.lm, _bundles(reading.ids, targets), reading.gate[None])[0][0]
+
+    # --- where a head looks
+
+    def attention(self, question: Question) -> Answer:
+        """One head's attention [query, key] as float16, and the length of each token's value, in base64."""
+        reading, layer = self.reading(question), question.layer
+        attention = self._attention(reading, layer)[question.head]
+        values = self._value_norms(reading, layer, question.head)
+        yield {"result": {"attention": pack(attention.numpy(), "<f2"), "values": values}}
+
+    def thumbnails(self, question: Question) -> Answer:
+        """The attention of every head of a layer, small: the largest of each square, as bytes in base64."""
+        attention = self._attention(self.reading(question), question.layer).float()
+        size = min(attention.shape[-1], THUMBNAIL)
+        small = (adaptive_max_pool2d(attention[None], size)[0] * 255).numpy()
+        yield {"result": {"size": size, "heads": [pack(head, "u1") for head in small]}}
+
+    def _attention(self, reading: Reading, layer: int) -> Tensor:
+        self._check_layer(layer)
+        if layer not in reading.attention:
+            ids = torch.tensor([reading.ids])
+            every = 2 * len(reading.ids) ** 2 * self.lm.n_heads * self.lm.n_layers <= ATTENTION
+            ordinary = {i: z[None] for i, z in reading.kept.z.items()}
+            with self.lm.gated(reading.gate):
+                found = attention_of(self.lm, ids, None if every else [layer], ordinary, torch.float16)
+            reading.attention = {i: a[0].cpu() for i, a in found.items()}
+        return reading.attention[layer]
+
+    def _value_norms(self, reading: Reading, layer: int, head: int) -> str | None:
+        """|v| of every token for a head, packed; None where values cannot be read."""
+        site = self.lm.anatomy.sites[layer]
+        if site is None or site.layout is None:
+            return None
+        values = self.lm.weights.values(layer, reading.inputs[layer])  # [token, KV head, d_head]
+        return pack(values[:, head * self.lm.n_kv_heads // self.lm.n_heads].float().norm(dim=-1).cpu().numpy())
+
+    def _check_layer(self, layer: int) -> None:
+        if self.lm.anatomy.sites[layer] is None:
+            raise BadArgument(f"layer is {layer}, which has no attention heads")
+
+    # --- what heads write
+
+    def writes(self, question: Question) -> Answer:
+        """The tokens that one head raises and lowers most at a token of the prompt, by how much their logit changes."""
+        self._check_layer(question.layer)
+        reading = self.reading(question)
+        token = question.token if question.token >= 0 else len(reading.ids) - 1
+        if token >= len(reading.ids):
+            raise BadArgument(f"token is {token}, but the prompt has {len(reading.ids)} tokens, counted from 0")
+        part = written(self.lm, reading.kept, question.layer, token)[question.head]
+        logits = logits_written(self.lm, part) * self._scale(reading)
+        n = min(TOP, len(logits) // 2)
+        each = {"raised": logits.topk(n), "lowered": logits.topk(n, largest=False)}
+        yield {
+            "result": {"token": token}
+            | {
+                name: [
+                    {"text": self.text(i), "change": v}
+                    for i, v in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+                ]
+                for name, best in each.items()
+            }
+        }
+
+    def direct(self, question: Question) -> Answer:
+        """What every head adds directly to the logit of the answer's first token, less the other answer's."""
+        reading, (target, other) = self.reading(question), self._targets(question)
+        tokens = torch.tensor([t[0] for t in (target, other) if t])
+        layers = layers_with_heads(self.lm.anatomy)
+        parts = torch.stack(
+            [written(self.lm, reading.kept, i, len(reading.ids) - 1).to(self.lm.device) for i in layers]
+        )
+        logits = logits_written(self.lm, parts, tokens).cpu().numpy() * self._scale(reading)  # [layer, head, answer]
+        result = np.full((self.lm.n_layers, self.lm.n_heads), np.nan)
+        result[layers] = logits[..., 0] - (logits[..., 1] if other else 0)
+        yield {"result": {"map": pack(result)}}
+
+    def _scale(self, reading: Reading) -> float:
+        return logit_scale(self.lm, reading.kept, -1, reading.logits)
+
+    # --- what removing heads does
+
+    def slope(self, question: Question) -> Answer:
+        """What removing each head would cost the answer, as the gradient says."""
+        ids = tuple(self.reading(Question(question.prompt)).ids)
+        examples = [TokenExample(ids, t) for t in self._targets(question) if t]
+        with self.lm.gated(question.gate(self.lm)):
+            gradients = gate_gradients(self.lm, examples)
+        yield {"result": {"map": pack(_difference(gradients))}}
+
+    def exact(self, question: Question) -> Answer:
+        """What removing each head alone costs the answer, measured."""
+        ids = self.reading(Question(question.prompt)).ids
+        bundles = _bundles(ids, [t for t in self._targets(question) if t])
+        if self._replays is None:
+            self._replays = can_replay(self.lm, bundles)
+        result = np.full((self.lm.n_layers, self.lm.n_heads), np.nan, np.float32)
+        layers = layers_with_heads(self.lm.anatomy)
+        each = effects_by_layer(
+            self.lm,
+            bundles,
+            gate=question.gate(self.lm),
+            replay=self._replays,
+            budget=tokens_at_once(self.lm, None),
+        )
+        for done, (layer, lost, _) in enumerate(each, 1):
+            result[layer] = _difference(lost)
+            yield {"progress": done / len(layers)}
+        yield {"result": {"map": pack(result)}}
+
+    def control(self, question: Question) -> Answer:
+        """The change of log P of the answer, beside that with random heads of the same layers switched as much."""
+        reading, gate = self.reading(Question(question.prompt)), question.gate(self.lm)
+        if not question.heads:
+            raise BadArgument("heads is empty: switch a head off first, then compare it with random ones")
+        targets = [t for t in self._targets(question) if t]
+        generator = np.random.default_rng(question.seed)
+
+        def value(gates: list[Tensor]) -> np.ndarray:
+            return _difference(measure(self.lm, _bundles(reading.ids, targets), torch.stack(gates))[0].T)
+
+        before, after = value([torch.ones_like(gate), gate])
+        effect, random = float(after - before), np.empty(0)
+        draws = list(islice(others_like(gate, generator), question.draws))
+        for first in range(0, len(draws), DRAWS_AT_ONCE):
+            yield {"progress": first / len(draws)}
+            random = np.append(random, value(draws[first : first + DRAWS_AT_ONCE]) - before)
+        result = {"before": plain(before), "effect": plain(effect), "random": plain_list(random)}
+        yield {"result": result | {"p": p_value(effect, random), "all": len(draws) < question.draws}}
+
+    # --- what it says
+
+    def continuation(self, question: Question) -> Answer:
+        """What the model goes on to write, greedily, a few tokens at a time."""
+        ids, gate = list(self.reading(question).ids), question.gate(self.lm)
+        new: list[int] = []
+        context = self.lm.anatomy.context or 10**9
+        while len(new) < min(question.new, context - len(ids)):
+            n = min(TOKENS_AT_ONCE, question.new - len(new), context - len(ids) - len(new))
+            with self.lm.gated(gate):
+                more = self.lm.generate_ids(ids + new, n)[0]
+            new += more
+            yield {"partial": {"text": self.lm.tokenizer.decode(new, skip_special_tokens=True)}}
+            if len(more) < n:
+                break
+        yield {"result": {"text": self.lm.tokenizer.decode(new, skip_special_tokens=True), "tokens": len(new)}}
+
+    def script(self, question: Question) -> Answer:
+        """A Python script that repeats this with the public names alone."""
+        target, other = self._targets(question)
+        yield {"result": {"text": script(self.lm, self.source, question, target, other)}}
+
+
+def _bundles(ids: list[int], targets: list[tuple[int, ...]]) -> list[Bundle]:
+    return [make_bundle([TokenExample(tuple(ids), t)]) for t in targets]
+
+
+def others_like(gate: Tensor, generator: np.random.Generator) -> Iterator[Tensor]:
+    """Gates that switch as many heads of every layer, as far: each layer's in another order. No two are the same, none
+    is the one given; they end when there are no more."""
+    ways = math.prod(math.factorial(len(row)) // _repeats(row) for row in gate)
+    seen = {gate.numpy().tobytes()}
+    while len(seen) < ways:
+        other = torch.stack([row[torch.from_numpy(generator.permutation(len(row)))] for row in gate])
+        if other.numpy().tobytes() not in seen:
+            seen.add(other.numpy().tobytes())
+            yield other
+
+
+def _repeats(row: Tensor) -> int:
+    """In how many orders a row is the same."""
+    return math.prod(math.factorial(n) for n in row.unique(return_counts=True)[1].tolist())
+
+
+def _difference(values: Tensor) -> np.ndarray:
+    """The answer's value, less the other one's if there is one: [answer, …] → […]."""
+    return (values[0] - values[1] if len(values) > 1 else values[0]).numpy()
