@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headatlas import figures
     from headatlas.errors import HeadAtlasError
     from headatlas.evidence.agreement import agreement, stability
+    from headatlas.live.view import view
     from headatlas.methods.method import Measure, Part, Truth, Work, method
     from headatlas.models.lm import LM
     from headatlas.models.loading import load
@@ -39,6 +40,7 @@ __all__ = [
     "open",
     "run",
     "stability",
+    "view",
 ]
 
 _HOME = {
@@ -58,6 +60,7 @@ _HOME = {
     "open": "results.atlas",
     "run": "runs.run",
     "stability": "evidence.agreement",
+    "view": "live.view",
 }
 
 

@@ -246,7 +246,20 @@ def figures(
 
 @app.command()
 def report(
-    folder: Folder, out: Annotated[Path | None, typer.Option(help="Where to. Without it, DIR/report.html.")] = None
+    folder: Folder,
+    out: Annotated[Path | None, typer.Option(help="Where to. Without it, DIR/report.html.")] = None,
+    examples: Annotated[
+        Path | None,
+        typer.Option(
+            callback=existing("file"),
+            help="A prompt a line (and, after a tab, its answer): the page holds what `view` shows of each.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The atlas's model, if its name in the atlas does not tell where it is.")
+    ] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
 ) -> None:
     """Write an atlas as one page to explore, which opens from disk without a network."""
     import_torch()
@@ -254,8 +267,18 @@ def report(
     from headatlas.results.atlas import open_atlas
 
     atlas = open_atlas(folder)
+    tab = None
+    if examples is not None:
+        from headatlas.live.record import read_prompts, record
+        from headatlas.live.view import check_same
+        from headatlas.models.loading import load
+
+        prompts = read_prompts(examples)
+        lm = load(model or str(atlas.info["model"]["name"]), device=device, dtype=dtype)
+        check_same(lm, atlas.info)
+        tab = record(lm, atlas.results, prompts, bar)
     path = out or folder / PAGE
-    write_report(atlas.results, atlas.info, path)
+    write_report(atlas.results, atlas.info, path, tab=tab)
     typer.echo(str(path))
 
 

@@ -27,6 +27,7 @@ class Tab:
     style: str
     script: str
     data: dict[str, Any]
+    asks: bool  # whether it may ask the server it came from
 
 
 def write_report(
@@ -57,6 +58,7 @@ def page(
     script = "".join([*(_own(f"{name}.js") for name in SCRIPTS), tab.script if tab else "", "start();\n"])
     parts = {
         "refresh": f'<meta http-equiv="refresh" content="{REFRESH}">' if pending else "",
+        "connect": " connect-src 'self';" if tab and tab.asks else "",
         "title": html.escape(f"HeadAtlas: {shown['model']}"),
         "style": _own("page.css") + (tab.style if tab else ""),
         "tab": tab.html if tab else "",

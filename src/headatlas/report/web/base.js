@@ -13,7 +13,7 @@ const ROLE_FROM = 0.5; // a head has a role from this score on, as published
 const passed = data.groups.find((g) => g.charts.some((c) => !data.charts[c].none)); // do not begin with maps that mean nothing
 const state = { group: passed ?? data.groups[0], chart: null, threshold: 0, at: null };
 const views = new Set(); // all that can be drawn: { root, draw, mark }
-const live = { picked: () => {}, button: () => [] }; // what a page with a model behind it does more (view/web/live.js)
+const live = { toggle: () => {}, picked: () => {}, button: () => [], crosses: () => [], start: () => {} }; // what a page with a model behind it does more (live/web/live.js)
 
 // ---------- numbers
 const $ = (id) => document.getElementById(id);

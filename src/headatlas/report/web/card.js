@@ -4,7 +4,7 @@ function card() {
   const { at } = state, root = $("card");
   if (at === null) { root.replaceChildren(el("h2", {}, "No head selected"), el("p", {}, "Click a head in any map.")); return; }
   const where = `Layer ${data.layers[Math.floor(at / H)]}, head ${data.heads[at % H]} of ${data.model}${categoryOf(at)}`;
-  root.replaceChildren(el("h2", {}, nameOf(at)), muted(where), ...highest(at), ...roles(at), ...effects(at), ...salient(at), ...scores(at));
+  root.replaceChildren(el("h2", {}, nameOf(at)), muted(where), ...live.button(at), ...highest(at), ...roles(at), ...effects(at), ...salient(at), ...scores(at));
 }
 function highest(at) {
   const telling = data.charts.filter((c) => rank(c, at) !== null && !atChance(c, at) && sorted(c)[0] !== sorted(c).at(-1));

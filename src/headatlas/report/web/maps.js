@@ -54,8 +54,8 @@ function select(at, say = true) {
   for (const view of views) if (!view.stale) view.mark();
   if (state.chart !== null) showTop();
   card();
-  $("head").value = nameOf(at);
-  $("goto-message").textContent = "";
+  if ($("bar")) { $("head").value = nameOf(at); $("goto-message").textContent = ""; }
+  live.picked();
   if (!say) return;
   const chart = data.charts[state.chart];
   const value = chart && !missing(score(chart)[at]) ? ` ${full(chart)}: ${number(score(chart)[at])}, ${placed(chart, at)}.` : "";

@@ -31,7 +31,7 @@ function events(div, tip, click) {
   div._heard = true;
   div.on("plotly_hover", (e) => showTip(tip(e.points[0]), e.event));
   div.on("plotly_unhover", () => ($("tip").hidden = true));
-  if (click) div.on("plotly_click", (e) => click(e.points[0]));
+  if (click) div.on("plotly_click", (e) => click(e.points[0], e.event));
 }
 
 // Panels are drawn when they come near the window: an atlas may have hundreds of them.
@@ -58,7 +58,7 @@ function dropViews(parent) {
 }
 
 // ---------- a map of all heads
-function grid(parent, { title, note = "", label, z, colours, tip, onPick = () => {}, across = "head", most = 300, gap = 0, className = "panel" }) {
+function grid(parent, { title, note = "", label, z, colours, tip, onPick = () => {}, across = "head", most = 300, height = 0, gap = 0, className = "panel" }) {
   const div = el("div", { className: "chart", role: "img" });
   const root = el("div", { className, tabIndex: 0, role: "group" }, el("h3", {}, title), ...(note ? [el("p", { className: "detail" }, note)] : []), div);
   root.setAttribute("aria-label", `${title}: map of heads; arrow keys move the selected head`);
@@ -66,7 +66,7 @@ function grid(parent, { title, note = "", label, z, colours, tip, onPick = () =>
   parent.append(root);
   const byLayer = across === "layer", [x, y] = byLayer ? [data.layers, data.heads] : [data.heads, data.layers];
   const cell = (row, column) => (byLayer ? column * H + row : row * H + column);
-  div.style.height = `${Math.round(Math.min(most, Math.max(150, (div.clientWidth - 50) * (y.length / x.length) + 42)))}px`;
+  div.style.height = `${height || Math.round(Math.min(most, Math.max(150, (div.clientWidth - 50) * (y.length / x.length) + 42)))}px`;
   const heads = { ...axis("Head"), ...wholeNumbers(data.heads) }, layers = { ...axis("Layer"), ...wholeNumbers(data.layers) };
   function draw() {
     const values = y.map((_, r) => x.map((_, c) => z(cell(r, c))));
@@ -75,14 +75,16 @@ function grid(parent, { title, note = "", label, z, colours, tip, onPick = () =>
     for (const a of Object.values(axes)) a.color = css("--muted");
     Plotly.react(div, [{ type: "heatmap", x, y, z: values, ...looks }], layout({ ...axes, uirevision: 1 }), CONFIG);
     const pointed = ({ pointIndex: [r, c] }) => cell(r, c);
-    events(div, (p) => tip(pointed(p)), (p) => { onPick(); select(pointed(p)); });
+    events(div, (p) => tip(pointed(p)), (p, e) => { if (e.shiftKey) live.toggle(pointed(p)); else { onPick(); select(pointed(p)); } });
   }
   function mark() {
     if (!div.layout) return;
     const [l, h] = state.at === null ? [] : [data.layers[Math.floor(state.at / H)], data.heads[state.at % H]];
-    Plotly.relayout(div, { shapes: state.at === null ? [] : ring(byLayer ? l : h, byLayer ? h : l, "rect", 5) });
+    const selected = state.at === null ? [] : ring(byLayer ? l : h, byLayer ? h : l, "rect", 5);
+    Plotly.relayout(div, { shapes: [...live.crosses(byLayer), ...selected] });
   }
   root.addEventListener("keydown", (e) => {
+    if (e.key === "x" && state.at !== null) live.toggle(state.at);
     const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[e.key];
     if (!steps || e.ctrlKey || e.metaKey || e.altKey) return;
     e.preventDefault();

@@ -78,8 +78,9 @@ function start() {
   if (data.evidence) evidence();
   provenance();
   const first = charts ? places(data.charts[state.chart])[0] : undefined;
-  if (first !== undefined) select(first, false); else if (data.categories || data.always.length) card(); else $("card").remove();
+  if (first !== undefined) select(first, false); else if (data.live) select(0, false); else if (data.categories || data.always.length) card(); else $("card").remove();
   if (data.pending.length) pending();
-  addEventListener("pagehide", remember);
-  if (charts) recall();
+  if (!data.live) addEventListener("pagehide", remember);
+  if (charts && !data.live) recall();
+  if (data.live) live.start();
 }

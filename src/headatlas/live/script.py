@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from headatlas.live.question import Question
 from headatlas.models.lm import LM
-from headatlas.view.question import Question
 
 SCRIPT = """\
 import torch

@@ -22,9 +22,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from headatlas.errors import BadArgument, HeadAtlasError, check_choice, one_line
-from headatlas.view.live import Live
-from headatlas.view.question import read_question
-from headatlas.view.queue import Message, ModelQueue
+from headatlas.live.answers import Live
+from headatlas.live.question import read_question
+from headatlas.live.queue import Message, ModelQueue
 
 log = logging.getLogger(__name__)
 MOST_BYTES = 1_000_000  # of a request

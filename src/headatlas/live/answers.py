@@ -18,6 +18,8 @@ from torch.nn.functional import adaptive_max_pool2d
 
 from headatlas.errors import BadArgument
 from headatlas.evidence.removal import p_value
+from headatlas.live.question import Question, Target
+from headatlas.live.script import script
 from headatlas.methods._gradients import gate_gradients
 from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.ablate.one_by_one import effects_by_layer
@@ -30,8 +32,6 @@ from headatlas.models.packing import logits_only
 from headatlas.models.replay import can_replay
 from headatlas.models.targets import measure, tokens_at_once
 from headatlas.report.numbers import pack, plain, plain_list
-from headatlas.view.question import Question, Target
-from headatlas.view.script import script
 
 Answer = Iterator[dict[str, Any]]
 TOP = 10  # next tokens, and tokens that a head raises or lowers
@@ -109,21 +109,23 @@ class Live:
     # --- what comes next
 
     def next(self, question: Question) -> Answer:
-        """Tokens of the prompt, the likeliest next ones, and log P of the answer and of the other one."""
-        reading = self.reading(question)
-        p = reading.logits.softmax(-1)
-        likeliest = p.topk(min(TOP, len(p)))
-        each = zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
+        """Tokens of the prompt, the likeliest next ones with and without heads switched, and log P of the answers."""
+        reading, whole = self.reading(question), self.reading(Question(question.prompt))
+        p, before = (r.logits.softmax(-1).cpu() for r in (reading, whole))
+        likeliest = torch.cat([each.topk(min(TOP, len(each))).indices for each in (p, before)]).unique().tolist()
         target, other = self._targets(question)
         values = self._log_p(reading, [t for t in (target, other) if t]).tolist()
         told = [
             {"ids": list(t), "tokens": [self.text(i) for i in t], "log_p": v}
             for t, v in zip((target, other), values, strict=False)
         ]
+        ordered = sorted(likeliest, key=lambda i: -max(p[i].item(), before[i].item()))
         yield {
             "result": {
                 "tokens": [self.text(i) for i in reading.ids],
-                "next": [{"id": i, "text": self.text(i), "p": v} for i, v in each],
+                "next": [
+                    {"id": i, "text": self.text(i), "p": p[i].item(), "before": before[i].item()} for i in ordered
+                ],
                 "target": told[0],
                 "other": told[1] if len(told) > 1 else None,
             }

@@ -1,0 +1,446 @@
+// ---------- live: what is asked now. `heads` holds the scale of every head that is switched.
+const now = { prompt: "", target: "", other: "", heads: new Map(), token: null };
+const got = {}; // the model's answers: before, after, attention, …
+const undone = { past: [], future: [] };
+const switched = () => [...now.heads].filter(([, s]) => s !== 1).sort(([a], [b]) => a - b).map(([at, s]) => [Math.floor(at / H), at % H, s]);
+const visible = (text) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replace(/^ | $/g, "·") || "∅";
+function question(extra = {}) {
+  const { prompt } = now, answers = { target: got.before?.target.ids ?? now.target, other: got.before?.other?.ids ?? now.other };
+  return { prompt, heads: switched(), ...answers, ...extra };
+}
+async function tell(work) { // errors are one line under the prompt; a dropped question is nobody's concern
+  try { await work(); return true; } catch (error) {
+    if (error !== DROPPED) $("live-message").textContent = error.message;
+    return false;
+  }
+}
+
+// ---------- a new prompt, or answer
+let typing = 0, turn = 0;
+function typed() {
+  clearTimeout(typing);
+  typing = setTimeout(prompted, 150);
+}
+function prompted() {
+  const { prompt } = now, mine = ++turn;
+  [now.prompt, now.target, now.other] = ["prompt", "target", "other"].map((n) => $(`live-${n}`).value);
+  if (prompt !== now.prompt) now.token = null;
+  if (prompt !== now.prompt && data.live.recorded) now.heads.clear(); // each prompt has heads of its own
+  for (const name of Object.keys(got)) delete got[name];
+  forgetExact();
+  $("live-control-result").replaceChildren();
+  $("live-message").textContent = "";
+  keep();
+  $("live-steps").hidden = Boolean(now.prompt);
+  if (!now.prompt) { $("live-results").hidden = true; return; }
+  tell(async () => {
+    $("live-next").classList.add("waiting");
+    const before = await ask("next", "prompt", question({ heads: [], target: now.target, other: now.other }));
+    if (mine !== turn) return;
+    got.before = before;
+    if (data.live.recorded) showRecorded();
+    $("live-results").hidden = false;
+    showText();
+    await changed();
+  });
+}
+
+// ---------- heads switched
+function switchHeads(heads) { // [[at, scale], …]; scale 1 switches back
+  undone.past.push(new Map(now.heads));
+  undone.future = [];
+  for (const [at, scale] of heads) if (scale === 1) now.heads.delete(at); else now.heads.set(at, scale);
+  changed();
+}
+function travel(from, to) {
+  if (!from.length) return;
+  to.push(new Map(now.heads));
+  now.heads = from.pop();
+  changed();
+}
+async function changed() {
+  const mine = ++turn;
+  keep();
+  forgetExact();
+  $("live-control-result").replaceChildren();
+  showHeads();
+  for (const view of views) if (!view.stale) view.mark();
+  card();
+  if (!got.before) return;
+  await tell(async () => {
+    $("live-next").classList.add("waiting");
+    const heads = switched();
+    const after = heads.length ? await ask("next", "after", question()) : null;
+    if (mine !== turn) return;
+    got.after = after;
+    showNext();
+    askHead();
+    askMaps();
+    if (data.live.recorded && !heads.length) askExact();
+    askContinuations();
+  });
+}
+function showHeads() {
+  const chip = ([l, h, s]) => {
+    const at = l * H + h, off = el("button", { type: "button", title: "as it was", "aria-label": `${nameOf(at)}: as it was`, onclick: () => switchHeads([[at, 1]]) }, "×");
+    const name = el("button", { type: "button", onclick: () => select(at) }, nameOf(at) + (s ? ` × ${s}` : ""));
+    return el("span", { className: "chip" }, name, off);
+  };
+  const chips = switched().map(chip), many = chips.length > 40;
+  $("live-heads").replaceChildren(...(many ? chips.slice(0, 40) : chips), many ? `and ${chips.length - 40} more` : chips.length ? "" : el("span", { className: "muted" }, "None: the model is as it is."));
+  $("live-undo").disabled = !undone.past.length;
+  $("live-redo").disabled = !undone.future.length;
+  $("live-clear").disabled = $("live-control").disabled = !chips.length;
+}
+
+// ---------- what comes next
+function showNext() {
+  const { before, after } = got;
+  const bar = (p, name) => el("span", { className: `p ${name}` }, el("i", { style: `width:${p * 100}%` }), p < 0.0005 ? p.toExponential(0) : p.toFixed(3));
+  const pick = (t) => el("button", { type: "button", title: "follow this answer", onclick: () => { $("live-target").value = t.text; prompted(); } }, visible(t.text));
+  const line = (t) => ({ cells: [pick(t), bar(t.before, "before"), ...(after ? [bar(t.p, "after")] : [])], current: before.target.ids.length === 1 && before.target.ids[0] === t.id });
+  $("live-next").replaceChildren(table("", ["Token", "as it is", ...(after ? ["switched"] : [])], (after ?? before).next.map(line), [1, 2]));
+  $("live-next").classList.remove("waiting");
+  const value = (of) => of.target.log_p - (of.other?.log_p ?? 0);
+  const name = `log P(${before.target.tokens.map(visible).join("|")})${before.other ? ` − log P(${before.other.tokens.map(visible).join("|")})` : ""}`;
+  const change = after ? [` → `, el("b", {}, number(value(after))), ` (${number(value(after) - value(before))})`] : [];
+  $("live-answer").replaceChildren(`${name}: `, el("b", {}, number(value(before))), ...change);
+}
+async function askContinuations() {
+  const box = (name, title) => {
+    const text = el("span", {}, "…"), root = el("div", { className: `said ${name}` }, el("b", {}, `${title}: `), text);
+    return { root, text };
+  };
+  const boxes = [["before", "as it is", []], ...(switched().length ? [["after", "switched", switched()]] : [])];
+  const made = boxes.map(([name, title]) => box(name, title));
+  if (got.said && got.saidFor === now.prompt) made[0].text.textContent = got.said;
+  $("live-continuation").replaceChildren(...made.map((m) => m.root));
+  boxes.forEach(([name, , heads], i) => {
+    if (name === "before" && got.said && got.saidFor === now.prompt) return;
+    const show = (text) => (made[i].text.textContent = text || "(it ends here)");
+    tell(async () => {
+      const { text } = await ask("continuation", name, question({ heads }), (m) => show(m.partial.text));
+      show(text);
+      if (name === "before") Object.assign(got, { said: text, saidFor: now.prompt });
+    });
+  });
+}
+
+// ---------- the maps
+const maps = { direct: { title: "Adds to the logit" }, slope: { title: "Lost without it, by gradient" }, exact: { title: "Lost without it, measured" } };
+function makeMaps() {
+  for (const [kind, map] of Object.entries(maps)) {
+    const limit = () => map.values.reduce((m, v) => (Number.isNaN(v) ? m : Math.max(m, Math.abs(v))), 1e-9);
+    const z = (at) => (!map.values ? 0.5 : missing(map.values[at]) ? null : 0.5 + (0.5 * map.values[at]) / limit());
+    const tip = (at) => [nameOf(at), map.values ? `${map.title}: ${number(map.values[at])}` : "not asked yet"];
+    map.view = grid($("live-maps"), { title: map.title, label: `Map of heads: ${map.title}`, z, colours: () => plain(PALETTES.diverging), tip, height: 430, note: " " });
+    map.view.steady = true;
+    map.note = map.view.root.querySelector(".detail");
+    if (kind === "exact") {
+      map.button = el("button", { type: "button", id: "live-measure", onclick: askExact }, "Measure");
+      map.view.root.insertBefore(map.button, map.view.root.lastChild);
+    }
+  }
+}
+function showMap(kind, result) {
+  const map = maps[kind];
+  map.values = result && floats(result.map);
+  const best = result ? range(N).filter((at) => !missing(map.values[at])).sort((a, b) => map.values[b] - map.values[a]).slice(0, 3) : [];
+  const button = (at) => el("button", { type: "button", onclick: () => select(at) }, `${nameOf(at)} ${number(map.values[at])}`);
+  map.note.replaceChildren(...(best.length ? best.map(button) : [" "]));
+  map.view.root.classList.toggle("waiting", !result);
+  stale(map.view);
+}
+function askMaps() {
+  for (const kind of ["direct", "slope"]) tell(async () => showMap(kind, await ask(kind, kind, question())));
+}
+function forgetExact() {
+  maps.exact.button.hidden = Boolean(data.live.recorded);
+  maps.exact.button.disabled = false;
+  showMap("exact", null);
+}
+function askExact() {
+  const { button, note } = maps.exact;
+  button.disabled = true;
+  tell(async () => {
+    const result = await ask("exact", "exact", question(), (m) => (note.textContent = `${Math.round(m.progress * 100)} %`));
+    showMap("exact", result);
+    button.hidden = true;
+  }).then((done) => { if (!done) { button.disabled = false; note.textContent = " "; } });
+}
+
+// ---------- random heads beside
+function askControl() {
+  const say = (text) => ($("live-control-state").textContent = text);
+  $("live-control").disabled = true;
+  tell(async () => {
+    const result = await ask("control", "control", question(), (m) => say(`${Math.round(m.progress * 100)} %`));
+    showControl(result);
+  }).then(() => { say(""); $("live-control").disabled = !switched().length; });
+}
+function showControl({ effect, random, p, all }) {
+  if (!random.length) {
+    $("live-control-result").replaceChildren(el("p", {}, "All heads of these layers are switched alike: there are no others to compare with."));
+    return;
+  }
+  const values = [...random, effect, 0], low = Math.min(...values), high = Math.max(...values), place = (v) => `left:${((v - low) / (high - low || 1)) * 100}%`;
+  const mean = random.reduce((a, b) => a + b, 0) / random.length, as = random.filter((r) => r <= effect).length;
+  const heads = several(switched().length, "head"), others = all ? `all ${random.length} other choices of as many heads of the same layers` : `${random.length} random choices of as many heads of the same layers`;
+  const words = `Your ${heads}: ${number(effect)}. ${others[0].toUpperCase()}${others.slice(1)}: ${number(mean)} on average, from ${number(Math.min(...random))} to ${number(Math.max(...random))}. ${as ? `${as} of them lower` : "None of them lowers"} the answer as much: p = ${number(p)}.`;
+  const few = random.length < 19 ? ` With so few choices p cannot be below ${number(1 / (random.length + 1))}.` : "";
+  const dots = el("div", { className: "dots", role: "img", "aria-label": words }, ...random.map((r) => el("i", { style: place(r) })), el("i", { className: "own", style: place(effect) }));
+  dots.append(...[...new Set([low, 0, high])].map((v) => el("span", { style: place(v) }, number(v))));
+  $("live-control-result").replaceChildren(dots, el("p", {}, words + few), muted("Change of log P of the answer; grey: random heads, orange: yours."));
+  got.control = { effect, random, p };
+}
+
+// ---------- the selected head: where it looks, what it writes
+const others = (at) => switched().filter(([l, h]) => l * H + h !== at); // a head that is off is shown as it would be
+function askHead() {
+  const at = state.at;
+  if (at === null || !got.before) return;
+  const layer = Math.floor(at / H), head = at % H;
+  $("live-head-title").textContent = `Head ${nameOf(at)} on this prompt`;
+  $("live-layer-title").textContent = `All heads of layer ${layer}`;
+  const say = (text) => ($("live-attention-state").textContent = text), heads = others(at);
+  ask("attention", "attention", question({ layer, head, heads })).then((result) => {
+    got.attention = { at, weights: halves(result.attention), values: result.values && floats(result.values) };
+    $("live-weighted").disabled = !result.values;
+    say("");
+    showAttention();
+  }).catch((error) => {
+    if (error === DROPPED) return;
+    delete got.attention;
+    say(error.message);
+    showAttention();
+  });
+  askWrites();
+  ask("thumbnails", "thumbnails", question({ layer, heads })).then((r) => showThumbnails(layer, r)).catch(() => $("live-thumbnails").replaceChildren());
+}
+function askWrites() {
+  const at = state.at, layer = Math.floor(at / H), head = at % H;
+  ask("writes", "writes", question({ layer, head, heads: others(at), token: now.token ?? -1 })).then((result) => {
+    const rows = range(result.raised.length).map((i) => {
+      const [up, down] = [result.raised[i], result.lowered[i]];
+      return [el("code", {}, visible(up.text)), number(up.change), el("code", {}, visible(down.text)), number(down.change)];
+    });
+    const title = `What ${nameOf(at)} ${now.heads.has(at) ? "would write" : "writes"} at “${visible(got.before.tokens[result.token])}”: logits it raises and lowers directly`;
+    $("live-writes").replaceChildren(table(title, ["raises", "", "lowers", ""], rows, [1, 3]));
+  }).catch((error) => { if (error !== DROPPED) $("live-writes").replaceChildren(muted(error.message)); });
+}
+function showText() {
+  const span = (text, i) => el("span", { onmouseenter: () => point(i), onclick: () => { now.token = now.token === i ? null : i; point(null); keep(); askWrites(); } }, text.replaceAll("\n", "↵\n") || "∅");
+  $("live-text").replaceChildren(...got.before.tokens.map(span));
+}
+function weights() { // [query, key] as shown, and the largest of a row
+  const { weights: w, values } = got.attention, n = got.before.tokens.length;
+  if (!$("live-weighted").checked || !values) return { of: (q, k) => w[q * n + k], most: () => 1 };
+  const rowMost = (q) => range(n).reduce((m, k) => Math.max(m, w[q * n + k] * values[k]), 1e-9);
+  return { of: (q, k) => w[q * n + k] * values[k], most: rowMost };
+}
+function point(i) { // light up where token i looks, and who looks at it
+  const shown = i ?? now.token ?? got.before.tokens.length - 1, spans = $("live-text").children;
+  const a = got.attention && weights(), most = a?.most(shown);
+  for (let j = 0; j < spans.length; j++) {
+    const looks = a && j <= shown ? a.of(shown, j) / most : 0, seen = a && j > shown ? a.of(j, shown) / a.most(j) : 0;
+    spans[j].style.background = looks > 0.01 ? `rgba(11,92,173,${Math.min(1, looks) * 0.75})` : "";
+    spans[j].style.boxShadow = seen > 0.02 ? `inset 0 -3px rgba(234,88,12,${Math.min(1, seen)})` : "";
+    spans[j].classList.toggle("kept", j === now.token);
+    spans[j].classList.toggle("pointed", j === shown && j !== now.token);
+    if (a) spans[j].title = j <= shown ? `${number(a.of(shown, j))} from ${visible(got.before.tokens[shown])}` : `${number(a.of(j, shown))} to ${visible(got.before.tokens[shown])}`;
+  }
+}
+function showAttention() {
+  point(null);
+  const canvas = $("live-matrix"), n = got.before.tokens.length, pen = canvas.getContext("2d");
+  Object.assign(canvas, { width: n, height: n });
+  canvas.hidden = !got.attention;
+  if (!got.attention) return;
+  const a = weights(), colours = shades(PALETTES.viridis).map((c) => c.match(/\d+/g).map(Number)), image = pen.createImageData(n, n);
+  const most = $("live-weighted").checked ? range(n).reduce((m, q) => Math.max(m, a.most(q)), 0) : 1;
+  for (let q = 0; q < n; q++) for (let k = 0; k <= q; k++) {
+    const [r, g, b] = colours[Math.max(0, Math.min(255, Math.round((a.of(q, k) / most) ** 0.6 * 255)))]; // small shares can be seen too
+    image.data.set([r, g, b, 255], (q * n + k) * 4);
+  }
+  pen.putImageData(image, 0, 0);
+  canvas.setAttribute("aria-label", `Attention of ${nameOf(got.attention.at)}: ${n} × ${n} tokens.`);
+}
+function overMatrix(event) {
+  const n = got.before.tokens.length, box = $("live-matrix").getBoundingClientRect();
+  const [k, q] = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height].map((v) => Math.min(n - 1, Math.max(0, Math.floor(v * n))));
+  if (!got.attention || k > q) { $("tip").hidden = true; return; }
+  showTip([`${visible(got.before.tokens[q])} → ${visible(got.before.tokens[k])}`, `${$("live-weighted").checked ? "|αv|" : "attention"} ${number(weights().of(q, k))}`, `tokens ${q} and ${k}`], event);
+  point(q);
+}
+function showThumbnails(layer, { size, heads }) {
+  const colours = shades(PALETTES.viridis).map((c) => c.match(/\d+/g).map(Number));
+  const small = (text, head) => {
+    const at = layer * H + head, canvas = el("canvas", { width: size, height: size, "aria-hidden": "true" });
+    const pen = canvas.getContext("2d"), image = pen.createImageData(size, size), values = new Uint8Array(bytes(text));
+    values.forEach((v, i) => image.data.set([...colours[Math.round((v / 255) ** 0.6 * 255)], i % size <= Math.floor(i / size) ? 255 : 0], i * 4));
+    pen.putImageData(image, 0, 0);
+    return el("button", { type: "button", "aria-pressed": String(at === state.at), onclick: () => select(at) }, canvas, nameOf(at));
+  };
+  $("live-thumbnails").replaceChildren(...heads.map(small));
+}
+
+// ---------- sets of heads
+function fillSets() {
+  const { kv } = data.live;
+  const groups = data.groups.map((g) => [g.title, g.charts.map((c) => [c, `${words(data.charts[c].subject)}: highest by ${g.title}`])]);
+  fill($("live-set"), [...groups, ["Around the selected head", [["layer", "its layer"], ["kv", `its key-value group (${H / kv} heads)`]]]]);
+  suggest();
+}
+function suggest() { // as many heads as were removed to test the map, else those above chance, else 8
+  const chart = data.charts[$("live-set").value];
+  $("live-count").disabled = !chart;
+  if (!chart) return;
+  const tested = data.special.filter((s) => groupOf(chart).title.startsWith(`${s.title}:`)).flatMap((s) => s.verdicts).find((v) => v.function === chart.subject);
+  $("live-count").value = tested?.heads || Math.min(chart.above?.length || 8, 32);
+}
+function pickedSet() {
+  const name = $("live-set").value, chart = data.charts[name], layer = Math.floor((state.at ?? 0) / H), group = H / data.live.kv;
+  if (chart) return places(chart).slice(0, Math.max(1, Number($("live-count").value) || 1));
+  const first = name === "kv" ? Math.floor(((state.at ?? 0) % H) / group) * group : 0;
+  return range(name === "kv" ? group : H).map((i) => layer * H + first + i);
+}
+
+// ---------- sharing: the fragment of the address holds all that is asked
+function keep() {
+  const { prompt, target, other, token: kept } = now, tab = document.documentElement.dataset.tab;
+  const text = JSON.stringify({ prompt, target, other, token: kept, heads: switched(), at: state.at, tab });
+  try { history.replaceState(null, "", `#live=${encodeURIComponent(text)}`); } catch { /* a browser that forbids it for files */ }
+}
+function restored() { // what the address says, as far as it can be meant
+  let then = {};
+  try { then = JSON.parse(decodeURIComponent(location.hash.match(/^#live=(.*)$/s)?.[1] ?? "%7B%7D")) ?? {}; } catch { /* not ours */ }
+  const text = (v) => (typeof v === "string" ? v : ""), whole = (v, n) => Number.isInteger(v) && v >= 0 && v < n;
+  const heads = (Array.isArray(then.heads) ? then.heads : []).filter((h) => Array.isArray(h) && whole(h[0], N / H) && whole(h[1], H) && h[2] >= 0 && h[2] <= 2);
+  return { prompt: text(then.prompt), target: text(then.target), other: text(then.other), token: whole(then.token, 1e6) ? then.token : null,
+    heads: new Map(heads.map(([l, h, s]) => [l * H + h, Number(s)])), at: whole(then.at, N) ? then.at : null, tab: then.tab === "atlas" ? "atlas" : "live" };
+}
+function restore() {
+  const then = restored();
+  for (const name of ["prompt", "target", "other"]) $(`live-${name}`).value = then[name];
+  now.prompt = then.prompt;
+  Object.assign(now, { heads: then.heads, token: then.token });
+  undone.past = [];
+  undone.future = [];
+  if (data.live.recorded && !now.prompt) [$("live-prompt").value, $("live-target").value] = [data.live.prompts[0].prompt, data.live.prompts[0].target];
+  showTab(then.tab);
+  if (then.at !== null) select(then.at, false);
+  prompted();
+}
+const copied = (text, what) => navigator.clipboard.writeText(text).then(() => `${what} copied.`, () => "The browser does not let this page copy.").then((say) => ($("live-share-state").textContent = say));
+function save(name, blob) {
+  const link = el("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+function asJson() {
+  const { before, after, control, attention } = got;
+  const head = attention && { head: nameOf(attention.at), tokens: before.tokens, attention: range(before.tokens.length).map((q) => Array.from(attention.weights.slice(q * before.tokens.length, q * before.tokens.length + q + 1))) };
+  const each = Object.fromEntries(Object.entries(maps).filter(([, m]) => m.values).map(([k, m]) => [k, range(N / H).map((l) => Array.from(m.values.slice(l * H, l * H + H), (v) => (missing(v) ? null : v)))]));
+  const all = { model: data.model, prompt: now.prompt, switched: switched(), before, after: after ?? null, control: control ?? null, maps: each, ...head };
+  save("headatlas.json", new Blob([JSON.stringify(all, null, 1)], { type: "application/json" }));
+}
+function asPicture() { // prompt, next tokens before and after, the head's attention
+  const { before, after } = got, canvas = el("canvas", { width: 1600, height: 900 }), pen = canvas.getContext("2d");
+  const write = (text, x, y, size = 22, colour = css("--text")) => { pen.fillStyle = colour; pen.font = `${size}px ${css("--font")}`; pen.fillText(text, x, y); };
+  pen.fillStyle = css("--panel");
+  pen.fillRect(0, 0, 1600, 900);
+  write(`HeadAtlas: ${data.model}`, 40, 55, 28);
+  write(now.prompt.length > 110 ? `…${now.prompt.slice(-110)}` : now.prompt, 40, 100);
+  write(switched().length ? `switched: ${switched().slice(0, 12).map(([l, h, s]) => `L${l}.H${h}${s ? ` × ${s}` : ""}`).join(", ")}${switched().length > 12 ? " …" : ""}` : "as it is", 40, 138, 20, css("--muted"));
+  [["as it is", before, "--accent", 40], ...(after ? [["switched", after, "--top", 430]] : [])].forEach(([title, of, colour, x]) => {
+    write(title, x, 195, 20, css(colour));
+    of.next.forEach((t, i) => {
+      pen.globalAlpha = 0.3; pen.fillStyle = css(colour); pen.fillRect(x, 212 + i * 44, 340 * t.p, 34); pen.globalAlpha = 1;
+      write(`${visible(t.text)}  ${t.p.toFixed(3)}`, x + 8, 237 + i * 44, 20);
+    });
+  });
+  if (got.attention) {
+    pen.imageSmoothingEnabled = false;
+    pen.drawImage($("live-matrix"), 860, 210, 660, 660);
+    write(`Attention of ${nameOf(got.attention.at)}`, 860, 195, 20);
+  }
+  canvas.toBlob((blob) => save("headatlas.png", blob));
+}
+
+// ---------- the tab
+function showTab(name) {
+  document.documentElement.dataset.tab = name;
+  for (const b of $("tabs").children) b.setAttribute("aria-selected", String(b.dataset.name === name));
+}
+function canSwitch(at) {
+  const layer = Math.floor(at / H), { recorded, without } = data.live;
+  return !without.includes(layer) && (!recorded || keyOf("next", { prompt: now.prompt, heads: [[layer, at % H, 0]] }) in recorded);
+}
+function fromDisk() { // what was not recorded cannot be asked
+  for (const name of ["prompt", "target", "other"]) $(`live-${name}`).readOnly = true;
+  $("live-switching").querySelectorAll("label, #live-add").forEach((e) => (e.hidden = true));
+  $("live-recorded").hidden = false;
+}
+function showRecorded() {
+  const mine = Object.keys(data.live.recorded).map((k) => k.split("|")).filter(([kind, i, heads]) => kind === "next" && heads && data.live.prompts[i].prompt === now.prompt);
+  const here = mine.map(([, , heads]) => heads.split(".").map(Number)).map(([l, h]) => l * H + h), button = (at) => el("button", { type: "button", onclick: () => select(at) }, nameOf(at));
+  $("live-recorded").replaceChildren(el("span", { className: "muted" }, "Recorded for this prompt:"), ...here.map(button));
+  if (here.length && !here.includes(state.at)) select(here[0], false);
+}
+Object.assign(live, {
+  toggle: (at) => {
+    if (!canSwitch(at)) return;
+    const others = data.live.recorded ? [...now.heads.keys()].filter((a) => a !== at).map((a) => [a, 1]) : []; // heads were recorded one by one
+    switchHeads([...others, [at, now.heads.has(at) ? 1 : Number($("live-scale").value)]]);
+  },
+  crosses: (byLayer) => switched().flatMap(([l, h]) => cross(byLayer ? l : h, byLayer ? h : l)),
+  button: (at) => [el("p", { className: "row" }, el("button", { type: "button", id: "live-toggle", disabled: !canSwitch(at), onclick: () => live.toggle(at) }, now.heads.has(at) ? `Switch ${nameOf(at)} on again` : `Switch off ${nameOf(at)}`))],
+});
+function cross(x, y) {
+  const line = (sign, color, width) => ({ type: "line", xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yanchor: y, x0: -4, x1: 4, y0: -4 * sign, y1: 4 * sign, line: { color, width } });
+  return [line(1, "#000000", 3.5), line(-1, "#000000", 3.5), line(1, "#ffffff", 1.5), line(-1, "#ffffff", 1.5)];
+}
+live.start = () => {
+  const tabs = [["live", "Try a prompt"], ["atlas", "Atlas"]];
+  $("tabs").hidden = false;
+  $("tabs").replaceChildren(...tabs.map(([name, title]) => {
+    const button = el("button", { type: "button", role: "tab", onclick: () => { showTab(name); keep(); scrollTo(0, 0); } }, title);
+    button.dataset.name = name;
+    return button;
+  }));
+  $("contents").addEventListener("click", (e) => { // the fragment is the state's
+    const to = e.target.getAttribute?.("href");
+    if (to) { e.preventDefault(); $(to.slice(1)).scrollIntoView(); }
+  });
+  showTab("live");
+  makeMaps();
+  fillSets();
+  showHeads();
+  for (const { title, prompt, target, note } of data.live.prompts) {
+    const use = () => { Object.assign($("live-prompt"), { value: prompt }); $("live-target").value = target; $("live-other").value = ""; prompted(); $("live-note").textContent = note; };
+    $("live-examples").append(el("button", { type: "button", title: note, onclick: use }, title));
+  }
+  for (const name of ["prompt", "target", "other"]) $(`live-${name}`).addEventListener("input", typed);
+  if (data.live.recorded) fromDisk();
+  $("live-set").addEventListener("change", suggest);
+  $("live-scale").addEventListener("input", (e) => ($("live-scale-value").textContent = e.target.value));
+  $("live-scale").addEventListener("change", (e) => { if (now.heads.has(state.at)) switchHeads([[state.at, Number(e.target.value)]]); });
+  const clicks = {
+    add: () => switchHeads(pickedSet().map((at) => [at, Number($("live-scale").value)])), undo: () => travel(undone.past, undone.future), redo: () => travel(undone.future, undone.past),
+    clear: () => switchHeads([...now.heads.keys()].map((at) => [at, 1])), control: askControl, link: () => { keep(); copied(location.href, "Link"); },
+    python: () => tell(async () => copied((await ask("script", "script", question())).text, "Script")), png: asPicture, json: asJson,
+  };
+  for (const [name, click] of Object.entries(clicks)) $(`live-${name}`).addEventListener("click", click);
+  $("live-weighted").addEventListener("change", showAttention);
+  $("live-matrix").addEventListener("mousemove", overMatrix);
+  $("live-matrix").addEventListener("mouseleave", () => { $("tip").hidden = true; point(null); });
+  $("live-text").addEventListener("mouseleave", () => point(null));
+  addEventListener("keydown", (e) => {
+    if (!(e.ctrlKey || e.metaKey) || e.key.toLowerCase() !== "z" || /^(input|textarea|select)$/i.test(document.activeElement?.tagName)) return;
+    e.preventDefault();
+    e.shiftKey ? clicks.redo() : clicks.undo();
+  });
+  addEventListener("hashchange", restore);
+  restore();
+  live.picked = () => { keep(); askHead(); };
+};
