@@ -171,7 +171,6 @@ def test_all_is_done_in_one_thread(model) -> None:
     assert threads[0] is not threading.current_thread()
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: a question that ends while a newer one is put raises KeyError in put")
 def test_a_question_may_end_while_a_newer_one_is_put(model, monkeypatch) -> None:
     ended, busy = threading.Event(), Busy(model)
     older = Asked()

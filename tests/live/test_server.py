@@ -317,7 +317,6 @@ def test_a_wrong_value_is_refused_in_one_line(server, field) -> None:
         assert any(name in why for name in names), value
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: a scale that no float can hold raises OverflowError (view/question.py)")
 @pytest.mark.parametrize("scale", [10**400, -(10**400)], ids=["large", "low"])
 def test_a_scale_that_no_float_can_hold_is_refused_in_one_line(server, scale) -> None:
     assert "scale of L0.H0" in refused(ask(server, heads=[[0, 0, scale]]), 400)
@@ -426,14 +425,10 @@ def broken(live) -> Iterator[Server]:
     server.stop()
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: what fails inside the server goes out without headers (view/server.py)")
 def test_a_page_that_cannot_be_made_is_an_error_in_one_line(broken) -> None:
     refused(request(broken), 500)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="BUG: NaN, which JSON has not, breaks the answer off (view/live.py: next, control)"
-)
 @pytest.mark.parametrize("kind", ["next", "writes", "control"])
 def test_a_model_that_gives_nan_says_so(kind) -> None:
     lm = LM(build(TINY[0]), tokenizer(), "nan")
@@ -468,9 +463,6 @@ def test_a_server_that_was_stopped_is_gone(live) -> None:
         request(server)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="BUG: stop waits until the last answer has ended (view/server.py, uvicorn.Config)"
-)
 def test_a_server_that_is_stopped_does_not_wait_for_long_answers(live, monkeypatch) -> None:
     endless, server = Endless(), Server(live, lambda: PAGE, host="127.0.0.1", port=0).start()
     monkeypatch.setitem(live.kinds, "exact", endless)

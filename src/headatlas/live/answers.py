@@ -194,6 +194,7 @@ class Live:
             reading.attention = {i: a[0].cpu() for i, a in found.items()}
         return reading.attention[layer]
 
+    @torch.no_grad()
     def _value_norms(self, reading: Reading, layer: int, head: int) -> str | None:
         """|v| of every token for a head, packed; None where values cannot be read."""
         site = self.lm.anatomy.sites[layer]
@@ -289,12 +290,13 @@ class Live:
 
         before, after = value([torch.ones_like(gate), gate])
         effect, random = float(after - before), np.empty(0)
-        draws = list(islice(others_like(gate, generator), question.draws))
+        draws = list(islice(others_like(gate, generator), question.draws + 1))
+        every, draws = len(draws) <= question.draws, draws[: question.draws]
         for first in range(0, len(draws), DRAWS_AT_ONCE):
             yield {"progress": first / len(draws)}
             random = np.append(random, value(draws[first : first + DRAWS_AT_ONCE]) - before)
         result = {"before": plain(before), "effect": plain(effect), "random": plain_list(random)}
-        yield {"result": result | {"p": p_value(effect, random), "all": len(draws) < question.draws}}
+        yield {"result": result | {"p": p_value(effect, random), "all": every}}
 
     # --- what it says
 

@@ -1,6 +1,5 @@
 """What a page may ask, checked: everything that comes in over the network passes here."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -79,10 +78,10 @@ def _heads(lm: LM, heads: Any) -> tuple[tuple[int, int, float], ...]:
         head = check_count("head of heads", one[1], 0, lm.n_heads - 1)
         if lm.anatomy.sites[layer] is None:
             raise BadArgument(f"heads has L{layer}.H{head}, but layer {layer} has no attention heads")
-        number = isinstance(one[2], (int, float)) and not isinstance(one[2], bool) and math.isfinite(one[2])
-        if not number or not 0 <= one[2] <= MOST_SCALE:
+        number = isinstance(one[2], (int, float)) and not isinstance(one[2], bool)
+        if not number or not 0 <= one[2] <= MOST_SCALE:  # NaN is not, either
             raise BadArgument(f"scale of L{layer}.H{head} is {brief(one[2])}, expected a number from 0 to {MOST_SCALE}")
-        switched[layer, head] = float(one[2])
+        switched[layer, head] = abs(float(one[2]))  # -0.0 is 0
     return tuple((layer, head, scale) for (layer, head), scale in sorted(switched.items()) if scale != 1)
 
 

@@ -46,7 +46,7 @@ class ModelQueue:
         for key, other in list(self._latest.items()):
             if key[0] == page and (place == "prompt" or key[1] == place):
                 self.drop(other)
-                del self._latest[key]
+                self._latest.pop(key, None)  # it may end just now
         self._latest[page, place] = job
         self._waiting.put(job)
         return job

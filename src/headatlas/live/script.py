@@ -40,16 +40,18 @@ def script(
     lm: LM, source: str | None, question: Question, target: Sequence[int] = (), other: Sequence[int] = ()
 ) -> str:
     """Prints next tokens, log P of the answers and a continuation: before the heads are switched, and after."""
+    fits = (lm.anatomy.context or 10**9) - len(lm.encode(question.prompt)[0])
+    new = max(1, min(question.new, fits))
     dtype = str(lm.model.dtype).removeprefix("torch.")
     load = f"lm = ha.load({source!r}, device={lm.device.type!r}, dtype={dtype!r})"
     if source is None:
-        load = f"lm = ha.load(...)  # {lm.name}, as you loaded it"
+        load = f"lm = ha.load(...)  # {lm.name!r}, as you loaded it"
     answers = {lm.tokenizer.decode(list(ids)): list(ids) for ids in (target, other) if ids}
     switch = [f"gate[{layer}, {head}] = {scale!r}" for layer, head, scale in question.heads]
     return SCRIPT.format(
-        load=" ".join(load.split()),
+        load=load,
         prompt=repr(question.prompt),
         answers=repr(answers),
         switch="\n".join(switch) or "# no head is switched",
-        new=question.new,
+        new=new,
     )

@@ -98,7 +98,7 @@ def make_app(live: Live, page: Callable[[], str], door: Door) -> Starlette:
         async def lines() -> AsyncIterator[str]:
             try:
                 while (message := await told.get()) is not None:
-                    yield json.dumps(message, allow_nan=False) + "\n"
+                    yield _line(message)
                 if job.dropped.is_set():
                     yield '{"dropped": true}\n'
             finally:
@@ -117,7 +117,10 @@ def make_app(live: Live, page: Callable[[], str], door: Door) -> Starlette:
 
     async def guard(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
         why_not = door.why_not(request)
-        response = await go_on(request) if why_not is None else _refuse(403, why_not)
+        try:
+            response = await go_on(request) if why_not is None else _refuse(403, why_not)
+        except Exception as error:  # noqa: BLE001  # what fails in here goes out with the same headers
+            response = _refuse(500, _told(error)["error"])
         response.headers.update(door.headers())
         return response
 
@@ -129,6 +132,13 @@ def _told(error: Exception) -> Message:
     if not isinstance(error, HeadAtlasError):
         log.error("a question could not be answered", exc_info=error)
     return {"error": one_line(error)}
+
+
+def _line(message: Message) -> str:
+    try:
+        return json.dumps(message, allow_nan=False) + "\n"
+    except ValueError:  # JSON has no NaN
+        return json.dumps({"error": "the model gives numbers that are not finite (NaN)"}) + "\n"
 
 
 def _refuse(status: int, why: str) -> JSONResponse:
@@ -176,7 +186,12 @@ class Server:
         self.door = Door(tuple(f"{n}:{port}" for n in names), framed)
         self.url = f"http://{name}:{port}/?token={self.door.token}"
         config = uvicorn.Config(
-            make_app(live, page, self.door), log_level="warning", access_log=False, lifespan="off", ws="none"
+            make_app(live, page, self.door),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=1,  # seconds that answers under way may still take
         )
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
