@@ -27,6 +27,7 @@ function prompted() {
   if (prompt !== now.prompt) now.token = null;
   if (prompt !== now.prompt && data.live.recorded) now.heads.clear(); // each prompt has heads of its own
   for (const name of Object.keys(got)) delete got[name];
+  prompts++;
   forgetExact();
   $("live-control-result").replaceChildren();
   $("live-message").textContent = "";
@@ -113,15 +114,15 @@ async function askContinuations() {
   };
   const boxes = [["before", "as it is", []], ...(switched().length ? [["after", "switched", switched()]] : [])];
   const made = boxes.map(([name, title]) => box(name, title));
-  if (got.said && got.saidFor === now.prompt) made[0].text.textContent = got.said;
+  if (got.said !== undefined) made[0].text.textContent = got.said;
   $("live-continuation").replaceChildren(...made.map((m) => m.root));
   boxes.forEach(([name, , heads], i) => {
-    if (name === "before" && got.said && got.saidFor === now.prompt) return;
+    if (name === "before" && got.said !== undefined) return;
     const show = (text) => (made[i].text.textContent = text || "(it ends here)");
     tell(async () => {
       const { text } = await ask("continuation", name, question({ heads }), (m) => show(m.partial.text));
       show(text);
-      if (name === "before") Object.assign(got, { said: text, saidFor: now.prompt });
+      if (name === "before") got.said = text;
     });
   });
 }
@@ -239,6 +240,7 @@ function weights() { // [query, key] as shown, and the largest of a row
   return { of: (q, k) => w[q * n + k] * values[k], most: rowMost };
 }
 function point(i) { // light up where token i looks, and who looks at it
+  if (!got.before) return; // another prompt is on its way
   const shown = i ?? now.token ?? got.before.tokens.length - 1, spans = $("live-text").children;
   const a = got.attention && weights(), most = a?.most(shown);
   for (let j = 0; j < spans.length; j++) {
@@ -251,6 +253,7 @@ function point(i) { // light up where token i looks, and who looks at it
   }
 }
 function showAttention() {
+  if (!got.before) return;
   point(null);
   const canvas = $("live-matrix"), n = got.before.tokens.length, pen = canvas.getContext("2d");
   Object.assign(canvas, { width: n, height: n });
@@ -266,9 +269,10 @@ function showAttention() {
   canvas.setAttribute("aria-label", `Attention of ${nameOf(got.attention.at)}: ${n} × ${n} tokens.`);
 }
 function overMatrix(event) {
+  if (!got.attention) return;
   const n = got.before.tokens.length, box = $("live-matrix").getBoundingClientRect();
   const [k, q] = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height].map((v) => Math.min(n - 1, Math.max(0, Math.floor(v * n))));
-  if (!got.attention || k > q) { $("tip").hidden = true; return; }
+  if (k > q) { $("tip").hidden = true; return; }
   showTip([`${visible(got.before.tokens[q])} → ${visible(got.before.tokens[k])}`, `${$("live-weighted").checked ? "|αv|" : "attention"} ${number(weights().of(q, k))}`, `tokens ${q} and ${k}`], event);
   point(q);
 }
