@@ -288,7 +288,7 @@ def test_maps_are_measured_and_compared_with_random_heads(tab: "playwright.Page"
     tab.click("#live-control")
     result = tab.locator("#live-control-result")
     expect(result).to_contain_text("None of them lowers the answer as much: p = 0.167", timeout=20000)
-    expect(result).to_contain_text("All 5 other choices")  # the other heads of its layer
+    expect(result).to_contain_text("The 5 other heads of its layer")
     expect(result.locator(".dots i")).to_have_count(6)
 
 
