@@ -13,7 +13,7 @@ from headatlas.models.lm import LM
 
 
 def replacing(lm: LM, heads: Sequence[tuple[int, int]], values: Tensor) -> Changing:
-    """Under change n, head number n gives values[n]; values [change, d_head]."""
+    """Under change n, head number n gives values[n]; under higher ones none is changed. values [change, d_head]."""
     layers, numbers = torch.tensor(heads).T
 
     def changing(which: Tensor) -> AbstractContextManager[None]:
@@ -31,7 +31,8 @@ def replacing(lm: LM, heads: Sequence[tuple[int, int]], values: Tensor) -> Chang
 
 
 def adding(lm: LM, layers: Sequence[int], vectors: Tensor) -> Changing:
-    """Under change n, vectors[n] is added to what block layers[n] gives; vectors [change, d_model]."""
+    """Under change n, vectors[n] is added to what block layers[n] gives; under higher ones nothing is. vectors [change,
+    d_model]."""
     at = torch.tensor(layers)
 
     @contextmanager
@@ -56,6 +57,6 @@ def adding(lm: LM, layers: Sequence[int], vectors: Tensor) -> Changing:
 
 def _tokens(which: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Rows and places of the tokens under one of the wanted changes (bool [change]), and the change each is under."""
-    here = torch.cat([wanted, wanted.new_zeros(1)])[which]  # the last number is no change
+    here = wanted[which.clamp(max=len(wanted) - 1)] & (which < len(wanted))
     rows, places = here.nonzero(as_tuple=True)
     return rows, places, which[rows, places]
