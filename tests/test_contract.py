@@ -18,8 +18,10 @@ QUICK = {  # what makes them quick here; a new method is checked with its own de
     "compare_maps": {"methods": ["taylor", "ablate-own", "dissociate"]},
     "contrast": {"keep": tiny_task("first", 0), "lose": tiny_task("second", 1), "seeds": 2, "updates": 3},
     "dissociate": {"seeds": 2, "updates": 4},
+    "function_vector": {"shots": 3, "limit": 3, "draws": 2},
     "gate": {"seeds": 2, "updates": 3},
     "ig": {"limit": 8, "steps": 3},
+    "influence": {"limit": 2},
     "pattern": {"sequences": 3},
     "taylor": {"limit": 8},
 }

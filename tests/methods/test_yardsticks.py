@@ -12,6 +12,7 @@ from headatlas.methods._gradients import gate_gradients, midpoints
 from headatlas.methods.ablate import one_by_one
 from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.methods.pattern import pattern
+from headatlas.models import one_by_one as in_batches
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample, log_probs, make_bundle
 from headatlas.results.store import load
@@ -75,7 +76,7 @@ def test_a_model_that_cannot_be_replayed_is_run_whole_and_that_is_said(monkeypat
     lm = lm_of("llama")
     expected, _ = ablate(lm, EXAMPLES)
     monkeypatch.setattr(one_by_one, "can_replay", lambda *a: False)
-    monkeypatch.setattr(one_by_one, "replayed", None)  # would fail if it were used
+    monkeypatch.setattr(in_batches, "replayed", None)  # would fail if it were used
     with caplog.at_level(logging.WARNING, "headatlas"):
         effect, _ = ablate(lm, EXAMPLES)
     torch.testing.assert_close(effect, expected)

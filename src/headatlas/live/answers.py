@@ -22,12 +22,12 @@ from headatlas.live.question import Question, Target
 from headatlas.live.script import script
 from headatlas.methods._gradients import gate_gradients
 from headatlas.methods._layers import layers_with_heads
-from headatlas.methods.ablate.one_by_one import effects_by_layer
 from headatlas.models.attention import attention_of
 from headatlas.models.direct import Pass, logit_scale, logits_written, passing, written
 from headatlas.models.examples import Bundle, TokenExample, encode_target, make_bundle
 from headatlas.models.heads import reading_inputs
 from headatlas.models.lm import LM
+from headatlas.models.one_by_one import effects_by_layer
 from headatlas.models.packing import logits_only
 from headatlas.models.replay import can_replay
 from headatlas.models.targets import measure, tokens_at_once

@@ -96,18 +96,24 @@ def _combine(lm: LM, pieces: Sequence[Sequence[Piece]], *, done: Done, progress:
         each = np.full((sum(len(s.examples) for s in held_out), lm.n_layers, lm.n_heads), np.nan, np.float32)
         for piece in of_task:
             (each[:, piece.layers],) = done[piece.name]
-        halves = [half.mean(0) if len(half) else np.full(half.shape[1:], np.nan) for half in (each[0::2], each[1::2])]
         one = xr.Dataset(
             {
                 "effect": (("layer", "head"), each.mean(0)),
                 "importance": (("layer", "head"), np.abs(each).mean(0)),
-                "effect_half": (("half", "layer", "head"), np.stack(halves)),
+                "effect_half": (("half", "layer", "head"), halves(each)),
             }
         )
         results.append(one.assign(baseline(lm, task, held_out, batch_tokens)))
     names = [of_task[0].task.name for of_task in pieces]
     return xr.concat(results, "task").assign_coords(
         task=names, half=["first", "second"], layer=range(lm.n_layers), head=range(lm.n_heads)
+    )
+
+
+def halves(each: np.ndarray) -> np.ndarray:
+    """Means over every other example, [half, …], of values [example, …]; NaN for a half without any."""
+    return np.stack(
+        [half.mean(0) if len(half) else np.full(half.shape[1:], np.nan) for half in (each[0::2], each[1::2])]
     )
 
 

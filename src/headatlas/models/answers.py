@@ -4,7 +4,8 @@ Answers are teacher-forced, so everything is one pass over prompt and answer, pa
 last token on, where answering begins. The prompt is the same for every change, so it is run once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -57,6 +58,10 @@ class Change:
     add: Tensor | None = None
 
 
+Changing = Callable[[Tensor], AbstractContextManager[None]]
+"""Number of the change at every token [row, place], as high as there are changes where none is → it is in force."""
+
+
 @torch.no_grad()
 def answers_under(
     lm: LM,
@@ -71,48 +76,73 @@ def answers_under(
     Measures: log_p, log P of the token; rank, log of its rank, 0 for the likeliest; first, whether it is the likeliest.
     everywhere: change heads at the prompt's tokens too, which costs the prompt once for every change.
     """
+    changing = _scaled_and_pushed(lm, changes)
+    return answers_while(lm, examples, len(changes), changing, everywhere=everywhere, tokens=tokens)
+
+
+@torch.no_grad()
+def answers_while(
+    lm: LM,
+    examples: Sequence[TokenExample],
+    changes: int,
+    changing: Changing,
+    *,
+    everywhere: bool = False,
+    tokens: int | None = None,
+) -> Tensor:
+    """`answers_under` so many changes of any kind."""
     budget = tokens_at_once(lm, tokens)
     bundles, place = [], []
     for e, a in enumerate(examples):
         shared = 0 if everywhere else len(a.prompt) - 1
-        packs = shared > 0 and len(lay_out(lm, [Bundle((a, a), shared)]).inputs["input_ids"]) == 1
-        together = max(1, (budget - shared) // (len(a) - shared) if packs else budget // len(a))
-        for first in range(0, len(changes), together):
-            bundles.append(Bundle((a,) * len(changes[first : first + together]), shared))
+        together = max(1, (budget - shared) // (len(a) - shared) if shares(lm, a, shared) else budget // len(a))
+        for first in range(0, changes, together):
+            bundles.append(Bundle((a,) * min(together, changes - first), shared))
             place.append((e, first))
-    result = torch.empty(len(changes), len(examples), len(MEASURES))
-    gates = torch.stack([c.gate for c in changes] + [torch.ones(lm.n_layers, lm.n_heads)])
+    result = torch.empty(changes, len(examples), len(MEASURES))
     for _, chosen in batches(bundles, 1, budget):
         now = [bundles[i] for i in chosen]
         numbers = [place[i][1] + k for i in chosen for k in range(len(bundles[i].examples))]
         with out_of_memory_told(lm, budget):
             layout = lay_out(lm, now)
-            which = torch.where(layout.owner >= 0, torch.tensor(numbers)[layout.owner.clamp(min=0)], len(changes))
-            measured = _changed(lm, now, layout, which, gates, changes)
+            which = torch.where(layout.owner >= 0, torch.tensor(numbers)[layout.owner.clamp(min=0)], changes)
+            with changing(which):
+                measured = _measured(lm, now, layout)
         result[numbers, [place[i][0] for i in chosen for _ in bundles[i].examples]] = measured
     return result
 
 
-def _changed(
-    lm: LM, bundles: Sequence[Bundle], layout: Layout, which: Tensor, gates: Tensor, changes: Sequence[Change]
-) -> Tensor:
-    """[text, measure], with change number which [row, place] in force at every token; the last number is none."""
+def shares(lm: LM, example: TokenExample, shared: int) -> bool:
+    """Whether copies of an example can share so many tokens of its beginning: the model runs these once."""
+    return shared > 0 and len(lay_out(lm, [Bundle((example, example), shared)]).inputs["input_ids"]) == 1
+
+
+def _scaled_and_pushed(lm: LM, changes: Sequence[Change]) -> Changing:
+    gates = torch.stack([c.gate for c in changes] + [torch.ones(lm.n_layers, lm.n_heads)])
     added = [i for i, c in enumerate(changes) if c.add is not None]
     adds = torch.stack([c.add for c in changes if c.add is not None]) if added else None
-    slot = torch.full((len(changes) + 1,), -1)
-    slot[added] = torch.arange(len(added))
-    slot = slot[which]
+    slots = torch.full((len(changes) + 1,), -1)
+    slots[added] = torch.arange(len(added))
 
-    def edit(layer: int, z: Tensor) -> Tensor:
-        z = z * gates[:, layer].to(z.device, z.dtype)[which.to(z.device)][..., None]
-        if adds is not None:
-            rows, places = (slot >= 0).nonzero(as_tuple=True)
-            here = rows.to(z.device), places.to(z.device)
-            z[here] += adds[slot[rows, places], layer].to(z.device, z.dtype)
-        return z
+    def changing(which: Tensor) -> AbstractContextManager[None]:
+        slot = slots[which]
 
-    rows, places = torch.tensor(layout.rows), torch.tensor(layout.places)
-    with h.hooked(lm.model, lm.anatomy, edit), logits_only(lm, rows, places):
+        def edit(layer: int, z: Tensor) -> Tensor:
+            z = z * gates[:, layer].to(z.device, z.dtype)[which.to(z.device)][..., None]
+            if adds is not None:
+                rows, places = (slot >= 0).nonzero(as_tuple=True)
+                here = rows.to(z.device), places.to(z.device)
+                z[here] += adds[slot[rows, places], layer].to(z.device, z.dtype)
+            return z
+
+        return h.hooked(lm.model, lm.anatomy, edit)
+
+    return changing
+
+
+def _measured(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> Tensor:
+    """[text, measure], of the model as it is now."""
+    with logits_only(lm, torch.tensor(layout.rows), torch.tensor(layout.places)):
         logits = lm.model(**layout.inputs, use_cache=False).logits[0].float()
     targets = [a.target for bundle in bundles for a in bundle.examples]
     own = logits.gather(1, torch.tensor([t for target in targets for t in target], device=logits.device)[:, None])

@@ -63,6 +63,26 @@ def written(lm: LM, kept: Pass, layer: int, token: int) -> Tensor:
 
 
 @torch.no_grad()
+def stream_factor(lm: LM, kept: Pass, layer: int, token: int) -> Tensor:
+    """What the norm behind a layer's attention, where it has one (Gemma 2), multiplies all that heads write at a token
+    by; 1 elsewhere."""
+    factor = torch.ones((), device=kept.z[layer].device)
+    for norm in norms_behind(lm.model, lm.anatomy, layer)[:-1]:
+        factor = norm_factor(norm, kept.before[norm][token].float())
+    return factor
+
+
+@torch.no_grad()
+def into_stream(lm: LM, layer: int, z: Tensor) -> Tensor:
+    """What heads with outputs z [head, d_head] add to the residual stream, up to `stream_factor`: [head, d_model]."""
+    z = z.float()
+    parts = torch.einsum("hd,hdm->hm", z, lm.weights.output(layer).to(z)) * residual_scale(lm.model)
+    for norm in norms_behind(lm.model, lm.anatomy, layer)[:-1]:
+        parts = through_norm(norm, parts)
+    return parts
+
+
+@torch.no_grad()
 def logits_written(lm: LM, parts: Tensor, tokens: Tensor | None = None) -> Tensor:
     """What parts [..., d_model] add to the logits of tokens (all, if none are named), less their mean over all tokens,
     which changes no probability: [..., token]."""

@@ -67,9 +67,13 @@ def log_probs(
     under: the one gate of each bundle, instead of every bundle under every gate; results are then [1, example].
     """
     layout = lay_out(lm, bundles) if packed and (gate is None or gate.ndim == 3) else stack(lm, bundles)
-    logits = logits_of(lm, layout, gate, under)
-    gates = 1 if gate is None or under is not None else len(gate)
+    return score_targets(logits_of(lm, layout, gate, under), bundles)
+
+
+def score_targets(logits: Tensor, bundles: Sequence[Bundle]) -> tuple[Tensor, Tensor]:
+    """`log_probs` from logits [gate · target token, vocabulary]."""
     targets = [a.target for bundle in bundles for a in bundle.examples]
+    gates = len(logits) // sum(map(len, targets))
     tokens = torch.tensor([t for target in targets for t in target], device=logits.device).repeat(gates)
     lengths = [len(target) for target in targets]
     log_p = -cross_entropy(logits, tokens, reduction="none").view(gates, -1)

@@ -122,12 +122,17 @@ def _like_example(value: Any) -> bool:
     return isinstance(value, tuple | list) and bool(value) and all(_is_text(part) for part in value)
 
 
-def _is_text(value: Any) -> bool:
-    """Text, or token ids."""
+def as_text(value: Any) -> Text | None:
+    """Text, or token ids as a tuple; None if it is neither, or empty."""
     if isinstance(value, str):
-        return bool(value.strip())
+        return value if value.strip() else None
     ids = value.tolist() if hasattr(value, "tolist") else value
-    return isinstance(ids, list | tuple) and bool(ids) and all(isinstance(i, Integral) for i in ids)
+    is_ids = isinstance(ids, list | tuple) and bool(ids) and all(isinstance(i, Integral) for i in ids)
+    return tuple(ids) if is_ids else None
+
+
+def _is_text(value: Any) -> bool:
+    return as_text(value) is not None
 
 
 def describe_tasks() -> list[dict[str, Any]]:

@@ -284,11 +284,16 @@ def in_words(question: Question) -> str:
 
 def prompt_ids(lm: LM, question: Question, template: bool = True) -> tuple[int, ...]:
     """A prompt as tokens, in the chat template where the tokenizer has one."""
+    if not chats(lm, template):
+        return tuple(without_end(lm.tokenizer, _plain(question)))
+    return chat_ids(lm, in_words(question))
+
+
+def chat_ids(lm: LM, message: str) -> tuple[int, ...]:
+    """A user's message in the chat template, up to where the model's answer begins."""
     tokenizer = lm.tokenizer
-    if not _chats(lm, template):
-        return tuple(without_end(tokenizer, _plain(question)))
     try:
-        messages = [{"role": "user", "content": in_words(question)}]
+        messages = [{"role": "user", "content": message}]
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     except Exception as e:  # templates are programs of the model's makers: they raise what they like
         raise CannotDo(
@@ -301,7 +306,7 @@ def prompt_ids(lm: LM, question: Question, template: bool = True) -> tuple[int, 
 def with_answer(lm: LM, question: Question, answer: str, template: bool = True) -> TokenExample:
     """A prompt and the answer that follows it, as tokens."""
     where = f"question {question.text[:40]!r}"
-    if not _chats(lm, template):
+    if not chats(lm, template):
         return encode_target(lm, _plain(question), f" {answer}", where)
     ids = tuple(lm.tokenizer(answer, add_special_tokens=False)["input_ids"])
     if not ids:
@@ -309,7 +314,8 @@ def with_answer(lm: LM, question: Question, answer: str, template: bool = True) 
     return encode_target(lm, prompt_ids(lm, question, template), ids, where)
 
 
-def _chats(lm: LM, template: bool) -> bool:
+def chats(lm: LM, template: bool) -> bool:
+    """Whether the chat template is wanted, and there is one."""
     return template and bool(getattr(lm.tokenizer, "chat_template", None))
 
 

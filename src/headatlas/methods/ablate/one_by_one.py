@@ -1,12 +1,7 @@
-"""Heads removed one by one: z set to zero, to its mean over the data, or to its value on another prompt (`resample`).
-
-Layers below a head never change, so what they gave in the clean run is kept and the model is replayed from the head's
-layer on, many heads in one batch.
-"""
+"""Heads removed one by one: z set to zero, to its mean over the data, or to its value on another prompt."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,19 +10,18 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument, check_choice
 from headatlas.methods._effects import Piece
-from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.ablate import KINDS
 from headatlas.models import heads as h
 from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
-from headatlas.models.replay import can_replay, recorded, replayed
+from headatlas.models.one_by_one import effects_by_layer
+from headatlas.models.replay import can_replay
 from headatlas.models.targets import (
     Bundle,
     TokenExample,
     batches,
     log_probs,
     make_bundle,
-    out_of_memory_told,
     tokens_at_once,
 )
 from headatlas.progress import Progress, silent
@@ -82,37 +76,6 @@ def ablate(
     return effect, baseline
 
 
-def effects_by_layer(
-    lm: LM,
-    bundles: Sequence[Bundle],
-    layers: Sequence[int] | None = None,
-    *,
-    gate: Tensor | None = None,
-    value: Callable[[int], Tensor] | None = None,
-    replay: bool = True,
-    budget: int,
-) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Layer by layer: its number, what removing each of its heads costs [example, head], and log P(target) with them
-    [example]. Nothing is left changed in the model between two layers.
-
-    gate [layer, head]: how far heads are open meanwhile. value: what a layer's removed heads give instead of zero.
-    """
-    gate = torch.ones(lm.n_layers, lm.n_heads) if gate is None else gate
-    with torch.no_grad(), recorded(lm) as record, out_of_memory_told(lm, budget):
-        clean = log_probs(lm, bundles, gate[None])[0][0]
-    at_once = max(1, budget // (len(bundles) * max(s.rest for s in bundles)))
-    for layer in layers_with_heads(lm.anatomy) if layers is None else layers:
-        instead = torch.zeros(lm.n_heads, 1) if value is None else value(layer)
-        lost = torch.empty(len(bundles), lm.n_heads)
-        for first in range(0, lm.n_heads, at_once):
-            heads = list(range(first, min(first + at_once, lm.n_heads)))
-            rerun = replayed(lm, layer, record, len(heads)) if replay else nullcontext()
-            with torch.no_grad(), _without(lm, layer, heads, instead), out_of_memory_told(lm, budget), rerun:
-                without = log_probs(lm, bundles, gate.expand(len(heads), -1, -1))[0]
-            lost[:, first : first + len(heads)] = (clean - without).T.float().cpu()
-        yield layer, lost, clean.float().cpu()
-
-
 @dataclass(frozen=True)
 class Ablation:
     """Effects as removal shows them."""
@@ -127,25 +90,6 @@ class Ablation:
     def cost(self, lm: LM, piece: Piece) -> Cost:
         above = sum(lm.n_layers - i for i in piece.layers) / lm.n_layers  # what lies below a head is not run again
         return reading(lm, [make_bundle([a]) for a in piece.questions(lm)], 1 + lm.n_heads * above)
-
-
-@contextmanager
-def _without(lm: LM, layer: int, heads: list[int], value: Tensor) -> Iterator[None]:
-    """The n-th copy of the batch goes without the n-th of the heads.
-
-    value: [head, 1 or d_head] or [row, token, head, d_head].
-    """
-
-    def edit(at: int, z: Tensor) -> Tensor | None:
-        if at != layer:
-            return None
-        z = z.unflatten(0, (len(heads), -1)).clone()  # [copy, row, token, head, d_head]
-        for copy, head in enumerate(heads):
-            z[copy, :, :, head] = value[..., head, :].to(z)
-        return z.flatten(0, 1)
-
-    with h.hooked(lm.model, lm.anatomy, edit):
-        yield
 
 
 def _z(lm: LM, bundles: Sequence[Bundle]) -> dict[int, Tensor]:

@@ -1,0 +1,94 @@
+"""Steps 1 to 3: the mean outputs of heads in few-shot prompts, and what each does in prompts with shuffled answers."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from headatlas.methods._layers import layers_with_heads
+from headatlas.models.answers import MEASURES, answers_while, shares
+from headatlas.models.direct import passing, stream_factor
+from headatlas.models.examples import TokenExample, make_bundle
+from headatlas.models.lm import LM
+from headatlas.models.one_by_one import logits_by_head
+from headatlas.models.patching import replacing
+from headatlas.models.replay import can_replay
+from headatlas.models.targets import batches, score_targets, tokens_at_once
+from headatlas.progress import Progress, silent
+
+
+@torch.no_grad()
+def mean_outputs(
+    lm: LM, prompts: Sequence[TokenExample], *, label: str = "mean outputs", progress: Progress = silent
+) -> Tensor:
+    """Every head's mean z at the last token, [2, layer, head, d_head]: as it is, and scaled as it enters the stream.
+
+    The second differs only in models with a norm behind the attention (Gemma 2), whose factor differs between prompts.
+    """
+    total = torch.zeros(2, lm.n_layers, lm.n_heads, lm.d_head, dtype=torch.float64)
+    total[:, lm.layers_without_heads] = torch.nan
+    for prompt in progress(prompts, label):
+        with passing(lm) as kept:
+            lm.model.base_model(**lm.pad([prompt.prompt], "right"), use_cache=False)
+        for layer, z in kept.z.items():
+            last = z[-1].float()
+            total[0, layer] += last.cpu()
+            total[1, layer] += (last * stream_factor(lm, kept, layer, -1)).cpu()
+    return (total / len(prompts)).float()
+
+
+@torch.no_grad()
+def rises(
+    lm: LM,
+    prompts: Sequence[TokenExample],
+    means: Tensor,
+    *,
+    tokens: int | None = None,
+    label: str = "effects",
+    progress: Progress = silent,
+) -> tuple[Tensor, Tensor]:
+    """How much P(answer) rises when one head gives its mean at the last token, [prompt, layer, head], NaN in layers
+    without heads; and, without that, P(answer) and whether it is the likeliest, [prompt, 2].
+
+    means: [layer, head, d_head]. The prompt is the same for all heads: models that can share it run it once, with a
+    last token for every head. Others are replayed from each head's layer on.
+    """
+    if not all(shares(lm, a, len(a.prompt) - 1) for a in prompts):
+        return _replayed(lm, prompts, means, tokens_at_once(lm, tokens), label, progress)
+    rise, before = torch.full((len(prompts), lm.n_layers, lm.n_heads), torch.nan), torch.empty(len(prompts), 2)
+    heads = [(layer, head) for layer in layers_with_heads(lm.anatomy) for head in range(lm.n_heads)]
+    layers, numbers = torch.tensor(heads).T
+    changing = replacing(lm, heads, means[layers, numbers])
+    for i, prompt in enumerate(progress(prompts, label)):
+        each = quality(answers_while(lm, [prompt], len(heads) + 1, changing, tokens=tokens))[
+            :, 0
+        ]  # the last: no change
+        before[i], rise[i, layers, numbers] = each[-1], each[:-1, 0] - each[-1, 0]
+    return rise, before
+
+
+def quality(answers: Tensor) -> Tensor:
+    """P(answer) and whether it is the likeliest, of answers of one token from `answers_while`: [change, example, 2]."""
+    return torch.stack([answers[..., MEASURES.index("log_p")].exp(), answers[..., MEASURES.index("first")]], dim=-1)
+
+
+def _replayed(
+    lm: LM, prompts: Sequence[TokenExample], means: Tensor, budget: int, label: str, progress: Progress
+) -> tuple[Tensor, Tensor]:
+    rise, before = torch.full((len(prompts), lm.n_layers, lm.n_heads), torch.nan), torch.empty(len(prompts), 2)
+    bundles = [make_bundle([a]) for a in prompts]
+    replay = can_replay(lm, bundles[:2])
+    for _, chosen in progress(list(batches(bundles, 1, max(1, budget // lm.n_heads))), label):
+        now, last = [bundles[i] for i in chosen], [len(prompts[i].prompt) - 1 for i in chosen]
+        instead = torch.full((len(now), max(last) + 1, lm.n_heads, lm.d_head), torch.nan)  # NaN: as it is
+
+        def value(layer: int, instead: Tensor = instead, last: list[int] = last) -> Tensor:
+            instead[range(len(last)), last] = means[layer]
+            return instead
+
+        for layer, heads, logits, clean in logits_by_head(lm, now, value=value, replay=replay, budget=budget):
+            log_p, right = (each[0].float().cpu() for each in score_targets(clean, now))
+            before[chosen] = torch.stack([log_p.exp(), right], dim=1)
+            changed = score_targets(logits.flatten(0, 1), now)[0].float().exp().cpu()  # [head, prompt]
+            rise[torch.tensor(chosen)[:, None], layer, torch.tensor(heads)] = (changed - before[chosen, 0]).T
+    return rise, before

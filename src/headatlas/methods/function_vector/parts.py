@@ -1,0 +1,166 @@
+"""The work of `function_vector` in parts, task by task, and its result."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import xarray as xr
+
+from headatlas.evidence.removal import draw_like, p_corrected, p_value, top_heads
+from headatlas.methods._effects import halves
+from headatlas.methods.function_vector.effects import mean_outputs, rises
+from headatlas.methods.function_vector.vectors import TRIED, vector_of, zero_shot
+from headatlas.methods.method import Part
+from headatlas.models.cost import Cost, answering, reading
+from headatlas.models.examples import TokenExample, make_bundle
+from headatlas.models.lm import LM
+from headatlas.models.targets import measure
+from headatlas.progress import Done, Progress
+from headatlas.tasks.few_shot import few_shot_prompts, zero_shot_prompts
+from headatlas.tasks.prompts import Task
+
+MEASURES = ("probability", "accuracy")
+PROMPTS = ("few_shot", "shuffled", "zero_shot")
+AT_ONCE = 8  # prompts that are one part
+
+
+@dataclass(frozen=True)
+class Settings:
+    limit: int
+    top: int
+    layer: int | None
+    draws: int
+    seed: int
+    batch_tokens: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked of one task.
+
+    right, shuffled: few-shot prompts of training questions, others in each. choosing: the questions of `shuffled`
+    alone. testing, testing_few_shot: held-out questions, alone and in few-shot prompts.
+    """
+
+    name: str
+    settings: Settings
+    right: tuple[TokenExample, ...]
+    shuffled: tuple[TokenExample, ...]
+    choosing: tuple[TokenExample, ...]
+    testing: tuple[TokenExample, ...]
+    testing_few_shot: tuple[TokenExample, ...]
+
+    @property
+    def means(self) -> str:
+        return f"{self.name}: mean outputs"
+
+    @property
+    def effects(self) -> list[str]:
+        """Names of the parts that are some prompts each."""
+        return [f"{self.name}: from prompt {first + 1}" for first in range(0, len(self.shuffled), AT_ONCE)]
+
+    @property
+    def vector(self) -> str:
+        return f"{self.name}: function vector"
+
+    def parts(self) -> list[Part]:
+        effects = [
+            Part(name, _effects, (self, i * AT_ONCE, name), needs=(self.means,), cost=_effects_cost)
+            for i, name in enumerate(self.effects)
+        ]
+        needs = (self.means, *self.effects)
+        return [
+            Part(self.means, _means, (self,), cost=_means_cost),
+            *effects,
+            Part(self.vector, _vector, (self,), needs=needs, cost=_vector_cost),
+        ]
+
+
+def plan(lm: LM, task: Task, settings: Settings) -> Plan:
+    """Prompts are made now, so that one that is too long is told before anything is computed."""
+    generator = np.random.default_rng([settings.seed, *task.name.encode()])
+    train, held_out = ([part[i] for i in generator.permutation(len(part))] for part in (task.train, task.held_out))
+    shuffled, right, testing = train[: settings.limit], train[::-1][: settings.limit], held_out[: settings.limit]
+    return Plan(
+        task.name,
+        settings,
+        tuple(few_shot_prompts(lm, task, right, 3 * settings.seed)),
+        tuple(few_shot_prompts(lm, task, shuffled, 3 * settings.seed + 1, shuffled=True)),
+        tuple(zero_shot_prompts(lm, task, shuffled)),
+        tuple(zero_shot_prompts(lm, task, testing)),
+        tuple(few_shot_prompts(lm, task, testing, 3 * settings.seed + 2)),
+    )
+
+
+def _means(lm: LM, plan: Plan, *, done: Done, progress: Progress) -> None:
+    done[plan.means] = (mean_outputs(lm, plan.right, label=plan.means, progress=progress).numpy(),)
+
+
+def _effects(lm: LM, plan: Plan, first: int, name: str, *, done: Done, progress: Progress) -> None:
+    prompts, means = plan.shuffled[first : first + AT_ONCE], torch.from_numpy(done[plan.means][0][0])
+    rise, before = rises(lm, prompts, means, tokens=plan.settings.batch_tokens, label=name, progress=progress)
+    done[name] = (rise.numpy(), before.numpy())
+
+
+def _vector(lm: LM, plan: Plan, *, done: Done, progress: Progress) -> None:
+    settings, means = plan.settings, torch.from_numpy(done[plan.means][0][1])
+    effect = np.concatenate([done[name][0] for name in plan.effects]).mean(0)
+    most = min(settings.top, int(np.isfinite(effect).sum()))
+    heads, generator = top_heads(effect, most), np.random.default_rng([settings.seed, *plan.name.encode()])
+    sets = [heads, *(draw_like(heads, lm.n_heads, generator) for _ in range(settings.draws))]
+    vectors = torch.stack([vector_of(lm, chosen, means) for chosen in progress(sets, plan.vector)])
+    tokens = settings.batch_tokens
+    result = zero_shot(lm, plan.choosing, plan.testing, vectors, layer=settings.layer, tokens=tokens)
+    log_p, right = measure(lm, [make_bundle([a]) for a in plan.testing_few_shot], tokens=tokens)
+    few_shot = np.array([log_p.double().exp().mean(), right.double().mean()])
+    selected = np.zeros(effect.shape, bool)
+    selected[tuple(np.transpose(heads))] = True
+    arrays = (result.before, result.after, result.random, np.array(result.layer))
+    done[plan.vector] = (selected, vectors[0].numpy(), few_shot, *arrays)
+
+
+def combine(lm: LM, plans: Sequence[Plan], *, done: Done, progress: Progress) -> xr.Dataset:
+    results = []
+    for one in plans:
+        each, before = (np.concatenate([done[name][i] for name in one.effects]) for i in (0, 1))
+        selected, vector, few_shot, zero, after, random, layer = done[one.vector]
+        effect, random_effect = after[int(layer)] - zero, random - zero
+        variables = {
+            "effect": (("layer", "head"), each.mean(0)),
+            "effect_half": (("half", "layer", "head"), halves(each)),
+            "selected": (("layer", "head"), selected),
+            "vector": ("d_model", vector),
+            "baseline": (("prompt", "measure"), np.stack([few_shot, before.mean(0), zero])),
+            "added_at": int(layer),
+            "vector_effect": ("measure", effect),
+            "vector_effect_by_layer": (("layer", "measure"), after - zero),
+            "random_effect": (("draw", "measure"), random_effect),
+            "p": p_value(-effect[0], -random_effect[:, 0]),  # it counts falls
+        }
+        results.append(xr.Dataset(variables))
+    result = xr.concat(results, "task").assign_coords(
+        task=[one.name for one in plans],
+        half=["first", "second"],
+        prompt=list(PROMPTS),
+        measure=list(MEASURES),
+        draw=range(plans[0].settings.draws),
+        layer=range(lm.n_layers),
+        head=range(lm.n_heads),
+    )
+    return result.assign(p_corrected=("task", p_corrected(result.p.values)))
+
+
+def _means_cost(lm: LM, plan: Plan) -> Cost:
+    return reading(lm, [make_bundle([a]) for a in plan.right])
+
+
+def _effects_cost(lm: LM, plan: Plan, first: int, name: str) -> Cost:
+    return answering(lm, plan.shuffled[first : first + AT_ONCE], lm.n_layers * lm.n_heads)
+
+
+def _vector_cost(lm: LM, plan: Plan) -> Cost:
+    draws, tried = plan.settings.draws, TRIED if plan.settings.layer is None else 0
+    told = reading(lm, [make_bundle([a]) for a in plan.testing_few_shot])
+    chosen = answering(lm, plan.choosing, tried * (1 + draws)) if tried else Cost()
+    return told + chosen + answering(lm, plan.testing, lm.n_layers + draws)

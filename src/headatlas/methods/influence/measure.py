@@ -1,0 +1,148 @@
+"""How far the next-token distribution moves without each head, by replay (`influence` says what for)."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from headatlas.errors import BadArgument
+from headatlas.methods._effects import halves
+from headatlas.methods._tables import list_best, number
+from headatlas.methods.method import Tables
+from headatlas.models.cost import Cost, reading
+from headatlas.models.examples import Bundle, TokenExample, make_bundle, without_end
+from headatlas.models.lm import LM, Text
+from headatlas.models.one_by_one import logits_by_head
+from headatlas.models.replay import can_replay
+from headatlas.models.targets import batches, tokens_at_once
+from headatlas.progress import Done, Progress
+from headatlas.tasks.questions import chat_ids, chats
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the work: one set of texts, some layers."""
+
+    name: str
+    texts: tuple[tuple[int, ...], ...]
+    layers: tuple[int, ...]
+    positions: str
+    batch_tokens: int | None
+
+    def bundles(self) -> list[Bundle]:
+        """Texts as prompts, with a target token, whichever, where a distribution is wanted."""
+        first = [len(ids) if self.positions == "last" else 1 for ids in self.texts]
+        return [make_bundle([TokenExample(t[:n], (*t[n:], 0))]) for t, n in zip(self.texts, first, strict=True)]
+
+
+def encode(lm: LM, name: str, texts: Sequence[Text], template: bool) -> tuple[tuple[int, ...], ...]:
+    """Token ids of a set's texts, without what a tokenizer puts at the end of a text."""
+    ids: list[Sequence[int]] = []
+    for text in texts:
+        if isinstance(text, str):
+            ids.append(chat_ids(lm, text) if chats(lm, template) else without_end(lm.tokenizer, text))
+        else:
+            ids.append(text)
+    try:
+        return tuple(tuple(each) for each in lm.encode(ids))
+    except BadArgument as e:
+        raise BadArgument(f"set {name!r}: {e}") from e
+
+
+@torch.no_grad()
+def divergence(whole: Tensor, changed: Tensor) -> Tensor:
+    """KL(whole ‖ changed) in nats, from logits [..., vocabulary]. In float64: small differences of large numbers."""
+    log_p, log_q = (logits.double().log_softmax(-1) for logits in (whole, changed))
+    return (log_p.exp() * (log_p - log_q)).sum(-1).clamp(min=0)
+
+
+@torch.no_grad()
+def influences(
+    lm: LM, piece: Piece, *, replay: bool = True, progress: Progress
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """KL without each head of the piece's layers, and how often the likeliest token changes: [text, layer, head], means
+    over a text's positions. And the entropy of the whole model's distribution [text]."""
+    bundles, budget = piece.bundles(), tokens_at_once(lm, piece.batch_tokens)
+    if piece.positions == "all":
+        budget = max(1, budget // 4)  # logits at every token take memory
+    if replay and not can_replay(lm, bundles[:2]):
+        log.warning("%s cannot be replayed from the middle: every head costs a whole run", lm.name)
+        replay = False
+    shape = (len(bundles), len(piece.layers), lm.n_heads)
+    kl, changed, entropy = np.empty(shape), np.empty(shape), np.empty(len(bundles))
+    for _, chosen in progress(list(batches(bundles, 1, max(1, budget // lm.n_heads))), piece.name):
+        lengths = [len(bundles[i].examples[0].target) for i in chosen]
+
+        def means(values: Tensor, lengths: list[int] = lengths) -> list[float]:
+            """Of each text, over its positions."""
+            return [float(part.double().mean()) for part in values.split(lengths)]
+
+        now = [bundles[i] for i in chosen]
+        for layer, heads, logits, whole in logits_by_head(lm, now, piece.layers, replay=replay, budget=budget):
+            at = piece.layers.index(layer)
+            for head, without in zip(heads, logits, strict=True):
+                kl[chosen, at, head] = means(divergence(whole, without))
+                changed[chosen, at, head] = means(without.argmax(-1) != whole.argmax(-1))
+        log_p = whole.double().log_softmax(-1)
+        entropy[chosen] = means(-(log_p.exp() * log_p).sum(-1))
+    return kl, changed, entropy
+
+
+def measure(lm: LM, piece: Piece, *, done: Done, progress: Progress) -> None:
+    done[piece.name] = influences(lm, piece, progress=progress)
+
+
+def piece_cost(lm: LM, piece: Piece) -> Cost:
+    above = sum(lm.n_layers - i for i in piece.layers) / lm.n_layers  # what lies below a head is not run again
+    bundles, heads = piece.bundles(), len(piece.layers) * lm.n_heads
+    logits = 2.0 * lm.d_model * lm.model.get_input_embeddings().num_embeddings
+    targets = sum(len(bundle.examples[0].target) for bundle in bundles)
+    return reading(lm, bundles, 1 + lm.n_heads * above) + Cost(operations=heads * targets * logits)
+
+
+def combine(lm: LM, sets: Mapping[str, Sequence[Piece]], *, done: Done, progress: Progress) -> xr.Dataset:
+    """sets: the pieces of each set of texts."""
+    results = []
+    for pieces in sets.values():
+        shape = (len(pieces[0].texts), lm.n_layers, lm.n_heads)
+        kl, changed = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
+        for piece in pieces:
+            kl[:, piece.layers], changed[:, piece.layers], entropy = done[piece.name]
+        results.append(
+            xr.Dataset(
+                {
+                    "kl": (("layer", "head"), kl.mean(0)),
+                    "kl_half": (("half", "layer", "head"), halves(kl)),
+                    "changed": (("layer", "head"), changed.mean(0)),
+                    "entropy": entropy.mean(),
+                    "texts": len(kl),
+                }
+            )
+        )
+    return xr.concat(results, "text_set").assign_coords(
+        text_set=list(sets), half=["first", "second"], layer=range(lm.n_layers), head=range(lm.n_heads)
+    )
+
+
+def influence_tables(result: xr.Dataset, top: int = 5) -> Tables:
+    """A row per set of texts: the heads that matter most for it."""
+    rows = []
+    for name in result.text_set.values.tolist():
+        one = result.sel(text_set=name)
+        most = one.kl.max()
+        rows.append(
+            {
+                "texts": name,
+                "number": int(one.texts),
+                "entropy": number(one.entropy.item()),
+                "matter most": list_best(one.kl, top) or "-",
+                "likeliest token changes, top head": f"{float(one.changed.where(one.kl == most).max()):.0%}",
+            }
+        )
+    return {f"KL in nats without a head ({result.attrs.get('positions', 'last')} position)": rows}

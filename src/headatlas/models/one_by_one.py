@@ -1,0 +1,93 @@
+"""Heads changed one by one: what the model says with each of them removed, or with another output in its place.
+
+Layers below a head never change, so what they gave in the clean run is kept and the model is replayed from the head's
+layer on, many heads in one batch.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+
+import torch
+from torch import Tensor
+
+from headatlas.models import heads as h
+from headatlas.models.examples import Bundle
+from headatlas.models.lm import LM
+from headatlas.models.packing import logits_of, stack
+from headatlas.models.replay import recorded, replayed
+from headatlas.models.targets import out_of_memory_told, score_targets
+
+Value = Callable[[int], Tensor]
+"""A layer → what its heads give instead: [head, 1 or d_head], or [row, token, head, d_head]. NaN leaves z as it is."""
+
+
+def logits_by_head(
+    lm: LM,
+    bundles: Sequence[Bundle],
+    layers: Sequence[int] | None = None,
+    *,
+    gate: Tensor | None = None,
+    value: Value | None = None,
+    replay: bool = True,
+    budget: int,
+) -> Iterator[tuple[int, list[int], Tensor, Tensor]]:
+    """Layer by layer, some heads at a time: its number, the heads, logits with each changed [head, target token,
+    vocabulary], and those of the clean run [target token, vocabulary]. Between two of them the model is as it was.
+
+    layers: those with heads, by default all. gate [layer, head]: how far heads are open meanwhile. value: what a head
+    gives instead of zero. replay: run only what lies above a head. budget: tokens at once.
+    """
+    gate = torch.ones(lm.n_layers, lm.n_heads) if gate is None else gate
+    layout = stack(lm, bundles)
+    with torch.no_grad(), recorded(lm) as record, out_of_memory_told(lm, budget):
+        clean = logits_of(lm, layout, gate[None])
+    at_once = max(1, budget // layout.inputs["input_ids"].numel())
+    with_heads = [i for i, site in enumerate(lm.anatomy.sites) if site is not None]
+    for layer in with_heads if layers is None else layers:
+        instead = torch.zeros(lm.n_heads, 1) if value is None else value(layer)
+        for first in range(0, lm.n_heads, at_once):
+            heads = list(range(first, min(first + at_once, lm.n_heads)))
+            rerun = replayed(lm, layer, record, len(heads)) if replay else nullcontext()
+            with torch.no_grad(), _changed(lm, layer, heads, instead), out_of_memory_told(lm, budget), rerun:
+                logits = logits_of(lm, layout, gate.expand(len(heads), -1, -1))
+            yield layer, heads, logits.unflatten(0, (len(heads), -1)), clean
+
+
+def effects_by_layer(
+    lm: LM,
+    bundles: Sequence[Bundle],
+    layers: Sequence[int] | None = None,
+    *,
+    gate: Tensor | None = None,
+    value: Value | None = None,
+    replay: bool = True,
+    budget: int,
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Layer by layer: its number, what changing each of its heads costs [example, head], and log P(target) with them
+    [example]. The arguments are those of `logits_by_head`.
+    """
+    lost = torch.empty(sum(len(bundle.examples) for bundle in bundles), lm.n_heads)
+    for layer, heads, logits, clean in logits_by_head(
+        lm, bundles, layers, gate=gate, value=value, replay=replay, budget=budget
+    ):
+        whole, without = (score_targets(each, bundles)[0] for each in (clean, logits.flatten(0, 1)))
+        lost[:, heads] = (whole - without).T.float().cpu()
+        if heads[-1] == lm.n_heads - 1:
+            yield layer, lost.clone(), whole[0].float().cpu()
+
+
+@contextmanager
+def _changed(lm: LM, layer: int, heads: list[int], value: Tensor) -> Iterator[None]:
+    """In the n-th copy of the batch, the n-th of the heads gives its value."""
+
+    def edit(at: int, z: Tensor) -> Tensor | None:
+        if at != layer:
+            return None
+        z = z.unflatten(0, (len(heads), -1)).clone()  # [copy, row, token, head, d_head]
+        for copy, head in enumerate(heads):
+            new = value[..., head, :].to(z)
+            z[copy, :, :, head] = torch.where(new.isnan(), z[copy, :, :, head], new)
+        return z.flatten(0, 1)
+
+    with h.hooked(lm.model, lm.anatomy, edit):
+        yield
