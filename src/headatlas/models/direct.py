@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from headatlas.models.families import norm_factor, norms_behind, residual_scale, through_norm
+from headatlas.models.families import norms_behind, residual_scale
 from headatlas.models.heads import hooked
 from headatlas.models.lm import LM
+from headatlas.models.norms import norm_factor, through_norm
 
 
 @dataclass

@@ -19,6 +19,7 @@ from headatlas.models.families import Anatomy, Site
 from headatlas.models.fingerprint import fingerprint_model, fingerprint_values
 from headatlas.models.heads import reading_inputs
 from headatlas.models.memory import skeleton
+from headatlas.models.norms import through_norm
 from headatlas.models.partial import load_front, load_in_blocks, read_config
 
 
@@ -266,7 +267,7 @@ class Weights:
         through_norms(layer, z @ W_O) @ U is what a head adds to the logits directly.
         """
         for norm in families.norms_behind(self._running(written.device), self.anatomy, layer):
-            written = families.through_norm(norm, written)
+            written = through_norm(norm, written)
         return written
 
     def _running(self, device: torch.device | str) -> PreTrainedModel:
