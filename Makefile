@@ -5,6 +5,7 @@
 # make docs-figures    the figures and numbers of the default model in README.md and docs/, from atlas/
 # make docs-benchmark  the tables of methods against planted heads
 # make docs-dissociate, docs-examples    what the pages of methods show of the default model
+# make docs-view     the pictures of the live page
 # make docs-notebooks  the notebooks of docs/notebooks, executed, in at most two minutes each
 PYTHON ?= python3
 BIN := .venv/bin
@@ -13,7 +14,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install --quiet
 
-.PHONY: atlas test test-cpus setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark docs-examples docs-notebooks clean
+.PHONY: atlas test test-cpus setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark docs-examples docs-notebooks docs-view clean
 
 atlas: .venv/.ready
 	$(BIN)/headatlas run --out atlas
@@ -51,6 +52,9 @@ docs-benchmark: .venv/.ready-dev
 
 docs-examples: .venv/.ready-dev
 	$(BIN)/python scripts/docs_examples.py build/examples
+
+docs-view: .venv/.ready-dev browser
+	$(BIN)/python scripts/docs_view.py
 
 docs-notebooks: .venv/.ready-dev
 	$(BIN)/python scripts/docs_notebooks.py --check

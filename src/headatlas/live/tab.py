@@ -13,15 +13,20 @@ EXAMPLES = (
         "title": "A capital",
         "prompt": "The capital of Italy is",
         "target": " Rome",
-        "note": "Switch off L23.H4: it knows the capitals.",
+        "note": "Switch off L23.H4: it looks at the country, and other capitals take Rome's place.",
     },
     {
-        "title": "A repeated pair",
-        "prompt": "Vox Tarn lives in Dell. Mira Okun lives in Pell. Vox Tarn lives in",
-        "target": " Dell",
-        "note": "",
+        "title": "A repeated name",
+        "prompt": "Mr Zorblat met Mrs Quimbly. Mr Zor",
+        "target": "bl",
+        "note": "Switch off L16.H0, which looks at the token before: the name is no longer copied so surely.",
     },
-    {"title": "A sum", "prompt": "2 + 3 = 5\n4 + 4 = 8\n3 + 4 =", "target": " 7", "note": ""},
+    {
+        "title": "A sum",
+        "prompt": "2 + 3 = 5\n4 + 4 = 8\n3 + 4 = ",
+        "target": "7",
+        "note": "Switch off L20.H8: the model says 8.",
+    },
 )
 """Prompts to begin with; notes are about the default model."""
 

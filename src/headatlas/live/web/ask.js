@@ -3,8 +3,13 @@ const pageId = Math.random().toString(36).slice(2) + Date.now().toString(36);
 const token = new URLSearchParams(location.search).get("token") ?? "";
 const DROPPED = Symbol("dropped"); // a newer question took its place
 
-async function ask(kind, place, question, partial = () => {}) {
-  if (data.live.recorded) return fromRecord(kind, question);
+let prompts = 0; // how many there have been
+async function ask(kind, place, question, partial) { // what comes after another prompt was given is dropped
+  const mine = prompts, result = await (data.live.recorded ? fromRecord(kind, question) : fromServer(kind, place, question, partial));
+  if (mine !== prompts) throw DROPPED;
+  return result;
+}
+async function fromServer(kind, place, question, partial = () => {}) {
   const body = JSON.stringify({ kind, page: pageId, place, ...question });
   const headers = { "content-type": "application/json", "x-headatlas-token": token };
   let response;

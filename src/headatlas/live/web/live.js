@@ -27,6 +27,7 @@ function prompted() {
   if (prompt !== now.prompt) now.token = null;
   if (prompt !== now.prompt && data.live.recorded) now.heads.clear(); // each prompt has heads of its own
   for (const name of Object.keys(got)) delete got[name];
+  prompts++;
   forgetExact();
   $("live-control-result").replaceChildren();
   $("live-message").textContent = "";
@@ -105,6 +106,13 @@ function showNext() {
   const name = `log P(${before.target.tokens.map(visible).join("|")})${before.other ? ` − log P(${before.other.tokens.map(visible).join("|")})` : ""}`;
   const change = after ? [` → `, el("b", {}, number(value(after))), ` (${number(value(after) - value(before))})`] : [];
   $("live-answer").replaceChildren(`${name}: `, el("b", {}, number(value(before))), ...change);
+  $("live-effect")?.replaceChildren(...effect());
+}
+function effect() { // for the card, which stays in sight: the likeliest token, before and after
+  if (!got.after) return [];
+  const likeliest = (p) => got.after.next.reduce((a, b) => (p(b) > p(a) ? b : a)), token = (t, p) => [el("b", {}, visible(t.text)), ` ${p.toFixed(2)}`];
+  const before = likeliest((t) => t.before), after = likeliest((t) => t.p);
+  return ["Next token: ", ...token(before, before.before), " → ", ...token(after, after.p)];
 }
 async function askContinuations() {
   const box = (name, title) => {
@@ -113,15 +121,15 @@ async function askContinuations() {
   };
   const boxes = [["before", "as it is", []], ...(switched().length ? [["after", "switched", switched()]] : [])];
   const made = boxes.map(([name, title]) => box(name, title));
-  if (got.said && got.saidFor === now.prompt) made[0].text.textContent = got.said;
+  if (got.said !== undefined) made[0].text.textContent = got.said;
   $("live-continuation").replaceChildren(...made.map((m) => m.root));
   boxes.forEach(([name, , heads], i) => {
-    if (name === "before" && got.said && got.saidFor === now.prompt) return;
+    if (name === "before" && got.said !== undefined) return;
     const show = (text) => (made[i].text.textContent = text || "(it ends here)");
     tell(async () => {
       const { text } = await ask("continuation", name, question({ heads }), (m) => show(m.partial.text));
       show(text);
-      if (name === "before") Object.assign(got, { said: text, saidFor: now.prompt });
+      if (name === "before") got.said = text;
     });
   });
 }
@@ -185,11 +193,13 @@ function showControl({ effect, random, p, all }) {
   }
   const values = [...random, effect, 0], low = Math.min(...values), high = Math.max(...values), place = (v) => `left:${((v - low) / (high - low || 1)) * 100}%`;
   const mean = random.reduce((a, b) => a + b, 0) / random.length, as = random.filter((r) => r <= effect).length;
-  const heads = several(switched().length, "head"), others = all ? `all ${random.length} other choices of as many heads of the same layers` : `${random.length} random choices of as many heads of the same layers`;
+  const n = switched().length, choices = `choices of as many heads of the same layers`, heads = several(n, "head");
+  const others = all && n === 1 ? `the ${random.length} other heads of its layer` : all ? `all ${random.length} other ${choices}` : `${random.length} random ${choices}`;
   const words = `Your ${heads}: ${number(effect)}. ${others[0].toUpperCase()}${others.slice(1)}: ${number(mean)} on average, from ${number(Math.min(...random))} to ${number(Math.max(...random))}. ${as ? `${as} of them lower` : "None of them lowers"} the answer as much: p = ${number(p)}.`;
   const few = random.length < 19 ? ` With so few choices p cannot be below ${number(1 / (random.length + 1))}.` : "";
   const dots = el("div", { className: "dots", role: "img", "aria-label": words }, ...random.map((r) => el("i", { style: place(r) })), el("i", { className: "own", style: place(effect) }));
-  dots.append(...[...new Set([low, 0, high])].map((v) => el("span", { style: place(v) }, number(v))));
+  const apart = [low, high, 0].filter((v, i, all) => all.slice(0, i).every((w) => Math.abs(v - w) > 0.08 * (high - low))); // labels that do not overlap
+  dots.append(...apart.map((v) => el("span", { style: place(v) }, number(v))));
   $("live-control-result").replaceChildren(dots, el("p", {}, words + few), muted("Change of log P of the answer; grey: random heads, orange: yours."));
   got.control = { effect, random, p };
 }
@@ -239,6 +249,7 @@ function weights() { // [query, key] as shown, and the largest of a row
   return { of: (q, k) => w[q * n + k] * values[k], most: rowMost };
 }
 function point(i) { // light up where token i looks, and who looks at it
+  if (!got.before) return; // another prompt is on its way
   const shown = i ?? now.token ?? got.before.tokens.length - 1, spans = $("live-text").children;
   const a = got.attention && weights(), most = a?.most(shown);
   for (let j = 0; j < spans.length; j++) {
@@ -251,6 +262,7 @@ function point(i) { // light up where token i looks, and who looks at it
   }
 }
 function showAttention() {
+  if (!got.before) return;
   point(null);
   const canvas = $("live-matrix"), n = got.before.tokens.length, pen = canvas.getContext("2d");
   Object.assign(canvas, { width: n, height: n });
@@ -266,9 +278,10 @@ function showAttention() {
   canvas.setAttribute("aria-label", `Attention of ${nameOf(got.attention.at)}: ${n} × ${n} tokens.`);
 }
 function overMatrix(event) {
+  if (!got.attention) return;
   const n = got.before.tokens.length, box = $("live-matrix").getBoundingClientRect();
   const [k, q] = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height].map((v) => Math.min(n - 1, Math.max(0, Math.floor(v * n))));
-  if (!got.attention || k > q) { $("tip").hidden = true; return; }
+  if (k > q) { $("tip").hidden = true; return; }
   showTip([`${visible(got.before.tokens[q])} → ${visible(got.before.tokens[k])}`, `${$("live-weighted").checked ? "|αv|" : "attention"} ${number(weights().of(q, k))}`, `tokens ${q} and ${k}`], event);
   point(q);
 }
@@ -394,7 +407,7 @@ Object.assign(live, {
     switchHeads([...others, [at, now.heads.has(at) ? 1 : Number($("live-scale").value)]]);
   },
   crosses: (byLayer) => switched().flatMap(([l, h]) => cross(byLayer ? l : h, byLayer ? h : l)),
-  button: (at) => [el("p", { className: "row" }, el("button", { type: "button", id: "live-toggle", disabled: !canSwitch(at), onclick: () => live.toggle(at) }, now.heads.has(at) ? `Switch ${nameOf(at)} on again` : `Switch off ${nameOf(at)}`))],
+  button: (at) => [el("p", { className: "row" }, el("button", { type: "button", id: "live-toggle", disabled: !canSwitch(at), onclick: () => live.toggle(at) }, now.heads.has(at) ? `Switch ${nameOf(at)} on again` : `Switch off ${nameOf(at)}`), el("span", { id: "live-effect", className: "detail" }, ...effect()))],
 });
 function cross(x, y) {
   const line = (sign, color, width) => ({ type: "line", xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yanchor: y, x0: -4, x1: 4, y0: -4 * sign, y1: 4 * sign, line: { color, width } });

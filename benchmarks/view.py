@@ -1,0 +1,106 @@
+"""How long the live page waits for its answers, over a real connection, against bare forward passes in the same run.
+
+    python benchmarks/view.py [--model smollm2] [--device auto] [--tokens 64]
+    python benchmarks/view.py --shape 8b        random weights of Llama-3.1-8B's shape, on a GPU
+
+Medians after a warm-up. Of seconds only those beside each other can be compared.
+
+first       all that a new prompt shows: next tokens, attention and thumbnails, what a head writes, both maps
+switch      next tokens without a head that was not switched off before, against two forward passes
+attention   a head's pattern once the prompt was run
+"""
+
+import argparse
+import http.client
+import json
+import statistics
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+from common import llama_8b, timed
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+import headatlas as ha
+from headatlas.live.answers import Live
+from headatlas.live.server import Server
+
+SHOWN = ("next", "attention", "writes", "thumbnails", "direct", "slope")
+
+
+def asker(server: Server, **values: Any) -> Callable[..., object]:
+    """Asks one question after the other on one connection, as a page does."""
+    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(server.url).port, timeout=600)
+    headers = {"content-type": "application/json", "x-headatlas-token": server.door.token}
+
+    def ask(kind: str, **more: Any) -> object:
+        body = json.dumps({"kind": kind, "page": "p", "place": kind, **values, **more})
+        connection.request("POST", "/ask", body, headers)
+        *_, last = connection.getresponse().read().splitlines()
+        answer = json.loads(last)
+        if "result" not in answer:
+            raise SystemExit(f"{kind}: {answer}")
+        return answer["result"]
+
+    return ask
+
+
+def numbers() -> PreTrainedTokenizerFast:
+    """A tokenizer for a model that has none: a number a token."""
+    words = {"<unk>": 0} | {str(i): i for i in range(1, 50_000)}
+    inner = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>")
+
+
+def prompt_of(lm: ha.LM, tokens: int, seed: int) -> str:
+    """Text of about so many tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    words = " ".join(lm.tokenizer.decode([i]) for i in torch.randint(1000, 40_000, (tokens,), generator=generator))
+    return str(lm.tokenizer.decode(lm.encode(words)[0][:tokens]))
+
+
+def one_round(lm: ha.LM, server: Server, prompt: str) -> dict[str, float]:
+    """Seconds of each answer about a prompt that the server has not seen."""
+    ask, layer = asker(server, prompt=prompt), lm.n_layers // 2
+    ids = torch.tensor(lm.encode(prompt), device=lm.device)
+
+    @torch.no_grad()
+    def forward() -> None:
+        lm.model(ids, use_cache=False)
+
+    times = {kind: timed(partial(ask, kind, layer=layer)) for kind in SHOWN}
+    return times | {
+        "first": sum(times.values()),
+        "forward": timed(forward),
+        "switch": timed(partial(ask, "next", heads=[[layer, 1, 0]])),
+        "pattern": timed(partial(ask, "attention", layer=layer + 1, head=2)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--shape", choices=["8b"])
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    lm = ha.LM(llama_8b().model, numbers(), "8b") if options.shape else ha.load(options.model, options.device)
+    server = Server(Live(lm), lambda: "", host="127.0.0.1", port=0).start()
+    rounds = [one_round(lm, server, prompt_of(lm, options.tokens, seed)) for seed in range(options.rounds + 1)]
+    server.stop()
+    median = {name: 1000 * statistics.median(r[name] for r in rounds[1:]) for name in rounds[0]}  # the first warms up
+    print(f"{lm}\n{options.tokens} tokens, medians of {options.rounds} prompts")
+    print(f"first shown        {median['first']:9.1f} ms   " + ", ".join(f"{k} {median[k]:.1f}" for k in SHOWN))
+    print(f"forward pass       {median['forward']:9.1f} ms")
+    ratio = median["switch"] / (2 * median["forward"])
+    print(f"switch             {median['switch']:9.1f} ms   {ratio:.2f} × two forward passes")
+    print(f"attention pattern  {median['pattern']:9.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
