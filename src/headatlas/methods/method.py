@@ -71,7 +71,7 @@ class Truth:
 
     kind: which truth it answers: functions, interference, relations or suppression. measure: the variable that is to
     rank the planted heads first; sign −1 if the lowest come first. options: of the call; the data is filled in by its
-    argument's name (tasks, questions or relations), and seed or seeds.
+    argument's name (tasks, texts, questions or relations), and seed or seeds.
     """
 
     kind: str

@@ -70,11 +70,13 @@ def _options(method: Method, truth: Truth, known: Known, seed: int) -> dict[str,
 
 
 def _data(method: Method, known: Known, seed: int) -> dict[str, Any]:
-    """By the argument's name: relations if they are planted, else tasks or questions."""
+    """By the argument's name: relations if they are planted, else tasks, texts (prompts of tasks) or questions."""
     if known.relations:
         return {"relations": known.relations}
     if "tasks" in method.options:
         return {"tasks": _tasks(seed)}
+    if "texts" in method.options:
+        return {"texts": {task.name: [e.prompt for e in task.held_out] for task in _tasks(seed)}}
     return {"questions": planted_questions(EXAMPLES, seed)} if "questions" in method.options else {}
 
 

@@ -22,7 +22,6 @@ import numpy as np
 from headatlas.errors import (
     BadArgument,
     BadFile,
-    CannotDo,
     brief,
     check_choice,
     check_columns,
@@ -33,6 +32,7 @@ from headatlas.errors import (
 )
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample, encode_target, without_end
+from headatlas.tasks.chat import chat_text, chats
 from headatlas.tasks.names import FUNCTIONS
 
 log = logging.getLogger(__name__)
@@ -286,21 +286,7 @@ def prompt_ids(lm: LM, question: Question, template: bool = True) -> tuple[int, 
     """A prompt as tokens, in the chat template where the tokenizer has one."""
     if not chats(lm, template):
         return tuple(without_end(lm.tokenizer, _plain(question)))
-    return chat_ids(lm, in_words(question))
-
-
-def chat_ids(lm: LM, message: str) -> tuple[int, ...]:
-    """A user's message in the chat template, up to where the model's answer begins."""
-    tokenizer = lm.tokenizer
-    try:
-        messages = [{"role": "user", "content": message}]
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    except Exception as e:  # templates are programs of the model's makers: they raise what they like
-        raise CannotDo(
-            f"the chat template of model {lm.name!r} fails: {one_line(e)}"
-            " (template=False, --no-template: go without it)"
-        ) from e
-    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return tuple(lm.tokenizer(chat_text(lm, in_words(question)), add_special_tokens=False)["input_ids"])
 
 
 def with_answer(lm: LM, question: Question, answer: str, template: bool = True) -> TokenExample:
@@ -312,11 +298,6 @@ def with_answer(lm: LM, question: Question, answer: str, template: bool = True) 
     if not ids:
         raise BadArgument(f"{where}: answer is {answer!r}, which has no tokens")
     return encode_target(lm, prompt_ids(lm, question, template), ids, where)
-
-
-def chats(lm: LM, template: bool) -> bool:
-    """Whether the chat template is wanted, and there is one."""
-    return template and bool(getattr(lm.tokenizer, "chat_template", None))
 
 
 def _plain(question: Question) -> str:

@@ -11,9 +11,9 @@ from headatlas.models.direct import passing, stream_factor
 from headatlas.models.examples import TokenExample, make_bundle
 from headatlas.models.lm import LM
 from headatlas.models.one_by_one import logits_by_head
-from headatlas.models.patching import replacing
 from headatlas.models.replay import can_replay
 from headatlas.models.targets import batches, score_targets, tokens_at_once
+from headatlas.models.token_changes import replacing
 from headatlas.progress import Progress, silent
 
 

@@ -13,7 +13,7 @@ from headatlas.models.answers import answers_while
 from headatlas.models.direct import into_stream
 from headatlas.models.examples import TokenExample
 from headatlas.models.lm import LM
-from headatlas.models.patching import adding
+from headatlas.models.token_changes import adding
 
 TRIED = 10  # layers, evenly spaced, of which the best is taken
 

@@ -20,7 +20,7 @@ from headatlas.models.one_by_one import logits_by_head
 from headatlas.models.replay import can_replay
 from headatlas.models.targets import batches, tokens_at_once
 from headatlas.progress import Done, Progress
-from headatlas.tasks.questions import chat_ids, chats
+from headatlas.tasks.chat import chat_text, chats
 
 log = logging.getLogger(__name__)
 
@@ -43,16 +43,18 @@ class Piece:
 
 def encode(lm: LM, name: str, texts: Sequence[Text], template: bool) -> tuple[tuple[int, ...], ...]:
     """Token ids of a set's texts, without what a tokenizer puts at the end of a text."""
-    ids: list[Sequence[int]] = []
-    for text in texts:
-        if isinstance(text, str):
-            ids.append(chat_ids(lm, text) if chats(lm, template) else without_end(lm.tokenizer, text))
-        else:
-            ids.append(text)
     try:
-        return tuple(tuple(each) for each in lm.encode(ids))
+        return tuple(tuple(ids) for ids in lm.encode([_ids(lm, text, template) for text in texts]))
     except BadArgument as e:
         raise BadArgument(f"set {name!r}: {e}") from e
+
+
+def _ids(lm: LM, text: Text, template: bool) -> Sequence[int]:
+    if not isinstance(text, str):
+        return text
+    if chats(lm, template):
+        return lm.tokenizer(chat_text(lm, text), add_special_tokens=False)["input_ids"]
+    return without_end(lm.tokenizer, text)
 
 
 @torch.no_grad()
