@@ -19,6 +19,7 @@ from tests.models.tiny import TINY, build, tokenizer
 WORDS = [f"w{3 * i} w{3 * i + 1}" + f" w{3 * i + 2}" * (i % 2) for i in range(12)]
 TOKEN, CONCEPT, CARRIER = (0, 0), (0, 1), (1, 0)
 LENGTH = 8
+UNITS = [(i, i + 1, i + 2) for i in range(1, 22)]  # words of the model set by hand, as token ids
 
 
 def copier() -> LM:
@@ -66,8 +67,7 @@ def copier() -> LM:
 
 
 def test_the_heads_that_copy_are_found() -> None:
-    units = [(i, i + 1, i + 2) for i in range(1, 22)]
-    result = ha.copying(copier(), units, texts=8, length=LENGTH)
+    result = ha.copying(copier(), UNITS, texts=8, length=LENGTH)
     token, concept = (result.score.sel(copied=c).values for c in ("token", "concept"))
     assert token[TOKEN] > 0.3
     assert concept[CONCEPT] > 0.3
@@ -83,6 +83,13 @@ def test_the_heads_that_copy_are_found() -> None:
     assert one.baseline > -0.1
     assert one.effect < -3
     assert one.effect < one.random_effect.mean() - 1
+
+
+def test_half_precision_is_near() -> None:
+    lm = copier()
+    whole = ha.copying(lm, UNITS, texts=4, length=LENGTH).score
+    lm.model.to(torch.bfloat16)
+    np.testing.assert_allclose(ha.copying(lm, UNITS, texts=4, length=LENGTH).score, whole, atol=0.05)
 
 
 @torch.no_grad()
