@@ -8,6 +8,7 @@ import headatlas as ha
 from headatlas.methods.gate.fits import likelihood, slope, start
 from headatlas.models.lm import LM
 from headatlas.models.memory import memory
+from headatlas.models.patching import log_probs_patched
 from headatlas.models.targets import make_bundle, tokens_at_once
 from tests.methods.test_half_precision import check_gradients, check_methods
 from tests.models.test_families import questions
@@ -47,6 +48,17 @@ def test_gate_gradients_on_a_gpu_equal_those_on_the_cpu(tiny) -> None:
     for tokens in (10**6, 60):
         for a, b in zip(slope(on_gpu, theta, matched, likelihood, tokens), expected, strict=True):
             torch.testing.assert_close(a.cpu(), b, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
+def test_patching_on_a_gpu_equals_that_on_the_cpu(tiny) -> None:
+    on_cpu, on_gpu = ha.load(build(tiny)), ha.load(build(tiny).to("cuda"))
+    examples = [a for group in questions() for a in group][:3]
+    z = torch.randn(3, on_cpu.n_layers, on_cpu.n_heads, on_cpu.d_head, generator=torch.Generator().manual_seed(0))
+    tolerance = max(tiny.tolerance, 1e-6) * 10
+    expected = log_probs_patched(on_cpu, examples, z)
+    result = log_probs_patched(on_gpu, examples, z)
+    torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

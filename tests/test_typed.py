@@ -231,7 +231,7 @@ class TestGrid:
             (labelled, ["next"]),
             (labelled.sel(relation="next"), ["next"]),
             (labelled.isel(relation=0).transpose("head", "layer"), ["next"]),
-            (made["pattern"], ["induction", "previous", "duplicate"]),
+            (made["pattern"], ["induction", "previous", "duplicate", "sink", "self"]),
             (synthetic.gate(4, 3), list(synthetic.gate(4, 3).task.values)),
             (xr.Dataset({"a": (("layer", "head"), grid)}), ["a"]),
         ):

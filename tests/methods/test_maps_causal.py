@@ -7,8 +7,8 @@ import pytest
 import xarray as xr
 
 import headatlas as ha
-from headatlas.evidence.removal import draw_like, p_corrected, p_value
-from headatlas.methods.maps.causal import DRAWS, answers, rank_heads, relation_questions, removal_curves
+from headatlas.evidence.removal import answers_without, draw_like, p_corrected, p_value
+from headatlas.methods.maps.causal import DRAWS, rank_heads, relation_questions, removal_curves
 from headatlas.methods.maps.tables import checks
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample
@@ -55,7 +55,7 @@ def test_answers_equal_one_prompt_at_a_time(family) -> None:
     last = max(i for i, site in enumerate(lm.anatomy.sites) if site)
     questions = examples(texts((4, 7, 1, 5)), [9, 12, 30, 8])
     sets = [[], [(last, 1)], [(last, 1), (last, 5)], [(last, 5), (last, 1)]]
-    measured = answers(lm, questions, sets)
+    measured = answers_without(lm, questions, sets)
     for removed, (log_p, accuracy) in zip(sets, measured, strict=True):
         right, total = [], []
         for question in questions:
@@ -91,7 +91,7 @@ def test_random_heads_and_p_values_are_those_of_the_one_experiment(lm: LM, quest
     assert all({layer for layer, _ in heads} == {1} for draws in drawn for heads in draws)
     can = curves.sel(relation="can")
     for at, draws in enumerate(drawn):
-        measured = answers(lm, questions["can"], [[], sets[at], *draws])
+        measured = answers_without(lm, questions["can"], [[], sets[at], *draws])
         effect, random_effect = measured[1] - measured[0], measured[2:] - measured[0]
         np.testing.assert_allclose(can.effect[at].sel(measure=["log_p", "accuracy"]), effect, atol=1e-5)
         np.testing.assert_allclose(can.random_effect[at].sel(measure=["log_p", "accuracy"]), random_effect, atol=1e-5)
@@ -101,7 +101,7 @@ def test_random_heads_and_p_values_are_those_of_the_one_experiment(lm: LM, quest
 
 
 def test_the_other_relation_is_the_next_that_can_be_answered(lm: LM, questions, curves: xr.Dataset) -> None:
-    measured = answers(lm, questions["too"], [[], [(1, 0)], [(1, 0), (1, 1)]])
+    measured = answers_without(lm, questions["too"], [[], [(1, 0)], [(1, 0), (1, 1)]])
     other = curves.other_effect.sel(relation="can", measure=["log_p", "accuracy"])
     np.testing.assert_allclose(other[:2], measured[1:] - measured[0], atol=1e-5)
 

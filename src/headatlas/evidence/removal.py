@@ -18,6 +18,10 @@ import torch
 from scipy.stats import false_discovery_control
 from torch import Tensor
 
+from headatlas.models.answers import MEASURES, Change, answers_under
+from headatlas.models.lm import LM
+from headatlas.models.targets import TokenExample
+
 Heads = list[tuple[int, int]]
 Quality = Callable[[Sequence[Heads]], np.ndarray]
 """Sets of heads → how well the model does with each set removed, [set] or [set, measure]; more is better."""
@@ -115,3 +119,18 @@ def gates_without(sets: Sequence[Heads], shape: tuple[int, int], scale: float = 
         for layer, head in heads:
             gate[layer, head] = scale
     return gates
+
+
+def answers_without(
+    lm: LM, examples: Sequence[TokenExample], sets: Sequence[Heads], tokens: int | None = None
+) -> np.ndarray:
+    """[set, 2]: log P of an answer's tokens and how often each is the likeliest, on average, with each set of heads
+    removed from the prompt's last token on.
+
+    Sets that are alike are asked once, so that they have the same bits.
+    """
+    ordered = [tuple(sorted(heads)) for heads in sets]
+    once = {heads: i for i, heads in enumerate(dict.fromkeys(ordered))}
+    changes = [Change(gate) for gate in gates_without([list(s) for s in once], (lm.n_layers, lm.n_heads))]
+    each = answers_under(lm, examples, changes, tokens=tokens).double().mean(1).numpy()
+    return each[[once[heads] for heads in ordered]][:, [MEASURES.index("log_p"), MEASURES.index("first")]]

@@ -1,6 +1,7 @@
 """Words as a tokenizer sees them in the middle of a text."""
 
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 
 ANCHOR = "the"
@@ -17,6 +18,11 @@ def word_ids(tokenizer: Any, words: Sequence[str]) -> list[list[int]]:
     cut = [ids[len(anchor) :] if ids[: len(anchor)] == anchor else ids for ids in encoded]
     unknown = getattr(tokenizer, "unk_token_id", None)
     return [[] if unknown in ids else ids for ids in cut]
+
+
+def long_words() -> list[str]:
+    """English words, most of which tokenizers cut into pieces: plants, animals and things."""
+    return (files("headatlas.tasks") / "data" / "words.txt").read_text(encoding="utf-8").split()
 
 
 def find_opening(tokenizer: Any, opening: str | None = None) -> tuple[int, ...]:

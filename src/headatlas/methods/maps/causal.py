@@ -14,10 +14,8 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument
-from headatlas.evidence.removal import Heads, gates_without, p_corrected, remove
+from headatlas.evidence.removal import Heads, answers_without, p_corrected, remove
 from headatlas.methods.maps.scores import Settings
-from headatlas.models.answers import MEASURES as ANSWERED
-from headatlas.models.answers import Change, answers_under
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample
 from headatlas.progress import Progress, silent
@@ -54,18 +52,6 @@ def rank_heads(score: xr.DataArray) -> Heads:
     return [(int(a), int(b)) for a, b in zip(layers, heads, strict=True) if score.values[a, b] > 0]
 
 
-def answers(lm: LM, questions: Sequence[TokenExample], removed: Sequence[Heads]) -> np.ndarray:
-    """[set, measure]: mean log P(target) and accuracy with each set of heads removed at the prompt's last token.
-
-    Draws that are alike are asked once, so that they have the same bits.
-    """
-    sets = [tuple(sorted(heads)) for heads in removed]
-    once = {heads: i for i, heads in enumerate(dict.fromkeys(sets))}
-    changes = [Change(gate) for gate in gates_without([list(s) for s in once], (lm.n_layers, lm.n_heads))]
-    each = answers_under(lm, questions, changes).double().mean(1).numpy()
-    return each[[once[heads] for heads in sets]][:, [ANSWERED.index("log_p"), ANSWERED.index("first")]]
-
-
 def check_causal(
     lm: LM, relations: Sequence[Relation], maps: xr.Dataset, settings: Settings, progress: Progress = silent
 ) -> xr.Dataset:
@@ -93,7 +79,9 @@ def removal_curves(
     ranking: each relation's heads, best first. The other relation is the next one, in order, that the model can answer.
     """
     names = list(questions)
-    baseline = np.stack([answers(lm, questions[r], [[]])[0] for r in progress(names, "what the model can answer")])
+    baseline = np.stack(
+        [answers_without(lm, questions[r], [[]])[0] for r in progress(names, "what the model can answer")]
+    )
     able = [i for i, r in enumerate(names) if baseline[i, MEASURES.index("accuracy")] >= ABLE and ranking[r]]
     shape = (len(names), len(STEPS))
     effect, other_effect = np.full((2, *shape, len(MEASURES)), np.nan)
@@ -101,13 +89,13 @@ def removal_curves(
     for at, i in enumerate(progress(able, "removal curves")):
         heads = ranking[names[i]]
         sets = [heads[:m] for m in STEPS if m <= len(heads)]
-        quality, generator = partial(answers, lm, questions[names[i]]), np.random.default_rng([seed, i])
+        quality, generator = partial(answers_without, lm, questions[names[i]]), np.random.default_rng([seed, i])
         result = remove(quality, sets, lm.n_heads, draws=DRAWS, generator=generator)
         effect[i, : len(sets)], random_effect[i, : len(sets)] = result.effect, result.random_effect
         p[i, : len(sets)] = result.p
         other = able[(at + 1) % len(able)]
         if other != i:
-            other_effect[i, : len(sets)] = answers(lm, questions[names[other]], sets) - baseline[other]
+            other_effect[i, : len(sets)] = answers_without(lm, questions[names[other]], sets) - baseline[other]
     dims = ("relation", "n_removed", "measure")
     curves = xr.Dataset(
         {

@@ -1,8 +1,9 @@
 """pattern: where heads look, on random tokens that are repeated. No task, no causal claim.
 
 1. Texts of random tokens, each followed by itself.
-2. induction: the attention from a token's second occurrence to the token after its first. duplicate: to the first
-   occurrence itself. previous: from any token to the one before.
+2. induction: the attention from a token's second occurrence to the token after its first. duplicate (duplicate-token
+   heads): to the first occurrence itself. previous (previous-token heads): from any token to the one before. sink: from
+   any token to the first of the text. self: from any token to itself.
 3. A score is the mean share of attention that goes there.
 """
 
@@ -27,8 +28,9 @@ MOST_SEQUENCES = 10_000  # more is a mistake
         Measure(
             "score",
             over="pattern",
-            meaning="Share of attention on the token that each pattern points at, on random tokens that are repeated."
-            " It is where a head looks, not what that does.",
+            meaning="Share of attention on the token that each pattern points at, on random tokens that are repeated:"
+            " the one after this token's first occurrence (induction), the one before (previous), the same one earlier"
+            " (duplicate), the first of the text (sink), itself (self). It is where a head looks, not what that does.",
         )
     ],
     presets={"quick": {}, "full": {}},
@@ -45,7 +47,7 @@ def pattern(
     sequences: Annotated[int, "texts of random tokens"] = 8,
     seed: Annotated[int, "of the random tokens"] = 0,
 ) -> xr.Dataset:
-    """Where heads look on random tokens that are repeated: induction, previous and duplicate.
+    """Where heads look on random tokens that are repeated: induction, previous token, duplicate token, sink, self.
 
     Returns score(pattern, layer, head).
 

@@ -10,8 +10,9 @@ from headatlas.errors import BadArgument
 from headatlas.models.attention import attention_of
 from headatlas.models.cost import Cost
 from headatlas.models.lm import LM
+from headatlas.models.random_tokens import opening_token
 
-PATTERNS = ("induction", "previous", "duplicate")
+PATTERNS = ("induction", "previous", "duplicate", "sink", "self")
 
 
 @torch.no_grad()
@@ -24,8 +25,7 @@ def attention_scores(lm: LM, length: int | None, sequences: int, seed: int) -> x
     vocabulary = lm.model.get_input_embeddings().num_embeddings
     generator = torch.Generator().manual_seed(seed)
     once = torch.randint(vocabulary, (sequences, length), generator=generator)
-    first = getattr(lm.model.config.get_text_config(), "bos_token_id", None)
-    opening = torch.full((sequences, 1), first if isinstance(first, int) and first < vocabulary else 0)
+    opening = torch.full((sequences, 1), opening_token(lm))
     ids = torch.cat([opening, once, once], dim=1)
     score = torch.full((len(PATTERNS), lm.n_layers, lm.n_heads), torch.nan)
     for layer, attention in attention_of(lm, ids).items():
@@ -43,7 +43,13 @@ def attention_cost(lm: LM, *, length: int | None = None, sequences: int = 8, **_
 
 def _share(attention: Tensor, length: int, name: str) -> Tensor:
     """Mean attention [head] from where a pattern looks to where it looks, in attention [text, head, query, key]."""
-    back = {"induction": length - 1, "duplicate": length, "previous": 1}[name]
-    start = 1 if name == "previous" else 1 + length
+    start = 1 + length if name in ("induction", "duplicate") else 1  # the first token can only look at itself
     query = torch.arange(start, attention.shape[2])
-    return attention[:, :, query, query - back].float().mean((0, 2)).cpu()
+    key = {
+        "induction": query - length + 1,
+        "previous": query - 1,
+        "duplicate": query - length,
+        "sink": torch.zeros_like(query),
+        "self": query,
+    }[name]
+    return attention[:, :, query, key].float().mean((0, 2)).cpu()

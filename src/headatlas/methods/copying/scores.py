@@ -1,0 +1,138 @@
+"""Scores of heads that copy, and the proof of them (steps 3 to 6 of `copying`)."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+
+from headatlas.evidence.removal import answers_without, p_corrected, remove, top_heads
+from headatlas.methods.copying.texts import AHEAD, Text, hash_texts, make_texts
+from headatlas.methods.method import Part, Work
+from headatlas.models.cost import Cost, answering, reading
+from headatlas.models.lm import LM
+from headatlas.models.patching import log_probs_patched, patching_cost
+from headatlas.models.targets import make_bundle, measure, tokens_at_once
+from headatlas.progress import Done, Progress
+
+AT_ONCE = 8  # texts that are one part of the work
+STEPS = (1, 2, 4, 8, 16)  # heads removed
+DRAWS = 20
+BOOTSTRAP = 1000  # draws of texts
+MEASURES = ("log_p", "accuracy")  # of removal; the first is what p is about
+
+
+def copying_work(lm: LM, words: Any, n: int, length: int | None, seed: int, batch_tokens: int | None) -> Work:
+    texts = make_texts(lm, words, n, length, seed)
+    parts: list[Part] = []
+    names: dict[str, list[str]] = {}
+    for copied, of in texts.items():
+        scored = [of.scored[i : i + AT_ONCE] for i in range(0, n, AT_ONCE)]
+        names[copied] = [f"{copied}: texts {AT_ONCE * i} to {AT_ONCE * i + len(t) - 1}" for i, t in enumerate(scored)]
+        for name, some in zip(names[copied], scored, strict=True):
+            parts.append(Part(name, score_texts, (name, some, AHEAD[copied], batch_tokens), cost=_score_cost))
+        arguments = (_proof(copied), names[copied], of.proof, seed, batch_tokens)
+        parts.append(Part(_proof(copied), remove_top, arguments, needs=tuple(names[copied]), cost=_proof_cost))
+    one = next(iter(texts.values())).scored[0]
+    size = len(one.again) + len(one.unit)
+    return Work(
+        f"{n} texts of {size} tokens, twice: {' and '.join(texts)}",
+        combine,
+        (names, seed),
+        parts,
+        hash_texts(texts),
+        {"texts": n, "length": size, "seed": seed},
+    )
+
+
+def score_texts(
+    lm: LM, name: str, texts: Sequence[Text], ahead: int, batch_tokens: int | None, *, done: Done, progress: Progress
+) -> None:
+    """A part: the rise of P [text, layer, head]; P in the clean and in the corrupted texts [2, text]."""
+    both = [[t.clean(ahead) for t in texts], [t.corrupted(ahead) for t in texts]]
+    clean, corrupted = (measure(lm, [make_bundle([a]) for a in of], tokens=batch_tokens)[0][0].exp() for of in both)
+    prompts = [t.whole.prompt for t in texts]  # up to the token before the unit: what comes after does not matter
+    rows = max(1, tokens_at_once(lm, batch_tokens) // max(map(len, prompts)))
+    z = lm.head_outputs(prompts, "last", batch_size=rows)[:, 0]  # [text, layer, head, d_head]
+    log_p = log_probs_patched(lm, both[1], z, ahead, tokens=batch_tokens, label=name, progress=progress)
+    rise = log_p.exp() - corrupted[:, None, None]
+    done[name] = (rise.numpy(), torch.stack([clean, corrupted]).numpy())
+
+
+def remove_top(
+    lm: LM,
+    name: str,
+    scored: Sequence[str],
+    texts: Sequence[Text],
+    seed: int,
+    batch_tokens: int | None,
+    *,
+    done: Done,
+    progress: Progress,
+) -> None:
+    """A part, step 6: baseline [measure], effect [step, measure], random_effect [step, draw, measure], p [step]."""
+    score = np.concatenate([done[part][0] for part in scored]).mean(0)
+    heads = top_heads(score, int((score > 0).sum()))
+    sets = [heads[:n] for n in STEPS if n <= len(heads)]
+    quality = partial(answers_without, lm, [t.whole for t in texts], tokens=batch_tokens)
+    generator = np.random.default_rng([seed, 2])
+    effect, p = np.full((len(STEPS), len(MEASURES)), np.nan), np.full(len(STEPS), np.nan)
+    random_effect = np.full((len(STEPS), DRAWS, len(MEASURES)), np.nan)
+    for _ in progress([name], name):
+        removal = remove(quality, sets, lm.n_heads, draws=DRAWS, generator=generator)
+    effect[: len(sets)], random_effect[: len(sets)], p[: len(sets)] = removal.effect, removal.random_effect, removal.p
+    done[name] = (removal.baseline, effect, random_effect, p)
+
+
+def combine(lm: LM, parts: Mapping[str, Sequence[str]], seed: int, *, done: Done, progress: Progress) -> xr.Dataset:
+    """parts: those of each kind."""
+    result = xr.concat([_one(copied, names, seed, done) for copied, names in parts.items()], "copied")
+    corrected = np.stack([p_corrected(step) for step in result.p.values.T], axis=1)
+    return result.assign(p_corrected=(("copied", "n_removed"), corrected)).assign_coords(
+        copied=list(parts),
+        half=["first", "second"],
+        n_removed=list(STEPS),
+        measure=list(MEASURES),
+        draw=range(DRAWS),
+        layer=range(lm.n_layers),
+        head=range(lm.n_heads),
+    )
+
+
+def _one(copied: str, names: Sequence[str], seed: int, done: Done) -> xr.Dataset:
+    rise = np.concatenate([done[name][0] for name in names])  # [text, layer, head]
+    clean, corrupted = np.concatenate([done[name][1] for name in names], axis=1).mean(1)
+    baseline, effect, random_effect, p = done[_proof(copied)]
+    n = len(rise)
+    counts = np.random.default_rng([seed, 3]).multinomial(n, np.full(n, 1 / n), size=BOOTSTRAP)
+    low, high = np.quantile(np.tensordot(counts / n, rise, 1), [0.025, 0.975], axis=0)
+    heads = ("layer", "head")
+    return xr.Dataset(
+        {
+            "score": (heads, rise.mean(0)),
+            "score_low": (heads, low.astype(rise.dtype)),
+            "score_high": (heads, high.astype(rise.dtype)),
+            "score_half": (("half", *heads), np.stack([rise[0::2].mean(0), rise[1::2].mean(0)])),
+            "clean": clean,
+            "corrupted": corrupted,
+            "baseline": ("measure", baseline),
+            "effect": (("n_removed", "measure"), effect),
+            "random_effect": (("n_removed", "draw", "measure"), random_effect),
+            "p": ("n_removed", p),
+        }
+    )
+
+
+def _proof(copied: str) -> str:
+    return f"{copied}: top heads removed"
+
+
+def _score_cost(lm: LM, name: str, texts: Sequence[Text], ahead: int, batch_tokens: int | None) -> Cost:
+    whole = [make_bundle([t.clean(ahead)]) for t in texts]
+    return reading(lm, whole, 3) + patching_cost(lm, [t.corrupted(ahead) for t in texts], ahead)
+
+
+def _proof_cost(lm: LM, name: str, scored: Any, texts: Sequence[Text], seed: int, batch_tokens: int | None) -> Cost:
+    return answering(lm, [t.whole for t in texts], 1 + len(STEPS) * (1 + DRAWS))

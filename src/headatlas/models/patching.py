@@ -1,0 +1,105 @@
+"""log P(target) while one head gives something else at one token of the prompt: tried with every head.
+
+All tokens before that one are the same whichever head is changed, so they are run once, and the tokens from there on
+once for each head, packed behind them (`packing`). Models that cannot be packed run the whole prompt for every head.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from headatlas.models import heads as h
+from headatlas.models.cost import AT_ONCE, Cost
+from headatlas.models.lm import LM
+from headatlas.models.packing import ROW, Layout, lay_out, logits_of
+from headatlas.models.targets import Bundle, TokenExample, batches, out_of_memory_told, tokens_at_once
+from headatlas.progress import Progress, silent
+
+
+@torch.no_grad()
+def log_probs_patched(
+    lm: LM,
+    examples: Sequence[TokenExample],
+    z: Tensor,
+    back: int = 0,
+    *,
+    tokens: int | None = None,
+    label: str = "patching",
+    progress: Progress = silent,
+) -> Tensor:
+    """log P(target) [example, layer, head] with z of that head replaced at one token; NaN in layers without heads.
+
+    z [example, layer, head, d_head]: what a head gives instead, in each example.
+    back: which token; 0 is the prompt's last one, 1 the one before.
+    """
+    budget = tokens_at_once(lm, tokens)
+    changed = [(i, j) for i, site in enumerate(lm.anatomy.sites) if site is not None for j in range(lm.n_heads)]
+    bundles, place = [], []
+    for e, a in enumerate(examples):
+        shared = len(a.prompt) - 1 - back
+        at_once = _heads_at_once(lm, a, shared, budget)
+        for first in range(0, len(changed), at_once):
+            heads = changed[first : first + at_once]
+            bundles.append(Bundle((a,) * len(heads), shared))
+            place.append([(e, layer, head) for layer, head in heads])
+    result = torch.full((len(examples), lm.n_layers, lm.n_heads), torch.nan)
+    for _, chosen in progress(list(batches(bundles, 1, budget)), label):
+        now = [bundles[i] for i in chosen]
+        e, layer, head = torch.tensor([at for i in chosen for at in place[i]]).T
+        with out_of_memory_told(lm, budget):
+            result[e, layer, head] = _log_p(lm, now, layer, head, z[e, layer, head])
+    return result
+
+
+def _heads_at_once(lm: LM, example: TokenExample, shared: int, budget: int) -> int:
+    """How many copies of the tokens after the shared ones go behind them."""
+    own = len(example) - 1 - shared
+    packs = shared > 0 and len(lay_out(lm, [Bundle((example,) * 2, shared)]).inputs["input_ids"]) == 1
+    return max(1, (min(_width(shared), budget) - shared) // own if packs else budget // (shared + own))
+
+
+def _width(shared: int) -> int:
+    """Of a row: wide enough that its beginning is not run too often, not wider, for attention looks over all of it."""
+    return max(2 * ROW, 2 * shared)
+
+
+def _log_p(lm: LM, bundles: Sequence[Bundle], layer: Tensor, head: Tensor, z: Tensor) -> Tensor:
+    """log P(target) [text], where text n has z[n] as the output of head[n] of layer[n] at its first own token."""
+    layout = lay_out(lm, bundles)
+    row, column = _first_own(layout)
+
+    def edit(at: int, now: Tensor) -> Tensor | None:
+        here = layer == at
+        if not here.any():
+            return None
+        now = now.clone()
+        now[row[here].to(now.device), column[here].to(now.device), head[here].to(now.device)] = z[here].to(now)
+        return now
+
+    with h.hooked(lm.model, lm.anatomy, edit):
+        logits = logits_of(lm, layout, None)
+    targets = [a.target for bundle in bundles for a in bundle.examples]
+    expected = torch.tensor([t for target in targets for t in target], device=logits.device)
+    each = -cross_entropy(logits, expected, reduction="none").float().cpu()
+    return torch.stack([part.sum() for part in each.split([len(target) for target in targets])])
+
+
+def _first_own(layout: Layout) -> tuple[Tensor, Tensor]:
+    """Row and place of each text's first token that it does not share."""
+    owner, first = np.unique(layout.owner.numpy(), return_index=True)
+    first = first[owner >= 0]  # −1: shared, or padding
+    width = layout.owner.shape[1]
+    return torch.tensor(first // width), torch.tensor(first % width)
+
+
+def patching_cost(lm: LM, examples: Sequence[TokenExample], back: int = 0) -> Cost:
+    """Of `log_probs_patched`, if the model can be packed."""
+    heads = sum(site is not None for site in lm.anatomy.sites) * lm.n_heads
+    tokens = 0.0
+    for a in examples:
+        own, shared = back + len(a.target), len(a.prompt) - 1 - back
+        tokens += heads * own + shared * np.ceil(heads * own / (_width(shared) - shared))
+    return Cost(tokens=tokens, passes=max(1.0, tokens / AT_ONCE))
