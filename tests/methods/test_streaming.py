@@ -192,6 +192,27 @@ def test_the_gradient_is_that_of_alpha() -> None:
     assert torch.autograd.gradcheck(output, (alpha.requires_grad_(),), eps=1e-3, atol=1e-3)
 
 
+@torch.no_grad()
+def check_half_precision(dtype: torch.dtype, device: str) -> None:
+    """Losses and α in half precision are near those in float32. test_gpu.py runs this too."""
+    of = scored(2, length=60)
+    single, half = (LM(tiny_lm().model.to(device, d), None, "tiny") for d in (torch.float32, dtype))
+    losses, fits = zip(
+        *(
+            (losses_one_by_one(lm, of, WINDOW, [0, 1, 2])[0], fit_alpha(lm, of, WINDOW, Fit(6, 0.3, 0.1))[0])
+            for lm in (single, half)
+        ),
+        strict=True,
+    )
+    assert (losses[1] - losses[0]).abs().max() < 0.1 * losses[0].abs().max()
+    assert (fits[1] - fits[0]).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision(dtype) -> None:
+    check_half_precision(dtype, "cpu")
+
+
 # --- a model whose heads are known
 
 
