@@ -23,6 +23,7 @@ NEEDS_MODEL = {  # how each command that takes a model is asked, MODEL and OUT t
     "compare-maps": ["compare-maps", "MODEL", "--out", "OUT", "--tasks", "math,syntax"],
     "contrast": ["contrast", "MODEL", "--out", "OUT", "--keep", "math", "--lose", "syntax"],
     **{name: [name, "MODEL", "--out", "OUT"] for name in ("salient", "pattern", "taylor", "ig", "ablate")},
+    "streaming": ["streaming", "MODEL", "--out", "OUT"],
     "head": ["head", "MODEL", "L0.H0"],
     "benchmark": ["benchmark", "--models", "MODEL", "--out", "OUT"],
 }
@@ -46,6 +47,7 @@ NEEDS_DATA = {
     "taylor": ["taylor", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
     "ig": ["ig", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
     "ablate": ["ablate", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
+    "streaming": ["streaming", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
     "import": ["import", "DATA.json", "--as", "importance", "--out", "OUT"],
 }
 WRITES = {name: a for name, a in NEEDS_MODEL.items() if "OUT" in a} | {
@@ -134,6 +136,7 @@ COUNTS = {
     "taylor": "--limit",
     "ig": "--steps",
     "ablate": "--limit",
+    "streaming": "--recent",
     "heads": "--top",
     "head": "--tokens",
     "benchmark": "--seed",
@@ -159,6 +162,7 @@ def test_options_and_values(capsys, place, command) -> None:
         ["dissociate", "MODEL", "--tasks", "math,syntax", "--seeds", "100000000"],
         ["dissociate", "MODEL", "--tasks", "math,syntax", "--limit", "0"],
         ["ablate", "MODEL", "--limit", "0"],
+        ["streaming", "MODEL", "--recent", "0"],
         ["head", "MODEL", "L0.H0", "--tokens", "0"],
         ["run", "MODEL", "--workers", "100000000"],
         ["run", "MODEL", "--gpus-per-job", "100000000"],

@@ -9,8 +9,10 @@ from headatlas.methods.gate.fits import likelihood, slope, start
 from headatlas.models.lm import LM
 from headatlas.models.memory import memory
 from headatlas.models.patching import log_probs_patched
+from headatlas.models.streaming import streaming
 from headatlas.models.targets import make_bundle, tokens_at_once
 from tests.methods.test_half_precision import check_gradients, check_methods
+from tests.methods.test_streaming import SEES, WITH, check_half_precision
 from tests.models.test_families import questions
 from tests.models.tiny import TINY, build, texts, tokenizer
 
@@ -59,6 +61,28 @@ def test_patching_on_a_gpu_equals_that_on_the_cpu(tiny) -> None:
     expected = log_probs_patched(on_cpu, examples, z)
     result = log_probs_patched(on_gpu, examples, z)
     torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("tiny", WITH, ids=lambda t: t.id)
+def test_heads_stream_on_a_gpu_as_on_the_cpu(tiny) -> None:
+    ids, results = torch.tensor(texts((30, 30))), []
+    for device in ("cpu", "cuda"):
+        lm = LM(build(tiny).to(device), None, device)
+        alpha = torch.linspace(0, 1, lm.n_layers * lm.n_kv_heads).view(lm.n_layers, -1).requires_grad_()
+        with streaming(lm, alpha, *SEES):
+            logits = lm.model(ids.to(device), use_cache=False).logits
+        results.append((logits.detach().cpu(), torch.autograd.grad(logits[:, -1].logsumexp(-1).sum(), alpha)[0]))
+        with streaming(lm, torch.ones_like(alpha), *SEES):
+            same = lm.model(ids.to(device), use_cache=False).logits
+        assert torch.equal(same, lm.model(ids.to(device), use_cache=False).logits)
+    tolerance = max(tiny.tolerance, 1e-6) * 100
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_streaming_in_half_precision(dtype) -> None:
+    check_half_precision(dtype, "cuda")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

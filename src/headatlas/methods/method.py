@@ -50,7 +50,7 @@ class Measure:
     colours, if not the name. chance: the variable with the highest score that chance explains. above: the variable that
     says which heads, or which maps as a whole, are above chance or proven; unproven: what the others are called.
     low, high: the variables with an interval. repeats: a variable, and the dimension over which it shows how stable the
-    map is.
+    map is. shared: heads of a key-value group have one value, which is the group's too, instead of their sum.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Measure:
     low: str = ""
     high: str = ""
     repeats: tuple[str, str] | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def logits_of(lm: LM, layout: Layout, gate: Tensor | None, under: Sequence[int] 
     gates, n = 1 if gate is None or under is not None else len(gate), len(layout.inputs["input_ids"])
     rows = (torch.arange(gates)[:, None] * n + torch.tensor(layout.rows)).flatten()
     places = torch.tensor(layout.places).repeat(gates)
-    with _under(lm, gate, layout, under), logits_only(lm, rows, places), _without_cudnn_attention():
+    with _under(lm, gate, layout, under), logits_only(lm, rows, places), without_cudnn_attention():
         inputs = {name: t.repeat(gates, *[1] * (t.ndim - 1)) for name, t in layout.inputs.items()}
         logits = lm.model(**inputs, use_cache=False).logits[0]
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -188,7 +188,7 @@ def _under(lm: LM, gate: Tensor | None, layout: Layout, under: Sequence[int] | N
 
 
 @contextmanager
-def _without_cudnn_attention() -> Iterator[None]:
+def without_cudnn_attention() -> Iterator[None]:
     """Other kernels than cuDNN's. Its gradients are NaN for masked rows of 64 more than a multiple of 128 tokens where
     a head's scores are all far below zero, as in Qwen2.5 (pytorch issue 196678); and they are not the same twice."""
     before = torch.backends.cuda.cudnn_sdp_enabled()
