@@ -22,7 +22,6 @@ import numpy as np
 from headatlas.errors import (
     BadArgument,
     BadFile,
-    CannotDo,
     brief,
     check_choice,
     check_columns,
@@ -33,6 +32,7 @@ from headatlas.errors import (
 )
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample, encode_target, without_end
+from headatlas.tasks.chat import chat_text, chats
 from headatlas.tasks.names import FUNCTIONS
 
 log = logging.getLogger(__name__)
@@ -284,33 +284,20 @@ def in_words(question: Question) -> str:
 
 def prompt_ids(lm: LM, question: Question, template: bool = True) -> tuple[int, ...]:
     """A prompt as tokens, in the chat template where the tokenizer has one."""
-    tokenizer = lm.tokenizer
-    if not _chats(lm, template):
-        return tuple(without_end(tokenizer, _plain(question)))
-    try:
-        messages = [{"role": "user", "content": in_words(question)}]
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    except Exception as e:  # templates are programs of the model's makers: they raise what they like
-        raise CannotDo(
-            f"the chat template of model {lm.name!r} fails: {one_line(e)}"
-            " (template=False, --no-template: go without it)"
-        ) from e
-    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    if not chats(lm, template):
+        return tuple(without_end(lm.tokenizer, _plain(question)))
+    return tuple(lm.tokenizer(chat_text(lm, in_words(question)), add_special_tokens=False)["input_ids"])
 
 
 def with_answer(lm: LM, question: Question, answer: str, template: bool = True) -> TokenExample:
     """A prompt and the answer that follows it, as tokens."""
     where = f"question {question.text[:40]!r}"
-    if not _chats(lm, template):
+    if not chats(lm, template):
         return encode_target(lm, _plain(question), f" {answer}", where)
     ids = tuple(lm.tokenizer(answer, add_special_tokens=False)["input_ids"])
     if not ids:
         raise BadArgument(f"{where}: answer is {answer!r}, which has no tokens")
     return encode_target(lm, prompt_ids(lm, question, template), ids, where)
-
-
-def _chats(lm: LM, template: bool) -> bool:
-    return template and bool(getattr(lm.tokenizer, "chat_template", None))
 
 
 def _plain(question: Question) -> str:

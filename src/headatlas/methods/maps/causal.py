@@ -14,10 +14,9 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument
-from headatlas.evidence.removal import Heads, gates_without, p_corrected, remove
+from headatlas.evidence.removal import Heads, p_corrected, remove
+from headatlas.methods._answers import MEASURES, answers
 from headatlas.methods.maps.scores import Settings
-from headatlas.models.answers import MEASURES as ANSWERED
-from headatlas.models.answers import Change, answers_under
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample
 from headatlas.progress import Progress, silent
@@ -27,7 +26,6 @@ from headatlas.tasks.words import word_ids
 STEPS = (1, 2, 4, 8, 16, 32)  # heads removed
 DRAWS = 20
 ABLE = 0.2  # a relation the whole model gets right less often than this cannot be broken by removing heads
-MEASURES = ("log_p", "accuracy")  # the first is what p is about
 ASK = 6  # prompts of a removal test where no truth is known
 
 
@@ -52,18 +50,6 @@ def rank_heads(score: xr.DataArray) -> Heads:
     order = np.argsort(-np.nan_to_num(score.values, nan=-1), axis=None, kind="stable")
     layers, heads = np.unravel_index(order, score.shape)
     return [(int(a), int(b)) for a, b in zip(layers, heads, strict=True) if score.values[a, b] > 0]
-
-
-def answers(lm: LM, questions: Sequence[TokenExample], removed: Sequence[Heads]) -> np.ndarray:
-    """[set, measure]: mean log P(target) and accuracy with each set of heads removed at the prompt's last token.
-
-    Draws that are alike are asked once, so that they have the same bits.
-    """
-    sets = [tuple(sorted(heads)) for heads in removed]
-    once = {heads: i for i, heads in enumerate(dict.fromkeys(sets))}
-    changes = [Change(gate) for gate in gates_without([list(s) for s in once], (lm.n_layers, lm.n_heads))]
-    each = answers_under(lm, questions, changes).double().mean(1).numpy()
-    return each[[once[heads] for heads in sets]][:, [ANSWERED.index("log_p"), ANSWERED.index("first")]]
 
 
 def check_causal(
