@@ -45,6 +45,7 @@ def copier() -> LM:
         word, before, out = (slice(i * WORDS, (i + 1) * WORDS) for i in range(3))
         model.model.embed_tokens.weight[:, word] = torch.eye(WORDS)
         model.lm_head.weight[:, out] = torch.eye(WORDS)
+        model.lm_head.weight[0, word] = 1.0  # token 0, if nothing is copied
         first, second = (model.model.layers[i].self_attn for i in (0, 1))
         _look_back_one(first, PREVIOUS[1])
         _carry(first, PREVIOUS[1], word, before)
@@ -52,7 +53,7 @@ def copier() -> LM:
             compare = slice(head * SIZE + SLOW, head * SIZE + SLOW + WORDS)
             second.q_proj.weight[compare, word] = 400 * torch.eye(WORDS)
             second.k_proj.weight[compare, before] = torch.eye(WORDS)
-            _carry(second, head, word, out)
+            _carry(second, head, word, out, gain=10.0)
     return LM(model.eval().requires_grad_(False), tokenizer(), "copier")
 
 
@@ -65,15 +66,15 @@ def _look_back_one(attention: torch.nn.Module, head: int) -> None:
         attention.q_proj.bias[even], attention.q_proj.bias[odd] = 400 * turn.cos(), -400 * turn.sin()
 
 
-def _carry(attention: torch.nn.Module, head: int, taken: slice, put: slice) -> None:
+def _carry(attention: torch.nn.Module, head: int, taken: slice, put: slice, gain: float = 1.0) -> None:
     rows = slice(head * SIZE, head * SIZE + WORDS)
     attention.v_proj.weight[rows, taken] = torch.eye(WORDS)
-    attention.o_proj.weight[put, rows] = torch.eye(WORDS)
+    attention.o_proj.weight[put, rows] = gain * torch.eye(WORDS)
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
     vocabulary = {"<unk>": 0} | {f"w{i}": i for i in range(1, WORDS)}
     inner = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    template = "{{ messages[0]['content'] }} " + START
+    template = "<unk> {{ messages[0]['content'] }} " + START  # nothing comes before the first token: it must not matter
     return PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>", chat_template=template)

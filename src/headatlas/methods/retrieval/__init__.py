@@ -81,15 +81,15 @@ def retrieval(
     needle that is the answer); a list of such; or several sets by name. A set has a map of its own.
 
     Returns score(needles, layer, head); score_half(needles, half, layer, head), of every other needle; asked and
-    answered(needles), how many; each(test, layer, head), the score of each text; set, needle, length, depth, response,
-    recall, used and held_out(test), what each text was, how much of the answer was written, whether it is part of the
-    score, or kept to check with.
+    answered(needles), how many; each(test, layer, head), the score of each text; set, needle, answer, length, depth,
+    response, recall, used and held_out(test), what each text was, how much of the answer was written, whether it is
+    part of the score, or kept to check with.
     A set of which no needle was answered has no score: NaN.
     With causal: baseline(needles, measure), effect(needles, n_removed, measure), random_effect(needles, n_removed,
     draw, measure), p and p_corrected(needles, n_removed), questions(needles).
 
     Example:
-        >>> ha.retrieval("smollm2", limit=2, depths=1, causal=0).heads.top(5)
+        >>> ha.retrieval("smollm2", lengths=(256,), depths=1, limit=2, causal=0).heads.top(5)
     """
     from headatlas.methods.retrieval.parts import Asking, Counting, plan
 

@@ -30,7 +30,7 @@ NOTHING = -1  # stands for no token
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of the work: one needle in a text of one length, at every depth. held_out: only to check with."""
+    """A part of the work: one needle in texts of one length, at some depths. held_out: only to check with."""
 
     name: str
     set: str
@@ -83,12 +83,14 @@ def plan(lm: LM, needles: Any, text: Any, asking: Asking, counting: Counting) ->
             first = i * len(sentences) // len(all_needles)  # so that not every needle is hidden in the same text
             around = (*sentences[first:], *sentences[:first])
             held_out = i >= len(sets[name][0])
+            at = (depths[i % len(depths)],) if held_out else depths  # a needle to check with is asked once
             for length in lengths[:1] if held_out else lengths:
                 label = f"{name}: needle {i + 1}, {length} tokens"
-                rest = (length, depths, asking.new_tokens, asking.template, held_out)
+                rest = (length, at, asking.new_tokens, asking.template, held_out)
                 pieces.append(Piece(label, name, i + 1, needle, around, *rest))
+    listed = " and ".join(f"{n:,}" for n in lengths)
     return Work(
-        f"{len(pieces) * len(depths)} texts of {' and '.join(f'{n:,}' for n in lengths)} tokens, a needle in each",
+        f"{sum(len(p.depths) for p in pieces)} texts of {listed} tokens, a needle in each",
         combine,
         (pieces, counting),
         [Part(p.name, read, (p,), cost=read_cost) for p in pieces],
@@ -126,14 +128,17 @@ def _split(name: str, needles: Sequence[Needle], asking: Asking) -> tuple[Sequen
 
 def read(lm: LM, piece: Piece, *, done: Done, progress: Progress) -> None:
     """Of each depth: needle tokens copied by every head, each counted once and as often as copied [depth, layer, head];
-    how many there are [depth]; the answer's tokens [depth, token]; the prompt's length [depth]."""
+    how many there are [depth]; the answer's tokens [depth, token]; the prompt's length [depth].
+
+    Where heads look is not read if the needle is only to check with.
+    """
     once, often = (np.zeros((len(piece.depths), lm.n_layers, lm.n_heads), np.int32) for _ in range(2))
     size, prompt = (np.zeros(len(piece.depths), np.int32) for _ in range(2))
     written = np.full((len(piece.depths), piece.new_tokens), NOTHING)
     for i, depth in enumerate(progress(piece.depths, piece.name)):
         hidden = piece.hidden(lm, depth)
         answer = answer_line(lm, hidden.ids, piece.new_tokens)
-        if answer:
+        if answer and not piece.held_out:
             once[i], often[i] = count_copies(lm, hidden, answer)
         size[i], prompt[i] = hidden.end - hidden.start, len(hidden.ids)
         written[i, : len(answer)] = answer
@@ -171,8 +176,8 @@ def combine(lm: LM, pieces: Sequence[Piece], counting: Counting, *, done: Done, 
     tests = xr.concat([_tests(lm, piece, counting, done[piece.name]) for piece in pieces], "test")
     sets = list(dict.fromkeys(piece.set for piece in pieces))
     used, number = tests.used.values, tests.number.values
-    heads = np.array([i in layers_with_heads(lm.anatomy) for i in range(lm.n_layers)])
-    tests["each"] = tests.each.where(xr.DataArray(heads, dims="layer"))
+    heads = xr.DataArray([i in layers_with_heads(lm.anatomy) for i in range(lm.n_layers)], dims="layer")
+    tests["each"] = tests.each.where(heads & ~tests.held_out)
     scored = {name: used & (tests.set.values == name) for name in sets}
     halves = [[_mean(tests.each, scored[name] & (number % 2 == odd)) for odd in (1, 0)] for name in sets]
     shown = ~tests.held_out.values
@@ -204,6 +209,7 @@ def _tests(lm: LM, piece: Piece, counting: Counting, arrays: tuple[np.ndarray, .
             "each": (("test", "layer", "head"), (copied / size[:, None, None]).astype(np.float32)),
             "set": ("test", [piece.set] * n),
             "needle": ("test", [piece.needle.text] * n),
+            "answer": ("test", [piece.needle.answer] * n),
             "number": ("test", [piece.number] * n),
             "length": ("test", prompt.astype(np.int64)),
             "depth": ("test", list(piece.depths)),
@@ -239,10 +245,10 @@ def _mean(each: xr.DataArray, chosen: np.ndarray) -> np.ndarray:
 
 
 def read_cost(lm: LM, piece: Piece) -> Cost:
-    """A pass to answer, one to see where heads look, and one for every token of the answer."""
+    """A pass to answer, one for every token of the answer, and one to see where heads look."""
     text = make_bundle([TokenExample((0,) * piece.length, (0,))])
     steps = len(piece.depths) * piece.new_tokens
-    return reading(lm, [text], 2 * len(piece.depths)) + Cost(tokens=steps, passes=steps)
+    return reading(lm, [text], (1 if piece.held_out else 2) * len(piece.depths)) + Cost(tokens=steps, passes=steps)
 
 
 def combine_cost(lm: LM, pieces: Sequence[Piece], counting: Counting) -> Cost:

@@ -17,7 +17,7 @@ from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample
 from headatlas.progress import Progress
 
-STEPS = (4, 8, 16, 32)  # heads removed
+STEPS = (2, 4, 8, 16, 32)  # heads removed
 DRAWS = 20
 
 

@@ -30,7 +30,7 @@ def retrieval_sentences(result: xr.Dataset) -> list[str]:
                 f"{name}: the model answered none of {asked} questions, so there is no score. Try shorter texts"
             )
         elif answered < asked:
-            lines.append(f"{name}: scores are of the {answered} texts of {asked} that the model answered")
+            lines.append(f"{name}: the model answered {answered} of {asked} questions; scores are of those")
         if "questions" in result and answered and not int(one.questions):
             lines.append(f"{name}: none of the needles kept to check with was answered, so no head was removed")
     return lines
@@ -71,19 +71,18 @@ def _removed(result: xr.Dataset, name: str, n: int) -> dict[str, Any] | None:
 
 
 def _needles(result: xr.Dataset) -> list[dict[str, Any]]:
-    """A row per needle of the score, over its texts."""
-    tests = result[["set", "needle", "recall", "response", "used", "held_out"]]
+    """A row per needle, over its texts."""
     rows = []
-    for name, needle in dict.fromkeys(zip(tests.set.values.tolist(), tests.needle.values.tolist(), strict=True)):
-        one = tests.isel(test=np.flatnonzero((tests.set == name) & (tests.needle == needle)))
-        best = one.isel(test=int(one.recall.argmax()))
+    for name, answer in dict.fromkeys(zip(result.set.values.tolist(), result.answer.values.tolist(), strict=True)):
+        one = result.isel(test=np.flatnonzero((result.set == name) & (result.answer == answer)))
+        best = one.isel(test=int(np.argmax(one.recall.values)))
         rows.append(
             {
                 "needles": name,
-                "needle": needle,
+                "answer": answer,
                 "answered": "to check with" if one.held_out.all() else f"{int(one.used.sum())} of {one.sizes['test']}",
                 "best recall": number(best.recall.item()),
-                "response": best.response.item(),
+                "best response": best.response.item(),
             }
         )
     return rows
