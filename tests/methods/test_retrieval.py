@@ -169,14 +169,14 @@ def test_lengths_are_cut_to_the_context(lm: LM, caplog) -> None:
         ({"lengths": "many"}, "lengths is 'many', expected numbers of tokens"),
         ({"lengths": ()}, r"lengths is \(\), expected numbers of tokens"),
         ({"lengths": (0,)}, r"lengths is \(0,\), expected numbers of tokens"),
-        ({"lengths": (5,)}, "needle 1, .*: it and its question alone are 17 tokens, and lengths has 5"),
+        ({"lengths": (5,)}, "needles, needle 1: it and its question alone are 17 tokens, and lengths has 5"),
         ({"depths": 0}, "depths is 0, expected a whole number from 1"),
         ({"kind": "papers"}, "kind is 'papers', expected one of paper, published-code.*Did you mean 'paper'"),
         ({"limit": 0}, "limit is 0, expected a whole number, at least 1"),
         ({"causal": 3}, "causal is 3, but set 'needles' has 3 needles: at least one must be left"),
         ({"recall": 1.5}, "recall is 1.5, expected 0 to 1"),
         ({"new_tokens": 200}, "new_tokens is 200, but the model's context is 128 tokens"),
-        ({"text": ["w1 w6 w7 w8"]}, "needle 2, 'w1 w6 w7 w8' is already in the text"),
+        ({"text": ["w1 w6 w7 w8"]}, "needles, needle 2 is already in the text"),
     ],
 )
 def test_what_is_asked_wrongly_is_told(lm: LM, options, told) -> None:

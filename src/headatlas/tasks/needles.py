@@ -125,7 +125,7 @@ def check_needles(
     whole = " ".join(sentences)
     for name, needles in sets.items():
         for i, needle in enumerate(needles):
-            where = f"{name}, needle {i + 1}, {brief(needle.text)}"
+            where = f"{name}, needle {i + 1}"
             if needle.text in whole:
                 raise BadArgument(f"{where} is already in the text")
             hidden = hide(lm, needle, sentences, 0, 0.0, template)

@@ -1,5 +1,6 @@
 """The result of `retrieval` as rows for the terminal and for JSON, and in sentences."""
 
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def _needles(result: xr.Dataset) -> list[dict[str, Any]]:
                 "answer": answer,
                 "answered": "to check with" if one.held_out.all() else f"{int(one.used.sum())} of {one.sizes['test']}",
                 "best recall": number(best.recall.item()),
-                "best response": best.response.item(),
+                "best response": shorten(best.response.item(), 80, placeholder=" …"),
             }
         )
     return rows
