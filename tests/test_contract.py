@@ -24,6 +24,18 @@ QUICK = {  # what makes them quick here; a new method is checked with its own de
     "ig": {"limit": 8, "steps": 3},
     "influence": {"limit": 2},
     "pattern": {"sequences": 3},
+    "retrieval": {  # a random model answers nothing, so that every answer must do
+        "needles": [
+            {"needle": f"w1 w{i} w{i + 1}", "question": "w9", "answer": f"w{i} w{i + 1}"} for i in (20, 30, 40)
+        ],
+        "text": ["w2 w3 w4", "w5 w6 w7 w8"],
+        "lengths": (40, 50),
+        "depths": 2,
+        "limit": 2,
+        "causal": 1,
+        "recall": 0.0,
+        "new_tokens": 6,
+    },
     "taylor": {"limit": 8},
 }
 

@@ -26,6 +26,7 @@ Heads = list[tuple[int, int]]
 Quality = Callable[[Sequence[Heads]], np.ndarray]
 """Sets of heads → how well the model does with each set removed, [set] or [set, measure]; more is better."""
 
+ANSWERS = ("log_p", "accuracy")  # what `answers_without` tells; p is about the first
 AT_ONCE, ENOUGH = 10, 5  # draws of random heads at a time, and how many must lose as much to stop early
 
 
@@ -124,7 +125,7 @@ def gates_without(sets: Sequence[Heads], shape: tuple[int, int], scale: float = 
 def answers_without(
     lm: LM, examples: Sequence[TokenExample], sets: Sequence[Heads], tokens: int | None = None
 ) -> np.ndarray:
-    """[set, 2]: log P of an answer's tokens and how often each is the likeliest, on average, with each set of heads
+    """[set, measure] (ANSWERS): log P of an answer's tokens and how often each is the likeliest, on average, with each set of heads
     removed from the prompt's last token on.
 
     Sets that are alike are asked once, so that they have the same bits.

@@ -1,6 +1,6 @@
 """Where heads look: attention of every head, read from plain kernels and believed only if they change nothing."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ def attention_of(
     layers: Collection[int] | None = None,
     ordinary: Mapping[int, Tensor] | None = None,
     dtype: torch.dtype | None = None,
+    keep: Callable[[Tensor], Tensor] | None = None,
 ) -> dict[int, Tensor]:
     """Attention [text, head, query, key] of layers with heads, for texts [text, token] of one length.
 
@@ -28,7 +29,7 @@ def attention_of(
     mask forbids it, those with ALiBi add it twice.
 
     layers: only these are kept, which saves memory. ordinary: z of an ordinary run by layer, if there is one already.
-    dtype: what attention is kept in.
+    dtype: what attention is kept in. keep: what is kept of a layer's attention instead of all of it.
     """
     with_heads = {i for i, site in enumerate(lm.anatomy.sites) if site is not None}
     wanted = with_heads if layers is None else with_heads & set(layers)
@@ -42,7 +43,7 @@ def attention_of(
         lm.model.set_attn_implementation("eager")
         for mask in (None, hidden):
             try:
-                with _kept(lm, ids.shape[1], wanted, dtype) as attention:
+                with _kept(lm, ids.shape[1], wanted, dtype, keep) as attention:
                     z = _run(lm, ids, mask, output_attentions=True)
             except (RuntimeError, ValueError):  # a mask it does not understand
                 continue
@@ -64,7 +65,13 @@ def _run(lm: LM, ids: Tensor, mask: Tensor | None, **options: Any) -> dict[int, 
 
 
 @contextmanager
-def _kept(lm: LM, length: int, wanted: Collection[int], dtype: torch.dtype | None) -> Iterator[dict[int, Tensor]]:
+def _kept(
+    lm: LM,
+    length: int,
+    wanted: Collection[int],
+    dtype: torch.dtype | None,
+    keep: Callable[[Tensor], Tensor] | None,
+) -> Iterator[dict[int, Tensor]]:
     """Takes attention from what the attention modules return, so that no more than one layer is in memory unless
     wanted: of 2,048 tokens, all of a small model would be gigabytes."""
     attention: dict[int, Tensor] = {}
@@ -74,7 +81,8 @@ def _kept(lm: LM, length: int, wanted: Collection[int], dtype: torch.dtype | Non
         for part in output if isinstance(output, tuple) else (output,):
             if isinstance(part, Tensor) and part.ndim == 4 and part.shape[1:] == (n_heads, length, length):
                 if layer in wanted:
-                    attention[layer] = part if dtype is None else part.to(dtype)
+                    kept = part if keep is None else keep(part)
+                    attention[layer] = kept if dtype is None else kept.to(dtype)
                 part = part[..., :0]  # nobody reads it
             taken.append(part)
         return tuple(taken) if isinstance(output, tuple) else output

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.evidence.removal import answers_without, p_corrected, remove, top_heads
+from headatlas.evidence.removal import ANSWERS, answers_without, p_corrected, remove, top_heads
 from headatlas.methods.copying.texts import AHEAD, Text, hash_texts, make_texts
 from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost, answering, reading
@@ -21,7 +21,6 @@ AT_ONCE = 8  # texts that are one part of the work
 STEPS = (1, 2, 4, 8, 16)  # heads removed
 DRAWS = 20
 BOOTSTRAP = 1000  # draws of texts
-MEASURES = ("log_p", "accuracy")  # of removal; the first is what p is about
 
 
 def copying_work(lm: LM, words: Any, n: int, length: int | None, seed: int, batch_tokens: int | None) -> Work:
@@ -78,8 +77,8 @@ def remove_top(
     sets = [heads[:n] for n in STEPS if n <= len(heads)]
     quality = partial(answers_without, lm, [t.whole for t in texts], tokens=batch_tokens)
     generator = np.random.default_rng([seed, 2])
-    effect, p = np.full((len(STEPS), len(MEASURES)), np.nan), np.full(len(STEPS), np.nan)
-    random_effect = np.full((len(STEPS), DRAWS, len(MEASURES)), np.nan)
+    effect, p = np.full((len(STEPS), len(ANSWERS)), np.nan), np.full(len(STEPS), np.nan)
+    random_effect = np.full((len(STEPS), DRAWS, len(ANSWERS)), np.nan)
     for _ in progress([name], name):
         removal = remove(quality, sets, lm.n_heads, draws=DRAWS, generator=generator)
     effect[: len(sets)], random_effect[: len(sets)], p[: len(sets)] = removal.effect, removal.random_effect, removal.p
@@ -94,7 +93,7 @@ def combine(lm: LM, parts: Mapping[str, Sequence[str]], seed: int, *, done: Done
         copied=list(parts),
         half=["first", "second"],
         n_removed=list(STEPS),
-        measure=list(MEASURES),
+        measure=list(ANSWERS),
         draw=range(DRAWS),
         layer=range(lm.n_layers),
         head=range(lm.n_heads),

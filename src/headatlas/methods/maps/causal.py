@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument
-from headatlas.evidence.removal import Heads, answers_without, p_corrected, remove
+from headatlas.evidence.removal import ANSWERS, Heads, answers_without, p_corrected, remove
 from headatlas.methods.maps.scores import Settings
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample
@@ -25,7 +25,6 @@ from headatlas.tasks.words import word_ids
 STEPS = (1, 2, 4, 8, 16, 32)  # heads removed
 DRAWS = 20
 ABLE = 0.2  # a relation the whole model gets right less often than this cannot be broken by removing heads
-MEASURES = ("log_p", "accuracy")  # the first is what p is about
 ASK = 6  # prompts of a removal test where no truth is known
 
 
@@ -82,10 +81,10 @@ def removal_curves(
     baseline = np.stack(
         [answers_without(lm, questions[r], [[]])[0] for r in progress(names, "what the model can answer")]
     )
-    able = [i for i, r in enumerate(names) if baseline[i, MEASURES.index("accuracy")] >= ABLE and ranking[r]]
+    able = [i for i, r in enumerate(names) if baseline[i, ANSWERS.index("accuracy")] >= ABLE and ranking[r]]
     shape = (len(names), len(STEPS))
-    effect, other_effect = np.full((2, *shape, len(MEASURES)), np.nan)
-    random_effect, p = np.full((*shape, DRAWS, len(MEASURES)), np.nan), np.full(shape, np.nan)
+    effect, other_effect = np.full((2, *shape, len(ANSWERS)), np.nan)
+    random_effect, p = np.full((*shape, DRAWS, len(ANSWERS)), np.nan), np.full(shape, np.nan)
     for at, i in enumerate(progress(able, "removal curves")):
         heads = ranking[names[i]]
         sets = [heads[:m] for m in STEPS if m <= len(heads)]
@@ -107,6 +106,6 @@ def removal_curves(
             "p_corrected": (dims[:2], np.stack([p_corrected(step) for step in p.T], axis=1)),
             "questions": ("relation", [len(questions[r]) for r in names]),
         },
-        coords={"relation": names, "n_removed": list(STEPS), "measure": list(MEASURES), "draw": range(DRAWS)},
+        coords={"relation": names, "n_removed": list(STEPS), "measure": list(ANSWERS), "draw": range(DRAWS)},
     )
     return curves.sel(measure=["accuracy", "log_p"])

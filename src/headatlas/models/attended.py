@@ -1,0 +1,111 @@
+"""Which position every head attends to most, from a few tokens of a long text, in one ordinary pass.
+
+1. The pass uses the model's own kernel. While it runs, each layer's attention function is called through ours
+   (transformers' attention interface), which has the queries, keys and values that the kernel gets.
+2. For the few queries asked about, the model's own plain attention (its `eager_attention_forward`, with softcaps, sinks
+   and whatever else is its own) is computed beside it, in float32. No more than [head, query asked about, key] is in
+   memory: it grows with the text's length, not its square.
+3. It is believed only if, in every layer, the plain attention gives those queries the output that the kernel gave them.
+
+Models that do not go through the interface compute their attention in full anyway; there `attention_of` reads it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from inspect import unwrap
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from headatlas.models.attention import attention_of
+from headatlas.models.lm import LM
+
+_ONE = Lock()  # the interface is the same for all models of a process
+
+
+@torch.no_grad()
+def attended_most(lm: LM, ids: Sequence[int], queries: Sequence[int]) -> Tensor:
+    """The position that gets most attention (of equal ones, the first): [layer, head, query]; −1 where are no heads.
+
+    ids: a text as tokens. queries: the positions whose attention is asked for.
+    """
+    text, rows = torch.tensor([list(ids)], device=lm.device), torch.tensor(list(queries))
+    found = _beside_the_kernel(lm, text, rows)
+    if found is None:
+        found = attention_of(lm, text, keep=lambda attention: attention[0, :, rows.to(attention.device)].argmax(-1))
+    most = torch.full((lm.n_layers, lm.n_heads, len(rows)), -1)
+    for layer, positions in found.items():
+        most[layer] = positions.cpu()
+    return most
+
+
+def _beside_the_kernel(lm: LM, text: Tensor, rows: Tensor) -> dict[int, Tensor] | None:
+    """[head, query] by layer; None where the model does not use the interface, or where the outputs do not agree."""
+    sites = {lm.model.get_submodule(site.attention): i for i, site in enumerate(lm.anatomy.sites) if site is not None}
+    most: dict[int, Tensor] = {}
+    apart: list[Tensor] = []  # of each layer, how far the outputs are apart, as a share of their size
+
+    def read(module: nn.Module, output: Tensor, plain: Tensor, attention: Tensor) -> None:
+        kernel = output[:, rows.to(output.device)].to(plain.dtype)
+        apart.append(((plain - kernel).norm() / kernel.norm().clamp(min=torch.finfo(plain.dtype).tiny)).cpu())
+        most[sites[module]] = attention[0].argmax(-1)
+
+    with _interface_read(set(sites), rows, read):
+        lm.model.base_model(text, use_cache=False)
+    # the kernel rounds its weights to the model's precision
+    close = 1e-3 if lm.model.dtype in (torch.float32, torch.float64) else 2e-2
+    return most if len(most) == len(sites) and bool(torch.stack(apart).max() <= close) else None
+
+
+@contextmanager
+def _interface_read(modules: set[nn.Module], rows: Tensor, read: Callable[..., None]) -> Iterator[None]:
+    """Calls read(module, kernel's output, plain output, attention), the last two of these rows only, whenever one of
+    the modules runs its attention through the interface. What the model computes does not change."""
+    names: set[Any] = {getattr(getattr(m, "config", None), "_attn_implementation", None) for m in modules} - {None}
+    before = {name: ALL_ATTENTION_FUNCTIONS._local_mapping.get(name) for name in names}
+    kernels = {name: ALL_ATTENTION_FUNCTIONS.get(name) for name in names}  # 'eager' has none: it is the model's own
+
+    def function_for(name: str) -> Callable[..., Any]:
+        def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any) -> Any:
+            own = unwrap(type(module).forward).__globals__.get("eager_attention_forward")
+            output, weights = (kernels[name] or own)(module, query, key, value, mask, **options)
+            if (
+                module in modules
+                and own is not None
+                and (mask is None or (isinstance(mask, Tensor) and mask.ndim == 4))
+            ):
+                here = rows.to(query.device)
+                exact = torch.promote_types(query.dtype, torch.float32)
+                few = [query[:, :, here], key, value]
+                seen = _mask_rows(mask, here, key.shape[2], options.get("sliding_window")).to(exact)
+                read(module, output, *own(module, *(t.to(exact) for t in few), seen, **options))
+            return output, weights
+
+        return attend
+
+    with _ONE:
+        try:
+            for name in names:
+                ALL_ATTENTION_FUNCTIONS[name] = function_for(name)
+            yield
+        finally:
+            for name, function in before.items():
+                if function is None:
+                    del ALL_ATTENTION_FUNCTIONS[name]
+                else:
+                    ALL_ATTENTION_FUNCTIONS[name] = function
+
+
+def _mask_rows(mask: Tensor | None, rows: Tensor, keys: int, window: int | None) -> Tensor:
+    """What is added to the scores of these queries, [1, 1, query, key]. Kernels get no mask if it is just causal."""
+    if mask is not None and mask.dtype != torch.bool:
+        return mask[:, :, rows, :keys]
+    if mask is not None:
+        seen = mask[:, :, rows, :keys]
+    else:
+        back = rows[:, None] - torch.arange(keys, device=rows.device)
+        seen = ((back >= 0) & (back < (window or keys)))[None, None]
+    return torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, torch.finfo(torch.float32).min)

@@ -1,0 +1,188 @@
+"""retrieval: against whole attention matrices step by step, and on a model whose copying heads were set by hand."""
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+import headatlas as ha
+from headatlas.errors import BadArgument
+from headatlas.evidence.removal import p_value
+from headatlas.methods import get_method
+from headatlas.methods.retrieval.parts import answer_line, count_copies, word_recall
+from headatlas.methods.retrieval.tables import retrieval_sentences, retrieval_tables
+from headatlas.models.attention import attention_of
+from headatlas.models.lm import LM
+from headatlas.tasks.needles import Hidden, Needle, hide, load_sentences
+from headatlas.testing import tiny_lm
+from tests.models.copier import COPIERS, copier
+
+# each begins with w1, behind which the copier reads on
+NEEDLES = [{"needle": f"w1 {a}", "question": "w9", "answer": a} for a in ("w2 w3 w4 w5", "w6 w7 w8", "w3 w8 w5")]
+TEXT = ["w10 w11 w12", "w13 w14", "w15 w16 w17 w18", "w19 w10 w13"]
+QUICK = {"needles": NEEDLES, "text": TEXT, "lengths": (50,), "depths": 3, "new_tokens": 3, "causal": 1}
+
+
+@pytest.fixture(scope="module")
+def lm() -> LM:
+    return copier()
+
+
+@pytest.fixture(scope="module")
+def result(lm: LM) -> xr.Dataset:
+    return ha.retrieval(lm, **QUICK)
+
+
+def test_the_heads_that_copy_are_found(result: xr.Dataset) -> None:
+    """They copy every token of an answer (three of four, where the answer is cut off); no other head copies any."""
+    copies = np.zeros((2, 4), dtype=bool)
+    copies[tuple(zip(*COPIERS, strict=True))] = True
+    score = result.score.sel(needles="needles").values
+    np.testing.assert_allclose(score[copies], (3 / 4 + 1) / 2)
+    assert (score[~copies] == 0).all()
+    np.testing.assert_allclose(result.score_half.values[0][:, copies].T, [[3 / 4, 1], [3 / 4, 1]])
+    assert result.response.values.tolist() == ["w2 w3 w4"] * 3 + ["w6 w7 w8"] * 3 + ["w3 w8 w5"]
+    assert result.recall.values[:3] == pytest.approx(np.full(3, word_recall("w2 w3 w4", "w2 w3 w4 w5")))
+    assert (result.asked.item(), result.answered.item()) == (6, 6)
+    assert result.used.values.tolist() == [True] * 6 + [False]
+    assert result.held_out.values.tolist() == [False] * 6 + [True]
+    assert result.depth.values.tolist() == [0, 0.5, 1, 0, 0.5, 1, 1]
+
+
+def test_removing_them_breaks_needles(lm: LM, result: xr.Dataset) -> None:
+    """Of a needle that had no part in the score. The model is then left with its guess, token 0."""
+    two = result.sel(needles="needles", n_removed=2)
+    log_p, accuracy = two.sel(measure="log_p"), two.sel(measure="accuracy")
+    assert log_p.effect.item() == pytest.approx(-np.log(19 + np.e), abs=1e-4)
+    assert (accuracy.baseline.item(), accuracy.effect.item()) == (1, -1)
+    harm = log_p.random_effect < -1  # two random heads of that layer are these two in one draw of six
+    assert 0 < harm.sum() < 10
+    assert log_p.p == p_value(log_p.effect.item(), log_p.random_effect.values) == (1 + harm.sum()) / 21
+    assert result.effect.sel(n_removed=[4, 8, 16, 32]).isnull().all()  # only two heads score
+    assert result.questions.item() == 1
+    rows = retrieval_tables(result)["Removed while answering other needles: change of log P per token"]
+    assert [row["heads"] for row in rows] == [2]
+
+
+def slow_scores(lm: LM, prompt: Hidden, answer: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Step by step, head by head, from whole matrices: (distinct tokens copied, steps that copied) / tokens."""
+    once, often = np.zeros((2, lm.n_layers, lm.n_heads))
+    places: dict[tuple[int, int], set[int]] = {}
+    for step, token in enumerate(answer):
+        ids = [*prompt.ids, *answer[:step]]
+        for layer, attention in attention_of(lm, torch.tensor([ids])).items():
+            for head in range(lm.n_heads):
+                place = int(attention[0, head, -1].argmax())
+                if prompt.start <= place < prompt.end and ids[place] == token:
+                    often[layer, head] += 1
+                    places.setdefault((layer, head), set()).add(place)
+    for (layer, head), of_head in places.items():
+        once[layer, head] = len(of_head)
+    return once / (prompt.end - prompt.start), often / (prompt.end - prompt.start)
+
+
+@pytest.mark.parametrize(("hybrid", "steps"), [(False, 12), (True, 6)])
+def test_equals_step_by_step(hybrid, steps) -> None:
+    """On random models, which copy by accident: the answers are short cycles of the needles' own words."""
+    lm, sentences = tiny_lm(hybrid, context=128), ["w1 w2 w3 w4 w5", "w6 w7 w8 w9"]
+    said = answer_line(lm, hide(lm, Needle("w30 w31", "w50", "w31"), sentences, 40, 0.5).ids, steps)
+    cycle = " ".join(f"w{t - 4}" for t in dict.fromkeys(said) if t >= 4)  # so that some of it will be said again
+    needles = [Needle(f"w30 {cycle} {w}", "w50", f"{cycle} {w}") for w in ("w40", "w41")]
+    options = {"text": sentences, "lengths": (50,), "depths": 2, "new_tokens": steps, "causal": 0, "recall": 0.0}
+    results = {kind: ha.retrieval(lm, needles, kind=kind, **options) for kind in ("paper", "published-code")}
+    texts = load_sentences(sentences)
+    expected = []
+    for i, needle in enumerate(needles):
+        first = i * len(texts) // len(needles)
+        for depth in (0.0, 1.0):
+            prompt = hide(lm, needle, (*texts[first:], *texts[:first]), 50, depth)
+            ids = list(prompt.ids)
+            for _ in range(steps):
+                ids.append(int(lm.model(torch.tensor([ids])).logits[0, -1].argmax()))
+            answer = ids[len(prompt.ids) :]
+            answer = answer[: answer.index(1)] if 1 in answer else answer
+            expected.append(slow_scores(lm, prompt, answer))
+    with_heads = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+    for result, scores in zip(results.values(), zip(*expected, strict=True), strict=True):
+        np.testing.assert_allclose(result.each.values[:, with_heads], np.stack(scores)[:, with_heads], atol=1e-6)
+        np.testing.assert_allclose(result.score.values[0], result.each.mean("test"), atol=1e-6)
+        assert result.score.sel(layer=lm.layers_without_heads).isnull().all()
+    if not hybrid:  # which does not copy anything
+        assert (results["paper"].each > 0).any()
+        assert (results["published-code"].each > results["paper"].each).any()
+
+
+def test_a_token_copied_twice_counts_once_in_the_paper_and_twice_in_the_code(lm: LM) -> None:
+    ids = lm.encode("w10 w1 w2 w3 w1 w11 w12 w1")[0]  # behind w1 stood w2, and w11 too
+    answer = lm.encode("w2 w3 w1 w2 w3")[0]
+    once, often = count_copies(lm, Hidden(tuple(ids), 2, 4), answer)
+    (layer, head), *_ = COPIERS
+    assert (once[layer, head], often[layer, head]) == (2, 4)
+
+
+def test_an_answer_ends_with_its_line(lm: LM, monkeypatch) -> None:
+    decode = type(lm.tokenizer).decode
+    monkeypatch.setattr(
+        type(lm.tokenizer), "decode", lambda self, ids, **o: ".\n" if ids == [3] else decode(self, ids, **o)
+    )
+    assert answer_line(lm, lm.encode("w10 w1 w2 w3 w4 w11 w1")[0], 5) == [2, 3]
+
+
+def test_a_model_that_answers_nothing_has_no_scores(lm: LM, tmp_path) -> None:
+    wrong = [{"needle": f"w2 {n['answer']}", "question": "w9", "answer": n["answer"]} for n in NEEDLES]
+    needles = {"right": NEEDLES, "wrong": wrong}  # w2 is not what the chat template ends with
+    result = ha.retrieval(lm, **QUICK | {"needles": needles}, out=tmp_path)
+    assert result.answered.values.tolist() == [6, 0]
+    assert result.score.sel(needles="wrong").isnull().all()
+    assert result.score.sel(needles="right").notnull().all()
+    for name in ("baseline", "effect", "random_effect", "p", "p_corrected"):
+        assert result[name].sel(needles="wrong").isnull().all()
+    assert retrieval_sentences(result) == [
+        "wrong: the model answered none of 6 questions, so there is no score. Try shorter texts"
+    ]
+    heads = retrieval_tables(result)["Heads that copy the answer (share of its tokens)"]
+    assert [row["top heads"] for row in heads] == ["L1.H2 0.88 L1.H3 0.88", "none"]
+    ha.open(tmp_path)["retrieval"].heads.figure()  # can be drawn
+
+
+def test_kind_and_recall_do_not_ask_again(lm: LM, tmp_path) -> None:
+    """They are decided when the parts are done. A stricter recall leaves out the needle that was cut off."""
+    first = ha.retrieval(lm, **QUICK, out=tmp_path)
+    strict = ha.retrieval(lm, **QUICK, recall=0.95, kind="published-code", out=tmp_path)
+    assert (first.answered.item(), strict.answered.item()) == (6, 3)
+    assert strict.score.values[0][COPIERS[0]] == 1
+    assert strict.attrs["kind"] == "published-code"
+    assert strict.attrs["key"] != first.attrs["key"]
+
+
+def test_lengths_are_cut_to_the_context(lm: LM, caplog) -> None:
+    result = ha.retrieval(lm, **QUICK | {"lengths": (1000, 40, 2000), "depths": 1})
+    assert "lengths: copier leaves 125 tokens for a prompt" in caplog.text
+    assert len(result.test) == 2 * 2 + 1
+    assert (result.length <= [40, 125, 40, 125, 40]).all()
+    assert (result.length > [35, 120, 35, 120, 35]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"lengths": "many"}, "lengths is 'many', expected numbers of tokens"),
+        ({"lengths": ()}, r"lengths is \(\), expected numbers of tokens"),
+        ({"lengths": (0,)}, r"lengths is \(0,\), expected numbers of tokens"),
+        ({"lengths": (5,)}, "needles, needle 1: it and its question alone are 17 tokens, and lengths has 5"),
+        ({"depths": 0}, "depths is 0, expected a whole number from 1"),
+        ({"kind": "papers"}, "kind is 'papers', expected one of paper, published-code.*Did you mean 'paper'"),
+        ({"limit": 0}, "limit is 0, expected a whole number, at least 1"),
+        ({"causal": 3}, "causal is 3, but set 'needles' has 3 needles: at least one must be left"),
+        ({"recall": 1.5}, "recall is 1.5, expected 0 to 1"),
+        ({"new_tokens": 200}, "new_tokens is 200, but the model's context is 128 tokens"),
+        ({"text": ["w1 w6 w7 w8"]}, "needles, needle 2 is already in the text"),
+    ],
+)
+def test_what_is_asked_wrongly_is_told(lm: LM, options, told) -> None:
+    with pytest.raises(BadArgument, match=told):
+        ha.retrieval(lm, **QUICK | options)
+
+
+def test_it_is_in_full_runs_only() -> None:
+    assert set(get_method("retrieval").presets) == {"full"}

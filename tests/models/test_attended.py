@@ -1,0 +1,116 @@
+"""Where heads look most, read beside the model's own kernel: the same as from whole attention matrices."""
+
+from functools import cache
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from headatlas.errors import UnsupportedModel
+from headatlas.models.attended import _beside_the_kernel, attended_most
+from headatlas.models.attention import attention_of
+from headatlas.models.lm import LM
+from headatlas.testing import tiny_lm
+from tests.models.tiny import TINY, Tiny, build, texts
+
+IDS = texts((23,))[0]  # longer than the sliding windows of the tiny models
+ROWS = [22, 19, 20, 5, 0]
+OLD = ("gpt_neo", "gptj", "bloom", "falcon", "mpt")  # families that do not use transformers' attention interface
+
+by_family = pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
+
+
+@cache
+def lm_of(tiny: Tiny) -> LM:
+    return LM(build(tiny), None, tiny.id)
+
+
+@by_family
+def test_equals_whole_attention_matrices(tiny: Tiny) -> None:
+    lm = lm_of(tiny)
+    if tiny.id == "falcon-rw":
+        with pytest.raises(UnsupportedModel, match="FalconForCausalLM does not tell where its heads look"):
+            attended_most(lm, IDS, ROWS)
+        return
+    most = attended_most(lm, IDS, ROWS)
+    attention = attention_of(lm, torch.tensor([IDS]))
+    assert most.shape == (lm.n_layers, lm.n_heads, len(ROWS))
+    for layer in range(lm.n_layers):
+        if layer in lm.layers_without_heads:
+            assert (most[layer] == -1).all()
+        else:
+            assert torch.equal(most[layer], attention[layer][0][:, ROWS].argmax(-1))
+
+
+@by_family
+def test_is_read_beside_the_kernel_where_the_model_has_the_interface(tiny: Tiny) -> None:
+    most = _beside_the_kernel(lm_of(tiny), torch.tensor([IDS]), torch.tensor(ROWS))
+    assert (most is None) == (tiny.family in OLD)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss", "deepseek_v3"])
+def test_in_half_precision(family) -> None:
+    """Whole matrices are rounded to bfloat16, so that several keys may be largest: ours must be one of them."""
+    lm = LM(build(next(t for t in TINY if t.id == family)).to(torch.bfloat16), None, family)
+    assert _beside_the_kernel(lm, torch.tensor([IDS]), torch.tensor(ROWS)) is not None
+    most = attended_most(lm, IDS, ROWS)
+    for layer, attention in attention_of(lm, torch.tensor([IDS])).items():
+        rows = attention[0][:, ROWS].float()
+        ours = rows.gather(-1, most[layer][..., None])[..., 0]
+        assert (ours >= rows.amax(-1) * (1 - 2**-6)).all()
+
+
+class Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that was made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **kwargs or {})
+        self.size = max([self.size, *(t.numel() for t in tree_leaves(out) if isinstance(t, torch.Tensor))])
+        return out
+
+
+def test_memory_grows_with_the_length_of_the_text() -> None:
+    lm, sizes = tiny_lm(context=2048), {}
+    for length in (512, 1024):
+        with Largest() as largest:
+            attended_most(lm, texts((length,))[0], range(length - 8, length))
+        sizes[length] = largest.size
+    assert sizes[1024] < 1024**2
+    assert sizes[1024] == 2 * sizes[512]
+
+
+def test_nothing_stays_in_the_interface(monkeypatch) -> None:
+    lm, before = lm_of(TINY[0]), dict(ALL_ATTENTION_FUNCTIONS._local_mapping)
+    logits = lm.model(torch.tensor([IDS])).logits
+    attended_most(lm, IDS, ROWS)
+    assert ALL_ATTENTION_FUNCTIONS._local_mapping == before
+    assert torch.equal(lm.model(torch.tensor([IDS])).logits, logits)
+    with pytest.raises(IndexError):
+        attended_most(lm, IDS, [99])
+    assert ALL_ATTENTION_FUNCTIONS._local_mapping == before
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "sdpa", ALL_ATTENTION_FUNCTIONS["sdpa"])
+    mine = dict(ALL_ATTENTION_FUNCTIONS._local_mapping)
+    attended_most(lm, IDS, ROWS)  # what someone else put there is kept
+    assert ALL_ATTENTION_FUNCTIONS._local_mapping == mine
+
+
+def test_a_kernel_that_does_something_else_is_not_believed(monkeypatch) -> None:
+    """A kernel that sees only half of the keys: plain attention does not give its output, so nothing is told."""
+    sdpa = ALL_ATTENTION_FUNCTIONS["sdpa"]
+
+    def half_blind(module, query, key, value, mask, **options):
+        return sdpa(
+            module, query, key, torch.where(torch.arange(key.shape[2])[:, None] % 2 == 0, value, 0), mask, **options
+        )
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "sdpa", half_blind)
+    lm = lm_of(TINY[0])
+    assert _beside_the_kernel(lm, torch.tensor([IDS]), torch.tensor(ROWS)) is None
+    with pytest.raises(UnsupportedModel, match="does not tell where its heads look"):
+        attended_most(lm, IDS, ROWS)
