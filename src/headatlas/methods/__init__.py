@@ -12,7 +12,9 @@ from headatlas.errors import BadArgument, HeadAtlasError, check_choice, one_line
 from headatlas.methods.method import PRESETS, Measure, Method, record_of
 
 GROUP = "headatlas.methods"
-COMMANDS = "benchmark compare figures head heads import load methods models open plant report run tasks view"  # and calls
+COMMANDS = (  # and calls
+    "benchmark compare edit evaluate figures head heads import load methods models open plant report run tasks view"
+)
 log = logging.getLogger(__name__)
 
 
