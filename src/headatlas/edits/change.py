@@ -121,7 +121,12 @@ def _direction(argument: str, vector: Any, anatomy: Anatomy, layer: int, head: i
     if isinstance(vector, str | Path):
         vector = _read(argument, Path(vector))
     try:
-        values = torch.as_tensor(vector if isinstance(vector, Tensor) else getattr(vector, "values", vector)).detach().cpu().double()
+        values = (
+            torch.as_tensor(vector if isinstance(vector, Tensor) else getattr(vector, "values", vector))
+            .detach()
+            .cpu()
+            .double()
+        )
     except (TypeError, ValueError, RuntimeError) as e:
         raise BadArgument(f"{argument} is {brief(vector)}, expected numbers or a .npy file") from e
     every = (anatomy.n_layers, anatomy.n_heads, anatomy.d_head)

@@ -194,6 +194,7 @@ def write_edit(
     weights = model.weights if isinstance(model, LM) else Weights.from_disk(files or "")
     asked, chosen = request.resolve(weights, name)
     wanted = _tasks_of(request, chosen) if tasks is None else tasks
+    measured = measure.check_tasks(wanted, limit, draws)
     with new_folder(folder) as place:
         if isinstance(model, LM):
             files = _save(model, place / ".original")
@@ -207,7 +208,7 @@ def write_edit(
             log.info("%s is quantised: its weights are written dequantised", name)
         write_checkpoint(new, place, progress)
         shutil.rmtree(place / ".original", ignore_errors=True)
-        if len(wanted):
+        if measured:
             record["effects"] = _effects(model, asked, place, wanted, limit, draws, device, dtype, progress)
         (place / RECORD).write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         (place / CARD).write_text(card(record), encoding="utf-8")

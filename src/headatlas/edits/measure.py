@@ -1,7 +1,7 @@
 """What an edit does to tasks, beside the same done to random heads; and any two models compared."""
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from headatlas.models.targets import Bundle, measure
 from headatlas.progress import Progress, silent
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.labelled import named_task
+from headatlas.tasks.names import check_task, relation_names
 from headatlas.tasks.prompts import check_task_names, list_tasks
 
 TASKS = ("math", "syntax")
@@ -37,9 +38,20 @@ class Scores:
     right: np.ndarray
 
 
+def check_tasks(tasks: Any, limit: int, draws: int = 0) -> bool:
+    """Whether there are tasks, once what is said of them is known to be right."""
+    check_count("limit", limit, 1)
+    check_count("draws", draws, 0)
+    if tasks is None or (isinstance(tasks, Sized) and not len(tasks)):
+        return False
+    for _, task in list_tasks("tasks", tasks):
+        if isinstance(task, str | Path):
+            check_task(task, relation_names())
+    return True
+
+
 def task_bundles(lm: LM, tasks: Any, limit: int, skip: int = 0) -> dict[str, list[Bundle]]:
     """Held-out examples by task, as this model reads them. skip: not the first so many, where there are enough."""
-    check_count("limit", limit, 1)
     loaded = [named_task(lm, name, task) for name, task in list_tasks("tasks", tasks)]
     check_task_names(loaded)
     return {t.name: held_out_bundles(lm, t, limit, max(0, min(skip, len(t.held_out) - limit))) for t in loaded}
@@ -57,7 +69,6 @@ def control(
     lm: LM, edit: HeadEdit, tasks: Any, *, limit: int = LIMIT, draws: int = DRAWS, seed: int = 0, progress: Progress
 ) -> dict[str, tuple[Scores, np.ndarray]]:
     """Each task before the edit, and its mean log P with the same done to random heads of the same layers [draw]."""
-    check_count("draws", draws, 0)
     bundles, generator = task_bundles(lm, tasks, limit, CHOSEN_ON), np.random.default_rng(seed)
     before = {name: score(lm, of_task) for name, of_task in bundles.items()}
     random = {name: np.full(draws, np.nan) for name in bundles}
@@ -129,12 +140,12 @@ def evaluate(
     """
     if text is not None:
         text = _read(Path(text))
-    if (tasks is None or not len(tasks)) and text is None:
+    if not (asked := check_tasks(tasks, limit)) and text is None:
         raise BadArgument("tasks is empty and there is no text: nothing to measure")
     names, scores, texts = [], [], []
     for model in progress([a, b], "measuring"):
         lm = model if isinstance(model, LM) else load(model, device, dtype)
-        bundles = task_bundles(lm, tasks, limit) if len(tasks) else {}
+        bundles = task_bundles(lm, tasks, limit) if asked else {}
         names.append(str(model) if not isinstance(model, LM) else lm.name)
         scores.append({name: score(lm, of_task) for name, of_task in bundles.items()})
         texts.append(None if text is None else text_loss(lm, text))
