@@ -23,6 +23,9 @@ TASKS = ["math", "syntax"]
         ("top 3 country_to_capital by maps", ("maps", ("country_to_capital",), "top", 3, False)),
         ("Math Calculation by compare-maps", ("compare_maps", ("Math Calculation",), "", 0, False)),
         ("top 5 stand by me by gate", ("gate", ("stand by me",), "top", 5, False)),
+        ("lowest group of every layer by ablate", ("ablate", (), "lowest", 1, False, True)),
+        ("top 2 groups  of each layer math by ablate", ("ablate", ("math",), "top", 2, False, True)),
+        ("lowest by gate", ("gate", ("lowest",), "", 0, False)),  # a subject of this name
     ],
 )
 def test_sets_are_read(text, expected) -> None:
@@ -38,6 +41,7 @@ def test_sets_are_read(text, expected) -> None:
         ("top 0 math by gate", "top 0, expected a whole number, at least 1"),
         ("top 1.5 math by gate", "a whole number"),
         ("lowest 101% by gate", "at most 100%"),
+        ("lowest 50% groups of every layer by gate", "a whole number"),
     ],
 )
 def test_sets_that_cannot_be_read_are_told(text, says) -> None:
@@ -113,7 +117,7 @@ def atlas(tmp_path_factory):
     results = {"ablate": ablate, "gate": gate, "dissociate": dissociate, "maps": maps.assign_attrs(threshold=0.45)}
     folder = tmp_path_factory.mktemp("atlas")
     for name, result in results.items():
-        save(result.assign_attrs(model="tiny", method=name), folder / f"{name}.nc")
+        save(result.assign_attrs(model="tiny", method=name, n_kv_heads=3), folder / f"{name}.nc")
     return open_atlas(folder)
 
 
@@ -132,6 +136,8 @@ def atlas(tmp_path_factory):
         ("top 6% math by ablate", [(0, 0)]),
         ("top 5 syntax by ablate", [(1, 0), (0, 1), (1, 2)]),  # the others are not above 0
         ("country_to_capital by maps", [(0, 0), (0, 1)]),
+        ("lowest group of every layer by dissociate, math", [(0, 2), (1, 1)]),
+        ("top 2 groups of every layer math by dissociate", [(0, 1), (0, 0), (1, 0), (1, 1)]),
     ],
 )
 def test_sets_are_of_these_heads(atlas, text, heads) -> None:
@@ -165,6 +171,7 @@ def test_a_set_says_its_evidence(atlas) -> None:
         ("math by ablate", BadArgument, "ranks heads and marks none: say how many, as in 'top 10 math by ablate'"),
         ("interfering by gate", BadArgument, "say of what, one of math, syntax"),
         ("lowest 6 by ablate", BadArgument, "there are 5 heads"),
+        ("lowest 4 groups of every layer by dissociate, math", BadArgument, "but a layer has 3"),
     ],
 )
 def test_sets_without_heads_are_told_in_a_line(atlas, text, error, says) -> None:

@@ -10,14 +10,18 @@ from headatlas.errors import BadArgument, check_there
 from headatlas.models.shape import head_numbers
 
 GRAMMAR = "'math by dissociate', 'interfering by gate, syntax', 'top 10 math by ablate' or 'lowest 10% by ablate'"
-_SET = re.compile(r"(?:(top|lowest)\s+(\d+(?:\.\d+)?)\s*(%?)(?:\s+|$))?(.*?)\s*\bby\s+([\w-]+)\s*(?:,\s*(.*\S))?\s*")
+_SET = re.compile(
+    r"(?:(top|lowest) (?:(\d+(?:\.\d+)?) ?(%?) |(?=groups? of ))(groups? of (?:every|each) layer )?)?"
+    r"(.*?) ?\bby ([\w-]+) ?(?:, ?(.*\S))?"
+)
 
 
 @dataclass(frozen=True)
 class HeadSet:
     """A set of heads by name: 'top 10 math by gate, facilitation'.
 
-    words: what it is of, each the name of a subject or of a measure. end: 'top' or 'lowest' so many, or ''.
+    words: what it is of, each the name of a subject or of a measure. end: 'top' or 'lowest' so many, or ''. groups: so
+    many key-value groups of every layer, not heads of all.
     """
 
     text: str
@@ -26,6 +30,7 @@ class HeadSet:
     end: str = ""
     count: float = 0.0
     percent: bool = False
+    groups: bool = False
 
 
 def parse_set(text: str) -> HeadSet:
@@ -33,15 +38,15 @@ def parse_set(text: str) -> HeadSet:
     match = _SET.fullmatch(" ".join(text.split()))
     if not match:
         raise BadArgument(f"set is {text!r}, expected such as {GRAMMAR}")
-    end, count, percent, what, method, rest = match.groups(default="")
-    number = float(count or 0)
-    if end and not (0 < number <= 100 if percent else number >= 1 and number.is_integer()):
-        expected = "more than 0% and at most 100%" if percent else "a whole number, at least 1"
+    end, count, percent, groups, what, method, rest = match.groups(default="")
+    number = float(count or bool(groups))
+    if end and not (0 < number <= 100 and not groups if percent else number >= 1 and number.is_integer()):
+        expected = "more than 0% and at most 100%" if percent and not groups else "a whole number, at least 1"
         raise BadArgument(f"set is {text!r}: {end} {count}{percent}, expected {expected}")
     words = tuple(word.strip() for word in (what, *rest.split(",")) if word.strip())
     if not end and not words:
         raise BadArgument(f"set is {text!r}, which says neither of what nor how many, expected such as {GRAMMAR}")
-    return HeadSet(text, method.replace("-", "_"), words, end, number, bool(percent))
+    return HeadSet(text, method.replace("-", "_"), words, end, number, bool(percent), bool(groups))
 
 
 def split_heads(text: str) -> list[str]:

@@ -85,9 +85,9 @@ def groups_to_drop(source: Source, edit: HeadEdit) -> dict[int, list[int]]:
     gone = (edit.gate == 0).unflatten(1, (anatomy.n_kv_heads, -1)).all(2)  # [layer, group]
     whole = {layer: gone[layer].nonzero().flatten().tolist() for layer, _ in source.sites()}
     fewest = min(whole, key=lambda layer: len(whole[layer]))
-    n, size = len(whole[fewest]), anatomy.n_heads // anatomy.n_kv_heads
+    n = len(whole[fewest])
     if n == 0:
-        of = f" ({size} heads that share keys and values)" if size > 1 else ""
+        of = f" ({_size(source)} heads that share keys and values)" if _size(source) > 1 else ""
         raise _refused(source, f"every layer must lose a whole group{of}, but layer {fewest} loses none")
     if n == anatomy.n_kv_heads:
         raise _refused(source, "every layer would lose all of its heads")
@@ -96,23 +96,46 @@ def groups_to_drop(source: Source, edit: HeadEdit) -> dict[int, list[int]]:
 
 def _smaller(source: Source, n: int) -> tuple[PretrainedConfig, PreTrainedModel]:
     """A configuration with n groups fewer, and its model without weights."""
-    anatomy, config = source.anatomy, copy.deepcopy(source.config)
-    text, groups = config.get_text_config(), anatomy.n_kv_heads - n
-    expected = (groups * (anatomy.n_heads // anatomy.n_kv_heads), groups, anatomy.d_head)
+    anatomy = source.anatomy
     try:
-        text.num_attention_heads = expected[0]
-        if getattr(text, "num_key_value_heads", None) is not None:
-            text.num_key_value_heads = groups
-        text.head_dim = anatomy.d_head
+        config = _with_groups(source, anatomy.n_kv_heads - n)
         bare = skeleton(config)
         found = find_anatomy(bare)
     except HeadAtlasError as e:
         raise _refused(source, str(e)) from e
     except Exception as e:  # configurations check themselves in as many ways as there are
-        raise _refused(source, f"its configuration cannot say so ({one_line(e)})") from e
-    if (found.n_heads, found.n_kv_heads, found.d_head) != expected:
+        others = ", ".join(str(m) for m in range(1, anatomy.n_kv_heads) if _is_valid(source, anatomy.n_kv_heads - m))
+        instead = f"; {others} groups of every layer could go" if others else ""
+        raise _refused(source, f"its configuration cannot say so ({one_line(e)}){instead}") from e
+    groups = anatomy.n_kv_heads - n
+    if (found.n_heads, found.n_kv_heads, found.d_head) != (groups * _size(source), groups, anatomy.d_head):
         raise _refused(source, "its configuration cannot say how large a head is, only how many there are")
     return config, bare
+
+
+def _size(source: Source) -> int:
+    """Heads of a group."""
+    return source.anatomy.n_heads // source.anatomy.n_kv_heads
+
+
+def _with_groups(source: Source, groups: int) -> PretrainedConfig:
+    """The configuration with so many groups of the same size, once it has checked itself."""
+    config = copy.deepcopy(source.config)
+    text = config.get_text_config()
+    text.num_attention_heads = groups * _size(source)
+    if getattr(text, "num_key_value_heads", None) is not None:
+        text.num_key_value_heads = groups
+    text.head_dim = source.anatomy.d_head
+    type(config).from_dict(config.to_dict())  # as it will be read
+    return config
+
+
+def _is_valid(source: Source, groups: int) -> bool:
+    try:
+        _with_groups(source, groups)
+    except Exception:  # noqa: BLE001  # as above
+        return False
+    return True
 
 
 def _kept(

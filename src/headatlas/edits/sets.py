@@ -43,7 +43,13 @@ def _choose(atlas: Atlas, of: HeadSet) -> Chosen:
     measure, subjects, named = _resolve(of, charts)
     one = charts.isel(chart=np.flatnonzero((charts.measure == measure.name) & np.isin(charts.subject, subjects)))
     score = one.score.mean("chart").values if not named else one.score.isel(chart=0).values
-    if of.end:
+    if of.groups:
+        groups = atlas.info["model"].get("n_kv_heads") or result.attrs.get("n_kv_heads")
+        heads, how = (
+            _grouped(of, score, groups),
+            f"{of.end} {of.count:g} of the groups of every layer by {measure.name}",
+        )
+    elif of.end:
         heads, how = _ranked(of, score), f"{of.end} {of.count:g}{'%' * of.percent} by {measure.name}"
     elif not named:
         raise BadArgument(f"set is {of.text!r}: say of what, one of {', '.join(subjects)}")
@@ -109,6 +115,21 @@ def _ranked(of: HeadSet, score: np.ndarray) -> list[tuple[int, int]]:
     if of.end == "lowest":
         return top_heads(-score, n)
     return top_heads(score, min(n, int((np.nan_to_num(score) > 0).sum())))
+
+
+def _grouped(of: HeadSet, score: np.ndarray, groups: int | None) -> list[tuple[int, int]]:
+    """Heads of so many key-value groups of every layer with heads, those with the highest or the lowest sums."""
+    if groups is None or of.count > groups:
+        known = "how many there are is not known" if groups is None else f"a layer has {groups}"
+        raise BadArgument(f"set is {of.text!r}: {of.count:g} groups of every layer, but {known}")
+    size = score.shape[1] // groups
+    sums = score.reshape(len(score), groups, size).sum(2) * (-1 if of.end == "lowest" else 1)
+    chosen = [(layer, int(g)) for layer, row in enumerate(sums) if np.isfinite(row).all() for g in _best(row, of.count)]
+    return [(layer, group * size + i) for layer, group in chosen for i in range(size)]
+
+
+def _best(values: np.ndarray, n: float) -> np.ndarray:
+    return np.argsort(-values, kind="stable")[: int(n)]
 
 
 def _marked(
