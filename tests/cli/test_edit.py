@@ -22,7 +22,7 @@ def test_edit_writes_a_checkpoint_and_evaluate_measures_it_again(capsys, folder,
     measured = ["--tasks", data, "--draws", 2, "--limit", 4]
     code, out, _ = headatlas(capsys, "edit", folder, "--out", tmp_path / "new", *options, *measured)
     assert code == 0
-    assert out.startswith("L0.H0 removed, L1.H3 removed, L2.H1 × 0.5 + a constant\n")
+    assert out.startswith("removed L0.H0, L1.H3\nscaled L2.H1 × 0.5\nsteered L2.H1\n")
     assert "random" in out
     assert out.endswith(f"wrote {tmp_path / 'new'} (0 MB)\n")
     lm = ha.load(tmp_path / "new")

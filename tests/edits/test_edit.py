@@ -69,7 +69,7 @@ def test_the_card_tells_the_effect_beside_random_heads(model, atlas, tmp_path) -
     for words in (
         *record["removed"],
         "L1.H0 × 0.5",
-        "Ablation (ablate) of math",
+        "the map of math by ablate",
         f"| first | 12 | {row['accuracy']:.2f}",
     ):
         assert words in text

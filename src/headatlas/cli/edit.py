@@ -14,6 +14,8 @@ from headatlas.progress import shown
 from headatlas.tasks.names import check_task, relation_names
 from headatlas.terminal import bar
 
+SHOWN = 20  # heads
+
 
 def _tasks(value: str) -> str:
     for task in listed(value) or ():
@@ -98,10 +100,11 @@ def _show(record: dict[str, Any], folder: Path, as_json: bool) -> None:
         return
     for of in record["sets"]:
         typer.echo(f"{of['set']}: {of['why']}")
-    changes = dict.fromkeys(record["removed"], "removed")
-    changes |= {name: f"× {factor:g}" for name, factor in record["scaled"].items()}
-    changes |= {name: f"{changes.get(name, '')} + a constant".strip() for name in record["steered"]}
-    typer.echo(", ".join(f"{name} {change}" for name, change in changes.items()))
+    scaled = [f"{name} × {factor:g}" for name, factor in record["scaled"].items()]
+    for what, heads in (("removed", record["removed"]), ("scaled", scaled), ("steered", list(record["steered"]))):
+        if heads:
+            more = f" and {len(heads) - SHOWN} more" if len(heads) > SHOWN else ""
+            typer.echo(f"{what} {', '.join(heads[:SHOWN])}{more}")
     if record["pruned"]:
         typer.echo(saved_in_words(record["pruned"]))
     if record["effects"]:

@@ -10,7 +10,7 @@ import xarray as xr
 from headatlas.edits.arguments import HeadSet, parse_set
 from headatlas.errors import BadArgument, CannotDo, did_you_mean
 from headatlas.evidence.removal import top_heads
-from headatlas.methods import measures_of, methods, title_of
+from headatlas.methods import measures_of, methods
 from headatlas.methods.method import Measure
 from headatlas.results import tables
 from headatlas.results.atlas import Atlas
@@ -58,7 +58,7 @@ def _choose(atlas: Atlas, of: HeadSet) -> Chosen:
     subject = subjects[0] if named else f"{', '.join(subjects)} (the mean)"
     if not heads:
         raise CannotDo(f"set {of.text!r} is empty: {of.method} has no such heads of {subject}{_verdict(result, one)}")
-    why = f"{title_of(of.method)} ({of.method}) of {subject}: {how}"
+    why = f"the map of {subject} by {of.method}: {how}"
     return Chosen(of.text, heads, why + _evidence(atlas, of.method, result, subjects, named), subjects)
 
 
