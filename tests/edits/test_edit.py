@@ -5,6 +5,7 @@ import json
 import math
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from headatlas.edits.change import HeadEdit, applied, make_edit
 from headatlas.edits.measure import WINDOW, text_loss
 from headatlas.errors import BadArgument, BadFile, CannotDo
 from headatlas.models.targets import log_probs
+from headatlas.results.store import save
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas.testing import tiny_lm, tiny_task
 from tests.models.tiny_gguf import tiny_llama, write_gguf
@@ -105,6 +107,33 @@ def test_random_heads_are_of_the_same_layers_and_all_can_be_drawn() -> None:
     assert not seen[1].any()
 
 
+def test_directions_are_read_from_a_result(model, tmp_path) -> None:
+    generator = np.random.default_rng(0)
+    one = {"task": ["first", "second"], "layer": range(3), "head": range(6)}
+    result = xr.Dataset(
+        {
+            "vector": (("task", "d_model"), generator.normal(size=(2, 48))),
+            "mean": (("task", "layer", "head", "d_head"), generator.normal(size=(2, 3, 6, 10))),
+            "effect": (("task", "layer", "head"), np.zeros((2, 3, 6))),
+        },
+        one,
+    )
+    save(result, tmp_path / "vectors.nc")
+    lm, file = ha.load(model), tmp_path / "vectors.nc"
+    edit = make_edit(lm.anatomy, steer={"L1": f"{file}:second*2", "L2.H4": f"{file}:first"})
+    np.testing.assert_allclose(edit.push[1], 2 * result.vector[1])
+    np.testing.assert_allclose(edit.steer[2, 4], result["mean"][0, 2, 4])
+    for text, says in [
+        (f"L1={file}:third", "the task in vectors.nc is 'third', expected one of first, second"),
+        (f"L1={file}", "the task in vectors.nc is ''"),
+    ]:
+        with pytest.raises(BadArgument, match=says):
+            make_edit(lm.anatomy, steer=text)
+    save(result.drop_vars("vector"), tmp_path / "none.nc")
+    with pytest.raises(BadArgument, match="none.nc has none, expected one variable of directions with 48 numbers"):
+        make_edit(lm.anatomy, steer=f"L1={tmp_path / 'none.nc'}:first")
+
+
 def test_a_gguf_file_is_dequantised_and_the_card_says_so(tmp_path, monkeypatch, caplog) -> None:
     monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path / "cache"))
     write_gguf(tmp_path / "small.gguf", tiny_llama())
@@ -132,7 +161,8 @@ def test_a_gguf_file_is_dequantised_and_the_card_says_so(tmp_path, monkeypatch, 
         ({"steer": {"L0.H0": np.ones(7)}}, BadArgument, r"steer of L0.H0 has shape \(7,\), expected \[10\], or"),
         ({"steer": {"L0": np.ones(10)}}, BadArgument, r"steer of L0 has shape \(10,\), expected \[48\]"),
         ({"steer": {"L0.H0": [math.nan] * 10}}, BadArgument, "NaN or infinite"),
-        ({"steer": {"L0.H0": "text"}}, BadFile, "text is not a .npy file"),
+        ({"steer": {"L0.H0": "text"}}, BadArgument, "'text': no such file"),
+        ({"steer": {"L0.H0": Path(__file__)}}, BadFile, "test_edit.py is not a .npy file"),
         ({"steer": {"L0.H0": object()}}, BadArgument, "expected numbers or a .npy file"),
         ({"sets": "math by gate"}, BadArgument, "without an atlas"),
         ({"sets": "math by gate", "atlas": "/no/such"}, BadArgument, "atlas is '/no/such': no such folder"),

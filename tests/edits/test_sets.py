@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from headatlas.edits.arguments import HeadSet, parse_set, split_heads, split_scales, split_steers
+from headatlas.edits.arguments import Direction, HeadSet, parse_set, split_heads, split_scales, split_steers
 from headatlas.edits.sets import choose
 from headatlas.errors import BadArgument, CannotDo
 from headatlas.results.atlas import open_atlas
@@ -71,7 +71,10 @@ def test_numbers_and_files_are_read(tmp_path) -> None:
     assert split_heads("L1.H2, l0.h3") == ["L1.H2", "l0.h3"]
     assert split_scales(["L1.H2=0.5,L0.H3=-1", "L2.H0=2"]) == {"L1.H2": 0.5, "L0.H3": -1.0, "L2.H0": 2.0}
     (tmp_path / "a*b.npy").touch()
-    assert split_steers([f"L1={tmp_path}/a*b.npy*-1.5e-1"]) == {"L1": (tmp_path / "a*b.npy", -0.15)}
+    assert split_steers([f"L1={tmp_path}/a*b.npy*-1.5e-1"]) == {"L1": Direction(tmp_path / "a*b.npy", -0.15)}
+    (tmp_path / "v.nc").touch()
+    expected = Direction(tmp_path / "v.nc", 2.0, "one: two")
+    assert split_steers([f"L1.H0={tmp_path}/v.nc:one: two*2"]) == {"L1.H0": expected}
 
 
 def over(dim: str, values: np.ndarray, *more: str) -> tuple[tuple[str, ...], np.ndarray]:

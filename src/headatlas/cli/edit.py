@@ -41,8 +41,8 @@ def edit(
         list[str] | None,
         typer.Option(
             metavar="HEAD=FILE",
-            help="Add a direction to a head's output, or to that of a layer (L3=…): a .npy file, times a number if you"
-            " write FILE*2.",
+            help="Add a direction to the output of a head, or of a layer (L3=…): a .npy file, or FILE.nc:SUBJECT of a"
+            " result; FILE*2 is twice as far.",
         ),
     ] = None,
     atlas: Annotated[

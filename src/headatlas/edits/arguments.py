@@ -79,20 +79,30 @@ def check_factor(name: str, value: float) -> float:
     return value
 
 
-def split_steers(texts: Iterable[str]) -> dict[str, tuple[Path, float]]:
-    """'L3.H1=direction.npy' or 'L3.H1=direction.npy*2' → files and factors by the name of a head, or of a layer."""
-    files = {}
+@dataclass(frozen=True)
+class Direction:
+    """A direction in a file, times a number. subject: which of those in a .nc file."""
+
+    path: Path
+    factor: float = 1.0
+    subject: str = ""
+
+
+def split_steers(texts: Iterable[str]) -> dict[str, Direction]:
+    """'L3.H1=direction.npy', 'L3.H1=direction.npy*2' or 'L3=vectors.nc:capitals' → by the name of a head or layer."""
+    directions = {}
     for part in _parts("steer", texts, "L3.H1=direction.npy"):
         name, _, value = part.partition("=")
         layer_or_head(name)
-        match = re.fullmatch(r"(.+?)(?:\*([-+.\deE]+))?", value.strip())
+        match = re.fullmatch(r"(.+?)(?:(?<=\.nc):([^*]+))?(?:\*([-+.\deE]+))?", value.strip())
+        path, subject, factor = match.groups(default="") if match else ("", "", "")
         try:
-            path, factor = Path(match[1] if match else ""), float((match and match[2]) or 1.0)
+            number = float(factor or 1.0)
         except ValueError:
             raise BadArgument(f"steer is {part!r}, expected such as L3.H1=direction.npy*2") from None
         check_there(f"steer of {name.strip()}", path, "file")
-        files[name.strip()] = path, check_factor(name.strip(), factor)
-    return files
+        directions[name.strip()] = Direction(Path(path), check_factor(name.strip(), number), subject.strip())
+    return directions
 
 
 def layer_or_head(name: str) -> tuple[int, int | None]:

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headatlas.edits.arguments import check_factor, layer_or_head, split_heads, split_scales, split_steers
-from headatlas.errors import BadArgument, BadFile, brief, one_line
+from headatlas.edits.arguments import Direction, check_factor, layer_or_head, split_heads, split_scales, split_steers
+from headatlas.errors import BadArgument, BadFile, brief, check_choice, one_line
 from headatlas.models.families import Anatomy
 from headatlas.models.heads import check_gate, head_mask, parse_head
 from headatlas.models.lm import LM
+from headatlas.results.store import load
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ def make_edit(anatomy: Anatomy, remove: Any = (), scale: Any = (), steer: Any = 
     """A HeadEdit from what a user gives, checked against the model.
 
     remove: heads as `LM.patched` takes them, or as text with commas between. scale: {head: factor}, text such as
-    'L3.H1=0.5', or factors [layer, head]. steer: {head or layer: direction}, a direction an array or a .npy file.
+    'L3.H1=0.5', or factors [layer, head]. steer: {head or layer: direction}; a direction is an
+    array, a .npy file, or a result as 'function_vector.nc:capitals'.
     """
     removed = _heads(remove, anatomy)
     if hasattr(scale, "shape"):
@@ -115,11 +117,15 @@ def _vectors(steer: Any) -> Mapping[Any, Any]:
 
 def _direction(argument: str, vector: Any, anatomy: Anatomy, layer: int, head: int | None) -> Tensor:
     """A direction as a tensor: [d_head] of a head, [d_model] of a layer."""
-    factor = 1.0
-    if isinstance(vector, tuple) and len(vector) == 2 and isinstance(vector[0], Path):
-        vector, factor = vector
-    if isinstance(vector, str | Path):
-        vector = _read(argument, Path(vector))
+    factor, size = 1.0, anatomy.d_model if head is None else anatomy.d_head
+    if isinstance(vector, str):
+        vector = next(iter(split_steers([f"L0={vector}"]).values()))
+    if isinstance(vector, Path):
+        vector = Direction(vector)
+    if isinstance(vector, Direction):
+        factor, of_file = vector.factor, vector
+        in_atlas = of_file.path.suffix == ".nc"
+        vector = _of_result(argument, of_file, layer, head, size) if in_atlas else _read(argument, of_file.path)
     try:
         values = (
             torch.as_tensor(vector if isinstance(vector, Tensor) else getattr(vector, "values", vector))
@@ -132,7 +138,6 @@ def _direction(argument: str, vector: Any, anatomy: Anatomy, layer: int, head: i
     every = (anatomy.n_layers, anatomy.n_heads, anatomy.d_head)
     if head is not None and values.shape == every:
         values = values[layer, head]
-    size = anatomy.d_model if head is None else anatomy.d_head
     if values.shape != (size,):
         also = "" if head is None else f", or all heads' [layer, head, d_head] = {every}"
         raise BadArgument(f"{argument} has shape {tuple(values.shape)}, expected [{size}]{also}")
@@ -146,6 +151,26 @@ def _read(argument: str, path: Path) -> np.ndarray:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as e:
         raise BadFile(f"{argument}: {path} is not a .npy file of numbers: {one_line(e)}") from e
+
+
+def _of_result(argument: str, of: Direction, layer: int, head: int | None, size: int) -> np.ndarray:
+    """The direction of a layer or head in a result: the variable over (subject, [layer, head,] size)."""
+    result, heads = load(of.path), {"layer", "head"} if head is not None else set()
+    fitting = []
+    for name, variable in result.data_vars.items():
+        *others, last = variable.dims or ("",)
+        over = set(others) - heads
+        if variable.sizes.get(last) == size and heads <= set(others) and len(over) <= 1 and last not in heads:
+            fitting.append((str(name), variable, next(iter(over), None)))
+    if len(fitting) != 1:
+        names = ", ".join(name for name, _, _ in fitting) or "none"
+        raise BadArgument(f"{argument}: {of.path} has {names}, expected one variable of directions with {size} numbers")
+    ((name, chosen, dim),) = fitting
+    if dim is not None:
+        subjects = [str(v) for v in chosen[dim].values]
+        check_choice(f"{argument}, the {dim} in {of.path.name}", of.subject, subjects)
+        chosen = chosen.isel({dim: subjects.index(of.subject)})
+    return chosen.sel(layer=layer, head=head).values if heads else chosen.values
 
 
 @contextmanager

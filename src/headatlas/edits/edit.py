@@ -97,7 +97,7 @@ def edit(
         remove: heads: 'L23.H4', several of these, text with commas between, or a bool mask [layer, head].
         scale: factors by head, {'L3.H1': 0.5}, or of all heads, [layer, head]. 0 removes a head.
         steer: directions by head, {'L3.H1': [d_head]}, or by layer, {'L3': [d_model]}, added at every token. A
-            direction is an array or a .npy file.
+            direction is an array, a .npy file, or one of a result: 'function_vector.nc:capitals'.
         atlas: an atlas of this model, or its folder.
         sets: heads to remove by name from the atlas: 'math by dissociate', 'interfering by gate, syntax',
             'lowest 10% by ablate'.
