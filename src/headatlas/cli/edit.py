@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headatlas.cli.app import Device, Dtype, Json, Model, app, existing, import_torch, listed, show_table
+from headatlas.cli.app import Device, Dtype, Json, Model, app, check_model, existing, import_torch, listed, show_table
 from headatlas.edits.arguments import GRAMMAR, parse_set, split_heads, split_scales, split_steers
 from headatlas.errors import BadArgument
 from headatlas.models.shape import check_head, head_numbers, shape
@@ -115,8 +115,12 @@ def _show(record: dict[str, Any], folder: Path, as_json: bool) -> None:
 
 @app.command()
 def evaluate(
-    model_a: Annotated[str, typer.Argument(metavar="MODEL_A", help="A model, as commands take it.")],
-    model_b: Annotated[str, typer.Argument(metavar="MODEL_B", help="Another, such as an edited checkpoint.")],
+    model_a: Annotated[
+        str, typer.Argument(metavar="MODEL_A", callback=check_model, help="A hub id, a model folder or a .gguf file.")
+    ],
+    model_b: Annotated[
+        str, typer.Argument(metavar="MODEL_B", callback=check_model, help="Another, such as an edited checkpoint.")
+    ],
     tasks: Tasks = "",
     text: Annotated[
         Path | None, typer.Option(callback=existing("file"), help="A file of plain text, for perplexity.")

@@ -99,10 +99,13 @@ def fold(source: Source, edit: HeadEdit) -> Source:
         source = _with_biases(source, edit)
     rewrites = dict(source.rewrites)
     for layer, site in source.sites():
-        name = source.stored(f"{site.out}.weight")
-        shape = tuple(source.bare.get_submodule(site.out).weight.shape)
         factors = edit.gate[layer]
-        if bool((factors != 1).any()):
+        scaled = bool((factors != 1).any())
+        if not scaled and layer not in edit.biased:
+            continue
+        name = source.stored(f"{site.out}.weight")
+        if scaled:
+            shape = tuple(source.bare.get_submodule(site.out).weight.shape)
             dtype = source.dtype(name) if all(map(_is_exact, factors.tolist())) else source.precision(name)
             rewrites[name] = Rewrite(shape, dtype, partial(_read_scaled, source.checkpoint, name, site, factors, dtype))
         if layer in edit.biased:
@@ -190,10 +193,10 @@ def _switched_on(source: Source, sites: list[Site | None]) -> tuple[PretrainedCo
         same = all(new.get(name) == shape for name, shape in shapes.items())
         if same and linear and all(_has_bias(bare, site) for site in sites):
             return config, bare
+    tried = f"none of {', '.join(switches)}" if switches else "nothing"
     raise UnsupportedModel(
-        f"cannot steer {type(source.bare).__name__} in a checkpoint: its output projections have no bias, and"
-        f" {f'none of {chr(44).join(switches)} in' if switches else 'nothing in'} its configuration gives them one;"
-        " headatlas.edit in Python steers a model in memory"
+        f"cannot steer {type(source.bare).__name__} in a checkpoint: its output projections have no bias, and {tried} in"
+        " its configuration gives them one; headatlas.edit in Python steers a model in memory"
     )
 
 

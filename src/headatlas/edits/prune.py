@@ -60,8 +60,8 @@ def prune(source: Source, edit: HeadEdit) -> tuple[Source, Saved]:
         rewrites[stored] = Rewrite(new[name], dtype, partial(_cut, make, axis, torch.tensor(kept)))
     anatomy = find_anatomy(bare)
     sizes = [sum(p.numel() for p in model.parameters()) for model in (source.bare, bare)]
-    itemsize = (getattr(config.get_text_config(), "dtype", None) or torch.float32).itemsize
-    group = 2 * anatomy.d_head * itemsize * sum(1 for _ in source.sites())
+    outs = [source.stored(f"{site.out}.weight") for _, site in source.sites()]
+    group = 2 * anatomy.d_head * source.precision(outs[0]).itemsize * len(outs)
     saved = Saved(
         n,
         anatomy.n_heads,
