@@ -195,8 +195,8 @@ def _switched_on(source: Source, sites: list[Site | None]) -> tuple[PretrainedCo
             return config, bare
     tried = f"none of {', '.join(switches)}" if switches else "nothing"
     raise UnsupportedModel(
-        f"cannot steer {type(source.bare).__name__} in a checkpoint: its output projections have no bias, and {tried} in"
-        " its configuration gives them one; headatlas.edit in Python steers a model in memory"
+        f"cannot steer {type(source.bare).__name__} in a checkpoint: its output projections have no bias, and {tried}"
+        " in its configuration gives them one; headatlas.edit in Python steers a model in memory"
     )
 
 
