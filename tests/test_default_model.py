@@ -1,11 +1,18 @@
 """The real default model, end to end: the one that `make atlas` and the README use."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import headatlas as ha
+from headatlas.edits.change import applied, make_edit
 from headatlas.models.default import default_gguf
 from headatlas.models.gguf import from_gguf
+from headatlas.models.lm import LM
+from tests.models.tiny import TINY, build, tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +92,40 @@ def test_probing_reads_more_than_chance_and_says_what_words_alone_give(lm) -> No
     assert result.head_accuracy.max() > 0.6
     assert 0 < result.bag_of_words_accuracy < 1
     assert result.importance.shape == (2, 30, 9)
+
+
+WITHOUT_HEADATLAS = """
+import sys
+sys.modules["headatlas"] = None  # it cannot be imported
+from safetensors.torch import save_file
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+for folder in sys.argv[1:]:
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer("w3 w5 w8: The capital of France is", return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        save_file({"ids": ids, "logits": model(ids).logits}, folder + "/logits.safetensors")
+"""
+
+
+def test_edited_checkpoints_are_loaded_where_there_is_no_headatlas(lm, tmp_path) -> None:
+    """The default model, and three families that keep their projections in other ways."""
+    families = [next(t for t in TINY if t.id == name) for name in ("gpt2", "qwen3_next", "deepseek_v3")]
+    models = {"smollm2": lm} | {t.id: LM(build(t).float(), tokenizer(), t.id) for t in families}
+    edits = {}
+    for name, model in models.items():
+        layer = next(i for i in range(model.n_layers) if i not in model.layers_without_heads)
+        changes = {"remove": [(layer, 1), (model.n_layers - 1, 4)], "scale": {(layer, 2): 0.3}}
+        changes["steer"] = {(layer, 3): torch.full((model.d_head,), 0.1)}
+        ha.edit(name if model is lm else model, **changes, out=tmp_path / name)
+        edits[name] = make_edit(model.anatomy, **changes)
+    command = [sys.executable, "-I", "-c", WITHOUT_HEADATLAS, *(str(tmp_path / name) for name in models)]
+    subprocess.run(command, check=True, capture_output=True)
+    for name, model in models.items():
+        made = load_file(tmp_path / name / "logits.safetensors")
+        before = model.model(made["ids"]).logits
+        with applied(model, edits[name]):
+            expected = model.model(made["ids"]).logits
+        # in float32, the default model's logits under the edit are 2e-5 of the largest off those in float64
+        torch.testing.assert_close(made["logits"], expected, rtol=0, atol=1e-4 * expected.abs().max().item())
+        assert (before - expected).abs().max() > 0.1

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headatlas import figures
+    from headatlas.edits.edit import edit
+    from headatlas.edits.measure import evaluate
     from headatlas.errors import HeadAtlasError
     from headatlas.evidence.agreement import agreement, stability
     from headatlas.live.view import view
@@ -34,6 +36,8 @@ __all__ = [
     "agreement",
     "benchmark",
     "compare",
+    "edit",
+    "evaluate",
     "figures",
     "load",
     "method",
@@ -55,6 +59,8 @@ _HOME = {
     "agreement": "evidence.agreement",
     "benchmark": "planted.benchmark",
     "compare": "results.atlas",
+    "edit": "edits.edit",
+    "evaluate": "edits.measure",
     "load": "models.loading",
     "method": "methods.method",
     "open": "results.atlas",

@@ -11,14 +11,16 @@ from headatlas.methods.maps.ranks import Vocabulary, extremes
 
 
 def obvious(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, U: Tensor) -> tuple[Tensor, Tensor]:
-    """Straight top-k: the target is in when its logit is at least the k-th largest (at most the k-th smallest)."""
+    """Straight top-k: the target is in when its logit is at least the k-th largest (at most the k-th smallest), unless
+    all logits are equal."""
     top, bottom = torch.zeros(z.shape[:2], dtype=torch.bool), torch.zeros(z.shape[:2], dtype=torch.bool)
     for h in range(len(z)):
         logits = z[h] @ W_O[h] @ U
         for i in range(len(target)):
             mine, count = logits[i, target[i]], min(int(k[i]), U.shape[1])
-            top[h, i] = mine >= logits[i].topk(count).values[-1]
-            bottom[h, i] = mine <= logits[i].topk(count, largest=False).values[-1]
+            differ = logits[i].max() > logits[i].min()
+            top[h, i] = differ and mine >= logits[i].topk(count).values[-1]
+            bottom[h, i] = differ and mine <= logits[i].topk(count, largest=False).values[-1]
     return top, bottom
 
 
@@ -51,6 +53,18 @@ def test_equals_top_k(data, dtype, integers) -> None:
     decided = extremes(z.to(compute), W_O.to(compute), target, k, vocabulary)
     for fast, slow in zip(decided, obvious(z, W_O, target, k, U), strict=True):
         assert torch.equal(fast, slow)
+
+
+def test_a_head_that_writes_nothing_hits_nothing() -> None:
+    """Such as one that was removed from a checkpoint."""
+    z, W_O, U = (
+        torch.ones(2, 3, 4),
+        torch.zeros(2, 4, 5),
+        torch.randn(5, 40, generator=torch.Generator().manual_seed(0)),
+    )
+    W_O[1] = 1
+    top, bottom = extremes(z, W_O, torch.tensor([0, 7, 39]), torch.full((3,), 40), Vocabulary(U.T))
+    assert top.tolist() == bottom.tolist() == [[False] * 3, [True] * 3]
 
 
 def test_the_targets_own_logit_never_counts_against_it() -> None:

@@ -8,7 +8,13 @@ from itertools import product
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
+from headatlas.edits.change import applied, make_edit
+from headatlas.edits.fold import fold, folded_copy, open_source
+from headatlas.edits.prune import prune
+from headatlas.edits.write import write_checkpoint
+from headatlas.errors import UnsupportedModel
 from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.models.answers import Change, answer_states, answers_under
 from headatlas.models.families import FAMILIES
@@ -16,6 +22,7 @@ from headatlas.models.lm import LM
 from headatlas.models.replay import can_replay
 from headatlas.models.targets import TokenExample, log_probs, make_bundle
 from headatlas.models.weights import Weights
+from headatlas.progress import silent
 from tests.models.tiny import TINY, Tiny, build, texts, tokenizer
 
 # These are made by multiplying stored matrices, all others are copied. A product's last bit depends on the CPU and on
@@ -344,3 +351,54 @@ def test_answers_under_changes_equal_text_by_text(tiny: Tiny) -> None:
                 log_p, rank = logits.log_softmax(-1).gather(1, torch.tensor(a.target)[:, None]), (logits > own).sum(1)
                 expected = [log_p.mean().item(), (1 + rank).log().mean().item(), (rank == 0).float().mean().item()]
                 assert result[c, e].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+NO_BIAS = {"mistral", "mixtral", "qwen2", "phi3", "gptj", "mpt", "stablelm"}  # nor a switch for one
+PRUNED = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_next", "gemma", "gemma2", "gemma3_text", "gemma3"}
+PRUNED |= {"phi", "phi3", "cohere", "cohere2", "olmo", "granite", "gpt_oss"}
+
+
+@by_family
+@pytest.mark.family_property(15, "an edited checkpoint, loaded by plain transformers = the edit while the model runs")
+def test_an_edited_checkpoint_equals_the_edit_while_the_model_runs(tiny: Tiny, tmp_path) -> None:
+    """Scaled and, where the family can, steered and pruned. The other families say why they cannot."""
+    lm_of(tiny).model.save_pretrained(tmp_path / "old", max_shard_size="20KB")
+
+    def loaded(name: str) -> LM:
+        model = AutoModelForCausalLM.from_pretrained(
+            tmp_path / name, dtype=tiny.dtype, experts_implementation="eager", local_files_only=True
+        )
+        return LM(model.eval(), tokenizer(), name)
+
+    lm, generator = loaded("old"), torch.Generator().manual_seed(0)
+    gate = torch.rand(lm.n_layers, lm.n_heads, generator=generator, dtype=torch.float64)
+    for i, layer in enumerate(layers(lm)):  # another group of each layer
+        gate[layer].unflatten(0, (lm.n_kv_heads, -1))[i % lm.n_kv_heads] = 0
+    head, layer = f"L{layers(lm)[0]}.H1", f"L{layers(lm)[-1]}"
+    steer = {head: torch.randn(lm.d_head, generator=generator), layer: torch.randn(lm.d_model, generator=generator)}
+    inputs = lm.batch(texts())
+    edit = make_edit(lm.anatomy, scale=gate, steer=steer)
+    with applied(lm, edit):
+        expected = lm.model(**inputs).logits
+    same(folded_copy(lm, edit).model(**inputs).logits, expected, tiny)  # in memory, any family can be steered
+    if tiny.family in NO_BIAS:
+        with pytest.raises(UnsupportedModel, match="cannot steer .* have no bias, and no"):
+            fold(open_source(tmp_path / "old"), edit)
+        edit = make_edit(lm.anatomy, scale=gate)
+        with applied(lm, edit):
+            expected = lm.model(**inputs).logits
+    assert not torch.allclose(expected, lm.model(**inputs).logits, atol=1e-3)
+    source = fold(open_source(tmp_path / "old"), edit)
+    if tiny.family in PRUNED:
+        source, saved = prune(source, edit)
+        assert (saved.groups, saved.n_kv_heads) == (1, lm.n_kv_heads - 1)
+    else:
+        with pytest.raises(
+            UnsupportedModel, match="cannot prune .*; without prune, the heads' weights are set to zero"
+        ):
+            prune(source, edit)
+    (tmp_path / "new").mkdir()
+    write_checkpoint(source, tmp_path / "new", silent)
+    new = loaded("new")
+    assert new.n_kv_heads == lm.n_kv_heads - (tiny.family in PRUNED)
+    same(new.model(**inputs).logits, expected, tiny)

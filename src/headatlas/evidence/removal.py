@@ -125,8 +125,8 @@ def gates_without(sets: Sequence[Heads], shape: tuple[int, int], scale: float = 
 def answers_without(
     lm: LM, examples: Sequence[TokenExample], sets: Sequence[Heads], tokens: int | None = None
 ) -> np.ndarray:
-    """[set, measure] (ANSWERS): log P of an answer's tokens and how often each is the likeliest, on average, with each set of heads
-    removed from the prompt's last token on.
+    """[set, measure]: log P of an answer's tokens and how often each is the likeliest (ANSWERS), on average, with each
+    set of heads removed from the prompt's last token on.
 
     Sets that are alike are asked once, so that they have the same bits.
     """

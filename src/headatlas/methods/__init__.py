@@ -12,7 +12,10 @@ from headatlas.errors import BadArgument, HeadAtlasError, check_choice, one_line
 from headatlas.methods.method import PRESETS, Measure, Method, record_of
 
 GROUP = "headatlas.methods"
-COMMANDS = "benchmark compare figures head heads import load methods models open plant report run tasks view"
+COMMANDS = """
+    agree benchmark compare edit evaluate export figures head heads import load methods models open plant report run
+    stability tasks view
+"""
 """Names that no method may have: commands and public calls."""
 log = logging.getLogger(__name__)
 

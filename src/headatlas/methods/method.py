@@ -49,6 +49,7 @@ class Measure:
     meaning: what a number means, and what it does not; figures and the page print it. label: what stands beside the
     colours, if not the name. chance: the variable with the highest score that chance explains. above: the variable that
     says which heads, or which maps as a whole, are above chance or proven; unproven: what the others are called.
+    at_least: the score from which a head is one of the map's own, where neither of these says it.
     low, high: the variables with an interval. repeats: a variable, and the dimension over which it shows how stable the
     map is. shared: heads of a key-value group have one value, which is the group's too, instead of their sum.
     """
@@ -60,6 +61,7 @@ class Measure:
     chance: str = ""
     above: str = ""
     unproven: str = "at chance"
+    at_least: float | None = None
     low: str = ""
     high: str = ""
     repeats: tuple[str, str] | None = None

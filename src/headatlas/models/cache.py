@@ -60,13 +60,18 @@ def built_aside(target: Path) -> Iterator[Path]:
             if not target.is_dir():  # another process may have built the same thing first
                 raise
     except (OSError, SafetensorError) as e:
-        if getattr(e, "errno", None) in _FULL or any(f"(os error {code})" in str(e) for code in _FULL):
+        if is_full(e):
             raise CannotDo(
                 f"no space left in the cache folder {target.parent}; free some, or choose another with HEADATLAS_CACHE"
             ) from e
         raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def is_full(error: Exception) -> bool:
+    """Whether an error is that of a full disk, or of a quota."""
+    return getattr(error, "errno", None) in _FULL or any(f"(os error {code})" in str(error) for code in _FULL)
 
 
 def sha256(path: Path) -> str:

@@ -39,9 +39,12 @@ class Checkpoint:
                 " reading from disk needs safetensors files"
             )
 
-    def find(self, name: str, prefix: str, tail: str) -> str | None:
+    def find(self, name: str, prefix: str, blocks: str) -> str | None:
         """What a tensor of the model is called here: its own name, the same without or with the base model's prefix, or
-        the only name with the same end from the block list on (older layouts of multimodal models)."""
+        the only name with the same end from the block list on (older layouts of multimodal models).
+
+        prefix: the base model's. blocks: the path of the list of blocks."""
+        tail = f"{blocks.rpartition('.')[2]}{name.removeprefix(blocks)}"
         for candidate in (name, name.removeprefix(f"{prefix}."), f"{prefix}.{name}"):
             if candidate in self.files:
                 return candidate

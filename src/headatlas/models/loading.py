@@ -116,14 +116,20 @@ def open_weights(
     """(weights, tokenizer, name) of a model, which is not loaded unless it already is."""
     if isinstance(model, LM):
         return model.weights, model.tokenizer, model.name
+    folder, name = find_folder(model)
+    weights = Weights.from_disk(folder)
+    options = {"trust_remote_code": trust_remote_code, "local_files_only": True}
+    return weights, _from_pretrained(AutoTokenizer, folder, name, options), name
+
+
+def find_folder(model: str | Path) -> tuple[Path, str]:
+    """The folder that a model's files are in, fetched from the hub or converted from GGUF if need be, and its name."""
     source, name = _resolve(str(model))
     if not isinstance(source, Path):
         with _explained(source, name):
-            files = ["*.json", "*.safetensors", "tokenizer*", "*.model"]
+            files = ["*.json", "*.safetensors", "tokenizer*", "*.model", "*.txt", "*.jinja", "LICENSE*"]
             source = Path(snapshot_download(source, allow_patterns=files))
-    weights = Weights.from_disk(source)
-    options = {"trust_remote_code": trust_remote_code, "local_files_only": True}
-    return weights, _from_pretrained(AutoTokenizer, source, name, options), name
+    return source, name
 
 
 def _from_pretrained(kind: Any, source: Path | str, name: str, options: dict[str, Any]) -> Any:

@@ -73,14 +73,12 @@ class Weights:
         config = read_config(folder)
         bare = skeleton(config)
         anatomy = families.find_anatomy(bare)
-        block_list = anatomy.blocks.rpartition(".")[2]
 
         def get(path: str, kind: str) -> Tensor | None:
             expected = getattr(bare.get_submodule(path), kind, None)
             if expected is None:
                 return None
-            tail = f"{block_list}{path.removeprefix(anatomy.blocks)}.{kind}"
-            name = checkpoint.find(f"{path}.{kind}", bare.base_model_prefix, tail)
+            name = checkpoint.find(f"{path}.{kind}", bare.base_model_prefix, anatomy.blocks)
             if name is None:
                 raise BadFile(
                     f"{folder} has no tensor for {path}.{kind}: the checkpoint is incomplete or of another architecture"

@@ -27,7 +27,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     aside = Path(name)
     try:
         yield aside
-        aside.chmod(0o666 & ~_umask())
+        aside.chmod(0o666 & ~umask())
         aside.replace(path)
     except OSError as e:
         raise CannotDo(f"cannot write {path}: {e.strerror}") from e
@@ -35,7 +35,8 @@ def atomic_file(path: Path) -> Iterator[Path]:
         aside.unlink(missing_ok=True)
 
 
-def _umask() -> int:
+def umask() -> int:
+    """The permissions that new files are not to have."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

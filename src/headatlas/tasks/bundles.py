@@ -26,15 +26,17 @@ def batches_of(lm: LM, tasks: Sequence[Task], batch: int, seed: int) -> Iterator
         yield _lay_out(lm, tasks, "train", now, generator)
 
 
-def held_out_bundles(lm: LM, task: Task, limit: int) -> list[Bundle]:
-    """Up to `limit` held-out examples, as many of one kind as of another, the same ones every time."""
+def held_out_bundles(lm: LM, task: Task, limit: int, skip: int = 0) -> list[Bundle]:
+    """Up to `limit` held-out examples, as many of one kind as of another, the same ones every time.
+
+    skip: not the first so many, on which others may have chosen something."""
     generator = np.random.default_rng(0)
     turns: list[tuple[int, int]] = []  # each kind's first example, then each kind's second, …
     taken: Counter[str] = Counter()
     for i in generator.permutation(len(task.held_out)).tolist():
         turns.append((taken[task.held_out[i].kind], i))
         taken[task.held_out[i].kind] += 1
-    chosen = [i for _, i in sorted(turns, key=lambda t: t[0])[:limit]]
+    chosen = [i for _, i in sorted(turns, key=lambda t: t[0])[skip : skip + limit]]
     return [bundle for (bundle,) in _lay_out(lm, [task], "held_out", chosen, generator)]
 
 

@@ -141,15 +141,15 @@ def _from_questions(
 
 def _tasks(lm: LM, tasks: Any, shots: int | None) -> list[Task]:
     listed = list_tasks("tasks", [tasks] if isinstance(tasks, Relation) else tasks)
-    loaded = [_named(lm, name, task, shots) for name, task in listed]
+    loaded = [named_task(lm, name, task, shots) for name, task in listed]
     if len(loaded) == 1 and len(loaded[0].kinds) > 1 and not listed[0][0]:
         return _by_kind(loaded[0])
     check_task_names(loaded)
     return loaded
 
 
-def _named(lm: LM, name: str, task: Any, shots: int | None) -> Task:
-    """A task or a relation, as a task."""
+def named_task(lm: LM, name: str, task: Any, shots: int | None = None) -> Task:
+    """A task or a relation, as a task. name: what the user calls it, or ''."""
     if isinstance(task, str):
         check_task(task, relation_names())
         task = next((r for r in load_relations() if r.name == task), task)

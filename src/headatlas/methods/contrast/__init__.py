@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headatlas.errors import BadArgument
 from headatlas.methods._arguments import Batch, BatchTokens, Preset, Seeds, Shots, Strength, Updates
 from headatlas.methods._seeds import seed_numbers
+from headatlas.methods.gate.settings import HAS_ROLE
 from headatlas.methods.method import Measure, Part, Work, lazily, method
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
             over="task",
             meaning="How far a head's gate closes where one task is to be kept and another lost (mean over seeds): high"
             " means that the kept task can spare the head. Heads that neither task needs close too.",
+            at_least=HAS_ROLE,
             repeats=("lost", "seed"),
         )
     ],

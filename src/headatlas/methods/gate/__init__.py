@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from headatlas.methods._arguments import Batch, BatchTokens, Preset, Seeds, Shots, Strength, Tasks, Updates
 from headatlas.methods._seeds import seed_numbers
+from headatlas.methods.gate.settings import HAS_ROLE
 from headatlas.methods.method import Measure, Part, Truth, Work, lazily, method
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
             meaning="How far a head's gate stays open although closing it is rewarded (mean over seeds): high means the"
             " task needs it. Gates are fitted together, so where heads can replace each other, seeds may choose"
             " differently.",
+            at_least=HAS_ROLE,
             repeats=("facilitation", "seed"),
         ),
         Measure(
@@ -38,12 +40,14 @@ if TYPE_CHECKING:
             over="task",
             meaning="How far a head's gate closes although keeping it open is rewarded (mean over seeds): high means"
             " the head harms the task. It holds for this task's examples, not for the head in general.",
+            at_least=HAS_ROLE,
         ),
         Measure(
             "irrelevance",
             over="task",
             meaning="How far a head's gate follows whichever way it is pushed (mean over seeds): high means the task"
             " does not mind. Irrelevant here may be essential elsewhere.",
+            at_least=HAS_ROLE,
         ),
     ],
     presets={"quick": {}, "full": {}},

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headatlas.errors import CannotDo
 from headatlas.methods._layers import has_heads
-from headatlas.methods.gate.settings import Schedule, Settings
+from headatlas.methods.gate.settings import HAS_ROLE, Schedule, Settings
 from headatlas.models.cost import Cost, learning
 from headatlas.models.lm import LM
 from headatlas.models.targets import batches, frozen, log_probs, out_of_memory_told, tokens_at_once
@@ -27,7 +27,6 @@ from headatlas.tasks.prompts import Task
 CLIP = 4.0  # the pressure on θ ends where a gate is as good as open or shut
 BLOCK = 5  # seeds fitted at once
 ROLES = ("facilitation", "interference", "irrelevance")
-HAS_ROLE = 0.5
 FITS = ("free", "retain", "remove")
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from headatlas.errors import BadArgument, check_choice, check_count
 from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
 
+HAS_ROLE = 0.5  # a head whose score is at least this has the role
+
 
 @dataclass(frozen=True)
 class Schedule:

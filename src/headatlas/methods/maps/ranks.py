@@ -103,7 +103,7 @@ def extremes(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Voca
     """Which targets are among the k largest, and which among the k smallest, logits z @ W_O @ U.
 
     z [head, n, d_head], W_O [head, d_head, d_model], target [n], k [n] → two bool tensors [head, n]. A tie counts for
-    the target.
+    the target, unless all tokens tie: a head that writes nothing, such as one that was removed, has no largest.
     """
     goal = (z * (vocabulary.of(target) @ W_O.transpose(1, 2))).sum(-1)  # the target's own logit, [head, n]
     fast = z.is_cuda and z.dtype == torch.float32
@@ -128,8 +128,9 @@ def extremes(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Voca
         if counts:
             better[unsure] = torch.stack([b for b, _ in counts]).sum(0)
             worse[unsure] = torch.stack([w for _, w in counts]).sum(0)
-    top[head, pair] = better < k[pair]
-    bottom[head, pair] = worse < k[pair]
+    differ = better + worse > 0
+    top[head, pair] = (better < k[pair]) & differ
+    bottom[head, pair] = (worse < k[pair]) & differ
     return top, bottom
 
 

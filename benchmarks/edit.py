@@ -1,0 +1,74 @@
+"""Does a map help to edit a model? The heads of one task, removed by each method's map of an atlas: what the task and
+the others lose, measured on checkpoints that plain transformers loads.
+
+python benchmarks/edit.py atlas --task math --top 10
+
+Of each map in the atlas that has the task, the top heads are removed; of compare_maps, if it is there, the heads that
+each method chose itself. Beside them: random heads of the same layers as the first map's. Prints a Markdown table of
+changes of mean log P(target) on held-out examples that no map was measured on.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import headatlas as ha
+from headatlas.edits.measure import CHOSEN_ON, Scores, score, task_bundles
+from headatlas.evidence.removal import Heads, draw_like, top_heads
+from headatlas.models.loading import find_folder
+from headatlas.results.charts import overview
+
+
+def sets_of(atlas: ha.Atlas, task: str, top: int) -> Iterator[tuple[str, Heads]]:
+    """Heads of the task by each map."""
+    charts = overview(atlas.results)
+    for chart in np.flatnonzero(charts.subject.values == task):
+        one = charts.isel(chart=chart)
+        if heads := top_heads(one.score.values, min(top, int((one.score > 0).sum()))):
+            yield f"{one.method.item()}: {one.measure.item()}", heads
+    if "compare_maps" in atlas and task in atlas["compare_maps"]["function"].values:
+        chosen = atlas["compare_maps"].selected.sel(function=task)
+        for ranking in chosen.ranking.values:
+            heads = [(int(a), int(b)) for a, b in np.argwhere(chosen.sel(ranking=ranking).values)]
+            if heads:
+                yield f"compare_maps: {ranking}", heads
+
+
+def measured(folder: str | Path, tasks: list[str], limit: int) -> dict[str, Scores]:
+    """Tasks of a checkpoint that plain transformers loads."""
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    lm = ha.load(model, tokenizer=AutoTokenizer.from_pretrained(folder))
+    return {name: score(lm, bundles) for name, bundles in task_bundles(lm, tasks, limit, CHOSEN_ON).items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("atlas")
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--task", default="math")
+    parser.add_argument("--others", default="syntax,commonsense,aba_abb")
+    parser.add_argument("--top", type=int, default=10)
+    parser.add_argument("--limit", type=int, default=64)
+    parser.add_argument("--draws", type=int, default=3)
+    args = parser.parse_args()
+    atlas, tasks = ha.open(args.atlas), [args.task, *args.others.split(",")]
+    sets = list(sets_of(atlas, args.task, args.top))
+    generator, n_heads = np.random.default_rng(0), atlas.info["model"]["n_heads"]
+    sets += [(f"random {i + 1}", draw_like(sets[0][1], n_heads, generator)) for i in range(args.draws)]
+    before = measured(find_folder(args.model)[0], tasks, args.limit)
+    print(f"| heads of {args.task} by | removed | {' | '.join(tasks)} |\n|{' --- |' * (2 + len(tasks))}")
+    cells = [f"{s.log_p.mean():.2f} ({s.right.mean():.0%})" for s in before.values()]
+    print(f"| none: log P (accuracy) | 0 | {' | '.join(cells)} |", flush=True)
+    for name, heads in sets:
+        with tempfile.TemporaryDirectory() as aside:
+            now = measured(ha.edit(args.model, remove=heads, out=Path(aside) / "new", tasks=()), tasks, args.limit)
+        cells = [f"{now[t].log_p.mean() - before[t].log_p.mean():+.2f} ({now[t].right.mean():.0%})" for t in before]
+        print(f"| {name} | {len(heads)} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The card beside an edited checkpoint: what was done, by which evidence, and what it did to the tasks."""
+
+import re
+from typing import Any
+
+from headatlas import __version__
+
+RECORD = "headatlas-edit.json"
+Record = dict[str, Any]
+"""What an edit was: `edit.describe` makes it, the card prints it, and it lies beside the card as JSON."""
+
+
+def card(record: Record) -> str:
+    """A record as the README.md of its checkpoint."""
+    parts = [_front(record), f"# {record['model']}, edited", *_what(record), *_evidence(record), *_effect(record)]
+    parts += ["## Load it", _LOAD, f"`{RECORD}` holds all of this for programs."]
+    return "\n\n".join(parts) + "\n"
+
+
+_LOAD = """It is an ordinary checkpoint; the edit is in its weights.
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("path/to/this/folder")
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
+```"""
+
+
+def _front(record: Record) -> str:
+    base = [f"base_model: {record['model']}"] if re.fullmatch(r"[\w.-]+/[\w.-]+", record["model"]) else []
+    return "\n".join(["---", *base, "library_name: transformers", "tags:", "- headatlas", "- edited", "---"])
+
+
+def _what(record: Record) -> list[str]:
+    source = f"Made from `{record['model']}` (weights {record['fingerprint']}) with HeadAtlas {__version__}."
+    if record["dequantised"]:
+        source += " Its weights came from a quantised GGUF file and are stored dequantised."
+    lines = []
+    if removed := record["removed"]:
+        lines.append(f"- {_count(removed)} removed: {', '.join(removed)}.")
+    if scaled := record["scaled"]:
+        lines.append(f"- {_count(scaled)} scaled: {', '.join(f'{h} × {f:g}' for h, f in scaled.items())}.")
+    if steered := record["steered"]:
+        lengths = ", ".join(f"{name} ({length:.3g})" for name, length in steered.items())
+        lines.append(f"- A constant added (its length): {lengths}.")
+    if pruned := record["pruned"]:
+        lines.append(f"- {saved_in_words(pruned)}")
+    return [source, "## What was done", "\n".join(lines)]
+
+
+def saved_in_words(pruned: dict[str, Any]) -> str:
+    share, cache = pruned["parameters"] / pruned["all_parameters"], pruned["cache"] / pruned["all_cache"]
+    return (
+        f"{pruned['groups']} key-value group{'s' * (pruned['groups'] > 1)} of every layer dropped:"
+        f" {pruned['parameters']:,} parameters fewer ({share:.1%}), {pruned['cache']:,} bytes of cache fewer for every"
+        f" token ({cache:.0%}); every layer has {pruned['n_heads']} heads in {pruned['n_kv_heads']} groups now."
+        " Heads are numbered anew."
+    )
+
+
+def _evidence(record: Record) -> list[str]:
+    if not record["sets"]:
+        return ["## Evidence", "The heads were named by hand."]
+    lines = [f'- "{s["set"]}" ({_count(s["heads"])}): {s["why"]}' for s in record["sets"]]
+    return ["## Evidence", f"From the atlas `{record['atlas']}`:", "\n".join(lines)]
+
+
+def _effect(record: Record) -> list[str]:
+    rows = record["effects"]
+    if not rows:
+        return ["## Effect", "Not measured. `headatlas evaluate ORIGINAL THIS --tasks …` does."]
+    head = "| task | examples | accuracy before | after | log P before | after | change | random heads | p |"
+    lines = [head, "|" + " --- |" * 9]
+    for r in rows:
+        numbers = [r["accuracy"], r["accuracy_after"], r["log_p"], r["log_p_after"]]
+        drawn = ["-", "-"] if r["p"] is None else [f"{r['random']:+.2f}", f"{r['p']:.2g}"]
+        cells = [r["task"], str(r["examples"]), *(f"{n:.2f}" for n in numbers), f"{r['change']:+.2f}", *drawn]
+        lines.append(f"| {' | '.join(cells)} |")
+    told = (
+        "log P is the mean log P(target) of held-out examples, by this checkpoint (after) and the original (before)."
+        f" Random heads: the same done to as many random heads of the same layers, {rows[0]['draws']} times, the mean"
+        " change. p: how often they lower log P as much."
+    )
+    return ["## Effect", "\n".join(lines), told]
+
+
+def _count(heads: Any) -> str:
+    return f"{len(heads)} head{'s' * (len(heads) != 1)}"

@@ -1,0 +1,236 @@
+"""What an edit does to tasks, beside the same done to random heads; and any two models compared."""
+
+import gc
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from torch.nn.functional import cross_entropy
+
+from headatlas.edits.change import HeadEdit, applied
+from headatlas.errors import BadArgument, BadFile, check_count, one_line
+from headatlas.evidence.removal import p_value
+from headatlas.models.lm import LM, text_ids
+from headatlas.models.loading import load
+from headatlas.models.targets import Bundle, measure
+from headatlas.progress import Progress, silent
+from headatlas.tasks.bundles import held_out_bundles
+from headatlas.tasks.labelled import named_task
+from headatlas.tasks.names import check_task, relation_names
+from headatlas.tasks.prompts import check_task_names, list_tasks
+
+TASKS = ("math", "syntax")
+LIMIT, DRAWS = 32, 20
+CHOSEN_ON = 32  # held-out examples that maps such as ablate's are measured on: heads are not tested on these
+WINDOW = 1024  # tokens of a text that are read at once
+BOOTSTRAP = 2000
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How a model does a task: log P(target) of every held-out example, and whether its answer was right."""
+
+    log_p: np.ndarray
+    right: np.ndarray
+
+
+def check_tasks(tasks: Any, limit: int, draws: int = 0) -> bool:
+    """Whether there are tasks, once what is said of them is known to be right."""
+    check_count("limit", limit, 1)
+    check_count("draws", draws, 0)
+    if tasks is None or (isinstance(tasks, Sized) and not len(tasks)):
+        return False
+    for _, task in list_tasks("tasks", tasks):
+        if isinstance(task, str | Path):
+            check_task(task, relation_names())
+    return True
+
+
+def task_bundles(lm: LM, tasks: Any, limit: int, skip: int = 0) -> dict[str, list[Bundle]]:
+    """Held-out examples by task, as this model reads them. skip: not the first so many, where there are enough."""
+    loaded = [named_task(lm, name, task) for name, task in list_tasks("tasks", tasks)]
+    check_task_names(loaded)
+    return {t.name: held_out_bundles(lm, t, limit, max(0, min(skip, len(t.held_out) - limit))) for t in loaded}
+
+
+def score(lm: LM, bundles: Sequence[Bundle]) -> Scores:
+    log_p, right = measure(lm, bundles)
+    return Scores(log_p[0].double().numpy(), right[0].numpy())
+
+
+# --- an edit
+
+
+def control(
+    lm: LM, edit: HeadEdit, tasks: Any, *, limit: int = LIMIT, draws: int = DRAWS, seed: int = 0, progress: Progress
+) -> dict[str, tuple[Scores, np.ndarray]]:
+    """Each task before the edit, and its mean log P with the same done to random heads of the same layers [draw]."""
+    bundles, generator = task_bundles(lm, tasks, limit, CHOSEN_ON), np.random.default_rng(seed)
+    before = {name: score(lm, of_task) for name, of_task in bundles.items()}
+    random = {name: np.full(draws, np.nan) for name in bundles}
+    for draw in progress(range(draws), "the same with random heads"):
+        with applied(lm, edit.shuffled(generator)):
+            for name, of_task in bundles.items():
+                random[name][draw] = score(lm, of_task).log_p.mean()
+    return {name: (before[name], random[name]) for name in bundles}
+
+
+def after(lm: LM, tasks: Any, *, limit: int = LIMIT) -> dict[str, Scores]:
+    """Each task with the edited model, on the same examples."""
+    return {name: score(lm, of_task) for name, of_task in task_bundles(lm, tasks, limit, CHOSEN_ON).items()}
+
+
+def effect_rows(controls: dict[str, tuple[Scores, np.ndarray]], edited: dict[str, Scores]) -> list[dict[str, Any]]:
+    """A row per task: before, after, and the change with random heads."""
+    rows = []
+    for task, (before, random) in controls.items():
+        now, drawn = edited[task], random - before.log_p.mean()
+        change = float(now.log_p.mean() - before.log_p.mean())
+        rows.append(
+            {
+                "task": task,
+                "examples": len(before.log_p),
+                "accuracy": float(before.right.mean()),
+                "accuracy_after": float(now.right.mean()),
+                "log_p": float(before.log_p.mean()),
+                "log_p_after": float(now.log_p.mean()),
+                "change": change,
+                "random": float(drawn.mean()) if len(drawn) else None,
+                "draws": len(drawn),
+                "p": p_value(change, drawn) if len(drawn) else None,
+            }
+        )
+    return rows
+
+
+# --- two models
+
+
+def evaluate(
+    a: LM | str | Path,
+    b: LM | str | Path,
+    tasks: Any = TASKS,
+    *,
+    text: str | Path | None = None,
+    limit: int = 64,
+    device: str = "auto",
+    dtype: str = "auto",
+    progress: Progress = silent,
+) -> xr.Dataset:
+    """How two models do the same tasks, and how well each predicts a text: a checkpoint before and after an edit.
+
+    Args:
+        a: what `load` returned, or what it takes. One model is in memory at a time.
+        b: another.
+        tasks: built-in tasks and relations, files, or examples of your own; () for none.
+        text: a file of plain text. It is read in windows of up to 1,024 tokens, each half new.
+        limit: held-out examples of each task.
+
+    Returns:
+        accuracy and log_p(model, task); change(task), the change of mean log P(target) from a to b, with low and high,
+        95 % of a bootstrap over examples; examples(task). With a text: perplexity(model), per token of the model's own;
+        bits_per_byte(model), which does not depend on the tokenizer; tokens(model).
+
+    Example:
+        >>> ha.evaluate("smollm2", "smollm2-no-math", ["math", "syntax"])
+    """
+    if text is not None:
+        text = _read(Path(text))
+    if not (asked := check_tasks(tasks, limit)) and text is None:
+        raise BadArgument("tasks is empty and there is no text: nothing to measure")
+    names, scores, texts = [], [], []
+    for model in progress([a, b], "measuring"):
+        lm = model if isinstance(model, LM) else load(model, device, dtype)
+        bundles = task_bundles(lm, tasks, limit) if asked else {}
+        names.append(str(model) if not isinstance(model, LM) else lm.name)
+        scores.append({name: score(lm, of_task) for name, of_task in bundles.items()})
+        texts.append(None if text is None else text_loss(lm, text))
+        del lm
+        gc.collect()  # before the next one is loaded
+    names = names if names[0] != names[1] else [f"{names[0]} (a)", f"{names[1]} (b)"]
+    result = xr.Dataset(coords={"model": names})
+    if scores[0]:
+        result = result.merge(_compare(scores))
+    if text is not None:
+        losses = np.array(texts)
+        result["perplexity"] = "model", np.exp(losses[:, 0] / losses[:, 1])
+        result["bits_per_byte"] = "model", losses[:, 0] / np.log(2) / len(text.encode())
+        result["tokens"] = "model", losses[:, 1].astype(int)
+    return result
+
+
+def _compare(scores: Sequence[dict[str, Scores]]) -> xr.Dataset:
+    tasks, generator = list(scores[0]), np.random.default_rng(0)
+    changes = []
+    for task in tasks:
+        first, second = (of_model[task].log_p for of_model in scores)
+        each = second - first
+        again = each[generator.integers(len(each), size=(BOOTSTRAP, len(each)))].mean(1)
+        changes.append((each.mean(), *np.quantile(again, (0.025, 0.975)), len(each)))
+    change, low, high, n = np.array(changes).T
+    return xr.Dataset(
+        {
+            "accuracy": (("model", "task"), [[s[t].right.mean() for t in tasks] for s in scores]),
+            "log_p": (("model", "task"), [[s[t].log_p.mean() for t in tasks] for s in scores]),
+            "change": ("task", change),
+            "low": ("task", low),
+            "high": ("task", high),
+            "examples": ("task", n.astype(int)),
+        },
+        coords={"task": tasks},
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as e:
+        raise BadFile(f"cannot read the text {path}: {one_line(e)}") from e
+    if not text.strip():
+        raise BadFile(f"the text {path} is empty")
+    return text
+
+
+@torch.no_grad()
+def text_loss(lm: LM, text: str) -> tuple[float, int]:
+    """−log P of a text, and how many of its tokens that is of: all but the first, each after at least half a window."""
+    ids = text_ids(lm.tokenizer, text)
+    if len(ids) < 2:
+        raise BadArgument(f"text has {len(ids)} token, expected at least 2")
+    width = min(WINDOW, lm.anatomy.context or WINDOW)
+    total, done = 0.0, 1  # tokens that are behind us: the first is predicted from nothing
+    while done < len(ids):
+        start = max(0, done - width // 2) if done > 1 else 0
+        window = ids[start : start + width]
+        logits = lm.model(**lm.pad([window], "right"), use_cache=False).logits[0, done - start - 1 : -1].float()
+        targets = torch.tensor(window[done - start :], device=logits.device)
+        total += float(cross_entropy(logits, targets, reduction="sum"))
+        done = start + len(window)
+    return total, len(ids) - 1
+
+
+def evaluation_rows(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
+    """The tables of `evaluate`, by title."""
+    first, second = (str(m) for m in result["model"].values)
+    parts: dict[str, list[dict[str, Any]]] = {}
+    if "accuracy" in result:
+        parts[f"{first} (a) and {second} (b)"] = [
+            {"task": str(task), "examples": int(one.examples)}
+            | {f"{name}_{m}": float(one[name][i]) for name in ("accuracy", "log_p") for i, m in enumerate("ab")}
+            | {name: float(one[name]) for name in ("change", "low", "high")}
+            for task in result.task.values
+            for one in [result.sel(task=task)]
+        ]
+    if "perplexity" in result:
+        parts["The text"] = [
+            {"model": str(m)}
+            | {"tokens": int(one.tokens), "perplexity": float(one.perplexity)}
+            | {"bits_per_byte": float(one.bits_per_byte)}
+            for m in result["model"].values
+            for one in [result.sel(model=m)]
+        ]
+    return parts

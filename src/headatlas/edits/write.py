@@ -1,0 +1,172 @@
+"""A new checkpoint from an old one: what is not changed is copied as it lies, a piece at a time.
+
+At most one tensor is in memory, however large the files are. The folder appears when it is complete.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from headatlas.edits.fold import Rewrite, Source
+from headatlas.errors import BadArgument, CannotDo, one_line
+from headatlas.models.cache import is_full
+from headatlas.models.quiet import quiet_transformers
+from headatlas.progress import Progress
+from headatlas.results.files import umask
+
+INDEX = "model.safetensors.index.json"
+CARD = "README.md"
+_PIECE = 2**24  # bytes copied at once
+_NAMES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+_BYTES = {"64": 8, "32": 4, "16": 2}  # by how a type's name ends; others are of one byte
+_OTHER_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".ckpt"}
+_TEMPLATES = "additional_chat_templates"  # the one folder that is part of a tokenizer
+
+
+def check_new(out: str | Path) -> Path:
+    """That a folder is not there yet."""
+    path = Path(out)
+    if path.exists() or path.is_symlink():
+        raise BadArgument(f"out is {str(out)!r}, which exists: give a new folder")
+    return path
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A folder to write in, renamed to `out` when the block ends well and removed when it does not."""
+    missing = [p for p in out.parents if not p.exists()]
+    aside = None
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".headatlas-part", dir=out.parent))
+        yield aside
+        aside.chmod(0o777 & ~umask())  # mkdtemp lets nobody else in
+        check_new(out)
+        aside.rename(out)
+        missing = []
+    except OSError as e:
+        if is_full(e):
+            raise CannotDo(f"no space left for {out}: nothing was written") from e
+        raise CannotDo(f"cannot write {out}: {e.strerror or one_line(e)}") from e
+    finally:
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
+        for folder in missing:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+
+def write_checkpoint(source: Source, folder: Path, progress: Progress) -> None:
+    """Weights, configuration, tokenizer and whatever else lies beside them; no card."""
+    files = sorted(set(source.checkpoint.files.values()))
+    places = {name: _file_of(source, name) for name in source.rewrites}
+    plans = [_plan(file, {n: r for n, r in source.rewrites.items() if places[n] == file}) for file in files]
+    total = sum(entry.size for plan in plans for entry in plan.entries)
+    free = shutil.disk_usage(folder).free
+    if total > free:
+        raise CannotDo(f"no space left in {folder.parent}: the checkpoint has {_mb(total)} MB, {_mb(free)} MB are free")
+    for plan in progress(plans, f"writing {len(files)} file{'s' * (len(files) > 1)} of weights"):
+        _write(plan, folder / plan.file.name)
+    if [file.name for file in files] != ["model.safetensors"]:
+        index = {entry.name: plan.file.name for plan in plans for entry in plan.entries}
+        content = {"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))}
+        (folder / INDEX).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    _copy_others(source, folder)
+
+
+def _file_of(source: Source, name: str) -> Path:
+    """Where a tensor goes: to its own file, or, if it is new, to that of the weight beside it."""
+    files = source.checkpoint.files
+    return files[name] if name in files else files[f"{name.rpartition('.')[0]}.weight"]
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.0f}"
+
+
+# --- safetensors files: the header's length in 8 bytes, a JSON header, then the tensors one after the other
+
+
+@dataclass(frozen=True)
+class _Entry:
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    size: int
+    start: int  # in the old file
+    make: Callable[[], Tensor] | None = None  # None: copied
+
+
+@dataclass(frozen=True)
+class _Plan:
+    file: Path
+    metadata: dict[str, Any]
+    entries: list[_Entry]
+
+
+def _plan(file: Path, rewrites: Mapping[str, Rewrite]) -> _Plan:
+    with file.open("rb") as f:
+        length = int.from_bytes(f.read(8), "little")
+        header = json.loads(f.read(length))
+    metadata = header.pop("__metadata__", {})
+    entries = []
+    for name, about in header.items():
+        start, stop = about["data_offsets"]
+        if name not in rewrites:
+            entries.append(_Entry(name, about["dtype"], tuple(about["shape"]), stop - start, 8 + length + start))
+    for name, new in rewrites.items():
+        size = prod(new.shape) * new.dtype.itemsize
+        entries.append(_Entry(name, _NAMES[new.dtype], new.shape, size, 0, new.make))
+    # large types first, as the library writes them: so every tensor begins at a multiple of its type's size
+    return _Plan(file, metadata, sorted(entries, key=lambda e: (-_BYTES.get(e.kind[-2:], 1), e.name)))
+
+
+def _write(plan: _Plan, target: Path) -> None:
+    header: dict[str, Any] = {"__metadata__": plan.metadata} if plan.metadata else {}
+    end = 0
+    for e in plan.entries:
+        header[e.name] = {"dtype": e.kind, "shape": list(e.shape), "data_offsets": [end, end + e.size]}
+        end += e.size
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    with plan.file.open("rb") as old, target.open("wb") as new:
+        new.write(len(text).to_bytes(8, "little") + text)
+        for e in plan.entries:
+            if e.make is None:
+                _copy(old, new, e.start, e.size)
+                continue
+            tensor = e.make()
+            assert (tuple(tensor.shape), _NAMES[tensor.dtype]) == (e.shape, e.kind), e.name
+            new.write(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+
+
+def _copy(old: BinaryIO, new: BinaryIO, start: int, size: int) -> None:
+    old.seek(start)
+    while size:
+        piece = old.read(min(size, _PIECE))
+        if not piece:
+            raise OSError(f"{old.name} ended while it was copied")
+        new.write(piece)
+        size -= len(piece)
+
+
+def _copy_others(source: Source, folder: Path) -> None:
+    """Tokenizer, generation config, licence: all small files beside the weights."""
+    for path in sorted(source.folder.iterdir()):
+        skipped = path.name.startswith(".") or path.name.endswith(".index.json") or path.name == CARD
+        if path.is_file() and not skipped and path.suffix not in _OTHER_WEIGHTS:
+            shutil.copyfile(path, folder / path.name)
+    if (source.folder / _TEMPLATES).is_dir():
+        shutil.copytree(source.folder / _TEMPLATES, folder / _TEMPLATES, copy_function=shutil.copyfile)
+    if source.reconfigured:
+        with quiet_transformers():
+            source.config.save_pretrained(folder)
