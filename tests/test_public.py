@@ -8,7 +8,8 @@ from tests.models.tiny import TINY, build, tokenizer
 
 def test_public_names() -> None:
     nouns = ["LM", "Atlas", "HeadAtlasError", "Measure", "Part", "Truth", "Weights", "Work"]
-    verbs = ["agreement", "benchmark", "compare", "figures", "load", "method", "open", "run", "stability"]
+    verbs = ["agree", "agreement", "benchmark", "compare", "figures", "import_scores", "load", "method", "open", "run"]
+    verbs += ["stability", "view"]
     methods = ["ablate", "compare_maps", "contrast", "dissociate", "gate", "ig", "maps", "pattern", "probe", "salient"]
     methods += ["taylor"]
     assert ha.__all__ == nouns + verbs

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from headatlas.models.loading import load
     from headatlas.models.weights import Weights
     from headatlas.planted.benchmark import benchmark
+    from headatlas.results.agree import agree
     from headatlas.results.atlas import Atlas, compare, open
+    from headatlas.results.importing.scores import import_scores
     from headatlas.runs.run import run
 
 __version__ = "0.2.0"
@@ -31,10 +33,12 @@ __all__ = [
     "Truth",
     "Weights",
     "Work",
+    "agree",
     "agreement",
     "benchmark",
     "compare",
     "figures",
+    "import_scores",
     "load",
     "method",
     "open",
@@ -52,9 +56,11 @@ _HOME = {
     "Truth": "methods.method",
     "Weights": "models.weights",
     "Work": "methods.method",
+    "agree": "results.agree",
     "agreement": "evidence.agreement",
     "benchmark": "planted.benchmark",
     "compare": "results.atlas",
+    "import_scores": "results.importing.scores",
     "load": "models.loading",
     "method": "methods.method",
     "open": "results.atlas",

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from headatlas.cli import atlas, benchmark, head, lists, view  # noqa: F401  # they add their commands
+from headatlas.cli import atlas, benchmark, head, lists, published, view  # noqa: F401  # they add their commands
 from headatlas.cli.app import app
 from headatlas.errors import HeadAtlasError, did_you_mean, one_line
 from headatlas.progress import shown

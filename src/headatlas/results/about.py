@@ -34,8 +34,9 @@ def subject_dim(score: xr.DataArray) -> Hashable:
 def by_kv_group(result: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset:
     """The same maps summed per key-value group, the unit that cache compressors and pruners work on.
 
-    Measures are summed, seed by seed where there are seeds. A group is what any of its heads is: a member of a
-    category, selected, above chance. Intervals, and what was measured with sets of heads, are left out.
+    Measures are summed, seed by seed where there are seeds; what is known of groups only, and the same for all heads of
+    one (the attribute `per` is 'KV group'), is kept. A group is what any of its heads is: a member of a category,
+    selected, above chance. Intervals, and what was measured with sets of heads, are left out.
     n_kv_heads: how many groups; without it, what the dataset says of its model.
     """
     n_heads = result.sizes["head"]
@@ -53,7 +54,10 @@ def by_kv_group(result: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset
     marked = result.assign(above)
     flags = [str(n) for n, v in marked.data_vars.items() if "head" in v.dims and v.dtype == bool]
     parts = marked[[*names, *flags]].coarsen(head=size).construct(head=("head", "of_group"))
-    summed = parts.map(lambda v: v.any("of_group") if v.dtype == bool else v.sum("of_group", skipna=False))
+    if result.attrs.get("per") == "KV group":
+        summed = parts.isel(of_group=0)
+    else:
+        summed = parts.map(lambda v: v.any("of_group") if v.dtype == bool else v.sum("of_group", skipna=False))
     summed = summed.assign_coords(head=range(int(groups)))
     summed = summed.assign_attrs(result.attrs | {"unit": "KV group", "group_size": size})
     overs = {(m.over,) for m in measures}
