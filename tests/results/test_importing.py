@@ -278,6 +278,12 @@ def test_names_of_results(tmp_path) -> None:
         ha.import_scores(tmp_path / "pattern.npy", "npy", kind="importance")
     with pytest.raises(BadArgument, match="format is 'jason', expected one of .* Did you mean 'json'"):
         ha.import_scores(tmp_path / "pattern.npy", "jason")
+    with pytest.raises(BadArgument, match="key is 'a', which format npy does not take"):
+        ha.import_scores(tmp_path / "pattern.npy", key="a")
+    with pytest.raises(BadArgument, match="heads is 6, which kind importance does not take"):
+        ha.import_scores(tmp_path / "pattern.npy", kind="importance", heads=6)
+    with pytest.raises(BadArgument, match="fill is nan, expected a finite number"):
+        ha.import_scores(tmp_path / "pattern.npy", fill=float("nan"))
     for size in (0, -1, 10**9, 1.5, "8"):
         with pytest.raises(BadArgument, match="heads is "):
             ha.import_scores(tmp_path / "pattern.npy", heads=size)

@@ -16,48 +16,49 @@ from headatlas.terminal import bar
 SHOWN = 30  # pairs, at most
 
 
+Scores = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SCORES",
+        callback=existing("file or folder"),
+        help="A file, or a folder for duo-attention and maps (docs/how-to/published-maps.md).",
+    ),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(callback=one_of(*FORMATS), help=f"One of {', '.join(FORMATS)}. Without it, what the file tells."),
+]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        callback=one_of(*KINDS),
+        help=f"Instead of a format: {', '.join(KINDS)}, as the result of a method (docs/how-to/paper-figure.md).",
+    ),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option(help="What to call the model; one on this machine tells its layers and heads. Without it, the file."),
+]
+Name = Annotated[str | None, typer.Option(help="What to call the result. Without it, as its format or file.")]
+Key = Annotated[str | None, typer.Option(help="Where in a JSON file the table is: scores, or results.0.scores.")]
+Layers = Annotated[int | None, typer.Option(help="How many layers the model has.")]
+Heads = Annotated[int | None, typer.Option(help="How many query heads a layer has; scores of KV heads are spread.")]
+Fill = Annotated[float | None, typer.Option(help="Score of heads that the table does not have. Without it, none.")]
+
+
 @app.command("import")
 def import_scores(
-    scores: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SCORES",
-            callback=existing("file or folder"),
-            help="A file, or a folder for duo-attention and maps (docs/how-to/published-maps.md).",
-        ),
-    ],
+    scores: Scores,
     out: Annotated[Path, typer.Option(help="Folder for the dataset, which figures, report and agree then take.")],
-    format: Annotated[
-        str | None,
-        typer.Option(callback=one_of(*FORMATS), help=f"One of {', '.join(FORMATS)}. Without it, what the file tells."),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            callback=one_of(*KINDS),
-            help=f"Instead of a format: {', '.join(KINDS)}, as the result of a method (docs/how-to/paper-figure.md).",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="What to call the model; one on this machine tells its layers and heads. Without it, the file."
-        ),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="What to call the result. Without it, as its format or file.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(help="Where in a JSON file the table is, such as scores or results.0.scores.")
-    ] = None,
-    layers: Annotated[int | None, typer.Option(help="How many layers the model has.")] = None,
-    heads: Annotated[
-        int | None, typer.Option(help="How many query heads a layer has; scores of KV heads are spread to them.")
-    ] = None,
-    fill: Annotated[
-        float | None, typer.Option(help="Score of the heads that the table does not have. Without it, they are empty.")
-    ] = None,
+    format: Format = None,
+    kind: Kind = None,
+    model: ModelName = None,
+    name: Name = None,
+    key: Key = None,
+    layers: Layers = None,
+    heads: Heads = None,
+    fill: Fill = None,
     names: Annotated[str, typer.Option(help="Names of the first axis of a .npy file, with commas between.")] = "",
 ) -> None:
     """Make a dataset of scores from elsewhere, so that they can be drawn and compared without running the model."""

@@ -74,10 +74,7 @@ def _dataset(kind: str, parts: Parts) -> xr.Dataset:
 
 
 def _csv(file: Path, kind: str, names: Sequence[str] | None) -> Parts:
-    table = pd.read_csv(
-        file, skipinitialspace=True, keep_default_na=False, na_values=[""], float_precision="round_trip"
-    )
-    return _rows(table, kind, file)
+    return _rows(pd.read_csv(file, skipinitialspace=True, keep_default_na=False, na_values=[""]), kind, file)
 
 
 def _json(file: Path, kind: str, names: Sequence[str] | None) -> Parts:

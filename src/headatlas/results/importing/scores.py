@@ -22,6 +22,8 @@ from headatlas.results.store import load, save
 CALLED = {name: name for name in ("retrieval-head", "headkv", "duo-attention", "minference")} | {"maps": "maps-dynamic"}
 """What a result is called by its format, where that says whose it is; else it is called as the file."""
 
+USES = {"ranked": ("key",), "layers-by-heads": ("key",), "json": ("key",), "npy": ("names",)}  # options of some formats
+
 
 def import_scores(
     path: str | Path,
@@ -68,6 +70,11 @@ def import_scores(
     for argument, value, choices in (("format", format, FORMATS), ("kind", kind, KINDS)):
         if value is not None:
             check_choice(argument, value, choices)
+    given = {"name": name, "key": key, "layers": layers, "heads": heads, "fill": fill, "names": names or None}
+    if kind is not None:
+        _check_used(given, ("names",), f"kind {kind}")
+    if fill is not None and not np.isfinite(fill):
+        raise BadArgument(f"fill is {fill}, expected a finite number")
     check_folder(out)
     try:
         if kind is not None:
@@ -77,6 +84,7 @@ def import_scores(
             asked = _asked(model, key, names, layers, heads)
             format = format or guess(file)
             check_there("scores", path, "file" if format not in ("duo-attention", "maps") else "file or folder")
+            _check_used({"key": key, "names": names or None}, USES.get(format, ()), f"format {format}")
             tables = READERS[format](file, asked)
             result = _dataset(tables, asked.heads, fill, file)
             origin = _origin(file, format, name, model, tables)
@@ -88,6 +96,13 @@ def import_scores(
     if out is not None:
         keep(result, Path(out))
     return result
+
+
+def _check_used(given: dict[str, Any], used: Sequence[str], what: str) -> None:
+    """That nothing was given that would be left out."""
+    for argument, value in given.items():
+        if value is not None and argument not in used:
+            raise BadArgument(f"{argument} is {value!r}, which {what} does not take")
 
 
 def _asked(
