@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
-from scipy.stats import spearmanr
+from scipy.stats import false_discovery_control, spearmanr
 from sklearn.metrics import roc_auc_score
 
 import headatlas as ha
@@ -75,6 +75,8 @@ def test_every_pair_is_what_scipy_and_sklearn_say(maps) -> None:
             check(pair(result, names[i], names[j]), maps[i].ravel(), maps[j].ravel(), TOP)
     assert set(result.unit.values) == {"head"}
     assert pair(result, "one: t0", "one: t1").p.item() == pytest.approx(1 / 4001)
+    between = result.isel(pair=np.flatnonzero((result.atlas_a != result.atlas_b).values))
+    np.testing.assert_allclose(between.p_corrected, false_discovery_control(between.p))
     assert (result.p_corrected >= result.p).all()
     assert pair(result, "one: t2", "two: t0").atlas_b.item() == "B"
     matrix = square(result)
@@ -234,6 +236,10 @@ def test_maps_of_different_models_are_not_compared(maps) -> None:
         BadArgument, match="A has 10 layers × 12 heads, B has 9 layers × 12 heads: maps of different mod"
     ):
         ha.agree(table("x", maps[0]), table("y", maps[1, :9]))
+    two, three = table("x", maps[0], n_kv_heads=2), table("y", maps[1], n_kv_heads=3)
+    with pytest.raises(BadArgument, match="atlases have 2 and 3 KV heads: maps of different models"):
+        ha.agree(two, three)
+    assert ha.agree(two, three, kv_heads=3, draws=1).sizes["pair"] == 1
     with pytest.raises(BadArgument, match="B has 5 KV groups, but others have 12 heads: maps of different models"):
         ha.agree(table("x", maps[0]), table("y", np.ones((LAYERS, 5)), unit="KV group"))
 

@@ -88,7 +88,7 @@ def test_a_format_is_told_by_the_file(tmp_path, format) -> None:
 
 def test_a_format_that_a_file_does_not_tell_is_asked_for(tmp_path) -> None:
     """Triples may be heads with scores, or layers of three heads."""
-    with pytest.raises(BadArgument, match="does not tell it; give one of retrieval-head, headkv"):
+    with pytest.raises(BadArgument, match="does not tell it: give one of retrieval-head, headkv"):
         ha.import_scores(written(tmp_path, "ranked"))
     assert ha.import_scores(tmp_path / "scores.json", "layers-by-heads").sizes["head"] == 3
     for nothing in ([], {}, 5, "scores", [5], {"a": 1}, [{"a": 1, "b": 2}], [[[1.0]]], None):

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 
 from headatlas.cli.app import Csv, Json, app, existing, import_torch, listed, one_of, show
-from headatlas.cli.atlas import By
 from headatlas.errors import check_there
 from headatlas.progress import doing
 from headatlas.report import PAGE
@@ -93,9 +92,12 @@ def _atlases(param: typer.CallbackParam, value: list[Path]) -> list[Path]:
 def agree(
     atlases: Annotated[
         list[Path],
-        typer.Argument(metavar="ATLAS...", callback=_atlases, help="Folders of atlases, or their .nc files."),
+        typer.Argument(metavar="ATLAS", callback=_atlases, help="Folders of atlases, or their .nc files."),
     ],
-    by: By = None,
+    by: Annotated[
+        str | None,
+        typer.Option(callback=one_of("kv-group"), help="kv-group: compare the maximum and the mean of each KV group."),
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many top heads to compare; at most half of them.")] = 20,
     kv_heads: Annotated[int | None, typer.Option(min=1, help="KV heads of a layer, if no atlas says it.")] = None,
     within_layers: Annotated[

@@ -48,8 +48,9 @@ def agree(
     Returns:
         Over (pair), with the coordinates `a` and `b` (charts), `atlas_a` and `atlas_b`: `unit` (head, KV group, or
         maximum or mean of the KV group), `n` (how many both have), `top` (how many of these are top heads),
-        `spearman`, `p` (how often it is as high by chance), `p_corrected` for the number of pairs, `shared` (top
-        heads in both), `shared_by_chance`, `auroc_ab` (a as a detector of b's top heads) and `auroc_ba`.
+        `spearman`, `p` (how often it is as high by chance), `p_corrected` for the number of pairs between
+        atlases (of others, within), `shared` (top heads in both), `shared_by_chance`, `auroc_ab` (a as a detector of
+        b's top heads) and `auroc_ba`.
 
     Example:
         >>> ha.agree("ours", "theirs").to_dataframe().sort_values("spearman")
@@ -95,21 +96,23 @@ def agree(
 def _rows(numbers: Mapping[str, dict[str, np.ndarray]], coarse: np.ndarray, by_group: bool) -> Iterator[dict[str, Any]]:
     """Of every two charts, the units they can be compared in, and how they agree in each."""
     for i, j in combinations(range(len(coarse)), 2):
-        used = (
-            [MAXIMUM] if coarse[i] and coarse[j] else [MAXIMUM, MEAN] if by_group or coarse[i] or coarse[j] else [HEAD]
-        )
-        for name in used:
+        both, either = coarse[i] and coarse[j], by_group or coarse[i] or coarse[j]
+        for name in [MAXIMUM] if both else [MAXIMUM, MEAN] if either else [HEAD]:
             values = numbers[name]
             row = {key: values[key][i, j] for key in ("n", "top", "spearman", "p", "shared")}
             row |= {"shared_by_chance": row["top"] ** 2 / row["n"], "auroc_ab": values["auroc"][i, j]}
-            row |= {"auroc_ba": values["auroc"][j, i], "unit": GROUP if coarse[i] and coarse[j] else name}
+            row |= {"auroc_ba": values["auroc"][j, i], "unit": GROUP if both else name}
             yield row | {"i": i, "j": j}
 
 
 def _dataset(rows: Sequence[dict[str, Any]], charts: Sequence[str], atlas: Sequence[str]) -> xr.Dataset:
     names = [name for name in rows[0] if name not in ("i", "j")]
     variables = {name: ("pair", np.array([row[name] for row in rows])) for name in names}
-    variables["p_corrected"] = ("pair", p_corrected(variables["p"][1]))
+    between = np.array([atlas[row["i"]] != atlas[row["j"]] for row in rows])
+    p, corrected = variables["p"][1], np.empty(len(rows))
+    for asked in (between, ~between):
+        corrected[asked] = p_corrected(p[asked])
+    variables["p_corrected"] = ("pair", corrected)
     coords: dict[str, Any] = {}
     for side, at in (("a", "i"), ("b", "j")):
         coords |= {side: ("pair", [charts[row[at]] for row in rows])}
@@ -200,7 +203,9 @@ def _as_table(method: str, result: xr.Dataset) -> xr.Dataset:
 def _groups(maps: Results, given: int | None) -> int | None:
     """How many KV groups a layer has, if that is known; None where every head has its own."""
     heads = next(iter(maps.values())).sizes["head"]
-    known = [int(result.attrs["n_kv_heads"]) for result in maps.values() if "n_kv_heads" in result.attrs]
+    known = sorted({int(result.attrs["n_kv_heads"]) for result in maps.values() if "n_kv_heads" in result.attrs})
+    if given is None and len(known) > 1:
+        raise BadArgument(f"atlases have {known[0]} and {known[1]} KV heads: maps of different models?")
     groups = given if given is not None else next(iter(known), None)
     if groups is not None and (not 0 < groups <= heads or heads % groups):
         raise BadArgument(f"kv_heads is {groups}, which does not divide the {heads} heads")

@@ -79,7 +79,7 @@ function find(x, y) { // two maps in the head finder
   $("finder-y").dispatchEvent(new Event("change"));
 }
 function closest(pairs) {
-  const short = (v) => v.toFixed(2).replace("-", "−"), heads = ["A", "B", "Per", "Spearman", "p, corrected", "Top heads in both", "by chance", "A finds B's top (AUROC)", "B finds A's"];
+  const short = (v) => v.toFixed(2).replace("-", "−"), heads = ["A", "B", "Per", "Spearman", "p, corrected", "Top in both", "by chance", "AUROC A→B", "B→A"];
   const row = (r) => {
     const pick = el("button", { type: "button", onclick: () => find(r.a, r.b) }, short(r.spearman));
     const [a, b] = [r.a, r.b].map((c) => full(data.charts[c])), shared = `${number(r.shared)} of ${r.top}`;

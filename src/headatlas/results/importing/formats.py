@@ -186,7 +186,7 @@ def guess(path: Path) -> str:
     else:
         name = path.suffix.lower().removeprefix(".")
     if name not in FORMATS:
-        raise BadArgument(f"format: {path} does not tell it; give one of {', '.join(FORMATS)}")
+        raise BadArgument(f"format is not given, and {path} does not tell it: give one of {', '.join(FORMATS)}")
     return name
 
 
