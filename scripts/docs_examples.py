@@ -22,6 +22,7 @@ COMMANDS = {
     "ig": "headatlas ig smollm2 --tasks math,syntax --limit 8 --out atlas",
     "ablate": "headatlas ablate smollm2 --tasks math,syntax --limit 16 --out atlas",
     "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --shots 2 --out atlas",
+    "agree": "headatlas agree atlas/pattern.nc atlas/taylor.nc atlas/ig.nc atlas/ablate.nc",
 }
 SHOWN = [f"importance-{method}" for method in ("pattern", "taylor", "ig", "ablate", "contrast")]
 

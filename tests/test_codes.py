@@ -32,6 +32,7 @@ NEEDS_ATLAS = {
     "report": ["report", "ATLAS"],
     "heads": ["heads", "ATLAS"],
     "compare": ["compare", "ATLAS", "ATLAS"],
+    "agree": ["agree", "ATLAS", "ATLAS"],
     "head": ["head", "MODEL", "L0.H0", "--atlas", "ATLAS"],
     "benchmark": ["benchmark", "--methods", "norm", "--atlas", "ATLAS", "--out", "OUT"],
 }
@@ -48,10 +49,12 @@ NEEDS_DATA = {
     "ig": ["ig", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
     "ablate": ["ablate", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
     "streaming": ["streaming", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
-    "import": ["import", "DATA.json", "--as", "importance", "--out", "OUT"],
+    "import": ["import", "DATA.json", "--out", "OUT"],
+    "import, kind": ["import", "DATA.json", "--as", "importance", "--out", "OUT"],
 }
 WRITES = {name: a for name, a in NEEDS_MODEL.items() if "OUT" in a} | {
-    "import": ["import", "GOOD.csv", "--as", "importance", "--out", "OUT"],
+    "import": ["import", "GOOD.csv", "--out", "OUT"],
+    "import, kind": ["import", "GOOD.csv", "--as", "importance", "--out", "OUT"],
     "plant": ["plant", "OUT"],
 }
 
@@ -138,6 +141,8 @@ COUNTS = {
     "ablate": "--limit",
     "streaming": "--recent",
     "heads": "--top",
+    "agree": "--top",
+    "import": "--heads",
     "head": "--tokens",
     "benchmark": "--seed",
     "plant": "--steps",
@@ -170,6 +175,9 @@ def test_options_and_values(capsys, place, command) -> None:
         ["plant", "new", "--steps", "0"],
         ["plant", "new", "--kv-heads", "3"],
         ["benchmark", "--seed", "-1"],
+        ["agree", "empty", "--top", "0"],
+        ["import", "GOOD.csv", "--heads", "0", "--out", "out"],
+        ["import", "GOOD.csv", "--layers", "1000000000", "--out", "out"],
     ],
     ids=" ".join,
 )

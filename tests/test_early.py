@@ -22,6 +22,7 @@ from headatlas.models.shape import shape
 from headatlas.planted.contenders import contenders
 from headatlas.progress import doing
 from headatlas.results import importing
+from headatlas.results.importing.formats import READERS
 from headatlas.runs.estimate import estimate
 from headatlas.runs.start import ENGINES
 from headatlas.tasks.names import relation_names
@@ -67,7 +68,11 @@ WRONG = [
     (["heads", "nowhere"], "DIR is 'nowhere': no such folder"),
     (["report", "nowhere"], "DIR is 'nowhere': no such folder"),
     (["compare", ".", "nowhere"], "DIR_B is 'nowhere': no such folder"),
-    (["import", "nowhere.csv", "--as", "gate", "--out", "x"], "scores is 'nowhere.csv': no such file"),
+    (["import", "nowhere.csv", "--as", "gate", "--out", "x"], "SCORES is 'nowhere.csv': no such file"),
+    (["import", ".", "--format", "retrieval-heads", "--out", "x"], "Did you mean 'retrieval-head'?"),
+    (["agree", ".", "nowhere"], "ATLAS is 'nowhere': no such folder"),
+    (["agree", "nowhere.nc"], "ATLAS is 'nowhere.nc': no such file"),
+    (["agree", ".", "--by", "group"], "--by is 'group', expected one of kv-group"),
     (["benchmark", "--methods", "tailor"], "Did you mean 'taylor'?"),
     (["rnu"], "Did you mean 'run'?"),
     (["run", "--metods", "maps"], "No such option: --metods. Did you mean '--methods'?"),
@@ -182,6 +187,7 @@ def test_names_of_the_command_are_those_of_the_library() -> None:
         ("ablate", "--kind", KINDS),
         ("maps", "--input", ("stream", "published", "embedding")),
         ("import", "--as", importing.METHODS),
+        ("import", "--format", READERS),
         ("figures", "--only", FIGURES),
         ("figures", "--palette", PALETTES),
     ],

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from headatlas.models.loading import load
     from headatlas.models.weights import Weights
     from headatlas.planted.benchmark import benchmark
+    from headatlas.results.agree import agree
     from headatlas.results.atlas import Atlas, compare, open
+    from headatlas.results.importing.scores import import_scores
     from headatlas.runs.run import run
 
 __version__ = "0.2.0"
@@ -33,12 +35,14 @@ __all__ = [
     "Truth",
     "Weights",
     "Work",
+    "agree",
     "agreement",
     "benchmark",
     "compare",
     "edit",
     "evaluate",
     "figures",
+    "import_scores",
     "load",
     "method",
     "open",
@@ -56,11 +60,13 @@ _HOME = {
     "Truth": "methods.method",
     "Weights": "models.weights",
     "Work": "methods.method",
+    "agree": "results.agree",
     "agreement": "evidence.agreement",
     "benchmark": "planted.benchmark",
     "compare": "results.atlas",
     "edit": "edits.edit",
     "evaluate": "edits.measure",
+    "import_scores": "results.importing.scores",
     "load": "models.loading",
     "method": "methods.method",
     "open": "results.atlas",

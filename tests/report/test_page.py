@@ -12,6 +12,7 @@ import xarray as xr
 
 from headatlas.methods import get_method, title_of
 from headatlas.report.page import embed, page
+from headatlas.results.agree import agree, side_by_side
 from tests.report import small
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page's tests need playwright")
@@ -61,11 +62,17 @@ def chrome() -> Iterator["playwright.Browser"]:
 
 
 def show(
-    chrome: "playwright.Browser", folder: Path, maps: dict, info: dict, wrong: list[str], **context: object
+    chrome: "playwright.Browser",
+    folder: Path,
+    maps: dict,
+    info: dict,
+    wrong: list[str],
+    agreed: xr.Dataset | None = None,
+    **context: object,
 ) -> "playwright.Page":
     """An atlas's page, opened from disk; what it logs, throws or asks for is put on the list of what is wrong."""
     path = folder / "report.html"
-    path.write_text(page(maps, info), encoding="utf-8")
+    path.write_text(page(maps, info, agreed=agreed), encoding="utf-8")
     tab = chrome.new_context(**{"viewport": {"width": 1300, "height": 7000}} | context).new_page()
     tab.on("console", lambda m: wrong.append(f"console: {m.text}"))
     tab.on("pageerror", lambda e: wrong.append(f"error: {e}"))
@@ -248,6 +255,19 @@ def test_a_click_on_an_agreement_puts_both_charts_into_the_finder(tab: "playwrig
     tab.mouse.click(*at)
     chosen = [tab.locator(f"#finder-{a} option:checked").inner_text() for a in "xy"]
     assert chosen == ["Retrieval (Probe: importance)", "Inference (Probe: importance)"]
+
+
+@needs_browser
+def test_maps_of_several_atlases_are_listed_by_how_far_they_agree(opened: Open) -> None:
+    theirs = small.maps()[["score"]].rename(relation="table").assign_coords(table=[HOSTILE, "copying"])
+    atlases = {"maps": small.maps()}, {"theirs": theirs}
+    tab = opened(side_by_side(atlases)[0], agreed=agree(*atlases, draws=10))
+    first = tab.locator("#agreement-pairs tbody tr").first
+    cells = first.locator("td").all_inner_texts()
+    assert cells[:4] == [f"{MAPS}: score, country to capital", f"theirs: score, {HOSTILE}", "head", "1.00"]
+    first.locator("button").click()
+    chosen = [tab.locator(f"#finder-{a} option:checked").inner_text() for a in "xy"]
+    assert chosen == [f"country to capital ({MAPS}: score)", f"{HOSTILE} (theirs: score)"]
 
 
 @needs_browser

@@ -6,7 +6,15 @@ from typing import Any
 
 import typer
 
-from headatlas.cli import atlas, benchmark, edit, head, lists, view  # noqa: F401  # they add their commands
+from headatlas.cli import (  # noqa: F401  # they add their commands
+    atlas,
+    benchmark,
+    edit,
+    head,
+    lists,
+    published,
+    view,
+)
 from headatlas.cli.app import app
 from headatlas.errors import HeadAtlasError, did_you_mean, one_line
 from headatlas.progress import shown

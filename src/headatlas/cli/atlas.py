@@ -329,33 +329,3 @@ def compare(
     if not result.head_by_head:
         title += " (different numbers of heads: by relative depth only)"
     show(title, tables.compared(result), as_json, as_csv)
-
-
-@app.command("import")
-def import_scores(
-    scores: Annotated[
-        Path,
-        typer.Argument(
-            callback=existing("file"), help="A .csv, .json or .npy file (layouts: docs/how-to/paper-figure.md)."
-        ),
-    ],
-    kind: Annotated[
-        str,
-        typer.Option(
-            "--as", callback=one_of("importance", "categories", "gate"), help="importance, categories or gate."
-        ),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder for the dataset, which figures and report then take.")],
-    model: Annotated[str | None, typer.Option(help="What to call the model. Without it, the file's name.")] = None,
-    names: Annotated[str, typer.Option(help="Names of the first axis of a .npy file, with commas between.")] = "",
-) -> None:
-    """Make a dataset of scores from elsewhere, so that they can be drawn without running the model."""
-    import_torch()
-    from headatlas.results.files import check_folder
-    from headatlas.results.importing import import_scores as read
-    from headatlas.results.importing import keep
-
-    check_folder(out)
-    result = read(scores, kind, names=listed(names), model=model)
-    path = keep(result, out)
-    typer.echo(f"wrote {path}: {', '.join(f'{n} {d}' for d, n in result.sizes.items())}")

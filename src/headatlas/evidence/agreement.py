@@ -1,15 +1,17 @@
 """Do two head maps agree? And does a map agree with itself, over seeds and over halves of the data?"""
 
 from collections.abc import Hashable
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from scipy.stats import rankdata
 
 from headatlas.errors import BadArgument
 
 TOP = 0.05  # the share of heads whose overlap is counted
+ROUNDING = 1e-12
 
 
 def agreement(a: xr.DataArray, b: xr.DataArray, *, draws: int = 10_000, seed: int = 0) -> xr.Dataset:
@@ -42,6 +44,69 @@ def spearman_matrix(maps: np.ndarray) -> np.ndarray:
     return pd.DataFrame(maps.T).corr("spearman", min_periods=3).to_numpy()
 
 
+def all_pairs(
+    maps: np.ndarray, layer: np.ndarray, top: int, *, draws: int, seed: int = 0, within_layers: bool = False
+) -> dict[str, np.ndarray]:
+    """How far every two of maps [map, head] agree: matrices [map, map], NaN where one is constant.
+
+    n: how many heads both have, of which `top` (at most half) are their top heads. spearman: of these heads. p: how
+    often it is as high when the heads of one are shuffled, all or within layers. shared: how many top heads are in
+    both; ties at the last place share it. auroc: of the first as a detector of the second's top heads.
+    layer: of every head. draws: how often heads are shuffled.
+    """
+    names = ("n", "top", "spearman", "p", "shared", "auroc")
+    result = {name: np.full((len(maps), len(maps)), np.nan) for name in names}
+    measured, kind = np.unique(~np.isnan(maps), axis=0, return_inverse=True)
+    groups = [np.flatnonzero(kind.ravel() == i) for i in range(len(measured))]  # maps of the same heads
+    for i, j in combinations_with_replacement(range(len(groups)), 2):
+        both = measured[i] & measured[j]
+        if both.sum() < 3:
+            continue
+        order = layer[both] if within_layers else np.zeros(both.sum())
+        block = _block(maps[groups[i]][:, both], maps[groups[j]][:, both], order, top, draws, seed)
+        for name, (forth, back) in block.items():
+            result[name][np.ix_(groups[j], groups[i])] = back
+            result[name][np.ix_(groups[i], groups[j])] = forth
+    return result
+
+
+def _block(
+    a: np.ndarray, b: np.ndarray, layer: np.ndarray, top: int, draws: int, seed: int
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """`all_pairs` of maps a and b [map, head] without NaN: [a, b], and [b, a]."""
+    n, size = a.shape[1], min(top, a.shape[1] // 2)
+    ranks = [rankdata(maps, axis=1) for maps in (a, b)]
+    constant = [np.ptp(r, axis=1) == 0 for r in ranks]
+    u, v = (_standardised(r, flat) for r, flat in zip(ranks, constant, strict=True))
+    spearman, generator = u @ v.T, np.random.default_rng(seed)
+    as_high = np.zeros(spearman.shape)
+    for _ in range(draws):
+        shuffled = np.lexsort((generator.permutation(n), layer))  # heads are in the order of layers
+        as_high += u @ v[:, shuffled].T >= spearman - ROUNDING
+    tops = [np.array([_top(score, size) for score in maps]) for maps in (a, b)]
+    # Σ over pairs of a head at the top and one that is not, of whether the first ranks higher; a tie counts half
+    detects = [
+        (t @ (r - 0.5).T - size**2 / 2) / (size * (n - size)) for r, t in zip(ranks, reversed(tops), strict=True)
+    ]
+    unknown = np.where(constant[0][:, None] | constant[1], np.nan, 0.0)
+    both_ways = {
+        "n": np.full(spearman.shape, float(n)),
+        "top": np.full(spearman.shape, float(size)),
+        "spearman": spearman + unknown,
+        "p": (1 + as_high) / (1 + draws) + unknown,
+        "shared": tops[0] @ tops[1].T + unknown,
+    }
+    auroc = detects[0].T + unknown, detects[1].T + unknown.T
+    return {name: (values, values.T) for name, values in both_ways.items()} | {"auroc": auroc}
+
+
+def _standardised(ranks: np.ndarray, constant: np.ndarray) -> np.ndarray:
+    """Ranks [map, head] such that products of two maps are their correlation; 0 for constant ones."""
+    centred = ranks - ranks.mean(1, keepdims=True)
+    length = np.linalg.norm(centred, axis=1, keepdims=True)
+    return np.where(constant[:, None], 0.0, centred / np.where(constant[:, None], 1.0, length))
+
+
 def _compare(x: np.ndarray, y: np.ndarray, draws: int, seed: int) -> tuple[float, float, float, float]:
     measured = ~(np.isnan(x) | np.isnan(y))
     x, y = x[measured], y[measured]
@@ -57,8 +122,7 @@ def _compare(x: np.ndarray, y: np.ndarray, draws: int, seed: int) -> tuple[float
         order = generator.permutation(len(x))
         by_chance[:, i] = u @ v[order], tops[0] @ tops[1][order]
     spearman, shared = u @ v, tops[0] @ tops[1]
-    rounding = 1e-12
-    p = [(1 + (by_chance[i] >= s - rounding).sum()) / (1 + draws) for i, s in enumerate((spearman, shared))]
+    p = [(1 + (by_chance[i] >= s - ROUNDING).sum()) / (1 + draws) for i, s in enumerate((spearman, shared))]
     return float(spearman), p[0], shared / size, p[1]
 
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headatlas.figures.agreement_matrix import agreed as agreed
     from headatlas.figures.agreement_matrix import agreement as agreement
     from headatlas.figures.card import head_card as head_card
     from headatlas.figures.categories import category_map as category_map
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from headatlas.figures.tradeoff import trade_off as trade_off
 
 _HOME = {
+    "agreed": "agreement_matrix",
     "agreement": "agreement_matrix",
     "always_any": "gates",
     "category_map": "categories",

@@ -1,4 +1,4 @@
-"""F4, agreement: do maps of different methods, and fits of one, rank heads alike?"""
+"""F4, agreement: do maps of different methods, of different atlases, and fits of one map rank heads alike?"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -10,15 +10,21 @@ from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument
 from headatlas.evidence.agreement import spearman_matrix
+from headatlas.figures.arguments import check_dataset, lacks
 from headatlas.figures.matrix import Matrix, draw
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
 from headatlas.methods._chance import no_rank
+from headatlas.results.agree import square
 from headatlas.results.charts import overview
 from headatlas.results.reading import results_of
 
+AGREED = (
+    "Spearman correlation over heads of every two maps of several atlases. Where a map has one score for each KV group,"
+    " it is over groups, by the maximum of their heads. Grey: not known."
+)
 NEEDS = "two maps in which heads differ"
 SAYS = (
     "Spearman correlation over heads of every two maps; beside it, of every two fits of a map, where there are several."
@@ -69,6 +75,41 @@ def plan(maps: Maps, colours: str = PUBLISHED) -> Matrix:
         colours=palette_of(colours).diverging,
         beside=beside,
         beside_title=title,
+    )
+
+
+def agreed(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
+    """Spearman correlation of every two maps that `ha.agree` compared; of KV groups, by their maximum.
+
+    result: what `ha.agree` returned.
+    """
+    check_dataset(result, "the pairs of ha.agree")
+    return draw(plan_agreed(result, palette))
+
+
+def plan_agreed(result: xr.Dataset, colours: str = PUBLISHED) -> Matrix:
+    """What the matrix of `ha.agree` shows: the maps that can be compared, atlas by atlas."""
+    if not {"a", "b", "chart", "spearman"} <= set(result.variables):
+        raise lacks(result, ("a", "b", "chart", "spearman"), "the pairs of ha.agree")
+    values = square(result)
+    known = np.flatnonzero(values.notnull().any("other").values)
+    if not len(known):
+        raise BadArgument("result has no two maps in which heads differ, expected at least two to compare")
+    values, atlas = values.isel(chart=known, other=known), result.atlas.values[known]
+    names = [str(name) for name in values.chart.values]
+    return Matrix(
+        heading="Agreement of maps",
+        rows=names,
+        columns=names,
+        values=values.values,
+        ylabel="",
+        xlabel="",
+        label="Spearman correlation",
+        limit=1.0,
+        written=len(names) <= 10,
+        borders=[i for i in range(1, len(names)) if atlas[i] != atlas[i - 1]],
+        colours=palette_of(colours).diverging,
+        beside={},
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import xarray as xr
 from matplotlib.figure import Figure
 
+from headatlas.figures.agreement_matrix import AGREED, agreed
 from headatlas.figures.all import caption, pictures
 from headatlas.figures.benchmark import quality_and_cost
 from headatlas.figures.card import draw as draw_card
@@ -73,3 +74,11 @@ def write_card(known: Card, path: Path) -> None:
 def write_benchmark(result: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw quality against cost, a file per format."""
     return _write(quality_and_cost(result), folder, "benchmark", check_formats(formats))
+
+
+def write_agreement(result: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw what `ha.agree` found, a file per format, and a caption."""
+    paths = _write(agreed(result), folder, "agreement", check_formats(formats))
+    with atomic_file(folder / "agreement.txt") as aside:
+        aside.write_text(f"{AGREED}\n", encoding="utf-8")
+    return paths

@@ -13,10 +13,18 @@ from headatlas.methods.method import PRESETS, Measure, Method, record_of
 
 GROUP = "headatlas.methods"
 COMMANDS = """
-    agree benchmark compare edit evaluate export figures head heads import load methods models open plant report run
-    stability tasks view
+    agree benchmark compare edit evaluate export figures head heads import import_scores load methods models open plant
+    report run stability tasks view
 """
 """Names that no method may have: commands and public calls."""
+TABLE = Measure(
+    "score",
+    over="table",
+    meaning="Scores as they stand in a table; what they mean, its authors say.",
+    low="low",
+    high="high",
+)
+"""What a result of no method here is read as: an imported table, or a method of a package that is not installed."""
 log = logging.getLogger(__name__)
 
 
@@ -57,9 +65,9 @@ def preset_methods(preset: str) -> list[str]:
 
 
 def measures_of(method: str) -> tuple[Measure, ...]:
-    """What a method says of heads, the most telling first; nothing, if there is no such method here."""
+    """What a method says of heads, the most telling first; of a name that is no method here, what tables say."""
     known = methods().get(method)
-    return () if known is None else known.measures
+    return known.measures if known is not None else (TABLE,) if method else ()
 
 
 def title_of(method: str) -> str:

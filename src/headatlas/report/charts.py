@@ -11,8 +11,12 @@ from headatlas.methods import measures_of, methods, title_of
 from headatlas.methods._chance import level_in_words, no_rank, none_in_words
 from headatlas.methods.method import Measure
 from headatlas.report.numbers import pack, plain, plain_list
+from headatlas.results.agree import square
 from headatlas.results.scale import range_of
+from headatlas.results.tables import agreed as agreed_rows
+from headatlas.results.tables import between_atlases
 
+PAIRS = 50  # that are listed, at most
 FIRST = ("function", "relation", "task")  # what the first groups are about; others come after
 
 
@@ -60,11 +64,15 @@ def groups(charts: xr.Dataset, maps: Mapping[str, xr.Dataset]) -> Iterator[dict[
 
 
 def page_order(maps: Iterable[str]) -> list[str]:
-    """Methods as the page lists them: by what their maps are about, functions first; then in the order of a run."""
-    registered = list(methods())
+    """Methods as the page lists them: by what their maps are about, functions first; then in the order of a run.
+
+    Tables from elsewhere come last.
+    """
+    maps = list(maps)
+    registered = [*methods(), *(m for m in maps if m not in methods())]
     about = {m: next((x.over for x in measures_of(m)), "") for m in maps}
     places = {m: (FIRST.index(over) if over in FIRST else len(FIRST)) for m, over in about.items()}
-    return sorted((m for m in maps if m in registered), key=lambda m: (places[m], registered.index(m)))
+    return sorted(maps, key=lambda m: (m not in methods(), places[m], registered.index(m)))
 
 
 def _at_chance(charts: xr.Dataset) -> str:
@@ -108,9 +116,21 @@ def scale(values: np.ndarray, chance: float = 0.0) -> dict[str, Any]:
     }
 
 
-def agreement(charts: xr.Dataset) -> dict[str, Any] | None:
-    """Spearman over heads of every two charts; none where one is constant or fewer than three heads have both."""
+def agreement(charts: xr.Dataset, agreed: xr.Dataset | None = None) -> dict[str, Any] | None:
+    """Spearman over heads of every two charts; none where one is constant or fewer than three heads have both.
+
+    agreed: what `agree` says of these charts: its numbers then, and the closest pairs.
+    """
     n = charts.sizes["chart"]
     if n < 2:
         return None
-    return {"spearman": [plain_list(row) for row in spearman_matrix(charts.score.values.reshape(n, -1))]}
+    if agreed is None:
+        return {
+            "spearman": [plain_list(row) for row in spearman_matrix(charts.score.values.reshape(n, -1))],
+            "pairs": [],
+        }
+    names = charts.chart.values.tolist()
+    matrix = square(agreed).sel(chart=names, other=names).values
+    closest = between_atlases(agreed_rows(agreed))[:PAIRS]
+    pairs = [row | {"a": names.index(row["a"]), "b": names.index(row["b"])} for row in closest]
+    return {"spearman": [plain_list(row) for row in matrix], "pairs": pairs}

@@ -21,10 +21,16 @@ Maps = Mapping[str, xr.Dataset]
 ARXIV = re.compile(r",? arXiv ([\d.]+)$")
 
 
-def content(maps: Maps, info: Mapping[str, Any], pending: Mapping[str, float | None] | None = None) -> dict[str, Any]:
+def content(
+    maps: Maps,
+    info: Mapping[str, Any],
+    pending: Mapping[str, float | None] | None = None,
+    agreed: xr.Dataset | None = None,
+) -> dict[str, Any]:
     """Everything on the page, for datasets by method and what atlas.json says; what is missing is left out.
 
-    pending: methods that are still being computed, and the seconds each will take, as far as known.
+    pending: methods that are still being computed, and the seconds each will take, as far as known. agreed: what
+    `agree` says of these maps.
     """
     maps = {method: result.assign_attrs(method=method) for method, result in maps.items()}
     model = dict(info.get("model") or {})
@@ -46,7 +52,7 @@ def content(maps: Maps, info: Mapping[str, Any], pending: Mapping[str, float | N
         "categories": categories(maps.values(), grid),
         "always": list(always(maps.values(), grid)),
         "curves": list(curves(maps, rows)),
-        "agreement": agreement(charts),
+        "agreement": agreement(charts, agreed),
         "special": list(special(maps)),
         "evidence": evidence(maps),
         "tokens": tokens(maps.values(), grid),
@@ -86,5 +92,5 @@ def _flat(values: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, st
 
 def _cite(maps: Maps) -> list[dict[str, str]]:
     """What the methods cite, and where on arXiv it is."""
-    cited = dict.fromkeys(text for method in page_order(maps) for text in methods()[method].cites)
+    cited = dict.fromkeys(text for name in page_order(maps) if name in methods() for text in methods()[name].cites)
     return [{"text": ARXIV.sub("", text), "arxiv": "".join(ARXIV.findall(text))} for text in cited]

@@ -36,12 +36,14 @@ def write_report(
     path: Path,
     pending: Mapping[str, float | None] | None = None,
     tab: Tab | None = None,
+    agreed: xr.Dataset | None = None,
 ) -> None:
     """Write the page of an atlas: datasets by method, and what atlas.json says.
 
-    pending: methods that are still being computed, with the seconds that each will take, as far as known.
+    pending: methods that are still being computed, with the seconds that each will take, as far as known. agreed: what
+    `agree` says of these maps.
     """
-    text = page(maps, info, pending or {}, tab)
+    text = page(maps, info, pending or {}, tab, agreed)
     with atomic_file(path) as aside:
         aside.write_text(text, encoding="utf-8")
 
@@ -51,10 +53,11 @@ def page(
     info: Mapping[str, Any],
     pending: Mapping[str, float | None] | None = None,
     tab: Tab | None = None,
+    agreed: xr.Dataset | None = None,
 ) -> str:
     """The page as HTML, for datasets by method and what atlas.json says."""
     told = {name: value for name, value in info.items() if name != "shown"}  # only runs need that
-    shown = content(maps, told, pending or {}) | {"live": tab.data if tab else None}
+    shown = content(maps, told, pending or {}, agreed) | {"live": tab.data if tab else None}
     script = "".join([*(_own(f"{name}.js") for name in SCRIPTS), tab.script if tab else "", "start();\n"])
     parts = {
         "refresh": f'<meta http-equiv="refresh" content="{REFRESH}">' if pending else "",

@@ -34,9 +34,9 @@ def subject_dim(score: xr.DataArray) -> Hashable:
 def by_kv_group(result: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset:
     """The same maps summed per key-value group, the unit that cache compressors and pruners work on.
 
-    Measures are summed, seed by seed where there are seeds, but for those that are the group's own (`shared`). A group
-    is what any of its heads is: a member of a category, selected, above chance. Intervals, and what was measured with
-    sets of heads, are left out.
+    Measures are summed, seed by seed where there are seeds, but for those that are a group's own and the same for all
+    its heads (`Measure.shared`, or a table whose attribute `per` is 'KV group'). A group is what any of its heads is: a
+    member of a category, selected, above chance. Intervals, and what was measured with sets of heads, are left out.
     n_kv_heads: how many groups; without it, what the dataset says of its model.
     """
     n_heads = result.sizes["head"]
@@ -55,7 +55,8 @@ def by_kv_group(result: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset
     flags = [str(n) for n, v in marked.data_vars.items() if "head" in v.dims and v.dtype == bool]
     parts = marked[[*names, *flags]].coarsen(head=size).construct(head=("head", "of_group"))
     summed = parts.map(lambda v: v.any("of_group") if v.dtype == bool else v.sum("of_group", skipna=False))
-    summed = summed.assign({m.name: parts[m.name].mean("of_group", skipna=False) for m in measures if m.shared})
+    of_groups = result.attrs.get("per") == "KV group"
+    summed = summed.assign({m.name: parts[m.name].isel(of_group=0) for m in measures if m.shared or of_groups})
     summed = summed.assign_coords(head=range(int(groups)))
     summed = summed.assign_attrs(result.attrs | {"unit": "KV group", "group_size": size})
     overs = {(m.over,) for m in measures}

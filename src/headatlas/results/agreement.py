@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.evidence.agreement import spearman_matrix, stability
-from headatlas.methods import methods
+from headatlas.methods import measures_of
 from headatlas.results.charts import overview
 
 
@@ -15,7 +15,7 @@ def agreement_of(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], flo
     charts = overview(results)
     flat = charts.score.transpose("chart", "layer", "head").values.reshape(charts.sizes["chart"], -1)
     labels = list(zip(charts.method.values, charts.measure.values, charts.subject.values, strict=True))
-    first = [i for i, (method, measure, _) in enumerate(labels) if methods()[method].measures[0].name == measure]
+    first = [i for i, (method, measure, _) in enumerate(labels) if measures_of(method)[0].name == measure]
     rho = spearman_matrix(flat)
     means = {}
     for i in first:
@@ -29,7 +29,7 @@ def stability_of(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], flo
     """(method, subject) → Spearman of a map with itself over seeds, or over halves of the data."""
     means: dict[tuple[str, str], float] = {}
     for name, result in results.items():
-        measures = methods()[name].measures if name in methods() else ()
+        measures = measures_of(name)
         if not measures or not measures[0].repeats:
             continue
         over, (variable, dim) = measures[0].over, measures[0].repeats

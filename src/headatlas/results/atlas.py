@@ -90,7 +90,8 @@ class Atlas(Mapping[str, xr.Dataset]):
             return self.results
         if unit != "kv-group":
             raise BadArgument(f"by is {unit!r}, expected kv-group")
-        results = {name: result for name, result in self.results.items() if measures_of(name)}
+        each = self.results.items()
+        results = {name: result for name, result in each if any(m.name in result for m in measures_of(name))}
         counts = [self.info["model"].get("n_kv_heads"), *(r.attrs.get("n_kv_heads") for r in results.values())]
         groups = next((n for n in counts if n is not None), None)
         return {name: by_kv_group(r.assign_attrs(method=name), groups) for name, r in results.items()}

@@ -35,8 +35,8 @@ def _above_chance(maps: Maps) -> list[str]:
     their own `sentences`."""
     charts, lines = overview(maps), []
     for method in dict.fromkeys(charts.method.values.tolist()):
-        first = measures_of(method)[0]
-        says_it = first.above and methods()[method].sentences
+        first, known = measures_of(method)[0], methods().get(method)
+        says_it = first.above and known is not None and known.sentences
         if says_it or at_chance(maps[method].assign_attrs(method=method), first.name) is None:
             continue
         one = charts.isel(chart=np.flatnonzero((charts.method == method) & (charts.measure == first.name)))
@@ -200,6 +200,39 @@ def compared(comparison: xr.Dataset) -> list[dict[str, Any]]:
     return [
         {"chart": str(chart)} | {title: _or_none(comparison[name][i]) for title, name in names.items()}
         for i, chart in enumerate(comparison.chart.values)
+    ]
+
+
+def agreed(agreement: xr.Dataset) -> list[dict[str, Any]]:
+    """Every pair of `agree`, the highest correlation first, with all that is known of it."""
+    names = ["a", "b", "atlas_a", "atlas_b", "unit", "n", "top", "spearman", "p", "p_corrected"]
+    names += ["shared", "shared_by_chance", "auroc_ab", "auroc_ba"]
+    values = [agreement[name].values.tolist() for name in names]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+    rows.sort(key=lambda row: -row["spearman"] if row["spearman"] == row["spearman"] else math.inf)
+    rows = [{k: _or_none(v) if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+    return [row | {k: None if row[k] is None else int(row[k]) for k in ("n", "top")} for row in rows]
+
+
+def between_atlases(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of `agreed`: the pairs between atlases, if there are several; without those that cannot be compared."""
+    known = [row for row in rows if row["spearman"] is not None]
+    return [row for row in known if row["atlas_a"] != row["atlas_b"]] or known
+
+
+def agreed_in_words(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`agreed` for people."""
+    return [
+        {
+            "A": row["a"],
+            "B": row["b"],
+            "per": row["unit"],
+            "spearman": round(row["spearman"], 3),
+            "p, corrected": row["p_corrected"],
+        }
+        | {"top shared": f"{row['shared']:.3g} of {row['top']}", "by chance": f"{row['shared_by_chance']:.2g}"}
+        | {"AUROC A→B": round(row["auroc_ab"], 3), "B→A": round(row["auroc_ba"], 3)}
+        for row in rows
     ]
 
 

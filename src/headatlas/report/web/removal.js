@@ -67,13 +67,24 @@ function agreement() {
     const axes = { xaxis: axis("", { showticklabels: false, ticks: "" }), yaxis: axis("", { ...ticks, ticks: "", autorange: "reversed", automargin: true }) };
     Plotly.react(div, [trace], layout({ ...axes, margin: { l: 10, r: 10, t: 6, b: 10 } }), CONFIG);
     const tip = ({ pointIndex: [r, c] }) => [full(data.charts[order[r]]), full(data.charts[order[c]]), `Spearman ${number(z[r][c])}`];
-    events(div, tip, ({ pointIndex: [r, c] }) => {
-      $("finder-x").value = order[c];
-      $("finder-y").value = order[r];
-      $("finder-y").dispatchEvent(new Event("change"));
-    });
+    events(div, tip, ({ pointIndex: [r, c] }) => find(order[c], order[r]));
   };
   scaleBar($("agreement-scale"), "Spearman correlation", PALETTES.diverging, [-1, -0.5, 0, 0.5, 1].map((v) => ({ at: (v + 1) / 2, text: number(v) })));
   addView(div, draw, () => {}).steady = true;
+  if (data.agreement.pairs.length) $("agreement-pairs").replaceChildren(closest(data.agreement.pairs));
+}
+function find(x, y) { // two maps in the head finder
+  $("finder-x").value = x;
+  $("finder-y").value = y;
+  $("finder-y").dispatchEvent(new Event("change"));
+}
+function closest(pairs) {
+  const short = (v) => v.toFixed(2).replace("-", "−"), heads = ["A", "B", "Per", "Spearman", "p, corrected", "Top in both", "by chance", "AUROC A→B", "B→A"];
+  const row = (r) => {
+    const pick = el("button", { type: "button", onclick: () => find(r.a, r.b) }, short(r.spearman));
+    const [a, b] = [r.a, r.b].map((c) => full(data.charts[c])), shared = `${number(r.shared)} of ${r.top}`;
+    return [a, b, r.unit, pick, number(r.p_corrected), shared, number(r.shared_by_chance), short(r.auroc_ab), short(r.auroc_ba)];
+  };
+  return table(`The ${pairs.length} closest pairs. Click a correlation to put its two maps into the head finder.`, heads, pairs.map(row), [3, 4, 5, 6, 7, 8]);
 }
 

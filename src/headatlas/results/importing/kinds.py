@@ -1,4 +1,4 @@
-"""Scores of any origin as head maps, so that published scores of a model one cannot run can be drawn.
+"""Published scores as the results of three methods, so that they can be drawn as those are.
 
 kind        rows (CSV, JSON)                      object (JSON)                       array (.npy)
 importance  function, layer, head, importance     {"Retrieval": [[…], …]}             [function, layer, head]
@@ -18,39 +18,21 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headatlas.errors import BadArgument, BadFile, check_choice, one_line
-from headatlas.results.store import load, save
+from headatlas.errors import BadArgument, BadFile, one_line
 from headatlas.tasks.names import FUNCTIONS
 
 ROLES = ("facilitation", "interference", "irrelevance")  # of gates
-METHODS = {"importance": "probe", "categories": "maps", "gate": "gate"}  # whose file each kind becomes
 NAMES = {"importance": "function", "categories": "category", "gate": "task"}
 VALUES = ("importance", "score", "value", "effect", "member")
 MOST = 50_000_000  # numbers; more is a mistake
 
 
-def import_scores(
-    path: str | Path, kind: str, *, names: Sequence[str] | None = None, model: str | None = None
-) -> xr.Dataset:
-    """A dataset with the documented variables from a .csv, .json or .npy file.
-
-    kind: 'importance', 'categories' or 'gate'. names: of the first axis, for .npy. model: what to call the model.
-    """
-    check_choice("kind", kind, METHODS)
-    file = Path(path)
-    if not file.is_file():
-        raise BadArgument(f"scores is {str(path)!r}: no such file")
+def read_kind(file: Path, kind: str, names: Sequence[str] | None = None) -> xr.Dataset:
+    """A dataset with the documented variables from a .csv, .json or .npy file. names: of the first axis, for .npy."""
     readers = {".csv": _csv, ".json": _json, ".npy": _npy}
     if file.suffix.lower() not in readers:
-        raise BadArgument(f"scores is {str(path)!r}, expected a file that ends in {', '.join(readers)}")
-    try:
-        parts = readers[file.suffix.lower()](file, kind, names)
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as e:
-        if isinstance(e, BadFile | BadArgument):
-            raise
-        raise BadFile(f"cannot read {file} as {kind}: {one_line(e)}") from e
-    origin = {"method": METHODS[kind], "model": model or file.stem, "source": file.name, "imported": 1}
-    return _dataset(kind, parts).assign_attrs(origin)
+        raise BadArgument(f"scores is {str(file)!r}, expected a file that ends in {', '.join(readers)}")
+    return _dataset(kind, readers[file.suffix.lower()](file, kind, names))
 
 
 Parts = dict[str, dict[str, np.ndarray]]  # by name, then by variable: [layer, head] or [seed, layer, head]
@@ -207,23 +189,3 @@ def _rows(table: pd.DataFrame, kind: str, file: Path) -> Parts:
             of[c][tuple(np.asarray(a) for a in at)] = values
         parts[str(label)] = of if kind == "gate" else {"importance": of[columns[0]][0]}
     return parts
-
-
-def keep(result: xr.Dataset, folder: Path) -> Path:
-    """Keep an imported dataset under the name of its method; never in place of another."""
-    path = folder / f"{result.attrs['method']}.nc"
-    if path.exists():
-        raise BadArgument(f"out is {str(folder)!r}, where {path.name} is already: give another folder")
-    for other in sorted(folder.glob("*.nc")):
-        first, second = (_whose(dataset) for dataset in (load(other), result))
-        if first != second:
-            raise BadArgument(
-                f"out is {str(folder)!r}, where {other.name} is {first}, not {second}: give another folder"
-            )
-    save(result, path)
-    return path
-
-
-def _whose(result: xr.Dataset) -> str:
-    how = "imported scores" if "imported" in result.attrs else "a map"
-    return f"{how} of {result.attrs.get('model')} with {result.sizes.get('layer')} × {result.sizes.get('head')} heads"

@@ -1,0 +1,204 @@
+"""Other people's tables as datasets: which reader, what the dataset is called, and where it is kept."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from headatlas.errors import BadArgument, BadFile, HeadAtlasError, check_choice, check_count, check_there, one_line
+from headatlas.methods import TABLE, method_names
+from headatlas.models.shape import shape
+from headatlas.results.about import unit
+from headatlas.results.files import check_folder
+from headatlas.results.importing import FORMATS, KINDS, METHODS
+from headatlas.results.importing.formats import READERS, guess
+from headatlas.results.importing.kinds import read_kind
+from headatlas.results.importing.numbers import LARGEST, Asked, Tables
+from headatlas.results.store import load, save
+
+CALLED = {name: name for name in ("retrieval-head", "headkv", "duo-attention", "minference")} | {"maps": "maps-dynamic"}
+"""What a result is called by its format, where that says whose it is; else it is called as the file."""
+
+USES = {"ranked": ("key",), "layers-by-heads": ("key",), "json": ("key",), "npy": ("names",)}  # options of some formats
+
+
+def import_scores(
+    path: str | Path,
+    format: str | None = None,
+    *,
+    kind: str | None = None,
+    name: str | None = None,
+    model: str | None = None,
+    key: str | None = None,
+    names: Sequence[str] | None = None,
+    layers: int | None = None,
+    heads: int | None = None,
+    fill: float | None = None,
+    out: str | Path | None = None,
+) -> xr.Dataset:
+    """Read a table of head scores that was published elsewhere. Nothing in it is run.
+
+    Args:
+        path: a file, or a folder for duo-attention and maps.
+        format: retrieval-head, headkv, duo-attention, ranked, layers-by-heads, minference, maps, csv, json, parquet or
+            npy; without it, what the file tells.
+        kind: instead of a format, importance, categories or gate: the result is read as one of probe, maps or gate.
+        name: what the result, and its file, is called; without it, as its format or file.
+        model: what to call the model. If it is a model on this machine, it tells the number of layers and heads.
+        key: where in a JSON file the table is: 'scores', or 'results.0.scores' through objects and lists.
+        names: of the tables in a .npy file.
+        layers: how many the model has.
+        heads: how many query heads a layer has; scores of KV heads are spread to them.
+        fill: the score of heads that the table does not have; without it, they are NaN.
+        out: a folder to keep the result in.
+
+    Returns:
+        `score`(table, layer, head). If each is the mean of several, `scores`(table, repeat, layer, head). If the table
+        has KV heads, `kv_score`(table, layer, kv_head); without `heads`, heads are then KV groups. With a kind, the
+        variables of that method.
+
+    Example:
+        >>> ha.import_scores("Retrieval_Head/head_score/llama-2-7b-80k.json").score.sel(table="retrieval")
+    """
+    check_there("scores", path)
+    file = Path(path)
+    if kind is not None and format is not None:
+        raise BadArgument(f"format is {format!r} and kind is {kind!r}: give one of them")
+    for argument, value, choices in (("format", format, FORMATS), ("kind", kind, KINDS)):
+        if value is not None:
+            check_choice(argument, value, choices)
+    given = {"name": name, "key": key, "layers": layers, "heads": heads, "fill": fill, "names": names or None}
+    if kind is not None:
+        _check_used(given, ("names",), f"kind {kind}")
+    if fill is not None and not np.isfinite(fill):
+        raise BadArgument(f"fill is {fill}, expected a finite number")
+    check_folder(out)
+    try:
+        if kind is not None:
+            result = read_kind(file, kind, names)
+            origin = {"method": METHODS[kind], "model": model or file.stem, "source": file.name, "imported": 1}
+        else:
+            asked = _asked(model, key, names, layers, heads)
+            format = format or guess(file)
+            check_there("scores", path, "file" if format not in ("duo-attention", "maps") else "file or folder")
+            _check_used({"key": key, "names": names or None}, USES.get(format, ()), f"format {format}")
+            tables = READERS[format](file, asked)
+            result = _dataset(tables, asked.heads, fill, file)
+            origin = _origin(file, format, name, model, tables)
+    except (OSError, ValueError, TypeError, KeyError, EOFError, RecursionError, MemoryError, OverflowError) as e:
+        if isinstance(e, HeadAtlasError):
+            raise
+        raise BadFile(f"cannot read {file} as {kind or format or 'a table of scores'}: {one_line(e)}") from e
+    result = result.assign_attrs(result.attrs | origin)
+    if out is not None:
+        keep(result, Path(out))
+    return result
+
+
+def _check_used(given: dict[str, Any], used: Sequence[str], what: str) -> None:
+    """That nothing was given that would be left out."""
+    for argument, value in given.items():
+        if value is not None and argument not in used:
+            raise BadArgument(f"{argument} is {value!r}, which {what} does not take")
+
+
+def _asked(
+    model: str | None, key: str | None, names: Sequence[str] | None, layers: int | None, heads: int | None
+) -> Asked:
+    """What is known of the file; of a model on this machine, its layers and heads."""
+    for argument, size in (("layers", layers), ("heads", heads)):
+        if size is not None:
+            check_count(argument, size, 1, LARGEST + 1)
+    known = (shape(model) if model else None) or (None, None)
+    return Asked(key, list(names) if names else None, layers or known[0], heads or known[1])
+
+
+def _dataset(tables: Tables, heads: int | None, fill: float | None, file: Path) -> xr.Dataset:
+    labels = [_printable(name) for name in tables.scores]
+    if twice := sorted({label for label in labels if labels.count(label) > 1}):
+        raise BadFile(f"{file}: two tables are called {twice[0]!r}")
+
+    def stacked(parts: dict[str, np.ndarray]) -> np.ndarray:
+        first = next(iter(parts.values()))
+        return np.stack([parts.get(name, np.full(first.shape, np.nan)) for name in tables.scores])
+
+    scores, dims = stacked(tables.scores), (TABLE.over, "layer", "head")
+    variables: dict[str, Any] = {
+        TABLE.name: (dims, scores if fill is None else np.where(np.isnan(scores), fill, scores))
+    }
+    variables |= {end: (dims, stacked(part)) for end, part in (("low", tables.low), ("high", tables.high)) if part}
+    variables |= {name: (dims[1:], values) for name, values in tables.extra.items()}
+    if tables.repeats:
+        most = max(map(len, tables.repeats.values()))
+        parts = {n: tables.repeats.get(n, tables.scores[n][None]) for n in tables.scores}
+        each = {n: np.pad(v, [(0, most - len(v)), (0, 0), (0, 0)], constant_values=np.nan) for n, v in parts.items()}
+        variables["scores"] = ((dims[0], "repeat", *dims[1:]), stacked(each))
+    result = xr.Dataset(variables, coords={TABLE.over: labels})
+    result = _of_kv_heads(result, heads, file) if tables.per_kv_head else result
+    return result.assign_coords({dim: range(result.sizes[dim]) for dim in ("layer", "head")})
+
+
+def _of_kv_heads(result: xr.Dataset, heads: int | None, file: Path) -> xr.Dataset:
+    """The table as it is, and spread to query heads; where their number is not known, groups stand for heads."""
+    groups = result.sizes["head"]
+    own = {"kv_score": result[TABLE.name].rename(head="kv_head").assign_coords(kv_head=range(groups))}
+    if heads is None:
+        return result.assign(own).assign_attrs(unit="KV group", n_kv_heads=groups)
+    if heads % groups:
+        raise BadArgument(f"heads is {heads}, not a multiple of the {groups} KV heads in {file}")
+    spread = result.isel(head=np.repeat(np.arange(groups), heads // groups))
+    return spread.assign(own).assign_attrs(n_kv_heads=groups, per="KV group")
+
+
+def _origin(file: Path, format: str, name: str | None, model: str | None, tables: Tables) -> dict[str, Any]:
+    stem = file.stem if file.is_file() else file.absolute().name
+    if name is None:
+        name = CALLED.get(format) or re.sub(r"[^\w.-]+", "-", stem).strip(".-")[:60] or "table"
+        name = f"{name}-table" if name in method_names() else name
+    elif not re.fullmatch(r"\w[\w.-]{0,99}", name) or name in method_names():
+        taken = "which is a method" if name in method_names() else "expected letters, numbers, - and _"
+        raise BadArgument(f"name is {name!r}, {taken}: give another")
+    about = {k: v if isinstance(v, str) else float(v) for k, v in tables.about.items()}
+    said = _printable(str(about.pop("model_name", ""))).rstrip("/").split("/")[-1]
+    origin = {"method": name, "model": model or said or stem, "format": format, "source": file.name, "imported": 1}
+    return {k: _printable(v) if isinstance(v, str) else v for k, v in (about | origin).items()}
+
+
+def _printable(text: str, limit: int = 200) -> str:
+    """Text that every file and terminal can hold: no line breaks, null bytes or halves of characters."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)[:limit]
+
+
+def sentences(result: xr.Dataset) -> list[str]:
+    """What must be known of an imported table before it is compared: which heads it lacks, and what its heads are."""
+    if TABLE.name not in result or TABLE.over not in result.dims:
+        return []
+    missing, lines = result[TABLE.name].isnull().all(TABLE.over), []
+    if lacks := int(missing.sum()):
+        lines.append(f"{lacks} of {missing.size} heads have no score and are left out of comparisons (see --fill)")
+    if unit(result) != "Head":
+        lines.append("scores are of KV heads: with --heads, how many query heads there are, they are spread to those")
+    return lines
+
+
+def keep(result: xr.Dataset, folder: Path) -> Path:
+    """Keep an imported dataset under the name of its method; never in place of another."""
+    path = folder / f"{result.attrs['method']}.nc"
+    if path.exists():
+        raise BadArgument(f"out is {str(folder)!r}, where {path.name} is already: give another folder")
+    for other in sorted(folder.glob("*.nc")):
+        first, second = (_whose(dataset) for dataset in (load(other), result))
+        if first != second:
+            raise BadArgument(
+                f"out is {str(folder)!r}, where {other.name} is {first}, not {second}: give another folder"
+            )
+    save(result, path)
+    return path
+
+
+def _whose(result: xr.Dataset) -> str:
+    how = "imported scores" if "imported" in result.attrs else "a map"
+    return f"{how} of {result.attrs.get('model')} with {result.sizes.get('layer')} × {result.sizes.get('head')} heads"

@@ -1,0 +1,288 @@
+"""Every two maps of several atlases, against what scipy and scikit-learn compute of them one by one."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.stats import false_discovery_control, spearmanr
+from sklearn.metrics import roc_auc_score
+
+import headatlas as ha
+from headatlas.errors import BadArgument, BadFile
+from headatlas.evidence.agreement import all_pairs
+from headatlas.figures.agreement_matrix import plan_agreed
+from headatlas.report.content import content
+from headatlas.results.agree import GROUP, MAXIMUM, MEAN, side_by_side, square
+from tests.figures import synthetic
+from tests.test_cli import headatlas
+
+LAYERS, HEADS, GROUPS, TOP = 10, 12, 3, 15
+
+
+def table(name: str, score: np.ndarray, **attributes) -> xr.Dataset:
+    """An imported table of one map [layer, head], or of several."""
+    score = score if score.ndim == 3 else score[None]
+    coords = {
+        "table": [f"t{i}" for i in range(len(score))],
+        "layer": range(score.shape[1]),
+        "head": range(score.shape[2]),
+    }
+    dims = ("table", "layer", "head")
+    return xr.Dataset({"score": (dims, score)}, coords=coords, attrs={"method": name, "model": "m"} | attributes)
+
+
+@pytest.fixture
+def maps() -> np.ndarray:
+    """Four maps: one, the same with noise, and two of which the last has no heads in some layers."""
+    generator = np.random.default_rng(0)
+    first = generator.normal(size=(LAYERS, HEADS))
+    made = np.stack([first, first + generator.normal(size=first.shape), *generator.normal(size=(2, *first.shape))])
+    made[3, 4:6] = np.nan
+    made[3] += first
+    return made
+
+
+def pair(result: xr.Dataset, a: str, b: str, unit: str | None = None) -> xr.Dataset:
+    chosen = (result.a == a) & (result.b == b) & ((unit is None) | (result.unit == unit))
+    return result.isel(pair=np.flatnonzero(chosen.values)).squeeze("pair")
+
+
+def check(one: xr.Dataset, x: np.ndarray, y: np.ndarray, top: int) -> None:
+    """That a pair's numbers are those of two flat maps without ties."""
+    both = np.isfinite(x) & np.isfinite(y)
+    x, y = x[both], y[both]
+    expected = spearmanr(x, y, alternative="greater")
+    assert int(one.n) == len(x)
+    assert float(one.spearman) == pytest.approx(expected.statistic)
+    # of 4000 draws, four standard errors; scipy's p is an approximation too
+    assert float(one.p) == pytest.approx(expected.pvalue, abs=0.005 + 4 * np.sqrt(expected.pvalue / 4000))
+    best = [set(np.argsort(v)[-top:]) for v in (x, y)]
+    assert float(one.shared) == pytest.approx(len(best[0] & best[1]))
+    assert float(one.shared_by_chance) == pytest.approx(top * top / len(x))
+    marks = [np.isin(np.arange(len(x)), list(heads)) for heads in best]
+    assert float(one.auroc_ab) == pytest.approx(roc_auc_score(marks[1], x))
+    assert float(one.auroc_ba) == pytest.approx(roc_auc_score(marks[0], y))
+
+
+def test_every_pair_is_what_scipy_and_sklearn_say(maps) -> None:
+    result = ha.agree({"one": table("one", maps[:3])}, {"two": table("two", maps[3])}, top=TOP, draws=4000)
+    names = ["one: t0", "one: t1", "one: t2", "two: t0"]
+    assert result.chart.values.tolist() == names
+    assert result.sizes["pair"] == 6
+    for i in range(4):
+        for j in range(i + 1, 4):
+            check(pair(result, names[i], names[j]), maps[i].ravel(), maps[j].ravel(), TOP)
+    assert set(result.unit.values) == {"head"}
+    assert pair(result, "one: t0", "one: t1").p.item() == pytest.approx(1 / 4001)
+    between = result.isel(pair=np.flatnonzero((result.atlas_a != result.atlas_b).values))
+    np.testing.assert_allclose(between.p_corrected, false_discovery_control(between.p))
+    assert (result.p_corrected >= result.p).all()
+    assert pair(result, "one: t2", "two: t0").atlas_b.item() == "B"
+    matrix = square(result)
+    np.testing.assert_array_equal(matrix, matrix.T)
+    assert np.diag(matrix).tolist() == [1] * 4
+    assert matrix.sel(chart="two: t0", other="one: t1").item() == pair(result, "one: t1", "two: t0").spearman.item()
+
+
+def test_heads_that_tie_for_the_last_place_share_it() -> None:
+    """Half of the heads score 0. Their weights are those of a sample that is as much one thing as the other."""
+    generator = np.random.default_rng(1)
+    x = np.where(generator.random((LAYERS, HEADS)) < 0.5, 0.0, generator.integers(0, 4, (LAYERS, HEADS)))
+    y = np.where(generator.random((LAYERS, HEADS)) < 0.9, 0.0, 1.0)
+    one = ha.agree(table("x", x), table("y", y), top=TOP, draws=10)
+    assert float(one.spearman.item()) == pytest.approx(spearmanr(x.ravel(), y.ravel()).statistic)
+    weights = []
+    for score in (x.ravel(), y.ravel()):
+        last = np.sort(score)[-TOP]
+        above, tied = score > last, score == last
+        weights.append(above + tied * (TOP - above.sum()) / tied.sum())
+    assert one.shared.item() == pytest.approx(weights[0] @ weights[1])
+    twice = np.repeat([1, 0], x.size)
+    for name, score, weight in (("auroc_ab", x, weights[1]), ("auroc_ba", y, weights[0])):
+        both = np.concatenate([weight, 1 - weight])
+        assert one[name].item() == pytest.approx(roc_auc_score(twice, np.tile(score.ravel(), 2), sample_weight=both))
+
+
+def test_maps_per_kv_group_are_compared_with_the_maximum_and_the_mean_of_heads(maps) -> None:
+    """Whether they were spread to heads or not; and two of them with each other as they are."""
+    coarse = np.random.default_rng(2).normal(size=(2, LAYERS, GROUPS))
+    parts = maps[0].reshape(LAYERS, GROUPS, -1)
+    expected = {MAXIMUM: parts.max(-1), MEAN: parts.mean(-1)}
+    spread = table("kv", np.repeat(coarse, HEADS // GROUPS, axis=-1), n_kv_heads=GROUPS)
+    groups = table("kv", coarse, unit="KV group", n_kv_heads=GROUPS)
+    for kv in (spread, groups):
+        result = ha.agree(kv, table("heads", maps[:2]), top=6, draws=4000)
+        for unit, of_groups in expected.items():
+            check(pair(result, "kv: t0", "heads: t0", unit), coarse[0].ravel(), of_groups.ravel(), 6)
+        check(pair(result, "kv: t0", "kv: t1", GROUP), coarse[0].ravel(), coarse[1].ravel(), 6)
+        assert pair(result, "heads: t0", "heads: t1").unit.item() == "head"
+        assert result.sizes["pair"] == 1 + 1 + 2 * 4
+        at_most = square(result).sel(chart="kv: t0", other="heads: t0").item()
+        assert at_most == pair(result, "kv: t0", "heads: t0", MAXIMUM).spearman.item()
+    alone = ha.agree(groups, top=6, draws=10)
+    assert (alone.unit.item(), int(alone.n.item())) == (GROUP, LAYERS * GROUPS)
+
+
+def test_all_maps_by_kv_group(maps) -> None:
+    heads = table("heads", maps[[0, 3]])
+    result = ha.agree(heads, by="kv-group", kv_heads=GROUPS, top=6, draws=4000)
+    parts = maps[[0, 3]].reshape(2, LAYERS, GROUPS, -1)
+    for unit, values in ((MAXIMUM, parts.max(-1)), (MEAN, parts.mean(-1))):
+        check(pair(result, "heads: t0", "heads: t1", unit), values[0].ravel(), values[1].ravel(), 6)
+    by_head = ha.agree(heads, top=6, draws=10)
+    same = ha.agree(heads, by="kv-group", kv_heads=HEADS, top=6, draws=10)  # every head is a group
+    assert same.spearman.item() == by_head.spearman.item()
+    assert same.unit.values.tolist() == [GROUP]
+    with pytest.raises(BadArgument, match="kv_heads is not known of these maps: give it"):
+        ha.agree(heads, by="kv-group")
+    with pytest.raises(BadArgument, match="kv_heads is 5, which does not divide the 12 heads"):
+        ha.agree(heads, by="kv-group", kv_heads=5)
+    with pytest.raises(BadArgument, match="by is 'group', expected kv-group"):
+        ha.agree(heads, by="group")
+
+
+def test_agreement_about_layers_alone_does_not_count_within_layers() -> None:
+    generator = np.random.default_rng(3)
+    depth = np.arange(LAYERS)[:, None]
+    maps = depth + generator.normal(size=(2, LAYERS, HEADS))
+    anywhere = ha.agree(table("x", maps), draws=500)
+    within = ha.agree(table("x", maps), draws=500, within_layers=True)
+    assert anywhere.spearman.item() == within.spearman.item() > 0.7
+    assert anywhere.p.item() == pytest.approx(1 / 501)
+    assert within.p.item() > 0.1
+    maps[1] = maps[0] + 0.1 * generator.normal(size=maps[0].shape)
+    assert ha.agree(table("x", maps), draws=500, within_layers=True).p.item() == pytest.approx(1 / 501)
+
+
+def test_p_is_uniform_by_chance() -> None:
+    generator = np.random.default_rng(4)
+    p = all_pairs(generator.normal(size=(24, 60)), np.repeat(np.arange(6), 10), 5, draws=99)["p"]
+    p = p[np.triu_indices(24, 1)]
+    assert 0.4 < p.mean() < 0.6
+    assert 0.02 < (p <= 0.1).mean() < 0.2
+
+
+def test_maps_that_cannot_be_compared_have_no_numbers(maps) -> None:
+    flat = np.full((LAYERS, HEADS), 0.5)
+    alone = np.full((LAYERS, HEADS), np.nan)
+    alone[0, :2] = 1, 2  # two heads are too few
+    result = ha.agree(table("x", np.stack([maps[0], flat, alone, maps[1]])), draws=10)
+    for a, b in (("x: t0", "x: t1"), ("x: t0", "x: t2"), ("x: t1", "x: t2")):
+        one = pair(result, a, b)
+        assert all(np.isnan(one[name]) for name in ("spearman", "p", "shared", "auroc_ab", "auroc_ba"))
+    assert np.isfinite(pair(result, "x: t0", "x: t3").spearman)
+    assert plan_agreed(result).rows == ["x: t0", "x: t3"]
+    with pytest.raises(BadArgument, match="no two maps in which heads differ"):
+        plan_agreed(ha.agree(table("x", np.stack([flat, flat])), draws=1))
+
+
+def test_top_heads_are_at_most_half(maps) -> None:
+    result = ha.agree(table("x", maps[:2]), top=1000, draws=1)
+    assert result.top.item() == LAYERS * HEADS / 2
+    for top in (0, -1, 2.5, "20"):
+        with pytest.raises(BadArgument, match="top is "):
+            ha.agree(table("x", maps[:2]), top=top)
+    with pytest.raises(BadArgument, match="draws is 0"):
+        ha.agree(table("x", maps[:2]), draws=0)
+
+
+def test_a_method_that_several_atlases_have_is_named_after_them(tmp_path) -> None:
+    """Chance levels stay known; a method that only one has keeps all it has."""
+    first = {"maps": synthetic.with_chance(synthetic.maps(6, 8)), "probe": synthetic.probe(6, 8, ["A"])}
+    second = {"maps": synthetic.maps(6, 8)}
+    maps, origin = side_by_side([first, second])
+    assert list(maps) == ["A/maps", "probe", "B/maps"]
+    assert origin == {"A/maps": "A", "probe": "A", "B/maps": "B"}
+    assert "clears_control" in maps["probe"]
+    charts = content(maps, {})["charts"]
+    none = {f"{c['method']}: {c['subject']}": c["none"] for c in charts}
+    assert none["A/maps: relation_1, score"]
+    assert not none["B/maps: relation_1, score"]
+    result = ha.agree(first, second, draws=10)
+    same = pair(result, "A/maps: relation_0, score", "B/maps: relation_0, score")
+    assert same.spearman.item() == pytest.approx(1)
+    assert (same.atlas_a.item(), same.atlas_b.item()) == ("A", "B")
+
+
+def test_atlases_are_folders_files_or_results(tmp_path, maps) -> None:
+    for name, folder in (("one", "x"), ("two", "x/y"), ("three", "z/x")):
+        np.save(tmp_path / "a.npy", maps[0])
+        ha.import_scores(tmp_path / "a.npy", name=name, model="m", out=tmp_path / folder)
+    atlases = [
+        tmp_path / "x",
+        ha.open(tmp_path / "z" / "x"),
+        str(tmp_path / "x" / "y" / "two.nc"),
+        table("four", maps[1]),
+    ]
+    result = ha.agree(*atlases, draws=10)
+    assert result.chart.values.tolist() == ["one: score", "three: score", "two: score", "four: t0"]
+    assert result.atlas.values.tolist() == ["x", str(tmp_path / "z" / "x"), "two", "D"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadFile, match="is not an atlas"):
+        ha.agree(tmp_path / "x", tmp_path / "empty")
+    with pytest.raises(BadArgument, match="atlas is .*: no such file or folder"):
+        ha.agree(tmp_path / "nowhere")
+    with pytest.raises(BadArgument, match="atlas is 5, expected an atlas"):
+        ha.agree(5)
+    with pytest.raises(BadArgument, match="atlases is empty"):
+        ha.agree()
+    with pytest.raises(BadArgument, match="atlases have 1 maps, expected at least two"):
+        ha.agree(tmp_path / "x")
+
+
+def test_maps_of_different_models_are_not_compared(maps) -> None:
+    with pytest.raises(
+        BadArgument, match="A has 10 layers × 12 heads, B has 9 layers × 12 heads: maps of different mod"
+    ):
+        ha.agree(table("x", maps[0]), table("y", maps[1, :9]))
+    two, three = table("x", maps[0], n_kv_heads=2), table("y", maps[1], n_kv_heads=3)
+    with pytest.raises(BadArgument, match="atlases have 2 and 3 KV heads: maps of different models"):
+        ha.agree(two, three)
+    assert ha.agree(two, three, kv_heads=3, draws=1).sizes["pair"] == 1
+    with pytest.raises(BadArgument, match="B has 5 KV groups, but others have 12 heads: maps of different models"):
+        ha.agree(table("x", maps[0]), table("y", np.ones((LAYERS, 5)), unit="KV group"))
+
+
+def test_the_figure_and_the_page_have_its_numbers(maps) -> None:
+    atlases = [table("one", maps[:2]), table("two", maps[3])]
+    result = ha.agree(*atlases, draws=10)
+    plan = plan_agreed(result)
+    assert plan.rows == ["one: t0", "one: t1", "two: t0"]
+    assert plan.borders == [2]
+    assert plan.values[0, 2] == pair(result, "one: t0", "two: t0").spearman.item()
+    ha.figures.agreed(result)
+    agreement = content(side_by_side(atlases)[0], {}, agreed=result)["agreement"]
+    assert agreement["spearman"][0][2] == pytest.approx(plan.values[0, 2], abs=1e-4)
+    assert [(row["a"], row["b"]) for row in agreement["pairs"]] == [(0, 2), (1, 2)]  # between atlases, closest first
+    json.dumps(agreement, allow_nan=False)
+    with pytest.raises(BadArgument, match="the figure needs the pairs of ha.agree"):
+        ha.figures.agreed(atlases[0])
+
+
+@pytest.mark.usefixtures("small_figures")
+def test_the_command(capsys, tmp_path, maps) -> None:
+    many = np.random.default_rng(5).normal(size=(9, LAYERS, HEADS))
+    for name, scores in (("one", maps), ("two", many)):
+        np.save(tmp_path / f"{name}.npy", scores)
+        ha.import_scores(tmp_path / f"{name}.npy", model="m", out=tmp_path / "atlases" / name)
+    atlases = [tmp_path / "atlases" / name for name in ("one", "two")]
+    code, out, err = headatlas(capsys, "agree", *atlases, "--top", 10, "--out", tmp_path / "out")
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[0] == "36 comparisons of 13 maps, the closest first"
+    assert len(lines) == 33
+    assert lines[-1].startswith("and 6 more, down to -0.")
+    assert "of 10" in lines[2]
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {"agreement.png", "agreement.txt", "report.html"}
+    code, out, _ = headatlas(capsys, "agree", *atlases, "--top", 10, "--json")
+    rows = json.loads(out)
+    assert (code, len(rows)) == (0, 13 * 12 / 2)
+    assert all(row["top"] == 10 for row in rows)
+    assert [row["spearman"] for row in rows] == sorted((row["spearman"] for row in rows), reverse=True)
+    code, _, err = headatlas(capsys, "agree", *atlases, "--by", "kv-group")
+    assert (code, "kv_heads is not known" in err) == (2, True)
+    code, out, _ = headatlas(capsys, "agree", *atlases, "--by", "kv-group", "--kv-heads", 3, "--csv")
+    assert out.splitlines()[0].startswith("a,b,atlas_a,atlas_b,unit,n,top,spearman,p,p_corrected,shared")
+    assert len(out.splitlines()) == 1 + 13 * 12
