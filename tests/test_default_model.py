@@ -1,7 +1,9 @@
 """The real default model, end to end: the one that `make atlas` and the README use."""
 
+import json
 import subprocess
 import sys
+from urllib.parse import quote
 
 import pytest
 import torch
@@ -11,6 +13,9 @@ import headatlas as ha
 from headatlas.edits.change import applied, make_edit
 from headatlas.models.default import default_gguf
 from headatlas.models.gguf import from_gguf
+from tests.report.test_page import chrome, needs_browser, playwright
+
+__all__ = ["chrome"]  # a fixture
 from headatlas.models.lm import LM
 from tests.models.tiny import TINY, build, tokenizer
 
@@ -129,3 +134,32 @@ def test_edited_checkpoints_are_loaded_where_there_is_no_headatlas(lm, tmp_path)
         # in float32, the default model's logits under the edit are 2e-5 of the largest off those in float64
         torch.testing.assert_close(made["logits"], expected, rtol=0, atol=1e-4 * expected.abs().max().item())
         assert (before - expected).abs().max() > 0.1
+
+
+@needs_browser
+def test_the_live_page_shows_what_the_model_says_without_the_head_of_capitals(lm, chrome) -> None:
+    prompt, state = "The capital of Italy is", {"heads": [[23, 4, 0]], "at": 23 * 9 + 4}
+    server = ha.view(lm, open_page=False)
+    try:
+        tab = chrome.new_page(viewport={"width": 1300, "height": 3000})
+        tab.goto(f"{server.url}#live={quote(json.dumps(state))}")
+        tab.get_by_role("button", name="A capital").click()
+        expect = playwright.expect
+        expect(tab.locator("#live-next th")).to_have_count(3, timeout=60_000)
+        expect(tab.locator(".said.after")).not_to_contain_text("…", timeout=60_000)
+        expect(tab.locator("#live-writes")).to_contain_text("Italian", timeout=60_000)
+        lines = [row.locator("td").all_inner_texts() for row in tab.locator("#live-next tbody tr").all()]
+        tab.close()
+    finally:
+        server.stop()
+
+    def p() -> list[float]:
+        return lm.model(**lm.batch(prompt)).logits[0, -1].softmax(-1).tolist()
+
+    before = p()
+    with lm.patched("L23.H4"):
+        after = p()
+    rome = lm.encode(" Rome")[0][0]
+    row = next(line for line in lines if line[0] == "·Rome")
+    assert [float(v) for v in row[1:]] == pytest.approx([before[rome], after[rome]], abs=1e-3)
+    assert before[rome] > 4 * after[rome]

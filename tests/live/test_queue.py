@@ -183,3 +183,25 @@ def test_a_question_may_end_while_a_newer_one_is_put(model, monkeypatch) -> None
 
     monkeypatch.setattr(model, "drop", slowly)
     assert Asked().put(model).all_told() == steps(1)
+
+
+def test_a_queue_that_is_stopped_has_let_go_of_the_model(model) -> None:
+    going, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def answer() -> Iterator[Message]:
+        going.set()
+        may_end.wait(LONG_ENOUGH)
+        ended.set()
+        yield {"step": 1}
+        raise AssertionError("asked on after the end")
+
+    queue = ModelQueue(lambda error: {"error": str(error)})
+    queue.put("page", "place", "next", answer(), lambda message: None)
+    assert going.wait(LONG_ENOUGH)
+    stopping = threading.Thread(target=queue.stop)
+    stopping.start()
+    assert not ended.is_set()
+    may_end.set()
+    stopping.join(LONG_ENOUGH)
+    assert ended.is_set()
+    assert not stopping.is_alive()

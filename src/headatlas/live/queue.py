@@ -35,7 +35,9 @@ class ModelQueue:
         self._waiting: queue.PriorityQueue[Job] = queue.PriorityQueue()
         self._numbers = itertools.count()
         self._latest: dict[tuple[str, str], Job] = {}  # by page and place on it
-        threading.Thread(target=self._work, name="model", daemon=True).start()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
+        self._thread.start()
 
     def put(
         self, page: str, place: str, kind: str, answer: Iterator[Message], tell: Callable[[Message | None], None]
@@ -55,8 +57,14 @@ class ModelQueue:
         """Do not go on with it."""
         job.dropped.set()
 
+    def stop(self) -> None:
+        """Answer no more. When this returns, the step that was being done has ended and the model is free."""
+        self._stopped.set()
+        self._waiting.put(Job(-1, next(self._numbers), iter(()), lambda message: None))  # wakes a thread that waits
+        self._thread.join()
+
     def _work(self) -> None:
-        while True:
+        while not self._stopped.is_set():
             job = self._waiting.get()
             if not self._step(job):
                 job.answer = iter(())  # what it holds is let go

@@ -66,9 +66,8 @@ class Door:
         }
 
 
-def make_app(live: Live, page: Callable[[], str], door: Door) -> Starlette:
+def make_app(live: Live, page: Callable[[], str], door: Door, queue: ModelQueue) -> Starlette:
     """page: the HTML."""
-    queue = ModelQueue(_told)
 
     async def show(request: Request) -> Response:
         return HTMLResponse(await asyncio.to_thread(page))
@@ -185,8 +184,9 @@ class Server:
         names = LOOPBACK if name in LOOPBACK else (name, *LOOPBACK, socket.gethostname())
         self.door = Door(tuple(f"{n}:{port}" for n in names), framed)
         self.url = f"http://{name}:{port}/?token={self.door.token}"
+        self._queue = ModelQueue(_told)
         config = uvicorn.Config(
-            make_app(live, page, self.door),
+            make_app(live, page, self.door, self._queue),
             log_level="warning",
             access_log=False,
             lifespan="off",
@@ -207,10 +207,11 @@ class Server:
         return self
 
     def stop(self) -> None:
-        """End it."""
+        """End it. The model is free when this returns."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(timeout=10)
+        self._queue.stop()
         self._socket.close()
 
     def _repr_html_(self) -> str:
