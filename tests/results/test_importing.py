@@ -341,6 +341,8 @@ BAD = [  # file, what is in it, options, what is said
     ("a.json", "[[0, -1, 1]]", "ranked", "head is -1, expected a whole number from 0"),
     ("a.json", '[{"layer": 0, "score": 1, "x": 2}]', "ranked", "row 1 lacks head; it has 'layer, score, x'"),
     ("a.json", '[{"layer": 0, "head": 1, "rank": 1}]', "ranked", "row 1 lacks score"),
+    ("a.json", "[[0, 0, [1, 2]]]", "ranked", "row 1: score is [1, 2], expected a finite number"),
+    ("a.json", '[{"0": ["x", 1, 2, [3]]}]', "minference", "score is [3], expected a finite number"),
     ("a.json", '{"a": [[0, 0, 1]], "b": 5}', "ranked", "a.json: 'b' holds 5, expected a list"),
     ("a.json", "[[1, 2], [3]]", "layers-by-heads", "layer 1 has 1 scores, but layer 0 has 2"),
     ("a.json", "[[1, NaN]]", "layers-by-heads", "layer 0, head 1: score is nan"),

@@ -56,7 +56,7 @@ def retrieval_head(path: Path, asked: Asked) -> Tables:
         if not match:
             raise BadFile(f"{path}: the key {brief(name)} is not a head, such as '12-5' for layer 12, head 5")
         entries.append(Entry(int(match[1]), int(match[2]), values, f"{path}: {name}"))
-    return _repeated({"retrieval": place(entries, path, asked.layers, asked.heads)})
+    return _repeated({"retrieval": place(entries, path, asked.layers, asked.heads, several=True)})
 
 
 def duo_attention(path: Path, asked: Asked) -> Tables:

@@ -126,16 +126,22 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def place(entries: Iterable[Entry], file: Path, layers: int | None, heads: int | None) -> np.ndarray:
-    """Scores [repeat, layer, head] of entries in any order. Heads without one are NaN, as are repeats a head lacks."""
+def place(
+    entries: Iterable[Entry], file: Path, layers: int | None, heads: int | None, several: bool = False
+) -> np.ndarray:
+    """Scores [repeat, layer, head] of entries in any order. Heads without one are NaN, as are repeats a head lacks.
+
+    several: a head may have a list of scores.
+    """
     rows: dict[tuple[int, int], list[float]] = {}
     for entry in entries:
         at = index(entry.layer, entry.where, "layer", layers), index(entry.head, entry.where, "head", heads)
         if at in rows:
             raise BadFile(f"{entry.where}: layer {at[0]}, head {at[1]} stands there twice")
-        values = entry.values if isinstance(entry.values, list) else [] if entry.values is None else [entry.values]
-        if isinstance(entry.values, list) and not values:
+        if several and entry.values == []:
             raise BadFile(f"{entry.where} has no score")
+        values = [] if entry.values is None else [entry.values]
+        values = entry.values if several and isinstance(entry.values, list) else values
         rows[at] = [number(v, entry.where) for v in values]
     if not any(rows.values()):
         raise BadFile(f"{file} has no scores")
