@@ -1,5 +1,6 @@
-"""What the benchmarks share: seconds and memory of a piece of work, and a large model with random weights."""
+"""What the benchmarks share: seconds and memory of pieces of work, and a large model with random weights."""
 
+import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,12 @@ def timed(work: Callable[[], object]) -> float:
     work()
     synchronise()
     return time.perf_counter() - start
+
+
+def in_turn(rounds: int, *works: Callable[[], object]) -> list[float]:
+    """Median seconds of each, after one warm-up."""
+    times = [[timed(work) for work in works] for _ in range(rounds + 1)][1:]
+    return [statistics.median(column) for column in zip(*times, strict=True)]
 
 
 class PeakMemory:

@@ -16,15 +16,13 @@ CPU.
 
 import argparse
 import random
-import statistics
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import combinations
 from unittest.mock import patch
 
 import torch
-from common import llama_8b, timed
+from common import in_turn, llama_8b, timed
 
 import headatlas as ha
 from headatlas.methods.ablate.one_by_one import ablate
@@ -35,12 +33,6 @@ from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import load_relations
 
 GATES = 4
-
-
-def in_turn(rounds: int, *works: Callable[[], object]) -> list[float]:
-    """Median seconds of each, after one warm-up."""
-    times = [[timed(work) for work in works] for _ in range(rounds + 1)][1:]
-    return [statistics.median(column) for column in zip(*times, strict=True)]
 
 
 def capitals(lm: ha.LM) -> list[TokenExample]:
