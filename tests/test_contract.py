@@ -21,6 +21,7 @@ QUICK = {  # what makes them quick here; a new method is checked with its own de
     "gate": {"seeds": 2, "updates": 3},
     "ig": {"limit": 8, "steps": 3},
     "pattern": {"sequences": 3},
+    "streaming": {"draws": 3},
     "taylor": {"limit": 8},
 }
 

@@ -40,7 +40,7 @@ MEANING = (
             shared=True,
         )
     ],
-    presets={"full": {"length": 2048, "limit": 4, "held_out": 4, "draws": 99}},
+    presets={"full": {"length": 2048, "limit": 8, "held_out": 4, "draws": 99}},
     tells="which KV heads must see far back, and which can do with the first and the last tokens",
     does_not_tell="what they read there; texts with other needs may need other heads",
     cites=("DuoAttention, Xiao et al., ICLR 2025, arXiv 2410.10819",),
