@@ -21,10 +21,11 @@ COMMANDS = {
     "taylor": "headatlas taylor smollm2 --tasks math,syntax --limit 16 --out atlas",
     "ig": "headatlas ig smollm2 --tasks math,syntax --limit 8 --out atlas",
     "ablate": "headatlas ablate smollm2 --tasks math,syntax --limit 16 --out atlas",
+    "streaming": "headatlas streaming smollm2 --out atlas",
     "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --shots 2 --out atlas",
     "agree": "headatlas agree atlas/pattern.nc atlas/taylor.nc atlas/ig.nc atlas/ablate.nc",
 }
-SHOWN = [f"importance-{method}" for method in ("pattern", "taylor", "ig", "ablate", "contrast")]
+SHOWN = [f"importance-{method}" for method in ("pattern", "taylor", "ig", "ablate", "streaming", "contrast")]
 
 
 def matched_tasks(folder: Path) -> None:

@@ -36,6 +36,7 @@ QUICK = {  # what makes them quick here; a new method is checked with its own de
         "recall": 0.0,
         "new_tokens": 6,
     },
+    "streaming": {"draws": 3},
     "taylor": {"limit": 8},
 }
 

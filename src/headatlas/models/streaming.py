@@ -8,7 +8,7 @@ A model that does not use the interface is told by `check_streams`.
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,15 +26,15 @@ NAME = "headatlas_streaming_{}"
 STATE = "_headatlas_streaming"  # on an attention module while its heads stream
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Mix:
-    """How the heads of one layer are mixed. alpha: [row or 1, head]; None: they all stream, or none does."""
+    """How the heads of one layer are mixed, while they are."""
 
     layer: int
-    alpha: Tensor | None
-    streams: bool
-    window: Callable[[Tensor, Tensor], Tensor]
-    ran: set[int] = field(default_factory=set)  # layers that came by, the same set for all
+    sink: int
+    recent: int
+    alpha: Tensor | float  # [row or 1, head], or one number for all: 0 or 1
+    ran: set[int]  # layers whose attention has run, the same set for all
 
 
 @contextmanager
@@ -56,8 +56,7 @@ def streaming(lm: LM, alpha: Tensor, sink: int, recent: int) -> Iterator[set[int
     ran: set[int] = set()
     with ExitStack() as stack:
         for layer, module in _attentions(lm):
-            mix = _Mix(layer, *_of_layer(lm, alpha[:, layer]), partial(_window, sink, recent), ran)
-            vars(module)[STATE] = mix
+            vars(module)[STATE] = _Mix(layer, sink, recent, _of_layer(lm, alpha[:, layer]), ran)
             stack.callback(vars(module).pop, STATE)
         for config in _configs(lm):
             stack.callback(setattr, config, "_attn_implementation", config._attn_implementation)
@@ -72,7 +71,7 @@ def check_streams(lm: LM) -> None:
     try:
         with streaming(lm, torch.ones(lm.n_layers, lm.n_kv_heads), 1, 1) as ran:
             lm.model.base_model(tokens, use_cache=False)
-    except (RuntimeError, TypeError, ValueError, KeyError, AttributeError):
+    except (TypeError, ValueError, KeyError, AttributeError):
         ran = set()
     if ran != {layer for layer, _ in _attentions(lm)}:
         raise UnsupportedModel(
@@ -81,11 +80,12 @@ def check_streams(lm: LM) -> None:
         )
 
 
-def _of_layer(lm: LM, alpha: Tensor) -> tuple[Tensor | None, bool]:
-    """α of one layer [row, kv_head] for query heads [row, head]; None, and whether all stream, where that is enough."""
-    if not alpha.requires_grad and bool((alpha == alpha.flatten()[0]).all()) and alpha.flatten()[0].item() in (0, 1):
-        return None, alpha.flatten()[0].item() == 0
-    return alpha.repeat_interleave(lm.n_heads // lm.n_kv_heads, dim=1), True
+def _of_layer(lm: LM, alpha: Tensor) -> Tensor | float:
+    """α of one layer, [row, kv_head], for query heads, [row, head]; a number where all are 0 or all are 1."""
+    for number in (0.0, 1.0):
+        if not alpha.requires_grad and bool((alpha == number).all()):
+            return number
+    return alpha.repeat_interleave(lm.n_heads // lm.n_kv_heads, dim=1)
 
 
 def _attention(
@@ -97,36 +97,31 @@ def _attention(
     if mix is None:  # an image tower's
         return attend(mask, *args, **options)
     mix.ran.add(mix.layer)
-    if not mix.streams:
-        return attend(mask, *args, **options)
-    narrow, weights = attend(_narrowed(mask, mix.window(query, key), query), *args, **options)
-    if mix.alpha is None:
-        return narrow, weights
+    if isinstance(mix.alpha, float):
+        return attend(mask if mix.alpha else _narrowed(mask, mix, query, key), *args, **options)
+    narrow, _ = attend(_narrowed(mask, mix, query, key), *args, **options)
     full, weights = attend(mask, *args, **options)
     alpha = mix.alpha.to(full.device, full.dtype)[:, None, :, None]
     return alpha * full + (1 - alpha) * narrow, weights
 
 
 def _own_function(own: str, module: nn.Module) -> Callable[..., tuple[Tensor, Any]]:
-    """The model's own attention function; every modeling file has an eager one of its own."""
-    eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
-    return ALL_ATTENTION_FUNCTIONS.get_interface(own, eager)
+    """The model's own attention function: its modeling file has an eager one, and may have others."""
+    file = sys.modules[type(module).__module__]
+    functions = getattr(file, "ALL_ATTENTION_FUNCTIONS", ALL_ATTENTION_FUNCTIONS)
+    return functions.get_interface(own, getattr(file, "eager_attention_forward", None))
 
 
-def _window(sink: int, recent: int, query: Tensor, key: Tensor) -> Tensor:
-    """What a streaming head may see, later tokens aside: bool [token, token]."""
+def _narrowed(mask: Tensor | None, mix: _Mix, query: Tensor, key: Tensor) -> Tensor:
+    """The model's own mask, and what a streaming head sees: bool, or numbers to be added, as the mask is."""
     keys = torch.arange(key.shape[2], device=query.device)
     queries = keys[-query.shape[2] :, None]
-    return (keys < sink) | (queries - keys < recent)
-
-
-def _narrowed(mask: Tensor | None, window: Tensor, query: Tensor) -> Tensor:
-    """The model's own mask and the window at once: bool, or numbers to be added, as the mask is."""
+    seen = (keys < mix.sink) | (queries - keys < mix.recent)  # [token, token]
     if mask is None:  # causal, by the kernel's own flag
-        return window.tril(window.shape[1] - window.shape[0])[None, None]
+        return (seen & (keys <= queries))[None, None]
     if mask.dtype == torch.bool:
-        return mask & window
-    return mask.masked_fill(~window, torch.finfo(mask.dtype).min)
+        return mask & seen
+    return mask.masked_fill(~seen, torch.finfo(mask.dtype).min)
 
 
 def _attentions(lm: LM) -> list[tuple[int, nn.Module]]:

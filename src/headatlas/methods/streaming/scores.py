@@ -6,7 +6,7 @@ head's layer on, and several KV heads go in one batch.
 
 import logging
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 
 import torch
 from torch import Tensor
@@ -40,14 +40,14 @@ def scored_log_p(
     """
     sets = 1 if alpha is None else len(alpha)
     ids = lm.pad([text.ids for text in texts], "right")["input_ids"]  # no token sees padding
-    rows, places = (torch.tensor(w) for w in zip(*((r, p) for r, t in enumerate(texts) for p in t.scored), strict=True))
-    narrow = (
-        nullcontext()
-        if alpha is None
-        else streaming(lm, alpha.repeat_interleave(len(texts), 0), window.sink, window.recent)
-    )
+    rows, places = torch.tensor([(r, p) for r, text in enumerate(texts) for p in text.scored]).T
     every = (torch.arange(sets)[:, None] * len(texts) + rows).flatten()
-    with narrow, logits_only(lm, every, places.repeat(sets) - 1), without_cudnn_attention():
+    with ExitStack() as stack:
+        if alpha is not None:
+            of_rows = alpha.repeat_interleave(len(texts), dim=0)
+            stack.enter_context(streaming(lm, of_rows, window.sink, window.recent))
+        stack.enter_context(logits_only(lm, every, places.repeat(sets) - 1))
+        stack.enter_context(without_cudnn_attention())
         logits = lm.model(ids.repeat(sets, 1), use_cache=False).logits[0]
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     tokens = ids[rows.to(ids.device), places.to(ids.device)].to(logits.device).repeat(sets)

@@ -126,7 +126,10 @@ def _passkey_text(lm: LM, length: int, keys: int, window: Window, generator: np.
     for sentence in asked:
         text = f"{text} {sentence}"
         spans.append((len(text) - 1 - DIGITS, len(text) - 1))
-    return ScoredText(tuple(ids), _places(lm, ids, text, spans))
+    scored = _places(lm, ids, text, spans)
+    if not scored:
+        raise BadArgument(f"the tokenizer of {lm.name!r} has no tokens of its own for numbers: give tasks of your own")
+    return ScoredText(tuple(ids), scored)
 
 
 def _keys(n: int, generator: np.random.Generator) -> list[str]:
