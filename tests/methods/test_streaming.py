@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 import headatlas as ha
 from headatlas.errors import BadArgument, UnsupportedModel
+from headatlas.methods import get_method
 from headatlas.methods.streaming.learned import Fit, fit_alpha
 from headatlas.methods.streaming.parts import halves
 from headatlas.methods.streaming.scores import log_p_of_sets, losses_one_by_one, scored_log_p
@@ -33,7 +34,15 @@ from headatlas.models.lm import LM
 from headatlas.models.streaming import check_streams, streaming
 from headatlas.results.about import by_kv_group
 from headatlas.tasks.prompts import Example, Task
-from headatlas.testing import tiny_lm
+from headatlas.testing import (
+    Subject,
+    check_layers_without_heads,
+    check_parts,
+    check_repeatable,
+    check_resumable,
+    check_shapes,
+    tiny_lm,
+)
 from tests.models.handmade import ASK, CARRIER, FILL, SPOILER, WORDS, handmade
 from tests.models.tiny import TINY, Tiny, build, texts
 
@@ -271,6 +280,18 @@ def test_learned_is_plain_adam_on_distance_and_pressure() -> None:
         torch.testing.assert_close(distances[step], distance.detach(), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(alpha, expected, rtol=1e-4, atol=1e-4)
     assert distances[-1] > 0
+
+
+LEARNED = Subject(get_method("streaming").function, kind="learned", updates=4, limit=2, draws=3)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [check_shapes, check_repeatable, check_resumable, check_parts, check_layers_without_heads],
+    ids=lambda check: check.__name__,
+)
+def test_the_contract_of_learned(check) -> None:
+    check(LEARNED)
 
 
 def test_the_rate_rises_and_falls() -> None:
