@@ -23,6 +23,7 @@ NEEDS_MODEL = {  # how each command that takes a model is asked, MODEL and OUT t
     "compare-maps": ["compare-maps", "MODEL", "--out", "OUT", "--tasks", "math,syntax"],
     "contrast": ["contrast", "MODEL", "--out", "OUT", "--keep", "math", "--lose", "syntax"],
     **{name: [name, "MODEL", "--out", "OUT"] for name in ("salient", "pattern", "taylor", "ig", "ablate")},
+    **{name: [name, "MODEL", "--out", "OUT"] for name in ("function-vector", "influence")},
     "head": ["head", "MODEL", "L0.H0"],
     "benchmark": ["benchmark", "--models", "MODEL", "--out", "OUT"],
 }
@@ -46,6 +47,9 @@ NEEDS_DATA = {
     "taylor": ["taylor", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
     "ig": ["ig", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
     "ablate": ["ablate", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
+    "function-vector": ["function-vector", "MODEL", "--relations", "DATA.json", "--out", "OUT"],
+    "function-vector, tasks": ["function-vector", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
+    "influence": ["influence", "MODEL", "--texts", "DATA.jsonl", "--out", "OUT"],
     "import": ["import", "DATA.json", "--as", "importance", "--out", "OUT"],
 }
 WRITES = {name: a for name, a in NEEDS_MODEL.items() if "OUT" in a} | {
@@ -134,6 +138,8 @@ COUNTS = {
     "taylor": "--limit",
     "ig": "--steps",
     "ablate": "--limit",
+    "function-vector": "--shots",
+    "influence": "--limit",
     "heads": "--top",
     "head": "--tokens",
     "benchmark": "--seed",
