@@ -24,6 +24,7 @@ NEEDS_MODEL = {  # how each command that takes a model is asked, MODEL and OUT t
     "contrast": ["contrast", "MODEL", "--out", "OUT", "--keep", "math", "--lose", "syntax"],
     **{name: [name, "MODEL", "--out", "OUT"] for name in ("salient", "pattern", "taylor", "ig", "ablate")},
     "streaming": ["streaming", "MODEL", "--out", "OUT"],
+    **{name: [name, "MODEL", "--out", "OUT"] for name in ("function-vector", "influence")},
     "head": ["head", "MODEL", "L0.H0"],
     "benchmark": ["benchmark", "--models", "MODEL", "--out", "OUT"],
 }
@@ -51,6 +52,9 @@ NEEDS_DATA = {
     "streaming": ["streaming", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
     "import": ["import", "DATA.json", "--out", "OUT"],
     "import, kind": ["import", "DATA.json", "--as", "importance", "--out", "OUT"],
+    "function-vector": ["function-vector", "MODEL", "--relations", "DATA.json", "--out", "OUT"],
+    "function-vector, tasks": ["function-vector", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
+    "influence": ["influence", "MODEL", "--texts", "DATA.jsonl", "--out", "OUT"],
 }
 WRITES = {name: a for name, a in NEEDS_MODEL.items() if "OUT" in a} | {
     "import": ["import", "GOOD.csv", "--out", "OUT"],
@@ -140,6 +144,8 @@ COUNTS = {
     "ig": "--steps",
     "ablate": "--limit",
     "streaming": "--recent",
+    "function-vector": "--shots",
+    "influence": "--limit",
     "heads": "--top",
     "agree": "--top",
     "import": "--heads",
