@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headatlas.planted.benchmark import benchmark
     from headatlas.results.agree import agree
     from headatlas.results.atlas import Atlas, compare, open
+    from headatlas.results.exporting.export import export
     from headatlas.results.importing.scores import import_scores
     from headatlas.runs.run import run
 
@@ -41,6 +42,7 @@ __all__ = [
     "compare",
     "edit",
     "evaluate",
+    "export",
     "figures",
     "import_scores",
     "load",
@@ -66,6 +68,7 @@ _HOME = {
     "compare": "results.atlas",
     "edit": "edits.edit",
     "evaluate": "edits.measure",
+    "export": "results.exporting.export",
     "import_scores": "results.importing.scores",
     "load": "models.loading",
     "method": "methods.method",

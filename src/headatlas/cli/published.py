@@ -1,4 +1,5 @@
-"""The commands on other people's tables of heads: read one, and compare it with others and with ours."""
+"""The commands on other people's tables of heads: read one, compare it with others and with ours, and
+write ours as theirs."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ from headatlas.cli.app import Csv, Json, app, existing, import_torch, listed, on
 from headatlas.errors import check_there
 from headatlas.progress import doing
 from headatlas.report import PAGE
+from headatlas.results import exporting
 from headatlas.results.importing import FORMATS, KINDS
 from headatlas.terminal import bar
 
@@ -20,7 +22,7 @@ Scores = Annotated[
     typer.Argument(
         metavar="SCORES",
         callback=existing("file or folder"),
-        help="A file, or a folder for duo-attention and maps (docs/how-to/published-maps.md).",
+        help="A file, or a folder for duo-attention, maps and headvis (docs/how-to/published-maps.md).",
     ),
 ]
 Format = Annotated[
@@ -79,6 +81,44 @@ def import_scores(
     )
     typer.echo(f"wrote {out / result.attrs['method']}.nc: {', '.join(f'{n} {d}' for d, n in result.sizes.items())}")
     for sentence in importing.sentences(result):
+        typer.echo(sentence)
+
+
+@app.command()
+def export(
+    atlas: Annotated[
+        Path, typer.Argument(metavar="ATLAS", callback=existing("file or folder"), help="An atlas, or one .nc file.")
+    ],
+    to: Annotated[
+        str, typer.Option(callback=one_of(*exporting.FORMATS), help=f"One of {', '.join(exporting.FORMATS)}.")
+    ],
+    out: Annotated[Path, typer.Option(help="A new file; for duo-attention and headvis, a new folder.")],
+    chart: Annotated[str | None, typer.Option(help="The map by its name: 'streaming: passkeys'.")] = None,
+    method: Annotated[str | None, typer.Option(help="Instead of a chart, only maps of this method,")] = None,
+    measure: Annotated[str | None, typer.Option(help="of this measure,")] = None,
+    subject: Annotated[str | None, typer.Option(help="of this task, function or relation.")] = None,
+    sink: Annotated[
+        int | None, typer.Option(help="duo-attention: first tokens to keep. Without it, as the map, or 128.")
+    ] = None,
+    recent: Annotated[
+        int | None, typer.Option(help="duo-attention: last tokens to keep. Without it, as the map, or 256.")
+    ] = None,
+    kv_heads: Annotated[
+        int | None, typer.Option(help="duo-attention: KV heads of a layer, if the atlas does not say it.")
+    ] = None,
+    fill: Annotated[float | None, typer.Option(help="duo-attention, headkv: score of heads that have none.")] = None,
+) -> None:
+    """Write maps as files that other tools read: cache compressors, viewers, tables (docs/how-to/export.md).
+
+    duo-attention and headkv hold one map: without --chart, that of a method made for them (streaming, retrieval). The
+    others hold all. `headatlas import` reads each of them back.
+    """
+    import_torch()
+    from headatlas.results.exporting.export import export as write
+
+    options = {"sink": sink, "recent": recent, "kv_heads": kv_heads, "fill": fill}
+    names = {"chart": chart, "method": method, "measure": measure, "subject": subject}
+    for sentence in write(atlas, to, out, **names, **options):  # type: ignore[arg-type]
         typer.echo(sentence)
 
 

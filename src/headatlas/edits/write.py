@@ -5,9 +5,7 @@ At most one tensor is in memory, however large the files are. The folder appears
 
 import json
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -17,11 +15,9 @@ import torch
 from torch import Tensor
 
 from headatlas.edits.fold import Rewrite, Source
-from headatlas.errors import BadArgument, CannotDo, one_line
-from headatlas.models.cache import is_full
+from headatlas.errors import CannotDo
 from headatlas.models.quiet import quiet_transformers
 from headatlas.progress import Progress
-from headatlas.results.files import umask
 
 INDEX = "model.safetensors.index.json"
 CARD = "README.md"
@@ -30,39 +26,6 @@ _NAMES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torc
 _BYTES = {"64": 8, "32": 4, "16": 2}  # by how a type's name ends; others are of one byte
 _OTHER_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".ckpt"}
 _TEMPLATES = "additional_chat_templates"  # the one folder that is part of a tokenizer
-
-
-def check_new(out: str | Path) -> Path:
-    """That a folder is not there yet."""
-    path = Path(out)
-    if path.exists() or path.is_symlink():
-        raise BadArgument(f"out is {str(out)!r}, which exists: give a new folder")
-    return path
-
-
-@contextmanager
-def new_folder(out: Path) -> Iterator[Path]:
-    """A folder to write in, renamed to `out` when the block ends well and removed when it does not."""
-    missing = [p for p in out.parents if not p.exists()]
-    aside = None
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".headatlas-part", dir=out.parent))
-        yield aside
-        aside.chmod(0o777 & ~umask())  # mkdtemp lets nobody else in
-        check_new(out)
-        aside.rename(out)
-        missing = []
-    except OSError as e:
-        if is_full(e):
-            raise CannotDo(f"no space left for {out}: nothing was written") from e
-        raise CannotDo(f"cannot write {out}: {e.strerror or one_line(e)}") from e
-    finally:
-        if aside is not None:
-            shutil.rmtree(aside, ignore_errors=True)
-        for folder in missing:
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
 
 
 def write_checkpoint(source: Source, folder: Path, progress: Progress) -> None:

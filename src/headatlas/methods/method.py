@@ -143,7 +143,7 @@ class Method:
 
     name, function, source: its name, the function it was declared on, and the package it comes from. The rest are the
     arguments of `@method`, described there: title, measures, presets, tells, does_not_tell, cites, tables, sentences,
-    ask, truths, cost and order.
+    ask, truths, cost, order and exports.
     """
 
     name: str
@@ -160,6 +160,7 @@ class Method:
     truths: Mapping[str, Truth]
     cost: Callable[..., Cost] | None
     order: float
+    exports: tuple[str, ...] = ()
     source: str = "headatlas"  # the package it comes from
 
     @property
@@ -200,6 +201,7 @@ def method(
     truths: Mapping[str, Truth] | None = None,
     cost: Callable[..., Cost] | None = None,
     order: float = 50,
+    exports: Sequence[str] = (),
 ) -> Callable[[F], F]:
     """Declare a function f(lm, *, options) to be a method. It returns a Dataset over layers and heads, or `Work`.
 
@@ -209,7 +211,8 @@ def method(
     tables(result): what its command prints, rows by title; without it, the top heads. sentences(result): what must be
     known beside the tables of an atlas. ask(lm, subject): questions that its heads are removed on where no truth is
     known. truths: by the name it has in the benchmark, which truth it answers there. cost(lm, **options): of a function
-    that returns a dataset. order: methods of a run go from the lowest.
+    that returns a dataset. order: methods of a run go from the lowest. exports: files of other tools that its maps are
+    made for, the most fitting first; `headatlas export` writes them from its map unless another is chosen.
     """
 
     def declare(function: F) -> F:
@@ -228,6 +231,7 @@ def method(
             truths or {},
             cost,
             order,
+            tuple(exports),
         )
         return function
 

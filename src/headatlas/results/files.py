@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from headatlas.errors import BadArgument, BadFile, CannotDo, one_line
+from headatlas.models.cache import is_full
 
 _UNFINISHED = ".headatlas-part"
 
@@ -52,6 +54,46 @@ def check_folder(out: str | Path | None) -> None:
         Path(out).mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise CannotDo(f"cannot make the folder {out}: {e.strerror}") from e
+
+
+def check_new(out: str | Path, kind: str = "folder") -> Path:
+    """That a folder, or a file, is not there yet."""
+    path = Path(out)
+    if path.exists() or path.is_symlink():
+        raise BadArgument(f"out is {str(out)!r}, which exists: give a new {kind}")
+    return path
+
+
+@contextmanager
+def new_path(out: Path, kind: str = "file") -> Iterator[Path]:
+    """A path to write a file or folder at, renamed to `out` when the block ends well and removed when it does not."""
+    missing = [p for p in out.parents if not p.exists()]
+    aside = None
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=_UNFINISHED, dir=out.parent))
+        yield aside / out.name
+        check_new(out, kind)
+        (aside / out.name).rename(out)
+        missing = []
+    except OSError as e:
+        if is_full(e):
+            raise CannotDo(f"no space left for {out}: nothing was written") from e
+        raise CannotDo(f"cannot write {out}: {e.strerror or one_line(e)}") from e
+    finally:
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
+        for folder in missing:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A folder to write in, renamed to `out` when the block ends well and removed when it does not."""
+    with new_path(out, "folder") as place:
+        place.mkdir()
+        yield place
 
 
 @contextmanager

@@ -53,6 +53,7 @@ MEANING = (
     tables=lazily("headatlas.methods.retrieval.tables:retrieval_tables"),
     sentences=lazily("headatlas.methods.retrieval.tables:retrieval_sentences"),
     order=35,
+    exports=("headkv", "duo-attention"),
 )
 def retrieval(
     lm: LM,

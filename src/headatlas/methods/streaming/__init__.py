@@ -47,6 +47,7 @@ MEANING = (
     tables=lazily("headatlas.methods.streaming.tables:streaming_tables"),
     sentences=lazily("headatlas.methods.streaming.tables:verdicts"),
     order=72,
+    exports=("duo-attention",),
 )
 def streaming(
     lm: LM,

@@ -13,6 +13,7 @@ FORMATS = (
     "layers-by-heads",
     "minference",
     "maps",
+    "headvis",
     "csv",
     "json",
     "parquet",

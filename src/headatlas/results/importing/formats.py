@@ -8,6 +8,7 @@ ranked            JSON list of [layer, head, score], of {"layer", "head" or "hea
 layers-by-heads   JSON list of layers, each a list of scores; or an object of such lists; or either below `key`
 minference        JSON list over layers of {"head": [pattern, a, b, score], …}
 maps              scores.csv of the MAPS repository, a row for each template, layer and head; or a folder of relations
+headvis           a folder with scatter_data.json, an object for each head with its metrics, and config.json
 csv json parquet  rows with layer, head (or kv_head) and score; method, subject, measure, … name the table
 npy               [layer, head] or [table, layer, head]
 """
@@ -27,6 +28,7 @@ from headatlas.results.importing.numbers import (
     Tables,
     check_size,
     number,
+    padded,
     place,
     read_json,
     read_text,
@@ -36,7 +38,7 @@ from headatlas.results.importing.numbers import (
 )
 from headatlas.results.importing.rows import as_number, long_table, ranked, read_csv
 
-HEADS_FILE = "full_attention_heads.tsv"
+HEADS_FILE, SCATTER = "full_attention_heads.tsv", "scatter_data.json"
 DYNAMIC = {  # columns of MAPS' scores.csv, and what they are called here
     "w_context_dynamic_relation_scores": "with context",
     "w_context_suppression_dynamic_relation_scores": "with context, suppression",
@@ -138,6 +140,32 @@ def maps(path: Path, asked: Asked) -> Tables:
     return _repeated(tables)
 
 
+def headvis(path: Path, asked: Asked) -> Tables:
+    """Metrics of heads: each is a table. Heads whose metric is null have none."""
+    folder = path if path.is_dir() else path.parent
+    rows = read_json(folder / SCATTER)
+    config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise BadFile(f"{folder / SCATTER} holds {brief(rows)}, expected a list of objects, one for each head")
+    if not isinstance(config, dict):
+        raise BadFile(f"{folder / 'config.json'} holds {brief(config)}, expected an object")
+    told = config.get("metrics")
+    names = told if isinstance(told, list) else [name for name in rows[0] if name not in ("layer", "head")]
+    layers, heads = (asked.layers or config.get("n_layers"), asked.heads or config.get("n_heads"))
+    scores = {}
+    for name in map(str, names):
+        entries = [
+            Entry(row.get("layer"), row.get("head"), row.get(name), f"{folder / SCATTER}: row {i + 1}, {brief(name)}")
+            for i, row in enumerate(rows)
+        ]
+        if any(entry.values is not None for entry in entries):  # a metric that no head has is no table
+            scores[name] = place(entries, folder / SCATTER, layers, heads)[0]
+    if not scores:
+        raise BadFile(f"{folder / SCATTER} has no metrics")
+    about = {"model_name": config["model_name"]} if isinstance(config.get("model_name"), str) else {}
+    return Tables(padded(scores), about=about)
+
+
 def npy(path: Path, asked: Asked) -> Tables:
     """An array; NaN is a head that there is not."""
     values = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -166,6 +194,7 @@ READERS: Mapping[str, Callable[[Path, Asked], Tables]] = {
     "layers-by-heads": layers_by_heads,
     "minference": minference,
     "maps": maps,
+    "headvis": headvis,
     "csv": long_table,
     "json": long_table,
     "parquet": long_table,
@@ -177,6 +206,8 @@ def guess(path: Path) -> str:
     """The format of a file or folder, where only one can be meant."""
     if (path / HEADS_FILE).is_file() or path.name == HEADS_FILE:
         return "duo-attention"
+    if (path / SCATTER).is_file() or path.name == SCATTER:
+        return "headvis"
     if path.is_dir():
         name = "maps" if [*path.glob("*/scores.csv"), *path.glob("*/results.csv")] else ""
     elif path.suffix.lower() == ".csv":

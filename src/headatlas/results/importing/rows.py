@@ -141,7 +141,7 @@ def _read_parquet(file: Path) -> list[dict[str, Any]]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as e:
-        raise MissingExtra("parquet files need pyarrow: pip install pyarrow") from e
+        raise MissingExtra("parquet files need pyarrow: pip install 'headatlas[parquet]'") from e
     try:
         rows = parquet.read_table(file).to_pylist()
     except (ArrowException, OSError) as e:

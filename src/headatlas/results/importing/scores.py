@@ -19,7 +19,9 @@ from headatlas.results.importing.kinds import read_kind
 from headatlas.results.importing.numbers import LARGEST, Asked, Tables
 from headatlas.results.store import load, save
 
-CALLED = {name: name for name in ("retrieval-head", "headkv", "duo-attention", "minference")} | {"maps": "maps-dynamic"}
+CALLED = {name: name for name in ("retrieval-head", "headkv", "duo-attention", "minference", "headvis")} | {
+    "maps": "maps-dynamic"
+}
 """What a result is called by its format, where that says whose it is; else it is called as the file."""
 
 USES = {"ranked": ("key",), "layers-by-heads": ("key",), "json": ("key",), "npy": ("names",)}  # options of some formats
@@ -42,9 +44,9 @@ def import_scores(
     """Read a table of head scores that was published elsewhere. Nothing in it is run.
 
     Args:
-        path: a file, or a folder for duo-attention and maps.
-        format: retrieval-head, headkv, duo-attention, ranked, layers-by-heads, minference, maps, csv, json, parquet or
-            npy; without it, what the file tells.
+        path: a file, or a folder for duo-attention, maps and headvis.
+        format: retrieval-head, headkv, duo-attention, ranked, layers-by-heads, minference, maps, headvis, csv, json,
+            parquet or npy; without it, what the file tells.
         kind: instead of a format, importance, categories or gate: the result is read as one of probe, maps or gate.
         name: what the result, and its file, is called; without it, as its format or file.
         model: what to call the model. If it is a model on this machine, it tells the number of layers and heads.
@@ -83,7 +85,9 @@ def import_scores(
         else:
             asked = _asked(model, key, names, layers, heads)
             format = format or guess(file)
-            check_there("scores", path, "file" if format not in ("duo-attention", "maps") else "file or folder")
+            check_there(
+                "scores", path, "file" if format not in ("duo-attention", "maps", "headvis") else "file or folder"
+            )
             _check_used({"key": key, "names": names or None}, USES.get(format, ()), f"format {format}")
             tables = READERS[format](file, asked)
             result = _dataset(tables, asked.heads, fill, file)
