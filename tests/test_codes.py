@@ -23,9 +23,12 @@ NEEDS_MODEL = {  # how each command that takes a model is asked, MODEL and OUT t
     "compare-maps": ["compare-maps", "MODEL", "--out", "OUT", "--tasks", "math,syntax"],
     "contrast": ["contrast", "MODEL", "--out", "OUT", "--keep", "math", "--lose", "syntax"],
     **{name: [name, "MODEL", "--out", "OUT"] for name in ("salient", "pattern", "taylor", "ig", "ablate")},
-    "streaming": ["streaming", "MODEL", "--out", "OUT"],
-    **{name: [name, "MODEL", "--out", "OUT"] for name in ("function-vector", "influence")},
+    **{name: [name, "MODEL", "--out", "OUT"] for name in ("copying", "function-vector", "influence")},
+    **{name: [name, "MODEL", "--out", "OUT"] for name in ("retrieval", "streaming")},
     "head": ["head", "MODEL", "L0.H0"],
+    "view": ["view", "MODEL", "--no-open"],
+    "edit": ["edit", "MODEL", "--remove", "L0.H0", "--out", "OUT"],
+    "evaluate": ["evaluate", "MODEL", "MODEL", "--tasks", "math"],
     "benchmark": ["benchmark", "--models", "MODEL", "--out", "OUT"],
 }
 NEEDS_ATLAS = {
@@ -34,6 +37,8 @@ NEEDS_ATLAS = {
     "heads": ["heads", "ATLAS"],
     "compare": ["compare", "ATLAS", "ATLAS"],
     "agree": ["agree", "ATLAS", "ATLAS"],
+    "export": ["export", "ATLAS", "--to", "csv", "--out", "OUT.csv"],
+    "view": ["view", "MODEL", "--no-open", "--atlas", "ATLAS"],
     "head": ["head", "MODEL", "L0.H0", "--atlas", "ATLAS"],
     "benchmark": ["benchmark", "--methods", "norm", "--atlas", "ATLAS", "--out", "OUT"],
 }

@@ -65,6 +65,7 @@ def test_help_tells_every_option_and_its_default(name) -> None:
         same = len({str(d) for d in defaults.values()}) == 1
         for preset, default in defaults.items():
             if isinstance(default, int | float | str) and not isinstance(default, bool):
+                default = " ".join(str(default).split())
                 shown = f"[default: {default}]" if same else f"{default} in {preset}"
                 assert shown in text, option.name
 

@@ -82,7 +82,7 @@ def _checked(where: str, texts: Any) -> tuple[Text, ...]:
 def _read(path: Path) -> TextSets:
     try:
         content = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         names = list(built_in_texts())
         near = did_you_mean(str(path), names)
         raise BadArgument(
