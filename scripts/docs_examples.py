@@ -14,6 +14,7 @@ from headatlas.tasks.relations import load_relations
 
 ROOT = Path(__file__).parent.parent
 FIGURES, EXAMPLES = ROOT / "docs" / "figures", ROOT / "docs" / "examples"
+AGREE = [f"atlas/{method}.nc" for method in ("pattern", "taylor", "ig", "ablate")]
 COMMANDS = {
     "pattern": "headatlas pattern smollm2 --out atlas",
     "salient": "headatlas salient smollm2 --out atlas",
@@ -23,7 +24,7 @@ COMMANDS = {
     "ablate": "headatlas ablate smollm2 --tasks math,syntax --limit 16 --out atlas",
     "streaming": "headatlas streaming smollm2 --out atlas",
     "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --shots 2 --out atlas",
-    "agree": "headatlas agree atlas/pattern.nc atlas/taylor.nc atlas/ig.nc atlas/ablate.nc",
+    "agree": f"headatlas agree {' '.join(AGREE)}",
 }
 SHOWN = [f"importance-{method}" for method in ("pattern", "taylor", "ig", "ablate", "streaming", "contrast")]
 
@@ -56,6 +57,8 @@ def main(folder: str, *names: str) -> None:
     for picture in pictures(ha.open(work / "atlas").results):
         if picture.name in SHOWN:
             save(picture.draw(), FIGURES / f"{picture.name}.png", "png", dpi=110)
+    agreed = ha.figures.agreed(ha.agree(*(work / name for name in AGREE)))
+    save(agreed, FIGURES / "agree.png", "png", dpi=110)
 
 
 if __name__ == "__main__":
