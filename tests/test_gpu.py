@@ -85,6 +85,17 @@ def test_streaming_in_half_precision(dtype) -> None:
     check_half_precision(dtype, "cuda")
 
 
+@pytest.mark.parametrize("tiny", [t for t in TINY if t.id in ("llama", "gemma2", "qwen3_next")], ids=lambda t: t.id)
+def test_heads_changed_one_by_one_on_a_gpu_as_on_the_cpu(tiny) -> None:
+    on_cpu, on_gpu = (LM(build(tiny).to(device), tokenizer(), tiny.id) for device in ("cpu", "cuda"))
+    tasks = {"next": [(f"w{i}", f" w{i + 1}") for i in range(30)]}
+    told = [ha.function_vector(lm, tasks=tasks, shots=4, limit=3, draws=2, layer=1) for lm in (on_cpu, on_gpu)]
+    moved = [ha.influence(lm, ["w1 w5 w9", "w3 w2"], positions="all") for lm in (on_cpu, on_gpu)]
+    for name, (one, other) in {"effect": told, "vector": told, "vector_effect": told, "kl": moved}.items():
+        a, b = (torch.tensor(each[name].values) for each in (one, other))
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6, equal_nan=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("check", [check_gradients, check_methods])
 def test_half_precision_on_long_packed_rows(check, dtype) -> None:

@@ -12,17 +12,19 @@ from headatlas.models.lm import LM
 from headatlas.tasks.prompts import Example, Task, check_shots, check_task_names, load_tasks, split_examples
 from headatlas.tasks.relations import load_relations
 
-TEMPLATE = "Q: {}\nA:"  # says nothing about the task
+TEMPLATE = "Q: {}\nA:"
 
 
 def few_shot_tasks(
-    lm: LM | None, relations: Any = None, tasks: Any = None, *, shots: int, template: str = TEMPLATE
+    lm: LM | None, relations: Any = None, tasks: Any = None, *, shots: int, template: str | None = None
 ) -> list[Task]:
     """Relations and tasks, each to be told by `shots` examples.
 
-    relations: as for `load_relations`; their words are put into the template, the target follows behind a space.
+    relations: as for `load_relations`; their words are put into the template (by default one that
+    says nothing about the task), the target follows behind a space.
     tasks: as for `load_tasks`; their prompts are used as they are.
     """
+    template = TEMPLATE if template is None else template
     if not isinstance(template, str) or "{}" not in template:
         raise BadArgument(f"template is {brief(template)}, expected a text with {{}} where the source word goes")
     chosen = []

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from headatlas.models.lm import LM
 
 DEFAULT = ("country_to_capital", "object_superclass", "verb_to_past_tense", "word_to_antonym")
-FULL = (*DEFAULT, "adj_to_comparative", "country_to_language", "english_to_french", "english_to_spanish")
 MEANING = (
     "Rise of P(right answer) in few-shot prompts with shuffled answers when this head's output at the last token is"
     " replaced by its mean over prompts with right answers. Causal, for one head at a time."
@@ -35,7 +34,7 @@ MEANING = (
 @method(
     title="Function vectors",
     measures=[Measure("effect", over="task", meaning=MEANING, label="rise of P", repeats=("effect_half", "half"))],
-    presets={"full": {"relations": FULL, "limit": 64, "draws": 100}},
+    presets={"full": {"limit": 64, "draws": 100}},
     tells="which heads carry a task that is told by examples, and what the model does with their sum alone",
     does_not_tell="which heads read the examples: only the last token is changed",
     cites=("Function Vectors in Large Language Models, Todd et al., ICLR 2024, arXiv 2310.15213",),
@@ -55,7 +54,7 @@ def function_vector(
     top: Annotated[int, "heads whose means are the function vector"] = 10,
     layer: Annotated[int | None, "add the vector after this layer; by default the best on other prompts"] = None,
     draws: Annotated[int, "vectors of random heads to compare with"] = 20,
-    template: Annotated[str, "how a pair's source is asked; the target follows"] = "Q: {}\nA:",
+    template: Annotated[str | None, "a pair's source in a text; by default 'Q: {}' and, on the next line, 'A:'"] = None,
     seed: Annotated[int, "of the prompts and the random heads"] = 0,
     batch_tokens: BatchTokens = None,
 ) -> Work:
