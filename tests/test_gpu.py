@@ -58,9 +58,8 @@ def test_patching_on_a_gpu_equals_that_on_the_cpu(tiny) -> None:
     examples = [a for group in questions() for a in group][:3]
     z = torch.randn(3, on_cpu.n_layers, on_cpu.n_heads, on_cpu.d_head, generator=torch.Generator().manual_seed(0))
     tolerance = max(tiny.tolerance, 1e-6) * 10
-    expected = log_probs_patched(on_cpu, examples, z)
-    result = log_probs_patched(on_gpu, examples, z)
-    torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+    for a, b in zip(log_probs_patched(on_gpu, examples, z), log_probs_patched(on_cpu, examples, z), strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 @pytest.mark.parametrize("tiny", WITH, ids=lambda t: t.id)

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from scipy import stats
 
 import headatlas as ha
 from headatlas.errors import BadArgument
+from headatlas.methods.copying.scores import above_chance
 from headatlas.methods.copying.texts import find_units, make_texts
 from headatlas.models.lm import LM
 from headatlas.results.store import load
@@ -77,6 +79,8 @@ def test_the_heads_that_copy_are_found() -> None:
     assert abs(concept[TOKEN]) < 0.01
     assert (np.abs(concept[1]) < 1e-6).all()  # what the last layer writes at one token, no other token sees
     assert (np.abs(token[1, 1]) < 1e-6).all()
+    assert np.argwhere(result.above_chance.sel(copied="token").values).tolist() == [list(TOKEN), list(CARRIER)]
+    assert np.argwhere(result.above_chance.sel(copied="concept").values).tolist() == [list(CONCEPT)]
     assert result.clean.min() > 0.9
     assert result.corrupted.max() < 0.1
     one = result.sel(copied="token", n_removed=2, measure="log_p")  # both heads that write the next token
@@ -114,8 +118,29 @@ def test_scores_equal_the_definition() -> None:
         one = result.sel(copied=copied)
         np.testing.assert_allclose(one.score, rise.mean(0), rtol=1e-4, atol=1e-7)
         np.testing.assert_allclose(one.score_half, [rise[0::2].mean(0), rise[1::2].mean(0)], rtol=1e-4, atol=1e-7)
+        log_rise = np.log(rise + np.reshape(base, (3, 1, 1))) - np.log(np.reshape(base, (3, 1, 1)))
+        np.testing.assert_allclose(one.log_rise, log_rise.mean(0), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(one.raised, (log_rise > 1e-4).mean(0), rtol=1e-6)
         assert one.corrupted.item() == pytest.approx(np.mean(base), rel=1e-5)
         assert ((one.score_low <= one.score + 1e-7) & (one.score <= one.score_high + 1e-7)).all()
+
+
+def test_above_chance_is_a_sign_test() -> None:
+    generator = np.random.default_rng(0)
+    log_rise = generator.normal(size=(20, 5, 6))
+    log_rise[:, 0, 0] = np.abs(log_rise[:, 0, 0])
+    log_rise[1:, 0, 1] = np.abs(log_rise[1:, 0, 1])
+    log_rise[:, 1] = np.nan  # a layer without heads
+    raised = (log_rise > 0).sum(0)
+    expected = [
+        [stats.binomtest(int(k), 20, alternative="greater").pvalue * 24 < 0.05 and layer != 1 for k in of]
+        for layer, of in enumerate(raised)
+    ]
+    assert above_chance(log_rise).tolist() == expected
+    assert expected[0][:2] == [True, True]
+    found = [above_chance(generator.normal(size=(32, 30, 9))).any() for _ in range(200)]
+    assert np.mean(found) < 0.1  # at most 0.05, but for the luck of 200 draws
+    assert not above_chance(np.full((32, 2, 2), 1e-6)).any()  # rounding
 
 
 def test_texts_are_as_described() -> None:

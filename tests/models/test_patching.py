@@ -5,7 +5,7 @@ import torch
 
 from headatlas.models.lm import LM
 from headatlas.models.patching import log_probs_patched
-from headatlas.models.targets import TokenExample
+from headatlas.models.targets import TokenExample, make_bundle, measure
 from tests.models.tiny import TINY, build, texts, tokenizer
 
 EXAMPLES = [TokenExample(tuple(ids[:-2]), tuple(ids[-2:][: 1 + i % 2])) for i, ids in enumerate(texts((9, 6, 9)))]
@@ -20,7 +20,9 @@ def test_patching_equals_a_whole_run_for_every_head(tiny) -> None:
     close = max(tiny.tolerance, 1e-6) * 10
     with_heads = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
     for back, tokens in ((0, None), (1, 25)):
-        result = log_probs_patched(lm, EXAMPLES, z, back, tokens=tokens)
+        result, whole = log_probs_patched(lm, EXAMPLES, z, back, tokens=tokens)
+        bundles = [make_bundle([a]) for a in EXAMPLES]
+        torch.testing.assert_close(whole, measure(lm, bundles)[0][0], rtol=close, atol=close)
         assert torch.isnan(result[:, lm.layers_without_heads]).all()
         assert torch.isfinite(result[:, with_heads]).all()
         for e, (layer, head) in enumerate(
@@ -37,5 +39,5 @@ def test_patching_equals_a_whole_run_for_every_head(tiny) -> None:
 def test_a_heads_own_output_changes_nothing() -> None:
     lm = LM(build(TINY[0]), tokenizer(), "llama")
     z = lm.head_outputs([a.prompt for a in EXAMPLES], "last")[:, 0]
-    same = log_probs_patched(lm, EXAMPLES, z)
-    torch.testing.assert_close(same, same[:, :1, :1].expand_as(same), rtol=1e-6, atol=1e-6)
+    same, whole = log_probs_patched(lm, EXAMPLES, z)
+    torch.testing.assert_close(same, whole[:, None, None].expand_as(same), rtol=1e-6, atol=1e-6)

@@ -18,6 +18,8 @@ from headatlas.models.packing import ROW, Layout, lay_out, logits_of
 from headatlas.models.targets import Bundle, TokenExample, batches, out_of_memory_told, tokens_at_once
 from headatlas.progress import Progress, silent
 
+NOTHING = (-1, 0)  # in place of a layer and a head: no head is changed
+
 
 @torch.no_grad()
 def log_probs_patched(
@@ -29,14 +31,16 @@ def log_probs_patched(
     tokens: int | None = None,
     label: str = "patching",
     progress: Progress = silent,
-) -> Tensor:
-    """log P(target) [example, layer, head] with z of that head replaced at one token; NaN in layers without heads.
+) -> tuple[Tensor, Tensor]:
+    """log P(target) [example, layer, head] with z of that head replaced at one token, and of the model as it is
+    [example]. NaN in layers without heads.
 
     z [example, layer, head, d_head]: what a head gives instead, in each example.
     back: which token; 0 is the prompt's last one, 1 the one before.
     """
     budget = tokens_at_once(lm, tokens)
     changed = [(i, j) for i, site in enumerate(lm.anatomy.sites) if site is not None for j in range(lm.n_heads)]
+    changed = [NOTHING, *changed]
     bundles, place = [], []
     for e, a in enumerate(examples):
         shared = len(a.prompt) - 1 - back
@@ -45,13 +49,13 @@ def log_probs_patched(
             heads = changed[first : first + at_once]
             bundles.append(Bundle((a,) * len(heads), shared))
             place.append([(e, layer, head) for layer, head in heads])
-    result = torch.full((len(examples), lm.n_layers, lm.n_heads), torch.nan)
+    result = torch.full((len(examples), lm.n_layers + 1, lm.n_heads), torch.nan)
     for _, chosen in progress(list(batches(bundles, 1, budget)), label):
         now = [bundles[i] for i in chosen]
         e, layer, head = torch.tensor([at for i in chosen for at in place[i]]).T
         with out_of_memory_told(lm, budget):
             result[e, layer, head] = _log_p(lm, now, layer, head, z[e, layer, head])
-    return result
+    return result[:, :-1], result[(slice(None), *NOTHING)]
 
 
 def _heads_at_once(lm: LM, example: TokenExample, shared: int, budget: int) -> int:

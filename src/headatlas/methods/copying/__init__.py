@@ -12,8 +12,10 @@ After The Dual-Route Model of Induction (Feucht et al. 2025, arXiv 2504.03022), 
    concept: the text goes on with u₁, and the score is the rise of P(u₂) there. Nothing was changed at u₁ itself: only
    a head that had more of the word in view than its next token can raise it.
 5. A head's score is the mean over texts. 95 % intervals are of a bootstrap over texts.
-6. The proof: the heads that score highest are removed while clean texts of other tokens and words are copied, from xₙ
-   on; and so are random heads of the same layers (`evidence.removal`).
+6. Beside it, the mean rise of log P: a mean of P is that of the few texts in which it is large. A head is above chance
+   where P rises in more texts than a coin would for any of the heads (a sign test).
+7. The proof: the heads above chance that score highest are removed while clean texts of other tokens and words are
+   copied, from xₙ on; and so are random heads of the same layers (`evidence.removal`).
 
 What differs from the published code: docs/methods/copying.md.
 """
@@ -30,10 +32,9 @@ if TYPE_CHECKING:
     from headatlas.models.lm import LM
 
 MOST_TEXTS = 100_000  # more is a mistake
-MEANING = (
-    "Rise of P(what comes next) when this one head's output is taken from a text that repeats itself. token: the next"
-    " token of a list. concept: the second piece of a word, one token ahead. Causal, but blind to heads that only"
-    " work together."
+COPIED = (
+    " when this one head's output is taken from a text that repeats itself. token: the next token of a list. concept:"
+    " the second piece of a word, one token ahead. Causal, but a head may pass on what others carried."
 )
 
 
@@ -43,12 +44,21 @@ MEANING = (
         Measure(
             "score",
             over="copied",
-            meaning=MEANING,
+            meaning=f"Rise of P(what comes next){COPIED}",
             label="rise of P",
+            above="above_chance",
             low="score_low",
             high="score_high",
             repeats=("score_half", "half"),
-        )
+        ),
+        Measure(
+            "log_rise",
+            over="copied",
+            meaning=f"Rise of log P(what comes next){COPIED}",
+            label="rise of log P",
+            above="above_chance",
+            repeats=("log_rise_half", "half"),
+        ),
     ],
     presets={"full": {"texts": 256}},
     tells="which heads alone carry over the next token of a repeated list, or more of a repeated word",
@@ -74,12 +84,14 @@ def copying(
 
     Returns:
         score(copied, layer, head), the rise of P, for `copied` token and concept; score_low and score_high(copied,
-        layer, head), a 95 % interval; score_half(copied, half, layer, head); clean and corrupted(copied), P in texts
-        with and without something to copy; baseline(copied, measure), effect(copied, n_removed, measure),
-        random_effect(copied, n_removed, draw, measure), p(copied, n_removed), p_corrected(copied, n_removed).
+        layer, head), a 95 % interval; log_rise(copied, layer, head), the rise of log P; raised(copied, layer, head),
+        the share of texts in which it rises; above_chance(copied, layer, head); score_half and log_rise_half(copied,
+        half, layer, head); clean and corrupted(copied), P in texts with and without something to copy;
+        baseline(copied, measure), effect(copied, n_removed, measure), random_effect(copied, n_removed, draw, measure),
+        p and p_corrected(copied, n_removed).
 
     Example:
-        >>> ha.copying("smollm2").score.sel(copied="token").argmax(("layer", "head"))
+        >>> ha.copying("smollm2").log_rise.sel(copied="token").argmax(("layer", "head"))
     """
     check_count("texts", texts, 2, MOST_TEXTS)
     check_count("seed", seed, 0, 2**32 - 1)

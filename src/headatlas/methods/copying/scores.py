@@ -1,4 +1,4 @@
-"""Scores of heads that copy, and the proof of them (steps 3 to 6 of `copying`)."""
+"""Scores of heads that copy, and the proof of them (steps 3 to 7 of `copying`)."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
+from scipy.stats import binom
 
 from headatlas.evidence.removal import ANSWERS, answers_without, p_corrected, remove, top_heads
 from headatlas.methods.copying.texts import AHEAD, Text, hash_texts, make_texts
@@ -15,12 +16,14 @@ from headatlas.models.cost import Cost, answering, reading
 from headatlas.models.lm import LM
 from headatlas.models.patching import log_probs_patched, patching_cost
 from headatlas.models.targets import make_bundle, measure, tokens_at_once
-from headatlas.progress import Done, Progress
+from headatlas.progress import Done, Progress, doing
 
 AT_ONCE = 8  # texts that are one part of the work
 STEPS = (1, 2, 4, 8, 16)  # heads removed
 DRAWS = 20
 BOOTSTRAP = 1000  # draws of texts
+ROUNDING = 1e-4  # changes of log P below this are none
+SURE = 0.05
 
 
 def copying_work(lm: LM, words: Any, n: int, length: int | None, seed: int, batch_tokens: int | None) -> Work:
@@ -49,15 +52,14 @@ def copying_work(lm: LM, words: Any, n: int, length: int | None, seed: int, batc
 def score_texts(
     lm: LM, name: str, texts: Sequence[Text], ahead: int, batch_tokens: int | None, *, done: Done, progress: Progress
 ) -> None:
-    """A part: the rise of P [text, layer, head]; P in the clean and in the corrupted texts [2, text]."""
-    both = [[t.clean(ahead) for t in texts], [t.corrupted(ahead) for t in texts]]
-    clean, corrupted = (measure(lm, [make_bundle([a]) for a in of], tokens=batch_tokens)[0][0].exp() for of in both)
+    """A part: log P with each head patched [text, layer, head]; in clean and in corrupted texts [2, text]."""
+    clean = measure(lm, [make_bundle([t.clean(ahead)]) for t in texts], tokens=batch_tokens)[0][0]
     prompts = [t.whole.prompt for t in texts]  # up to the token before the unit: what comes after does not matter
     rows = max(1, tokens_at_once(lm, batch_tokens) // max(map(len, prompts)))
     z = lm.head_outputs(prompts, "last", batch_size=rows)[:, 0]  # [text, layer, head, d_head]
-    log_p = log_probs_patched(lm, both[1], z, ahead, tokens=batch_tokens, label=name, progress=progress)
-    rise = log_p.exp() - corrupted[:, None, None]
-    done[name] = (rise.numpy(), torch.stack([clean, corrupted]).numpy())
+    examples = [t.corrupted(ahead) for t in texts]
+    patched, corrupted = log_probs_patched(lm, examples, z, ahead, tokens=batch_tokens, label=name, progress=progress)
+    done[name] = (patched.numpy(), torch.stack([clean, corrupted]).numpy())
 
 
 def remove_top(
@@ -71,15 +73,19 @@ def remove_top(
     done: Done,
     progress: Progress,
 ) -> None:
-    """A part, step 6: baseline [measure], effect [step, measure], random_effect [step, draw, measure], p [step]."""
-    score = np.concatenate([done[part][0] for part in scored]).mean(0)
-    heads = top_heads(score, int((score > 0).sum()))
+    """A part, step 7: baseline [measure], effect [step, measure], random_effect [step, draw, measure], p [step].
+
+    Only heads above chance are removed, so there may be no step at all.
+    """
+    rise, log_rise, *_ = _rises(done, scored)
+    above = above_chance(log_rise)
+    heads = top_heads(np.where(above, rise.mean(0), np.nan), int(above.sum()))
     sets = [heads[:n] for n in STEPS if n <= len(heads)]
     quality = partial(answers_without, lm, [t.whole for t in texts], tokens=batch_tokens)
     generator = np.random.default_rng([seed, 2])
     effect, p = np.full((len(STEPS), len(ANSWERS)), np.nan), np.full(len(STEPS), np.nan)
     random_effect = np.full((len(STEPS), DRAWS, len(ANSWERS)), np.nan)
-    for _ in progress([name], name):
+    with doing(progress, name):
         removal = remove(quality, sets, lm.n_heads, draws=DRAWS, generator=generator)
     effect[: len(sets)], random_effect[: len(sets)], p[: len(sets)] = removal.effect, removal.random_effect, removal.p
     done[name] = (removal.baseline, effect, random_effect, p)
@@ -100,13 +106,30 @@ def combine(lm: LM, parts: Mapping[str, Sequence[str]], seed: int, *, done: Done
     )
 
 
+def above_chance(log_rise: np.ndarray) -> np.ndarray:
+    """Which heads [layer, head] raise P in more of the texts [text, layer, head] than a coin would, for any of them.
+
+    A sign test, because P differs by orders of magnitude between texts; corrected for the number of heads.
+    """
+    raised = np.where(np.isnan(log_rise[0]), 0, (log_rise > ROUNDING).sum(0))
+    return binom.sf(raised - 1, len(log_rise), 0.5) * np.isfinite(log_rise[0]).sum() < SURE
+
+
+def _rises(done: Done, names: Sequence[str]) -> tuple[np.ndarray, ...]:
+    """The rise of P and of log P [text, layer, head]; log P in clean and in corrupted texts [text]."""
+    patched = np.concatenate([done[name][0] for name in names])
+    clean, corrupted = np.concatenate([done[name][1] for name in names], axis=1)
+    before = corrupted[:, None, None]
+    return np.exp(patched) - np.exp(before), patched - before, clean, corrupted
+
+
 def _one(copied: str, names: Sequence[str], seed: int, done: Done) -> xr.Dataset:
-    rise = np.concatenate([done[name][0] for name in names])  # [text, layer, head]
-    clean, corrupted = np.concatenate([done[name][1] for name in names], axis=1).mean(1)
+    rise, log_rise, clean, corrupted = _rises(done, names)
     baseline, effect, random_effect, p = done[_proof(copied)]
     n = len(rise)
     counts = np.random.default_rng([seed, 3]).multinomial(n, np.full(n, 1 / n), size=BOOTSTRAP)
     low, high = np.quantile(np.tensordot(counts / n, rise, 1), [0.025, 0.975], axis=0)
+    raised = np.where(np.isnan(rise[0]), np.nan, (log_rise > ROUNDING).mean(0))
     heads = ("layer", "head")
     return xr.Dataset(
         {
@@ -114,8 +137,12 @@ def _one(copied: str, names: Sequence[str], seed: int, done: Done) -> xr.Dataset
             "score_low": (heads, low.astype(rise.dtype)),
             "score_high": (heads, high.astype(rise.dtype)),
             "score_half": (("half", *heads), np.stack([rise[0::2].mean(0), rise[1::2].mean(0)])),
-            "clean": clean,
-            "corrupted": corrupted,
+            "log_rise": (heads, log_rise.mean(0)),
+            "log_rise_half": (("half", *heads), np.stack([log_rise[0::2].mean(0), log_rise[1::2].mean(0)])),
+            "raised": (heads, raised.astype(rise.dtype)),
+            "above_chance": (heads, above_chance(log_rise)),
+            "clean": np.exp(clean).mean(),
+            "corrupted": np.exp(corrupted).mean(),
             "baseline": ("measure", baseline),
             "effect": (("n_removed", "measure"), effect),
             "random_effect": (("n_removed", "draw", "measure"), random_effect),
@@ -130,7 +157,7 @@ def _proof(copied: str) -> str:
 
 def _score_cost(lm: LM, name: str, texts: Sequence[Text], ahead: int, batch_tokens: int | None) -> Cost:
     whole = [make_bundle([t.clean(ahead)]) for t in texts]
-    return reading(lm, whole, 3) + patching_cost(lm, [t.corrupted(ahead) for t in texts], ahead)
+    return reading(lm, whole, 2) + patching_cost(lm, [t.corrupted(ahead) for t in texts], ahead)
 
 
 def _proof_cost(lm: LM, name: str, scored: Any, texts: Sequence[Text], seed: int, batch_tokens: int | None) -> Cost:

@@ -11,16 +11,21 @@ from headatlas.methods.method import Tables
 
 def copying_tables(result: xr.Dataset, top: int = 5) -> Tables:
     kinds = result.copied.values.tolist()
-    return {
-        "P of what comes next, and the heads that alone raise it most where nothing can be copied": [
+    tables = {
+        "Heads that alone make the next token likelier where nothing can be copied": [
             _score_row(result.sel(copied=copied), top) for copied in kinds
-        ],
-        "Top heads removed while the model copies, beside random heads of the same layers": [
-            _removal_row(result.sel(copied=copied, n_removed=n))
-            for copied in kinds
-            for n in result.n_removed.values.tolist()
-        ],
+        ]
     }
+    removed = [
+        _removal_row(one)
+        for copied in kinds
+        for n in result.n_removed.values.tolist()
+        for one in [result.sel(copied=copied, n_removed=n)]
+        if one.effect.notnull().all()
+    ]
+    if removed:
+        tables["Top heads removed while the model copies, beside random heads of the same layers"] = removed
+    return tables
 
 
 def copying_sentences(result: xr.Dataset) -> list[str]:
@@ -37,12 +42,17 @@ def copying_sentences(result: xr.Dataset) -> list[str]:
 
 
 def _score_row(one: xr.Dataset, top: int) -> dict[str, Any]:
-    heads = [f"{head_name(layer, head)} {value:.3g}" for layer, head, value in best(one.score, top)]
+    above = one.log_rise.where(one.above_chance.astype(bool))
     return {
         "copied": one.copied.item(),
         "P clean": number(one.clean.item()),
         "P corrupted": f"{one.corrupted.item():.2g}",
-        "top heads": ", ".join(heads) or "none",
+        "above chance": f"{int(one.above_chance.sum())} of {int(one.score.notnull().sum())}",
+        "top heads: rise of log P (of P)": ", ".join(
+            f"{head_name(layer, head)} {value:+.2f} ({one.score.sel(layer=layer, head=head).item():.2g})"
+            for layer, head, value in best(above, top)
+        )
+        or "none",
     }
 
 
