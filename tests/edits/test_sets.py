@@ -94,8 +94,11 @@ def atlas(tmp_path_factory):
             "facilitation": over("task", 1 - role, "seed"),
             "interference": over("task", role, "seed"),
             "irrelevance": over("task", role * 0, "seed"),
+            "effect": (("task", "role", "n_removed"), [[[-4.0]] * 2, [[-3.0], [0.5]]]),
+            "random_effect": (("task", "role", "n_removed", "draw"), np.full((2, 2, 1, 2), -0.2)),
+            "p": (("task", "role", "n_removed"), np.full((2, 2, 1), 0.04)),
         },
-        {"task": TASKS, "seed": [0, 1], **heads},
+        {"task": TASKS, "seed": [0, 1], "role": ["facilitation", "interference"], "n_removed": [2], **heads},
     )
     selected = np.zeros((2, 2, 3), bool)
     selected[0, 1, 0] = selected[0, 0, 1] = True
@@ -156,6 +159,10 @@ def test_a_set_says_its_evidence(atlas) -> None:
     assert choose(atlas, "lowest 1 by ablate")[0].why.startswith(
         "the map of math, syntax (the mean) by ablate: lowest 1 by effect."
     )
+    interfering = choose(atlas, "interfering by gate, syntax")[0].why
+    assert (
+        "top 2 changed log P by +0.50 (random heads -0.20, p = 0.04)" in interfering
+    )  # of this role, not of the first
     assert "score above chance and at least 0.45" in choose(atlas, "country_to_capital by maps")[0].why
 
 

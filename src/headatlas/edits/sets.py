@@ -15,6 +15,7 @@ from headatlas.methods.method import Measure
 from headatlas.results import tables
 from headatlas.results.atlas import Atlas
 from headatlas.results.charts import overview
+from headatlas.results.curves import change_at, removal, steps
 
 log = logging.getLogger(__name__)
 _STEM = 6  # letters that 'interfering' and 'interference' must share
@@ -59,7 +60,7 @@ def _choose(atlas: Atlas, of: HeadSet) -> Chosen:
     if not heads:
         raise CannotDo(f"set {of.text!r} is empty: {of.method} has no such heads of {subject}{_verdict(result, one)}")
     why = f"the map of {subject} by {of.method}: {how}"
-    return Chosen(of.text, heads, why + _evidence(atlas, of.method, result, subjects, named), subjects)
+    return Chosen(of.text, heads, why + _evidence(of.method, measure, result, subjects[0] if named else None), subjects)
 
 
 # --- what a set is of
@@ -166,21 +167,38 @@ def _verdict(result: xr.Dataset, one: xr.Dataset) -> str:
     return f" ({result.verdict.sel({dims[0]: one.subject.values[0]}).item()})"
 
 
-def _evidence(atlas: Atlas, method: str, result: xr.Dataset, subjects: Sequence[str], named: bool) -> str:
-    """What the atlas says of removing these heads, and of the method."""
+def _evidence(method: str, measure: Measure, result: xr.Dataset, subject: str | None) -> str:
+    """What the atlas says of removing these heads, and of the method. subject: None if there are several."""
     declared = methods().get(method)
     parts = (
         [f" The method tells {declared.tells}, not {declared.does_not_tell}."] if declared and declared.tells else []
     )
-    rows = [row for row in tables.evidence({method: result}) if named and row["subject"] == subjects[0]]
-    for row in rows:
-        if row["removed"] is not None and row["p"] is not None:
-            parts.append(
-                f" In the atlas, removing its top {row['removed']} changed {row['of']} by {row['change']:+.2f}"
-                f" (random heads {row['random']:+.2f}, p = {row['p']:.2g})."
-            )
-    if named and "proven" in result and not bool(result.proven.sel({result.proven.dims[0]: subjects[0]})):
-        verdict = str(result.verdict.sel({result.verdict.dims[0]: subjects[0]}).item()) if "verdict" in result else ""
-        log.warning("%s of %s: not proven on new questions (%s)", method, subjects[0], verdict)
-        parts.append(f" The atlas did not prove these heads: {verdict}.")
+    if subject is not None and (proof := _proof(method, measure, result, subject)):
+        removed, of, change, random, p = proof
+        parts.append(
+            f" In the atlas, removing its top {removed} changed {of} by {change:+.2f} (random heads {random:+.2f},"
+            f" p = {p:.2g})."
+        )
+    if subject is not None and "proven" in result and not bool(result.proven.sel({result.proven.dims[0]: subject})):
+        verdict = (
+            str(result.verdict.sel({result.verdict.dims[0]: subject}).item()) if "verdict" in result else "not proven"
+        )
+        log.warning("%s by %s: %s", subject, method, verdict)
+        parts.append(f" Its verdict: {verdict}.")
     return f".{''.join(parts)}"
+
+
+def _proof(
+    method: str, measure: Measure, result: xr.Dataset, subject: str
+) -> tuple[int, str, float, float, float] | None:
+    """How many top heads were removed, what changed and by how much, the same with random heads, and p."""
+    if measure.name == measures_of(method)[0].name:
+        for row in tables.evidence({method: result}):
+            if row["subject"] == subject and row["removed"] is not None and row["p"] is not None:
+                return row["removed"], row["of"], row["change"], row["random"], row["p"]
+    curves = removal({method: result})
+    for i in range(curves.sizes["curve"]):
+        one = curves.isel(curve=i)
+        if (one.subject.item(), one.why.item()) == (subject, measure.name):
+            return steps(one)[0], *change_at(one, steps(one)[0])
+    return None
