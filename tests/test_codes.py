@@ -33,6 +33,7 @@ NEEDS_ATLAS = {
     "heads": ["heads", "ATLAS"],
     "compare": ["compare", "ATLAS", "ATLAS"],
     "agree": ["agree", "ATLAS", "ATLAS"],
+    "export": ["export", "ATLAS", "--to", "headkv", "--out", "OUT"],
     "head": ["head", "MODEL", "L0.H0", "--atlas", "ATLAS"],
     "benchmark": ["benchmark", "--methods", "norm", "--atlas", "ATLAS", "--out", "OUT"],
 }
@@ -56,6 +57,7 @@ WRITES = {name: a for name, a in NEEDS_MODEL.items() if "OUT" in a} | {
     "import": ["import", "GOOD.csv", "--out", "OUT"],
     "import, kind": ["import", "GOOD.csv", "--as", "importance", "--out", "OUT"],
     "plant": ["plant", "OUT"],
+    "export": ["export", "empty", "--to", "headkv", "--out", "OUT"],
 }
 
 
@@ -143,6 +145,7 @@ COUNTS = {
     "heads": "--top",
     "agree": "--top",
     "import": "--heads",
+    "export": "--sink",
     "head": "--tokens",
     "benchmark": "--seed",
     "plant": "--steps",
@@ -177,6 +180,7 @@ def test_options_and_values(capsys, place, command) -> None:
         ["benchmark", "--seed", "-1"],
         ["agree", "empty", "--top", "0"],
         ["import", "GOOD.csv", "--heads", "0", "--out", "out"],
+        ["export", "empty", "--to", "duo-attention", "--recent", "0", "--out", "out"],
         ["import", "GOOD.csv", "--layers", "1000000000", "--out", "out"],
     ],
     ids=" ".join,
