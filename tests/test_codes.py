@@ -38,6 +38,7 @@ NEEDS_ATLAS = {
     "compare": ["compare", "ATLAS", "ATLAS"],
     "agree": ["agree", "ATLAS", "ATLAS"],
     "view": ["view", "MODEL", "--no-open", "--atlas", "ATLAS"],
+    "export": ["export", "ATLAS", "--to", "headkv", "--out", "OUT"],
     "head": ["head", "MODEL", "L0.H0", "--atlas", "ATLAS"],
     "benchmark": ["benchmark", "--methods", "norm", "--atlas", "ATLAS", "--out", "OUT"],
 }
@@ -55,7 +56,6 @@ NEEDS_DATA = {
     "ablate": ["ablate", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
     "streaming": ["streaming", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
     "import": ["import", "DATA.json", "--out", "OUT"],
-    "export": ["export", "DATA.json", "--to", "csv", "--out", "OUT.csv"],
     "import, kind": ["import", "DATA.json", "--as", "importance", "--out", "OUT"],
     "function-vector": ["function-vector", "MODEL", "--relations", "DATA.json", "--out", "OUT"],
     "function-vector, tasks": ["function-vector", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
@@ -65,6 +65,7 @@ WRITES = {name: a for name, a in NEEDS_MODEL.items() if "OUT" in a} | {
     "import": ["import", "GOOD.csv", "--out", "OUT"],
     "import, kind": ["import", "GOOD.csv", "--as", "importance", "--out", "OUT"],
     "plant": ["plant", "OUT"],
+    "export": ["export", "empty", "--to", "headkv", "--out", "OUT"],
 }
 
 
@@ -154,6 +155,7 @@ COUNTS = {
     "heads": "--top",
     "agree": "--top",
     "import": "--heads",
+    "export": "--sink",
     "head": "--tokens",
     "benchmark": "--seed",
     "plant": "--steps",
@@ -188,6 +190,7 @@ def test_options_and_values(capsys, place, command) -> None:
         ["benchmark", "--seed", "-1"],
         ["agree", "empty", "--top", "0"],
         ["import", "GOOD.csv", "--heads", "0", "--out", "out"],
+        ["export", "empty", "--to", "duo-attention", "--recent", "0", "--out", "out"],
         ["import", "GOOD.csv", "--layers", "1000000000", "--out", "out"],
     ],
     ids=" ".join,

@@ -31,6 +31,11 @@ def written(folder: Path, format: str) -> Path:
         np.savetxt(folder / "full_attention_heads.tsv", KV_VALUES, delimiter="\t", fmt="%.18e")
         (folder / "config.json").write_text(json.dumps({"model_name": "models/llama", "sink_size": 128, "lr": 0.02}))
         return folder
+    if format == "headvis":
+        rows = [{"layer": layer, "head": head, "induction_score": v} for layer, head, v in EACH]
+        (folder / "scatter_data.json").write_text(json.dumps(rows))
+        (folder / "config.json").write_text(json.dumps({"model_name": "org/llama", "metrics": ["induction_score"]}))
+        return folder
     if format == "maps":
         (folder / "antonym").mkdir()
         file = folder / "antonym" / "scores.csv"

@@ -84,10 +84,19 @@ def import_scores(
         typer.echo(sentence)
 
 
+def _atlas(param: typer.CallbackParam, value: Path) -> Path:
+    check_there("ATLAS", value, "file" if value.suffix == ".nc" else "folder")
+    return value
+
+
+def _atlases(param: typer.CallbackParam, value: list[Path]) -> list[Path]:
+    return [_atlas(param, path) for path in value]
+
+
 @app.command()
 def export(
     atlas: Annotated[
-        Path, typer.Argument(metavar="ATLAS", callback=existing("file or folder"), help="An atlas, or one .nc file.")
+        Path, typer.Argument(metavar="ATLAS", callback=_atlas, help="The folder of an atlas, or one of its .nc files.")
     ],
     to: Annotated[
         str, typer.Option(callback=one_of(*exporting.FORMATS), help=f"One of {', '.join(exporting.FORMATS)}.")
@@ -120,12 +129,6 @@ def export(
     names = {"chart": chart, "method": method, "measure": measure, "subject": subject}
     for sentence in write(atlas, to, out, **names, **options):  # type: ignore[arg-type]
         typer.echo(sentence)
-
-
-def _atlases(param: typer.CallbackParam, value: list[Path]) -> list[Path]:
-    for path in value:
-        check_there("ATLAS", path, "file" if path.suffix == ".nc" else "folder")
-    return value
 
 
 @app.command()
