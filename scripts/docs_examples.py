@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 FIGURES, EXAMPLES = ROOT / "docs" / "figures", ROOT / "docs" / "examples"
 COMMANDS = {
     "pattern": "headatlas pattern smollm2 --out atlas",
+    "retrieval": "headatlas retrieval smollm2 --out atlas",
     "salient": "headatlas salient smollm2 --out atlas",
     "head": "headatlas head smollm2 L23.H4 --atlas atlas",
     "taylor": "headatlas taylor smollm2 --tasks math,syntax --limit 16 --out atlas",
@@ -23,7 +24,8 @@ COMMANDS = {
     "ablate": "headatlas ablate smollm2 --tasks math,syntax --limit 16 --out atlas",
     "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --shots 2 --out atlas",
 }
-SHOWN = [f"importance-{method}" for method in ("pattern", "taylor", "ig", "ablate", "contrast")]
+SHOWN = [f"importance-{method}" for method in ("pattern", "retrieval", "taylor", "ig", "ablate", "contrast")]
+SHOWN.append("removal-retrieval")
 
 
 def matched_tasks(folder: Path) -> None:
