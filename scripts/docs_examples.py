@@ -17,6 +17,7 @@ FIGURES, EXAMPLES = ROOT / "docs" / "figures", ROOT / "docs" / "examples"
 AGREE = [f"atlas/{method}.nc" for method in ("pattern", "taylor", "ig", "ablate")]
 COMMANDS = {
     "pattern": "headatlas pattern smollm2 --out atlas",
+    "retrieval": "headatlas retrieval smollm2 --out atlas",
     "salient": "headatlas salient smollm2 --out atlas",
     "head": "headatlas head smollm2 L23.H4 --atlas atlas",
     "taylor": "headatlas taylor smollm2 --tasks math,syntax --limit 16 --out atlas",
@@ -26,7 +27,10 @@ COMMANDS = {
     "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --shots 2 --out atlas",
     "agree": f"headatlas agree {' '.join(AGREE)}",
 }
-SHOWN = [f"importance-{method}" for method in ("pattern", "taylor", "ig", "ablate", "streaming", "contrast")]
+SHOWN = [
+    f"importance-{method}" for method in ("pattern", "retrieval", "taylor", "ig", "ablate", "streaming", "contrast")
+]
+SHOWN.append("removal-retrieval")
 
 
 def matched_tasks(folder: Path) -> None:

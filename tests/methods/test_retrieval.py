@@ -145,8 +145,8 @@ def test_a_model_that_answers_nothing_has_no_scores(lm: LM, tmp_path) -> None:
     ha.open(tmp_path)["retrieval"].heads.figure()  # can be drawn
 
 
-def test_kind_and_recall_do_not_ask_again(lm: LM, tmp_path) -> None:
-    """They are decided when the parts are done. A stricter recall leaves out the needle that was cut off."""
+def test_kind_and_recall_are_settings_of_the_result(lm: LM, tmp_path) -> None:
+    """Another one is another result. A stricter recall leaves out the needle whose answer was cut off."""
     first = ha.retrieval(lm, **QUICK, out=tmp_path)
     strict = ha.retrieval(lm, **QUICK, recall=0.95, kind="published-code", out=tmp_path)
     assert (first.answered.item(), strict.answered.item()) == (6, 3)

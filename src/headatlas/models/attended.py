@@ -50,46 +50,49 @@ def _beside_the_kernel(lm: LM, text: Tensor, rows: Tensor) -> dict[int, Tensor] 
 
     def read(module: nn.Module, output: Tensor, plain: Tensor, attention: Tensor) -> None:
         kernel = output[:, rows.to(output.device)].to(plain.dtype)
-        apart.append(((plain - kernel).norm() / kernel.norm().clamp(min=torch.finfo(plain.dtype).tiny)).cpu())
+        apart.append((plain - kernel).norm() / kernel.norm().clamp(min=torch.finfo(plain.dtype).tiny))
         most[sites[module]] = attention[0].argmax(-1)
 
-    with _interface_read(set(sites), rows, read):
-        lm.model.base_model(text, use_cache=False)
+    try:
+        with _interface_read(set(sites), rows, read):
+            lm.model.base_model(text, use_cache=False)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, ValueError, AttributeError):  # its plain attention takes other arguments
+        return None
     # the kernel rounds its weights to the model's precision
     close = 1e-3 if lm.model.dtype in (torch.float32, torch.float64) else 2e-2
-    return most if len(most) == len(sites) and bool(torch.stack(apart).max() <= close) else None
+    return most if len(most) == len(sites) and all(bool(share <= close) for share in apart) else None
 
 
 @contextmanager
 def _interface_read(modules: set[nn.Module], rows: Tensor, read: Callable[..., None]) -> Iterator[None]:
     """Calls read(module, kernel's output, plain output, attention), the last two of these rows only, whenever one of
     the modules runs its attention through the interface. What the model computes does not change."""
-    names: set[Any] = {getattr(getattr(m, "config", None), "_attn_implementation", None) for m in modules} - {None}
-    before = {name: ALL_ATTENTION_FUNCTIONS._local_mapping.get(name) for name in names}
-    kernels = {name: ALL_ATTENTION_FUNCTIONS.get(name) for name in names}  # 'eager' has none: it is the model's own
+    configs: list[Any] = [m.config for m in modules if _plain_attention(m) and hasattr(m, "config")]
+    names = {config._attn_implementation for config in configs}
 
-    def function_for(name: str) -> Callable[..., Any]:
-        def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any) -> Any:
-            own = unwrap(type(module).forward).__globals__.get("eager_attention_forward")
-            output, weights = (kernels[name] or own)(module, query, key, value, mask, **options)
-            if (
-                module in modules
-                and own is not None
-                and (mask is None or (isinstance(mask, Tensor) and mask.ndim == 4))
-            ):
-                here = rows.to(query.device)
-                exact = torch.promote_types(query.dtype, torch.float32)
-                few = [query[:, :, here], key, value]
-                seen = _mask_rows(mask, here, key.shape[2], options.get("sliding_window")).to(exact)
-                read(module, output, *own(module, *(t.to(exact) for t in few), seen, **options))
+    def function_for(kernel: Callable[..., Any] | None) -> Callable[..., Any]:
+        def attend(
+            module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
+        ) -> Any:
+            plain = _plain_attention(module)
+            usual: Any = kernel or plain  # there is no kernel called 'eager': it is the model's own
+            output, weights = usual(module, query, key, value, attention_mask, **options)
+            if module in modules and plain and (attention_mask is None or getattr(attention_mask, "ndim", 0) == 4):
+                here, exact = rows.to(query.device), torch.promote_types(query.dtype, torch.float32)
+                seen = _mask_rows(attention_mask, here, key.shape[2], options.get("sliding_window"))
+                few = (t.to(exact) for t in (query[:, :, here], key, value, seen))
+                read(module, output, *plain(module, *few, **options))
             return output, weights
 
         return attend
 
     with _ONE:
+        before = {name: ALL_ATTENTION_FUNCTIONS._local_mapping.get(name) for name in names}
         try:
             for name in names:
-                ALL_ATTENTION_FUNCTIONS[name] = function_for(name)
+                ALL_ATTENTION_FUNCTIONS[name] = function_for(ALL_ATTENTION_FUNCTIONS.get(name))
             yield
         finally:
             for name, function in before.items():
@@ -97,6 +100,12 @@ def _interface_read(modules: set[nn.Module], rows: Tensor, read: Callable[..., N
                     del ALL_ATTENTION_FUNCTIONS[name]
                 else:
                     ALL_ATTENTION_FUNCTIONS[name] = function
+
+
+def _plain_attention(module: nn.Module) -> Callable[..., Any] | None:
+    """What a model's own file computes attention with, where no kernel is asked for; None, if it does it otherwise."""
+    function: Callable[..., Any] | None = unwrap(type(module).forward).__globals__.get("eager_attention_forward")
+    return function
 
 
 def _mask_rows(mask: Tensor | None, rows: Tensor, keys: int, window: int | None) -> Tensor:

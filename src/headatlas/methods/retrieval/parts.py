@@ -12,7 +12,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.errors import BadArgument, brief
+from headatlas.errors import BadArgument, CannotDo, brief
 from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.method import Part, Work
 from headatlas.methods.retrieval.proof import DRAWS, STEPS, check_removal
@@ -137,9 +137,12 @@ def read(lm: LM, piece: Piece, *, done: Done, progress: Progress) -> None:
     written = np.full((len(piece.depths), piece.new_tokens), NOTHING)
     for i, depth in enumerate(progress(piece.depths, piece.name)):
         hidden = piece.hidden(lm, depth)
-        answer = answer_line(lm, hidden.ids, piece.new_tokens)
-        if answer and not piece.held_out:
-            once[i], often[i] = count_copies(lm, hidden, answer)
+        try:
+            answer = answer_line(lm, hidden.ids, piece.new_tokens)
+            if answer and not piece.held_out:
+                once[i], often[i] = count_copies(lm, hidden, answer)
+        except torch.OutOfMemoryError as e:
+            raise CannotDo(f"out of memory with a text of {len(hidden.ids)} tokens: give shorter lengths") from e
         size[i], prompt[i] = hidden.end - hidden.start, len(hidden.ids)
         written[i, : len(answer)] = answer
     done[piece.name] = (once, often, size, written, prompt)

@@ -65,7 +65,7 @@ def _removed(result: xr.Dataset, name: str, n: int) -> dict[str, Any] | None:
         "log P": number(log_p.baseline.item()),
         "without them": number(log_p.effect.item()),
         "random heads": number(log_p.random_effect.mean().item()),
-        "p": number(one.p.item()),
+        "p": f"{one.p.item():.3f}",
         "tokens that stay the likeliest": number(accuracy.baseline.item() + accuracy.effect.item()),
         "random": number(accuracy.baseline.item() + accuracy.random_effect.mean().item()),
     }
@@ -83,7 +83,7 @@ def _needles(result: xr.Dataset) -> list[dict[str, Any]]:
                 "answer": answer,
                 "answered": "to check with" if one.held_out.all() else f"{int(one.used.sum())} of {one.sizes['test']}",
                 "best recall": number(best.recall.item()),
-                "best response": shorten(best.response.item(), 80, placeholder=" …"),
+                "best response": shorten(best.response.item(), 100, placeholder=" …"),
             }
         )
     return rows
