@@ -40,8 +40,8 @@ def maps() -> dict[str, xr.Dataset]:
     return {
         "streaming": result("streaming", "task", "need", need, sink=16, recent=48),
         "retrieval": result("retrieval", "needles", "score", generator.random((1, LAYERS, HEADS))),
-        "probe": synthetic.probe(LAYERS, HEADS).assign_attrs(ABOUT | {"method": "probe"}),
-        "maps": synthetic.maps(LAYERS, HEADS).assign_attrs(ABOUT | {"method": "maps"}),
+        "probe": synthetic.probe(LAYERS, HEADS, ["recall"]).assign_attrs(ABOUT | {"method": "probe"}),
+        "maps": synthetic.maps(LAYERS, HEADS, ["language"]).assign_attrs(ABOUT | {"method": "maps"}),
     }
 
 
