@@ -1,0 +1,123 @@
+"""Does a map help to compress a cache? What is lost when KV heads that need it least see first and last tokens only.
+
+    python benchmarks/cache.py [--model smollm2] [--device auto] [--length 1024] [--texts 8] [--draws 5] [--out FILE]
+    python benchmarks/cache.py --length 256 --texts 2 --draws 2        a few minutes on two cores
+
+At 25, 50 and 75 % of the cache: KV heads keep everything, or the first `sink` and the last `recent` tokens, so many of
+them that a text of `length` tokens takes this share of the cache. They are chosen
+
+    streaming, retrieval   by the map (of retrieval, the maximum over a KV group): the lowest stream
+    random, as …           at random, as many in every layer as by that map; mean over the draws
+    uniform                all stream, with as long a window as the share allows
+
+Maps are made here (streaming of kind one, retrieval), from texts that are not used again. Measured: passkeys, the share
+of their digits that are likeliest; needles, the same of the words of an answer, after the question; perplexity of the
+second half of a text. Answers are given, not generated: each token is predicted after the right ones before it.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import headatlas as ha
+from headatlas.methods.streaming.scores import scored_log_p
+from headatlas.methods.streaming.texts import ScoredText, Window, passkey_texts
+from headatlas.tasks.needles import hide, load_needles, load_sentences
+
+SHARES = (0.25, 0.5, 0.75)
+MAPPED = 10  # needles that the retrieval map is made from, and checked with
+
+
+def needle_texts(lm: ha.LM, length: int, n: int) -> list[ScoredText]:
+    """Needles that the map has not seen, at depths from a fifth to three fifths, and their answers."""
+    needles, made = next(iter(load_needles().values()))[MAPPED:], []
+    for i, needle in enumerate(needles[:n]):
+        answer = lm.tokenizer(f" {needle.answer}", add_special_tokens=False)["input_ids"]
+        ids = hide(lm, needle, load_sentences(), length - len(answer), 0.2 + 0.4 * i / n, template=False).ids
+        made.append(ScoredText((*ids, *answer), tuple(range(len(ids), len(ids) + len(answer)))))
+    return made
+
+
+def long_texts(lm: ha.LM, length: int, n: int) -> list[ScoredText]:
+    """Pieces of our own text, of which the second half is scored."""
+    ids = lm.tokenizer(" ".join(load_sentences()))["input_ids"]
+    starts = range(0, max(1, len(ids) - length), max(1, (len(ids) - length) // n))
+    pieces = [tuple(ids[start : start + length]) for start in starts][:n]
+    return [ScoredText(piece, tuple(range(len(piece) // 2, len(piece)))) for piece in pieces]
+
+
+def lowest(score: np.ndarray, n_full: int) -> torch.Tensor:
+    """alpha [layer, kv_head]: 1 for the n_full highest."""
+    alpha = np.zeros(score.size)
+    alpha[np.argsort(-score, axis=None, kind="stable")[:n_full]] = 1
+    return torch.tensor(alpha.reshape(score.shape), dtype=torch.float32)
+
+
+def shuffled(alpha: torch.Tensor, draws: int) -> list[torch.Tensor]:
+    """Other KV heads of the same layers."""
+    generator = np.random.default_rng(0)
+    return [torch.tensor(generator.permuted(alpha.numpy(), axis=1)) for _ in range(draws)]
+
+
+@torch.no_grad()
+def measured(
+    lm: ha.LM, texts: dict[str, Sequence[ScoredText]], window: Window, sets: list[torch.Tensor]
+) -> dict[str, float]:
+    """The mean over sets and texts; one text at a time, so that any length fits."""
+    each: dict[str, list[float]] = {name: [] for name in texts}
+    for alpha in sets:
+        for name, some in texts.items():
+            for text in some:
+                log_p, right = scored_log_p(lm, [text], window, alpha[None])
+                each[name].append(float(log_p if name == "perplexity" else right))
+    return {n: float(np.exp(-np.mean(v)) if n == "perplexity" else np.mean(v)) for n, v in each.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--length", type=int, default=1024)
+    parser.add_argument("--texts", type=int, default=8)
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    lm, length = ha.load(options.model, options.device), options.length
+    window = Window(length // 32, length // 8)
+    need = ha.streaming(lm, length=length, sink=window.sink, recent=window.recent, held_out=0).need.values[0]
+    copied = ha.retrieval(lm, lengths=(length,), limit=MAPPED - 4, causal=0).score.values[0]
+    scores = {
+        name: np.nan_to_num(v).reshape(lm.n_layers, lm.n_kv_heads, -1).max(-1)
+        for name, v in (("streaming", need), ("retrieval", copied))
+    }
+    texts: dict[str, Sequence[ScoredText]] = {
+        "passkeys": passkey_texts(lm, length, 8, window, 1, options.texts).held_out,
+        "needles": needle_texts(lm, length, options.texts),
+        "perplexity": long_texts(lm, length, max(1, options.texts // 2)),
+    }
+    everything = torch.ones(lm.n_layers, lm.n_kv_heads)
+    rows = [{"cache": 1.0, "chosen by": "whole model"} | measured(lm, texts, window, [everything])]
+    seen = (window.sink + window.recent) / length
+    for share in SHARES:
+        n_full = round(everything.numel() * (share - seen) / (1 - seen))
+        for name, score in scores.items():
+            chosen = lowest(score, n_full)
+            for by, sets in ((name, [chosen]), (f"random, as {name}", shuffled(chosen, options.draws))):
+                rows.append({"cache": share, "chosen by": by} | measured(lm, texts, window, sets))
+        wide = Window(window.sink, round(share * length) - window.sink)
+        rows.append({"cache": share, "chosen by": "uniform"} | measured(lm, texts, wide, [0 * everything]))
+    print(f"{lm}\n{length} tokens, sink {window.sink}, recent {window.recent}; texts: {options.texts}")
+    print(f"{'cache':>6}  {'chosen by':<22}{'passkeys':>9}{'needles':>9}{'perplexity':>12}")
+    for row in rows:
+        values = f"{row['passkeys']:9.2f}{row['needles']:9.2f}{row['perplexity']:12.2f}"
+        print(f"{row['cache']:6.0%}  {row['chosen by']:<22}{values}")
+    if options.out:
+        options.out.write_text(json.dumps(vars(options) | {"out": str(options.out), "rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
