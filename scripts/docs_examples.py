@@ -21,9 +21,14 @@ COMMANDS = {
     "taylor": "headatlas taylor smollm2 --tasks math,syntax --limit 16 --out atlas",
     "ig": "headatlas ig smollm2 --tasks math,syntax --limit 8 --out atlas",
     "ablate": "headatlas ablate smollm2 --tasks math,syntax --limit 16 --out atlas",
+    "influence": "headatlas influence smollm2 --out atlas",
+    "function-vector": "headatlas function-vector smollm2 --out atlas",
     "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --shots 2 --out atlas",
 }
-SHOWN = [f"importance-{method}" for method in ("pattern", "taylor", "ig", "ablate", "contrast")]
+SHOWN = [
+    f"importance-{method}"
+    for method in ("pattern", "taylor", "ig", "ablate", "contrast", "influence", "function_vector")
+]
 
 
 def matched_tasks(folder: Path) -> None:
