@@ -24,11 +24,16 @@ COMMANDS = {
     "ig": "headatlas ig smollm2 --tasks math,syntax --limit 8 --out atlas",
     "ablate": "headatlas ablate smollm2 --tasks math,syntax --limit 16 --out atlas",
     "streaming": "headatlas streaming smollm2 --out atlas",
+    "influence": "headatlas influence smollm2 --out atlas",
+    "function-vector": "headatlas function-vector smollm2 --out atlas",
     "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --shots 2 --out atlas",
     "agree": f"headatlas agree {' '.join(AGREE)}",
 }
 SHOWN = [
-    f"importance-{method}" for method in ("pattern", "retrieval", "taylor", "ig", "ablate", "streaming", "contrast")
+    f"importance-{method}"
+    for method in (
+        *("pattern", "retrieval", "taylor", "ig", "ablate", "influence", "function_vector", "streaming", "contrast"),
+    )
 ]
 SHOWN.append("removal-retrieval")
 
