@@ -6,6 +6,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import headatlas as ha
 from headatlas.methods.gate.fits import likelihood, slope, start
+from headatlas.models.attended import attended_most
 from headatlas.models.lm import LM
 from headatlas.models.memory import memory
 from headatlas.models.patching import log_probs_patched
@@ -38,6 +39,13 @@ def test_heads_on_a_gpu_equal_heads_on_the_cpu(tiny) -> None:
     with on_gpu.gated(torch.ones_like(gate)):
         gated = on_gpu.model(**on_gpu.batch(texts())).logits
     assert torch.equal(gated, on_gpu.model(**on_gpu.batch(texts())).logits)
+
+
+@pytest.mark.parametrize("tiny", [t for t in TINY if t.id != "falcon-rw"], ids=lambda t: t.id)
+def test_where_heads_look_most_is_the_same_on_a_gpu(tiny) -> None:
+    ids, rows = texts((23,))[0], [22, 19, 20, 5, 0]
+    on_cpu, on_gpu = ha.load(build(tiny)), ha.load(build(tiny).to("cuda"))
+    assert torch.equal(attended_most(on_gpu, ids, rows), attended_most(on_cpu, ids, rows))
 
 
 @pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
