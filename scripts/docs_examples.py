@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import headatlas as ha
+from headatlas.figures import agreement
 from headatlas.figures.all import pictures
 from headatlas.figures.style import save
 from headatlas.tasks.relations import load_relations
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 FIGURES, EXAMPLES = ROOT / "docs" / "figures", ROOT / "docs" / "examples"
 COMMANDS = {
     "pattern": "headatlas pattern smollm2 --out atlas",
+    "copying": "headatlas copying smollm2 --out atlas",
     "salient": "headatlas salient smollm2 --out atlas",
     "head": "headatlas head smollm2 L23.H4 --atlas atlas",
     "taylor": "headatlas taylor smollm2 --tasks math,syntax --limit 16 --out atlas",
@@ -23,7 +25,9 @@ COMMANDS = {
     "ablate": "headatlas ablate smollm2 --tasks math,syntax --limit 16 --out atlas",
     "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --shots 2 --out atlas",
 }
-SHOWN = [f"importance-{method}" for method in ("pattern", "taylor", "ig", "ablate", "contrast")]
+SHOWN = [f"importance-{method}" for method in ("pattern", "copying", "taylor", "ig", "ablate", "contrast")]
+SHOWN += ["removal-copying"]
+AGREE = ("pattern", "copying")  # where heads look at what is repeated, and which carry it over
 
 
 def matched_tasks(folder: Path) -> None:
@@ -51,9 +55,13 @@ def main(folder: str, *names: str) -> None:
             )
             lines = [line.rstrip() for line in done.stdout.splitlines()]
             (EXAMPLES / f"{name}.txt").write_text("\n".join([f"$ {command}", *lines]) + "\n")
-    for picture in pictures(ha.open(work / "atlas").results):
+    results = ha.open(work / "atlas").results
+    for picture in pictures(results):
         if picture.name in SHOWN:
             save(picture.draw(), FIGURES / f"{picture.name}.png", "png", dpi=110)
+    if set(AGREE) <= set(results):
+        compared = agreement({method: results[method] for method in AGREE})
+        save(compared, FIGURES / "agreement-copying.png", "png", dpi=110)
 
 
 if __name__ == "__main__":

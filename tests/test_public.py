@@ -10,7 +10,7 @@ def test_public_names() -> None:
     nouns = ["LM", "Atlas", "HeadAtlasError", "Measure", "Part", "Truth", "Weights", "Work"]
     verbs = ["agreement", "benchmark", "compare", "figures", "load", "method", "open", "run", "stability"]
     methods = ["ablate", "compare_maps", "contrast", "dissociate", "gate", "ig", "maps", "pattern", "probe", "salient"]
-    methods += ["taylor"]
+    methods += ["copying", "taylor"]
     assert ha.__all__ == nouns + verbs
     assert all(getattr(ha, name) is not None for name in (*ha.__all__, *methods))
     assert set(dir(ha)) == {*nouns, *verbs, *methods, "__version__"}

@@ -50,7 +50,7 @@ class Measure:
     colours, if not the name. chance: the variable with the highest score that chance explains. above: the variable that
     says which heads, or which maps as a whole, are above chance or proven; unproven: what the others are called.
     low, high: the variables with an interval. repeats: a variable, and the dimension over which it shows how stable the
-    map is.
+    map is. aliases: other names that subjects can be asked for by, each with the subject's own.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Measure:
     low: str = ""
     high: str = ""
     repeats: tuple[str, str] | None = None
+    aliases: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
