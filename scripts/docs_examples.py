@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import headatlas as ha
+from headatlas.figures import agreement
 from headatlas.figures.all import pictures
 from headatlas.figures.style import save
 from headatlas.tasks.relations import load_relations
@@ -18,6 +19,7 @@ AGREE = [f"atlas/{method}.nc" for method in ("pattern", "taylor", "ig", "ablate"
 COMMANDS = {
     "pattern": "headatlas pattern smollm2 --out atlas",
     "retrieval": "headatlas retrieval smollm2 --out atlas",
+    "copying": "headatlas copying smollm2 --out atlas",
     "salient": "headatlas salient smollm2 --out atlas",
     "head": "headatlas head smollm2 L23.H4 --atlas atlas",
     "taylor": "headatlas taylor smollm2 --tasks math,syntax --limit 16 --out atlas",
@@ -32,10 +34,11 @@ COMMANDS = {
 SHOWN = [
     f"importance-{method}"
     for method in (
-        *("pattern", "retrieval", "taylor", "ig", "ablate", "influence", "function_vector", "streaming", "contrast"),
+        *("pattern", "copying", "retrieval", "taylor", "ig", "ablate", "influence", "function_vector", "streaming"),
+        "contrast",
     )
 ]
-SHOWN.append("removal-retrieval")
+SHOWN += ["removal-copying", "removal-retrieval"]
 
 
 def matched_tasks(folder: Path) -> None:
@@ -63,9 +66,12 @@ def main(folder: str, *names: str) -> None:
             )
             lines = [line.rstrip() for line in done.stdout.splitlines()]
             (EXAMPLES / f"{name}.txt").write_text("\n".join([f"$ {command}", *lines]) + "\n")
-    for picture in pictures(ha.open(work / "atlas").results):
+    results = ha.open(work / "atlas").results
+    for picture in pictures(results):
         if picture.name in SHOWN:
             save(picture.draw(), FIGURES / f"{picture.name}.png", "png", dpi=110)
+    copied = agreement({method: results[method] for method in ("pattern", "copying")})
+    save(copied, FIGURES / "agreement-copying.png", "png", dpi=110)
     agreed = ha.figures.agreed(ha.agree(*(work / name for name in AGREE)))
     save(agreed, FIGURES / "agree.png", "png", dpi=110)
 

@@ -158,6 +158,8 @@ class TestAtlas:
         assert (table.method == "maps").all()
         assert (table.measure == "score").sum() == 4
         assert made.heads("induction", 2, method="pattern").shape[0] == 2
+        for alias, name in (("previous-token", "previous"), ("First-token", "sink"), ("attention-sink", "sink")):
+            assert made.heads(alias, 4).equals(made.heads(name, 4))
         assert made.heads("induction", 1, by="kv-group")["head"].item().split(".")[1].startswith("G")
         for wrong, says in (
             (None, "function is '', expected one of"),

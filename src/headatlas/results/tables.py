@@ -150,7 +150,8 @@ def heads(maps: Maps, subject: str, top: int, method: str | None = None) -> list
     """The top heads of a function, relation, task or pattern in every chart about it."""
     charts = overview(maps)
     known = list(dict.fromkeys(charts.subject.values.tolist()))
-    about = [s for s in known if s.lower() == subject.lower()]
+    aliases = dict(pair for name in maps for measure in measures_of(name) for pair in measure.aliases)
+    about = [s for s in known if s.lower() in (subject.lower(), aliases.get(subject.lower()))]
     if not about:
         expected = ", ".join(known) or "none, for the atlas is empty"
         raise BadArgument(f"function is {subject!r}, expected one of {expected}.{did_you_mean(subject, known)}")

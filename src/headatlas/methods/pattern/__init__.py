@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from headatlas.models.lm import LM
 
 MOST_SEQUENCES = 10_000  # more is a mistake
+ALIASES = (
+    ("previous-token", "previous"),
+    ("duplicate-token", "duplicate"),
+    ("first-token", "sink"),
+    ("attention-sink", "sink"),
+    ("current-token", "self"),
+)
 
 
 @method(
@@ -31,6 +38,7 @@ MOST_SEQUENCES = 10_000  # more is a mistake
             meaning="Share of attention on the token that each pattern points at, on random tokens that are repeated:"
             " the one after this token's first occurrence (induction), the one before (previous), the same one earlier"
             " (duplicate), the first of the text (sink), itself (self). It is where a head looks, not what that does.",
+            aliases=ALIASES,
         )
     ],
     presets={"quick": {}, "full": {}},
