@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import headatlas as ha
-from headatlas.figures import agreement
 from headatlas.figures.all import pictures
 from headatlas.figures.style import save
 from headatlas.tasks.relations import load_relations
@@ -19,26 +18,19 @@ AGREE = [f"atlas/{method}.nc" for method in ("pattern", "taylor", "ig", "ablate"
 COMMANDS = {
     "pattern": "headatlas pattern smollm2 --out atlas",
     "retrieval": "headatlas retrieval smollm2 --out atlas",
-    "copying": "headatlas copying smollm2 --out atlas",
     "salient": "headatlas salient smollm2 --out atlas",
     "head": "headatlas head smollm2 L23.H4 --atlas atlas",
     "taylor": "headatlas taylor smollm2 --tasks math,syntax --limit 16 --out atlas",
     "ig": "headatlas ig smollm2 --tasks math,syntax --limit 8 --out atlas",
     "ablate": "headatlas ablate smollm2 --tasks math,syntax --limit 16 --out atlas",
     "streaming": "headatlas streaming smollm2 --out atlas",
-    "influence": "headatlas influence smollm2 --out atlas",
-    "function-vector": "headatlas function-vector smollm2 --out atlas",
     "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --shots 2 --out atlas",
     "agree": f"headatlas agree {' '.join(AGREE)}",
 }
 SHOWN = [
-    f"importance-{method}"
-    for method in (
-        *("pattern", "copying", "retrieval", "taylor", "ig", "ablate", "influence", "function_vector", "streaming"),
-        "contrast",
-    )
+    f"importance-{method}" for method in ("pattern", "retrieval", "taylor", "ig", "ablate", "streaming", "contrast")
 ]
-SHOWN += ["removal-copying", "removal-retrieval"]
+SHOWN.append("removal-retrieval")
 
 
 def matched_tasks(folder: Path) -> None:
@@ -70,8 +62,6 @@ def main(folder: str, *names: str) -> None:
     for picture in pictures(results):
         if picture.name in SHOWN:
             save(picture.draw(), FIGURES / f"{picture.name}.png", "png", dpi=110)
-    copied = agreement({method: results[method] for method in ("pattern", "copying")})
-    save(copied, FIGURES / "agreement-copying.png", "png", dpi=110)
     agreed = ha.figures.agreed(ha.agree(*(work / name for name in AGREE)))
     save(agreed, FIGURES / "agree.png", "png", dpi=110)
 
