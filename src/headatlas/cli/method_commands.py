@@ -126,7 +126,9 @@ def _as_parameter(method: Method, option: Option) -> inspect.Parameter:
     text, default = option.help, _default(method, option)
     text = f"{text[:1].upper()}{text[1:]}." * bool(text) + f"  [default: {default}]" * bool(default)
     text += "  [required]" * (option.default is inspect.Parameter.empty and not default)
-    info = typer.Option(metavar=how.metavar, callback=callback, help=text, show_default=False)
+    flag = option.name.replace("_", "-")
+    flags = f"--{flag}/--no-{flag}" if how.kind is bool else f"--{flag}"  # some versions of typer take TEXT for --TEXT
+    info = typer.Option(flags, metavar=how.metavar, callback=callback, help=text, show_default=False)
     return _parameter(option.name, Annotated[how.kind | None, info], None)
 
 
