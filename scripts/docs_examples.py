@@ -24,6 +24,7 @@ COMMANDS = {
     "ig": "headatlas ig smollm2 --tasks math,syntax --limit 8 --out atlas",
     "ablate": "headatlas ablate smollm2 --tasks math,syntax --limit 16 --out atlas",
     "streaming": "headatlas streaming smollm2 --out atlas",
+    "streaming-learned": "headatlas streaming smollm2 --kind learned --out learned",
     "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --shots 2 --out atlas",
     "agree": f"headatlas agree {' '.join(AGREE)}",
 }

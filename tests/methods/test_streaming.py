@@ -33,6 +33,7 @@ from headatlas.models.heads import hooked
 from headatlas.models.lm import LM
 from headatlas.models.streaming import check_streams, streaming
 from headatlas.results.about import by_kv_group
+from headatlas.results.tables import evidence, evidence_in_words
 from headatlas.tasks.prompts import Example, Task
 from headatlas.testing import (
     Subject,
@@ -301,10 +302,12 @@ def test_the_rate_rises_and_falls() -> None:
 
 # --- results
 
+EXAMPLES = [(t.ids[:-1], t.ids[-1:]) for t in scored(6)]
+
 
 def test_query_heads_have_the_value_of_their_kv_head() -> None:
     lm = tiny_lm()
-    result = ha.streaming(lm, [(t.ids[:-1], t.ids[-1:]) for t in scored(6)], sink=1, recent=4)
+    result = ha.streaming(lm, EXAMPLES, sink=1, recent=4)
     assert result.loss.dims == ("task", "layer", "kv_head")
     for head in range(lm.n_heads):
         xr.testing.assert_equal(
@@ -314,7 +317,16 @@ def test_query_heads_have_the_value_of_their_kv_head() -> None:
     np.testing.assert_allclose(groups.need.values, result.loss.values, rtol=1e-6)
     np.testing.assert_allclose(result.need_half.mean("half"), result.need, rtol=1e-5, atol=1e-7)
     assert {"effect", "random_effect", "rest_effect", "all_effect", "p", "p_corrected", "n_removed"} <= set(result)
-    assert "effect" not in ha.streaming(lm, [(t.ids[:-1], t.ids[-1:]) for t in scored(6)], held_out=0, recent=4)
+    assert "effect" not in ha.streaming(lm, EXAMPLES, held_out=0, recent=4)
+
+
+def test_the_table_of_an_atlas_says_which_heads_stream() -> None:
+    result = ha.streaming(tiny_lm(), EXAMPLES, sink=1, recent=4, draws=3)
+    (row,) = evidence({"streaming": result})
+    assert (row["which"], row["removed"]) == ("lowest", 3)
+    assert row["change"] == pytest.approx(float(result.effect[0]))
+    (words,) = evidence_in_words([row])
+    assert words["removed"] == "lowest 3"
 
 
 def test_halves_of_a_map() -> None:
@@ -382,9 +394,6 @@ def test_passkeys_by_default() -> None:
     assert result.task.values.tolist() == ["passkeys"]
     assert (result.attrs["sink"], result.attrs["recent"]) == (2, 8)
     assert np.isfinite(result.need).all()
-
-
-EXAMPLES = [(t.ids[:-1], t.ids[-1:]) for t in scored(6)]
 
 
 @pytest.mark.parametrize(

@@ -114,13 +114,18 @@ def _proof(curves: xr.Dataset, method: str, subject: str, measure: str) -> dict[
 
 
 def _lost(result: xr.Dataset, over: str, subject: str) -> dict[str, Any]:
-    """What removing a subject's own heads did to it, where their number was chosen; else empty."""
+    """What removing a subject's own heads did to it, where their number was chosen; else empty.
+
+    The attribute `heads` of `effect` says which, if not the top ones.
+    """
     if "effect" not in result or result.effect.dims != (over,):
         return {}
     one = result.sel({over: subject})
     if not {"random_effect", "p_corrected", "n_removed"} <= set(one) or not int(one.n_removed):
         return UNPROVEN
-    row = {"removed": int(one.n_removed), "of": "log P a token", "change": float(one.effect)}
+    row: dict[str, Any] = {"removed": int(one.n_removed), "of": "log P a token", "change": float(one.effect)}
+    if "heads" in result.effect.attrs:
+        row["which"] = str(result.effect.attrs["heads"])
     return row | {"random": float(one.random_effect.mean()), "p": _or_none(one.p_corrected)}
 
 
@@ -136,7 +141,10 @@ def _evidence_row(row: dict[str, Any]) -> dict[str, str]:
         words |= {"removed": "-", "change": "-"}
         words["random"] = "-" if row["chance"] is None else f"chance {row['chance']:.2f}"
     else:
-        words |= {"removed": f"top {row['removed']}", "change": f"{row['of']} {row['change']:+.2f}"}
+        words |= {
+            "removed": f"{row.get('which', 'top')} {row['removed']}",
+            "change": f"{row['of']} {row['change']:+.2f}",
+        }
         words["random"] = f"{row['random']:+.2f}"
     return words | {"p": "-" if row["p"] is None else f"{row['p']:.2f}"}
 

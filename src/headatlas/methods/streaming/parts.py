@@ -227,7 +227,7 @@ def _proof(changes: np.ndarray, n: np.ndarray) -> dict[str, Any]:
     """What `prove` left, by its name."""
     lower, upper, every, *random = changes.tolist()
     return {
-        "effect": lower,
+        "effect": ((), lower, {"heads": "lowest"}),  # for tables: it is not the top ones that stream
         "random_effect": ("draw", random),
         "rest_effect": upper,
         "all_effect": every,

@@ -19,7 +19,7 @@ def streaming_tables(result: xr.Dataset, top: int = 5) -> Tables:
         row = {"task": name, "right": number(one.whole_accuracy.item()), "log P": number(one.baseline.item())}
         if "gate" in one:
             row |= {"gates below 0.5": f"{int((need < SHUT).sum())} of {int(need.notnull().sum())}"}
-            row |= {"distance at the end": number(one.distance[-1].item())}
+            row |= {"distance at the end": f"{one.distance[-1].item():.3f}"}
         rows.append(row | {"need it most": " ".join(most) or "-"})
         if "effect" in one:
             tested.append(_tested(name, one))
