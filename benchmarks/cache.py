@@ -7,10 +7,12 @@ At 25, 50 and 75 % of the cache: KV heads keep everything, or the first `sink` a
 them that a text of `length` tokens takes this share of the cache. They are chosen
 
     streaming, retrieval   by the map (of retrieval, the maximum over a KV group): the lowest stream
+    learned                by streaming of kind learned, DuoAttention's own way
+    kvpress                by kvpress' own scores, with --kvpress FILE.npy (written by benchmarks/kvpress_scores.py)
     random, as …           at random, as many in every layer as by that map; mean over the draws
     uniform                all stream, with as long a window as the share allows
 
-Maps are made here (streaming of kind one, retrieval), from texts that are not used again. Measured: passkeys, the share
+Maps are made here, from texts that are not used again. Measured: passkeys, the share
 of their digits that are likeliest; needles, the same of the words of an answer, after the question; perplexity of the
 second half of a text. Answers are given, not generated: each token is predicted after the right ones before it.
 """
@@ -26,6 +28,7 @@ import torch
 import headatlas as ha
 from headatlas.methods.streaming.scores import scored_log_p
 from headatlas.methods.streaming.texts import ScoredText, Window, passkey_texts
+from headatlas.models.targets import tokens_at_once
 from headatlas.tasks.needles import hide, load_needles, load_sentences
 
 SHARES = (0.25, 0.5, 0.75)
@@ -67,13 +70,13 @@ def shuffled(alpha: torch.Tensor, draws: int) -> list[torch.Tensor]:
 def measured(
     lm: ha.LM, texts: dict[str, Sequence[ScoredText]], window: Window, sets: list[torch.Tensor]
 ) -> dict[str, float]:
-    """The mean over sets and texts; one text at a time, so that any length fits."""
+    """The mean over sets and texts; one text at a time, and as many sets as fit."""
     each: dict[str, list[float]] = {name: [] for name in texts}
-    for alpha in sets:
-        for name, some in texts.items():
-            for text in some:
-                log_p, right = scored_log_p(lm, [text], window, alpha[None])
-                each[name].append(float(log_p if name == "perplexity" else right))
+    for name, some in texts.items():
+        for text in some:
+            for alpha in torch.stack(sets).split(max(1, tokens_at_once(lm) // len(text))):
+                log_p, right = scored_log_p(lm, [text], window, alpha)
+                each[name] += (log_p if name == "perplexity" else right).flatten().tolist()
     return {n: float(np.exp(-np.mean(v)) if n == "perplexity" else np.mean(v)) for n, v in each.items()}
 
 
@@ -84,16 +87,20 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=1024)
     parser.add_argument("--texts", type=int, default=8)
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--kvpress", type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     lm, length = ha.load(options.model, options.device), options.length
     window = Window(length // 32, length // 8)
-    need = ha.streaming(lm, length=length, sink=window.sink, recent=window.recent, held_out=0).need.values[0]
-    copied = ha.retrieval(lm, lengths=(length,), limit=MAPPED - 4, causal=0).score.values[0]
+    windows = {"length": length, "sink": window.sink, "recent": window.recent, "held_out": 0}
     scores = {
-        name: np.nan_to_num(v).reshape(lm.n_layers, lm.n_kv_heads, -1).max(-1)
-        for name, v in (("streaming", need), ("retrieval", copied))
+        "streaming": ha.streaming(lm, **windows).loss.values[0],
+        "learned": ha.streaming(lm, kind="learned", **windows).gate.values[0],
     }
+    copied = np.nan_to_num(ha.retrieval(lm, lengths=(length,), limit=MAPPED - 4, causal=0).score.values[0])
+    scores["retrieval"] = copied.reshape(lm.n_layers, lm.n_kv_heads, -1).max(-1)
+    if options.kvpress:
+        scores["kvpress"] = np.load(options.kvpress)
     texts: dict[str, Sequence[ScoredText]] = {
         "passkeys": passkey_texts(lm, length, 8, window, 1, options.texts).held_out,
         "needles": needle_texts(lm, length, options.texts),
@@ -116,7 +123,8 @@ def main() -> None:
         values = f"{row['passkeys']:9.2f}{row['needles']:9.2f}{row['perplexity']:12.2f}"
         print(f"{row['cache']:6.0%}  {row['chosen by']:<22}{values}")
     if options.out:
-        options.out.write_text(json.dumps(vars(options) | {"out": str(options.out), "rows": rows}, indent=2) + "\n")
+        told = {name: str(value) for name, value in vars(options).items()}
+        options.out.write_text(json.dumps(told | {"rows": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

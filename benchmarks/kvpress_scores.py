@@ -1,0 +1,40 @@
+"""kvpress' own scores of KV heads, to stand beside our maps in benchmarks/cache.py.
+
+    python benchmarks/kvpress_scores.py FILE.npy [--model smollm2] [--texts 10]
+
+kvpress (docs/how-to/export.md says how to have it beside HeadAtlas) scores the heads of any model: how far back a mean
+query looks among mean keys. It reads chapters of BookSum from the hub; here it gets pieces of our own text instead.
+"""
+
+import argparse
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+from kvpress.presses import duo_attention_press
+
+import headatlas as ha
+from headatlas.tasks.needles import load_sentences
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--texts", type=int, default=10)
+    options = parser.parse_args()
+    sentences = load_sentences()
+    size = len(sentences) // options.texts
+    pieces = [" ".join(sentences[i * size : (i + 1) * size]) for i in range(options.texts)]
+    chapters = SimpleNamespace(to_pandas=lambda: pd.DataFrame({"chapter": pieces}))
+    duo_attention_press.load_dataset = lambda *_, **__: chapters
+    duo_attention_press.AutoTokenizer = SimpleNamespace(from_pretrained=lambda _: lm.tokenizer)
+    lm = ha.load(options.model)
+    scores = duo_attention_press.duo_attention_on_the_fly(lm.model, num_samples=options.texts)
+    np.save(options.out, scores)
+    print(f"wrote {options.out}: {scores.shape[0]} layers × {scores.shape[1]} KV heads")
+
+
+if __name__ == "__main__":
+    main()
