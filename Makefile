@@ -1,5 +1,6 @@
 # make atlas   set up, then map the default model into atlas/
 # make test    set up, then lint, types, layering and all tests
+# make test-slow   the tests that take long: memory, workers and machines that die, targets of more methods
 # make test-cpus   the tests of numbers as other CPUs would round: without vector units, and with AVX2 in two threads
 # make docs    set up, then the documentation: site/index.html, which opens from disk
 # make docs-figures    the figures and numbers of the default model in README.md and docs/, from atlas/
@@ -14,7 +15,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install --quiet
 
-.PHONY: atlas test test-cpus setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark docs-examples docs-notebooks docs-view clean
+.PHONY: atlas test test-slow test-cpus setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark docs-examples docs-notebooks docs-view clean
 
 atlas: .venv/.ready
 	$(BIN)/headatlas run --out atlas
@@ -24,7 +25,10 @@ test: .venv/.ready-dev browser
 	$(BIN)/ruff format --check src tests benchmarks scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+
+test-slow: .venv/.ready-dev
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 NUMBERS := $(BIN)/python -m pytest -n 2 --dist loadgroup --ignore tests/report --ignore tests/figures --ignore tests/engines
 test-cpus: .venv/.ready-dev

@@ -15,7 +15,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 from headatlas import terminal
 from headatlas.figures import files
-from headatlas.figures.style import save
+from headatlas.figures.names import FORMATS
+from headatlas.figures.style import check_formats, save
+from headatlas.methods import _plug_ins, methods
 from headatlas.models.cache import cache_folder
 from headatlas.models.families import FAMILIES
 from headatlas.models.lm import LM
@@ -23,6 +25,7 @@ from headatlas.models.loading import load
 from tests.models.tiny import TINY, build, tokenizer
 
 torch.set_num_threads(int(os.environ.get("TEST_THREADS", 1)))  # the suite runs in two processes on two cores
+os.environ["OMP_NUM_THREADS"] = os.environ.get("TEST_THREADS", "1")  # and so do those that tests start
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test may wait for a network
 transformers.utils.logging.disable_progress_bar()
 terminal.SILENT = 1e6  # how slow the machine is must not show in what commands print
@@ -137,11 +140,26 @@ def default_lm() -> LM:
         return load("smollm2")
 
 
+def draw_small() -> None:
+    """In this process: unless a format is asked for, small PNG files. PDF and print quality take most of a run."""
+    files.check_formats = lambda formats: ["png"] if formats == FORMATS else check_formats(formats)
+    files.save = partial(save, dpi=40)
+
+
+draw_small()
+
+
+def find_again() -> None:
+    """Methods of other packages are looked for once in a process."""
+    methods.cache_clear()
+    _plug_ins.cache_clear()
+
+
 @pytest.fixture
-def small_figures(monkeypatch) -> None:
-    """Only small PNG files are drawn: PDF and print quality take most of the time, and tests/figures looks at them."""
-    monkeypatch.setattr(files, "check_formats", lambda formats: ["png"])
-    monkeypatch.setattr(files, "save", partial(save, dpi=40))
+def print_figures(monkeypatch) -> None:
+    """Figures as users get them: in every format, in print quality."""
+    monkeypatch.setattr(files, "check_formats", check_formats)
+    monkeypatch.setattr(files, "save", save)
 
 
 @pytest.fixture

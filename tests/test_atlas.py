@@ -20,6 +20,7 @@ from headatlas.results.store import load, save
 from headatlas.runs.messages import ModelSource
 from headatlas.runs.request import check_run
 from headatlas.runs.worker import ModelWorker
+from tests.conftest import draw_small
 from tests.figures import synthetic
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
@@ -56,7 +57,6 @@ def written(folder: Path) -> dict[str, int]:
 
 
 class TestRun:
-    @pytest.mark.usefixtures("small_figures")
     def test_a_finished_part_is_not_computed_or_drawn_again(self, lm, tmp_path) -> None:
         first = ha.run(lm, tmp_path, methods=QUICK)
         assert states(lm, tmp_path, QUICK) == dict.fromkeys(QUICK, "done")
@@ -100,7 +100,6 @@ class TestRun:
         same.tokenizer(["a", "b c"], padding=True, truncation=True, max_length=2)  # use does not change it
         assert states(same, tmp_path, ["pattern"]) == {"pattern": "done"}
 
-    @pytest.mark.usefixtures("small_figures")
     def test_figures_are_restored_and_those_of_what_is_gone_removed(self, lm, tmp_path) -> None:
         ha.run(lm, tmp_path, methods=["pattern", "taylor"])
         drawn = {p.name for p in (tmp_path / "figures").iterdir()}
@@ -129,7 +128,6 @@ class TestRun:
             run(lm, tmp_path, ["pattern"])
         assert not (tmp_path / "pattern.nc").exists()
 
-    @pytest.mark.usefixtures("small_figures")
     def test_what_was_asked_and_failed_ends_with_1(self, capsys, folder, tmp_path) -> None:
         assert headatlas(capsys, "run", folder, "--out", tmp_path / "a", "--methods", "pattern")[0] == 0
         code, out, _ = headatlas(capsys, "run", folder, "--out", tmp_path / "a", "--methods", "pattern,maps")
@@ -200,6 +198,7 @@ def run_until_killed(folder: Path, at: int, when: str, threads: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return done
 
+    draw_small()
     Path.replace = counted
     ha.run(lm_for_killing(), folder, methods=KILL_METHODS)
 

@@ -31,7 +31,6 @@ def headatlas(capsys, *arguments: object) -> tuple[int, str, str]:
     return int(ended.value.code or 0), out, err
 
 
-@pytest.mark.usefixtures("small_figures")
 def test_run_writes_the_atlas_and_says_what_could_not_be_done(capsys, folder, tmp_path) -> None:
     """This model's tokenizer knows none of the built-in words, so there is nothing to map."""
     tokenizer().save_pretrained(folder)
@@ -55,7 +54,6 @@ def test_run_writes_the_atlas_and_says_what_could_not_be_done(capsys, folder, tm
         made["maps"]
 
 
-@pytest.mark.usefixtures("small_figures")
 def test_an_atlas_gives_its_maps(tmp_path, monkeypatch) -> None:
     lm = LM(build(TINY[0]), tokenizer(), "tiny")
     mine = [{"name": "one", "category": "Knowledge", "pairs": [[f"w{i}", f"w{i + 1}"] for i in range(40)]}]

@@ -14,6 +14,7 @@ import headatlas as ha
 from headatlas.errors import CannotDo
 from headatlas.methods import methods
 from headatlas.testing import check_method, tiny_lm, tiny_tokenizer
+from tests.conftest import find_again
 from tests.test_cli import headatlas
 
 PAGE = (Path(__file__).parent.parent / "docs" / "how-to" / "adding-a-method.md").read_text()
@@ -34,9 +35,9 @@ def site(tmp_path_factory) -> Path:
 @pytest.fixture
 def installed(site, monkeypatch):
     monkeypatch.syspath_prepend(site)
-    methods.cache_clear()
+    find_again()
     yield site
-    methods.cache_clear()
+    find_again()
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +80,27 @@ def test_it_is_listed_and_has_a_command(installed, model, task, tmp_path, capsys
     assert ha.size(str(model), [task], limit=4, out=tmp_path).attrs["method"] == "size"
 
 
-@pytest.mark.usefixtures("small_figures")
-def test_in_a_run_with_every_engine(installed, model, tmp_path, monkeypatch) -> None:
+def test_in_a_run(installed, model, tmp_path) -> None:
     here = ha.run(model, tmp_path / "a", methods=["size", "taylor"])
     assert set(here) == {"size", "taylor"}
     again = ha.run(model, tmp_path / "a", methods=["size", "taylor"])
     assert again.info["methods"] == here.info["methods"]  # nothing was done twice
+    names = {path.name for path in (tmp_path / "a" / "figures").iterdir()}
+    assert {"importance-size.png", "agreement.png", "layers.png"} <= names
+    assert "Large is not the same as needed" in (tmp_path / "a" / "figures" / "importance-size.txt").read_text()
+    assert "Size of what heads write" in (tmp_path / "a" / "report.html").read_text()
+    rows = here.heads("math", 3)
+    assert set(rows.method) == {"size", "taylor"}
+    card = here["size"].heads.card("L1.H2")
+    assert [s.method for s in card.standings] == ["size", "size"]
+    assert np.isfinite(ha.agreement(here["size"]["size"], here["taylor"].effect).spearman).all()
+
+
+@pytest.mark.slow
+def test_with_every_engine(installed, model, tmp_path) -> None:
+    ha.run(model, tmp_path / "a", methods=["size"], draw=False)
     expected = (tmp_path / "a" / "size.nc").read_bytes()
-    ha.run(model, tmp_path / "b", methods=["size", "taylor"], workers=1, draw=False)
+    ha.run(model, tmp_path / "b", methods=["size"], workers=1, draw=False)
     assert (tmp_path / "b" / "size.nc").read_bytes() == expected
     code = (
         "import sys, torch, headatlas as ha; torch.set_num_threads(int(sys.argv[3]));"
@@ -97,16 +111,6 @@ def test_in_a_run_with_every_engine(installed, model, tmp_path, monkeypatch) -> 
     command = [sys.executable, "-c", code, str(model), str(tmp_path / "c"), threads]
     subprocess.run(command, check=True, env=environment)
     assert (tmp_path / "c" / "size.nc").read_bytes() == expected
-
-    names = {path.name for path in (tmp_path / "a" / "figures").iterdir()}
-    assert {"importance-size.png", "agreement.png", "layers.png"} <= names
-    assert "Large is not the same as needed" in (tmp_path / "a" / "figures" / "importance-size.txt").read_text()
-    assert "Size of what heads write" in (tmp_path / "a" / "report.html").read_text()
-    rows = here.heads("math", 3)
-    assert set(rows.method) == {"size", "taylor"}
-    card = here["size"].heads.card("L1.H2")
-    assert [s.method for s in card.standings] == ["size", "size"]
-    assert np.isfinite(ha.agreement(here["size"]["size"], here["taylor"].effect).spearman).all()
 
 
 def installed_by_hand(folder: Path, name: str, value: str, code: str) -> None:
@@ -144,7 +148,7 @@ def test_a_broken_one_is_one_line_and_the_others_work(name, code, line, tmp_path
     function = {"gate": "wrong", "other": "another"}.get(name, name)
     installed_by_hand(tmp_path, name, f"broken_{name}:{function}", code)
     monkeypatch.syspath_prepend(tmp_path)
-    methods.cache_clear()
+    find_again()
     try:
         code, out, err = headatlas(capsys, "methods")
         assert code == 0
@@ -152,13 +156,13 @@ def test_a_broken_one_is_one_line_and_the_others_work(name, code, line, tmp_path
         assert err.count("left out") == 1
         assert "Causal head gating" in out
     finally:
-        methods.cache_clear()
+        find_again()
 
 
 def test_a_result_that_is_not_as_declared_is_one_line(tmp_path, monkeypatch) -> None:
     installed_by_hand(tmp_path, "wrong", "broken_dims:wrong", WRONG_DIMS)
     monkeypatch.syspath_prepend(tmp_path)
-    methods.cache_clear()
+    find_again()
     try:
         with pytest.raises(
             CannotDo, match=r"method wrong: score is over \(layer, head\), expected \(task, layer, head\)"
@@ -168,4 +172,4 @@ def test_a_result_that_is_not_as_declared_is_one_line(tmp_path, monkeypatch) -> 
         assert list(made) == ["pattern"]
         assert "expected (task, layer, head)" in made.info["methods"]["wrong"]["why"]
     finally:
-        methods.cache_clear()
+        find_again()

@@ -33,7 +33,6 @@ def test_maps_prints_tables_and_writes_the_file(capsys, folder, relations, tmp_p
     assert [row["relation"] for row in json.loads(out)["Relations and their heads"]] == ["<script>", "one"]
 
 
-@pytest.mark.usefixtures("small_figures")
 def test_maps_and_run_say_that_nothing_was_found(capsys, folder, relations, tmp_path, monkeypatch) -> None:
     """Of a model with random weights."""
     options = ["--relations", relations, "--out", tmp_path / "out"]

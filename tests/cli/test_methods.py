@@ -15,6 +15,7 @@ from headatlas import cli, methods
 from headatlas.cli import method_commands
 from headatlas.errors import BadArgument
 from headatlas.methods.method import PRESETS, Measure, method
+from tests.conftest import find_again
 from tests.test_cli import headatlas
 
 COMMON = {"--out", "--device", "--engine", "--address", "--workers", "--preset", "--json"}
@@ -167,9 +168,9 @@ def plug_ins(monkeypatch):
         EntryPoint("broken", "tests.no_such_module:broken", methods.GROUP),
     ]
     monkeypatch.setattr(methods, "entry_points", lambda group: entries)
-    methods.methods.cache_clear()
+    find_again()
     yield
-    methods.methods.cache_clear()
+    find_again()
 
 
 def test_a_plug_in_has_a_command_and_a_broken_one_a_line(capsys, called, plug_ins) -> None:

@@ -8,7 +8,7 @@ import xarray as xr
 from headatlas.tasks.questions import FUNCTIONS
 from headatlas.tasks.relations import CATEGORIES
 
-SHAPES = [(1, 1), (6, 8), (30, 9), (28, 24), (48, 32), (80, 64), (126, 128)]  # layers × heads
+SHAPES = [(1, 1), (30, 9), (48, 32), (126, 128)]  # layers × heads
 MAP = ("layer", "head")
 
 

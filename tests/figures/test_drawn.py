@@ -58,14 +58,14 @@ def test_every_figure_fits_at_every_size(shape) -> None:
 
 @pytest.mark.parametrize("palette", PALETTES)
 def test_every_palette_draws(palette) -> None:
-    for picture in pictures(synthetic.atlas(6, 8), palette=palette):
+    for picture in pictures(synthetic.atlas(1, 2), palette=palette):
         figure = picture.draw()
-        figure.set_dpi(60)
+        figure.set_dpi(20)
         FigureCanvasAgg(figure).draw()
 
 
 def test_other_numbers_of_functions_tasks_and_categories_fit() -> None:
-    for n in (1, 2, 3, 5, 11, 20):
+    for n in (1, 3, 11, 20):
         names = [f"A rather long name of a function, {i}" for i in range(n)]
         result = synthetic.probe(24, 16, names)
         check_layout(figures.importance_grid(result))
@@ -144,9 +144,12 @@ def test_layers_without_heads_are_drawn_grey() -> None:
             if {"layer", "head"} <= set(variable.dims) and variable.dtype.kind == "f":
                 result[name] = variable.where(result.layer != 2)
     for picture in pictures(made):
-        check_layout(picture.draw())
+        figure = picture.draw()
+        figure.set_dpi(60)
+        check_layout(figure)
 
 
+@pytest.mark.usefixtures("print_figures")
 def test_files_are_the_same_every_time_and_have_captions(tmp_path) -> None:
     made = synthetic.atlas(6, 8)
     for folder in ("a", "b"):

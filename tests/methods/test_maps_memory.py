@@ -9,6 +9,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("input", "shape"), [("published", "small"), ("stream", "small-blocks")])
 def test_memory_stays_far_below_the_checkpoint(tmp_path, monkeypatch, capsys, input, shape) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)

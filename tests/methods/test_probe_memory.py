@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "probe.py"
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_examples() -> None:
     done = subprocess.run([sys.executable, str(SCRIPT), "memory"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -194,6 +194,7 @@ class TestBenchmark:
         assert [p.x for p in panels[1].points] == [0, 2, 4, 8]
         assert len(figure.quality_and_cost(benchmarked).axes) == 2
 
+    @pytest.mark.usefixtures("print_figures")
     def test_from_the_command_line(self, tmp_path, capsys) -> None:
         out = str(tmp_path / "b")
         code, text, _ = headatlas(capsys, "benchmark", "--methods", "random", "--models", "one", "--out", out)
@@ -248,9 +249,9 @@ def test_a_model_that_is_not_what_its_truth_says_is_refused(tmp_path, heads, mes
 @pytest.mark.parametrize(
     ("contender", "target", "options"),
     [
-        ("ablate", 0.95, {"limit": 8}),
         ("gate", 0.95, {"seeds": 1}),
-        ("probe-written", 0.90, {}),
+        pytest.param("ablate", 0.95, {"limit": 8}, marks=pytest.mark.slow),
+        pytest.param("probe-written", 0.90, {}, marks=pytest.mark.slow),
     ],
 )
 def test_the_targets_are_met_on_the_first_model(contender, target, options, monkeypatch) -> None:

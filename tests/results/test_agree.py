@@ -260,7 +260,6 @@ def test_the_figure_and_the_page_have_its_numbers(maps) -> None:
         ha.figures.agreed(atlases[0])
 
 
-@pytest.mark.usefixtures("small_figures")
 def test_the_command(capsys, tmp_path, maps) -> None:
     many = np.random.default_rng(5).normal(size=(9, LAYERS, HEADS))
     for name, scores in (("one", maps), ("two", many)):

@@ -149,6 +149,7 @@ def test_a_benchmark_runs_model_by_model(tmp_path) -> None:
         ha.benchmark(*names, atlas_model=LM(build(TINY[0]), tokenizer(), "tiny"), workers=2)
 
 
+@pytest.mark.slow
 def test_a_cluster_whose_workers_and_machines_die_makes_the_same_files(model, expected, machines, tmp_path) -> None:
     killed = []
 
@@ -170,6 +171,7 @@ def test_a_cluster_whose_workers_and_machines_die_makes_the_same_files(model, ex
     machines.add_node(num_cpus=1)
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_goes_on_where_it_was(model, expected, tmp_path) -> None:
     code = (
         f"import headatlas as ha; ha.run({str(model)!r}, {str(tmp_path)!r}, methods={METHODS!r}, workers=1, draw=False)"

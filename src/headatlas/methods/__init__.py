@@ -81,8 +81,9 @@ def _built_in() -> tuple[str, ...]:
     return tuple(m.name for m in iter_modules(__path__) if m.name != "method" and not m.name.startswith("_"))
 
 
-def _plug_ins() -> list[EntryPoint]:
-    return sorted(entry_points(group=GROUP), key=lambda e: e.name)
+@cache  # every installed package is asked for its entry points
+def _plug_ins() -> tuple[EntryPoint, ...]:
+    return tuple(sorted(entry_points(group=GROUP), key=lambda e: e.name))
 
 
 def _package(entry: EntryPoint) -> str:

@@ -109,8 +109,9 @@ def _token_texts(lm: LM, n: int, length: int, seed: int) -> Texts:
     generator = np.random.default_rng([seed, 0])
     few, many = PIECES
     sizes = [few + i % (many - few + 1) for i in range(n + min(n, MOST_PROOF))]
-    units = [tuple(generator.choice(plain_tokens(lm), size, replace=False).tolist()) for size in sizes]
-    texts = [_text(lm, unit, length, generator) for unit in units]
+    plain = plain_tokens(lm)
+    units = [tuple(generator.choice(plain, size, replace=False).tolist()) for size in sizes]
+    texts = [_text(lm, plain, unit, length, generator) for unit in units]
     return Texts(texts[:n], texts[n:])
 
 
@@ -118,16 +119,16 @@ def _word_texts(lm: LM, units: Sequence[Unit], n: int, length: int, seed: int) -
     """Half of the words for each, so that what heads are removed on is new."""
     generator = np.random.default_rng([seed, 1])
     mixed = [units[i] for i in generator.permutation(len(units))]
-    scored, proof = mixed[0::2], mixed[1::2]
+    scored, proof, plain = mixed[0::2], mixed[1::2], plain_tokens(lm)
     return Texts(
-        [_text(lm, scored[i % len(scored)], length, generator) for i in range(n)],
-        [_text(lm, proof[i % len(proof)], length, generator) for i in range(min(n, MOST_PROOF))],
+        [_text(lm, plain, scored[i % len(scored)], length, generator) for i in range(n)],
+        [_text(lm, plain, proof[i % len(proof)], length, generator) for i in range(min(n, MOST_PROOF))],
     )
 
 
-def _text(lm: LM, unit: Unit, length: int, generator: np.random.Generator) -> Text:
-    """No token occurs twice, so that what comes next is never in doubt."""
-    drawn = generator.choice(plain_tokens(lm), 2 * length + len(unit), replace=False).tolist()
+def _text(lm: LM, plain: np.ndarray, unit: Unit, length: int, generator: np.random.Generator) -> Text:
+    """plain: tokens to draw from. No token occurs twice, so that what comes next is never in doubt."""
+    drawn = generator.choice(plain, 2 * length + len(unit), replace=False).tolist()
     drawn = [t for t in drawn if t not in unit]
     again, other = tuple(drawn[: length - len(unit)]), tuple(drawn[length : 2 * length])
     start, end = (opening_token(lm),), line_break(lm)
