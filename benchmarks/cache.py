@@ -74,7 +74,7 @@ def measured(
     each: dict[str, list[float]] = {name: [] for name in texts}
     for name, some in texts.items():
         for text in some:
-            for alpha in torch.stack(sets).split(max(1, tokens_at_once(lm) // len(text))):
+            for alpha in torch.stack(sets).split(max(1, tokens_at_once(lm, None) // len(text))):
                 log_p, right = scored_log_p(lm, [text], window, alpha)
                 each[name] += (log_p if name == "perplexity" else right).flatten().tolist()
     return {n: float(np.exp(-np.mean(v)) if n == "perplexity" else np.mean(v)) for n, v in each.items()}
@@ -107,24 +107,29 @@ def main() -> None:
         "perplexity": long_texts(lm, length, max(1, options.texts // 2)),
     }
     everything = torch.ones(lm.n_layers, lm.n_kv_heads)
-    rows = [{"cache": 1.0, "chosen by": "whole model"} | measured(lm, texts, window, [everything])]
-    seen = (window.sink + window.recent) / length
+    rows: list[dict[str, float | str]] = []
+    print(f"{lm}\n{length} tokens, sink {window.sink}, recent {window.recent}; texts: {options.texts}")
+    print(f"{'cache':>6}  {'chosen by':<22}{'passkeys':>9}{'needles':>9}{'perplexity':>12}", flush=True)
+
+    def row(share: float, by: str, sets: list[torch.Tensor], seen: Window = window) -> None:
+        values = measured(lm, texts, seen, sets)
+        rows.append({"cache": share, "chosen by": by} | values)
+        told = f"{values['passkeys']:9.2f}{values['needles']:9.2f}{values['perplexity']:12.2f}"
+        print(f"{share:6.0%}  {by:<22}{told}", flush=True)
+        if options.out:
+            asked = {name: str(value) for name, value in vars(options).items()}
+            options.out.write_text(json.dumps(asked | {"rows": rows}, indent=2) + "\n")
+
+    row(1.0, "whole model", [everything])
+    kept = (window.sink + window.recent) / length
     for share in SHARES:
-        n_full = round(everything.numel() * (share - seen) / (1 - seen))
+        n_full = round(everything.numel() * (share - kept) / (1 - kept))
         for name, score in scores.items():
             chosen = lowest(score, n_full)
-            for by, sets in ((name, [chosen]), (f"random, as {name}", shuffled(chosen, options.draws))):
-                rows.append({"cache": share, "chosen by": by} | measured(lm, texts, window, sets))
+            row(share, name, [chosen])
+            row(share, f"random, as {name}", shuffled(chosen, options.draws))
         wide = Window(window.sink, round(share * length) - window.sink)
-        rows.append({"cache": share, "chosen by": "uniform"} | measured(lm, texts, wide, [0 * everything]))
-    print(f"{lm}\n{length} tokens, sink {window.sink}, recent {window.recent}; texts: {options.texts}")
-    print(f"{'cache':>6}  {'chosen by':<22}{'passkeys':>9}{'needles':>9}{'perplexity':>12}")
-    for row in rows:
-        values = f"{row['passkeys']:9.2f}{row['needles']:9.2f}{row['perplexity']:12.2f}"
-        print(f"{row['cache']:6.0%}  {row['chosen by']:<22}{values}")
-    if options.out:
-        told = {name: str(value) for name, value in vars(options).items()}
-        options.out.write_text(json.dumps(told | {"rows": rows}, indent=2) + "\n")
+        row(share, "uniform", [0 * everything], wide)
 
 
 if __name__ == "__main__":
