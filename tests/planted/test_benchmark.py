@@ -33,6 +33,7 @@ from tests.figures import synthetic
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
 
+SLOW_COPYING = ["copying", "streaming"]
 CHEAP = ["random", "norm", "taylor", "maps"]
 
 
@@ -118,6 +119,7 @@ class TestContenders:
     def test_no_method_that_answers_a_truth_is_forgotten(self) -> None:
         expected = {"taylor", "ig", "ablate", "ablate-mean", "ablate-resample", "gate", "dissociate", "probe"}
         expected |= {"probe-per-head", "probe-written", "gate-interference", "ablate-interference"}
+        expected |= {"influence", "copying", "pattern-induction", "retrieval", "streaming"}
         assert expected | {"maps", "maps-published", "maps-suppression"} <= set(contenders())
 
 
@@ -261,6 +263,17 @@ def test_the_targets_are_met_on_the_first_model(contender, target, options, monk
     every[contender] = replace(every[contender], truth=replace(truth, options={**truth.options, **options}))
     monkeypatch.setattr(module, "contenders", lambda: every)
     assert ha.benchmark([contender], ["one"]).auroc_mean.sel(over="functions").item() >= target
+
+
+@pytest.mark.parametrize(
+    "contender", ["pattern-induction", "retrieval", *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW_COPYING)]
+)
+def test_heads_that_copy_are_found(contender, monkeypatch) -> None:
+    """They alone do it, so a method about copying puts them before all others."""
+    monkeypatch.setattr(module, "COPYING_SEEDS", (1,))
+    result = ha.benchmark([contender], ["one"])
+    assert result.model.values.tolist() == ["copying, 1"]
+    assert result.auroc_mean.sel(over="copying").item() >= 0.98
 
 
 class TestReal:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ import torch
 
 import headatlas as ha
 from headatlas.errors import HeadAtlasError
+from headatlas.evidence.removal import answers_without
 from headatlas.models.heads import head_mask
 from headatlas.planted import interference, known, training
 from headatlas.planted.asking import LONGEST, SHORTEST, planted_questions, planted_task
+from headatlas.planted.copying import plant_copying
 from headatlas.planted.functions import BACKGROUND, FUNCTIONS, ID, LENGTH, WORDS, Draw
 from headatlas.planted.interference import ENOUGH, HURTS, plant_interference
 from headatlas.planted.known import (
@@ -26,6 +29,7 @@ from headatlas.planted.known import (
     read_truth,
 )
 from headatlas.planted.relations import plant_relations
+from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.questions import FUNCTIONS as QUESTION_FUNCTIONS
 from headatlas.tasks.questions import Question, prompt_ids
 from headatlas.tasks.words import find_opening
@@ -233,3 +237,16 @@ def test_a_folder_without_truth_is_told(tmp_path):
         planted_folder(tmp_path)
     with pytest.raises(HeadAtlasError, match="'Cooking' is not one of the functions Knowledge Recall, "):
         read_truth(tmp_path)
+
+
+def test_a_model_that_copies_needs_each_of_its_copying_heads() -> None:
+    planted = plant_copying(1)
+    [task] = planted.data["tasks"]
+    examples = [a for bundle in held_out_bundles(planted.lm, task, 8) for a in bundle.examples]
+    alone = [[head] for head in planted.copiers]
+    others = [head for head in product(range(4), range(8)) if head not in (*planted.copiers, *planted.previous)]
+    whole, without, left, *each = answers_without(planted.lm, examples, [[], planted.copiers, others, *alone])[:, 1]
+    assert whole > 0.95
+    assert without < 0.1
+    assert left == 1  # without the noise
+    assert max(each) < whole - 0.1

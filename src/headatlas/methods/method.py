@@ -74,15 +74,17 @@ class Measure:
 class Truth:
     """How the benchmark asks a method about models whose heads are known.
 
-    kind: which truth it answers: functions, interference, relations or suppression. measure: the variable that is to
-    rank the planted heads first; sign −1 if the lowest come first. options: of the call; the data is filled in by its
-    argument's name (tasks, texts, questions or relations), and seed or seeds.
+    kind: which truth it answers: functions, interference, relations, suppression or copying. measure: the variable that
+    is to rank the planted heads first; sign −1 if the lowest come first. options: of the call; the data is filled in by
+    its argument's name (tasks, texts, questions, relations, needles or text), and seed or seeds. subject: of the
+    measure, the one that is meant, where it is not named as what is planted.
     """
 
     kind: str
     measure: str
     options: Mapping[str, Any] = field(default_factory=dict)
     sign: int = 1
+    subject: str = ""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,17 @@ from headatlas.planted.contenders import contenders, score
 from headatlas.planted.functions import FUNCTIONS
 from headatlas.planted.known import MOST_SEEDS, SHIPPED
 from headatlas.planted.real import DRAWS, as_dataset, assess, hash_atlas
-from headatlas.planted.recipes import RELATION_SEEDS, Functions, Known, Recipe, Relations, find_model, hash_folder
+from headatlas.planted.recipes import (
+    COPYING_SEEDS,
+    RELATION_SEEDS,
+    Copying,
+    Functions,
+    Known,
+    Recipe,
+    Relations,
+    find_model,
+    hash_folder,
+)
 from headatlas.planted.relations import NOISE
 from headatlas.progress import Done, Progress, silent
 from headatlas.results.atlas import Atlas, open_atlas
@@ -124,7 +134,8 @@ def plan_benchmark(
         raise BadArgument(f"{'models' if chosen else 'methods'} is empty: name at least one")
     trained = [_trained(model, device, progress) for model in dict.fromkeys(map(str, models))]
     noises = product(NOISE, RELATION_SEEDS) if {"relations", "suppression"} & set(chosen.values()) else ()
-    recipes: list[Recipe] = [*trained, *(Relations(*each) for each in noises)]
+    copying = map(Copying, COPYING_SEEDS) if "copying" in chosen.values() else ()
+    recipes: list[Recipe] = [*trained, *(Relations(*each) for each in noises), *copying]
     cells = {recipe: _cells(recipe, chosen) for recipe in recipes}
     parts = [
         Part(f"model {of[0].model}", measure, (recipe, chosen, seed), tuple(cell.leaf for cell in of))

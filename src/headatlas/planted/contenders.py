@@ -52,6 +52,9 @@ def score(contender: Contender, known: Known, seed: int) -> Scores:
     maps = truth.sign * result[truth.measure]
     maps = maps.mean("seed") if "seed" in maps.dims else maps
     over = method.measures[0].over
+    if truth.subject:
+        meant = maps.sel({over: truth.subject}).transpose("layer", "head").values
+        return dict.fromkeys(known.heads, meant)
     subjects = [str(s) for s in maps[over].values]
     if missing := set(known.heads) - set(subjects):
         raise CannotDo(f"method {method.name}: its {truth.measure} has no {over} {min(missing)!r}, which it was given")
@@ -70,9 +73,9 @@ def _options(method: Method, truth: Truth, known: Known, seed: int) -> dict[str,
 
 
 def _data(method: Method, known: Known, seed: int) -> dict[str, Any]:
-    """By the argument's name: relations if they are planted, else tasks, texts (prompts of tasks) or questions."""
-    if known.relations:
-        return {"relations": known.relations}
+    """By the argument's name: what the model was planted with, or tasks, texts (prompts of tasks) or questions."""
+    if known.data:
+        return {name: value for name, value in known.data.items() if name in method.options}
     if "tasks" in method.options:
         return {"tasks": _tasks(seed)}
     if "texts" in method.options:

@@ -1,7 +1,7 @@
 """The benchmark's models: how each is made, as data, and what is then known of its heads.
 
-Three kinds of model: trained ones whose functions are in chosen heads; the same with noise in spare heads, which
-interferes; and random ones with relations written into chosen heads.
+Four kinds of model: trained ones whose functions are in chosen heads; the same with noise in spare heads, which
+interferes; random ones with relations written into chosen heads; and ones that copy, set by hand.
 """
 
 import hashlib
@@ -18,27 +18,30 @@ from headatlas.models.cache import cache_folder
 from headatlas.models.heads import head_mask
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
+from headatlas.planted.copying import plant_copying
 from headatlas.planted.interference import plant_interference
 from headatlas.planted.known import Heads, accept, measure_functions, planted_folder, read_truth
 from headatlas.planted.relations import plant_relations
 from headatlas.planted.training import plant
 from headatlas.progress import Progress, silent
-from headatlas.tasks.relations import Relation
 
-RELATION_SEEDS = (0, 1)
+RELATION_SEEDS = COPYING_SEEDS = (0, 1)
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Known:
-    """A model, and which heads serve which subject. `unsure` heads are neither right nor wrong."""
+    """A model, and which heads serve which subject. `unsure` heads are neither right nor wrong.
+
+    data: what to ask with, by the name of a method's argument; of trained functions, none: `contenders` makes it.
+    """
 
     name: str
     lm: LM
     heads: dict[str, Heads]
     unsure: Heads
-    relations: list[Relation]
+    data: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,11 @@ class Functions:
         if not heads_of:
             raise BadArgument(f"model {self.name!r}: no function is where its truth.json says")
         if "functions" in kinds:
-            yield Known(self.name, lm, heads_of, [], [])
+            yield Known(self.name, lm, heads_of, [], {})
         if "interference" in kinds:
             noisy, interferes, heads = plant_interference(lm, truth, seed)
             interferes = {f: hurt for f, hurt in interferes.items() if f in heads_of}
-            yield Known(self.names["interference"], noisy, interferes, heads, [])
+            yield Known(self.names["interference"], noisy, interferes, heads, {})
 
 
 @cache
@@ -103,10 +106,28 @@ class Relations:
         planted = plant_relations(self.noise, len(RELATION_SEEDS) * seed + self.number)
         for kind, heads in (("relations", planted.writers), ("suppression", planted.suppressors)):
             if kind in kinds:
-                yield Known(self.names[kind], planted.lm, heads, [], planted.relations)
+                yield Known(self.names[kind], planted.lm, heads, [], {"relations": planted.relations})
 
 
-Recipe = Functions | Relations
+@dataclass(frozen=True)
+class Copying:
+    """A model set by hand that copies what is repeated."""
+
+    number: int
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {"copying": f"copying, {self.number}"}
+
+    def group(self, kind: str) -> str:
+        return kind
+
+    def make(self, kinds: Collection[str], seed: int) -> Iterator[Known]:
+        planted = plant_copying(len(COPYING_SEEDS) * seed + self.number)
+        yield Known(self.names["copying"], planted.lm, {"copying": planted.copiers}, planted.previous, planted.data)
+
+
+Recipe = Functions | Relations | Copying
 
 
 def find_model(where: str, device: str, progress: Progress = silent) -> Path:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headatlas.errors import check_count
 from headatlas.methods._arguments import BatchTokens
-from headatlas.methods.method import Measure, Work, lazily, method
+from headatlas.methods.method import Measure, Truth, Work, lazily, method
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
@@ -67,6 +67,7 @@ COPIED = (
     tables=lazily("headatlas.methods.copying.tables:copying_tables"),
     sentences=lazily("headatlas.methods.copying.tables:copying_sentences"),
     ask=lazily("headatlas.methods.copying.texts:ask_again"),
+    truths={"copying": Truth("copying", "score", {"texts": 64}, subject="token")},
     order=35,
 )
 def copying(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from headatlas.errors import check_count
-from headatlas.methods.method import Measure, lazily, method
+from headatlas.methods.method import Measure, Truth, lazily, method
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -46,6 +46,7 @@ ALIASES = (
     does_not_tell="whether anything depends on it",
     cites=("In-context Learning and Induction Heads, Olsson et al. 2022, arXiv 2209.11895",),
     cost=lazily("headatlas.methods.pattern.scores:attention_cost"),
+    truths={"pattern-induction": Truth("copying", "score", subject="induction")},
     order=30,
 )
 def pattern(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headatlas.errors import BadArgument, check_choice, check_count
 from headatlas.methods._arguments import BatchTokens, Template
-from headatlas.methods.method import Measure, Work, lazily, method
+from headatlas.methods.method import Measure, Truth, Work, lazily, method
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
@@ -52,6 +52,9 @@ MEANING = (
     ),
     tables=lazily("headatlas.methods.retrieval.tables:retrieval_tables"),
     sentences=lazily("headatlas.methods.retrieval.tables:retrieval_sentences"),
+    truths={
+        "retrieval": Truth("copying", "score", {"lengths": (128,), "new_tokens": 6, "causal": 0}, subject="needles")
+    },
     order=35,
     exports=("headkv", "duo-attention"),
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headatlas.errors import check_choice
 from headatlas.methods._arguments import BatchTokens
-from headatlas.methods.method import Measure, Work, lazily, method
+from headatlas.methods.method import Measure, Truth, Work, lazily, method
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
@@ -46,6 +46,7 @@ MEANING = (
     cites=("DuoAttention, Xiao et al., ICLR 2025, arXiv 2410.10819",),
     tables=lazily("headatlas.methods.streaming.tables:streaming_tables"),
     sentences=lazily("headatlas.methods.streaming.tables:verdicts"),
+    truths={"streaming": Truth("copying", "need", {"limit": 8, "held_out": 0})},
     order=72,
     exports=("duo-attention",),
 )
