@@ -14,6 +14,7 @@ import argparse
 import http.client
 import json
 import statistics
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -25,7 +26,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import headatlas as ha
-from headatlas.live.answers import Live
+from headatlas.live.answers import Answer, Live
+from headatlas.live.question import Question
 from headatlas.live.server import Server
 
 SHOWN = ("next", "attention", "writes", "thumbnails", "direct", "slope")
@@ -66,16 +68,10 @@ def prompt_of(lm: ha.LM, tokens: int, seed: int) -> str:
 def one_round(lm: ha.LM, server: Server, prompt: str) -> dict[str, float]:
     """Seconds of each answer about a prompt that the server has not seen."""
     ask, layer = asker(server, prompt=prompt), lm.n_layers // 2
-    ids = torch.tensor(lm.encode(prompt), device=lm.device)
-
-    @torch.no_grad()
-    def forward() -> None:
-        lm.model(ids, use_cache=False)
-
     times = {kind: timed(partial(ask, kind, layer=layer)) for kind in SHOWN}
     return times | {
         "first": sum(times.values()),
-        "forward": timed(forward),
+        "forward": timed(partial(ask, "forward")),
         "switch": timed(partial(ask, "next", heads=[[layer, 1, 0]])),
         "pattern": timed(partial(ask, "attention", layer=layer + 1, head=2)),
     }
@@ -90,9 +86,27 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     lm = ha.LM(llama_8b().model, numbers(), "8b") if options.shape else ha.load(options.model, options.device)
-    server = Server(Live(lm), lambda: "", host="127.0.0.1", port=0).start()
-    rounds = [one_round(lm, server, prompt_of(lm, options.tokens, seed)) for seed in range(options.rounds + 1)]
-    server.stop()
+    live = Live(lm)
+
+    @torch.no_grad()
+    def forward(question: Question) -> Answer:
+        """In the model's own thread, as all else: threads of another would be in its way."""
+        ids = torch.tensor(lm.encode(question.prompt), device=lm.device)
+        yield {"result": bool(lm.model(ids, use_cache=False).logits.isfinite().all())}
+
+    live.kinds["forward"] = forward
+    server, rounds = Server(live, lambda: "", host="127.0.0.1", port=0), []
+
+    def ask_all() -> None:
+        try:
+            rounds.extend(one_round(lm, server, prompt_of(lm, options.tokens, n)) for n in range(options.rounds + 1))
+        finally:
+            server.stop()
+
+    asking = threading.Thread(target=ask_all)
+    asking.start()
+    server.run()  # in this thread, as `headatlas view` does
+    asking.join()
     median = {name: 1000 * statistics.median(r[name] for r in rounds[1:]) for name in rounds[0]}  # the first warms up
     print(f"{lm}\n{options.tokens} tokens, medians of {options.rounds} prompts")
     print(f"first shown        {median['first']:9.1f} ms   " + ", ".join(f"{k} {median[k]:.1f}" for k in SHOWN))

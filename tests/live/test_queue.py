@@ -14,7 +14,7 @@ LONG_ENOUGH = 10  # seconds, after which a test has failed
 
 @pytest.fixture
 def model() -> ModelQueue:
-    return ModelQueue(lambda error: {"error": str(error)})
+    return ModelQueue(lambda error: {"error": str(error)}).start()
 
 
 class Busy:
@@ -195,7 +195,7 @@ def test_a_queue_that_is_stopped_has_let_go_of_the_model(model) -> None:
         yield {"step": 1}
         raise AssertionError("asked on after the end")
 
-    queue = ModelQueue(lambda error: {"error": str(error)})
+    queue = ModelQueue(lambda error: {"error": str(error)}).start()
     queue.put("page", "place", "next", answer(), lambda message: None)
     assert going.wait(LONG_ENOUGH)
     stopping = threading.Thread(target=queue.stop)

@@ -30,7 +30,7 @@ from headatlas.models.lm import LM
 from headatlas.models.one_by_one import effects_by_layer
 from headatlas.models.packing import logits_only
 from headatlas.models.replay import can_replay
-from headatlas.models.targets import measure, tokens_at_once
+from headatlas.models.targets import frozen, measure, tokens_at_once
 from headatlas.report.numbers import pack, plain, plain_list
 
 Answer = Iterator[dict[str, Any]]
@@ -38,6 +38,7 @@ TOP = 10  # next tokens, and tokens that a head raises or lowers
 KEPT = 4  # passes that are remembered
 ATTENTION = 512 * 2**20  # bytes of attention that are kept of one pass; beyond, one layer at a time
 THUMBNAIL = 48  # pixels
+WITH_GRADIENT = 256  # tokens of a prompt, at most, whose pass is kept for its gradient
 DRAWS_AT_ONCE = 5
 TOKENS_AT_ONCE = 8  # of a continuation
 
@@ -52,6 +53,7 @@ class Reading:
     kept: Pass
     inputs: dict[int, Tensor]  # what enters every layer's attention [token, d_model]
     attention: dict[int, Tensor] = field(default_factory=dict)  # [head, query, key], float16
+    graph: tuple[Tensor, Tensor] | None = None  # gate and logits with what lies between, until `slope` has used it
 
 
 class Live:
@@ -77,27 +79,30 @@ class Live:
 
     # --- the pass
 
-    @torch.no_grad()
     def reading(self, question: Question) -> Reading:
-        """The pass that a question is about."""
+        """The pass that a question is about. Of a short prompt, with what its gradient needs: `slope` comes next."""
         key = question.prompt, question.heads
         if key not in self._readings:
             (ids,), gate = self.lm.encode(question.prompt), question.gate(self.lm)
             inputs: dict[int, Tensor] = {}
 
             def keep(layer: int, x: Tensor) -> None:
-                inputs[layer] = x[0]
+                inputs[layer] = x.detach()[0]
 
-            tokens = torch.tensor([ids], device=self.lm.device)
+            tokens, short = torch.tensor([ids], device=self.lm.device), len(ids) <= WITH_GRADIENT
             at = torch.tensor([0]), torch.tensor([len(ids) - 1])
+            moved = gate.clone().requires_grad_(short)
             with (
-                self.lm.gated(gate),
+                torch.set_grad_enabled(short),
+                frozen(self.lm),
+                self.lm.gated(moved),
                 passing(self.lm) as kept,
                 reading_inputs(self.lm.model, self.lm.anatomy, keep),
                 logits_only(self.lm, *at),
             ):
                 logits = self.lm.model(tokens, use_cache=False).logits[0, -1].float()
-            self._readings[key] = Reading(ids, gate, logits, kept, inputs)
+            graph = (moved, logits) if logits.requires_grad else None
+            self._readings[key] = Reading(ids, gate, logits.detach(), kept, inputs, graph=graph)
         self._readings.move_to_end(key)
         while len(self._readings) > KEPT:
             self._readings.popitem(last=False)
@@ -251,11 +256,23 @@ class Live:
 
     def slope(self, question: Question) -> Answer:
         """What removing each head would cost the answer, as the gradient says."""
-        ids = tuple(self.reading(Question(question.prompt)).ids)
-        examples = [TokenExample(ids, t) for t in self._targets(question) if t]
-        with self.lm.gated(question.gate(self.lm)):
-            gradients = gate_gradients(self.lm, examples)
+        reading, targets = self.reading(question), [t for t in self._targets(question) if t]
+        if reading.graph and all(len(t) == 1 for t in targets):
+            gradients = self._gradients(reading, [t[0] for t in targets])
+        else:
+            with self.lm.gated(reading.gate):
+                gradients = gate_gradients(self.lm, [TokenExample(tuple(reading.ids), t) for t in targets])
         yield {"result": {"map": pack(_difference(gradients))}}
+
+    def _gradients(self, reading: Reading, tokens: list[int]) -> Tensor:
+        """`gate_gradients` of single tokens, from the pass that was run already: [token, layer, head]."""
+        assert reading.graph
+        (gate, logits), reading.graph = reading.graph, None
+        log_p = logits.log_softmax(-1)
+        each = [torch.autograd.grad(log_p[t], gate, retain_graph=True)[0] for t in tokens]
+        gradients = torch.stack(each).cpu() * reading.gate  # as if every head had a second gate, at 1
+        gradients[:, self.lm.layers_without_heads] = torch.nan
+        return gradients
 
     def exact(self, question: Question) -> Answer:
         """What removing each head alone costs the answer, measured."""

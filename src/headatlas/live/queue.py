@@ -36,8 +36,13 @@ class ModelQueue:
         self._numbers = itertools.count()
         self._latest: dict[tuple[str, str], Job] = {}  # by page and place on it
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> "ModelQueue":
+        """Answer in the background."""
+        self._thread = threading.Thread(target=self.work, name="model", daemon=True)
         self._thread.start()
+        return self
 
     def put(
         self, page: str, place: str, kind: str, answer: Iterator[Message], tell: Callable[[Message | None], None]
@@ -57,15 +62,24 @@ class ModelQueue:
         """Do not go on with it."""
         job.dropped.set()
 
-    def stop(self) -> None:
-        """Answer no more. When this returns, the step that was being done has ended and the model is free."""
+    def end(self) -> None:
+        """Answer no more once the step that is being done has ended."""
         self._stopped.set()
         self._waiting.put(Job(-1, next(self._numbers), iter(()), lambda message: None))  # wakes a thread that waits
-        self._thread.join()
 
-    def _work(self) -> None:
+    def stop(self) -> None:
+        """Answer no more. When this returns, the step that was being done has ended and the model is free."""
+        self.end()
+        if self._thread is not None:
+            self._thread.join()
+
+    def work(self) -> None:
+        """Answer in this thread, until another one says `end`."""
         while not self._stopped.is_set():
-            job = self._waiting.get()
+            try:
+                job = self._waiting.get(timeout=1)  # so that Ctrl-C is heard on every system
+            except queue.Empty:
+                continue
             if not self._step(job):
                 job.answer = iter(())  # what it holds is let go
                 for key, other in list(self._latest.items()):
