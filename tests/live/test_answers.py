@@ -195,10 +195,15 @@ def test_few_passes_are_remembered_and_forgetting_changes_nothing(lm) -> None:
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gpt2", "gpt_oss", "opt"])
-@pytest.mark.parametrize("at_once", [module.ATTENTION, 0], ids=["all at once", "layer by layer"])
+@pytest.mark.parametrize(
+    ("at_once", "short"),
+    [(module.ATTENTION, module.SHORT), (module.ATTENTION, 0), (0, 0)],
+    ids=["in the first pass", "all at once", "layer by layer"],
+)
 @switched
-def test_attention_is_what_plain_kernels_give(family, at_once, heads, monkeypatch) -> None:
+def test_attention_is_what_plain_kernels_give(family, at_once, short, heads, monkeypatch) -> None:
     monkeypatch.setattr(module, "ATTENTION", at_once)
+    monkeypatch.setattr(module, "SHORT", short)
     lm = lm_of(family)
     live, ids = Live(lm), lm.encode(PROMPT)[0]
     before = lm.model.config._attn_implementation
@@ -322,17 +327,19 @@ def test_direct_is_of_first_tokens_and_less_the_other_one(live, heads) -> None:
 # --- what removing heads does
 
 
-@pytest.mark.parametrize("other", [(), OTHER])
+@pytest.mark.parametrize(("target", "other"), [(TARGET, ()), (TARGET, OTHER), (TARGET[:1], OTHER[:1])])
 @switched
-def test_slope_is_a_finite_difference(heads, other) -> None:
+def test_slope_is_a_finite_difference(heads, target, other) -> None:
     lm = lm_of("gpt2")  # it does not round to float32 inside
-    slope = map_of(Live(lm), "slope", heads=heads, target=TARGET, other=other)
+    live = Live(lm)
+    slope = map_of(live, "slope", heads=heads, target=target, other=other)
+    np.testing.assert_allclose(map_of(live, "slope", heads=heads, target=target, other=other), slope, rtol=1e-5)
     for layer, head in [(0, 0), (0, 1), (1, 3), (2, 0), (2, 5)]:
         sides = []
         for step in (1e-5, -1e-5):
             gate = Question(PROMPT, heads).gate(lm).double()
             gate[layer, head] *= 1 + step
-            sides.append(log_p(lm, PROMPT, TARGET, gate, other))
+            sides.append(log_p(lm, PROMPT, target, gate, other))
         assert slope[layer, head] == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-3, abs=1e-5)
 
 

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headatlas.errors import UnsupportedModel
-from headatlas.models.attended import _beside_the_kernel, attended_most
+from headatlas.models.attended import _beside_the_kernel, attended_most, attention_kept
 from headatlas.models.attention import attention_of
 from headatlas.models.lm import LM
 from headatlas.testing import tiny_lm
@@ -48,6 +48,29 @@ def test_equals_whole_attention_matrices(tiny: Tiny) -> None:
 def test_is_read_beside_the_kernel_where_the_model_has_the_interface(tiny: Tiny) -> None:
     most = _beside_the_kernel(lm_of(tiny), torch.tensor([IDS]), torch.tensor(ROWS))
     assert (most is None) == (tiny.family in OLD)
+
+
+@by_family
+def test_all_of_it_is_kept_in_some_layers_even_while_gradients_are_taken(tiny: Tiny) -> None:
+    """Of gated heads too; the gradient is what it is without keeping anything."""
+    lm, ids = lm_of(tiny), torch.tensor([IDS])
+    layers = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads][-2:]
+    gate = torch.rand(lm.n_layers, lm.n_heads, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+    def slope() -> torch.Tensor:
+        with lm.gated(gate):
+            return torch.autograd.grad(lm.model(ids, use_cache=False).logits[0, -1, 0], gate)[0]
+
+    with attention_kept(lm, layers, len(IDS), torch.float64) as kept:
+        kept_slope = slope()
+    assert set(kept) == (set() if tiny.family in OLD else set(layers))
+    torch.testing.assert_close(kept_slope, slope())
+    if kept:
+        with lm.gated(gate.detach()):
+            whole = attention_of(lm, ids, layers)
+        for layer in layers:
+            assert not kept[layer].requires_grad
+            torch.testing.assert_close(kept[layer], whole[layer][0].double(), rtol=1e-4, atol=1e-5)  # some in float32
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss", "deepseek_v3"])

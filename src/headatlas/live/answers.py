@@ -22,6 +22,7 @@ from headatlas.live.question import Question, Target
 from headatlas.live.script import script
 from headatlas.methods._gradients import gate_gradients
 from headatlas.methods._layers import layers_with_heads
+from headatlas.models.attended import attention_kept
 from headatlas.models.attention import attention_of
 from headatlas.models.direct import Pass, logit_scale, logits_written, passing, written
 from headatlas.models.examples import Bundle, TokenExample, encode_target, make_bundle
@@ -38,7 +39,7 @@ TOP = 10  # next tokens, and tokens that a head raises or lowers
 KEPT = 4  # passes that are remembered
 ATTENTION = 512 * 2**20  # bytes of attention that are kept of one pass; beyond, one layer at a time
 THUMBNAIL = 48  # pixels
-WITH_GRADIENT = 256  # tokens of a prompt, at most, whose pass is kept for its gradient
+SHORT = 256  # tokens of a prompt, at most, whose first pass keeps attention and what the gradient needs
 DRAWS_AT_ONCE = 5
 TOKENS_AT_ONCE = 8  # of a continuation
 
@@ -80,7 +81,7 @@ class Live:
     # --- the pass
 
     def reading(self, question: Question) -> Reading:
-        """The pass that a question is about. Of a short prompt, with what its gradient needs: `slope` comes next."""
+        """The pass that a question is about. Of a short prompt, with what is asked for next: attention, gradient."""
         key = question.prompt, question.heads
         if key not in self._readings:
             (ids,), gate = self.lm.encode(question.prompt), question.gate(self.lm)
@@ -89,20 +90,22 @@ class Live:
             def keep(layer: int, x: Tensor) -> None:
                 inputs[layer] = x.detach()[0]
 
-            tokens, short = torch.tensor([ids], device=self.lm.device), len(ids) <= WITH_GRADIENT
+            tokens, short = torch.tensor([ids], device=self.lm.device), len(ids) <= SHORT
             at = torch.tensor([0]), torch.tensor([len(ids) - 1])
             moved = gate.clone().requires_grad_(short)
+            shown = layers_with_heads(self.lm.anatomy) if short else []
             with (
                 torch.set_grad_enabled(short),
                 frozen(self.lm),
                 self.lm.gated(moved),
                 passing(self.lm) as kept,
                 reading_inputs(self.lm.model, self.lm.anatomy, keep),
+                attention_kept(self.lm, shown, len(ids), torch.float16) as attention,
                 logits_only(self.lm, *at),
             ):
                 logits = self.lm.model(tokens, use_cache=False).logits[0, -1].float()
             graph = (moved, logits) if logits.requires_grad else None
-            self._readings[key] = Reading(ids, gate, logits.detach(), kept, inputs, graph=graph)
+            self._readings[key] = Reading(ids, gate, logits.detach(), kept, inputs, attention, graph)
         self._readings.move_to_end(key)
         while len(self._readings) > KEPT:
             self._readings.popitem(last=False)
@@ -191,13 +194,17 @@ class Live:
     def _attention(self, reading: Reading, layer: int) -> Tensor:
         self._check_layer(layer)
         if layer not in reading.attention:
-            ids = torch.tensor([reading.ids])
-            every = 2 * len(reading.ids) ** 2 * self.lm.n_heads * self.lm.n_layers <= ATTENTION
-            ordinary = {i: z[None] for i, z in reading.kept.z.items()}
-            with self.lm.gated(reading.gate):
-                found = attention_of(self.lm, ids, None if every else [layer], ordinary, torch.float16)
-            reading.attention = {i: a[0].cpu() for i, a in found.items()}
-        return reading.attention[layer]
+            n, ids = len(reading.ids), torch.tensor([reading.ids], device=self.lm.device)
+            every = 2 * n**2 * self.lm.n_heads * self.lm.n_layers <= ATTENTION
+            layers = layers_with_heads(self.lm.anatomy) if every else [layer]
+            with torch.no_grad(), self.lm.gated(reading.gate):
+                with attention_kept(self.lm, layers, n, torch.float16) as reading.attention:
+                    self.lm.model.base_model(ids, use_cache=False)
+                if layer not in reading.attention:
+                    ordinary = {i: z[None] for i, z in reading.kept.z.items()}
+                    found = attention_of(self.lm, ids, layers, ordinary, torch.float16)
+                    reading.attention = {i: a[0] for i, a in found.items()}
+        return reading.attention[layer].cpu()
 
     @torch.no_grad()
     def _value_norms(self, reading: Reading, layer: int, head: int) -> str | None:

@@ -1,16 +1,17 @@
-"""Which position every head attends to most, from a few tokens of a long text, in one ordinary pass.
+"""Attention beside the model's own kernel, in one ordinary pass: all of it in some layers of a text, or the position
+that every head attends to most from a few tokens of a long one.
 
 1. The pass uses the model's own kernel. While it runs, each layer's attention function is called through ours
    (transformers' attention interface), which has the queries, keys and values that the kernel gets.
-2. For the few queries asked about, the model's own plain attention (its `eager_attention_forward`, with softcaps, sinks
+2. For the queries asked about, the model's own plain attention (its `eager_attention_forward`, with softcaps, sinks
    and whatever else is its own) is computed beside it, in float32. No more than [head, query asked about, key] is in
    memory: it grows with the text's length, not its square.
-3. It is believed only if, in every layer, the plain attention gives those queries the output that the kernel gave them.
+3. It is believed only if the plain attention gives those queries the output that the kernel gave them.
 
 Models that do not go through the interface compute their attention in full anyway; there `attention_of` reads it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import unwrap
 from threading import Lock
@@ -42,33 +43,61 @@ def attended_most(lm: LM, ids: Sequence[int], queries: Sequence[int]) -> Tensor:
     return most
 
 
+@contextmanager
+def attention_kept(lm: LM, layers: Collection[int], length: int, dtype: torch.dtype) -> Iterator[dict[int, Tensor]]:
+    """While a pass over one text of so many tokens runs, keep the attention [head, query, key] of these layers.
+
+    Layers whose model does not use the interface, or whose outputs do not agree, are not there.
+    """
+    kept: dict[int, Tensor] = {}
+    apart: dict[int, Tensor] = {}
+    with _beside(lm, layers, torch.arange(length), kept, apart, lambda attention: attention.to(dtype)):
+        yield kept
+    for layer in [i for i, share in apart.items() if not share <= _close(lm)]:
+        del kept[layer]
+
+
 def _beside_the_kernel(lm: LM, text: Tensor, rows: Tensor) -> dict[int, Tensor] | None:
     """[head, query] by layer; None where the model does not use the interface, or where the outputs do not agree."""
-    sites = {lm.model.get_submodule(site.attention): i for i, site in enumerate(lm.anatomy.sites) if site is not None}
+    with_heads = [i for i, site in enumerate(lm.anatomy.sites) if site is not None]
     most: dict[int, Tensor] = {}
-    apart: list[Tensor] = []  # of each layer, how far the outputs are apart, as a share of their size
+    apart: dict[int, Tensor] = {}
+    with _beside(lm, with_heads, rows, most, apart, lambda attention: attention.argmax(-1)):
+        lm.model.base_model(text, use_cache=False)
+    return most if len(most) == len(with_heads) and all(share <= _close(lm) for share in apart.values()) else None
+
+
+def _close(lm: LM) -> float:
+    """Of outputs, as a share of their size: kernels round their weights to the model's precision."""
+    return 1e-3 if lm.model.dtype in (torch.float32, torch.float64) else 2e-2
+
+
+@contextmanager
+def _beside(
+    lm: LM,
+    layers: Collection[int],
+    rows: Tensor,
+    kept: dict[int, Tensor],
+    apart: dict[int, Tensor],
+    keep: Callable[[Tensor], Tensor],
+) -> Iterator[None]:
+    """Fills `kept` with keep(attention [head, query, key]) by layer, and `apart` with how far the outputs are apart."""
+    sites = {lm.model.get_submodule(site.attention): i for i, site in enumerate(lm.anatomy.sites) if site is not None}
 
     def read(module: nn.Module, output: Tensor, plain: Tensor, attention: Tensor) -> None:
-        kernel = output[:, rows.to(output.device)].to(plain.dtype)
-        apart.append((plain - kernel).norm() / kernel.norm().clamp(min=torch.finfo(plain.dtype).tiny))
-        most[sites[module]] = attention[0].argmax(-1)
+        kernel = output.detach()[:, rows.to(output.device)].to(plain.dtype)
+        apart[sites[module]] = (plain - kernel).norm() / kernel.norm().clamp(min=torch.finfo(plain.dtype).tiny)
+        kept[sites[module]] = keep(attention[0])
 
-    try:
-        with _interface_read(set(sites), rows, read):
-            lm.model.base_model(text, use_cache=False)
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, TypeError, ValueError, AttributeError):  # its plain attention takes other arguments
-        return None
-    # the kernel rounds its weights to the model's precision
-    close = 1e-3 if lm.model.dtype in (torch.float32, torch.float64) else 2e-2
-    return most if len(most) == len(sites) and all(bool(share <= close) for share in apart) else None
+    with _interface_read({module for module, i in sites.items() if i in layers}, rows, read):
+        yield
 
 
 @contextmanager
 def _interface_read(modules: set[nn.Module], rows: Tensor, read: Callable[..., None]) -> Iterator[None]:
     """Calls read(module, kernel's output, plain output, attention), the last two of these rows only, whenever one of
-    the modules runs its attention through the interface. What the model computes does not change."""
+    the modules runs its attention through the interface. What the model computes does not change. Where its plain
+    attention takes other arguments, nothing is read."""
     configs: list[Any] = [m.config for m in modules if _plain_attention(m) and hasattr(m, "config")]
     names = {config._attn_implementation for config in configs}
 
@@ -81,9 +110,16 @@ def _interface_read(modules: set[nn.Module], rows: Tensor, read: Callable[..., N
             output, weights = usual(module, query, key, value, attention_mask, **options)
             if module in modules and plain and (attention_mask is None or getattr(attention_mask, "ndim", 0) == 4):
                 here, exact = rows.to(query.device), torch.promote_types(query.dtype, torch.float32)
-                seen = _mask_rows(attention_mask, here, key.shape[2], options.get("sliding_window"))
-                few = (t.to(exact) for t in (query[:, :, here], key, value, seen))
-                read(module, output, *plain(module, *few, **options))
+                with torch.no_grad():
+                    seen = _mask_rows(attention_mask, here, key.shape[2], options.get("sliding_window"))
+                    few = (t.to(exact) for t in (query[:, :, here], key, value, seen))
+                    try:
+                        beside = plain(module, *few, **options)
+                    except torch.OutOfMemoryError:
+                        raise
+                    except (RuntimeError, TypeError, ValueError, AttributeError):
+                        return output, weights
+                    read(module, output, *beside)
             return output, weights
 
         return attend
