@@ -17,6 +17,9 @@ FIGURES, EXAMPLES = ROOT / "docs" / "figures", ROOT / "docs" / "examples"
 AGREE = [f"atlas/{method}.nc" for method in ("pattern", "taylor", "ig", "ablate")]
 COMMANDS = {
     "pattern": "headatlas pattern smollm2 --out atlas",
+    "copying": "headatlas copying smollm2 --out atlas",
+    "function-vector": "headatlas function-vector smollm2 --out atlas",
+    "influence": "headatlas influence smollm2 --out atlas",
     "retrieval": "headatlas retrieval smollm2 --out atlas",
     "salient": "headatlas salient smollm2 --out atlas",
     "head": "headatlas head smollm2 L23.H4 --atlas atlas",
