@@ -1,13 +1,13 @@
 """Everything HeadAtlas raises on purpose, and the exit code each one ends the command with.
 
-HeadAtlasError
-├── BadArgument (ValueError)     2   asked wrongly: an unknown name, a wrong shape, a value out of range
-└── CannotDo (RuntimeError)      1   asked rightly, but it could not be done
-    ├── BadFile                      a file is damaged or laid out differently
-    ├── FetchFailed                  something had to be fetched and could not be
-    ├── OutOfMemory                  half as many tokens at once may do
-    ├── MissingExtra                 an optional package is needed; the message says how to install it
-    └── UnsupportedModel             a model HeadAtlas cannot place
+    HeadAtlasError
+    ├── BadArgument (ValueError)     2   asked wrongly: an unknown name, a wrong shape, a value out of range
+    └── CannotDo (RuntimeError)      1   asked rightly, but it could not be done
+        ├── BadFile                      a file is damaged or laid out differently
+        ├── FetchFailed                  something had to be fetched and could not be
+        ├── OutOfMemory                  half as many tokens at once may do
+        ├── MissingExtra                 an optional package is needed; the message says how to install it
+        └── UnsupportedModel             a model HeadAtlas cannot place
 
 A message is one line that names the argument, the value and what would be valid.
 
