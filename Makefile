@@ -1,5 +1,5 @@
 # make atlas   set up, then map the default model into atlas/
-# make test    set up, then lint, types, layering and all tests
+# make test    set up, then lint, types, layering and all tests but the slow ones
 # make test-slow   the tests that take long: memory, workers and machines that die, targets of more methods
 # make test-cpus   the tests of numbers as other CPUs would round: without vector units, and with AVX2 in two threads
 # make docs    set up, then the documentation: site/index.html, which opens from disk

@@ -12,9 +12,9 @@ them that a text of `length` tokens takes this share of the cache. They are chos
     random, as …           at random, as many in every layer as by that map; mean over the draws
     uniform                all stream, with as long a window as the share allows
 
-Maps are made here, from texts that are not used again. Measured: passkeys, the share
-of their digits that are likeliest; needles, the same of the words of an answer, after the question; perplexity of the
-second half of a text. Answers are given, not generated: each token is predicted after the right ones before it.
+Our maps are made here, from texts that are not used again. Measured: passkeys, the share of their digits that are
+likeliest; needles, the same of the words of an answer, after the question; perplexity of the second half of a text.
+Answers are given, not generated: each token is predicted after the right ones before it.
 """
 
 import argparse

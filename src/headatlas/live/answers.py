@@ -105,6 +105,8 @@ class Live:
             ):
                 logits = self.lm.model(tokens, use_cache=False).logits[0, -1].float()
             graph = (moved, logits) if logits.requires_grad else None
+            for other in self._readings.values():
+                other.graph = None  # it is large, and `slope` is asked of the newest
             self._readings[key] = Reading(ids, gate, logits.detach(), kept, inputs, attention, graph)
         self._readings.move_to_end(key)
         while len(self._readings) > KEPT:
