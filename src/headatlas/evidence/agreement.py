@@ -144,3 +144,15 @@ def stability(score: xr.DataArray, dim: Hashable = "seed") -> xr.Dataset:
         for i, j in combinations(range(score.sizes[dim]), 2)
     ]
     return xr.concat(pairs, "pair")[["spearman", "overlap"]].mean("pair")
+
+
+def of_more_data(correlation: float, times: float) -> float:
+    """What two maps that correlate so would correlate to, if each were made of `times` the data (Spearman–Brown)."""
+    return times * correlation / (1 + (times - 1) * correlation)
+
+
+def times_needed(correlation: float, wanted: float) -> float:
+    """Of how many times the data two maps must be made to correlate to `wanted` (Spearman–Brown, solved for it)."""
+    if not 0 < correlation < 1 or not 0 < wanted < 1:
+        raise BadArgument(f"correlation is {correlation} and wanted is {wanted}, expected both between 0 and 1")
+    return wanted * (1 - correlation) / (correlation * (1 - wanted))

@@ -51,7 +51,8 @@ class Measure:
     says which heads, or which maps as a whole, are above chance or proven; unproven: what the others are called.
     at_least: the score from which a head is one of the map's own, where neither of these says it.
     low, high: the variables with an interval. repeats: a variable, and the dimension over which it shows how stable the
-    map is. shared: heads of a key-value group have one value, which is the group's too, instead of their sum.
+    map is. examples: the variable or attribute that says how many examples a map is of, and the option that asks for
+    more. shared: heads of a key-value group have one value, which is the group's too, instead of their sum.
     aliases: other names that subjects can be asked for by, each with the subject's own.
     """
 
@@ -66,6 +67,7 @@ class Measure:
     low: str = ""
     high: str = ""
     repeats: tuple[str, str] | None = None
+    examples: tuple[str, str] | None = None
     shared: bool = False
     aliases: tuple[tuple[str, str], ...] = ()
 

@@ -24,7 +24,12 @@ MEANING = (
     title="Gradients (Taylor)",
     measures=[
         Measure(
-            "effect", over="task", meaning=MEANING, label="log P lost without the head", repeats=("effect_half", "half")
+            "effect",
+            over="task",
+            meaning=MEANING,
+            label="log P lost without the head",
+            repeats=("effect_half", "half"),
+            examples=("examples", "limit"),
         )
     ],
     presets={"quick": {"limit": 16}, "full": {"limit": 32}},

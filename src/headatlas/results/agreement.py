@@ -1,13 +1,18 @@
 """Does a result agree with others of the same subject, and with itself? For all results of an atlas at once."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 import xarray as xr
 
-from headatlas.evidence.agreement import spearman_matrix, stability
+from headatlas.evidence.agreement import spearman_matrix, stability, times_needed
 from headatlas.methods import measures_of
+from headatlas.methods.method import Measure
 from headatlas.results.charts import overview
+
+STABLE, UNSTABLE = 0.8, 0.5
+LEAST = 0.05  # a correlation so low says only that it takes more than it would from there
 
 
 def agreement_of(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], float]:
@@ -37,3 +42,37 @@ def stability_of(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], flo
             again = stability(result[variable], dim).spearman
             means |= {(name, str(subject)): float(again.sel({over: subject})) for subject in again[over].values}
     return means
+
+
+def unstable(results: Mapping[str, xr.Dataset]) -> list[str]:
+    """A line for every map that agrees with itself to less than 0.5, and how much data 0.8 would take.
+
+    The number is an estimate from the map's own halves or seeds, by the Spearman–Brown formula.
+    """
+    return [
+        f"{name}: {subject}: {_in_words(name, measures_of(name)[0], results[name], subject, correlation)}"
+        for (name, subject), correlation in stability_of(results).items()
+        if correlation < UNSTABLE and "imported" not in results[name].attrs
+    ]
+
+
+def _in_words(method: str, measure: Measure, result: xr.Dataset, subject: str, correlation: float) -> str:
+    assert measure.repeats is not None
+    dim, command = measure.repeats[1], f"headatlas {method.replace('_', '-')}"
+    bound = "more than" if correlation <= LEAST else "about"
+    times = times_needed(max(correlation, LEAST), STABLE)
+    if dim != "half":  # the map is the mean over them, so that each counts once
+        needs = f"the mean over {bound} {_rounded(times)} would be stable to {STABLE} ({command} --{dim}s)"
+        return f"{correlation:.2f} between {dim}s; {needs}"
+    counted, option = measure.examples or ("", "")
+    if counted not in result and counted not in result.attrs:
+        return f"{correlation:.2f} between halves of the data"
+    n = int(result[counted].sel({measure.over: subject}) if counted in result else result.attrs[counted])
+    needs = f"halves of {bound} {_rounded(n * times)} would agree to {STABLE} ({command} --{option})"
+    return f"{correlation:.2f} between halves of {n} examples; {needs}"
+
+
+def _rounded(number: float) -> str:
+    """Up to two digits: an estimate has no more."""
+    unit = 10 ** max(0, math.floor(math.log10(number)) - 1)
+    return f"{math.ceil(number / unit - 1e-9) * unit:,}"

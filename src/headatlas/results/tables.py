@@ -12,6 +12,7 @@ from headatlas.methods import measures_of, methods
 from headatlas.methods._chance import NONE_ABOVE, at_chance, no_rank, none_in_words
 from headatlas.methods._tables import best, head_name
 from headatlas.results.about import unit
+from headatlas.results.agreement import unstable
 from headatlas.results.card import Card
 from headatlas.results.charts import overview, ranks
 from headatlas.results.curves import change_at, ranked_by, removal, steps
@@ -21,13 +22,13 @@ UNPROVEN: dict[str, Any] = dict.fromkeys(("removed", "of", "change", "random", "
 
 
 def warnings(maps: Maps) -> list[str]:
-    """What a reader of the tables must know before believing them: above all, which methods found nothing."""
+    """What a reader of the tables must know before believing them: what was not found, and what is not stable."""
     lines = _above_chance(maps)
     for name, result in maps.items():
         method = methods().get(name)
         if method is not None and method.sentences is not None and "imported" not in result.attrs:
             lines += [f"{name}: {line.removeprefix(f'{name}: ')}" for line in method.sentences(result)]
-    return lines
+    return lines + unstable(maps)
 
 
 def _above_chance(maps: Maps) -> list[str]:

@@ -27,7 +27,12 @@ MEANING = (
     title="Ablation",
     measures=[
         Measure(
-            "effect", over="task", meaning=MEANING, label="log P lost without the head", repeats=("effect_half", "half")
+            "effect",
+            over="task",
+            meaning=MEANING,
+            label="log P lost without the head",
+            repeats=("effect_half", "half"),
+            examples=("examples", "limit"),
         )
     ],
     presets={"full": {"limit": 32}},

@@ -50,6 +50,7 @@ COPIED = (
             low="score_low",
             high="score_high",
             repeats=("score_half", "half"),
+            examples=("texts", "texts"),
         ),
         Measure(
             "log_rise",
@@ -58,6 +59,7 @@ COPIED = (
             label="rise of log P",
             above="above_chance",
             repeats=("log_rise_half", "half"),
+            examples=("texts", "texts"),
         ),
     ],
     presets={"full": {"texts": 256}},

@@ -33,7 +33,16 @@ MEANING = (
 
 @method(
     title="Function vectors",
-    measures=[Measure("effect", over="task", meaning=MEANING, label="rise of P", repeats=("effect_half", "half"))],
+    measures=[
+        Measure(
+            "effect",
+            over="task",
+            meaning=MEANING,
+            label="rise of P",
+            repeats=("effect_half", "half"),
+            examples=("limit", "limit"),
+        )
+    ],
     presets={"full": {"limit": 64, "draws": 100}},
     tells="which heads carry a task that is told by examples, and what the model does with their sum alone",
     does_not_tell="which heads read the examples: only the last token is changed",

@@ -27,7 +27,16 @@ MEANING = (
 
 @method(
     title="Influence on texts",
-    measures=[Measure("kl", over="text_set", meaning=MEANING, label="KL in nats", repeats=("kl_half", "half"))],
+    measures=[
+        Measure(
+            "kl",
+            over="text_set",
+            meaning=MEANING,
+            label="KL in nats",
+            repeats=("kl_half", "half"),
+            examples=("texts", "limit"),
+        )
+    ],
     presets={"full": {"positions": "all"}},
     tells="which heads change what the model says next on your texts",
     does_not_tell="whether the change is for the better, or what heads do that stand in for each other",

@@ -40,7 +40,12 @@ MEANING = (
     title="Retrieval heads",
     measures=[
         Measure(
-            "score", over="needles", meaning=MEANING, label="share of tokens copied", repeats=("score_half", "half")
+            "score",
+            over="needles",
+            meaning=MEANING,
+            label="share of tokens copied",
+            repeats=("score_half", "half"),
+            examples=("answered", "limit"),
         )
     ],
     presets={"full": {"lengths": (1024, 2048, 4096), "depths": 10, "limit": 12, "causal": 8}},

@@ -37,6 +37,7 @@ MEANING = (
             meaning=MEANING,
             label="need of full attention",
             repeats=("need_half", "half"),
+            examples=("examples", "limit"),
             shared=True,
         )
     ],
