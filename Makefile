@@ -6,6 +6,7 @@
 # make docs-figures    the figures and numbers of the default model in README.md and docs/, from atlas/
 # make docs-benchmark  the tables of methods against planted heads
 # make docs-dissociate, docs-examples    what the pages of methods show of the default model
+# make docs-stability  how far every method's maps agree with themselves, on the default model; wants a GPU
 # make docs-view     the pictures of the live page
 # make docs-notebooks  the notebooks of docs/notebooks, executed, in at most two minutes each
 PYTHON ?= python3
@@ -15,7 +16,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install --quiet
 
-.PHONY: atlas test test-slow test-cpus setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark docs-examples docs-notebooks docs-view clean
+.PHONY: atlas test test-slow test-cpus setup setup-dev browser docs docs-figures docs-dissociate docs-benchmark docs-examples docs-notebooks docs-stability docs-view clean
 
 atlas: .venv/.ready
 	$(BIN)/headatlas run --out atlas
@@ -56,6 +57,10 @@ docs-benchmark: .venv/.ready-dev
 
 docs-examples: .venv/.ready-dev
 	$(BIN)/python scripts/docs_examples.py build/examples
+
+docs-stability: .venv/.ready-dev
+	$(BIN)/python benchmarks/stability.py smollm2 --out build/stability
+	$(BIN)/python scripts/docs_stability.py build/stability
 
 docs-view: .venv/.ready-dev browser
 	$(BIN)/python scripts/docs_view.py

@@ -5,7 +5,8 @@
 Of each two maps, the Spearman correlation over heads, subject by subject (task, function, relation, …). A map "of n
 examples" is compared with itself by two maps of n / 2 examples each. `taylor`, `ablate` and `ig` get two halves of a
 built-in task that share nothing, worked examples neither; others the halves that their results keep, or halves of their
-questions, pairs or training examples. Proofs are left out. Maps are made in float32.
+questions, pairs or training examples. Fits to a half have seeds of their own. Proofs are left out. Maps are made in
+float32.
 
 Results lie in DIR/stability.json as they come: run again, it goes on. --budget: seconds after which nothing new starts.
 """
@@ -27,7 +28,7 @@ from headatlas.errors import BadArgument, HeadAtlasError
 from headatlas.evidence.agreement import of_more_data, stability, times_needed
 from headatlas.methods import methods
 from headatlas.methods.method import Method
-from headatlas.results.agreement import LEAST, STABLE
+from headatlas.results.agreement import LEAST, STABLE, rounded_up
 from headatlas.runs.public_call import compute
 from headatlas.tasks.names import BUILT_IN
 from headatlas.tasks.prompts import Task, aba_abb, load_tasks
@@ -47,6 +48,20 @@ UNPROVEN: Mapping[str, Mapping[str, Any]] = {
     "function_vector": {"draws": 1},
     "maps": {"baselines": False},
 }
+SMALL = 64  # examples up to which all three effects are measured before anything else
+CHEAP_FIRST = [
+    "maps",
+    "pattern",
+    "influence",
+    "streaming",
+    "copying",
+    "retrieval",
+    "function_vector",
+    "contrast",
+    "gate",
+    "probe",
+    "dissociate",
+]
 NO_SEED = ("maps", "retrieval")  # theirs is of controls alone
 Maps = tuple[xr.DataArray, xr.DataArray]
 
@@ -74,11 +89,16 @@ class Asking:
         return compute(methods()[name], self.lm, {**self.options.get(name, {}), **options}, preset=self.preset)
 
     def map(self, name: str, **options: Any) -> xr.DataArray:
-        """The first measure, as it is before it is cleared of what is not proven; the mean over seeds."""
-        result, measure = self.result(name, **options), methods()[name].measures[0]
+        """The first measure, as it is before it is cleared of what is not proven; over seeds, if it has several."""
+        measure = methods()[name].measures[0]
         fitted = measure.repeats[0] if measure.repeats and measure.repeats[1] == "seed" else measure.name
-        values = result[fitted]
-        return values.mean("seed") if "seed" in values.dims else values
+        return self.result(name, **options)[fitted]
+
+    def fits(self, name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Maps:
+        """Means over seeds of two fits, the second from other seeds than the first."""
+        one = self.map(name, **first)
+        n = one.sizes["seed"]
+        return one.mean("seed"), self.map(name, **second, seeds=list(range(n, 2 * n))).mean("seed")
 
 
 # --- halves of the data
@@ -115,10 +135,11 @@ def effects(asking: Asking, asked: Asked) -> Maps:
 
 def training_halves(asking: Asking, asked: Asked) -> Maps:
     """Tasks cut into halves of their training examples; examples: of each task."""
-    options = {} if asked.examples is None else {"limit": len(asking.tasks) * asked.examples // 2}
-    parts = zip(*(t.halves() for t in load_tasks(asking.lm, asking.tasks)), strict=True)
-    first, second = (asking.map(asked.method, tasks=list(part), **options) for part in parts)
-    return first, second
+    tasks = methods()[asked.method].options["tasks"].default or asking.tasks
+    options = {} if asked.examples is None else {"limit": len(tasks) * asked.examples // 2}
+    parts = zip(*(t.halves() for t in load_tasks(asking.lm, tasks)), strict=True)
+    first, second = ({"tasks": list(part), **options} for part in parts)
+    return asking.fits(asked.method, first, second)
 
 
 def matched_tasks(lm: ha.LM) -> tuple[Task, Task]:
@@ -136,8 +157,8 @@ def matched_tasks(lm: ha.LM) -> tuple[Task, Task]:
 
 def contrast(asking: Asking, asked: Asked) -> Maps:
     keep, lose = (task.halves() for task in matched_tasks(asking.lm))
-    first, second = (asking.map("contrast", keep=a, lose=b) for a, b in zip(keep, lose, strict=True))
-    return first, second
+    first, second = ({"keep": a, "lose": b} for a, b in zip(keep, lose, strict=True))
+    return asking.fits("contrast", first, second)
 
 
 def probe(asking: Asking, asked: Asked) -> Maps:
@@ -145,7 +166,9 @@ def probe(asking: Asking, asked: Asked) -> Maps:
     folder = files("headatlas.tasks") / "data" / "cogqa"
     train, test = (json.loads((folder / f"{n}.json").read_text(encoding="utf-8")) for n in ("train", "test"))
     limit = None if asked.examples is None else asked.examples // 2
-    first, second = (asking.map("probe", questions=train[half::2], test=test, limit=limit) for half in (0, 1))
+    first, second = (
+        asking.map("probe", questions=train[half::2], test=test, limit=limit, seed=half) for half in (0, 1)
+    )
     return first, second
 
 
@@ -192,8 +215,7 @@ def seeds(asking: Asking, asked: Asked) -> xr.DataArray:
     if "seeds" in method.options:
         measure = method.measures[0]
         assert measure.repeats is not None
-        tasks = {"tasks": list(asking.tasks)} if "tasks" in method.options else {}
-        return asking.result(asked.method, **tasks, **data)[measure.repeats[0]]
+        return asking.result(asked.method, **data)[measure.repeats[0]]
     first, second = xr.align(*(asking.map(asked.method, seed=seed) for seed in (0, 1)), join="inner")
     return xr.concat([first, second], "seed")
 
@@ -214,19 +236,19 @@ def agreement_of(asking: Asking, asked: Asked) -> dict[str, float | None]:
 
 
 def plan(chosen: list[str], examples: list[int], draws: int) -> Iterator[Asked]:
-    """The most important first: effects over examples, then every other method once, then again and with more."""
+    """The most important first, each once: few examples of the effects, `taylor` with more, every other method, the
+    effects with more. Then other halves of the effects, and others with more."""
     effect, others = ([n for n in chosen if (n in EFFECTS) == wanted] for wanted in (True, False))
-    for name in effect:
-        yield from (Asked(name, "half", n) for n in examples)
+    asked = [Asked(name, "half", n) for n in examples if n <= SMALL for name in effect]
+    asked += [Asked("taylor", "half", n) for n in examples if "taylor" in effect]
     for name in others:
-        yield Asked(name, "half", 900 if name == "probe" else MORE.get(name, (None,))[0])
-        if has_seed(methods()[name]):
-            yield Asked(name, "seed")
+        asked.append(Asked(name, "half", 900 if name == "probe" else MORE.get(name, (None,))[0]))
+        asked += [Asked(name, "seed")] if has_seed(methods()[name]) else []
+    asked += [Asked(name, "half", n) for n in examples for name in effect]
     for draw in range(1, draws):
-        for name in effect:
-            yield from (Asked(name, "half", n, draw) for n in examples)
-    for name in others:
-        yield from (Asked(name, "half", n) for n in MORE.get(name, ())[1:])
+        asked += [Asked(name, "half", n, draw) for n in examples for name in effect]
+    asked += [Asked(name, "half", n) for name in others for n in MORE.get(name, ())[1:]]
+    yield from dict.fromkeys(asked)
 
 
 def has_seed(method: Method) -> bool:
@@ -234,9 +256,10 @@ def has_seed(method: Method) -> bool:
 
 
 def measured_methods() -> list[str]:
-    """Every method with a map, the effects first."""
+    """Every method with a map: the effects, then the cheapest of those known here, then others."""
+    known = [*EFFECTS, *CHEAP_FIRST]
     named = [name for name, method in methods().items() if method.measures]
-    return sorted(named, key=lambda n: (n not in EFFECTS, EFFECTS.index(n) if n in EFFECTS else 0))
+    return sorted(named, key=lambda n: known.index(n) if n in known else len(known))
 
 
 def measure_all(asking: Asking, asked: Iterator[Asked], path: Path, budget: float) -> None:
@@ -290,7 +313,7 @@ def needed(points: Mapping[int | None, float]) -> str:
         return f"{'at most ' * (enough == counted[0][0])}{enough}"
     n, r = counted[-1]
     bound = "more than" if r <= LEAST else "about"
-    return f"{bound} {round(n * times_needed(max(r, LEAST), STABLE), -1):,.0f} (extrapolated from {n})"
+    return f"{bound} {rounded_up(n * times_needed(max(r, LEAST), STABLE))} (extrapolated from {n})"
 
 
 def table(run: Mapping[str, Any]) -> list[dict[str, str]]:

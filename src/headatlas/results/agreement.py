@@ -62,17 +62,17 @@ def _in_words(method: str, measure: Measure, result: xr.Dataset, subject: str, c
     bound = "more than" if correlation <= LEAST else "about"
     times = times_needed(max(correlation, LEAST), STABLE)
     if dim != "half":  # the map is the mean over them, so that each counts once
-        needs = f"the mean over {bound} {_rounded(times)} would be stable to {STABLE} ({command} --{dim}s)"
+        needs = f"the mean over {bound} {rounded_up(times)} would be stable to {STABLE} ({command} --{dim}s)"
         return f"{correlation:.2f} between {dim}s; {needs}"
     counted, option = measure.examples or ("", "")
     if counted not in result and counted not in result.attrs:
         return f"{correlation:.2f} between halves of the data"
     n = int(result[counted].sel({measure.over: subject}) if counted in result else result.attrs[counted])
-    needs = f"halves of {bound} {_rounded(n * times)} would agree to {STABLE} ({command} --{option})"
+    needs = f"halves of {bound} {rounded_up(n * times)} would agree to {STABLE} ({command} --{option})"
     return f"{correlation:.2f} between halves of {n} examples; {needs}"
 
 
-def _rounded(number: float) -> str:
-    """Up to two digits: an estimate has no more."""
+def rounded_up(number: float) -> str:
+    """A number above 1 in words, with two digits: an estimate has no more."""
     unit = 10 ** max(0, math.floor(math.log10(number)) - 1)
     return f"{math.ceil(number / unit - 1e-9) * unit:,}"

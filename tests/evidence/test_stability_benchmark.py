@@ -1,0 +1,150 @@
+"""benchmarks/stability.py: its numbers against those made by hand, and its tables for a run that is known."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from scipy.stats import spearmanr
+
+import headatlas as ha
+from headatlas.errors import BadArgument
+from headatlas.tasks.prompts import Example, Task, load_tasks
+from headatlas.testing import tiny_lm, tiny_task
+
+ROOT = Path(__file__).parents[2]
+TASKS = (tiny_task("a", 0), tiny_task("b", 1))
+
+
+def script(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def bench() -> ModuleType:
+    return script("benchmarks/stability.py")
+
+
+def row(method: str, over: str, examples: int | None, draw: int = 0, **spearman: float | None) -> dict:
+    return {"method": method, "over": over, "examples": examples, "draw": draw, "spearman": spearman, "seconds": 1.0}
+
+
+RUN = {
+    "model": "m",
+    "preset": "quick",
+    "device": "cpu",
+    "rows": [
+        row("taylor", "half", 16, math=0.1, syntax=0.3),
+        row("taylor", "half", 16, 1, math=0.3, syntax=0.5),
+        row("taylor", "half", 64, math=0.5, syntax=0.9),
+        row("ablate", "half", 16, math=0.9, syntax=0.85),
+        row("gate", "half", None, math=0.6, syntax=0.8),
+        row("gate", "seed", None, math=0.4, syntax=0.6),
+        row("retrieval", "half", 6, facts=None) | {"error": "none answered"},
+    ],
+}
+
+
+def test_halves_of_a_task_share_nothing(bench) -> None:
+    (math,) = load_tasks(None, "math")
+    for draw in (0, 1):
+        first, second = (bench.half_of(math, 40, draw, half) for half in (0, 1))
+        assert len(first.held_out) == len(second.held_out) == 40
+        every = [{*half.train, *half.held_out} for half in (first, second)]
+        assert not every[0] & every[1]
+        assert not set(first.train) & set(first.held_out)
+        for half in (first, second):
+            counts = [sum(e.kind == kind for e in half.held_out) for kind in math.kinds]
+            assert counts == [5] * 8
+            assert all(sum(e.kind == kind for e in half.train) >= 5 for kind in math.kinds)
+    assert bench.half_of(math, 8, 0, 0) != bench.half_of(math, 8, 1, 0)
+    with pytest.raises(BadArgument, match="task 'math' has 264 examples in a half, 300 are asked for"):
+        bench.half_of(math, 300, 0, 0)
+
+
+def test_the_numbers_are_those_made_by_hand(bench, tmp_path) -> None:
+    lm = tiny_lm()
+    asking = bench.Asking(lm, tasks=TASKS)
+    path = tmp_path / bench.FILE
+    bench.measure_all(asking, bench.plan(["taylor"], [4, 8], 1), path, 1e9)
+    run = json.loads(path.read_text())
+    assert [(r["method"], r["over"], r["examples"]) for r in run["rows"]] == [("taylor", "half", n) for n in (4, 8)]
+    for n, measured in zip((4, 8), run["rows"], strict=True):
+        for task in TASKS:
+            a, b = (
+                ha.taylor(lm, bench.half_of(task, n // 2, 0, half), limit=n // 2).effect.values.ravel()
+                for half in (0, 1)
+            )
+            assert measured["spearman"][task.name] == pytest.approx(spearmanr(a, b).statistic)
+
+
+def test_a_map_that_no_example_changes_is_stable(bench) -> None:
+    """Prompts that differ in spaces alone are the same tokens, so both halves ask the same."""
+    examples = tuple(Example(f"w1{' ' * i}w2 w3", " w4") for i in range(1, 17))
+    asking = bench.Asking(tiny_lm(), tasks=(Task("same", examples[:8], examples[8:]),))
+    assert bench.agreement_of(asking, bench.Asked("taylor", "half", 4)) == {"same": pytest.approx(1)}
+    seeds = bench.agreement_of(bench.Asking(tiny_lm()), bench.Asked("pattern", "seed"))
+    assert set(seeds) == {"induction", "previous", "duplicate", "sink", "self"}
+
+
+def test_an_interrupted_run_goes_on(bench, tmp_path, monkeypatch) -> None:
+    asking, path = bench.Asking(tiny_lm(), tasks=TASKS), tmp_path / bench.FILE
+    asked = [bench.Asked("taylor", "half", 4), bench.Asked("taylor", "half", 8), bench.Asked("taylor", "half", 80)]
+    calls = []
+    monkeypatch.setattr(bench, "agreement_of", lambda _, one: calls.append(one) or {"a": 0.5})
+    bench.measure_all(asking, iter(asked[:1]), path, 1e9)
+    bench.measure_all(asking, iter(asked[:2]), path, 1e9)
+    bench.measure_all(asking, iter(asked), path, -1)  # the budget is spent
+    assert calls == asked[:2]
+    assert len(json.loads(path.read_text())["rows"]) == 2
+    monkeypatch.undo()
+    bench.measure_all(asking, iter(asked), path, 1e9)
+    assert "examples in a half, 40 are asked for" in json.loads(path.read_text())["rows"][2]["error"]
+    with pytest.raises(BadArgument, match=r"out holds .*, of model 'tiny' and preset 'quick'"):
+        bench.measure_all(bench.Asking(tiny_lm(), "full"), iter(asked), path, 1e9)
+
+
+def test_the_plan_has_every_method_with_a_map_and_the_effects_first(bench) -> None:
+    asked = list(bench.plan(bench.measured_methods(), [16, 128], 2))
+    assert [(a.method, a.examples) for a in asked[:4]] == [*((n, 16) for n in bench.EFFECTS), ("taylor", 128)]
+    assert {a.method for a in asked} == {n for n, m in bench.methods().items() if m.measures}
+    assert len(asked) == len(set(asked))
+    with_seeds = {a.method for a in asked if a.over == "seed"}
+    assert with_seeds == {"contrast", "copying", "dissociate", "function_vector", "gate", "pattern", "probe"}
+
+
+def test_tables_of_a_known_run(bench) -> None:
+    rows = {r["method"]: r for r in bench.table(RUN)}
+    assert set(rows) == {"taylor", "ablate", "gate", "salient"}
+    assert rows["taylor"] == {
+        "method": "taylor",
+        "examples": "16",
+        "between halves": "0.30 (0.20 to 0.40)",
+        "whole map": "0.46",  # 0.6 / 1.3
+        "between seeds": "–",
+        "0.8 between halves takes": "about 110 (extrapolated from 64)",  # 64 · 0.8 · 0.3 / (0.7 · 0.2)
+    }
+    assert rows["ablate"]["0.8 between halves takes"] == "–"
+    assert (rows["gate"]["examples"], rows["gate"]["between halves"]) == ("all", "0.70 (0.60 to 0.80)")
+    assert rows["gate"]["between seeds"] == "0.50 (0.40 to 0.60)"
+    assert rows["salient"]["between halves"] == "exact"
+    takes = {(r["method"], r["subject"]): r["0.8 takes"] for r in bench.table_by_examples(RUN)}
+    assert takes == {("taylor", "math"): "about 260 (extrapolated from 64)", ("taylor", "syntax"): "64"}
+    assert bench.needed({16: 0.9}) == "at most 16"
+    assert bench.needed({16: -0.2}) == "more than 1,300 (extrapolated from 16)"
+
+
+def test_the_page_says_what_was_measured(bench) -> None:
+    docs = script("scripts/docs_stability.py")
+    assert "| taylor | 16 | 0.30 (0.20 to 0.40) | 0.46 |" in docs.block(RUN)
+    assert "- retrieval: none answered" in docs.block(RUN)
+    page = docs.PAGE.read_text()
+    assert page.index(docs.BEGIN) < page.index(docs.END)
+    if docs.RUN.exists():
+        assert docs.BEGIN + docs.block(json.loads(docs.RUN.read_text())) + docs.END in page
