@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headatlas.edits.measure import evaluate
     from headatlas.errors import HeadAtlasError
     from headatlas.evidence.agreement import agreement, stability
+    from headatlas.evidence.transfer import transfer
     from headatlas.live.view import view
     from headatlas.methods.method import Measure, Part, Truth, Work, method
     from headatlas.models.lm import LM
@@ -50,6 +51,7 @@ __all__ = [
     "open",
     "run",
     "stability",
+    "transfer",
     "view",
 ]
 
@@ -75,6 +77,7 @@ _HOME = {
     "open": "results.atlas",
     "run": "runs.run",
     "stability": "evidence.agreement",
+    "transfer": "evidence.transfer",
     "view": "live.view",
 }
 

@@ -447,3 +447,13 @@ def test_random_heads_are_drawn_to_the_end_only_where_that_can_prove_something(e
     _, random_effect, p, *_ = remove_heads_of(trial, 0, np.ones((2, 3)), (1,), draws=60, always=True)
     assert trial.drawn == np.isfinite(random_effect).sum() == draws
     assert p == pytest.approx(1 / (1 + draws))
+
+
+def test_built_in_functions_can_be_asked_again() -> None:
+    """Where no truth is known: by their names, tasks, relations and cognitive functions."""
+    lm = LM(build(next(t for t in TINY if t.id == "bloom")), tokenizer(), "bloom")  # no limit of context
+    ask = get_method("dissociate").ask
+    assert all(len(ask(lm, name)) == 24 for name in ("math", "commonsense", FUNCTIONS[0]))
+    assert ask(lm, "country_to_capital")
+    with pytest.raises(BadArgument):
+        ask(lm, "mine")

@@ -7,6 +7,7 @@ import transformers
 
 import headatlas as ha
 from headatlas.errors import BadArgument
+from headatlas.methods import get_method
 from headatlas.methods.function_vector.effects import mean_outputs, rises
 from headatlas.methods.function_vector.vectors import vector_of, zero_shot
 from headatlas.models import one_by_one
@@ -295,3 +296,15 @@ def test_asked_wrongly(options, message) -> None:
     own = {} if "relations" in options else {"tasks": {"next": [(f"w{i} w2", f" w{i + 1}") for i in range(40)]}}
     with pytest.raises(BadArgument, match=message):
         ha.function_vector(lm_of("llama"), **own | options)
+
+
+def test_built_in_relations_and_tasks_can_be_asked_again() -> None:
+    """Held-out questions, each behind two draws of worked examples: pairs with another answer and with the same."""
+    lm = lm_of("bloom")  # no limit of context; every word of English is the same token
+    prompts = get_method("function_vector").ask(lm, "country_to_capital")
+    (task,) = few_shot_tasks(lm, "country_to_capital", shots=10)
+    assert len(prompts) == 2 * min(12, len(task.held_out))
+    assert all(len(a.target) == 1 for a in prompts)
+    assert get_method("function_vector").ask(lm, "syntax")
+    with pytest.raises(BadArgument):
+        get_method("function_vector").ask(lm, "mine")

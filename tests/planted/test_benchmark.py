@@ -26,9 +26,10 @@ from headatlas.planted.contenders import EXAMPLES, HELD_OUT, contenders
 from headatlas.planted.functions import FUNCTIONS
 from headatlas.planted.known import planted_folder, read_truth
 from headatlas.planted.names import BASELINES
-from headatlas.planted.real import remove_top
+from headatlas.planted.real import remove_top, transfer_top
 from headatlas.planted.recipes import RELATION_SEEDS
 from headatlas.results.agreement import agreement_of, stability_of
+from headatlas.tasks.bundles import held_out_bundles
 from tests.figures import synthetic
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
@@ -314,6 +315,33 @@ class TestReal:
             expected = ha.stability(maps["gate"].facilitation.sel(task=task)).spearman
             assert again["gate", task] == pytest.approx(float(expected))
 
+    def test_transfer_tells_carriers_from_decoys(self) -> None:
+        """The top 5 % of a map of one layer's function, and of the same map turned around."""
+        lm, function = ha.load(planted_folder("one"), device="cpu"), "Math Calculation"
+        heads = read_truth(planted_folder("one")).functions[function]
+        score = np.zeros((6, 8))
+        score[tuple(np.transpose(heads))] = 1
+        prompts = [a for b in held_out_bundles(lm, planted_task(function, 2, 24), 24) for a in b.examples]
+        follows, random_follows, _, p = transfer_top(lm, prompts, score)
+        assert follows > random_follows + 5
+        assert p < 0.05
+        follows, _, _, p = transfer_top(lm, prompts, -score, draws=19)
+        assert abs(follows) < 1
+        assert p > 0.05
+
+    def test_built_in_relations_are_asked_again(self, tmp_path) -> None:
+        """A user's own is not, whatever its name."""
+        lm, name = ha.load(planted_folder("two"), device="cpu"), "word_to_antonym"
+        mine = {name: [(f"word{i}", f"other{i}") for i in range(30)]}
+        for folder, relations in (("built in", [name]), ("mine", mine)):
+            ha.function_vector(lm, relations, shots=4, limit=2, draws=1, out=tmp_path / folder)
+        results = [
+            ha.benchmark(["random"], ["one"], atlas=tmp_path / folder, atlas_model=lm)
+            for folder in ("built in", "mine")
+        ]
+        assert [r.real_subject.values.tolist() for r in results] == [[name], []]
+        assert results[0].real_method.values.tolist() == ["function_vector"]
+
     def test_beside_the_planted_models(self, tmp_path) -> None:
         """A built-in task is tested; one of the user's cannot be asked again, whatever its name."""
         folder = planted_folder("two")
@@ -329,5 +357,7 @@ class TestReal:
         assert row["effect, top 5 % removed"] == pytest.approx(result.effect.item(), abs=1e-3)
         assert row["stability"] == pytest.approx(result.stability.item(), abs=1e-3)
         assert tables.benchmark(result)[0]["removal p < 0.05"] is None
+        assert np.isnan([result.follows.item(), result.transfer_p_corrected.item()]).all()  # all answers are one token
+        assert row["transfer p"] is None
         with pytest.raises(BadArgument, match=r"whose \w+.nc is of .*, not of this one"):
             ha.benchmark(["random"], ["one"], atlas=tmp_path / "atlas", atlas_model=planted_folder("one"))

@@ -19,7 +19,7 @@ from headatlas.tasks.baseline import baseline
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.prompts import Task, hash_tasks, load_tasks
 
-ASK = 6  # questions of a removal test where no truth is known
+ASK = 24  # questions of the tests where no truth is known
 
 
 @dataclass(frozen=True)

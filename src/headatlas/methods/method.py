@@ -215,10 +215,11 @@ def method(
     presets: those of `run` that it belongs to, with the options each stands for.
     tells, does_not_tell, cites: what a reader of its maps must know.
     tables(result): what its command prints, rows by title; without it, the top heads. sentences(result): what must be
-    known beside the tables of an atlas. ask(lm, subject): questions that its heads are removed on where no truth is
-    known. truths: by the name it has in the benchmark, which truth it answers there. cost(lm, **options): of a function
-    that returns a dataset. order: methods of a run go from the lowest. exports: files of other tools that its maps are
-    made for, the most fitting first; `headatlas export` writes them from its map unless another is chosen.
+    known beside the tables of an atlas. ask(lm, subject): questions that its heads are removed on, and moved between,
+    where no truth is known. truths: by the name it has in the benchmark, which truth it answers there. cost(lm,
+    **options): of a function that returns a dataset. order: methods of a run go from the lowest. exports: files of
+    other tools that its maps are made for, the most fitting first; `headatlas export` writes them from its map unless
+    another is chosen.
     """
 
     def declare(function: F) -> F:

@@ -84,14 +84,15 @@ def benchmark(
 
     methods: which, baselines included; by default all. models: 'one' and 'two' come with the package; folders that
     `headatlas plant` wrote; 'seed:3' (or 'seed:3/4' with 4 KV heads) is trained now, unless it was before: use a GPU.
-    atlas: of a real model. Adds what can be measured without a truth: agreement, stability, whether removal hurts.
+    atlas: of a real model. Adds what can be measured without a truth: agreement, stability, removal, transfer.
     atlas_model: that model, if its name in the atlas does not tell where it is.
     seed: of the prompts and of random choices in the methods. engine, address, workers: as in `run`, model by model.
     out: a folder for benchmark.nc; interrupted work goes on from there.
 
     Returns auroc and average_precision(contender, model, subject), their means with intervals, auroc_mean(contender,
     over), …, and what they cost: seconds, forward and backward(contender, model). With an atlas also effect,
-    random_effect, p, p_corrected, agreement and stability(real).
+    random_effect, p, p_corrected, follows, random_follows, disturbs, transfer_p, transfer_p_corrected, agreement and
+    stability(real).
 
     Example:
         >>> ha.benchmark(["random", "taylor"], ["one"]).auroc_mean.sel(over="functions")
@@ -144,7 +145,7 @@ def plan_benchmark(
     ]
     real = ""
     if atlas is not None:
-        real = f"removal tests {hash_atlas(atlas)}"
+        real = f"removal and transfer tests {hash_atlas(atlas)}"
         source = atlas.info["model"]["name"] if atlas_model is None else atlas_model
         source = source if isinstance(source, LM) else absolute(source)
         parts.append(Part(real, assess, (real, atlas.folder.absolute(), source, device, seed)))

@@ -1,4 +1,4 @@
-"""Where no truth is known: agreement, stability and removal tests of the results of an atlas."""
+"""Where no truth is known: agreement, stability, removal and transfer tests of the results of an atlas."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -11,6 +11,7 @@ import xarray as xr
 from headatlas.errors import HeadAtlasError
 from headatlas.evidence.agreement import TOP
 from headatlas.evidence.removal import Heads, Quality, gates_without, p_corrected, remove_in_turn, top_heads
+from headatlas.evidence.transfer import transfer_heads
 from headatlas.methods import methods
 from headatlas.methods.method import Method
 from headatlas.models.lm import LM
@@ -19,11 +20,16 @@ from headatlas.models.targets import Bundle, TokenExample, make_bundle, measure
 from headatlas.progress import Done, Progress
 from headatlas.results.agreement import agreement_of, stability_of
 from headatlas.results.atlas import Atlas, open_atlas
-from headatlas.tasks.prompts import hash_tasks, load_tasks
+from headatlas.tasks.few_shot import few_shot_tasks
+from headatlas.tasks.names import BUILT_IN
+from headatlas.tasks.prompts import Task, hash_tasks, load_tasks
 
 DRAWS = 59  # of random heads, at most
 MOST_SUBJECTS = 8  # of a method, that are tested
-COLUMNS = ("agreement", "stability", "effect", "random_effect", "p")
+REMOVED_ON = 6  # prompts of a removal test, of those that a method asks; of a transfer test, all
+REMOVAL = ("effect", "random_effect", "p")
+TRANSFER = ("follows", "random_follows", "disturbs", "transfer_p")
+COLUMNS = ("agreement", "stability", *REMOVAL, *TRANSFER)
 
 
 def hash_atlas(atlas: Atlas) -> str:
@@ -46,12 +52,13 @@ def assess(
         for subject, prompts in _subjects(lm, methods()[name], result)
     ]
     rows = []
-    for method, subject, prompts in progress(tests, "removal tests"):
+    for method, subject, prompts in progress(tests, "removal and transfer tests"):
         part = f"{label}, {method.name} {subject}"
         if part not in done:
-            scores = _map(method, results[method.name], subject)
-            bundles = [make_bundle([prompt]) for prompt in prompts]
-            done[part] = (np.array(remove_top(scores.values, partial(_log_p, lm, bundles), seed=seed)),)
+            scores = _map(method, results[method.name], subject).values
+            bundles = [make_bundle([prompt]) for prompt in _spread(prompts, REMOVED_ON)]
+            removal = remove_top(scores, partial(_log_p, lm, bundles), seed=seed)
+            done[part] = (np.array([*removal, *transfer_top(lm, prompts, scores, seed=seed)]),)
         of = method.name, subject
         rows.append([agrees.get(of, np.nan), again.get(of, np.nan), *done[part][0]])
     names = [_contender(method, results[method.name]) for method, _, _ in tests]
@@ -62,7 +69,7 @@ def assess(
 def as_dataset(names: np.ndarray, subjects: np.ndarray, values: np.ndarray, model: np.ndarray) -> xr.Dataset:
     """What `assess` left: dimension `real`, with the contender and the subject of each map."""
     columns = dict(zip(COLUMNS, values.T, strict=True))
-    columns["p_corrected"] = p_corrected(columns["p"])
+    columns |= {f"{name}_corrected": p_corrected(columns[name]) for name in ("p", "transfer_p")}
     coords = {"real_method": ("real", names), "real_subject": ("real", subjects)}
     return xr.Dataset({k: ("real", v) for k, v in columns.items()}, coords).assign_attrs(real=str(model))
 
@@ -71,9 +78,27 @@ def remove_top(
     scores: np.ndarray, quality: Quality, *, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, float, float]:
     """The top 5 % of a map [layer, head] removed: effect, mean effect of random heads of the same layers, p."""
-    heads = top_heads(scores, max(1, round(TOP * np.isfinite(scores).sum())))
-    removal = remove_in_turn(quality, heads, scores.shape[1], draws=draws, generator=np.random.default_rng(seed))
+    removal = remove_in_turn(quality, _top(scores), scores.shape[1], draws=draws, generator=np.random.default_rng(seed))
     return float(removal.effect[0]), float(removal.random_effect.mean()), float(removal.p[0])
+
+
+def transfer_top(
+    lm: LM, prompts: Sequence[TokenExample], scores: np.ndarray, *, draws: int = DRAWS, seed: int = 0
+) -> tuple[float, float, float, float]:
+    """The top 5 % of a map [layer, head] moved between prompts: how far the answer follows, how far it follows random
+    heads of the same layers on average, how far the same answer is disturbed, p. NaN where no two answers differ."""
+    moved = transfer_heads(lm, prompts, _top(scores), draws=draws, seed=seed)
+    random = float(moved.random_follows.mean()) if moved.other_pairs else np.nan
+    return moved.follows, random, moved.disturbs, moved.p
+
+
+def _top(scores: np.ndarray) -> Heads:
+    return top_heads(scores, max(1, round(TOP * np.isfinite(scores).sum())))
+
+
+def _spread(prompts: list[TokenExample], n: int) -> list[TokenExample]:
+    """n of them, evenly spaced: those of one kind stand together."""
+    return [prompts[i * len(prompts) // n] for i in range(n)] if len(prompts) > n else prompts
 
 
 def _log_p(lm: LM, bundles: list[Bundle], removed: Sequence[Heads]) -> np.ndarray:
@@ -101,12 +126,19 @@ def _subjects(lm: LM, method: Method, result: xr.Dataset) -> Iterator[tuple[str,
             yield subject, prompts
 
 
-def _built_in(lm: LM, tasks: list[str], result: xr.Dataset) -> bool:
-    """Whether these are the built-in tasks of those names, not a user's own."""
+def _built_in(lm: LM, names: list[str], result: xr.Dataset) -> bool:
+    """Whether these are the built-in tasks, or relations told by examples, of those names, not a user's own."""
     try:
-        return hash_tasks(load_tasks(lm, tasks)) == result.attrs.get("data")
+        return hash_tasks(_tasks(lm, names, result)) == result.attrs.get("data")
     except HeadAtlasError:
         return False
+
+
+def _tasks(lm: LM, names: list[str], result: xr.Dataset) -> list[Task]:
+    if "shots" not in result.attrs:
+        return load_tasks(lm, names)
+    relations, tasks = ([n for n in names if (n in BUILT_IN) == built_in] or None for built_in in (False, True))
+    return few_shot_tasks(lm, relations, tasks, shots=int(result.attrs["shots"]))
 
 
 def _prompts(lm: LM, method: Method, subject: str) -> list[TokenExample]:

@@ -48,6 +48,11 @@ def real(result: xr.Dataset) -> list[dict[str, Any]]:
                 "random of the same layers": _digits(one.random_effect),
                 "p": _digits(one.p),
                 "p corrected": _digits(one.p_corrected),
+                "follows, top 5 % transferred": _digits(one.follows),
+                "random follows": _digits(one.random_follows),
+                "disturbs": _digits(one.disturbs),
+                "transfer p": _digits(one.transfer_p),
+                "transfer p corrected": _digits(one.transfer_p_corrected),
             }
         )
     return rows

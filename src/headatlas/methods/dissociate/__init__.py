@@ -57,6 +57,7 @@ MEANING = (
     cites=("Causal Head Gating, Nam et al., NeurIPS 2025, arXiv 2505.13737",),
     tables=lazily("headatlas.methods.dissociate.tables:dissociation_tables"),
     sentences=lazily("headatlas.methods.dissociate.tables:verdicts"),
+    ask=lazily("headatlas.methods.dissociate.parts:ask_test"),
     truths={"dissociate": Truth("functions", "score", {"own": 6, "seeds": 2, "limit": 10_000, "proof": False})},
     order=65,
 )

@@ -8,12 +8,16 @@ import torch
 import xarray as xr
 
 from headatlas.evidence.selective import Trial, removal_results, remove_heads_of
+from headatlas.methods._effects import ASK, held_out_questions
 from headatlas.methods.dissociate.fits import Settings, drawn, fit
 from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.lm import LM
+from headatlas.models.targets import TokenExample
 from headatlas.progress import Done, Progress, doing
-from headatlas.tasks.labelled import Labelled, log_p_per_token
+from headatlas.tasks.labelled import Labelled, log_p_per_token, named_task
+from headatlas.tasks.names import FUNCTIONS
+from headatlas.tasks.questions import load_questions, with_answer
 
 BASELINE = "baseline"
 SHUT = 0.5  # a head whose gate was below this in some seed may be chosen
@@ -181,3 +185,14 @@ def _map(lm: LM, targets: list[Target], done: Done) -> xr.Dataset:
             "head": range(lm.n_heads),
         },
     )
+
+
+# --- where no truth is known
+
+
+def ask_test(lm: LM, subject: str) -> list[TokenExample]:
+    """Examples of a built-in task, relation or function to which no gate was fitted and on which nothing was chosen."""
+    if subject in FUNCTIONS:
+        questions = [q for q in load_questions() if q.function == subject and q.split == "test"]
+        return [with_answer(lm, q, q.answer) for q in questions[:ASK]]
+    return held_out_questions(lm, named_task(lm, "", subject), ASK)

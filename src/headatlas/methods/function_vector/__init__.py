@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headatlas.models.lm import LM
 
 DEFAULT = ("country_to_capital", "object_superclass", "verb_to_past_tense", "word_to_antonym")
+SHOTS = 10
 MEANING = (
     "Rise of P(right answer) in few-shot prompts with shuffled answers when this head's output at the last token is"
     " replaced by its mean over prompts with right answers. Causal, for one head at a time."
@@ -49,6 +50,7 @@ MEANING = (
     cites=("Function Vectors in Large Language Models, Todd et al., ICLR 2024, arXiv 2310.15213",),
     tables=lazily("headatlas.methods.function_vector.tables:vector_tables"),
     sentences=lazily("headatlas.methods.function_vector.tables:vector_sentences"),
+    ask=lazily("headatlas.methods.function_vector.parts:ask_held_out"),
     order=75,
 )
 def function_vector(
@@ -58,7 +60,7 @@ def function_vector(
     ] = None,
     tasks: Annotated[Any, "more tasks: files with prompt and target, built-in tasks, or examples of your own"] = None,
     *,
-    shots: Annotated[int, "worked examples in a few-shot prompt"] = 10,
+    shots: Annotated[int, "worked examples in a few-shot prompt"] = SHOTS,
     limit: Annotated[int, "prompts of each kind and task: few-shot, with shuffled answers, without examples"] = 12,
     top: Annotated[int, "heads whose means are the function vector"] = 10,
     layer: Annotated[int | None, "add the vector after this layer; by default the best on other prompts"] = None,

@@ -8,7 +8,8 @@ import torch
 import xarray as xr
 
 from headatlas.evidence.removal import draw_like, p_corrected, p_value, top_heads
-from headatlas.methods._effects import halves
+from headatlas.methods._effects import ASK, halves
+from headatlas.methods.function_vector import SHOTS
 from headatlas.methods.function_vector.effects import mean_outputs, rises
 from headatlas.methods.function_vector.vectors import TRIED, vector_of, zero_shot
 from headatlas.methods.method import Part
@@ -17,7 +18,8 @@ from headatlas.models.examples import TokenExample, make_bundle
 from headatlas.models.lm import LM
 from headatlas.models.targets import measure
 from headatlas.progress import Done, Progress
-from headatlas.tasks.few_shot import few_shot_prompts, zero_shot_prompts
+from headatlas.tasks.few_shot import few_shot_prompts, few_shot_tasks, zero_shot_prompts
+from headatlas.tasks.names import BUILT_IN
 from headatlas.tasks.prompts import Task
 
 MEASURES = ("probability", "accuracy")
@@ -164,3 +166,15 @@ def _vector_cost(lm: LM, plan: Plan) -> Cost:
     told = reading(lm, [make_bundle([a]) for a in plan.testing_few_shot])
     chosen = answering(lm, plan.choosing, tried * (1 + draws)) if tried else Cost()
     return told + chosen + answering(lm, plan.testing, lm.n_layers + draws)
+
+
+def ask_held_out(lm: LM, subject: str) -> list[TokenExample]:
+    """Held-out questions of a built-in relation or task, each behind two draws of worked examples: effects are of
+    training questions."""
+    given = (None, subject) if subject in BUILT_IN else ([subject], None)
+    (task,) = few_shot_tasks(lm, *given, shots=SHOTS)
+    generator = np.random.default_rng([0, *subject.encode()])
+    queries = [task.held_out[i] for i in generator.permutation(len(task.held_out))[: ASK // 2]]
+    return [
+        a for pair in zip(*(few_shot_prompts(lm, task, queries, seed) for seed in (0, 1)), strict=True) for a in pair
+    ]
