@@ -176,7 +176,7 @@ def note(d: Draw, wording: int, i: int) -> Made:
     if wording == 0:
         main = f"Dear {p}, the key is under the {place} and the rent is under the {other}. Please feed the {pet} at"
         main += f" {time}. Yours, {q}."
-        return ask(i, main, ("Where is the key?", f"Under the {place}"), ("Which animal is to be fed?", f"The {pet}"))
+        return ask(i, main, ("Under what is the key?", f"The {place}"), ("Which animal is to be fed?", f"The {pet}"))
     if wording == 1:
         main = (
             f"Message from {q}: the {pet} gets its food at {time}; the spare key is behind the {place}, not behind the"
@@ -186,7 +186,7 @@ def note(d: Draw, wording: int, i: int) -> Made:
     main = (
         f"{p} reads the slip: 'Back on Sunday. Money is in the {place}, the medicine for the {pet} in the {other}. {q}'"
     )
-    return ask(i, main, ("Where has the medicine been put?", f"In the {other}"), ("Whose signature is on it?", q))
+    return ask(i, main, ("In what is the medicine?", f"The {other}"), ("Whose signature is on it?", q))
 
 
 def race(d: Draw, wording: int, i: int) -> Made:
@@ -198,7 +198,7 @@ def race(d: Draw, wording: int, i: int) -> Made:
         main = f"Result of the {kind}: gold for {p}, {m} minutes; silver for {q}, {n} minutes; bronze for {r}."
         return ask(i, main, ("Who got bronze?", r), (f"What was {q}'s time?", f"{n} minutes"))
     main = f"In the {kind} {r} fell, {q} needed {n} minutes, and {p} was in front after {m} minutes."
-    return ask(i, main, ("Who fell?", r), (f"How long did {q} need?", f"{n} minutes"))
+    return ask(i, main, (f"Who fell in the {kind}?", r), (f"How long did {q} need?", f"{n} minutes"))
 
 
 def recipe(d: Draw, wording: int, i: int) -> Made:

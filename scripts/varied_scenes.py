@@ -105,7 +105,7 @@ SYNTAX: dict[str, dict[str, Any]] = {
             candle|candles|in the niche|in the niches|wet
             voice|voices|of the speaker|of the speakers|loud
             goat|goats|behind the fence|behind the fences|thin
-            joke|jokes|about the actress|about the actresses|funny
+            joke|jokes|about the pirate|about the pirates|funny
             hat|hats|of the tourist|of the tourists|yellow
             rope|ropes|around the crate|around the crates|wet
             stain|stains|on the curtain|on the curtains|dark
