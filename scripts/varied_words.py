@@ -1,8 +1,8 @@
 """Words for build_varied.py: facts, sentences, scenes and names, all written for HeadAtlas or plain facts.
 
-Facts were checked against common reference works: capitals (the CIA World Factbook), symbols (the IUPAC periodic
-table), authors, artists, years and numbers (Encyclopaedia Britannica). Plurals, tenses, synonyms and opposites are
-ordinary English (the Oxford English Dictionary).
+Facts are plain ones, written down from general knowledge and read over by hand. They can be looked up: capitals in the
+CIA World Factbook, symbols in the IUPAC periodic table, authors, artists, years and numbers in any encyclopaedia,
+plurals, tenses, synonyms and opposites in any dictionary of English.
 
 A table has three wordings (the third is of the test split alone), its columns, and a row a line. A wording is a main
 question and a sub-question, or several of these in turn. {p} is a person, {o} the options.

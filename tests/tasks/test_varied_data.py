@@ -380,7 +380,7 @@ def test_they_load_for_probes_and_removals() -> None:
 
 
 def test_wording_tells_the_function() -> None:
-    """As it does not in the stories: docs/methods/questions.md says what follows."""
+    """As it does not in the stories: docs/concepts/questions.md says what follows."""
     reached = {}
     for name in ("stories", "varied"):
         questions = load_questions(name)
