@@ -318,7 +318,7 @@ SEMANTIC: dict[str, dict[str, Any]] = {
         "wordings": [
             ("Take the word '{x}'.", "What is its opposite?"),
             ("One card of a pair says '{x}', the other says the contrary.", "What does the other card say?"),
-            ("A child calls out '{x}', and a friend must answer with the reverse.", "Which word is wanted?"),
+            ("A child calls out '{x}', and another must answer with the reverse.", "Which word is wanted?"),
         ],
         "rows": """
             hot|cold
