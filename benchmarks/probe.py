@@ -4,6 +4,7 @@
     python benchmarks/probe.py memory      peak anonymous memory with 400 and with 1,600 examples
     python benchmarks/probe.py batch       accuracy and seconds of the published probe, with batches of 1 and of 32
     python benchmarks/probe.py shape       capture at the shape of Llama-3.1-8B, random weights, on a GPU
+    python benchmarks/probe.py words       not speed: what a bag of words tells of the built-in questions
     python benchmarks/probe.py causal      not speed: does importance follow what heads are worth? (--atlas DIR)
 
 Each pair runs in one process, in turn, after a warm-up. Only ratios mean anything.
@@ -26,11 +27,12 @@ from headatlas.methods.probe.examples import Examples
 from headatlas.methods.probe.features import capture
 from headatlas.methods.probe.maps import fit_probe, predict
 from headatlas.methods.probe.settings import Training
+from headatlas.methods.probe.wording import bag_of_words
 from headatlas.models.heads import hooked
 from headatlas.models.targets import TokenExample
 from headatlas.results.store import load
-from headatlas.tasks.names import FUNCTIONS
-from headatlas.tasks.questions import SPLITS, Question, load_questions, with_answer
+from headatlas.tasks.names import FUNCTIONS, QUESTIONS
+from headatlas.tasks.questions import SPLITS, Question, in_words, load_questions, with_answer
 
 
 def by_main(questions: list[Question]) -> list[list[int]]:
@@ -166,9 +168,21 @@ def compare_causal(name: str, folder: str) -> None:
         print(f"{function:25} Spearman {float(agreed.spearman):+.2f}  p {float(agreed.spearman_p):.3f}")
 
 
+def compare_words() -> None:
+    """Accuracy of a bag of words, trained on the training split, by what it sees and where it is tested."""
+    texts = {"question": lambda q: q.text, "prompt": in_words, "answer": lambda q: q.answer}
+    for name in QUESTIONS:
+        questions = load_questions(name)
+        labels = np.array([FUNCTIONS.index(q.function) for q in questions])
+        train, *others = (np.array([i for i, q in enumerate(questions) if q.split == s]) for s in SPLITS)
+        for seen, text in texts.items():
+            reached = [bag_of_words([text(q) for q in questions], labels, train, tested) for tested in others]
+            print(f"{name:8} words of the {seen:9} validation {reached[0]:.1%}  test {reached[1]:.1%}")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["capture", "memory", "batch", "shape", "causal"])
+    parser.add_argument("what", choices=["capture", "memory", "batch", "shape", "words", "causal"])
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--atlas", default="atlas")
@@ -179,6 +193,8 @@ if __name__ == "__main__":
         compare_memory()
     elif options.what == "batch":
         compare_batches(options.model, options.questions)
+    elif options.what == "words":
+        compare_words()
     elif options.what == "causal":
         compare_causal(options.model, options.atlas)
     else:

@@ -1,6 +1,6 @@
 """Build the CogQA questions of headatlas.tasks: main questions broken into sub-questions, one cognitive function each.
 
-    python3 scripts/build_cogqa.py src/headatlas/tasks/data/cogqa
+    python3 scripts/build_cogqa.py src/headatlas/tasks/data/stories
 
 The output depends only on this file and cogqa_words.py. A probe of cognitive functions is worth nothing if the function
 can be read off the wording, so every sub-question is a form ("How many pens does Ann have?") that several functions
@@ -898,7 +898,7 @@ def report(mains: list[Main]) -> None:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1] / "src/headatlas/tasks/data/cogqa")
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1] / "src/headatlas/tasks/data/stories")
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(SEED)
     mains = build(rng)

@@ -55,6 +55,11 @@ WRONG = [
     (["maps", "MODEL", "--k", "autp"], "--k is 'autp', expected a whole number or auto. Did you mean 'auto'?"),
     (["probe", "MODEL", "--kind", "perhead"], "Did you mean 'per-head'?"),
     (["probe", "MODEL", "--questions", "nowhere.json"], "--questions is 'nowhere.json': no such file"),
+    (
+        ["dissociate", "MODEL", "--questions", "vareid"],
+        "nor built-in questions (stories, varied). Did you mean 'varied'?",
+    ),
+    (["probe", "MODEL", "--questions", "varied", "--functions", "Retreival"], "Did you mean 'Retrieval'?"),
     (["probe", "MODEL", "--test", "nowhere.json"], "--test is 'nowhere.json': no such file"),
     (["probe", "MODEL", "--functions", "Retreival"], "Did you mean 'Retrieval'?"),
     (["taylor", "MODEL", "--preset", "quik"], "Did you mean 'quick'?"),

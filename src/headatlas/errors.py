@@ -128,11 +128,11 @@ def check_count(argument: str, value: Any, least: int, most: int | None = None, 
     return int(value)
 
 
-def check_there(argument: str, path: str | Path, kind: str = "file or folder") -> None:
-    """That a path the user gave exists, and is a 'file', a 'folder', or either."""
+def check_there(argument: str, path: str | Path, kind: str = "file or folder", also: str = "") -> None:
+    """That a path the user gave exists, and is a 'file', a 'folder', or either. also: what it might be otherwise."""
     try:
         exists = {"file": Path.is_file, "folder": Path.is_dir}.get(kind, Path.exists)(Path(path))
     except (OSError, ValueError):  # longer than a name can be, or with a null byte in it
         exists = False
     if not exists:
-        raise BadArgument(f"{argument} is {str(path)!r}: no such {kind}")
+        raise BadArgument(f"{argument} is {str(path)!r}: no such {kind}{also}")

@@ -11,7 +11,7 @@ import pytest
 LOWER = ("Retrieval", "Knowledge Recall", "Semantic Understanding", "Syntactic Understanding")
 HIGHER = ("Math Calculation", "Inference", "Logical Reasoning", "Decision-making")
 FUNCTIONS = LOWER + HIGHER
-FOLDER = files("headatlas.tasks") / "data" / "cogqa"
+FOLDER = files("headatlas.tasks") / "data" / "stories"
 SPLITS = {name: json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")) for name in ("train", "test")}
 ENTRIES: list[dict[str, Any]] = SPLITS["train"] + SPLITS["test"]
 ITEMS = [(e["question"], s["subquestion"], s["answer"], s["cognitive_skill"]) for e in ENTRIES for s in e["generated"]]

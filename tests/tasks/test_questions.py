@@ -143,6 +143,27 @@ def test_other_bad_requests(tmp_path) -> None:
         load_questions(data(), limit=0)
 
 
+def test_questions_are_built_in_by_name(tmp_path, monkeypatch) -> None:
+    assert load_questions("stories") == load_questions() == load_questions(None)
+    assert len(load_questions("varied")) == 1200
+    with pytest.raises(
+        BadArgument, match=r"questions is 'vareid': no such file, nor .*stories, varied\). Did you mean"
+    ):
+        load_questions("vareid")
+    with pytest.raises(BadArgument, match="test is given without questions of your own"):
+        load_questions("varied", data())
+    with pytest.raises(BadArgument, match="test is 'varied': no such file$"):
+        load_questions(data(), "varied")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "varied").write_text(json.dumps(data(20)))
+    assert len(load_questions("varied")) == 1200  # a file of that name is another path
+    assert len(load_questions("./varied")) == 160
+
+
+def test_splits_of_varied_questions_do_not_depend_on_the_seed() -> None:
+    assert load_questions("varied", seed=1) == load_questions("varied")
+
+
 def test_a_main_question_is_the_same_however_it_is_spaced() -> None:
     entries = data(30)
     entries += [entry(i) | {"question": f"  Main  {i}?"} for i in range(30)]

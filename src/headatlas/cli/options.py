@@ -14,7 +14,7 @@ from headatlas.cli.app import listed
 from headatlas.errors import BadArgument, check_choice, check_names, check_there, did_you_mean
 from headatlas.methods._seeds import seed_numbers
 from headatlas.methods.method import Method, Option, kinds_of
-from headatlas.tasks.names import FUNCTIONS, check_task, relation_names
+from headatlas.tasks.names import FUNCTIONS, built_in_questions, check_questions, check_task, relation_names
 
 LISTS = (list, tuple, Sequence)
 NAMES = "NAME,NAME"
@@ -69,7 +69,9 @@ def _by_name(name: str, method: Method, choices: Sequence[str]) -> Reading | Non
             return Reading(str, NAMES, partial(_tasks, relations))
         case "keep" | "lose":
             return Reading(str, "TASK", _task)
-        case "questions" | "test":
+        case "questions":
+            return Reading(str, "NAME or FILE", _questions)
+        case "test":
             return Reading(Path, "FILE", _file)
         case "relations":
             return Reading(str, "PATH", _relations)
@@ -133,6 +135,12 @@ def _task(name: str, value: str) -> str:
     return value
 
 
+def _questions(name: str, value: str) -> str | Path:
+    """Built-in ones by name, or a file."""
+    check_questions(name, value)
+    return value if built_in_questions(value) else Path(value)
+
+
 def _file(name: str, value: Path) -> Path:
     check_there(name, value, "file")
     return value
@@ -160,6 +168,7 @@ def _seeds(name: str, value: str) -> int | list[int]:
 
 def check_functions(method: Method, options: Mapping[str, Any], preset: str) -> None:
     """The functions of the built-in questions are known; those of other data are checked once it is read."""
-    data = {*options, *(name for name, value in method.presets.get(preset, {}).items() if value is not None)}
-    if not data & {"tasks", "questions"} and options.get("functions", "all") != "all":
+    data = {name: value for name, value in method.presets.get(preset, {}).items() if value is not None} | dict(options)
+    built_in = "tasks" not in data and built_in_questions(data.get("questions"))
+    if built_in and options.get("functions", "all") != "all":
         check_names("--functions", options["functions"], FUNCTIONS)

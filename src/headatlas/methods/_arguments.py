@@ -2,11 +2,15 @@
 
 from typing import Annotated, Any, Literal
 
+from headatlas.tasks.names import QUESTIONS
+
 Tasks = Annotated[Any, "built-in tasks, files with prompt and target, 'hf:' addresses, or examples of your own"]
 FunctionTasks = Annotated[
     Any, "each is a function: built-in tasks and relations, files, {name: examples}; of one, each kind"
 ]
-Questions = Annotated[Any, "a file or a list in the CogQA layout; by default, our own questions"]
+Questions = Annotated[
+    Any, f"built-in questions ({', '.join(QUESTIONS)}), or a file or a list in the CogQA layout; by default, stories"
+]
 Limit = Annotated[int | None, "use about so many examples"]
 Shots = Annotated[int | None, "worked examples before each prompt; built-in tasks have their own number, others none"]
 Seeds = Annotated[Any, "how many, or which; by default what the preset says"]

@@ -3,8 +3,9 @@
 from collections.abc import Collection
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from headatlas.errors import BadArgument, brief, did_you_mean
+from headatlas.errors import BadArgument, brief, check_there, did_you_mean
 
 BUILT_IN = {
     "math": "sums and differences of one and two digits, products, two steps, and word problems",
@@ -26,10 +27,29 @@ FUNCTIONS = (  # in the order figures show them
 )
 """Cognitive functions."""
 
+QUESTIONS = {  # the first is the default
+    "stories": "all functions are asked about the same stories, so that wording hardly tells them apart",
+    "varied": "each function is asked about its own material: functions differ in content and in wording",
+}
+"""Built-in questions, and what they are like."""
+
 
 def relation_names() -> list[str]:
     """The built-in relations."""
     return sorted(f.name.removesuffix(".json") for f in (files("headatlas.tasks") / "data" / "relations").iterdir())
+
+
+def built_in_questions(questions: Any) -> bool:
+    """Whether these are built-in questions: by name, or by default."""
+    return questions is None or (isinstance(questions, str) and questions in QUESTIONS)
+
+
+def check_questions(argument: str, questions: str | Path) -> None:
+    """That questions are built in, or a file."""
+    if not built_in_questions(questions):
+        name = str(questions)
+        near = did_you_mean(name, QUESTIONS)
+        check_there(argument, questions, "file", f", nor built-in questions ({', '.join(QUESTIONS)}).{near}")
 
 
 def check_task(task: str | Path, relations: Collection[str] = ()) -> None:

@@ -33,7 +33,7 @@ from headatlas.errors import (
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample, encode_target, without_end
 from headatlas.tasks.chat import chat_text, chats
-from headatlas.tasks.names import FUNCTIONS
+from headatlas.tasks.names import FUNCTIONS, QUESTIONS, built_in_questions, check_questions
 
 log = logging.getLogger(__name__)
 
@@ -72,23 +72,25 @@ def load_questions(
     limit: int | None = None,
     seed: int = 0,
 ) -> list[Question]:
-    """Steps from a file or a list in the CogQA layout (without one, those built in), each with its split.
+    """Steps from a file or a list in the CogQA layout, or built in ('stories', the default, or 'varied'), with splits.
 
     test: a separate file for the test split; otherwise a fifth of the main questions. A main question is in one split
     only. functions: the eight, unless you name others, or 'all' that occur. limit: about so many steps; main questions
     are kept or left out as a whole.
     """
     check_choice("context", context, CONTEXTS)
-    if questions is None:
+    if built_in_questions(questions):
         if test is not None:
-            raise BadArgument("test is given without questions: give both, or neither for the built-in questions")
-        folder = files("headatlas.tasks") / "data" / "cogqa"
-        questions, test = (json.loads((folder / f"{n}.json").read_text(encoding="utf-8")) for n in ("train", "test"))
-    sources = (("questions", questions), ("test", test))
-    parts = [_read(source, name, context) for name, source in sources if source is not None]
+            raise BadArgument("test is given without questions of your own: give both, or neither for built-in ones")
+        parts = _built_in(str(questions or next(iter(QUESTIONS))), context)
+    else:
+        sources = (("questions", questions), ("test", test))
+        parts = [_read(source, name, context) for name, source in sources if source is not None]
     parts = _with_functions(parts, functions)
     if len(parts) == 1:
         steps = _split(parts[0], SPLITS, seed)
+    elif len(parts) == len(SPLITS):
+        steps = [replace(q, split=split) for split, part in zip(SPLITS, parts, strict=True) for q in part]
     else:
         steps = _split(_without(*parts), SPLITS[:2], seed) + [replace(q, split="test") for q in parts[1]]
     steps = _limited(steps, limit, seed)
@@ -107,10 +109,20 @@ def hash_questions(questions: Iterable[Question]) -> str:
     return hashlib.sha256(repr(list(questions)).encode()).hexdigest()[:16]
 
 
+def _built_in(name: str, context: str) -> list[list[Question]]:
+    """The steps of each file: train and test, or all three splits."""
+    folder = files("headatlas.tasks") / "data" / name
+    present = [file for split in SPLITS if (file := folder / f"{split}.json").is_file()]
+    return [_steps(json.loads(file.read_text(encoding="utf-8")), file.name, context) for file in present]
+
+
 def _read(data: Any, name: str, context: str) -> list[Question]:
     """The steps of a file, or of what was handed over in Python, where what is wrong is the caller's mistake."""
     if isinstance(data, str | Path):
-        check_there(name, data, "file")
+        if name == "questions":
+            check_questions(name, data)
+        else:
+            check_there(name, data, "file")
         return _steps(data, str(data), context)
     try:
         return _steps(data, name, context)

@@ -108,10 +108,11 @@ def probe(
     from headatlas.methods.probe.settings import PRESETS, Options
     from headatlas.models.cache import cache_folder
     from headatlas.tasks.judge import Judge
+    from headatlas.tasks.names import built_in_questions
     from headatlas.tasks.questions import load_questions
 
     _check(keep, answers, seed, k=k, limit=limit, batch_tokens=batch_tokens)
-    at_most = PRESETS[preset].limit if limit is None and questions is None else limit
+    at_most = PRESETS[preset].limit if limit is None and built_in_questions(questions) else limit
     steps = load_questions(questions, test, context=context, functions=functions, limit=at_most, seed=seed)
     options = Options(
         steps,

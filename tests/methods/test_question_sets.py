@@ -1,0 +1,50 @@
+"""Built-in questions by name, in every method that takes questions."""
+
+import pytest
+
+import headatlas as ha
+from headatlas.errors import BadArgument
+from headatlas.methods import methods
+from headatlas.models.lm import LM
+from headatlas.tasks.names import FUNCTIONS, QUESTIONS
+from headatlas.testing import tiny_lm
+
+TAKERS = ("probe", "dissociate", "compare_maps")
+
+
+@pytest.fixture(scope="module")
+def lm() -> LM:
+    return tiny_lm(context=128)
+
+
+def test_all_methods_that_take_questions_name_the_choices() -> None:
+    assert sorted(m.name for m in methods().values() if "questions" in m.options) == sorted(TAKERS)
+    for name in TAKERS:
+        assert ", ".join(QUESTIONS) in methods()[name].options["questions"].help
+
+
+@pytest.mark.parametrize("name", TAKERS)
+def test_an_unknown_name_is_told(lm: LM, name: str) -> None:
+    with pytest.raises(BadArgument, match=r"questions is 'story'.*\(stories, varied\)\. Did you mean 'stories'"):
+        getattr(ha, name)(lm, questions="story")
+
+
+def test_varied_questions_in_a_probe(lm: LM) -> None:
+    result = ha.probe(lm, "varied", kind="per-head", proof="none", limit=240)
+    assert result["function"].values.tolist() == list(FUNCTIONS)
+    assert int(result.questions.sum()) == 240
+    assert int(result.questions.min()) >= 3
+    assert float(result.bag_of_words_accuracy) > 0.3
+
+
+def test_the_quick_preset_limits_built_in_questions(lm: LM) -> None:
+    work = methods()["probe"].function(lm, "varied", proof="none")
+    assert work.says.startswith("900 questions, 8 functions")
+
+
+def test_varied_questions_in_removals(lm: LM) -> None:
+    options = {"questions": "varied", "functions": ["Math Calculation", "Retrieval"]}
+    result = ha.dissociate(lm, **options, updates=2, seeds=1, limit=40, proof=False)
+    assert sorted(result["function"].values.tolist()) == ["Math Calculation", "Retrieval"]
+    compared = ha.compare_maps(lm, **options, methods=["taylor", "probe"], limit=60)
+    assert compared.ranking.values.tolist() == ["taylor", "probe"]
