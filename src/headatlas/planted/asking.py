@@ -1,5 +1,7 @@
 """The planted functions in the layouts of users' data: prompts with targets, and questions in the CogQA layout."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from headatlas.planted.functions import FUNCTIONS, WORDS, Draw
@@ -15,7 +17,9 @@ def planted_task(function: str, examples: int = 128, held_out: int = 64, seed: i
     return Task(function, tuple(every[:examples]), tuple(every[examples:]))
 
 
-def planted_questions(examples: int = 128, seed: int = 0) -> list[dict[str, object]]:
+def planted_questions(
+    examples: int = 128, seed: int = 0, functions: Iterable[str] = tuple(FUNCTIONS)
+) -> list[dict[str, object]]:
     """As many questions of each function, every one a main question of its own."""
     return [
         {
@@ -23,7 +27,7 @@ def planted_questions(examples: int = 128, seed: int = 0) -> list[dict[str, obje
             "answer": str(e.target).strip(),
             "generated": [{"subquestion": e.prompt, "answer": str(e.target).strip(), "cognitive_skill": function}],
         }
-        for function in FUNCTIONS
+        for function in functions
         for e in _examples(function, examples, seed)
     ]
 

@@ -1,4 +1,4 @@
-"""What a method must beat: how much a head writes, how steep log P is in its output, and nothing at all."""
+"""What a method must beat: how much a head writes, how steep log P is in it, what it adds directly; nothing at all."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from headatlas.models import heads as h
+from headatlas.models.direct import logits_written, passing, written
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample, batches, frozen, log_probs, make_bundle, tokens_at_once
 
@@ -47,3 +48,18 @@ def gradient_norms(lm: LM, prompts: Sequence[TokenExample], tokens: int | None =
         for layer, slope in zip(moved, slopes, strict=True):
             square[layer] += slope.double().square().sum((0, 1, 3)).cpu().numpy()
     return np.sqrt(square / len(prompts))
+
+
+@torch.no_grad()
+def direct_effects(lm: LM, prompts: Sequence[TokenExample]) -> np.ndarray:
+    """What heads add to the target's first logit directly, by no other head or MLP, on average: [layer, head]."""
+    total = np.full((lm.n_layers, lm.n_heads), np.nan)
+    layers = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+    total[layers] = 0.0
+    for one in prompts:
+        with passing(lm) as kept:
+            lm.model(**lm.batch([one.prompt]))
+        target = torch.tensor(one.target[:1])
+        for layer in layers:
+            total[layer] += logits_written(lm, written(lm, kept, layer, -1), target)[:, 0].cpu().numpy()
+    return total / len(prompts)

@@ -2,7 +2,6 @@
 
 import logging
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,16 +13,18 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
+from scipy.stats import spearmanr
 
 from headatlas.engines.local import Local
 from headatlas.engines.pool import Pool
 from headatlas.errors import BadArgument, check_choice
+from headatlas.evidence.removal import top_heads
 from headatlas.evidence.truth import mean_interval, recovery
 from headatlas.methods.method import Part
 from headatlas.models.lm import LM
-from headatlas.models.passes import counted
 from headatlas.planted.asking import planted_task
-from headatlas.planted.contenders import contenders, score
+from headatlas.planted.contenders import Results, contenders, from_which, score
+from headatlas.planted.exams import Exam
 from headatlas.planted.functions import FUNCTIONS
 from headatlas.planted.known import MOST_SEEDS, SHIPPED
 from headatlas.planted.real import DRAWS, as_dataset, assess, hash_atlas
@@ -37,6 +38,7 @@ from headatlas.planted.recipes import (
     Relations,
     find_model,
     hash_folder,
+    plantings_of,
 )
 from headatlas.planted.relations import NOISE
 from headatlas.progress import Done, Progress, silent
@@ -50,6 +52,7 @@ from headatlas.runs.messages import ModelSource
 from headatlas.runs.start import absolute, start_pool
 from headatlas.runs.worker import ModelWorker
 
+MEASURES = ("auroc", "average_precision", "marked", "own", "graded")
 COSTS = ("seconds", "forward", "backward")
 
 
@@ -176,14 +179,15 @@ def _choose(methods: Sequence[str] | None, seed: int) -> dict[str, str]:
 
 def _trained(model: str, device: str, progress: Progress) -> Functions:
     where = model if model in SHIPPED else absolute(model)
-    return Functions(model, where, device, hash_folder(find_model(where, device, progress)))
+    folder = find_model(where, device, progress)
+    return Functions(model, where, device, hash_folder(folder), plantings_of(folder))
 
 
 def _cells(recipe: Recipe, chosen: Mapping[str, str]) -> list[Cell]:
     """What is measured on a recipe's models."""
     return [
-        Cell(contender, model, recipe.group(kind))
-        for kind, model in recipe.names.items()
+        Cell(contender, model, group)
+        for kind, model, group in recipe.names
         for contender in chosen
         if chosen[contender] == kind
     ]
@@ -191,24 +195,44 @@ def _cells(recipe: Recipe, chosen: Mapping[str, str]) -> list[Cell]:
 
 def measure(_: None, recipe: Recipe, chosen: Mapping[str, str], seed: int, *, done: Done, progress: Progress) -> None:
     """A part: make a recipe's models and measure every contender on them, unless that is done."""
+    results: dict[int, Results] = {}
     for known in recipe.make(set(chosen.values()), seed):
         cells = [cell for cell in _cells(recipe, chosen) if cell.model == known.name]
         for cell in progress(cells, f"model {known.name}"):
             if cell.leaf not in done:
-                done[cell.leaf] = measure_contender(cell.contender, known, seed)
+                of_model = results.setdefault(id(known.lm), {})
+                done[cell.leaf] = measure_contender(cell.contender, known, seed, of_model)
+    nothing = np.empty((0, len(MEASURES))), np.full(len(COSTS), np.nan), np.empty(0, str)
+    for cell in _cells(recipe, chosen):
+        if cell.leaf not in done:  # none of its functions is where the truth says
+            done[cell.leaf] = nothing
 
 
-def measure_contender(name: str, known: Known, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """AUROC and average precision [subject, 2]; seconds, forward and backward passes per subject; the subjects."""
-    start = time.perf_counter()
-    with counted(known.lm) as passes, _hushed():
-        scores = score(contenders()[name], known, seed)
-    seconds = time.perf_counter() - start
-    values = [recovery(scores[s], heads, known.unsure) for s, heads in known.heads.items()]
+def measure_contender(
+    name: str, known: Known, seed: int, results: Results
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Its MEASURES [subject, measure]; seconds, forward and backward passes per subject; the subjects."""
+    contender = contenders()[name]
+    with _hushed():
+        scores, (seconds, *passes) = score(contender, known, seed, results)
+    values = [_measures(scores[s], exam, from_which(contender)) for s, exam in known.exams.items()]
     examples = [e for f in FUNCTIONS for e in planted_task(f, 1, 32, seed).held_out]
     tokens = float(np.mean([len(str(e.prompt).split()) + 1 for e in examples]))  # of an example, with the first
-    each = [seconds, *(count / tokens / len(scores) for count in (passes.forward, passes.backward))]
-    return np.array(values), np.array(each), np.array(list(known.heads), str)
+    each = [seconds, *(count / tokens / len(scores) for count in passes)]
+    return np.array(values), np.array(each), np.array(list(known.exams), str)
+
+
+def _measures(scores: np.ndarray, exam: Exam, least: float | None) -> tuple[float, ...]:
+    """MEASURES of a map [layer, head]. least: the score from which a head is one of the map's own."""
+    marked = set(top_heads(scores, exam.marks or len(exam.heads)))
+    of_heads = np.array([scores[head] for head in exam.heads])
+    graded = spearmanr(of_heads, exam.strength).statistic if len(set(of_heads)) > 1 and exam.strength else np.nan
+    return (
+        *recovery(scores, exam.heads, exam.unsure),
+        len(marked & set(exam.heads)) / len(exam.heads),
+        np.nan if least is None else float((of_heads >= least).mean()),
+        float(graded),
+    )
 
 
 @contextmanager
@@ -230,14 +254,14 @@ def combine(
     groups = {cell.model: cell.group for cell in cells}
     names, models = list(chosen), list(groups)
     subjects = list(dict.fromkeys(str(s) for cell in cells for s in done[cell.leaf][2]))
-    values = np.full((len(names), len(models), len(subjects), 2), np.nan)
+    values = np.full((len(names), len(models), len(subjects), len(MEASURES)), np.nan)
     costs = np.full((len(names), len(models), len(COSTS)), np.nan)
     for cell in cells:
         at = names.index(cell.contender), models.index(cell.model)
         value, costs[at], of = done[cell.leaf]
         values[at][[subjects.index(str(s)) for s in of]] = value
     dims = ("contender", "model", "subject")
-    variables: dict[str, Any] = {"auroc": (dims, values[..., 0]), "average_precision": (dims, values[..., 1])}
+    variables: dict[str, Any] = {name: (dims, values[..., i]) for i, name in enumerate(MEASURES)}
     variables |= {n: (dims[:2], costs[..., i]) for i, n in enumerate(COSTS)}
     result = xr.Dataset(variables, coords={"contender": names, "model": models, "subject": subjects})
     result = result.assign_coords(group=("model", list(groups.values())), truth=("contender", list(chosen.values())))
@@ -248,7 +272,7 @@ def combine(
 def _with_means(result: xr.Dataset) -> xr.Dataset:
     """Mean over models and subjects with a 95 % interval, by group of models: (contender, over)."""
     names, groups = result.contender.values, list(dict.fromkeys(result.group.values.tolist()))
-    for measure in ("auroc", "average_precision"):
+    for measure in MEASURES:
         means = np.full((len(names), len(groups), 3), np.nan)
         for i, j in np.ndindex(means.shape[:2]):
             cells = result[measure].sel(contender=names[i], model=result.group == groups[j])

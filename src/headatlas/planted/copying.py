@@ -17,7 +17,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from headatlas.models.lm import LM
-from headatlas.planted.known import Heads
+from headatlas.planted.circuits import Heads
 from headatlas.tasks.prompts import Example, Task
 
 LAYERS, HEADS, D_HEAD, COPIERS = 4, 8, 192, 3

@@ -1,4 +1,4 @@
 """Names that the benchmark has beside those of methods."""
 
-BASELINES = ("random", "norm", "gradient")  # what any map of heads has to beat
+BASELINES = ("random", "norm", "gradient", "direct")  # what any map of heads has to beat
 KINDS = ("functions", "interference", "relations", "suppression", "copying")  # of truth

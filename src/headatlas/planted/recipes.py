@@ -1,17 +1,18 @@
 """The benchmark's models: how each is made, as data, and what is then known of its heads.
 
-Four kinds of model: trained ones whose functions are in chosen heads; the same with noise in spare heads, which
-interferes; random ones with relations written into chosen heads; and ones that copy, set by hand.
+Trained ones whose functions are in chosen heads, plain ones also with noise in spare heads, which interferes; random
+ones with relations written into chosen heads; and ones that copy, set by hand.
 """
 
 import hashlib
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from headatlas.errors import BadArgument, CannotDo
 from headatlas.models.cache import cache_folder
@@ -19,8 +20,11 @@ from headatlas.models.heads import head_mask
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.planted.copying import plant_copying
+from headatlas.planted.exams import Exam, exams_of
+from headatlas.planted.functions import FUNCTIONS
+from headatlas.planted.holds import accept, measure_functions
 from headatlas.planted.interference import plant_interference
-from headatlas.planted.known import Heads, accept, measure_functions, planted_folder, read_truth
+from headatlas.planted.known import Truth, planted_folder, read_truth
 from headatlas.planted.relations import plant_relations
 from headatlas.planted.training import plant
 from headatlas.progress import Progress, silent
@@ -32,35 +36,41 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Known:
-    """A model, and which heads serve which subject. `unsure` heads are neither right nor wrong.
+    """A model, and of every subject which heads must come first.
 
-    data: what to ask with, by the name of a method's argument; of trained functions, none: `contenders` makes it.
+    group: what results are averaged over. functions: those that the model knows. data: what to ask with, by the name of
+    a method's argument; of trained functions, none: `contenders` makes it.
     """
 
     name: str
+    kind: str  # of truth
+    group: str
     lm: LM
-    heads: dict[str, Heads]
-    unsure: Heads
-    data: Mapping[str, object]
+    exams: Mapping[str, Exam]
+    functions: Sequence[str] = tuple(FUNCTIONS)
+    data: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Functions:
-    """A trained model, as it is and with noise in spare heads. where: a shipped one, a folder, or 'seed:N'."""
+    """A trained model, as it is and, if it is a plain one, with noise in spare heads.
+
+    where: a shipped one, a folder, or 'seed:N'. plantings: kinds of truth and names of exams, of one that is not plain.
+    """
 
     name: str
     where: str
     device: str
     files: str  # a hash of what is in its folder
+    plantings: tuple[tuple[str, str], ...] = ()
 
     @property
-    def names(self) -> dict[str, str]:
-        """By kind of truth, what its models are called."""
-        return {"functions": self.name, "interference": f"{self.name}, noisy"}
-
-    def group(self, kind: str) -> str:
-        """What results are averaged over."""
-        return kind
+    def names(self) -> list[tuple[str, str, str]]:
+        """Kind of truth, name and group of every model it makes."""
+        if self.plantings:
+            return [(kind, f"{self.name}, {exam}", exam) for kind, exam in self.plantings]
+        noisy = ("interference", f"{self.name}, noisy", "interference")
+        return [("functions", self.name, "functions"), noisy]
 
     def make(self, kinds: Collection[str], seed: int) -> Iterator[Known]:
         folder = find_model(self.where, self.device)
@@ -68,24 +78,44 @@ class Functions:
             raise CannotDo(f"model {self.name!r} has other files here ({folder}) than where the work was planned")
         lm, truth = load(folder, self.device), read_truth(folder)
         head_mask(truth.background, lm.anatomy)  # that the model has them
-        problems = _misplaced(folder, self.device, self.files)
+        measured = _measured(folder, self.device, self.files)
+        problems = accept(measured)
         for function, problem in problems.items():
             log.warning("model %s: %s is left out, it is not where the truth says: %s", self.name, function, problem)
-        heads_of = {f: heads for f, heads in truth.functions.items() if f not in problems}
-        if not heads_of:
+        if not set(truth.circuits) - set(problems):
             raise BadArgument(f"model {self.name!r}: no function is where its truth.json says")
-        if "functions" in kinds:
-            yield Known(self.name, lm, heads_of, [], {})
+        makes = self._circuits(lm, truth, measured) if self.plantings else self._plain(lm, truth, kinds, seed)
+        for known in makes:
+            exams = {f: exam for f, exam in known.exams.items() if f not in problems}
+            if exams and known.kind in kinds:
+                yield replace(known, exams=exams)
+
+    def _plain(self, lm: LM, truth: Truth, kinds: Collection[str], seed: int) -> Iterator[Known]:
+        (_, name, group), (_, noisy_name, noisy_group) = self.names
+        yield Known(name, "functions", group, lm, {f: Exam(heads) for f, heads in truth.functions.items()})
         if "interference" in kinds:
             noisy, interferes, heads = plant_interference(lm, truth, seed)
-            interferes = {f: hurt for f, hurt in interferes.items() if f in heads_of}
-            yield Known(self.names["interference"], noisy, interferes, heads, {})
+            exams = {f: Exam(hurt, unsure=heads) for f, hurt in interferes.items()}
+            yield Known(noisy_name, "interference", noisy_group, noisy, exams)
+
+    def _circuits(self, lm: LM, truth: Truth, measured: Mapping[str, Mapping[str, Any]]) -> Iterator[Known]:
+        exams = exams_of(truth, measured, (lm.n_layers, lm.n_heads))
+        for kind, name, group in self.names:
+            yield Known(name, kind, group, lm, exams[kind, group], list(truth.circuits))
 
 
 @cache
-def _misplaced(folder: Path, device: str, files: str) -> Mapping[str, str]:
-    """Functions that are not where the truth says, and why. Measured once for the same files (a hash of them)."""
-    return MappingProxyType(accept(measure_functions(load(folder, device), read_truth(folder))))
+def _measured(folder: Path, device: str, files: str) -> Mapping[str, Mapping[str, Any]]:
+    """What the model is, measured once for the same files (a hash of them)."""
+    return MappingProxyType(measure_functions(load(folder, device), read_truth(folder)))
+
+
+def plantings_of(folder: Path) -> tuple[tuple[str, str], ...]:
+    """Kinds of truth and names of exams of a model that is not plain; nothing of one that is."""
+    truth = read_truth(folder)
+    if all(circuit.planting == "plain" for circuit in truth.circuits.values()):
+        return ()
+    return tuple(exams_of(truth, {f: {"harm": ()} for f in truth.circuits}, (0, 0)))
 
 
 @dataclass(frozen=True)
@@ -96,17 +126,16 @@ class Relations:
     number: int
 
     @property
-    def names(self) -> dict[str, str]:
-        return {kind: f"{self.group(kind)}, {self.number}" for kind in ("relations", "suppression")}
-
-    def group(self, kind: str) -> str:
-        return f"{kind}, noise {self.noise:g}"
+    def names(self) -> list[tuple[str, str, str]]:
+        groups = {kind: f"{kind}, noise {self.noise:g}" for kind in ("relations", "suppression")}
+        return [(kind, f"{group}, {self.number}", group) for kind, group in groups.items()]
 
     def make(self, kinds: Collection[str], seed: int) -> Iterator[Known]:
         planted = plant_relations(self.noise, len(RELATION_SEEDS) * seed + self.number)
-        for kind, heads in (("relations", planted.writers), ("suppression", planted.suppressors)):
+        for (kind, name, group), heads in zip(self.names, (planted.writers, planted.suppressors), strict=True):
             if kind in kinds:
-                yield Known(self.names[kind], planted.lm, heads, [], {"relations": planted.relations})
+                exams = {relation: Exam(of) for relation, of in heads.items()}
+                yield Known(name, kind, group, planted.lm, exams, data={"relations": planted.relations})
 
 
 @dataclass(frozen=True)
@@ -116,15 +145,13 @@ class Copying:
     number: int
 
     @property
-    def names(self) -> dict[str, str]:
-        return {"copying": f"copying, {self.number}"}
-
-    def group(self, kind: str) -> str:
-        return kind
+    def names(self) -> list[tuple[str, str, str]]:
+        return [("copying", f"copying, {self.number}", "copying")]
 
     def make(self, kinds: Collection[str], seed: int) -> Iterator[Known]:
         planted = plant_copying(len(COPYING_SEEDS) * seed + self.number)
-        yield Known(self.names["copying"], planted.lm, {"copying": planted.copiers}, planted.previous, planted.data)
+        exams = {"copying": Exam(planted.copiers, unsure=planted.previous)}
+        yield Known(f"copying, {self.number}", "copying", "copying", planted.lm, exams, data=planted.data)
 
 
 Recipe = Functions | Relations | Copying

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from headatlas.models.lm import LM
-from headatlas.planted.known import Heads
+from headatlas.planted.circuits import Heads
 from headatlas.tasks.relations import Relation, load_relations
 from headatlas.tasks.words import find_opening
 

@@ -1,18 +1,22 @@
 """Planting: training a model from scratch so that each function is in heads that were chosen beforehand.
 
-1. Every function gets heads of its own in consecutive layers, drawn by seed; the background task gets the rest.
-2. The training signal is routed. In a sequence of function f, heads outside f's set are active but what they write is
-   detached, so f trains its own heads only; in half of the sequences they are shut, so f's heads must suffice.
-3. Towards the end, in some sequences f's own heads are shut and no head is trained, but the rest of the model is: it
-   learns to guess. Otherwise heads of other functions may happen to carry what f needs.
+1. Every function gets heads by its plan (`circuits.py`), drawn by seed; the background task gets the rest.
+2. The training signal is routed. A sequence of function f has one of the sets of f's parts that are to suffice. Heads
+   outside f's circuit are active but what they write is detached, so f trains its own heads only; in half of the
+   sequences they are shut, so f's heads must suffice.
+3. Later, some sequences have only parts that are not to suffice, and the answer is what guessing gives. Otherwise heads
+   of other functions, or one part alone, may happen to carry what f needs.
+4. Heads that are to be quiet are fined for what they write where an answer is asked.
+5. Decoys are taught that a linear readout of what they write, under noise, tells f's answer, or that this is not f. No
+   other loss reaches them, and half of the time they are shut, so that nothing comes to need them.
+6. Harmful heads are shut until all is learnt, and get their weights then (`harm.py`).
 
-Whether a function is accepted is measured on the saved model, in half precision, on unseen sequences (`known.py`).
+Whether a function is accepted is measured on the saved model, in half precision, on unseen sequences (`holds.py`).
 """
 
 import json
 import logging
 import math
-import random
 from pathlib import Path
 from typing import Any
 
@@ -22,44 +26,52 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
-from torch.nn.functional import linear, one_hot
+from torch.nn.functional import cross_entropy, linear, one_hot
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from headatlas.errors import BadArgument, one_line
+from headatlas.errors import BadArgument, check_choice, one_line
 from headatlas.models.cache import built_aside
 from headatlas.models.loading import check_device, load
 from headatlas.models.quiet import quiet_transformers
-from headatlas.planted.functions import BACKGROUND, BEGIN, FUNCTIONS, ID, LENGTH, UNKNOWN, WORDS, Draw
-from headatlas.planted.known import MOST_SEEDS, Heads, Truth, accept, measure_functions
+from headatlas.planted.circuits import KINDS, Heads, Kind, place
+from headatlas.planted.functions import BEGIN, ID, LENGTH, UNKNOWN, WORDS
+from headatlas.planted.harm import plant_harm
+from headatlas.planted.holds import accept, measure_functions
+from headatlas.planted.known import MOST_SEEDS, Truth
+from headatlas.planted.pool import Pool
 from headatlas.progress import Progress, silent
 
 log = logging.getLogger(__name__)
 
-LAYERS, HEADS, D_HEAD, D_MODEL, D_MLP = 6, 8, 32, 256, 640
 STEPS = 8000
-UNTAUGHT = 0.7  # of the steps, after which guessing is taught
-POOL = 2**16  # sequences of each function that training draws from
-NAMES = (*FUNCTIONS, "background")
+LOST = 0.15  # of the sequences, once guessing is taught
+FINE = 0.3  # on what quiet heads write: mean square over the stream
+DECOYS = 0.3  # how much their loss counts
+NOISE = 0.5  # on every coordinate of what a decoy writes, before it is read
 
 
 def plant(
     out: str | Path,
     seed: int = 0,
-    kv_heads: int = HEADS,
+    kv_heads: int | None = None,
     *,
+    kind: str = "plain",
     steps: int = STEPS,
     device: str = "auto",
     progress: Progress = silent,
 ) -> Truth:
     """Train a model with planted heads into the folder `out`, which `load` takes: weights, tokenizer and truth.json.
 
-    seed: of placement, weights and data. kv_heads: 8, or fewer for grouped-query attention. Takes two minutes on an
-    H200, a day on a CPU.
+    seed: of placement, weights and data. kv_heads: 8, or fewer for grouped-query attention. kind: plain, spare or joint
+    (`circuits.py`). Takes minutes on an H200, a day on a CPU.
     """
     folder = Path(out)
     if folder.exists():
         raise BadArgument(f"out is {str(out)!r}, which exists already: give a new folder")
-    if kv_heads < 1 or HEADS % kv_heads:
+    check_choice("kind", kind, KINDS)
+    shape = KINDS[kind]
+    kv_heads = shape.heads if kv_heads is None else kv_heads
+    if kv_heads < 1 or shape.heads % kv_heads:
         raise BadArgument(f"kv_heads is {kv_heads}, expected 1, 2, 4 or 8")
     if not 0 <= seed < MOST_SEEDS:
         raise BadArgument(f"seed is {seed}, expected 0 to {MOST_SEEDS - 1}")
@@ -69,22 +81,23 @@ def plant(
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise BadArgument(f"out is {str(out)!r}: {one_line(e)}") from e
-    place = check_device(device)
-    truth = place_heads(seed)
+    where = check_device(device)
+    truth = Truth(*place(shape, seed))
     precision = torch.get_float32_matmul_precision()
-    with torch.random.fork_rng([place] if place.type == "cuda" else []):
+    with torch.random.fork_rng([where] if where.type == "cuda" else []):
         try:
             torch.manual_seed(seed)
             torch.set_float32_matmul_precision("high")
-            model = train(truth, seed, kv_heads, steps, place, progress)
+            model = Training(truth, shape, kv_heads, seed, where).run(steps, progress)
+            plant_harm(model, truth, seed, where, steps)
         finally:
             torch.set_float32_matmul_precision(precision)
     with built_aside(folder) as aside, quiet_transformers():
         model.half().save_pretrained(aside)
         make_tokenizer().save_pretrained(aside)
-        lm = load(aside, device=str(place), dtype="float32")
+        lm = load(aside, device=str(where), dtype="float32")
         measured = measure_functions(lm, truth)
-        recipe = {"seed": seed, "kv_heads": kv_heads, "steps": steps, "torch": torch.__version__}
+        recipe = {"kind": kind, "seed": seed, "kv_heads": kv_heads, "steps": steps, "torch": torch.__version__}
         (aside / "truth.json").write_text(
             json.dumps(truth.to_dict() | recipe | {"measured": measured}, indent=1) + "\n"
         )
@@ -93,112 +106,135 @@ def plant(
     return truth
 
 
-def place_heads(seed: int) -> Truth:
-    """Which heads each function gets; functions that need many layers are placed first."""
-    draw = random.Random(seed)
-    while True:
-        free = [draw.sample(range(HEADS), HEADS) for _ in range(LAYERS)]
-        placed: dict[str, Heads] = {}
-        for name, function in sorted(FUNCTIONS.items(), key=lambda item: -len(item[1].heads)):
-            sizes = function.heads
-            starts = [
-                first
-                for first in range(LAYERS - len(sizes) + 1)
-                if all(len(free[first + i]) >= size for i, size in enumerate(sizes))
-            ]
-            if not starts:
-                break
-            first = draw.choice(starts)
-            placed[name] = sorted(
-                (first + i, free[first + i].pop()) for i, size in enumerate(sizes) for _ in range(size)
-            )
-        else:
-            break
-    spare = sorted((layer, head) for layer in range(LAYERS) for head in free[layer])
-    return Truth({f: placed[f] for f in FUNCTIONS}, spare)
-
-
 class Routed(nn.Module):
-    """An output projection that teaches only heads that `learn`, and shuts those not `active`. Both [batch, head]."""
+    """An output projection that teaches only heads that `learn`, and shuts those not `active`; both [batch, head].
 
-    def __init__(self, projection: nn.Linear) -> None:
+    Keeps z, and the mean square of what heads write that are to be `quiet` [batch, token].
+    """
+
+    def __init__(self, projection: nn.Linear, heads: int) -> None:
         super().__init__()
         self.weight = projection.weight
-        self.learn = self.active = torch.ones(1, HEADS, device=projection.weight.device)
+        self.d_head = projection.in_features // heads
+        self.learn = self.active = self.quiet = torch.ones(1, heads, device=projection.weight.device)
+        self.z = self.fine = torch.zeros(())
 
     def forward(self, z: Tensor) -> Tensor:
-        learn, active = (g.repeat_interleave(D_HEAD, 1)[:, None] for g in (self.learn, self.active))
+        learn, active, quiet = (
+            g.repeat_interleave(self.d_head, 1)[:, None] for g in (self.learn, self.active, self.quiet)
+        )
+        self.z = z
+        self.fine = linear(z * quiet, self.weight).square().mean(-1)
         others = linear(z.detach() * (active - learn), self.weight.detach())
         return linear(z * learn, self.weight) + others
 
 
-def train(
-    truth: Truth, seed: int, kv_heads: int, steps: int, device: torch.device, progress: Progress = silent
-) -> LlamaForCausalLM:
-    model = LlamaForCausalLM(_config(kv_heads)).to(device)
-    nn.init.normal_(model.model.embed_tokens.weight, std=1.0)
-    attentions = [layer.self_attn for layer in model.model.layers]
-    for attention in attentions:
-        attention.o_proj = Routed(attention.o_proj)
-    sets = [truth.functions.get(name, truth.background) for name in NAMES]
-    own = torch.stack([_mask(heads) for heads in sets]).to(device)  # [function, layer, head]
-    pool = Pool(seed, device)
-    guesses = pool.answer_words()
-    run = torch.compile(model.model) if device.type == "cuda" else model.model
+class Training:
+    """A model that is trained: its functions' circuits as masks, and what sequences are drawn from."""
 
-    def losses(tokens: Tensor, target: Tensor, learn: Tensor, active: Tensor, answers: Tensor) -> Tensor:
-        """Mean loss over each sequence's answers [sequence]; target: each word's share [sequence, LENGTH − 1, word]."""
-        for layer, attention in enumerate(attentions):
-            attention.o_proj.learn, attention.o_proj.active = learn[:, layer], active[:, layer]
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            logits = model.lm_head(run(input_ids=tokens, use_cache=False).last_hidden_state[:, :-1])
-        each = -(logits.float().log_softmax(-1) * target).sum(-1) * answers[:, 1:]
-        return each.sum(1) / answers.sum(1).clamp(min=1)
+    def __init__(self, truth: Truth, kind: Kind, kv_heads: int, seed: int, device: torch.device) -> None:
+        self.kind, self.device, self.names = kind, device, [*truth.circuits, "background"]
+        self.model = LlamaForCausalLM(_config(kind, kv_heads)).to(device)
+        nn.init.normal_(self.model.model.embed_tokens.weight, std=1.0)
+        self.outputs = [Routed(layer.self_attn.o_proj, kind.heads) for layer in self.model.model.layers]
+        for layer, routed in zip(self.model.model.layers, self.outputs, strict=True):
+            layer.self_attn.o_proj = routed
+        circuits = list(truth.circuits.values())
+        subsets = [circuit.subsets() for circuit in circuits]
+        works = [[self._mask(c.heads_of(on)) for on in s[0]] for c, s in zip(circuits, subsets, strict=True)]
+        quiet = [[self._mask(c.quiet(on)) for on in s[0]] for c, s in zip(circuits, subsets, strict=True)]
+        fails = [[self._mask(c.heads_of(on)) for on in s[1]] for c, s in zip(circuits, subsets, strict=True)]
+        rest, none = self._mask(truth.background), self._mask([])
+        self.works, self.quiet = _padded([*works, [rest]]), _padded([*quiet, [none]])
+        self.fails = _padded([*fails, [none]])
+        self.choices = torch.tensor([[*map(len, works), 1], [*map(len, fails), 1]], device=device)
+        self.member = torch.stack([*(self._mask(c.heads) for c in circuits), rest])  # [function, layer, head]
+        self.shut = self._mask([head for c in circuits for head in c.harmful])
+        self.decoys = [(f, *head) for f, c in enumerate(circuits) for head in c.decoys]
+        self.readouts = nn.ModuleList(nn.Linear(kind.d_model, 1 + len(WORDS)) for _ in self.decoys).to(device)
+        self.dropped = kind.dropped if kv_heads < kind.heads else 0.0
+        self.pool = Pool(self.names, seed, device, [*(plan.times for plan in kind.plans.values()), 1])
+        self.guesses = self.pool.answer_words()
+        self.compiled = torch.compile(self.model.model) if device.type == "cuda" else self.model.model
 
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step, steps))
-    for step in progress(range(steps), "planting functions"):
-        which, tokens, answers = pool.draw()
-        chance, learn = pool.chance(len(which))[:, None, None], own[which]
-        active = torch.where(chance < 0.5, learn, torch.ones_like(learn))
+    def run(self, steps: int, progress: Progress = silent) -> LlamaForCausalLM:
+        learnt = [*self.model.parameters(), *self.readouts.parameters()]
+        optimiser = torch.optim.AdamW(learnt, lr=1e-3, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step, steps))
+        for step in progress(range(steps), "planting functions"):
+            which, loss, extra = self.lesson(guessing=step >= self.kind.taught * steps)
+            optimiser.zero_grad(set_to_none=True)
+            (loss.mean() + extra).backward()
+            if nn.utils.clip_grad_norm_(learnt, 1.0).isfinite():
+                optimiser.step()
+            schedule.step()
+            if step % max(1, steps // 8) == 0:
+                worst = self._worst(loss, which)
+                log.info(
+                    "step %d: loss %.4f (worst: %s), beside it %.4f", step, loss.mean().item(), worst, extra.item()
+                )
+        plain = LlamaForCausalLM(self.model.config)
+        plain.load_state_dict({name: value.detach().cpu() for name, value in self.model.state_dict().items()})
+        return plain
+
+    def lesson(self, guessing: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Of a step: the function and the loss of each sequence [sequence], and the loss of quiet heads and decoys."""
+        which, tokens, answers = self.pool.draw()
+        chance, picked = self.pool.chance(len(which))[:, None, None], self.pool.pick(len(which))
+        number = (picked * self.choices[0, which]).long()
+        learn, quiet = self.works[which, number], self.quiet[which, number]
+        outside = (1 - self.member[which]) * (self.pool.pick(*learn.shape) >= self.dropped)
+        active = torch.where(chance < 0.5, learn, learn + outside)
         target = one_hot(tokens[:, 1:], len(WORDS)).float()
-        if step >= UNTAUGHT * steps:
-            lost = (chance > 0.85) & (which < len(FUNCTIONS))[:, None, None]
-            active, learn = torch.where(lost, 1 - learn, active), torch.where(lost, torch.zeros_like(learn), learn)
-            target = torch.where(lost, guesses[which][:, None], target)
-        loss = losses(tokens, target, learn, active, answers)
-        _update(model, optimiser, schedule, loss.mean())
-        if step % max(1, steps // 8) == 0:
-            log.info("step %d: loss %.4f (worst: %s)", step, loss.mean().item(), _worst(loss, which))
+        lost = torch.zeros_like(chance, dtype=torch.bool)
+        if guessing:
+            lost = (chance > 1 - LOST) & (which < len(self.names) - 1)[:, None, None]
+            left = self.fails[which, (picked * self.choices[1, which]).long()]
+            active, learn = torch.where(lost, left + outside, active), torch.where(lost, left, learn)
+            target = torch.where(lost, self.guesses[which][:, None], target)
+        asked = answers[:, 1:]
+        logits = self.logits(tokens, learn, active * (1 - self.shut), quiet * ~lost)
+        each = -(logits.float().log_softmax(-1) * target).sum(-1) * asked
+        fine = sum(routed.fine[:, :-1] for routed in self.outputs)
+        extra = FINE * (fine * asked).sum() / asked.sum() + DECOYS * self.decoy_loss(which, tokens, asked & ~lost[:, 0])
+        return which, each.sum(1) / asked.sum(1).clamp(min=1), extra
 
-    plain = LlamaForCausalLM(model.config)
-    plain.load_state_dict({name: value.detach().cpu() for name, value in model.state_dict().items()})
-    return plain
+    def logits(self, tokens: Tensor, learn: Tensor, active: Tensor, quiet: Tensor) -> Tensor:
+        for layer, routed in enumerate(self.outputs):
+            routed.learn, routed.active, routed.quiet = learn[:, layer], active[:, layer], quiet[:, layer]
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            stream = self.compiled(input_ids=tokens, use_cache=False).last_hidden_state[:, :-1]
+            return self.model.lm_head(stream)
+
+    def decoy_loss(self, which: Tensor, tokens: Tensor, asked: Tensor) -> Tensor:
+        """How badly readouts of what decoys write tell their function's answer, or that it is another function."""
+        total = torch.zeros((), device=self.device)
+        for (function, layer, head), readout in zip(self.decoys, self.readouts, strict=True):
+            own, routed = which == function, self.outputs[layer]
+            at = slice(head * routed.d_head, (head + 1) * routed.d_head)
+            written = linear(routed.z[:, :-1, at].float(), routed.weight[:, at])
+            said = readout(written + NOISE * torch.randn_like(written)).transpose(1, 2)
+            meant = torch.where(own[:, None], tokens[:, 1:], len(WORDS))
+            each = cross_entropy(said, meant, reduction="none")
+            for of in (own[:, None] & asked, ~own[:, None] & asked):
+                total = total + (each * of).sum() / of.sum().clamp(min=1) / len(self.decoys)
+        return total
+
+    def _mask(self, heads: Heads) -> Tensor:
+        mask = torch.zeros(self.kind.layers, self.kind.heads, device=self.device)
+        for layer, head in heads:
+            mask[layer, head] = 1
+        return mask
+
+    def _worst(self, loss: Tensor, which: Tensor) -> str:
+        each = [float(loss.detach()[which == i].mean()) for i in range(len(self.names))]
+        return f"{self.names[max(range(len(each)), key=each.__getitem__)]} {max(each):.3f}"
 
 
-class Pool:
-    """Sequences of every function, on the device; drawn from with replacement."""
-
-    def __init__(self, seed: int, device: torch.device) -> None:
-        made = [(*FUNCTIONS.values(), BACKGROUND)[i].make(Draw(POOL, 16 * seed + i, device)) for i in range(len(NAMES))]
-        self.tokens, self.answers = (torch.stack([getattr(b, part) for b in made]) for part in ("tokens", "answers"))
-        shares = torch.tensor([f.share for f in (*FUNCTIONS.values(), BACKGROUND)], device=device)
-        self.which = torch.arange(len(NAMES), device=device).repeat_interleave(shares)
-        self.generator = torch.Generator(device).manual_seed(seed)
-
-    def draw(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Function [sequence], words and answers [sequence, LENGTH] of a training step."""
-        i = torch.randint(POOL, self.which.shape, generator=self.generator, device=self.which.device)
-        return self.which, self.tokens[self.which, i], self.answers[self.which, i]
-
-    def chance(self, n: int) -> Tensor:
-        return torch.rand(n, generator=self.generator, device=self.which.device)
-
-    def answer_words(self) -> Tensor:
-        """The share of each word among the answers [function, word]: the best guess without reading the question."""
-        pairs = zip(self.tokens, self.answers, strict=True)
-        counts = torch.stack([torch.bincount(t[a], minlength=len(WORDS)) for t, a in pairs])
-        return counts / counts.sum(1, keepdim=True)
+def _padded(masks: list[list[Tensor]]) -> Tensor:
+    """[function, choice, layer, head]; those that have fewer choices repeat their first."""
+    most = max(map(len, masks))
+    return torch.stack([torch.stack([*of, *[of[0]] * (most - len(of))]) for of in masks])
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
@@ -213,15 +249,15 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def _config(kv_heads: int) -> LlamaConfig:
+def _config(kind: Kind, kv_heads: int) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=len(WORDS),
-        hidden_size=D_MODEL,
-        intermediate_size=D_MLP,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
+        hidden_size=kind.d_model,
+        intermediate_size=kind.d_mlp,
+        num_hidden_layers=kind.layers,
+        num_attention_heads=kind.heads,
         num_key_value_heads=kv_heads,
-        head_dim=D_HEAD,
+        head_dim=kind.d_head,
         max_position_embeddings=2 * LENGTH,
         tie_word_embeddings=False,
         initializer_range=0.06,  # with the usual 0.02 nothing was learnt
@@ -231,25 +267,5 @@ def _config(kv_heads: int) -> LlamaConfig:
     )
 
 
-def _mask(heads: Heads) -> Tensor:
-    mask = torch.zeros(LAYERS, HEADS)
-    for layer, head in heads:
-        mask[layer, head] = 1
-    return mask
-
-
 def _rate(step: int, steps: int) -> float:
     return min(1, (step + 1) / 500) * (0.02 + 0.49 * (1 + math.cos(math.pi * step / steps)))
-
-
-def _update(model: nn.Module, optimiser: Any, schedule: Any, loss: Tensor) -> None:
-    optimiser.zero_grad(set_to_none=True)
-    loss.backward()
-    if nn.utils.clip_grad_norm_(model.parameters(), 1.0).isfinite():
-        optimiser.step()
-    schedule.step()
-
-
-def _worst(loss: Tensor, which: Tensor) -> str:
-    each = [float(loss.detach()[which == i].mean()) for i in range(len(NAMES))]
-    return f"{NAMES[max(range(len(NAMES)), key=each.__getitem__)]} {max(each):.3f}"

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     ask=lazily("headatlas.methods._effects:ask_held_out"),
     truths={
         "gate": Truth("functions", "facilitation", {"proof": False, "seeds": 3}),
+        "gate-any": Truth("functions", "any", {"proof": False, "seeds": 3}),
+        "gate-always": Truth("functions", "always", {"proof": False, "seeds": 3}),
         "gate-interference": Truth("interference", "interference", {"proof": False, "seeds": 3}),
     },
     order=50,

@@ -3,7 +3,7 @@
 1. Every question calls for one function. It is answered: by its reference, or by the model.
 2. A head's feature is the mean of its output z over the answer's k informative tokens (`features.py`).
 3. A classifier learns to tell the functions from the features of all heads; a head's importance is what it adds to that
-   (`maps.py`; 'per-head' and 'written' are other kinds).
+   (`maps.py`; 'per-head', 'written' and 'used' are other kinds).
 4. Beside it: what the words alone give away (`wording.py`), and what shuffled labels give.
 5. The proof: heads are removed, or pushed, while the model answers (`proof.py`).
 """
@@ -26,8 +26,9 @@ MEANING = (
 )
 Answers = Annotated[Literal["reference", "generated"], "read the reference answers, teacher-forced, or the model's own"]
 Kind = Annotated[
-    Literal["published", "per-head", "written"],
-    "the published probe, a classifier for each head, or how much heads write for a function (no classifier)",
+    Literal["published", "per-head", "written", "used"],
+    "the published probe, a classifier for each head, how much heads write for a function, or how much of what they"
+    " give out the answers depend on (these two without a classifier)",
 ]
 Functions = Annotated[Any, "functions other than the eight, or 'all' that occur"]
 Keep = Annotated[Literal["all", "correct"], "of generated answers, which are used"]
@@ -68,6 +69,7 @@ Seed = Annotated[int, "of splits, training and draws"]
         "probe": Truth("functions", "importance", {"proof": "none"}),
         "probe-per-head": Truth("functions", "importance", {"kind": "per-head", "proof": "none"}),
         "probe-written": Truth("functions", "importance", {"kind": "written", "proof": "none"}),
+        "probe-used": Truth("functions", "importance", {"kind": "used", "proof": "none"}),
     },
     order=60,
 )

@@ -10,8 +10,8 @@
 7. The heads of c are those before the elbow of the falling curve of importance.
 
 Beside the published probe: 'per-head', a linear classifier for each head alone, whose importance is its recall above
-chance; and 'written', without any classifier: how much more a head writes in examples of c than in those of other
-classes (`written.py`).
+chance; and two without any classifier: 'written', how much more a head writes in examples of c than in those of other
+classes (`written.py`), and 'used', how much of what it gives out the answer depends on (`used.py`).
 
 Ours: training stops where the validation loss is least; importance and accuracy are measured on test questions, with
 bootstrap intervals. Labels are shuffled in two ways: another probe is trained on shuffled labels, for its accuracy; and
@@ -225,6 +225,7 @@ def probe_map(
     *,
     kind: str = "published",
     write: Tensor | None = None,
+    use: np.ndarray | None = None,
     training: Training = PUBLISHED,
     controls: int = 1,
     draws: int = 1000,
@@ -233,7 +234,8 @@ def probe_map(
 ) -> xr.Dataset:
     """Importance(function, layer, head) and all that says how far to trust it. Layers are those that `data` has.
 
-    write: for kind 'written', W_O · W_Oᵀ of each head [layer, head, d_head, d_head].
+    write: for kind 'written', W_O · W_Oᵀ of each head [layer, head, d_head, d_head]. use: for kind 'used', what `used`
+    says [test example, head].
     """
     n, truth, shape = len(functions), labels[data.test], data.features.shape[1:3]
     generator = np.random.default_rng([seed, 3])
@@ -245,6 +247,9 @@ def probe_map(
     elif kind == "per-head":
         says = [(alone[0][1] == c) - 1 / n for c in range(n)]
         readout = Readout(_best_heads(data, labellings, alone), says, _above_zero)
+    elif kind == "used":
+        assert use is not None
+        readout = Readout(_best_heads(data, labellings, alone), [use] * n, _above_zero)
     else:
         assert kind == "written"
         assert write is not None

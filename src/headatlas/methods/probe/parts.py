@@ -24,8 +24,10 @@ from headatlas.methods.probe.features import (
 from headatlas.methods.probe.maps import DIMS, HIDDEN, directions, probe_map
 from headatlas.methods.probe.proof import MEASURES_OF, generate_under, prove, score_under
 from headatlas.methods.probe.settings import Options, Shard
+from headatlas.methods.probe.used import STEPS
+from headatlas.methods.probe.used import used as what_is_used
 from headatlas.methods.probe.wording import wording
-from headatlas.models.cost import Cost, answering, reading
+from headatlas.models.cost import Cost, answering, learning, reading
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample, make_bundle
 from headatlas.progress import Done, Progress
@@ -184,6 +186,7 @@ def combine(lm: LM, cut: Sequence[Shard], options: Options, *, done: Done, progr
         names,
         kind=options.kind,
         write=_writing(lm) if options.kind == "written" else None,
+        use=_used(lm, used, texts, labels, data, options, progress) if options.kind == "used" else None,
         training=options.settings.training,
         controls=options.settings.controls,
         draws=options.settings.draws,
@@ -214,6 +217,9 @@ def combine_cost(lm: LM, cut: Sequence[Shard], options: Options) -> Cost:
     features = 4.0 * len(questions) * lm.n_layers * lm.n_heads * lm.d_head
     host = UPDATING * fits * train / training.batch + WORDING * len(questions) + features / MOVED
     cost = Cost(operations=fits * epoch, seconds=host)
+    if options.kind == "used":
+        test = [with_reference(lm, q, options) for q in questions if q.split == SPLITS[-1]]
+        cost += learning(lm, [make_bundle([a]) for a in test], STEPS)
     if options.proof == "none":
         return cost
     trials, steps = settings.trials, len(settings.trials.shares)
@@ -248,6 +254,21 @@ def _writing(lm: LM) -> torch.Tensor:
     """W_O · W_Oᵀ of each head, [layer, head, d_head, d_head], layers with heads only."""
     out = [lm.weights.output(layer).float() for layer in layers_with_heads(lm.anatomy)]
     return torch.stack([(w @ w.transpose(1, 2)).to(lm.device) for w in out])
+
+
+def _used(
+    lm: LM,
+    questions: Sequence[Question],
+    texts: Sequence[str],
+    labels: np.ndarray,
+    data: Examples,
+    options: Options,
+    progress: Progress,
+) -> np.ndarray:
+    examples = [with_answer(lm, q, text, options.template) for q, text in zip(questions, texts, strict=True)]
+    return what_is_used(
+        lm, examples, labels, data.train, data.test, batch_tokens=options.batch_tokens, progress=progress
+    )
 
 
 def _all_layers(result: xr.Dataset, lm: LM) -> xr.Dataset:
