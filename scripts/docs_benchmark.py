@@ -5,11 +5,16 @@ import sys
 from pathlib import Path
 from textwrap import fill
 
+import xarray as xr
+
 from headatlas.figures.benchmark import quality_and_cost
 from headatlas.figures.style import save
 from headatlas.planted import tables
+from headatlas.planted.benchmark import with_means
 from headatlas.planted.functions import FUNCTIONS
-from headatlas.planted.known import SHIPPED, planted_folder
+from headatlas.planted.holds import accept
+from headatlas.planted.known import planted_folder
+from headatlas.planted.names import HARDER, PLAIN
 from headatlas.results.store import load
 
 ROOT = Path(__file__).parent.parent
@@ -36,9 +41,28 @@ def readme_block(run: dict) -> str:
 
 
 def page_block(run: dict) -> str:
+    rows = run["plantings"]
+    harder = [row for row in rows if row["first"] not in ("the decoys", "the harmful")]
+    decoys = [row for row in rows if row["first"] == "the decoys"]
     parts = {
         "### The planted models": table(run["planted"]),
+        "### The harder ones": table(run["harder"]),
         "### Every method": [*table(run["table"]), "", COUNTED],
+        "### Harder plantings: AUROC for the heads that must come first": table(tables.side_by_side(harder)),
+        "### Their 95 % intervals, over models and functions": table(tables.side_by_side(harder, "95 %")),
+        "### Decoys: the share that is marked, and AUROC as if they were wanted": table(
+            [{"method": r["method"], "marked": r["marked"], "AUROC": r["AUROC"], "95 %": r["95 %"]} for r in decoys]
+        ),
+        "### Always and any: the share of the heads with a score of at least 0.5": table(
+            [row for row in tables.side_by_side(rows, "own") if row["method"] in ("gate", "gate-any", "gate-always")]
+        ),
+        "### Harmful heads": table(
+            [
+                {k: r[k] for k in ("method", "AUROC", "95 %", "marked", "graded")}
+                for r in rows
+                if r["first"] == "the harmful"
+            ]
+        ),
         "### AUROC by function, mean of the models": table(run["functions"]),
         f"### Where no truth is known: {run['real model']}": table(run["real"]),
     }
@@ -47,7 +71,7 @@ def page_block(run: dict) -> str:
 
 def planted() -> list[dict]:
     rows = []
-    for name in SHIPPED:
+    for name in PLAIN:
         truth = json.loads((planted_folder(name) / "truth.json").read_text())
         rows += [
             {"model": name, "function": f, "heads": " ".join(truth["functions"][f])} | truth["measured"][f]
@@ -56,28 +80,60 @@ def planted() -> list[dict]:
     return rows
 
 
-def main(folder: str) -> None:
-    result = load(Path(folder) / "benchmark.nc")
+def harder() -> list[dict]:
+    """What is planted in the other models, and what was measured of it."""
+    rows = []
+    for name in HARDER:
+        truth = json.loads((planted_folder(name) / "truth.json").read_text())
+        left_out = accept(truth["measured"])
+        for function, circuit in truth["circuits"].items():
+            parts = circuit["parts"] | {k: circuit[k] for k in ("decoys", "harmful") if circuit[k]}
+            measured = {k: v for k, v in truth["measured"][function].items() if k != "harm"}
+            measured["harm"] = " ".join(str(v) for v in truth["measured"][function].get("harm", [])) or None
+            heads = "; ".join(f"{part} {' '.join(heads)}" for part, heads in parts.items())
+            what = {"model": name, "function": function, "planting": circuit["planting"], "heads": heads}
+            rows.append(what | measured | {"accepted": "no" if function in left_out else "yes"})
+    return rows
+
+
+def newest(before: list[dict], now: list[dict], keys: tuple[str, ...]) -> list[dict]:
+    """Rows of an earlier run, where they were not measured again, then those that are new."""
+    measured = {tuple(row[k] for k in keys): row for row in now}
+    kept = [measured.pop(tuple(row[k] for k in keys), row) for row in before]
+    return [*kept, *measured.values()]
+
+
+def main(*folders: str) -> None:
+    """Writes what was measured in these folders; of what was not, what an earlier run gave."""
+    results = [load(Path(folder) / "benchmark.nc") for folder in folders]
+    per_cell = [r.drop_dims("over", errors="ignore").drop_dims("real", errors="ignore") for r in results]
+    result = with_means(xr.merge(per_cell, join="outer", compat="no_conflicts", combine_attrs="override"))
+    real = [r for r in results if "real" in r.dims]
+    before = json.loads((FIGURES / "benchmark.json").read_text())
     by_function = result.auroc.isel(model=(result.group == "functions").values.nonzero()[0]).mean("model")
+    functions = [
+        {"method": name} | {f: round(float(by_function.sel(contender=name, subject=f)), 2) for f in FUNCTIONS}
+        for name in result.contender.values.tolist()
+        if set(FUNCTIONS) <= set(by_function.subject.values) and by_function.sel(contender=name).notnull().any()
+    ]
     run = {
         "planted": planted(),
-        "table": tables.benchmark(result),
-        "functions": [
-            {"method": name} | {f: round(float(by_function.sel(contender=name, subject=f)), 2) for f in FUNCTIONS}
-            for name in result.contender.values.tolist()
-            if result.truth.sel(contender=name) == "functions"
-        ],
-        "real model": str(result.attrs.get("real", "")),
-        "real": tables.real(result),
+        "harder": harder(),
+        "table": newest(before["table"], tables.benchmark(result), ("method", "truth")),
+        "plantings": newest(before.get("plantings", []), tables.plantings(result), ("planting", "first", "method")),
+        "functions": newest(before["functions"], functions, ("method",)),
+        "real model": str(real[0].attrs["real"]) if real else before["real model"],
+        "real": tables.real(real[0]) if real else before["real"],
     }
-    save(quality_and_cost(result), FIGURES / "benchmark.png", "png", dpi=110)
+    if {"ablate", "gate", "maps"} <= set(result.contender.values.tolist()):
+        save(quality_and_cost(result), FIGURES / "benchmark.png", "png", dpi=110)
     (FIGURES / "benchmark.json").write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n")
     pages = {ROOT / "README.md": readme_block(run), ROOT / "docs" / "evidence" / "benchmark.md": page_block(run)}
     for page, block in pages.items():
-        before, mark, rest = page.read_text().partition(BEGIN)
+        before_it, mark, rest = page.read_text().partition(BEGIN)
         if mark:
-            page.write_text(before + BEGIN + block + END + rest.partition(END)[2])
+            page.write_text(before_it + BEGIN + block + END + rest.partition(END)[2])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

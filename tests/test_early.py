@@ -188,7 +188,7 @@ def test_names_of_the_command_are_those_of_the_library() -> None:
         ("gate", "--preset", PRESETS),
         ("dissociate", "--context", CONTEXTS),
         ("compare-maps", "--methods", compare_maps.MAPS),
-        ("probe", "--kind", ("published", "per-head", "written")),
+        ("probe", "--kind", ("published", "per-head", "written", "used")),
         ("ablate", "--kind", KINDS),
         ("maps", "--input", ("stream", "published", "embedding")),
         ("import", "--as", importing.METHODS),

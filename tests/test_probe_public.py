@@ -345,7 +345,7 @@ def test_a_hybrid_model_has_nan_where_it_has_no_heads() -> None:
     [
         ({"preset": "fast"}, "preset is 'fast', expected one of quick, full"),
         ({"answers": "referense"}, "Did you mean 'reference'"),
-        ({"kind": "linear"}, "kind is 'linear', expected one of published, per-head, written"),
+        ({"kind": "linear"}, "kind is 'linear', expected one of published, per-head, written, used"),
         ({"keep": "right"}, "keep is 'right'"),
         ({"proof": "yes"}, "proof is 'yes', expected one of score, generate, none"),
         ({"k": 0}, "k is 0, expected a whole number, at least 1"),

@@ -10,6 +10,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from headatlas.errors import CannotDo
+from headatlas.methods.probe import used as use
 from headatlas.methods.probe.examples import Examples
 from headatlas.methods.probe.maps import (
     Probe,
@@ -26,6 +27,10 @@ from headatlas.methods.probe.per_head import SHRINK, per_head
 from headatlas.methods.probe.settings import Training
 from headatlas.methods.probe.wording import bag_of_words, majority, sentence_about
 from headatlas.methods.probe.written import written
+from headatlas.models.heads import hooked
+from headatlas.models.lm import LM
+from headatlas.models.targets import TokenExample
+from tests.models.tiny import TINY, build, tokenizer
 
 CLASSES = 4
 NAMES = ["a", "b", "c", "d"]
@@ -335,3 +340,62 @@ def test_wording() -> None:
     assert bag_of_words(["the same"] * 60, labels, train, test) == pytest.approx(1 / 3)
     labels[:20] = 0
     assert majority(labels, train, test) == pytest.approx((labels[45:] == 0).mean())
+
+
+class TestUsed:
+    """Heads go from their mean output to their own, where answers are predicted."""
+
+    @pytest.fixture
+    def lm(self) -> LM:
+        return LM(build(TINY[0]).double(), tokenizer(), "tiny")
+
+    @pytest.fixture
+    def examples(self) -> list[TokenExample]:
+        texts = [((1, 2, 3, 4), (5, 6)), ((7, 8), (9,)), ((3, 1, 2), (4,)), ((9, 8, 7), (6, 5)), ((2, 6), (1,))]
+        return [TokenExample(*text) for text in texts]
+
+    @staticmethod
+    def log_p(lm: LM, example: TokenExample, mean: torch.Tensor, share: torch.Tensor) -> float:
+        """One text in a pass of its own. share: [layer, head]."""
+        tokens, n = [*example.prompt, *example.target], len(example.prompt)
+
+        def move(layer: int, z: torch.Tensor) -> torch.Tensor:
+            z = z.clone()
+            for place in range(n - 1, len(tokens) - 1):
+                z[0, place] = mean[layer] + share[layer][:, None] * (z[0, place] - mean[layer])
+            return z
+
+        with torch.no_grad(), hooked(lm.model, lm.anatomy, move):
+            logits = lm.model(torch.tensor([tokens])).logits[0].log_softmax(-1)
+        return sum(float(logits[place, tokens[place + 1]]) for place in range(n - 1, len(tokens) - 1))
+
+    @pytest.fixture
+    def mean(self, lm, examples) -> torch.Tensor:
+        """Of the first three: two of the first class, one of the second, and both classes count alike."""
+        means = []
+        for example in examples[:3]:
+            z = lm.head_outputs([[*example.prompt, *example.target]])[0].double()
+            means.append(z[len(example.prompt) - 1 : -1].mean(0))
+        return (means[0] + means[1]) / 4 + means[2] / 2
+
+    def run(self, lm: LM, examples: list[TokenExample]) -> np.ndarray:
+        labels = np.array([0, 0, 1, 0, 1])
+        return use.used(lm, examples, labels, np.arange(3), np.array([3, 4])).reshape(2, lm.n_layers, lm.n_heads)
+
+    def test_it_equals_finite_differences(self, lm, examples, mean, monkeypatch) -> None:
+        monkeypatch.setattr(use, "STEPS", 1)
+        result, step = self.run(lm, examples), 1e-2  # norms are in float32: smaller steps drown in rounding
+        for row, example in enumerate(examples[3:]):
+            for layer, head in ((0, 1), (1, 0), (2, 4)):
+                up, down = (torch.full((lm.n_layers, lm.n_heads), 0.5, dtype=torch.float64) for _ in range(2))
+                up[layer, head] += step
+                down[layer, head] -= step
+                slope = (self.log_p(lm, example, mean, up) - self.log_p(lm, example, mean, down)) / (2 * step)
+                assert result[row, layer, head] == pytest.approx(slope, rel=1e-2, abs=1e-4)
+
+    def test_heads_together_are_what_their_outputs_are_worth(self, lm, examples, mean, monkeypatch) -> None:
+        monkeypatch.setattr(use, "STEPS", 50)
+        for row, example in zip(self.run(lm, examples), examples[3:], strict=True):
+            whole, none = (torch.full((lm.n_layers, lm.n_heads), v, dtype=torch.float64) for v in (1.0, 0.0))
+            worth = self.log_p(lm, example, mean, whole) - self.log_p(lm, example, mean, none)
+            assert row.sum() == pytest.approx(worth, rel=1e-2, abs=1e-5)

@@ -21,7 +21,7 @@ from headatlas.models.targets import TokenExample, make_bundle, measure
 from headatlas.planted import benchmark as module
 from headatlas.planted import tables
 from headatlas.planted.asking import planted_task
-from headatlas.planted.baselines import gradient_norms, output_norms
+from headatlas.planted.baselines import direct_effects, gradient_norms, output_norms
 from headatlas.planted.contenders import EXAMPLES, HELD_OUT, contenders
 from headatlas.planted.functions import FUNCTIONS
 from headatlas.planted.known import planted_folder, read_truth
@@ -102,6 +102,22 @@ class TestBaselines:
                     square += ((up - down) / (2 * step)) ** 2
             assert slopes[layer, head] == pytest.approx(np.sqrt(square), rel=0.05)
 
+    def test_direct_effects_are_those_of_the_last_stream(self, lm) -> None:
+        """Against the logits with a head's writing taken out of what enters the final norm, its size held fixed."""
+        one = TokenExample((1, 2, 3), (5,))
+        direct = direct_effects(lm, [one])
+        z = lm.head_outputs([list(one.prompt)])[0, -1].double()
+        stream: list[torch.Tensor] = []
+        norm = lm.model.model.norm
+        hook = norm.register_forward_pre_hook(lambda _, args: stream.append(args[0][0, -1]))
+        lm.model(torch.tensor([one.prompt]))
+        hook.remove()
+        scale = (stream[0].square().mean() + norm.variance_epsilon).rsqrt()
+        for layer, head in ((0, 1), (2, 4)):
+            written = z[layer, head] @ lm.weights.W_O(layer, head) * scale * norm.weight
+            logits = lm.model.lm_head(written)
+            assert direct[layer, head] == pytest.approx((logits[5] - logits.mean()).item(), rel=1e-4, abs=1e-7)
+
     def test_passes_are_counted_by_tokens(self, lm) -> None:
         with counted(lm) as passes, torch.no_grad():
             lm.model(torch.ones(2, 5, dtype=torch.long))
@@ -119,7 +135,8 @@ class TestContenders:
 
     def test_no_method_that_answers_a_truth_is_forgotten(self) -> None:
         expected = {"taylor", "ig", "ablate", "ablate-mean", "ablate-resample", "gate", "dissociate", "probe"}
-        expected |= {"probe-per-head", "probe-written", "gate-interference", "ablate-interference"}
+        expected |= {"probe-per-head", "probe-written", "probe-used", "gate-interference", "ablate-interference"}
+        expected |= {"gate-any", "gate-always"}
         expected |= {"influence", "copying", "pattern-induction", "retrieval", "streaming"}
         assert expected | {"maps", "maps-published", "maps-suppression"} <= set(contenders())
 
@@ -176,9 +193,9 @@ class TestBenchmark:
             ha.benchmark(CHEAP[:3], ["one"], out=tmp_path, progress=stops)
         measured = module.measure_contender
 
-        def counting(name, known, seed):
+        def counting(name, *rest):
             again.append(name)
-            return measured(name, known, seed)
+            return measured(name, *rest)
 
         again: list[str] = []
         monkeypatch.setattr(module, "measure_contender", counting)
@@ -208,13 +225,78 @@ class TestBenchmark:
         }
 
 
+@pytest.fixture(scope="module")
+def harder() -> xr.Dataset:
+    return ha.benchmark(["random", "direct", "taylor", "ablate", "ig"], ["spare-one", "joint-two"], device="cpu")
+
+
+class TestHarderPlantings:
+    def test_every_planting_has_its_exams(self, harder) -> None:
+        over = harder.over.values.tolist()
+        assert {o.partition(": ")[0] for o in over} == {"redundant", "backup", "decoy", "shared", "relay", "harmful"}
+        assert "harmful: the harmful" not in over  # no contender for interference was asked
+        cells = harder.auroc.sel(model=harder.group == "redundant: both sets", contender="ig").values
+        assert np.isfinite(cells).sum() == 2
+
+    def test_single_heads_miss_what_can_be_replaced_and_ig_finds_it(self, harder) -> None:
+        """The point of the exam, on one model: removal of single heads fails, all gates together do not."""
+        mean = harder.auroc_mean
+        for planting in ("redundant", "backup"):
+            both = mean.sel(over=f"{planting}: both sets")
+            assert both.sel(contender="ablate") < 0.9
+            assert both.sel(contender="ig") >= 0.95
+        assert mean.sel(over="backup: the second set", contender="taylor") < 0.5
+
+    def test_relays_have_no_direct_effect_and_are_found_by_removal(self, harder) -> None:
+        relays = harder.auroc_mean.sel(over="relay: the relays")
+        assert relays.sel(contender="direct") < 0.9
+        assert relays.sel(contender="ablate") >= 0.95
+
+    def test_causal_methods_do_not_mark_decoys(self, harder) -> None:
+        marked = harder.marked_mean.sel(over="decoy: the decoys")
+        assert marked.sel(contender="ablate") == 0
+        assert marked.sel(contender="ig") == 0
+        assert marked.sel(contender="direct") > 0.3
+
+    def test_the_answer_follows_carriers_and_not_decoys(self) -> None:
+        """Whose outputs tell the answer as well: a probe reads it from each of them."""
+        folder = planted_folder("spare-one")
+        lm, function = ha.load(folder, device="cpu"), "Decision-making"
+        circuit = read_truth(folder).circuits[function]
+        task = planted_task(function, 2, 24)
+        carriers, decoys = (ha.transfer(lm, heads, task, n=12, draws=19) for heads in (circuit.heads, circuit.decoys))
+        assert carriers.followed == 1
+        assert carriers.p <= 0.05
+        assert decoys.followed == 0
+        assert carriers.follows > 4 * abs(decoys.follows)  # some of what decoys write reaches the end
+
+    def test_the_tables(self, harder) -> None:
+        rows = tables.plantings(harder)
+        assert {row["method"] for row in rows} == set(harder.contender.values.tolist())
+        wide = tables.side_by_side(rows)
+        assert [row["method"] for row in wide] == harder.contender.values.tolist()
+        ig = harder.auroc_mean.sel(contender="ig", over="relay: the relays").item()
+        assert wide[-1]["relay: the relays"] == round(ig, 3)
+        assert tables.benchmark(harder) == []
+        json.dumps(rows)
+
+
+def test_measures_of_an_exam() -> None:
+    score = np.array([[0.9, 0.2, 0.8, 0.1]])
+    exam = module.Exam([(0, 0), (0, 1), (0, 2)], unsure=[(0, 3)], strength=(3.0, 1.0, 2.0))
+    _, _, marked, own, graded = module._measures(score, exam, 0.5)
+    assert (marked, own, graded) == (1.0, pytest.approx(2 / 3), pytest.approx(1.0))
+    assert module._measures(score, module.Exam([(0, 1)], marks=2), None)[2] == 0
+    assert np.isnan(module._measures(score, module.Exam([(0, 1)]), None)[3:]).all()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"methods": ["gates"]}, "method is 'gates', expected one of .*Did you mean 'gate'"),
         ({"methods": []}, "methods is empty"),
         ({"models": []}, "models is empty"),
-        ({"models": ["three"]}, "model 'three' is neither one of one, two nor a folder"),
+        ({"models": ["three"]}, "model 'three' is neither one of one, two, .* nor a folder"),
         ({"models": ["seed:1/3"]}, "kv_heads is 3"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 10**20}, "seed is 1000"),

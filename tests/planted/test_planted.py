@@ -13,21 +13,15 @@ import headatlas as ha
 from headatlas.errors import HeadAtlasError
 from headatlas.evidence.removal import answers_without
 from headatlas.models.heads import head_mask
-from headatlas.planted import interference, known, training
+from headatlas.planted import circuits, harm, interference, known, pool, training
 from headatlas.planted.asking import LONGEST, SHORTEST, planted_questions, planted_task
+from headatlas.planted.circuits import KINDS, Circuit, place
 from headatlas.planted.copying import plant_copying
 from headatlas.planted.functions import BACKGROUND, FUNCTIONS, ID, LENGTH, WORDS, Draw
+from headatlas.planted.holds import accept, measure_functions
 from headatlas.planted.interference import ENOUGH, HURTS, plant_interference
-from headatlas.planted.known import (
-    MOST_SEEDS,
-    SHIPPED,
-    UNSEEN,
-    accept,
-    answer,
-    measure_functions,
-    planted_folder,
-    read_truth,
-)
+from headatlas.planted.known import MOST_SEEDS, UNSEEN, Truth, answer, planted_folder, read_truth
+from headatlas.planted.names import HARDER, MODEL_KINDS, PLAIN, SHIPPED
 from headatlas.planted.relations import plant_relations
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.questions import FUNCTIONS as QUESTION_FUNCTIONS
@@ -41,7 +35,7 @@ def few_sequences(monkeypatch):
     monkeypatch.setattr(known, "answer", partial(answer, sequences=16))
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", PLAIN)
 def test_a_shipped_model_is_accepted(name, few_sequences):
     folder = planted_folder(name)
     lm, truth = ha.load(folder, device="cpu"), read_truth(folder)
@@ -55,66 +49,165 @@ def test_a_shipped_model_is_accepted(name, few_sequences):
     assert (folder / "model.safetensors").stat().st_size <= 12e6
 
 
+LEFT_OUT = {"spare-two": {"Semantic Understanding"}, "joint-one": {"Knowledge Recall"}}  # as the docs say
+
+
+@pytest.mark.parametrize("name", HARDER)
+def test_a_harder_model_is_what_its_truth_says(name, few_sequences):
+    """Measured on a quarter of the sequences, so with some room below what acceptance asks."""
+    folder = planted_folder(name)
+    lm, truth = ha.load(folder, device="cpu"), read_truth(folder)
+    measured = measure_functions(lm, truth)
+    assert set(accept(measured)) <= LEFT_OUT.get(name, set())
+    for function, row in measured.items():
+        if function in LEFT_OUT.get(name, set()):
+            continue
+        circuit = truth.circuits[function]
+        assert row["all"] >= 0.98
+        assert row["only"] >= 0.95
+        assert row["without"] <= row["chance"] + 0.10
+        if len(circuit.works) > 1:
+            assert row["spared"] >= 0.95
+        if circuit.decoys:
+            assert row["read"] >= 0.95
+            assert row["decoy_effect"] <= 0.01
+        if circuit.planting == "backup":
+            assert abs(row["idle_effect"]) <= 0.01
+            assert row["waking"] > 3
+        if "relay" in circuit.parts:
+            assert abs(row["direct_effect"]) <= 0.05
+        if circuit.harmful:
+            assert min(row["harm"]) >= 0.05
+            assert len(set(row["harm"])) == 3
+
+
+def test_harder_models_have_every_planting_twice_and_are_small():
+    folders = [planted_folder(name) for name in HARDER]
+    plantings = [
+        {c.planting for f, c in read_truth(folder).circuits.items() if f not in LEFT_OUT.get(name, set())}
+        for name, folder in zip(HARDER, folders, strict=True)
+    ]
+    assert plantings == [{"redundant", "backup", "decoy"}] * 2 + [{"shared", "relay", "harmful"}] * 2
+    kv = [json.loads((f / "config.json").read_text())["num_key_value_heads"] for f in folders]
+    assert kv == [8, 4, 8, 4]
+    assert sum(p.stat().st_size for folder in folders for p in folder.iterdir()) <= 12e6
+
+
 def test_shipped_models_differ_in_placement_and_one_shares_keys():
-    folders = [planted_folder(name) for name in SHIPPED]
+    folders = [planted_folder(name) for name in PLAIN]
     first, second = map(read_truth, folders)
     assert all(first.functions[f] != second.functions[f] for f in FUNCTIONS)
     kv = [json.loads((f / "config.json").read_text())["num_key_value_heads"] for f in folders]
-    assert min(kv) < max(kv) == training.HEADS
+    assert min(kv) < max(kv) == KINDS["plain"].heads
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_recipe_places_heads_where_the_truth_says(name):
     folder = planted_folder(name)
-    assert training.place_heads(json.loads((folder / "truth.json").read_text())["seed"]) == read_truth(folder)
+    recipe = json.loads((folder / "truth.json").read_text())
+    assert Truth(*place(KINDS[recipe.get("kind", "plain")], recipe["seed"])) == read_truth(folder)
 
 
-def test_every_head_has_one_home():
+@pytest.mark.parametrize("kind", MODEL_KINDS)
+def test_every_head_has_one_home(kind):
+    shape = KINDS[kind]
+    assert tuple(KINDS) == MODEL_KINDS
     for seed in range(20):
-        truth = training.place_heads(seed)
-        homes = [h for heads in truth.functions.values() for h in heads] + truth.background
-        assert sorted(homes) == [(layer, h) for layer in range(training.LAYERS) for h in range(training.HEADS)]
-        for f, heads in truth.functions.items():
-            layers = sorted({layer for layer, _ in heads})
-            assert layers == list(range(layers[0], layers[0] + len(FUNCTIONS[f].heads)))
+        placed, left = place(shape, seed)
+        homes = {f: {*c.heads, *c.decoys, *c.harmful} for f, c in placed.items()}
+        shared = {h for c in placed.values() for h in c.parts.get("shared", [])}
+        every = [h for own in homes.values() for h in own - shared] + [*shared, *left]
+        assert sorted(every) == list(product(range(shape.layers), range(shape.heads)))
+        for function, circuit in placed.items():
+            sizes = {piece.part: piece.sizes for piece in shape.plans[function].pieces}
+            for part, heads in circuit.parts.items():
+                layers = sorted({layer for layer, _ in heads})
+                assert layers == list(range(layers[0], layers[0] + len(sizes[part])))
+            last = max(layer for layer, _ in circuit.heads)
+            assert all(layer > last for layer, _ in (*circuit.decoys, *circuit.harmful))
+
+
+def test_a_circuit_works_with_the_parts_that_suffice():
+    either = Circuit({"first": [(0, 0)], "second": [(1, 1)]}, (("first",), ("second",)), "backup")
+    assert either.subsets() == ([("first",), ("second",), ("first", "second")], [()])
+    assert either.quiet(("first", "second")) == [(1, 1)]
+    assert either.quiet(("second",)) == []
+    both = Circuit({"relay": [(0, 0)], "own": [(1, 1)]}, (("relay", "own"),), "relay")
+    assert both.subsets() == ([("relay", "own")], [(), ("relay",), ("own",)])
+    assert both.quiet(("relay", "own")) == [(0, 0)]
 
 
 def test_only_heads_that_learn_are_taught():
-    attention = torch.nn.Linear(training.HEADS * training.D_HEAD, 16, bias=False)
-    routed = training.Routed(attention)
-    z = torch.randn(2, 5, training.HEADS * training.D_HEAD, requires_grad=True)
-    learn = torch.zeros(2, training.HEADS)
+    heads, d_head = 8, 4
+    attention = torch.nn.Linear(heads * d_head, 16, bias=False)
+    routed = training.Routed(attention, heads)
+    z = torch.randn(2, 5, heads * d_head, requires_grad=True)
+    learn = torch.zeros(2, heads)
     learn[0, 3] = learn[1, 5] = 1
-    routed.learn, routed.active = learn, torch.ones_like(learn)
+    routed.learn, routed.active, routed.quiet = learn, torch.ones_like(learn), torch.zeros_like(learn)
     written = routed(z)
     torch.testing.assert_close(written, attention(z))  # all take part
     written.square().sum().backward()
-    moved = z.grad.unflatten(-1, (training.HEADS, -1)).abs().sum((1, 3)) > 0
+    moved = z.grad.unflatten(-1, (heads, -1)).abs().sum((1, 3)) > 0
     assert moved.tolist() == (learn > 0).tolist()
-    routed.active = learn
-    shut = z.detach().unflatten(-1, (training.HEADS, -1)) * learn[:, None, :, None]
-    torch.testing.assert_close(routed(z), attention(shut.flatten(2)))
+    routed.active, routed.quiet = learn, learn
+    shut = attention((z.detach().unflatten(-1, (heads, -1)) * learn[:, None, :, None]).flatten(2))
+    torch.testing.assert_close(routed(z), shut)
+    torch.testing.assert_close(routed.fine, shut.square().mean(-1))  # what is written by those that should be quiet
 
 
-def test_training_goes_from_start_to_a_folder_that_load_takes(tmp_path, monkeypatch, caplog, few_sequences):
-    monkeypatch.setattr(training, "POOL", 16)
-    monkeypatch.setattr(training, "D_MODEL", 32)
-    monkeypatch.setattr(training, "D_MLP", 32)
-    monkeypatch.setattr(training, "FUNCTIONS", {name: replace(f, share=8) for name, f in FUNCTIONS.items()})
-    monkeypatch.setattr(training, "BACKGROUND", replace(BACKGROUND, share=8))
-    truth = training.plant(tmp_path / "new", seed=7, kv_heads=2, steps=4, device="cpu")
+@pytest.fixture
+def quick_training(monkeypatch, few_sequences):
+    monkeypatch.setattr(pool, "POOL", 16)
+    monkeypatch.setattr(pool, "FUNCTIONS", {name: replace(f, share=8) for name, f in FUNCTIONS.items()})
+    monkeypatch.setattr(pool, "BACKGROUND", replace(BACKGROUND, share=8))
+    monkeypatch.setattr(harm, "STEPS", 2)
+    monkeypatch.setattr(harm, "HALVINGS", 2)
+    for name, kind in KINDS.items():
+        monkeypatch.setitem(circuits.KINDS, name, replace(kind, d_model=32, d_mlp=32))
+
+
+@pytest.mark.parametrize(("kind", "problem"), [("plain", "Retrieval"), ("spare", "a decoy"), ("joint", "Inference")])
+def test_training_goes_from_start_to_a_folder_that_load_takes(kind, problem, tmp_path, caplog, quick_training):
+    truth = training.plant(tmp_path / "new", seed=7, kv_heads=2, kind=kind, steps=4, device="cpu")
     lm = ha.load(tmp_path / "new", device="cpu")
-    assert (lm.n_layers, lm.n_heads, lm.n_kv_heads) == (training.LAYERS, training.HEADS, 2)
+    assert (lm.n_layers, lm.n_heads, lm.n_kv_heads) == (6, 8, 2)
     assert read_truth(tmp_path / "new") == truth
     assert lm.tokenizer.decode(lm.encode("Anna recalls")[0]) == "<begin> Anna recalls"
-    assert "Retrieval is not accepted" in caplog.text
+    assert "is not accepted" in caplog.text
+    assert problem in caplog.text
     with pytest.raises(HeadAtlasError, match="exists already"):
         training.plant(tmp_path / "new")
 
 
+def test_harmful_heads_push_another_answer_and_nothing_else_changes(monkeypatch):
+    """Taught again for a few steps, on the shipped model: the function gets worse, the others hardly."""
+    monkeypatch.setattr(pool, "POOL", 64)
+    folder = planted_folder("joint-two")
+    lm, truth = ha.load(folder, device="cpu"), read_truth(folder)
+    before = {name: p.clone() for name, p in lm.model.named_parameters()}
+    circuit = truth.circuits["Semantic Understanding"]
+    one = replace(circuit, harmful=circuit.harmful[:1])
+    only = Truth(
+        {f: one if f == "Semantic Understanding" else replace(c, harmful=[]) for f, c in truth.circuits.items()}, []
+    )
+    harm.plant_harm(lm.model, only, 0, torch.device("cpu"), steps=12)
+    changed = [name for name, p in lm.model.named_parameters() if not torch.equal(p, before[name])]
+    layer = one.harmful[0][0]
+    assert changed == [f"model.layers.{layer}.self_attn.{name}_proj.weight" for name in ("q", "o")]
+    hurt = answer(lm, "Semantic Understanding", 8)[0].mean()
+    with lm.gated(1 - head_mask(one.harmful, lm.anatomy).float()):
+        assert answer(lm, "Semantic Understanding", 8)[0].mean() > hurt + 0.5  # 1 nat where it was scaled
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"kv_heads": 3}, "kv_heads is 3"), ({"steps": 0}, "steps is 0"), ({"seed": -1}, "seed is -1")],
+    [
+        ({"kv_heads": 3}, "kv_heads is 3"),
+        ({"steps": 0}, "steps is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"kind": "hard"}, "kind is 'hard', expected one of plain, spare, joint"),
+    ],
 )
 def test_training_is_asked_rightly(tmp_path, options, message):
     with pytest.raises(HeadAtlasError, match=message):
@@ -131,8 +224,9 @@ def test_acceptance_is_measured_on_sequences_that_training_has_not_seen():
 
 
 def test_the_callers_precision_and_generator_are_left_alone(tmp_path, monkeypatch, few_sequences):
-    monkeypatch.setattr(training, "POOL", 4)
-    monkeypatch.setattr(training, "train", lambda *a: training.LlamaForCausalLM(training._config(8)))
+    monkeypatch.setattr(pool, "POOL", 4)
+    plain = training.LlamaForCausalLM(training._config(KINDS["plain"], 8))
+    monkeypatch.setattr(training.Training, "run", lambda *a: plain)
     torch.manual_seed(3)
     expected, before = torch.rand(1), torch.get_float32_matmul_precision()
     torch.manual_seed(3)
@@ -226,7 +320,7 @@ def test_planted_relations_are_written_exactly():
 
 
 def test_a_folder_without_truth_is_told(tmp_path):
-    with pytest.raises(HeadAtlasError, match="neither one of one, two nor a folder with a truth.json"):
+    with pytest.raises(HeadAtlasError, match="neither one of one, two, spare-one, .* nor a folder with a truth.json"):
         planted_folder(tmp_path)
     for text in ("{}", "[]", "no JSON", '{"functions": {"Retrieval": ["2.3"]}, "background": []}'):
         (tmp_path / "truth.json").write_text(text)

@@ -15,12 +15,13 @@ from headatlas.cli.app import (
     existing,
     import_torch,
     listed,
+    one_of,
     show,
     show_parts,
     some_of,
 )
 from headatlas.methods import methods as registered
-from headatlas.planted.names import BASELINES
+from headatlas.planted.names import BASELINES, MODEL_KINDS, SHIPPED
 from headatlas.terminal import bar
 
 
@@ -36,8 +37,12 @@ def benchmark(
         typer.Option(callback=some_of(contenders), help="With commas between; without it, all, baselines included."),
     ] = "",
     models: Annotated[
-        str, typer.Option(help="one, two, folders of `headatlas plant`, or seed:N (trained now; wants a GPU).")
-    ] = "one,two",
+        str,
+        typer.Option(
+            help=f"{', '.join(SHIPPED)}, folders of `headatlas plant`, or seed:N (trained now; wants a GPU).",
+            show_default="all that come with the package",
+        ),
+    ] = ",".join(SHIPPED),
     atlas: Annotated[
         Path | None,
         typer.Option(
@@ -80,6 +85,7 @@ def benchmark(
     drawn = write_benchmark(result, out)
     parts = {
         "Against planted heads": tables.benchmark(result),
+        "Harder plantings, AUROC": tables.side_by_side(tables.plantings(result)),
         f"Where no truth is known: {result.attrs.get('real', '')}": tables.real(result),
     }
     show_parts(parts, as_json, out / "benchmark.nc")
@@ -93,6 +99,14 @@ def plant(
     out: Annotated[Path, typer.Argument(help="A new folder for the model and its truth.json.")],
     seed: Annotated[int, typer.Option(help="Of placement, weights and data.")] = 0,
     kv_heads: Annotated[int, typer.Option(help="8, or fewer for grouped-query attention.")] = 8,
+    kind: Annotated[
+        str,
+        typer.Option(
+            callback=one_of(*MODEL_KINDS),
+            help="plain: a function's heads are its own. spare: redundant and backup sets, decoys. joint: shared heads,"
+            " relays, harmful heads.",
+        ),
+    ] = "plain",
     steps: Annotated[int, typer.Option(help="Of training.")] = 8000,
     device: Device = "auto",
 ) -> None:
@@ -100,7 +114,7 @@ def plant(
     import_torch()
     from headatlas.planted.training import plant as train
 
-    truth = train(out, seed, kv_heads, steps=steps, device=device, progress=bar)
+    truth = train(out, seed, kv_heads, kind=kind, steps=steps, device=device, progress=bar)
     show(
         "Planted", [{"function": f, "heads": " ".join(f"L{a}.H{b}" for a, b in h)} for f, h in truth.functions.items()]
     )

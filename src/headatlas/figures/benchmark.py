@@ -51,7 +51,7 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Quality:
         for over in result.over.values.tolist():
             one = result.sel(contender=name, over=over)
             mean, low, high = (float(one[f"auroc_{part}"]) for part in ("mean", "low", "high"))
-            if np.isnan(mean):
+            if np.isnan(mean) or ": " in over:  # harder plantings are a table
                 continue
             kind, _, noise = over.partition(", noise ")
             if noise:

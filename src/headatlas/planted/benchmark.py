@@ -26,7 +26,8 @@ from headatlas.planted.asking import planted_task
 from headatlas.planted.contenders import Results, contenders, from_which, score
 from headatlas.planted.exams import Exam
 from headatlas.planted.functions import FUNCTIONS
-from headatlas.planted.known import MOST_SEEDS, SHIPPED
+from headatlas.planted.known import MOST_SEEDS
+from headatlas.planted.names import SHIPPED
 from headatlas.planted.real import DRAWS, as_dataset, assess, hash_atlas
 from headatlas.planted.recipes import (
     COPYING_SEEDS,
@@ -85,17 +86,20 @@ def benchmark(
 ) -> xr.Dataset:
     """AUROC and average precision of every method on models whose heads are known.
 
-    methods: which, baselines included; by default all. models: 'one' and 'two' come with the package; folders that
-    `headatlas plant` wrote; 'seed:3' (or 'seed:3/4' with 4 KV heads) is trained now, unless it was before: use a GPU.
+    methods: which, baselines included; by default all. models: those that come with the package (one and two; harder
+    ones: spare-one, spare-two, joint-one, joint-two); folders that `headatlas plant` wrote; 'seed:3' (or 'seed:3/4'
+    with 4 KV heads) is trained now, unless it was before: use a GPU.
     atlas: of a real model. Adds what can be measured without a truth: agreement, stability, removal, transfer.
     atlas_model: that model, if its name in the atlas does not tell where it is.
     seed: of the prompts and of random choices in the methods. engine, address, workers: as in `run`, model by model.
     out: a folder for benchmark.nc; interrupted work goes on from there.
 
-    Returns auroc and average_precision(contender, model, subject), their means with intervals, auroc_mean(contender,
-    over), …, and what they cost: seconds, forward and backward(contender, model). With an atlas also effect,
-    random_effect, p, p_corrected, follows, random_follows, disturbs, transfer_p, transfer_p_corrected, agreement and
-    stability(real).
+    Returns auroc and average_precision(contender, model, subject); marked, the share of the heads that must come first
+    that are among the map's highest, as many as there are of them (of decoys: as many as their function needs); own,
+    the share that the method counts as its map's own, where it says from which score; graded, how far scores go with
+    strengths. Their means with intervals, auroc_mean(contender, over), …, and what they cost: seconds, forward and
+    backward(contender, model). With an atlas also effect, random_effect, p, p_corrected, follows, random_follows,
+    disturbs, transfer_p, transfer_p_corrected, agreement and stability(real).
 
     Example:
         >>> ha.benchmark(["random", "taylor"], ["one"]).auroc_mean.sel(over="functions")
@@ -265,11 +269,11 @@ def combine(
     variables |= {n: (dims[:2], costs[..., i]) for i, n in enumerate(COSTS)}
     result = xr.Dataset(variables, coords={"contender": names, "model": models, "subject": subjects})
     result = result.assign_coords(group=("model", list(groups.values())), truth=("contender", list(chosen.values())))
-    result = _with_means(result)
+    result = with_means(result)
     return result.merge(as_dataset(*done[real]), combine_attrs="no_conflicts") if real else result
 
 
-def _with_means(result: xr.Dataset) -> xr.Dataset:
+def with_means(result: xr.Dataset) -> xr.Dataset:
     """Mean over models and subjects with a 95 % interval, by group of models: (contender, over)."""
     names, groups = result.contender.values, list(dict.fromkeys(result.group.values.tolist()))
     for measure in MEASURES:

@@ -1,8 +1,8 @@
 """Heads that push a wrong answer, at several strengths: planted into a model that is trained already.
 
-1. A head is taught, its queries and its output alone: where its function's answer is asked, it is to bring out another
-   answer, always the same one for the same right answer; the other functions stay as they are. Harmful heads of earlier
-   layers are there in every second step, so that it does not mind them.
+1. A head is taught, all else stays (its keys and values too, if other heads share them): where its function's answer is
+   asked, it is to bring out another answer, always the same one for the same right answer; the other functions stay as
+   they are. Harmful heads of earlier layers are there in every second step, so that it does not mind them.
 2. Its output is scaled until, alone, it takes its share of the margin between the right answer and the wrong one.
 3. A function's harmful heads are then scaled together, until all of them cost it 1 nat.
 """
@@ -85,7 +85,11 @@ def _teach(
     model: LlamaForCausalLM, head: tuple[int, int], function: int, before: Scales, pool: Pool, every: Scales, steps: int
 ) -> None:
     attention, at = _slices(model, head)
-    learnt = [attention.o_proj.weight.requires_grad_(), attention.q_proj.weight.requires_grad_()]
+    learnt = [attention.o_proj.weight, attention.q_proj.weight]
+    learnt += [] if attention.num_key_value_groups > 1 else [attention.k_proj.weight, attention.v_proj.weight]
+    places: list[tuple[slice, ...]] = [(slice(None), at), *[(at,)] * (len(learnt) - 1)]
+    for weight in learnt:
+        weight.requires_grad_()
     optimiser = torch.optim.Adam(learnt, lr=RATE)
     wrong, off = _wrong(pool, function), {h: 0.0 for h in every if h != head}
     for step in range(steps):
@@ -97,7 +101,7 @@ def _teach(
         loss = each[own].sum() / asked[own].sum() + each[~own].sum() / asked[~own].sum()
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
-        for weight, kept in zip(learnt, ((slice(None), at), (at,)), strict=True):
+        for weight, kept in zip(learnt, places, strict=True):
             assert weight.grad is not None
             grad, weight.grad = weight.grad, torch.zeros_like(weight)
             weight.grad[kept] = grad[kept]

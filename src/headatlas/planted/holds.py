@@ -15,7 +15,7 @@ from headatlas.planted.circuits import Circuit, Heads
 from headatlas.planted.functions import FUNCTIONS
 from headatlas.planted.known import Truth, unseen
 
-ACCEPTED = {"all": 0.98, "only": 0.95, "spared": 0.95, "read": 0.95}  # at least
+ACCEPTED = {"all": 0.98, "only": 0.95, "spared": 0.95, "read": 0.95, "beside_harm": 0.95}  # at least
 ALLOWED = {"decoy_effect": 0.01, "idle_effect": 0.01, "direct_effect": 0.05}  # nats, at most, of either sign
 ABOVE_CHANCE = 0.10  # at most, without the heads that are needed
 HARMS = 0.05  # nats that each harmful head must cost
@@ -24,6 +24,7 @@ SAID = {
     "only": "with only its own heads",
     "spared": "without what it can spare",
     "read": "by a probe of a decoy",
+    "beside_harm": "with the harmful heads of other functions",
     "decoy_effect": "removing the decoys",
     "idle_effect": "removing the backup",
     "direct_effect": "removing what its relays write to the end directly",
@@ -46,8 +47,8 @@ def measure_functions(lm: LM, truth: Truth) -> dict[str, dict[str, Any]]:
             row |= _backup(lm, function, circuit) if circuit.planting == "backup" else {}
             row |= _relay(lm, function, circuit) if "relay" in circuit.parts else {}
             measured[function] = row
-    for function, circuit in truth.circuits.items():
-        measured[function] |= _harm(lm, function, circuit) if circuit.harmful else {}
+    for function, circuit in truth.circuits.items() if harmful else ():
+        measured[function] |= _harm(lm, function, circuit, harmful)
     return measured
 
 
@@ -148,10 +149,16 @@ def _relay(lm: LM, function: str, circuit: Circuit) -> dict[str, Any]:
     return {"direct_effect": round(float((log_p[1] - log_p[0]).mean()), 4)}
 
 
-def _harm(lm: LM, function: str, circuit: Circuit) -> dict[str, Any]:
-    """harmed: accuracy with all harmful heads. harm: what each of them costs, the others being there."""
-    accuracy = float(known.answer(lm, function)[1].float().mean())
-    return {"harmed": round(accuracy, 4), "harm": [round(_effect(lm, function, [h]), 4) for h in circuit.harmful]}
+def _harm(lm: LM, function: str, circuit: Circuit, harmful: Heads) -> dict[str, Any]:
+    """beside_harm: accuracy with the harmful heads of other functions; harmed: with its own too; harm: what each of
+    these costs, the others being there."""
+    row: dict[str, Any] = {}
+    with lm.gated(1 - head_mask(circuit.harmful, lm.anatomy).float()):
+        row["beside_harm"] = round(float(known.answer(lm, function)[1].float().mean()), 4)
+    if circuit.harmful:
+        row["harmed"] = round(float(known.answer(lm, function)[1].float().mean()), 4)
+        row["harm"] = [round(_effect(lm, function, [h]), 4) for h in circuit.harmful]
+    return row
 
 
 def _effect(lm: LM, function: str, heads: Heads) -> float:

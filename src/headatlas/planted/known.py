@@ -14,8 +14,8 @@ from headatlas.errors import BadArgument, BadFile, one_line
 from headatlas.models.lm import LM
 from headatlas.planted.circuits import Circuit, Heads, named
 from headatlas.planted.functions import FUNCTIONS, Batch, Draw
+from headatlas.planted.names import SHIPPED
 
-SHIPPED = ("one", "two", "spare-one", "spare-two", "joint-one", "joint-two")
 UNSEEN = 2**31  # seeds of sequences from here on are not those of training (torch keeps 32 bits of a seed)
 MOST_SEEDS = 2**20
 
