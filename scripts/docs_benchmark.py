@@ -11,6 +11,7 @@ from headatlas.figures.benchmark import quality_and_cost
 from headatlas.figures.style import save
 from headatlas.planted import tables
 from headatlas.planted.benchmark import with_means
+from headatlas.planted.contenders import contenders
 from headatlas.planted.functions import FUNCTIONS
 from headatlas.planted.holds import accept
 from headatlas.planted.known import planted_folder
@@ -107,7 +108,9 @@ def main(*folders: str) -> None:
     """Writes what was measured in these folders; of what was not, what an earlier run gave."""
     results = [load(Path(folder) / "benchmark.nc") for folder in folders]
     per_cell = [r.drop_dims("over", errors="ignore").drop_dims("real", errors="ignore") for r in results]
-    result = with_means(xr.merge(per_cell, join="outer", compat="no_conflicts", combine_attrs="override"))
+    merged = xr.merge(per_cell, join="outer", compat="no_conflicts", combine_attrs="override")
+    order = {"contender": contenders(), "model": dict.fromkeys(m for r in results for m in r.model.values.tolist())}
+    result = with_means(merged.reindex({k: [v for v in of if v in merged[k].values] for k, of in order.items()}))
     real = [r for r in results if "real" in r.dims]
     before = json.loads((FIGURES / "benchmark.json").read_text())
     by_function = result.auroc.isel(model=(result.group == "functions").values.nonzero()[0]).mean("model")

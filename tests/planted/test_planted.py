@@ -49,7 +49,7 @@ def test_a_shipped_model_is_accepted(name, few_sequences):
     assert (folder / "model.safetensors").stat().st_size <= 12e6
 
 
-LEFT_OUT = {"spare-two": {"Semantic Understanding"}, "joint-one": {"Knowledge Recall"}}  # as the docs say
+LEFT_OUT = {"spare-two": {"Semantic Understanding"}}  # as the docs say
 
 
 @pytest.mark.parametrize("name", HARDER)
@@ -76,6 +76,7 @@ def test_a_harder_model_is_what_its_truth_says(name, few_sequences):
             assert row["waking"] > 3
         if "relay" in circuit.parts:
             assert abs(row["direct_effect"]) <= 0.05
+        assert row.get("beside_harm", 1) >= 0.95
         if circuit.harmful:
             assert min(row["harm"]) >= 0.05
             assert len(set(row["harm"])) == 3
@@ -194,7 +195,7 @@ def test_harmful_heads_push_another_answer_and_nothing_else_changes(monkeypatch)
     harm.plant_harm(lm.model, only, 0, torch.device("cpu"), steps=12)
     changed = [name for name, p in lm.model.named_parameters() if not torch.equal(p, before[name])]
     layer = one.harmful[0][0]
-    assert changed == [f"model.layers.{layer}.self_attn.{name}_proj.weight" for name in ("q", "o")]
+    assert changed == [f"model.layers.{layer}.self_attn.{name}_proj.weight" for name in ("q", "o")]  # keys are shared
     hurt = answer(lm, "Semantic Understanding", 8)[0].mean()
     with lm.gated(1 - head_mask(one.harmful, lm.anatomy).float()):
         assert answer(lm, "Semantic Understanding", 8)[0].mean() > hurt + 0.5  # 1 nat where it was scaled

@@ -38,10 +38,7 @@ def benchmark(
     ] = "",
     models: Annotated[
         str,
-        typer.Option(
-            help=f"{', '.join(SHIPPED)}, folders of `headatlas plant`, or seed:N (trained now; wants a GPU).",
-            show_default="all that come with the package",
-        ),
+        typer.Option(help="Those of the package, folders of `headatlas plant`, or seed:N (trained now; wants a GPU)."),
     ] = ",".join(SHIPPED),
     atlas: Annotated[
         Path | None,
