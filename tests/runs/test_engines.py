@@ -135,7 +135,7 @@ def test_names_and_paths_for_workers(tmp_path, monkeypatch) -> None:
 def test_a_benchmark_runs_model_by_model(tmp_path) -> None:
     truth = read_truth(planted_folder("one")).to_dict()
     (tmp_path / "model").mkdir()
-    few = {"functions": {"Retrieval": truth["functions"]["Retrieval"]}, "background": truth["background"]}
+    few = {"circuits": {"Retrieval": truth["circuits"]["Retrieval"]}, "background": truth["background"]}
     names = (
         ["random"],
         [with_truth(tmp_path / "model", few)],

@@ -97,13 +97,16 @@ def _accuracies(lm: LM, function: str, circuit: Circuit) -> dict[str, Any]:
 def _decoys(lm: LM, function: str, circuit: Circuit, functions: Sequence[str]) -> dict[str, Any]:
     """read: how often a probe of one decoy tells the answer, and that it is this function, the worst of them.
 
-    decoy_effect: what removing all of them does to log P of the function that minds most."""
+    decoy_effect: what removing all of them does to log P of the function that minds most.
+    """
+    outputs = {f: _at_answers(lm, f) for f in functions}
+    z, answers = outputs.pop(function)
     read = [
         min(
-            _readable(lm, function, head),
-            *(_told_from(lm, function, other, head) for other in functions if other != function),
+            _probe(z[:, layer, head], answers),
+            *(_apart(z[:, layer, head], o[:, layer, head]) for o, _ in outputs.values()),
         )
-        for head in circuit.decoys
+        for layer, head in circuit.decoys
     ]
     effects = [_effect(lm, of, circuit.decoys) for of in functions]
     return {"read": round(min(read), 4), "decoy_effect": round(max(map(abs, effects)), 4)}
@@ -169,39 +172,32 @@ def _effect(lm: LM, function: str, heads: Heads) -> float:
 
 
 @torch.no_grad()
-def _at_answers(lm: LM, function: str, head: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """z of a head where answers are asked [answer, d_head], and the answers."""
+def _at_answers(lm: LM, function: str) -> tuple[Tensor, Tensor]:
+    """z where answers are asked [answer, layer, head, d_head], and the answers."""
     batch = unseen(function)
     tokens, asked = batch.tokens.to(lm.device), batch.answers[:, 1:].to(lm.device)
-    kept: dict[int, Tensor] = {}
-    with hooked(lm.model, lm.anatomy, lambda layer, z: kept.__setitem__(layer, z.float())):
+    kept: list[Tensor] = []
+    with hooked(lm.model, lm.anatomy, lambda _, z: kept.append(z[:, :-1][asked].float())):
         lm.model(tokens)
-    return kept[head[0]][:, :-1, head[1]][asked].cpu(), tokens[:, 1:][asked].cpu()
+    return torch.stack(kept, 1).cpu(), tokens[:, 1:][asked].cpu()
 
 
 def _size(lm: LM, function: str, heads: Heads) -> float:
     """How much heads write where an answer is asked, on average."""
-    sizes = [
-        linear(_at_answers(lm, function, (layer, head))[0].to(lm.device), lm.weights.output(layer)[head].float().T)
-        for layer, head in heads
-    ]
-    return float(sum(written.norm(dim=1).mean() for written in sizes))
+    z, _ = _at_answers(lm, function)
+    written = [linear(z[:, layer, head], lm.weights.output(layer)[head].float().cpu().T) for layer, head in heads]
+    return float(sum(w.norm(dim=1).mean() for w in written))
 
 
-def _readable(lm: LM, function: str, head: tuple[int, int]) -> float:
-    """How often a linear probe of one head's z tells the answer, on the half of the sequences it was not fitted to."""
-    return _probe(*_at_answers(lm, function, head))
-
-
-def _told_from(lm: LM, function: str, other: str, head: tuple[int, int]) -> float:
-    """… and whether a question is of this function or of another one."""
-    own, others = (_at_answers(lm, f, head)[0] for f in (function, other))
-    n = min(len(own), len(others)) // 2
-    z = torch.cat([own[:n], others[:n], own[n : 2 * n], others[n : 2 * n]])
+def _apart(own: Tensor, other: Tensor) -> float:
+    """How often a probe of z [answer, d_head] tells a question of this function from one of another."""
+    n = min(len(own), len(other)) // 2
+    z = torch.cat([own[:n], other[:n], own[n : 2 * n], other[n : 2 * n]])
     return _probe(z, torch.tensor([0, 1, 0, 1]).repeat_interleave(n))
 
 
 def _probe(z: Tensor, labels: Tensor) -> float:
+    """How often a linear probe is right, on the half of the answers that it was not fitted to."""
     half = len(z) // 2
     fitted = LogisticRegression(max_iter=1000, C=100.0).fit(z[:half] / z.std(), labels[:half])
     return float(fitted.score(z[half:] / z.std(), labels[half:]))
