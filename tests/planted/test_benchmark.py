@@ -290,6 +290,17 @@ def test_measures_of_an_exam() -> None:
     assert np.isnan(module._measures(score, module.Exam([(0, 1)]), None)[3:]).all()
 
 
+def test_harder_models_alone_have_tables_and_no_figure(tmp_path, capsys) -> None:
+    out = str(tmp_path / "b")
+    code, text, err = headatlas(
+        capsys, "benchmark", "--methods", "random,taylor", "--models", "spare-one", "--out", out
+    )
+    assert code == 0
+    assert "redundant: both sets" in " ".join(text.split())
+    assert "held-out prompts" not in text + err
+    assert {p.name for p in (tmp_path / "b").iterdir() if not p.name.startswith(".")} == {"benchmark.nc"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from headatlas.figures.agreement_matrix import AGREED, agreed
 from headatlas.figures.all import caption, pictures
+from headatlas.figures.benchmark import plan as plan_benchmark
 from headatlas.figures.benchmark import quality_and_cost
 from headatlas.figures.card import draw as draw_card
 from headatlas.figures.names import FORMATS, PUBLISHED
@@ -72,8 +73,9 @@ def write_card(known: Card, path: Path) -> None:
 
 
 def write_benchmark(result: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Draw quality against cost, a file per format."""
-    return _write(quality_and_cost(result), folder, "benchmark", check_formats(formats))
+    """Draw quality against cost, a file per format; nothing, if all models have harder plantings."""
+    chosen = check_formats(formats)
+    return _write(quality_and_cost(result), folder, "benchmark", chosen) if plan_benchmark(result).panels else []
 
 
 def write_agreement(result: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:

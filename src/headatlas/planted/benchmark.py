@@ -241,14 +241,16 @@ def _measures(scores: np.ndarray, exam: Exam, least: float | None) -> tuple[floa
 
 @contextmanager
 def _hushed() -> Iterator[None]:
-    """Without the messages that methods log about every task."""
-    logger = logging.getLogger("headatlas.methods")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
+    """Without the messages that are logged about every task."""
+    loggers = [logging.getLogger(f"headatlas.{name}") for name in ("methods", "tasks")]
+    before = [logger.level for logger in loggers]
     try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
         yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def combine(
