@@ -249,8 +249,8 @@ class TestHarderPlantings:
 
     def test_relays_have_no_direct_effect_and_are_found_by_removal(self, harder) -> None:
         relays = harder.auroc_mean.sel(over="relay: the relays")
-        assert relays.sel(contender="direct") < 0.9
-        assert relays.sel(contender="ablate") >= 0.95
+        assert relays.sel(contender="direct") < 0.8  # 0.68 and 0.96 were seen: room for other CPUs' rounding
+        assert relays.sel(contender="ablate") > 0.9
 
     def test_causal_methods_do_not_mark_decoys(self, harder) -> None:
         marked = harder.marked_mean.sel(over="decoy: the decoys")
