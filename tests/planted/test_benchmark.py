@@ -227,7 +227,12 @@ class TestBenchmark:
 
 @pytest.fixture(scope="module")
 def harder() -> xr.Dataset:
-    return ha.benchmark(["random", "direct", "taylor", "ablate", "ig"], ["spare-one", "joint-two"], device="cpu")
+    return ha.benchmark(["random", "direct", "taylor"], ["spare-one", "joint-two"], device="cpu")
+
+
+@pytest.fixture(scope="module")
+def thorough() -> xr.Dataset:
+    return ha.benchmark(["ablate", "ig"], ["spare-one", "joint-two"], device="cpu")
 
 
 class TestHarderPlantings:
@@ -235,28 +240,25 @@ class TestHarderPlantings:
         over = harder.over.values.tolist()
         assert {o.partition(": ")[0] for o in over} == {"redundant", "backup", "decoy", "shared", "relay", "harmful"}
         assert "harmful: the harmful" not in over  # no contender for interference was asked
-        cells = harder.auroc.sel(model=harder.group == "redundant: both sets", contender="ig").values
+        cells = harder.auroc.sel(model=harder.group == "redundant: both sets", contender="taylor").values
         assert np.isfinite(cells).sum() == 2
 
-    def test_single_heads_miss_what_can_be_replaced_and_ig_finds_it(self, harder) -> None:
+    @pytest.mark.slow
+    def test_single_heads_miss_what_can_be_replaced_and_ig_finds_it(self, thorough) -> None:
         """The point of the exam, on one model: removal of single heads fails, all gates together do not."""
-        mean = harder.auroc_mean
+        mean = thorough.auroc_mean
         for planting in ("redundant", "backup"):
             both = mean.sel(over=f"{planting}: both sets")
             assert both.sel(contender="ablate") < 0.9
             assert both.sel(contender="ig") >= 0.95
-        assert mean.sel(over="backup: the second set", contender="taylor") < 0.5
+        relays = thorough.auroc_mean.sel(over="relay: the relays", contender="ablate")
+        assert relays > 0.9  # 0.96 was seen: room for other CPUs' rounding
+        assert (thorough.marked_mean.sel(over="decoy: the decoys") == 0).all()
 
-    def test_relays_have_no_direct_effect_and_are_found_by_removal(self, harder) -> None:
-        relays = harder.auroc_mean.sel(over="relay: the relays")
-        assert relays.sel(contender="direct") < 0.8  # 0.68 and 0.96 were seen: room for other CPUs' rounding
-        assert relays.sel(contender="ablate") > 0.9
-
-    def test_causal_methods_do_not_mark_decoys(self, harder) -> None:
-        marked = harder.marked_mean.sel(over="decoy: the decoys")
-        assert marked.sel(contender="ablate") == 0
-        assert marked.sel(contender="ig") == 0
-        assert marked.sel(contender="direct") > 0.3
+    def test_slopes_miss_backups_and_direct_effects_miss_relays_and_mark_decoys(self, harder) -> None:
+        assert harder.auroc_mean.sel(over="backup: the second set", contender="taylor") < 0.5
+        assert harder.auroc_mean.sel(over="relay: the relays", contender="direct") < 0.8
+        assert harder.marked_mean.sel(over="decoy: the decoys", contender="direct") > 0.3
 
     def test_the_answer_follows_carriers_and_not_decoys(self) -> None:
         """Whose outputs tell the answer as well: a probe reads it from each of them."""
@@ -275,8 +277,8 @@ class TestHarderPlantings:
         assert {row["method"] for row in rows} == set(harder.contender.values.tolist())
         wide = tables.side_by_side(rows)
         assert [row["method"] for row in wide] == harder.contender.values.tolist()
-        ig = harder.auroc_mean.sel(contender="ig", over="relay: the relays").item()
-        assert wide[-1]["relay: the relays"] == round(ig, 3)
+        taylor = harder.auroc_mean.sel(contender="taylor", over="relay: the relays").item()
+        assert wide[-1]["relay: the relays"] == round(taylor, 3)
         assert tables.benchmark(harder) == []
         json.dumps(rows)
 
