@@ -163,7 +163,7 @@ def contrast(asking: Asking, asked: Asked) -> Maps:
 
 def probe(asking: Asking, asked: Asked) -> Maps:
     """Every other main question; the test questions are the same, for the map is not made of them."""
-    folder = files("headatlas.tasks") / "data" / "cogqa"
+    folder = files("headatlas.tasks") / "data" / "stories"
     train, test = (json.loads((folder / f"{n}.json").read_text(encoding="utf-8")) for n in ("train", "test"))
     limit = None if asked.examples is None else asked.examples // 2
     first, second = (

@@ -148,3 +148,15 @@ def test_the_page_says_what_was_measured(bench) -> None:
     assert page.index(docs.BEGIN) < page.index(docs.END)
     if docs.RUN.exists():
         assert docs.BEGIN + docs.block(json.loads(docs.RUN.read_text())) + docs.END in page
+
+
+def test_the_probe_is_asked_halves_of_the_built_in_questions(bench, monkeypatch) -> None:
+    """Which share no main question, and are tested on the same ones."""
+    given: list[dict] = []
+    monkeypatch.setattr(bench.Asking, "map", lambda self, name, **options: given.append(options))
+    bench.probe(bench.Asking(tiny_lm()), bench.Asked("probe", "half", 8))
+    first, second = ({json.dumps(q) for q in options["questions"]} for options in given)
+    assert first
+    assert not first & second
+    assert given[0]["test"] == given[1]["test"]
+    assert [options["limit"] for options in given] == [4, 4]

@@ -24,7 +24,7 @@ class Circuit:
     """A function's heads, in named parts. It works while one of the sets in `works` is there, and not otherwise.
 
     planting: what is special about it. decoys: heads that carry its answer to no purpose. harmful: heads that push a
-    wrong answer, the weakest first.
+    wrong answer, the one that is meant to be weakest first.
     """
 
     parts: Mapping[str, Heads]

@@ -90,8 +90,8 @@ def from_which(contender: Contender) -> float | None:
     """The score from which a head is one of its map's own, where the method says so."""
     if not contender.method:
         return None
-    first = get_method(contender.method).measures[0]
-    return first.at_least
+    measures = get_method(contender.method).measures
+    return next((m for m in measures if m.name == contender.truth.measure), measures[0]).at_least
 
 
 def _options(method: Method, truth: Truth, known: Known, seed: int) -> dict[str, Any]:
