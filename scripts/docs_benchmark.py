@@ -53,6 +53,7 @@ def page_block(run: dict) -> str:
         "### Every method": [*table(run["table"]), "", COUNTED],
         "### Harder plantings: AUROC for the heads that must come first": table(tables.side_by_side(harder)),
         "### Their 95 % intervals, over models and functions": table(tables.side_by_side(harder, "95 %")),
+        "### Seeds: from the lowest to the highest AUROC of one function in one model": table(run["seeds"]),
         "### Decoys: the share that is marked, and AUROC as if they were wanted": table(
             [{"method": r["method"], "marked": r["marked"], "AUROC": r["AUROC"], "95 %": r["95 %"]} for r in decoys]
         ),
@@ -122,13 +123,41 @@ def newest(before: list[dict], now: list[dict], keys: tuple[str, ...]) -> list[d
     return [*kept, *measured.values()]
 
 
+def over_seeds(results: list[xr.Dataset]) -> xr.Dataset:
+    """Every cell, by the benchmark's seed."""
+    groups = {m: g for r in results for m, g in zip(r.model.values.tolist(), r.group.values.tolist(), strict=True)}
+    cells = [
+        r.drop_dims(("over", "real"), errors="ignore").drop_vars("group").expand_dims(seed=[int(r.attrs["seed"])])
+        for r in results
+    ]
+    merged = xr.merge(cells, join="outer", compat="no_conflicts", combine_attrs="override")
+    return merged.assign_coords(group=("model", [groups[m] for m in merged.model.values.tolist()]))
+
+
+def seed_spread(merged: xr.Dataset) -> list[dict]:
+    """How far the AUROC of one function in one model goes apart between seeds of the benchmark, for each contender."""
+    auroc = merged.auroc.isel(model=[tables.HARDER in g for g in merged.group.values])
+    if auroc.sizes["seed"] < 2:
+        return []
+    repeated = auroc.where(auroc.notnull().all("seed"))
+    apart = repeated.max("seed") - repeated.min("seed")
+    rows = zip(
+        apart.contender.values.tolist(), apart.mean(("model", "subject")), apart.max(("model", "subject")), strict=True
+    )
+    return [
+        {"method": name, "mean": round(float(mean), 3), "most": round(float(most), 3)}
+        for name, mean, most in rows
+        if mean.notnull()
+    ]
+
+
 def main(*folders: str) -> None:
     """Writes what was measured in these folders; of what was not, what an earlier run gave."""
     results = [load(Path(folder) / "benchmark.nc") for folder in folders]
-    per_cell = [r.drop_dims("over", errors="ignore").drop_dims("real", errors="ignore") for r in results]
-    merged = xr.merge(per_cell, join="outer", compat="no_conflicts", combine_attrs="override")
+    merged = over_seeds(results)
     order = {"contender": contenders(), "model": dict.fromkeys(m for r in results for m in r.model.values.tolist())}
-    result = with_means(merged.reindex({k: [v for v in of if v in merged[k].values] for k, of in order.items()}))
+    merged = merged.reindex({k: [v for v in of if v in merged[k].values] for k, of in order.items()})
+    result = with_means(merged.mean("seed"))  # first: seeds of one model are not models of their own
     real = [r for r in results if "real" in r.dims]
     before = json.loads((FIGURES / "benchmark.json").read_text())
     by_function = result.auroc.isel(model=(result.group == "functions").values.nonzero()[0]).mean("model")
@@ -142,6 +171,7 @@ def main(*folders: str) -> None:
         "harder": harder(),
         "table": with_stability(newest(before["table"], tables.benchmark(result), ("method", "truth"))),
         "plantings": newest(before.get("plantings", []), tables.plantings(result), ("planting", "first", "method")),
+        "seeds": newest(before.get("seeds", []), seed_spread(merged), ("method",)),
         "functions": newest(before["functions"], functions, ("method",)),
         "real model": str(real[0].attrs["real"]) if real else before["real model"],
         "real": tables.real(real[0]) if real else before["real"],
