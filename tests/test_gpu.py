@@ -15,6 +15,7 @@ from headatlas.models.targets import make_bundle, tokens_at_once
 from tests.methods.test_half_precision import check_gradients, check_methods
 from tests.methods.test_streaming import SEES, WITH, check_half_precision
 from tests.models.test_families import questions
+from tests.models.test_fused import KINDS, check_compiled
 from tests.models.tiny import TINY, build, texts, tokenizer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -58,6 +59,11 @@ def test_gate_gradients_on_a_gpu_equal_those_on_the_cpu(tiny) -> None:
     for tokens in (10**6, 60):
         for a, b in zip(slope(on_gpu, theta, matched, likelihood, tokens), expected, strict=True):
             torch.testing.assert_close(a.cpu(), b, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("tiny", [t for t in TINY if t.id in KINDS], ids=lambda t: t.id)
+def test_compiled_parts_give_the_same_on_a_gpu(tiny) -> None:
+    check_compiled(ha.load(build(tiny).float().to("cuda")), KINDS[tiny.id], "inductor", 1e-4)
 
 
 @pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)

@@ -1,7 +1,8 @@
 """Tasks as the model meets them: examples behind worked examples, bundled where they begin alike."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -24,6 +25,16 @@ def batches_of(lm: LM, tasks: Sequence[Task], batch: int, seed: int) -> Iterator
             left += generator.permutation(len(tasks[0].train)).tolist()
         now, left = left[:batch], left[batch:]
         yield _lay_out(lm, tasks, "train", now, generator)
+
+
+def ahead(updates: Iterator[list[MatchedBundles]]) -> Generator[list[MatchedBundles], None, None]:
+    """The same, each made while the one before it is used: words take a while to become tokens."""
+    with ThreadPoolExecutor(1) as thread:
+        upcoming = thread.submit(next, updates)
+        while True:
+            now = upcoming.result()
+            upcoming = thread.submit(next, updates)
+            yield now
 
 
 def held_out_bundles(lm: LM, task: Task, limit: int, skip: int = 0) -> list[Bundle]:

@@ -5,6 +5,7 @@ own, so a seed comes out the same whichever seeds are fitted beside it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -18,10 +19,11 @@ from headatlas.errors import CannotDo
 from headatlas.methods._layers import has_heads
 from headatlas.methods.gate.settings import HAS_ROLE, Schedule, Settings
 from headatlas.models.cost import Cost, learning
+from headatlas.models.fused import fused
 from headatlas.models.lm import LM
 from headatlas.models.targets import batches, frozen, log_probs, out_of_memory_told, tokens_at_once
 from headatlas.progress import Done, Progress, silent
-from headatlas.tasks.bundles import MatchedBundles, batches_of
+from headatlas.tasks.bundles import MatchedBundles, ahead, batches_of
 from headatlas.tasks.prompts import Task
 
 CLIP = 4.0  # the pressure on θ ends where a gate is as good as open or shut
@@ -106,10 +108,10 @@ def fit(
     heads = int(with_heads.sum()) * lm.n_heads
     budget = tokens_at_once(lm, tokens)
     optimiser = torch.optim.Adam([theta.requires_grad_()], lr=schedule.lr)
-    with frozen(lm):
+    with frozen(lm), fused(lm, schedule.updates), closing(ahead(data)) as upcoming:
         for update in progress(range(schedule.updates), label):
             optimiser.param_groups[0]["lr"] = schedule.lr + (schedule.lr_end - schedule.lr) * update / schedule.updates
-            loss, grad = slope(lm, theta, next(data), objective, budget)
+            loss, grad = slope(lm, theta, next(upcoming), objective, budget)
             grad = grad - pressure[:, None, None] / heads * ((theta.detach().abs() <= CLIP) & with_heads)
             if not (loss.isfinite().all() and grad.isfinite().all()):
                 bad = int((~(loss.isfinite() & grad.flatten(1).isfinite().all(1))).nonzero()[0])

@@ -115,13 +115,15 @@ def extremes(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Voca
             break
         b, w = count.block(i, y, head, pair)
         better, worse = better + b, worse + w
-        still = (better < k[pair]) | (worse < k[pair])
+        still = ((better < k[pair]) | (worse < k[pair])).nonzero().flatten()  # once: the host waits for it
         head, pair, better, worse, y = (t[still] for t in (head, pair, better, worse, y))
     top = torch.zeros(goal.shape, dtype=torch.bool, device=z.device)
     bottom = top.clone()
     if fast:  # counts are of certain ones only: whoever may still be wrong is counted again in float32
         others = len(vocabulary.rows) - 1
-        unsure = ((better < k[pair]) & (others - worse >= k[pair])) | ((worse < k[pair]) & (others - better >= k[pair]))
+        may_be_top, may_be_bottom = better < k[pair], worse < k[pair]
+        unsure = (may_be_top & (others - worse >= k[pair])) | (may_be_bottom & (others - better >= k[pair]))
+        unsure = unsure.nonzero().flatten()
         h, p = head[unsure], pair[unsure]
         exact = _Counter(z, W_O, goal, target, k, vocabulary, 0.0)
         counts = [exact.block(i, y[unsure], h, p) for i in range(len(vocabulary.spans))]
@@ -153,19 +155,18 @@ class _Counter:
         n = self.z.shape[1]
         at_once = max(1, sizes(self.z).logits // max(1, n * len(rows)))
         where = self.vocabulary.place[self.target]
-        inside = (where < len(rows)).nonzero().flatten()
         for first in range(0, len(self.z), at_once):
             heads = slice(first, first + at_once)
             M = self.W_O[heads] @ rows.T  # [head, d_head, block]: the head's map has rank d_head
             goal = self.goal[heads]
             with _tf32(self.tolerance > 0):
                 logits = self.z[heads] @ M  # [head, n, block]
-            logits[:, inside, where[inside]] = goal[:, inside]
+            _put(logits, where, goal)
             margin = self._margin(self.z[heads].norm(dim=-1), M.norm(dim=1)[:, None])
             better, worse = _compare(logits, goal[..., None], margin)
             open_ = (better < self.k) | (worse < self.k)
             head, pair = open_.nonzero(as_tuple=True)
-            undecided.append((head + first, pair, better[open_], worse[open_]))
+            undecided.append((head + first, pair, better[head, pair], worse[head, pair]))
         return tuple(torch.cat(parts) for parts in zip(*undecided, strict=True))  # type: ignore[return-value]
 
     def written(self, head: Tensor, pair: Tensor) -> Tensor:
@@ -178,7 +179,7 @@ class _Counter:
 
     def block(self, i: int, y: Tensor, head: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
         """(better, worse) in block i for the given heads and pairs, [m] each."""
-        rows, (start, stop) = self.vocabulary.block(i), self.vocabulary.spans[i]
+        rows, (start, _) = self.vocabulary.block(i), self.vocabulary.spans[i]
         size = rows.norm(dim=-1) if self.tolerance else rows.new_zeros(1)
         better, worse = [], []
         for part in torch.arange(len(y), device=y.device).split(max(1, sizes(self.z).logits // len(rows))):
@@ -186,8 +187,7 @@ class _Counter:
                 logits = y[part] @ rows.T  # [part, block]
             goal = self.goal[head[part], pair[part]]
             where = self.vocabulary.place[self.target[pair[part]]]
-            inside = ((where >= start) & (where < stop)).nonzero().flatten()
-            logits[inside, where[inside] - start] = goal[inside]
+            _put(logits, where - start, goal)
             b, w = _compare(logits, goal[:, None], self._margin(y[part].norm(dim=-1), size))
             better.append(b)
             worse.append(w)
@@ -200,8 +200,21 @@ class _Counter:
         return self.tolerance * left[..., None] * right if self.tolerance else None
 
 
+def _put(logits: Tensor, where: Tensor, goal: Tensor) -> None:
+    """Set logits [..., n, block] at each target's place [n] to goal [..., n], where the block has it."""
+    row, place = torch.arange(len(where), device=where.device), where.clamp(0, logits.shape[-1] - 1)
+    logits[..., row, place] = torch.where(place == where, goal, logits[..., row, place])
+
+
 def _compare(logits: Tensor, goal: Tensor, margin: Tensor | None) -> tuple[Tensor, Tensor]:
+    """How many logits are above the goal, and how many below it, by more than the margin. Changes logits."""
     if margin is None:
         return (logits > goal).sum(-1), (logits < goal).sum(-1)
     logits -= goal
-    return (logits > margin).sum(-1), (logits < -margin).sum(-1)
+    return _count(logits, margin), _count(logits.neg_(), margin)
+
+
+def _count(logits: Tensor, margin: Tensor) -> Tensor:
+    """How many are above the margin. Sums of bools would be made of 64-bit copies first."""
+    above = torch.gt(logits, margin, out=torch.empty_like(logits, dtype=torch.float16))
+    return above.sum(-1, dtype=torch.float32).long()

@@ -126,10 +126,10 @@ def hit_in_layers(
 
 
 def _check_finite(what: str, *tensors: Tensor) -> None:
-    for tensor in tensors:
-        bad = int((~torch.isfinite(tensor)).sum())
-        if bad:
-            raise BadFile(f"{what}: {bad} of {tensor.numel()} numbers are NaN or infinite, so no head can be scored")
+    if not torch.stack([torch.isfinite(t).all() for t in tensors]).all():
+        bad = sum(int((~torch.isfinite(t)).sum()) for t in tensors)
+        total = sum(t.numel() for t in tensors)
+        raise BadFile(f"{what}: {bad} of {total} numbers are NaN or infinite, so no head can be scored")
 
 
 def shares(hit: np.ndarray, pairs: Pairs, n_relations: int, anatomy: Anatomy) -> np.ndarray:

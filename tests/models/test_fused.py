@@ -1,0 +1,59 @@
+"""Compiled norms and MLPs give what plain ones give, and nothing of them stays behind."""
+
+import pytest
+import torch
+
+import headatlas as ha
+from headatlas.methods.gate.fits import likelihood, slope, start
+from headatlas.models.fused import compiled, fused
+from headatlas.models.lm import LM
+from headatlas.models.targets import frozen, make_bundle
+from tests.models.test_families import questions
+from tests.models.tiny import TINY, build
+
+KINDS = {
+    "llama": {"LlamaMLP", "LlamaRMSNorm"},
+    "gpt2": {"GPT2MLP", "LayerNorm"},
+    "gemma2": {"Gemma2MLP", "Gemma2RMSNorm"},
+    "mixtral": {"MixtralRMSNorm"},  # which experts run depends on the data
+}
+
+
+def check_compiled(lm: LM, kinds: set[str], backend: str, near: float) -> None:
+    bundles = [(make_bundle(group),) for group in questions()]
+    theta = start(lm, range(2))
+    with frozen(lm):
+        expected = slope(lm, theta, bundles, likelihood, 10**6)
+        with compiled(lm, backend) as names:
+            result = slope(lm, theta, bundles, likelihood, 10**6)
+        again = slope(lm, theta, bundles, likelihood, 10**6)
+    assert set(names) == kinds
+    for a, b, c in zip(expected, result, again, strict=True):
+        torch.testing.assert_close(b, a, rtol=near, atol=near * float(a.abs().max()))
+        torch.testing.assert_close(c, a, rtol=near / 100, atol=near / 100 * float(a.abs().max()))
+    assert not any("forward" in vars(module) for module in lm.model.modules())
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_compiled_parts_give_the_same(name) -> None:
+    (tiny,) = (t for t in TINY if t.id == name)
+    check_compiled(ha.load(build(tiny), device="cpu"), KINDS[name], "aot_eager", 1e-5)
+
+
+def test_what_cannot_be_compiled_runs_as_it_is(caplog) -> None:
+    lm = ha.load(build(TINY[0]), device="cpu")
+
+    def broken(*args):
+        raise RuntimeError("no compiler here")
+
+    with caplog.at_level("INFO", "headatlas.models.fused"), compiled(lm, broken) as names:
+        lm.model(torch.arange(8)[None])
+    assert names == []
+    assert "it cannot be compiled" in caplog.text
+
+
+def test_only_long_fits_on_a_gpu_are_compiled(monkeypatch) -> None:
+    lm = ha.load(build(TINY[0]), device="cpu")
+    monkeypatch.setattr("headatlas.models.fused.compiled", lambda *_: pytest.fail("compiled"))
+    with fused(lm, 10**6):
+        lm.model(torch.arange(8)[None])
