@@ -209,13 +209,16 @@ HALVES: Mapping[str, Callable[[Asking, Asked], Maps]] = {
 
 
 def seeds(asking: Asking, asked: Asked) -> xr.DataArray:
-    """The map from every seed, over `seed`: those that the preset fits, or 0 and 1 where a call has one."""
+    """The map from every seed, over `seed`: those that the preset fits, or 0 and 1 where it has one."""
     method = methods()[asked.method]
     data = dict(zip(("keep", "lose"), matched_tasks(asking.lm), strict=True)) if "keep" in method.options else {}
     if "seeds" in method.options:
         measure = method.measures[0]
         assert measure.repeats is not None
-        return asking.result(asked.method, **data)[measure.repeats[0]]
+        repeated = asking.result(asked.method, **data)[measure.repeats[0]]
+        if repeated.sizes["seed"] > 1:
+            return repeated
+        return asking.result(asked.method, **data, seeds=2)[measure.repeats[0]]
     first, second = xr.align(*(asking.map(asked.method, seed=seed) for seed in (0, 1)), join="inner")
     return xr.concat([first, second], "seed")
 

@@ -61,6 +61,7 @@ def test_gate_gradients_on_a_gpu_equal_those_on_the_cpu(tiny) -> None:
             torch.testing.assert_close(a.cpu(), b, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
+@pytest.mark.filterwarnings("default")  # what compilers warn of is no error
 @pytest.mark.parametrize("tiny", [t for t in TINY if t.id in KINDS], ids=lambda t: t.id)
 def test_compiled_parts_give_the_same_on_a_gpu(tiny) -> None:
     check_compiled(ha.load(build(tiny).float().to("cuda")), KINDS[tiny.id], "inductor", 1e-4)

@@ -11,8 +11,12 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import headatlas as ha
+from headatlas.errors import UnsupportedModel
 from headatlas.methods.dissociate.fits import PRESETS, fit
 from headatlas.methods.gate.fits import likelihood, slope, start
+from headatlas.models.attended import attention_of_texts
+from headatlas.models.attention import attention_of
+from headatlas.models.heads import hooked
 from headatlas.models.lm import LM
 from headatlas.models.targets import encode_target, lay_out, make_bundle
 from headatlas.tasks.labelled import load_labelled, log_p_per_token
@@ -81,3 +85,22 @@ def test_gradients_are_finite_and_near(dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_methods_with_gradients_run(dtype) -> None:
     check_methods(dtype, "cpu", (160, 80, 50))  # float16 is slow on a CPU
+
+
+def test_where_heads_look_is_what_gives_their_output_in_bfloat16() -> None:
+    """bfloat16 holds scores near −1250 to 8 units, so plain attention in it looks elsewhere than the model does."""
+    lm = low_scores(torch.bfloat16, "cpu")
+    attention = lm.model.model.layers[1].self_attn
+    attention.q_proj.bias[31], attention.k_proj.bias[31] = 100.0, -100.0
+    ids, value, z = torch.randint(VOCABULARY, (2, 30), generator=torch.Generator().manual_seed(0)), {}, {}
+    hook = attention.v_proj.register_forward_hook(lambda module, args, output: value.update({1: output}))
+    with hooked(lm.model, lm.anatomy, z.__setitem__):
+        lm.model(ids)
+    hook.remove()
+    with pytest.raises(UnsupportedModel, match="does not tell where its heads look"):
+        attention_of(lm, ids)
+    weights = attention_of_texts(lm, ids)[1]  # [text, head, query, key]
+    torch.testing.assert_close(
+        (weights @ value[1][:, None].float()).transpose(1, 2), z[1].float(), rtol=0.02, atol=0.02
+    )
+    assert ha.pattern(lm, sequences=1, length=10).score.notnull().all()

@@ -57,6 +57,25 @@ def attention_kept(lm: LM, layers: Collection[int], length: int, dtype: torch.dt
         del kept[layer]
 
 
+@torch.no_grad()
+def attention_of_texts(lm: LM, ids: Tensor) -> dict[int, Tensor]:
+    """Attention [text, head, query, key] of all layers with heads, for texts [text, token] of one length, in float32.
+
+    Read beside the kernel where that can be: plain attention in half precision is not that of the model where scores
+    are large, as in Qwen2.5."""
+    with_heads = [i for i, site in enumerate(lm.anatomy.sites) if site is not None]
+    texts = []
+    for text in ids.to(lm.device):
+        with attention_kept(lm, with_heads, len(text), torch.float32) as kept:
+            lm.model.base_model(text[None], use_cache=False)
+        texts.append(kept)
+    read = {i: torch.stack([kept[i] for kept in texts]) for i in with_heads if all(i in kept for kept in texts)}
+    missing = [i for i in with_heads if i not in read]
+    if missing:
+        read |= attention_of(lm, ids, missing, dtype=torch.float32)
+    return dict(sorted(read.items()))
+
+
 def _beside_the_kernel(lm: LM, text: Tensor, rows: Tensor) -> dict[int, Tensor] | None:
     """[head, query] by layer; None where the model does not use the interface, or where the outputs do not agree."""
     with_heads = [i for i, site in enumerate(lm.anatomy.sites) if site is not None]

@@ -7,7 +7,7 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadArgument
-from headatlas.models.attention import attention_of
+from headatlas.models.attended import attention_of_texts
 from headatlas.models.cost import Cost
 from headatlas.models.lm import LM
 from headatlas.models.random_tokens import opening_token
@@ -28,7 +28,7 @@ def attention_scores(lm: LM, length: int | None, sequences: int, seed: int) -> x
     opening = torch.full((sequences, 1), opening_token(lm))
     ids = torch.cat([opening, once, once], dim=1)
     score = torch.full((len(PATTERNS), lm.n_layers, lm.n_heads), torch.nan)
-    for layer, attention in attention_of(lm, ids).items():
+    for layer, attention in attention_of_texts(lm, ids).items():
         score[:, layer] = torch.stack([_share(attention, length, name) for name in PATTERNS])
     return xr.Dataset(
         {"score": (("pattern", "layer", "head"), score.numpy())},
