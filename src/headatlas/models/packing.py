@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -78,48 +79,71 @@ def _pack(lm: LM, bundles: Sequence[Bundle], at_least: int = 0) -> Layout:
 
     at_least: rows of so many tokens, with the last text at the very end.
     """
-    wanted = max(ROW, *(s.size for s in bundles))
-    bins: list[list[int]] = [[] for _ in range(max(1, round(sum(s.size for s in bundles) / wanted)))]
+    bins = _bins(bundles)
+    width = max(at_least, *(sum(bundles[i].size for i in chosen) for chosen in bins))
+    width += -width % (1 if lm.device.type == "cpu" else ALIGN)
+    texts: list[tuple[int, ...]] = []  # row, place, bundle, number in it (0: what they share), first position, length
+    words: list[int] = []
+    for row, chosen in enumerate(bins):
+        at = 0
+        for i in chosen:
+            shared, examples = bundles[i].shared, bundles[i].examples
+            parts = [examples[0].prompt[:shared], *(a.prompt[shared:] + a.target[:-1] for a in examples)]
+            for number, ids in enumerate(parts):
+                if at_least and i == chosen[-1] and number == len(examples):
+                    at = width - len(ids)
+                texts.append((row, at, i, number, shared if number else 0, len(ids)))
+                words += ids
+                at += len(ids)
+    row_of, place, bundle, number_of, first, length = np.array(texts).T  # of each text
+    before = np.cumsum([0, *(len(b.examples) for b in bundles)])
+    example = np.where(number_of > 0, before[bundle] + number_of - 1, -1)
+    nth = _count_up(length)
+    flat = np.repeat(row_of * width + place, length) + nth
+
+    def lay(values: Any, elsewhere: int) -> Tensor:
+        table = np.full(len(bins) * width, elsewhere)
+        table[flat] = values
+        return torch.from_numpy(table.reshape(len(bins), width))
+
+    tokens, position = lay(words, 0), lay(np.repeat(first, length) + nth, 0)
+    bundle_of, text_of, owner = (lay(np.repeat(v, length), -1) for v in (bundle, number_of, example))
+    inputs = {"input_ids": tokens, "position_ids": position, "attention_mask": _mask(lm, bundle_of, text_of)}
+    end = np.empty(before[-1], int)
+    end[example[example >= 0]] = (row_of * width + place + length)[example >= 0]
+    targets = np.array([len(a.target) for b in bundles for a in b.examples])
+    predicting = np.divmod(np.repeat(end - targets, targets) + _count_up(targets), width)
+    rows, places = (part.tolist() for part in predicting)
+    return Layout({k: v.to(lm.device) for k, v in inputs.items()}, rows, places, owner, bundle_of)
+
+
+def _bins(bundles: Sequence[Bundle]) -> list[list[int]]:
+    """Bundles dealt to rows of about the same number of tokens, the largest first."""
+    wanted = max(ROW, *(b.size for b in bundles))
+    bins: list[list[int]] = [[] for _ in range(max(1, round(sum(b.size for b in bundles) / wanted)))]
     filled = [0] * len(bins)
     for i in sorted(range(len(bundles)), key=lambda i: -bundles[i].size):
         emptiest = filled.index(min(filled))
         bins[emptiest].append(i)
         filled[emptiest] += bundles[i].size
-    bins = [b for b in bins if b]
-    width = max([*filled, at_least])
-    width += -width % (1 if lm.device.type == "cpu" else ALIGN)
-    tokens, position, bundle_of, text_of, owner = (torch.full((len(bins), width), f) for f in (0, 0, -1, -1, -1))
-    starts = torch.tensor([0, *(len(bundle.examples) for bundle in bundles)]).cumsum(0).tolist()
-    predicting: dict[int, list[tuple[int, int]]] = {}  # by bundle: row and place of each token that predicts
-    for row, chosen in enumerate(bins):
-        at = 0
-        for i in chosen:
-            bundle = bundles[i]
-            parts = [(0, bundle.examples[0].prompt[: bundle.shared])] if bundle.shared else []
-            parts += [(n, (a.prompt + a.target)[bundle.shared : -1]) for n, a in enumerate(bundle.examples, 1)]
-            for text, ids in parts:
-                if at_least and i == chosen[-1] and text == len(bundle.examples):
-                    at = width - len(ids)
-                here = slice(at, at + len(ids))
-                tokens[row, here] = torch.tensor(ids)
-                first = bundle.shared if text else 0
-                position[row, here] = torch.arange(first, first + len(ids))
-                bundle_of[row, here], text_of[row, here] = i, text
-                at += len(ids)
-                if text:
-                    owner[row, here] = starts[i] + text - 1
-                    last = range(at - len(bundle.examples[text - 1].target), at)
-                    predicting.setdefault(i, []).extend((row, p) for p in last)
-    index, on, of = torch.arange(width, device=lm.device), bundle_of.to(lm.device), text_of.to(lm.device)
+    return [chosen for chosen in bins if chosen]
+
+
+def _mask(lm: LM, bundle_of: Tensor, text_of: Tensor) -> Tensor:
+    """[row, 1, query, key]: 0 where a token sees its bundle's beginning or its own text so far, as low as can be
+    elsewhere. bundle_of, text_of: [row, place]."""
+    on, of = bundle_of.to(lm.device), text_of.to(lm.device)
+    index = torch.arange(on.shape[1], device=lm.device)
     seen = on[:, :, None] == on[:, None, :]
     seen &= (of[:, None, :] == 0) | (of[:, :, None] == of[:, None, :])
     seen &= index[:, None] >= index
     hidden = torch.zeros(seen.shape, dtype=lm.model.dtype, device=lm.device)
-    hidden.masked_fill_(~seen, torch.finfo(lm.model.dtype).min)
-    inputs = {"input_ids": tokens, "position_ids": position, "attention_mask": hidden[:, None]}
-    where = [pair for i in range(len(bundles)) for pair in predicting[i]]
-    rows, places = ([w[k] for w in where] for k in (0, 1))
-    return Layout({k: v.to(lm.device) for k, v in inputs.items()}, rows, places, owner, bundle_of)
+    return hidden.masked_fill_(~seen, torch.finfo(lm.model.dtype).min)[:, None]
+
+
+def _count_up(lengths: np.ndarray) -> np.ndarray:
+    """0 to n − 1 for each length n, end to end."""
+    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def _packs(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> bool:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, one_hot
 
 from headatlas.errors import BadArgument, CannotDo, OutOfMemory, one_line
 from headatlas.models.examples import Bundle, TokenExample, encode_target, make_bundle, without_end
@@ -41,11 +41,13 @@ def batches(bundles: Sequence[Bundle], gates: int, tokens: int) -> Iterator[tupl
     together = min(gates, max(1, tokens // max(n * m for n, m in zip(texts, length, strict=True))))
     for first in range(0, gates, together):
         chunk: list[int] = []
+        rows = 0
         for i in order:
-            if chunk and together * length[chunk[0]] * sum(texts[j] for j in [*chunk, i]) > tokens:
+            if chunk and together * length[chunk[0]] * (rows + texts[i]) > tokens:
                 yield slice(first, first + together), chunk
-                chunk = []
+                chunk, rows = [], 0
             chunk.append(i)
+            rows += texts[i]
         yield slice(first, first + together), chunk
 
 
@@ -75,13 +77,11 @@ def score_targets(logits: Tensor, bundles: Sequence[Bundle]) -> tuple[Tensor, Te
     targets = [a.target for bundle in bundles for a in bundle.examples]
     gates = len(logits) // sum(map(len, targets))
     tokens = torch.tensor([t for target in targets for t in target], device=logits.device).repeat(gates)
-    lengths = [len(target) for target in targets]
     log_p = -cross_entropy(logits, tokens, reduction="none").view(gates, -1)
-    right = (logits.detach().argmax(-1) == tokens).view(gates, -1)
-    return (
-        torch.stack([part.sum(1) for part in log_p.split(lengths, dim=1)], dim=1),
-        torch.stack([part.all(1) for part in right.split(lengths, dim=1)], dim=1),
-    )
+    wrong = (logits.detach().argmax(-1) != tokens).view(gates, -1)
+    of_example = torch.arange(len(targets)).repeat_interleave(torch.tensor([len(target) for target in targets]))
+    belongs = one_hot(of_example).to(log_p)  # [target token, example]: one product, where sums would be many kernels
+    return log_p @ belongs, wrong.to(log_p.dtype) @ belongs == 0
 
 
 @torch.no_grad()
