@@ -1,5 +1,7 @@
 """Estimates: memory from a configuration, time from shallow copies, and the error when a model is too large."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import LlamaConfig
@@ -58,8 +60,10 @@ def test_costs_add_up() -> None:
     assert answering(lm, [TokenExample((1, 2, 3), (4, 5))], 10).tokens == 3 + 10 * 2
     assert answering(lm, [TokenExample((1, 2, 3), (4, 5))], 10, everywhere=True).tokens == 50
     both = learning(lm, [make_bundle([TokenExample((1,) * 32, (2,))])], 128) * 3 + Cost(operations=2e9, seconds=1)
-    assert both == Cost(learned=3 * 4096, learning=6, operations=2e9, seconds=1)
-    assert MACHINE.seconds(both) == pytest.approx(6 * 2 + 3 * 4096 * 0.03 + 2 + 1)
+    assert both == Cost(learned=3 * 4096, learning=3, operations=2e9, seconds=1)
+    assert MACHINE.seconds(both) == pytest.approx(6 * 2 + 3 * 4096 * 0.03 + 2 + 1)  # 2,048 tokens at once
+    larger = replace(MACHINE, at_once=8192)
+    assert larger.seconds(both) == pytest.approx(3 * 2 + 3 * 4096 * 0.03 + 2 + 1)
     wide = make_bundle([TokenExample((1,) * 1000, (2,))])
     assert reading(lm, [wide]).tokens > 2 * wide.size
 

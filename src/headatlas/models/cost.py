@@ -16,16 +16,17 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from headatlas.errors import CannotDo
 from headatlas.models.lm import LM
 from headatlas.models.quiet import quiet_transformers
-from headatlas.models.targets import ROW, Bundle, TokenExample, frozen, log_probs, make_bundle
+from headatlas.models.targets import ROW, Bundle, TokenExample, frozen, good_at_once, log_probs, make_bundle
 
-AT_ONCE = 2048  # tokens in a pass, about
+AT_ONCE = 2048  # tokens in a pass on a CPU
 ATTENTION = 0.8  # what a row wider by d_model adds to the cost of a token; by operations alone it would be 1/6
 
 
 @dataclass(frozen=True)
 class Cost:
     """Tokens and passes without gradients, `learned` tokens and `learning` passes with them, and other work: operations
-    of the device, and seconds of the host, which are about the same on any machine."""
+    of the device, and seconds of the host, which are about the same on any machine. Passes are the fewest that can be:
+    a machine takes more where tokens are more than it takes at once."""
 
     tokens: float = 0.0
     passes: float = 0.0
@@ -44,20 +45,20 @@ class Cost:
 def reading(lm: LM, bundles: Sequence[Bundle], gates: float = 1) -> Cost:
     """Of examples run under so many gates, without gradients."""
     tokens = gates * sum(_weighed(lm, bundle.size) for bundle in bundles)
-    return Cost(tokens=tokens, passes=max(1.0, tokens / AT_ONCE))
+    return Cost(tokens=tokens, passes=1)
 
 
 def answering(lm: LM, examples: Sequence[TokenExample], changes: float, everywhere: bool = False) -> Cost:
     """Of answers under so many changes of the model; the prompt is run once, unless it is changed too."""
     sizes = [(len(a.prompt) * (changes if everywhere else 1), changes * len(a.target)) for a in examples]
     tokens = sum(_weighed(lm, prompt + answers, min(prompt + answers, AT_ONCE)) for prompt, answers in sizes)
-    return Cost(tokens=tokens, passes=max(1.0, tokens / AT_ONCE))
+    return Cost(tokens=tokens, passes=1)
 
 
 def learning(lm: LM, bundles: Sequence[Bundle], times: float = 1) -> Cost:
     """Of so many updates over these examples."""
     tokens = times * sum(_weighed(lm, bundle.size) for bundle in bundles)
-    return Cost(learned=tokens, learning=max(1.0, tokens / AT_ONCE))
+    return Cost(learned=tokens, learning=1)
 
 
 def _weighed(lm: LM, tokens: float, width: float | None = None) -> float:
@@ -67,7 +68,8 @@ def _weighed(lm: LM, tokens: float, width: float | None = None) -> float:
 
 @dataclass(frozen=True)
 class Machine:
-    """How fast a device runs a model: seconds per pass and token, without and with gradients; operations per second."""
+    """How fast a device runs a model: seconds per pass and token, without and with gradients; operations per second;
+    how many tokens it takes at once."""
 
     name: str
     a_pass: float
@@ -75,10 +77,11 @@ class Machine:
     a_learning: float
     a_learned: float
     operations: float
+    at_once: int = AT_ONCE
 
     def seconds(self, cost: Cost) -> float:
-        forward = cost.passes * self.a_pass + cost.tokens * self.a_token
-        backward = cost.learning * self.a_learning + cost.learned * self.a_learned
+        forward = max(cost.passes, cost.tokens / self.at_once) * self.a_pass + cost.tokens * self.a_token
+        backward = max(cost.learning, cost.learned / self.at_once) * self.a_learning + cost.learned * self.a_learned
         return forward + backward + cost.operations / self.operations + cost.seconds
 
 
@@ -91,6 +94,7 @@ def measure_machine(config: PretrainedConfig, layers: int, device: torch.device,
         for tokens in (few, many):
             bundles = [make_bundle([TokenExample(tuple(range(1, 60)), (1, 2, 3, 4))]) for _ in range(tokens // 62)]
             times[depth, tokens] = _timed(lm, bundles)
+        width = lm.d_model
         del lm
     speeds = []  # seconds per pass and per token, without and with gradients
     for learning in (0, 1):
@@ -102,7 +106,8 @@ def measure_machine(config: PretrainedConfig, layers: int, device: torch.device,
         a_token = max(total[many] - total[few], 0.1 * total[many]) / (many - few)
         speeds.append((max(0.0, total[few] - few * a_token), a_token))
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
-    return Machine(name, *speeds[0], *speeds[1], _operations(device))
+    at_once = AT_ONCE if device.type == "cpu" else good_at_once(layers, width)
+    return Machine(name, *speeds[0], *speeds[1], _operations(device), at_once)
 
 
 def measure_loaded(lm: LM) -> Machine:

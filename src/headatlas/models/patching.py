@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from headatlas.models import heads as h
-from headatlas.models.cost import AT_ONCE, Cost
+from headatlas.models.cost import Cost
 from headatlas.models.lm import LM
 from headatlas.models.packing import ROW, Layout, lay_out, logits_of
 from headatlas.models.targets import Bundle, TokenExample, batches, out_of_memory_told, tokens_at_once
@@ -41,16 +41,17 @@ def log_probs_patched(
     budget = tokens_at_once(lm, tokens)
     changed = [(i, j) for i, site in enumerate(lm.anatomy.sites) if site is not None for j in range(lm.n_heads)]
     changed = [NOTHING, *changed]
-    bundles, place = [], []
+    bundles, place, packed = [], [], True
     for e, a in enumerate(examples):
         shared = len(a.prompt) - 1 - back
-        at_once = _heads_at_once(lm, a, shared, budget)
+        packs, at_once = _heads_at_once(lm, a, shared, budget)
+        packed &= packs
         for first in range(0, len(changed), at_once):
             heads = changed[first : first + at_once]
             bundles.append(Bundle((a,) * len(heads), shared))
             place.append([(e, layer, head) for layer, head in heads])
     result = torch.full((len(examples), lm.n_layers + 1, lm.n_heads), torch.nan)
-    for _, chosen in progress(list(batches(bundles, 1, budget)), label):
+    for _, chosen in progress(list(batches(bundles, 1, budget, packed=packed)), label):
         now = [bundles[i] for i in chosen]
         e, layer, head = torch.tensor([at for i in chosen for at in place[i]]).T
         with out_of_memory_told(lm, budget):
@@ -58,11 +59,11 @@ def log_probs_patched(
     return result[:, :-1], result[(slice(None), *NOTHING)]
 
 
-def _heads_at_once(lm: LM, example: TokenExample, shared: int, budget: int) -> int:
-    """How many copies of the tokens after the shared ones go behind them."""
+def _heads_at_once(lm: LM, example: TokenExample, shared: int, budget: int) -> tuple[bool, int]:
+    """Whether copies of the tokens after the shared ones can go behind them, and how many."""
     own = len(example) - 1 - shared
     packs = shared > 0 and len(lay_out(lm, [Bundle((example,) * 2, shared)]).inputs["input_ids"]) == 1
-    return max(1, (min(_width(shared), budget) - shared) // own if packs else budget // (shared + own))
+    return packs, max(1, (min(_width(shared), budget) - shared) // own if packs else budget // (shared + own))
 
 
 def _width(shared: int) -> int:
@@ -106,4 +107,4 @@ def patching_cost(lm: LM, examples: Sequence[TokenExample], back: int = 0) -> Co
     for a in examples:
         own, shared = back + len(a.target), len(a.prompt) - 1 - back
         tokens += heads * own + shared * np.ceil(heads * own / (_width(shared) - shared))
-    return Cost(tokens=tokens, passes=max(1.0, tokens / AT_ONCE))
+    return Cost(tokens=tokens, passes=1)

@@ -30,24 +30,33 @@ __all__ = [
 ]
 
 
-def batches(bundles: Sequence[Bundle], gates: int, tokens: int) -> Iterator[tuple[slice, list[int]]]:
+def batches(
+    bundles: Sequence[Bundle], gates: int, tokens: int, *, packed: bool = False
+) -> Iterator[tuple[slice, list[int]]]:
     """What to run at once: a range of gates and bundles (by number), together at most `tokens` tokens where possible.
 
-    Counted as if every text had a row of its own, padded: packing needs less, but not every model packs. The longest
-    come first: so memory runs out early if at all, and whether a model packs is tried once, not for every longer text.
+    Counted as if every text had a row of its own, padded: packing needs less, but not every model packs. packed: this
+    one does. The longest come first: so memory runs out early if at all, and whether a model packs is tried once, not
+    for every longer text.
     """
-    texts, length = [len(bundle.examples) for bundle in bundles], [bundle.shared + bundle.rest for bundle in bundles]
+    length = [bundle.shared + bundle.rest for bundle in bundles]
     order = sorted(range(len(bundles)), key=lambda i: (-length[i], i))
-    together = min(gates, max(1, tokens // max(n * m for n, m in zip(texts, length, strict=True))))
+
+    def size(texts: int, own: int, longest: int) -> int:
+        return own if packed else texts * longest
+
+    each = [(len(bundle.examples), bundle.size) for bundle in bundles]
+    together = min(gates, max(1, tokens // max(size(*of, n) for of, n in zip(each, length, strict=True))))
     for first in range(0, gates, together):
         chunk: list[int] = []
-        rows = 0
+        texts = total = 0
         for i in order:
-            if chunk and together * length[chunk[0]] * (rows + texts[i]) > tokens:
+            more_texts, more = each[i]
+            if chunk and together * size(texts + more_texts, total + more, length[chunk[0]]) > tokens:
                 yield slice(first, first + together), chunk
-                chunk, rows = [], 0
+                chunk, texts, total = [], 0, 0
             chunk.append(i)
-            rows += texts[i]
+            texts, total = texts + more_texts, total + more
         yield slice(first, first + together), chunk
 
 
@@ -116,8 +125,12 @@ def tokens_at_once(lm: LM, tokens: int | None) -> int:
 
 
 def good_on_gpu(lm: LM) -> int:
+    return good_at_once(lm.n_layers, lm.d_model)
+
+
+def good_at_once(layers: int, d_model: int) -> int:
     """Many tokens for small models: small passes would wait for launches."""
-    return max(1024, 2**30 // (lm.n_layers * lm.d_model))
+    return max(1024, 2**30 // (layers * d_model))
 
 
 FEWEST = 64

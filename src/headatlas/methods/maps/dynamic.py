@@ -32,6 +32,7 @@ TEMPLATES = (
     "She wrote a single word on the board:",
 )
 CONTEXTS = ("with", "without")
+BATCH = 512  # words at once
 
 
 def check_dynamic(lm: LM, relations: Sequence[Relation], settings: Settings, progress: Progress = silent) -> xr.Dataset:
@@ -49,7 +50,7 @@ def check_dynamic(lm: LM, relations: Sequence[Relation], settings: Settings, pro
 
 @torch.no_grad()
 def dynamic_hits(
-    lm: LM, pairs: Pairs, reading: Reading, batch_size: int = 64, progress: Progress = silent
+    lm: LM, pairs: Pairs, reading: Reading, batch_size: int = BATCH, progress: Progress = silent
 ) -> np.ndarray:
     """[context, template, layer, head, pair] for contexts with, without."""
     dtype = torch.promote_types(lm.model.dtype, torch.float32)

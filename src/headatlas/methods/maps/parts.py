@@ -6,7 +6,7 @@ import xarray as xr
 
 from headatlas.methods._layers import layer_spans
 from headatlas.methods.maps.causal import DRAWS, STEPS, check_causal, relation_questions
-from headatlas.methods.maps.dynamic import CONTEXTS, TEMPLATES, check_dynamic
+from headatlas.methods.maps.dynamic import BATCH, CONTEXTS, TEMPLATES, check_dynamic
 from headatlas.methods.maps.pairs import ChosenPairs
 from headatlas.methods.maps.scores import Settings, score_layers, score_relations
 from headatlas.methods.method import Part
@@ -16,6 +16,7 @@ from headatlas.models.parameters import Parameters
 from headatlas.progress import Done, Progress
 from headatlas.tasks.relations import Relation
 
+RANKED = 5e-3  # seconds of the host to rank a layer's heads once
 DRAWN = 1e8  # random numbers a second
 LOOKED_AT = 1800  # tokens of the vocabulary that a pair's output is computed for, about, before its rank is known
 
@@ -77,7 +78,9 @@ def checks_cost(lm: LM, relations: Sequence[Relation], chosen: ChosenPairs, sett
         enough = chosen.count[chosen.count >= settings.min_pairs]
         texts = len(TEMPLATES) * int(enough.clip(max=settings.dynamic).sum())
         tokens = texts / len(TEMPLATES) * sum(len(lm.encode(t)[0]) + 1 for t in TEMPLATES)
-        cost += Cost(tokens=tokens, passes=texts / 64) + _ranking(lm, lm.n_layers, len(CONTEXTS) * texts)
+        runs = len(TEMPLATES) * -(-texts // len(TEMPLATES) // BATCH)
+        cost += Cost(tokens=tokens, passes=runs, seconds=RANKED * runs * len(CONTEXTS) * lm.n_layers)
+        cost += _ranking(lm, lm.n_layers, len(CONTEXTS) * texts)
     if settings.causal:
         questions = [q for r in relations for q in relation_questions(lm, r, settings.causal, settings.seed)]
         cost += answering(lm, questions, 1 + len(STEPS) * (2 + DRAWS))
