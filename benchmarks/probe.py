@@ -151,8 +151,18 @@ def measure_shape() -> None:
     one_by_one(lm, examples[:2])
     ours = statistics.median(timed(lambda: capture(lm, examples, groups, everything, features)) for _ in range(3))
     theirs = statistics.median(timed(lambda: one_by_one(lm, examples[:16])) for _ in range(3)) / 16
+    texts = torch.tensor([a.prompt + a.target for a in examples], device=lm.device)
+
+    @torch.no_grad()
+    def bare() -> None:
+        for part in texts.split(64):
+            lm.model(input_ids=part, use_cache=False, logits_to_keep=1)
+
+    bare()
+    passes = statistics.median(timed(bare) for _ in range(3)) / len(examples)
     ours /= len(examples)
     print(f"{lm}\nours {1e3 * ours:.2f} ms a prompt, one at a time {1e3 * theirs:.1f} ms: {theirs / ours:.0f} × faster")
+    print(f"a bare forward pass {1e3 * passes:.2f} ms a prompt: ours is {ours / passes:.2f} × that")
 
 
 def compare_causal(name: str, folder: str) -> None:
