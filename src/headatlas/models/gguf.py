@@ -11,10 +11,12 @@
 
 import json
 import logging
+import os
 import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -40,7 +42,8 @@ from headatlas.progress import shown
 log = logging.getLogger(__name__)
 
 SHARD = 2**27  # bytes of a safetensors file, where tensors are not larger
-PIECE = 2**22  # numbers dequantised at once
+PIECE = 2**20  # numbers dequantised at once
+THREADS = 8  # that do so, at most
 KEPT = {
     GGMLQuantizationType.F32: torch.float32,
     GGMLQuantizationType.F16: torch.float16,
@@ -322,21 +325,31 @@ def _by_size(header: Header) -> Iterator[Entry]:
 
 def _dequantised(path: Path, entry: Entry) -> np.ndarray:
     """A tensor of the file in float32, or in float16 where that holds the file's precision."""
-    block, n_bytes = GGML_QUANT_SIZES[entry.kind]
-    row, rows = entry.shape[-1] // block * n_bytes, prod(entry.shape[:-1])
     wide = entry.kind in (GGMLQuantizationType.F32, GGMLQuantizationType.BF16)
-    out = np.empty((rows, entry.shape[-1]), np.float32 if wide else np.float16)
-    step = max(1, PIECE // entry.shape[-1])
-    with path.open("rb") as f:
-        f.seek(entry.start)
-        for first in range(0, rows, step):
-            raw = np.fromfile(f, np.uint8, row * min(step, rows - first)).reshape(-1, row)
-            values = dequantize(raw, entry.kind)
-            check_finite(entry.name, torch.from_numpy(values), path)
-            if out.dtype == np.float16 and np.abs(values).max() > np.finfo(np.float16).max:
-                out = out.astype(np.float32)
-            out[first : first + step] = values
+    out = np.empty((prod(entry.shape[:-1]), entry.shape[-1]), np.float32 if wide else np.float16)
+    if not _fill(out, path, entry):
+        out = out.astype(np.float32)
+        _fill(out, path, entry)
     return out.reshape(entry.shape)
+
+
+def _fill(out: np.ndarray, path: Path, entry: Entry) -> bool:
+    """Dequantise into `out` [row, column], several pieces at once; False where a number is too large for its type."""
+    block, n_bytes = GGML_QUANT_SIZES[entry.kind]
+    row, step, largest = entry.shape[-1] // block * n_bytes, max(1, PIECE // entry.shape[-1]), np.finfo(out.dtype).max
+
+    def fill(first: int) -> bool:
+        here = out[first : first + step]
+        raw = np.fromfile(path, np.uint8, row * len(here), offset=entry.start + first * row)
+        values = dequantize(raw.reshape(len(here), row), entry.kind)
+        check_finite(entry.name, torch.from_numpy(values), path)
+        fits = bool(np.abs(values).max() <= largest)
+        if fits:
+            here[:] = values
+        return fits
+
+    with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+        return all(pool.map(fill, range(0, len(out), step)))
 
 
 def _loaded(header: Header, config: PretrainedConfig) -> Iterator[tuple[str, Tensor]]:
