@@ -7,20 +7,22 @@ from itertools import repeat
 import numpy as np
 import pytest
 import torch
+from transformers import LlamaConfig
 
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
 from headatlas.methods.contrast.fits import objective
 from headatlas.methods.gate import fits
-from headatlas.methods.gate.fits import TaskFit, fit, fit_task, likelihood, slope, start
+from headatlas.methods.gate.fits import TaskFit, fit, fit_task, likelihood, seeds_together, slope, start
 from headatlas.methods.gate.result import gate_tasks
 from headatlas.methods.gate.settings import PRESETS, Schedule
 from headatlas.models.lm import LM
+from headatlas.models.memory import skeleton
 from headatlas.models.targets import TokenExample, log_probs, make_bundle, measure
 from headatlas.results.store import load
 from headatlas.tasks.prompts import Example, Task
 from tests.models.handmade import CARRIER, HEADS, LAYERS, SPOILER, handmade, repeat_the_word
-from tests.models.tiny import TINY, build, tokenizer
+from tests.models.tiny import TINY, VOCABULARY, build, tokenizer
 
 BY_ID = {t.id: t for t in TINY}
 SETTINGS = replace(
@@ -428,3 +430,17 @@ def test_weights_are_as_they_were(tiny, brief) -> None:
     assert tiny.fingerprint() == before
     assert all(p.requires_grad and p.grad is None for p in tiny.model.parameters())
     assert not any(m._forward_pre_hooks or m._forward_hooks for m in tiny.model.modules())
+
+
+@pytest.mark.parametrize(("wide", "together"), [(64, 5), (4096, 1)])
+def test_a_large_model_is_cut_by_seed(wide, together) -> None:
+    shape = {
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "num_hidden_layers": 32,
+        "intermediate_size": 3 * wide,
+    }
+    lm = LM(skeleton(LlamaConfig(hidden_size=wide, vocab_size=VOCABULARY, **shape)), tokenizer(), "a shape")
+    task = Task("words", tuple(Example(" ".join([f"w{i}"] * 40), f" w{i + 1}") for i in range(80)), (), shots=0)
+    fit = TaskFit(task, range(10), PRESETS["full"], together=seeds_together(lm, task, PRESETS["full"]))
+    assert [len(block.seeds) for block in fit.blocks()] == [together] * (10 // together)

@@ -92,7 +92,7 @@ def gate(
     Example:
         >>> ha.gate("smollm2", "math", seeds=2).facilitation.mean("seed")
     """
-    from headatlas.methods.gate.fits import TaskFit, fit_cost, fit_task
+    from headatlas.methods.gate.fits import TaskFit, fit_cost, fit_task, seeds_together
     from headatlas.methods.gate.result import combine, combine_cost
     from headatlas.methods.gate.settings import flat_settings, settings_of
     from headatlas.tasks.prompts import check_shots, hash_tasks, load_tasks
@@ -101,10 +101,13 @@ def gate(
     numbers = seed_numbers(settings.seeds if seeds is None else seeds)
     chosen = load_tasks(lm, tasks, shots)
     split = [[replace(t.halves()[i], name=f"{t.name}, half {i}") for t in chosen] for i in (0, 1) if halves]
-    fits, *of_halves = ([TaskFit(t, numbers, settings, batch_tokens) for t in group] for group in (chosen, *split))
+    for task in (task for group in (chosen, *split) for task in group):
+        check_shots(task)
+    fits, *of_halves = (
+        [TaskFit(t, numbers, settings, batch_tokens, seeds_together(lm, t, settings)) for t in group]
+        for group in (chosen, *split)
+    )
     blocks = [block for fitted in (fits, *of_halves) for of in fitted for block in of.blocks()]
-    for block in blocks:
-        check_shots(block.task)
     names = ", ".join(t.name for t in chosen)
     return Work(
         f"{names}: {len(numbers)} seeds, {settings.free.updates} + {settings.pressed.updates} updates",

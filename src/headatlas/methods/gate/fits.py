@@ -27,7 +27,8 @@ from headatlas.tasks.bundles import MatchedBundles, ahead, batches_of
 from headatlas.tasks.prompts import Task
 
 CLIP = 4.0  # the pressure on θ ends where a gate is as good as open or shut
-BLOCK = 5  # seeds fitted at once
+BLOCK = 5  # seeds fitted at once, at most
+BUSY = 5e13  # operations of an update that take a GPU as long as they take the host to ask for
 ROLES = ("facilitation", "interference", "irrelevance")
 FITS = ("free", "retain", "remove")
 
@@ -44,6 +45,7 @@ class TaskFit:
     seeds: Sequence[int]
     settings: Settings
     batch_tokens: int | None = None
+    together: int = BLOCK  # seeds
 
     @property
     def name(self) -> str:
@@ -56,7 +58,16 @@ class TaskFit:
 
     def blocks(self) -> list["TaskFit"]:
         """Seeds that are fitted together: enough to fill a GPU, few enough that several have something to do."""
-        return [replace(self, seeds=self.seeds[a : a + BLOCK]) for a in range(0, len(self.seeds), BLOCK)]
+        return [
+            replace(self, seeds=self.seeds[a : a + self.together]) for a in range(0, len(self.seeds), self.together)
+        ]
+
+
+def seeds_together(lm: LM, task: Task, settings: Settings) -> int:
+    """How many seeds keep a GPU busy in an update: one, of a large model, so that as many GPUs can have one each."""
+    tokens = sum(bundle.size for (bundle,) in next(batches_of(lm, [task], settings.batch, seed=0)))
+    operations = 4 * tokens * sum(p.numel() for p in lm.model.parameters())
+    return min(BLOCK, max(1, round(BUSY / operations)))
 
 
 def likelihood(log_p: list[Tensor]) -> Tensor:
