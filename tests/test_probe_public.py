@@ -11,10 +11,13 @@ import torch
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
 from headatlas.methods import get_method
+from headatlas.methods.probe import parts
+from headatlas.methods.probe.features import generate_answers
 from headatlas.methods.probe.settings import PRESETS
 from headatlas.models.lm import LM
 from headatlas.progress import silent
 from headatlas.results.store import load
+from headatlas.runs.worker import retry_smaller
 from headatlas.tasks.questions import FUNCTIONS, load_questions, with_answer
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
@@ -408,3 +411,38 @@ def test_the_command_asked_wrongly(capsys, folder, tmp_path, monkeypatch, option
     lines = [line for line in err.splitlines() if line.startswith("error:")]
     assert (ended, len(lines), out) == (code, 1, "")
     assert message in lines[0]
+
+
+def test_a_probe_that_does_not_fit_beside_the_model_is_trained_on_the_cpu(lm, result, monkeypatch, caplog) -> None:
+    plain, devices = parts.probe_map, []
+
+    def short(data, *args, **options):
+        devices.append(data.device)
+        if len(devices) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(data, *args, **options)
+
+    monkeypatch.setattr(parts, "probe_map", short)
+    again = ha.probe(lm, questions())
+    assert devices[1] == torch.device("cpu")
+    assert "so it is trained on the CPU" in caplog.text
+    np.testing.assert_allclose(again.importance, result.importance, rtol=1e-5, atol=1e-7)
+
+
+def test_answers_are_generated_fewer_at_once_where_memory_is_short(caplog) -> None:
+    lm = LM(build(BY_ID["llama"]), tokenizer(), "fresh")
+    prompts = [[1 + i % 7, 2, 3] for i in range(40)]
+    expected = generate_answers(lm, prompts, 4)
+    plain, sizes = lm.generate_ids, []
+
+    def short(some, new_tokens):
+        sizes.append(len(some))
+        if len(some) > 12:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(some, new_tokens)
+
+    lm.generate_ids = short
+    assert retry_smaller(lambda: generate_answers(lm, prompts, 4)) == expected
+    assert sizes[0] == 40
+    assert 1 < max(sizes[-4:]) <= 12
+    assert "out of memory" in caplog.text

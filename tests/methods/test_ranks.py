@@ -112,3 +112,37 @@ def test_tf32_on_a_gpu_decides_as_float32(seed, monkeypatch) -> None:
     assert exact[0].any()
     for a, b in zip(fast, exact, strict=True):
         assert torch.equal(a.cpu(), b)
+
+
+def test_counting_with_a_margin_equals_counting_one_by_one() -> None:
+    """What a GPU does in TF32: only those count that are surely above or below."""
+    generator = torch.Generator().manual_seed(0)
+    logits, goal = torch.randn(3, 4, 50, generator=generator), torch.randn(3, 4, 1, generator=generator)
+    margin = torch.rand(3, 4, 50, generator=generator)
+    expected = ((logits - goal > margin).sum(-1), (logits - goal < -margin).sum(-1))
+    for ours, theirs in zip(ranks._compare(logits.clone(), goal, margin), expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_where_memory_is_short_fewer_logits_are_held_at_once(monkeypatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    z, W_O, U = (torch.randn(s, generator=generator) for s in ((4, 9, 3), (4, 3, 6), (6, 80)))
+    target, k = torch.randint(80, (9,), generator=generator), torch.full((9,), 4)
+    expected = extremes(z, W_O, target, k, Vocabulary(U.T))
+    plain, held = ranks._compare, []
+
+    def short(logits: Tensor, goal: Tensor, margin: Tensor | None) -> tuple[Tensor, Tensor]:
+        held.append(logits.numel())
+        if held[-1] > 60:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(logits, goal, margin)
+
+    monkeypatch.setattr(ranks, "_compare", short)
+    monkeypatch.setattr(ranks, "FEWEST", 30)
+    monkeypatch.setitem(ranks.SIZES, "cpu", ranks.Sizes((3, 5, 8), 13, 60, 4000))
+    for ours, theirs in zip(extremes(z, W_O, target, k, Vocabulary(U.T)), expected, strict=True):
+        assert torch.equal(ours, theirs)
+    assert max(held) > 60
+    monkeypatch.setattr(ranks, "FEWEST", 2000)
+    with pytest.raises(torch.OutOfMemoryError):
+        extremes(z, W_O, target, k, Vocabulary(U.T))

@@ -18,6 +18,7 @@ from itertools import chain, pairwise, repeat
 import torch
 from torch import Tensor
 
+FEWEST = 1 << 18  # logits held at once, where memory is short
 TF32 = 2.0**-9  # most a product of two numbers can be off, relatively, when each is cut to TF32's 10 bits
 
 
@@ -98,16 +99,32 @@ def _tf32(allow: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-@_tf32(False)
 def extremes(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Vocabulary) -> tuple[Tensor, Tensor]:
     """Which targets are among the k largest, and which among the k smallest, logits z @ W_O @ U.
 
     z [head, n, d_head], W_O [head, d_head, d_model], target [n], k [n] → two bool tensors [head, n]. A tie counts for
-    the target, unless all tokens tie: a head that writes nothing, such as one that was removed, has no largest.
+    the target, unless all tokens tie: a head that writes nothing, such as one that was removed, has no largest. Where
+    memory runs out, half as many logits are held at once.
     """
+    at_once = sizes(z).logits
+    while True:
+        try:
+            return _extremes(z, W_O, target, k, vocabulary, at_once)
+        except torch.OutOfMemoryError:
+            if at_once <= FEWEST:
+                raise
+        at_once //= 2
+        if z.is_cuda:
+            torch.cuda.empty_cache()
+
+
+@_tf32(False)
+def _extremes(
+    z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Vocabulary, at_once: int
+) -> tuple[Tensor, Tensor]:
     goal = (z * (vocabulary.of(target) @ W_O.transpose(1, 2))).sum(-1)  # the target's own logit, [head, n]
     fast = z.is_cuda and z.dtype == torch.float32
-    count = _Counter(z, W_O, goal, target, k, vocabulary, TF32 if fast else 0.0)
+    count = _Counter(z, W_O, goal, target, k, vocabulary, TF32 if fast else 0.0, at_once)
     head, pair, better, worse = count.survivors()
     y = count.written(head, pair)
     for i in range(1, len(vocabulary.spans)):
@@ -125,7 +142,7 @@ def extremes(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Voca
         unsure = (may_be_top & (others - worse >= k[pair])) | (may_be_bottom & (others - better >= k[pair]))
         unsure = unsure.nonzero().flatten()
         h, p = head[unsure], pair[unsure]
-        exact = _Counter(z, W_O, goal, target, k, vocabulary, 0.0)
+        exact = _Counter(z, W_O, goal, target, k, vocabulary, 0.0, at_once)
         counts = [exact.block(i, y[unsure], h, p) for i in range(len(vocabulary.spans))]
         if counts:
             better[unsure] = torch.stack([b for b, _ in counts]).sum(0)
@@ -147,13 +164,14 @@ class _Counter:
     k: Tensor
     vocabulary: Vocabulary
     tolerance: float
+    at_once: int  # logits
 
     def survivors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """All heads and pairs against the first block; (head, pair, better, worse) of those still open, by head."""
         rows = self.vocabulary.block(0)
         undecided = []
         n = self.z.shape[1]
-        at_once = max(1, sizes(self.z).logits // max(1, n * len(rows)))
+        at_once = max(1, self.at_once // max(1, n * len(rows)))
         where = self.vocabulary.place[self.target]
         for first in range(0, len(self.z), at_once):
             heads = slice(first, first + at_once)
@@ -182,7 +200,7 @@ class _Counter:
         rows, (start, _) = self.vocabulary.block(i), self.vocabulary.spans[i]
         size = rows.norm(dim=-1) if self.tolerance else rows.new_zeros(1)
         better, worse = [], []
-        for part in torch.arange(len(y), device=y.device).split(max(1, sizes(self.z).logits // len(rows))):
+        for part in torch.arange(len(y), device=y.device).split(max(1, self.at_once // len(rows))):
             with _tf32(self.tolerance > 0):
                 logits = y[part] @ rows.T  # [part, block]
             goal = self.goal[head[part], pair[part]]

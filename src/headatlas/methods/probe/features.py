@@ -13,6 +13,7 @@ from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.probe.settings import Shard
 from headatlas.models.answers import answer_states
 from headatlas.models.lm import LM
+from headatlas.models.state import state_of
 from headatlas.models.targets import TokenExample, batches, make_bundle, out_of_memory_told, tokens_at_once
 from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.questions import Question
@@ -97,13 +98,16 @@ def generate_answers(
     """Greedy answers as tokens, prompts of like length together."""
     done = {} if done is None else done
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-    batch = max(32, tokens_at_once(lm, None) // (max(map(len, prompts)) + max_new_tokens))
+    budget = tokens_at_once(lm, None)
+    batch = max(1, 32 // state_of(lm.model).fewer, budget // (max(map(len, prompts)) + max_new_tokens))
     answers: list[list[int]] = [[] for _ in prompts]
     for start in progress(range(0, len(order), batch), label):
         chosen = order[start : start + batch]
         name = f"{label} {start} to {start + len(chosen)}"
         if name not in done:
-            done[name] = (padded(lm.generate_ids([list(prompts[i]) for i in chosen], max_new_tokens), max_new_tokens),)
+            with out_of_memory_told(lm, budget):
+                written = lm.generate_ids([list(prompts[i]) for i in chosen], max_new_tokens)
+            done[name] = (padded(written, max_new_tokens),)
         for i, tokens in zip(chosen, unpadded(done[name][0]), strict=True):
             answers[i] = tokens
     return answers

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -180,19 +181,13 @@ def combine(lm: LM, cut: Sequence[Shard], options: Options, *, done: Done, progr
     check_sizes(used, " that were answered" + " right" * (options.keep == "correct"), names)
     data = _examples(lm, used, kept, cut, done)
     labels = np.array([names.index(q.function) for q in used])
-    result = probe_map(
-        data,
-        labels,
-        names,
-        kind=options.kind,
-        write=_writing(lm) if options.kind == "written" else None,
-        use=_used(lm, used, texts, labels, data, options, progress) if options.kind == "used" else None,
-        training=options.settings.training,
-        controls=options.settings.controls,
-        draws=options.settings.draws,
-        seed=options.seed,
-        progress=progress,
-    )
+    use = _used(lm, used, texts, labels, data, options, progress) if options.kind == "used" else None
+    try:
+        result = _map(lm, data, labels, names, use, options, progress)
+    except torch.OutOfMemoryError:
+        log.warning("out of memory: the probe does not fit beside the model, so it is trained on the CPU")
+        data = replace(data, device=torch.device("cpu"))
+        result = _map(lm, data, labels, names, use, options, progress)
     split = np.array([q.split for q in used])
     counts = [[int(((split == s) & (labels == c)).sum()) for s in SPLITS] for c in range(len(names))]
     result = _all_layers(result, lm).merge(wording(used, texts, labels, data))
@@ -250,10 +245,34 @@ def _examples(lm: LM, used: Sequence[Question], kept: np.ndarray, cut: Sequence[
     return Examples(features, train, validation, test, lm.device, groups)
 
 
-def _writing(lm: LM) -> torch.Tensor:
+def _map(
+    lm: LM,
+    data: Examples,
+    labels: np.ndarray,
+    names: list[str],
+    use: np.ndarray | None,
+    options: Options,
+    progress: Progress,
+) -> xr.Dataset:
+    return probe_map(
+        data,
+        labels,
+        names,
+        kind=options.kind,
+        write=_writing(lm, data.device) if options.kind == "written" else None,
+        use=use,
+        training=options.settings.training,
+        controls=options.settings.controls,
+        draws=options.settings.draws,
+        seed=options.seed,
+        progress=progress,
+    )
+
+
+def _writing(lm: LM, device: torch.device) -> torch.Tensor:
     """W_O · W_Oᵀ of each head, [layer, head, d_head, d_head], layers with heads only."""
     out = [lm.weights.output(layer).float() for layer in layers_with_heads(lm.anatomy)]
-    return torch.stack([(w @ w.transpose(1, 2)).to(lm.device) for w in out])
+    return torch.stack([(w @ w.transpose(1, 2)).to(device) for w in out])
 
 
 def _used(
