@@ -30,6 +30,7 @@ All methods also take:
 | `preset` | quick | quick (minutes on a laptop) or full (as published; wants a GPU) |
 | `out` | | a folder for the result; interrupted work goes on there, and a finished result is read |
 | `device` | auto | auto, cpu, cuda or cuda:N |
+| `dtype` | auto | auto (the checkpoint's own on a GPU, float32 on a CPU), float32, bfloat16, float16 or float64 |
 | `engine` | local | local (this machine, one process for each GPU) or ray ([a cluster](../how-to/cluster.md)) |
 | `address` | | of a Ray cluster, or auto |
 | `workers` | | how many at most |

@@ -2,6 +2,8 @@
 
 import inspect
 
+import pytest
+
 import headatlas as ha
 from tests.models.tiny import TINY, build, tokenizer
 
@@ -46,3 +48,14 @@ def test_every_public_callable_says_what_it_does() -> None:
     assert not undocumented
     untyped = [f.__qualname__ for f in methods if inspect.signature(f).return_annotation is inspect.Signature.empty]
     assert not untyped
+
+
+def test_every_method_takes_a_precision(folder) -> None:
+    assert (
+        ha.pattern(folder, dtype="bfloat16", device="cpu").attrs["fingerprint"]
+        != ha.pattern(folder).attrs["fingerprint"]
+    )
+    with pytest.raises(ha.HeadAtlasError, match="dtype is 'floaty'"):
+        ha.pattern(folder, dtype="floaty")
+    with pytest.raises(ha.HeadAtlasError, match="dtype is 'float32', but model is an LM: it has torch.float64 already"):
+        ha.pattern(ha.load(folder, dtype="float64"), dtype="float32")

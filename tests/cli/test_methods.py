@@ -18,7 +18,7 @@ from headatlas.methods.method import PRESETS, Measure, method
 from tests.conftest import find_again
 from tests.test_cli import headatlas
 
-COMMON = {"--out", "--device", "--engine", "--address", "--workers", "--preset", "--json"}
+COMMON = {"--out", "--device", "--dtype", "--engine", "--address", "--workers", "--preset", "--json"}
 NOT_ON_THE_COMMAND_LINE = {"maps", "preset"}
 GROUP = get_command(cli.app)
 
@@ -77,7 +77,7 @@ def test_without_options_the_method_and_its_preset_decide(capsys, called, name) 
     code, _, _ = headatlas(capsys, name.replace("_", "-"), *required)
     assert code == 0
     options = {"keep": "math", "lose": "syntax"} if required else {}
-    common = {"preset": "quick", "out": Path("atlas"), "device": "auto", "engine": "local"}
+    common = {"preset": "quick", "out": Path("atlas"), "device": "auto", "dtype": "auto", "engine": "local"}
     rest = {"address": None, "workers": None, "as_json": False}
     assert called == {"method": name, "model": None, "options": options} | common | rest
 

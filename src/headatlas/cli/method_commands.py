@@ -9,7 +9,18 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-from headatlas.cli.app import Address, Device, Engine, Json, Preset, Workers, check_model, import_torch, show_parts
+from headatlas.cli.app import (
+    Address,
+    Device,
+    Dtype,
+    Engine,
+    Json,
+    Preset,
+    Workers,
+    check_model,
+    import_torch,
+    show_parts,
+)
 from headatlas.cli.options import Data, check_functions, reading
 from headatlas.errors import BadArgument
 from headatlas.methods.method import PRESETS, Method, Option
@@ -63,6 +74,7 @@ def run_method(
     preset: Preset = "quick",
     out: Out = Path("atlas"),
     device: Device = "auto",
+    dtype: Dtype = "auto",
     engine: Engine = "local",
     address: Address = None,
     workers: Workers = None,
@@ -81,6 +93,7 @@ def run_method(
         preset=preset,
         out=out,
         device=device,
+        dtype=dtype,
         engine=engine,
         address=address,
         workers=workers,

@@ -31,6 +31,7 @@ def compute(
     preset: str = "quick",
     out: str | Path | None = None,
     device: str = "auto",
+    dtype: str = "auto",
     engine: str = "local",
     address: str | None = None,
     workers: int | None = None,
@@ -42,7 +43,7 @@ def compute(
     ways: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
     with tempfile.TemporaryDirectory() as aside:
         folder = Path(aside if out is None else out)
-        with start_workers(model, device=device, progress=progress, **ways) as pool:
+        with start_workers(model, device=device, dtype=dtype, progress=progress, **ways) as pool:
             job = ask_for_plan(pool, [(method, options)]).jobs[method.name]
             if isinstance(job, Exception):
                 raise job

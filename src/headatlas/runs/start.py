@@ -40,6 +40,10 @@ def start_workers(
         raise BadArgument(f"device is {brief(device)}, expected 'auto', 'cpu', 'cuda' or 'cuda:N'")
     if isinstance(model, LM) and (engine != "local" or workers or gpus_per_job):
         raise BadArgument("model is an LM, but workers load it themselves: give its name or folder")
+    if not isinstance(dtype, str):
+        raise BadArgument(f"dtype is {brief(dtype)}, expected 'auto', 'float32', 'bfloat16', 'float16' or 'float64'")
+    if isinstance(model, LM) and dtype != "auto":
+        raise BadArgument(f"dtype is {brief(dtype)}, but model is an LM: it has {model.model.dtype} already")
     if gpus_per_job == 0 and device == "auto":
         device = "cpu"
     spread = (gpus_per_job or 1) > 1
