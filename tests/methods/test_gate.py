@@ -18,7 +18,7 @@ from headatlas.methods.gate.result import gate_tasks
 from headatlas.methods.gate.settings import PRESETS, Schedule
 from headatlas.models.lm import LM
 from headatlas.models.memory import skeleton
-from headatlas.models.targets import TokenExample, log_probs, make_bundle, measure
+from headatlas.models.targets import TokenExample, log_probs, make_bundle, measure, score_targets
 from headatlas.results.store import load
 from headatlas.tasks.prompts import Example, Task
 from tests.models.handmade import CARRIER, HEADS, LAYERS, SPOILER, handmade, repeat_the_word
@@ -444,3 +444,18 @@ def test_a_large_model_is_cut_by_seed(wide, together) -> None:
     task = Task("words", tuple(Example(" ".join([f"w{i}"] * 40), f" w{i + 1}") for i in range(80)), (), shots=0)
     fit = TaskFit(task, range(10), PRESETS["full"], together=seeds_together(lm, task, PRESETS["full"]))
     assert [len(block.seeds) for block in fit.blocks()] == [together] * (10 // together)
+
+
+def test_targets_are_summed_one_by_one() -> None:
+    """And one that is not a number does not spoil the others."""
+    bundles = [make_bundle([TokenExample((1, 2), (3,) * n) for n in (1, 4)]), make_bundle([TokenExample((1,), (5, 6))])]
+    logits = torch.randn(2 * 7, 9, generator=torch.Generator().manual_seed(0))
+    logits[0] = torch.nan
+    tokens = torch.tensor([3, 3, 3, 3, 3, 5, 6])
+    each = logits.view(2, 7, 9).log_softmax(-1)[:, torch.arange(7), tokens]
+    right = logits.view(2, 7, 9).argmax(-1) == tokens
+    parts = [slice(0, 1), slice(1, 5), slice(5, 7)]
+    log_p, all_right = score_targets(logits, bundles)
+    torch.testing.assert_close(log_p, torch.stack([each[:, p].sum(1) for p in parts], 1), equal_nan=True)
+    assert log_p.isnan().sum() == 1
+    assert torch.equal(all_right, torch.stack([right[:, p].all(1) for p in parts], 1))

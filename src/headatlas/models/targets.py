@@ -6,9 +6,10 @@ Logits are made only where a target token is predicted; tokens run at once are b
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import cross_entropy, pad
 
 from headatlas.errors import BadArgument, CannotDo, OutOfMemory, one_line
 from headatlas.models.examples import Bundle, TokenExample, encode_target, make_bundle, without_end
@@ -87,10 +88,12 @@ def score_targets(logits: Tensor, bundles: Sequence[Bundle]) -> tuple[Tensor, Te
     gates = len(logits) // sum(map(len, targets))
     tokens = torch.tensor([t for target in targets for t in target], device=logits.device).repeat(gates)
     log_p = -cross_entropy(logits, tokens, reduction="none").view(gates, -1)
-    wrong = (logits.detach().argmax(-1) != tokens).view(gates, -1)
-    of_example = torch.arange(len(targets)).repeat_interleave(torch.tensor([len(target) for target in targets]))
-    belongs = one_hot(of_example).to(log_p)  # [target token, example]: one product, where sums would be many kernels
-    return log_p @ belongs, wrong.to(log_p.dtype) @ belongs == 0
+    right = (logits.detach().argmax(-1) == tokens).view(gates, -1)
+    # each example's tokens side by side, then whatever is behind the last one: one sum, not one for each example
+    lengths = np.array([len(target) for target in targets])[:, None]
+    ends, nth = np.cumsum(lengths)[:, None], np.arange(lengths.max())
+    own = torch.from_numpy(np.where(nth < lengths, ends - lengths + nth, ends[-1])).to(logits.device)
+    return pad(log_p, (0, 1))[:, own].sum(-1), pad(right, (0, 1), value=True)[:, own].all(-1)
 
 
 @torch.no_grad()
