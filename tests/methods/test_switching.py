@@ -34,7 +34,7 @@ def test_p_is_uniform_where_the_ranking_means_nothing() -> None:
         def draw(n: int, order=order, worth=worth) -> np.ndarray:
             return np.array([sum(worth[h] for h in draw_like(order, 8, generator)) for _ in range(n)])
 
-        small += role_p("facilitation", own, draw)[1] <= 0.05
+        small += role_p("facilitation", own, draw, 20)[1] <= 0.05
     assert 6 <= small <= 36  # 20 expected
 
 
@@ -49,6 +49,6 @@ def test_p_is_uniform_where_the_ranking_means_nothing() -> None:
 )
 def test_p_by_hand_and_when_drawing_ends(role, effect, random, expected, drawn) -> None:
     left = list(random)
-    effects, p = role_p(role, effect, lambda n: np.array([left.pop(0) for _ in range(n)]))
+    effects, p = role_p(role, effect, lambda n: np.array([left.pop(0) for _ in range(n)]), 20)
     assert p == pytest.approx(expected)
     assert effects.tolist() == random[:drawn]

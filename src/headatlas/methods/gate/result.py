@@ -7,7 +7,7 @@ import xarray as xr
 
 from headatlas.evidence.removal import p_corrected
 from headatlas.methods.gate.fits import FITS, ROLES, TaskFit, fit_task, over_seeds, roles
-from headatlas.methods.gate.switching import DRAWS, switch_off
+from headatlas.methods.gate.switching import switch_off
 from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
 from headatlas.models.targets import measure
@@ -39,7 +39,7 @@ def combine_cost(lm: LM, fits: Sequence[TaskFit], halves: Sequence[Sequence[Task
     for of in (*fits, *(of for half in halves for of in half)):
         cost += reading(lm, held_out_bundles(lm, of.task, of.settings.held_out), 1 + len(FITS) * len(of.seeds))
     for of in fits if proof else ():
-        sets = len(ROLES) * len(of.settings.steps) * (1 + DRAWS)
+        sets = len(ROLES) * len(of.settings.steps) * (1 + of.settings.draws)
         cost += reading(lm, held_out_bundles(lm, of.task, of.settings.switching), 2 * sets)
     return cost
 

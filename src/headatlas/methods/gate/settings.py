@@ -30,6 +30,7 @@ class Settings:
     held_out: int  # examples that results are measured on
     switching: int  # examples that heads are switched off on
     steps: tuple[int, ...]  # how many heads are switched off at once
+    draws: int  # of random heads, at most; there are fewer where the answer is plain
     low: float = 0.0  # gates start from Uniform(low, 1)
     norm: float = 1.0  # gradients are clipped to it, seed by seed
 
@@ -44,6 +45,7 @@ PRESETS = {
         held_out=32,
         switching=6,
         steps=(32,),
+        draws=20,
         low=0.5,  # a model with half its heads shut takes more updates to mend than there are
     ),
     "full": Settings(
@@ -55,6 +57,7 @@ PRESETS = {
         held_out=128,
         switching=64,
         steps=(1, 2, 4, 8, 16, 32),
+        draws=199,
     ),
 }
 
@@ -83,5 +86,5 @@ def flat_settings(settings: Settings) -> dict[str, Any]:
     """As attributes of a file."""
     values = asdict(settings)
     stages = {f"{name}_{k}": v for name in ("free", "pressed") for k, v in values.pop(name).items()}
-    del values["seeds"]
+    del values["seeds"], values["draws"]  # they are dimensions of the result
     return stages | {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

@@ -21,13 +21,11 @@ from headatlas.models.targets import Bundle, measure
 from headatlas.progress import Progress, silent
 from headatlas.tasks.bundles import held_out_bundles
 
-DRAWS = 20  # of random heads, at most
-
 
 def switch_off(lm: LM, gates: xr.Dataset, of: TaskFit, *, progress: Progress = silent) -> xr.Dataset:
     """`effect(role, n_removed)`, the same for random heads (…, draw), and the p-value of each. gates: of this task."""
     most = (lm.n_layers - len(lm.layers_without_heads)) * lm.n_heads // 2  # as many random ones must be left
-    steps = [m for m in of.settings.steps if m <= most] or [max(1, most // 4)]
+    draws, steps = of.settings.draws, [m for m in of.settings.steps if m <= most] or [max(1, most // 4)]
     retained = torch.from_numpy(gates.gate.sel(fit="retain").mean("seed").values)
     held_out = held_out_bundles(lm, of.task, of.settings.switching)
     off_against_on = partial(_off_against_on, lm, retained, held_out, of.batch_tokens)
@@ -36,17 +34,17 @@ def switch_off(lm: LM, gates: xr.Dataset, of: TaskFit, *, progress: Progress = s
     for role, m in progress([(role, m) for role in ROLES for m in steps], f"{of.task.name}: switching heads off"):
         top = top_heads(gates[role].mean("seed").values, m)
         effect.append(off_against_on([top])[0])
-        drawn, of_role = role_p(role, effect[-1], partial(_drawn, off_against_on, top, lm.n_heads, generator))
-        random_effect.append(np.pad(drawn, (0, DRAWS - len(drawn)), constant_values=np.nan))
+        drawn, of_role = role_p(role, effect[-1], partial(_drawn, off_against_on, top, lm.n_heads, generator), draws)
+        random_effect.append(np.pad(drawn, (0, draws - len(drawn)), constant_values=np.nan))
         p.append(of_role)
     shape, dims = (len(ROLES), len(steps)), ("role", "n_removed")
     return xr.Dataset(
         {
             "effect": (dims, np.reshape(effect, shape)),
-            "random_effect": ((*dims, "draw"), np.reshape(random_effect, (*shape, DRAWS))),
+            "random_effect": ((*dims, "draw"), np.reshape(random_effect, (*shape, draws))),
             "p": (dims, np.reshape(p, shape)),
         },
-        coords={"role": list(ROLES), "n_removed": steps, "draw": range(DRAWS)},
+        coords={"role": list(ROLES), "n_removed": steps, "draw": range(draws)},
     )
 
 
@@ -54,9 +52,9 @@ def _drawn(quality: Quality, heads: Heads, n_heads: int, generator: np.random.Ge
     return quality([draw_like(heads, n_heads, generator) for _ in range(n)])
 
 
-def role_p(role: str, effect: float, draw: Callable[[int], np.ndarray]) -> tuple[np.ndarray, float]:
+def role_p(role: str, effect: float, draw: Callable[[int], np.ndarray], draws: int) -> tuple[np.ndarray, float]:
     """The effects of random heads, and how often they do as the role says at least as much: lower log P, raise it, or
-    leave it. draw(n): the effects of n more of them; there are at most `DRAWS`, fewer where the answer is plain."""
+    leave it. draw(n): the effects of n more of them; there are at most `draws`, fewer where the answer is plain."""
     drawn = np.empty(0)
 
     def as_the_role_says(change: Any) -> Any:  # the lower, the more
@@ -67,7 +65,7 @@ def role_p(role: str, effect: float, draw: Callable[[int], np.ndarray]) -> tuple
         drawn = np.append(drawn, draw(n))
         return np.asarray(as_the_role_says(drawn[-n:]))
 
-    _, p = p_sequential(as_the_role_says(effect), more, DRAWS)
+    _, p = p_sequential(as_the_role_says(effect), more, draws)
     return drawn, p
 
 
