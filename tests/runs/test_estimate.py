@@ -36,6 +36,6 @@ def test_an_estimate_needs_no_weights(tmp_path, monkeypatch) -> None:
     expected = estimate(folder, workers=8, device="cpu", dtype="bfloat16", machine=MACHINE, preset="full")
     assert dtype == torch.bfloat16
     assert len(expected.jobs["maps"]) == 1 + 1  # one pass through all layers, the scores
-    assert len(expected.jobs["gate"]) == 2 * 2 + 1  # two tasks, ten seeds
+    assert len(expected.jobs["gate"]) == 10 + 5 + 1  # ten seeds: one by one; by two, of a task with shorter prompts
     assert all(min(each) >= 0 < sum(each) for each in expected.jobs.values())
     assert expected.work / 8 < expected.seconds < expected.work
