@@ -1,5 +1,8 @@
 """Compiled norms and MLPs give what plain ones give, and nothing of them stays behind."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -52,8 +55,19 @@ def test_what_cannot_be_compiled_runs_as_it_is(caplog) -> None:
     assert "it cannot be compiled" in caplog.text
 
 
-def test_only_long_fits_on_a_gpu_are_compiled(monkeypatch) -> None:
-    lm = ha.load(build(TINY[0]), device="cpu")
-    monkeypatch.setattr("headatlas.models.fused.compiled", lambda *_: pytest.fail("compiled"))
-    with fused(lm, 10**6):
-        lm.model(torch.arange(8)[None])
+@pytest.mark.parametrize(
+    ("passes", "wide", "device", "expected"),
+    [
+        (100, 1024, "cuda", True),
+        (99, 1024, "cuda", False),
+        (100, 1023, "cuda", False),
+        (100, 1024, "cpu", False),
+    ],
+)
+def test_only_long_fits_of_wide_models_on_a_gpu_are_compiled(monkeypatch, passes, wide, device, expected) -> None:
+    lm = SimpleNamespace(d_model=wide, device=torch.device(device))
+    called = []
+    monkeypatch.setattr("headatlas.models.fused.compiled", lambda model: called.append(model) or nullcontext())
+    with fused(lm, passes):
+        pass
+    assert called == [lm] * expected

@@ -8,7 +8,7 @@ done (no compiler, experts that are chosen by data), the model runs as it is.
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -23,11 +23,10 @@ WIDE = 1024  # d_model; narrower models wait for the host, to which compiled par
 
 
 @contextmanager
-def fused(lm: LM, passes: int, *, backend: str = "inductor") -> Iterator[None]:
+def fused(lm: LM, passes: int) -> Iterator[None]:
     """The model with compiled norms and MLPs while the block runs, if so many passes repay compiling."""
-    with ExitStack() as stack:
-        if passes >= REPAID and lm.d_model >= WIDE and lm.device.type == "cuda":
-            stack.enter_context(compiled(lm, backend))
+    repaid = passes >= REPAID and lm.d_model >= WIDE and lm.device.type == "cuda"
+    with compiled(lm) if repaid else nullcontext():
         yield
 
 

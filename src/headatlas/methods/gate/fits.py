@@ -28,7 +28,7 @@ from headatlas.tasks.prompts import Task
 
 CLIP = 4.0  # the pressure on θ ends where a gate is as good as open or shut
 BLOCK = 5  # seeds fitted at once, at most
-BUSY = 5e13  # operations of an update that take a GPU as long as they take the host to ask for
+BUSY = 5e13  # operations of an update; with fewer, a GPU waits for the host
 ROLES = ("facilitation", "interference", "irrelevance")
 FITS = ("free", "retain", "remove")
 
@@ -45,7 +45,7 @@ class TaskFit:
     seeds: Sequence[int]
     settings: Settings
     batch_tokens: int | None = None
-    together: int = BLOCK  # seeds
+    together: int = BLOCK  # seeds that are fitted at once
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class TaskFit:
 
 
 def seeds_together(lm: LM, task: Task, settings: Settings) -> int:
-    """How many seeds keep a GPU busy in an update: one, of a large model, so that as many GPUs can have one each."""
+    """How many seeds keep a GPU busy in an update. Of a large model it is one: then each seed can have a GPU."""
     tokens = sum(bundle.size for (bundle,) in next(batches_of(lm, [task], settings.batch, seed=0)))
     operations = 4 * tokens * sum(p.numel() for p in lm.model.parameters())
     return min(BLOCK, max(1, round(BUSY / operations)))

@@ -186,8 +186,8 @@ def combine(lm: LM, cut: Sequence[Shard], options: Options, *, done: Done, progr
         result = _map(lm, data, labels, names, use, options, progress)
     except torch.OutOfMemoryError:
         log.warning("out of memory: the probe does not fit beside the model, so it is trained on the CPU")
-        data = replace(data, device=torch.device("cpu"))
-        result = _map(lm, data, labels, names, use, options, progress)
+        on_cpu = replace(data, device=torch.device("cpu"))
+        result = _map(lm, on_cpu, labels, names, use, options, progress)
     split = np.array([q.split for q in used])
     counts = [[int(((split == s) & (labels == c)).sum()) for s in SPLITS] for c in range(len(names))]
     result = _all_layers(result, lm).merge(wording(used, texts, labels, data))
