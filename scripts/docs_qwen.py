@@ -6,9 +6,10 @@ python scripts/docs_qwen.py ATLAS     made by `headatlas run MODEL.gguf --preset
 import json
 import sys
 from pathlib import Path
-from textwrap import fill
+from textwrap import wrap
 
 import xarray as xr
+from docs_benchmark import table
 
 import headatlas as ha
 from headatlas.figures.all import pictures
@@ -21,12 +22,6 @@ PAGE = ROOT / "docs" / "evidence" / "larger-model.md"
 SHOWN = ("importance-probe", "categories", "removal-probe", "trade-off", "importance-function_vector", "always-any")
 MARK, END = "<!-- {}: written by `python scripts/docs_qwen.py ATLAS` -->\n", "<!-- end -->"
 FRACTION = 0.2  # of all heads: how many are removed in the table of functions
-
-
-def table(rows: list[dict]) -> str:
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    lines = ["| " + " | ".join(keys) + " |", "| " + " | ".join("---" for _ in keys) + " |"]
-    return "\n".join(lines + ["| " + " | ".join(str(row.get(key, "–")) for key in keys) + " |" for row in rows]) + "\n"
 
 
 def functions(probe: xr.Dataset, dissociate: xr.Dataset) -> list[dict]:
@@ -82,12 +77,11 @@ def main(folder: str) -> None:
     probe = results["probe"]
     blocks = {
         "functions": table(functions(probe, results["dissociate"])),
-        "words": fill(
+        "words": wrap(
             f"The probe names the function of {float(probe.accuracy):.0%} of the test questions. Words alone name"
             f" {float(probe.bag_of_words.max()):.0%} at most, shuffled labels {float(probe.control_accuracy):.0%}.",
             120,
-        )
-        + "\n",
+        ),
         "vectors": table(vectors(results["function_vector"])),
         "evidence": table([{key: row[key] for key in keys} for row in evidence]),
         "seconds": table(
@@ -103,7 +97,7 @@ def main(folder: str) -> None:
         before, mark, rest = page.partition(MARK.format(name))
         if not mark:
             raise SystemExit(f"{PAGE} has no {MARK.format(name).strip()}")
-        page = before + mark + block + END + rest.partition(END)[2]
+        page = before + mark + "\n".join([*block, ""]) + END + rest.partition(END)[2]
     PAGE.write_text(page)
     run = {"model": info["model"], "methods": info["methods"], "evidence": evidence}
     (FIGURES / "qwen-run.json").write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n")

@@ -167,9 +167,8 @@ def _least(do: Callable[[], Any], device: torch.device, rounds: int = 5, enough:
             torch.cuda.synchronize(device)
         return time.perf_counter() - start
 
+    once()  # warm up
     taken = [once()]
-    if taken[0] < enough or device.type != "cpu":  # it was a warm-up: on a CPU that matters little, if it takes long
-        taken = [once()]
-        while len(taken) < rounds and (len(taken) < 2 or sum(taken) < enough):
-            taken.append(once())
+    while len(taken) < rounds and (len(taken) < 2 or sum(taken) < enough):
+        taken.append(once())
     return min(taken)
