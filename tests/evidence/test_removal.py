@@ -1,5 +1,7 @@
 """The one removal experiment: it removes what it says, draws fairly, and its p-values are true."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,6 @@ from headatlas.evidence.removal import (
     p_sequential,
     p_value,
     remove,
-    remove_in_turn,
     top_heads,
 )
 
@@ -74,7 +75,11 @@ def test_removal_by_hand() -> None:
         drawn = [draw_like(heads, 6, generator) for _ in range(19)]
         by_hand = [-sum(WORTH[head] for head in sample) for sample in drawn]
         np.testing.assert_allclose(result.random_effect[i, :, 0], by_hand)
-        assert result.p[i] == (1 + sum(b <= result.effect[i, 0] + 1e-12 for b in by_hand)) / 20
+        order = iter(by_hand)
+        assert (
+            result.p[i]
+            == p_sequential(result.effect[i, 0], lambda n, order=order: np.array([*islice(order, n)]), 19)[1]
+        )
     alone = remove(lambda s: quality(s)[:, 0], sets, 6, draws=19, generator=np.random.default_rng(0))
     np.testing.assert_array_equal(alone.effect, result.effect[:, 0])
     np.testing.assert_array_equal(alone.p, result.p)
@@ -86,15 +91,25 @@ def test_what_was_not_measured_has_no_p() -> None:
     assert p_value(-1.0, np.array([-2.0, -1.0, 0.0])) == 3 / 4
 
 
-def test_draws_in_turn_end_when_enough_do_as_much() -> None:
-    heads = top_heads(WORTH, 3)
-    result = remove_in_turn(lambda s: quality(s)[:, 0], heads, 6, draws=59, generator=np.random.default_rng(0))
-    assert result.effect[0] == pytest.approx(-sum(WORTH[head] for head in heads))
-    assert result.p[0] < 0.2
-    worst = [(1, int(WORTH[1].argmin()))]
-    result = remove_in_turn(lambda s: quality(s)[:, 0], worst, 6, draws=59, generator=np.random.default_rng(0))
-    assert result.random_effect.shape[1] == 10  # the first ten have five that do as much
-    assert result.p[0] >= 0.5
+def test_drawing_goes_on_for_those_that_few_draws_equal() -> None:
+    best, worst = top_heads(WORTH, 3), [(1, int(WORTH[1].argmin()))]
+    rounds = []
+
+    def counted(sets) -> np.ndarray:
+        rounds.append(len(sets))
+        return quality(sets)
+
+    result = remove(counted, [best, worst], 6, draws=59, generator=np.random.default_rng(0))
+    assert rounds == [1 + 2 + 2 * 20, 20, 19]  # the first round decides about the worst
+    drawn = np.isfinite(result.random_effect).sum(1)
+    np.testing.assert_array_equal(drawn, [[59, 59], [20, 20]])
+    assert result.p[0] == (1 + (result.random_effect[0, :, 0] <= result.effect[0, 0]).sum()) / 60 < 0.1
+    assert result.p[1] >= 0.5
+    alone = remove(lambda s: quality(s)[:, 0], [worst], 6, draws=59, generator=np.random.default_rng(0), at_once=10)
+    assert np.isfinite(alone.random_effect).sum() == 10
+    none = remove(quality, [], 6, draws=59, generator=np.random.default_rng(0))
+    assert none.effect.shape == (0, 2)
+    assert none.p.shape == (0,)
 
 
 @pytest.mark.parametrize("draws", [19, 59])

@@ -28,6 +28,7 @@ Quality = Callable[[Sequence[Heads]], np.ndarray]
 
 ANSWERS = ("log_p", "accuracy")  # what `answers_without` tells; p is about the first
 AT_ONCE, ENOUGH = 10, 5  # draws of random heads at a time, and how many must lose as much to stop early
+AT_LEAST = 20  # draws where their spread is shown, too
 
 
 @dataclass(frozen=True)
@@ -36,33 +37,44 @@ class Removal:
 
     baseline: np.ndarray  # [measure]
     effect: np.ndarray  # [set, measure]
-    random_effect: np.ndarray  # [set, draw, measure]
+    random_effect: np.ndarray  # [set, draw, measure]; NaN where no more draws were needed
     p: np.ndarray  # [set]
 
 
 def remove(
-    quality: Quality, sets: Sequence[Heads], n_heads: int, *, draws: int, generator: np.random.Generator
+    quality: Quality,
+    sets: Sequence[Heads],
+    n_heads: int,
+    *,
+    draws: int,
+    generator: np.random.Generator,
+    at_once: int = AT_LEAST,
 ) -> Removal:
-    """Each set of heads removed, and `draws` random sets like it, all in one call of `quality`."""
-    random = [draw_like(heads, n_heads, generator) for heads in sets for _ in range(draws)]
-    values = np.asarray(quality([[], *sets, *random]))
-    baseline, effects = values[0], values[1:] - values[0]
-    effect, random_effect = effects[: len(sets)], effects[len(sets) :].reshape(len(sets), draws, *baseline.shape)
-    first = (effect, random_effect) if effect.ndim == 1 else (effect[:, 0], random_effect[:, :, 0])
-    return Removal(baseline, effect, random_effect, np.array([p_value(e, r) for e, r in zip(*first, strict=True)]))
+    """Each set of heads removed, and random sets like it, `at_once` a round, until every p-value is plain.
+
+    A set gets no more draws once five of them lower quality as much (`p_sequential`), and at most `draws`. A round is
+    one call of `quality`; the first is about the sets, too.
+    """
+    values = np.asarray(quality([[], *sets, *random_sets(sets, min(at_once, draws), n_heads, generator)]))
+    baseline, changes = values[0], values[1:] - values[0]
+    effect, drawn = changes[: len(sets)], changes[len(sets) :]
+    random_effect = np.full((len(sets), draws, *baseline.shape), np.nan)
+    of_sets, of_random = (effect, random_effect) if baseline.ndim == 0 else (effect[:, 0], random_effect[:, :, 0])
+    undecided, made = list(range(len(sets))), 0
+    while undecided:
+        n = len(drawn) // len(undecided)
+        random_effect[undecided, made : made + n] = drawn.reshape(len(undecided), n, *baseline.shape)
+        made += n
+        undecided = [i for i in undecided if made < draws and not _enough(of_sets[i], of_random[i, :made])]
+        if undecided:
+            random = random_sets([sets[i] for i in undecided], min(at_once, draws - made), n_heads, generator)
+            drawn = np.asarray(quality(random)) - baseline
+    return Removal(baseline, effect, random_effect, np.array([_p(*of) for of in zip(of_sets, of_random, strict=True)]))
 
 
-def remove_in_turn(
-    quality: Quality, heads: Heads, n_heads: int, *, draws: int, generator: np.random.Generator
-) -> Removal:
-    """One set of heads removed, and random sets like it, a few at a time, until `p_sequential` has enough of them."""
-    baseline, without = quality([[], heads])
-
-    def draw(n: int) -> np.ndarray:
-        return quality([draw_like(heads, n_heads, generator) for _ in range(n)]) - baseline
-
-    random_effect, p = p_sequential(without - baseline, draw, draws)
-    return Removal(np.asarray(baseline), np.array([without - baseline]), random_effect[None], np.array([p]))
+def random_sets(sets: Sequence[Heads], n: int, n_heads: int, generator: np.random.Generator) -> list[Heads]:
+    """For each set, n random ones of the same layers."""
+    return [draw_like(heads, n_heads, generator) for heads in sets for _ in range(n)]
 
 
 def p_value(effect: float, random_effect: np.ndarray) -> float:
@@ -79,15 +91,26 @@ def p_sequential(
 
     Drawing ends early when five draws lower quality as much: the p-value is still valid (Besag and Clifford 1991).
     """
-    if not np.isfinite(effect):
-        return np.full(draws, np.nan), 1.0
     random_effect = np.empty(0)
-    while len(random_effect) < draws and (~(random_effect > effect)).sum() < ENOUGH:
+    while len(random_effect) < draws and not _enough(effect, random_effect):
         random_effect = np.append(random_effect, draw(min(at_once, draws - len(random_effect))))
-    as_much = np.flatnonzero(~(random_effect > effect))  # NaN counts as well
+    return random_effect, _p(effect, random_effect)
+
+
+def _as_much(effect: float, random_effect: np.ndarray) -> np.ndarray:
+    """Which draws lower quality at least as much; what could not be measured counts as well."""
+    return np.flatnonzero(~(random_effect > effect) | (not np.isfinite(effect)))
+
+
+def _enough(effect: float, random_effect: np.ndarray) -> bool:
+    return len(_as_much(effect, random_effect)) >= ENOUGH
+
+
+def _p(effect: float, random_effect: np.ndarray) -> float:
+    as_much = _as_much(effect, random_effect)
     if len(as_much) >= ENOUGH:
-        return random_effect, ENOUGH / float(as_much[ENOUGH - 1] + 1)
-    return random_effect, (1 + len(as_much)) / (1 + len(random_effect))
+        return ENOUGH / float(as_much[ENOUGH - 1] + 1)
+    return (1 + len(as_much)) / (1 + len(random_effect))
 
 
 def p_corrected(p: np.ndarray) -> np.ndarray:

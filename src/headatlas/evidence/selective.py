@@ -14,14 +14,13 @@ import numpy as np
 import xarray as xr
 from torch import Tensor
 
-from headatlas.evidence.removal import Heads, draw_like, gates_without, p_corrected, p_sequential, top_heads
+from headatlas.evidence.removal import AT_LEAST, Heads, draw_like, gates_without, p_corrected, p_sequential, top_heads
 from headatlas.models.lm import LM
 from headatlas.tasks.labelled import Labelled, log_p_per_token
 
 WEIGHT = 3.0  # a function's own loss must be so many times the others'
 SURE = 0.05  # p-values below this count
 PROVEN = "heads of its own"
-AT_LEAST = 20  # draws of random heads
 
 
 @dataclass(frozen=True)

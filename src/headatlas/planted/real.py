@@ -10,7 +10,7 @@ import xarray as xr
 
 from headatlas.errors import HeadAtlasError
 from headatlas.evidence.agreement import TOP
-from headatlas.evidence.removal import Heads, Quality, gates_without, p_corrected, remove_in_turn, top_heads
+from headatlas.evidence.removal import AT_ONCE, Heads, Quality, gates_without, p_corrected, remove, top_heads
 from headatlas.evidence.transfer import transfer_heads
 from headatlas.methods import methods
 from headatlas.methods.method import Method
@@ -78,8 +78,9 @@ def remove_top(
     scores: np.ndarray, quality: Quality, *, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, float, float]:
     """The top 5 % of a map [layer, head] removed: effect, mean effect of random heads of the same layers, p."""
-    removal = remove_in_turn(quality, _top(scores), scores.shape[1], draws=draws, generator=np.random.default_rng(seed))
-    return float(removal.effect[0]), float(removal.random_effect.mean()), float(removal.p[0])
+    generator = np.random.default_rng(seed)
+    removal = remove(quality, [_top(scores)], scores.shape[1], draws=draws, generator=generator, at_once=AT_ONCE)
+    return float(removal.effect[0]), float(np.nanmean(removal.random_effect)), float(removal.p[0])
 
 
 def transfer_top(

@@ -20,7 +20,7 @@ from headatlas.progress import Done, Progress, doing
 
 AT_ONCE = 8  # texts that are one part of the work
 STEPS = (1, 2, 4, 8, 16)  # heads removed
-DRAWS = 20
+DRAWS = 99  # of random heads, at most: fewer where p is plain
 BOOTSTRAP = 1000  # draws of texts
 ROUNDING = 1e-4  # changes of log P below this are none
 SURE = 0.05

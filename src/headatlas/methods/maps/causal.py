@@ -23,7 +23,7 @@ from headatlas.tasks.relations import Relation, load_relations
 from headatlas.tasks.words import word_ids
 
 STEPS = (1, 2, 4, 8, 16, 32)  # heads removed
-DRAWS = 20
+DRAWS = 199  # of random heads, at most: fewer where p is plain
 ABLE = 0.2  # a relation the whole model gets right less often than this cannot be broken by removing heads
 ASK = 6  # prompts of a removal test where no truth is known
 

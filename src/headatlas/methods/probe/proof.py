@@ -5,7 +5,7 @@ Specialisation: every function's heads against every function's questions. Hiera
 against higher-order questions, and the other way round. Intervention: the top heads pushed along the function's
 direction, and against it.
 
-All this is asked at once, so that a prompt is run once for all changes of its answer.
+Many changes are asked at once, so that a prompt is run once for all of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.evidence.removal import Heads, draw_like, gates_without, p_corrected, p_value, top_heads
+from headatlas.evidence.removal import Heads, Removal, gates_without, p_corrected, random_sets, remove, top_heads
 from headatlas.methods.probe.features import generate_answers
 from headatlas.methods.probe.settings import Options, Trials
 from headatlas.models.answers import MEASURES, Change, answers_under
@@ -92,24 +92,24 @@ def prove(
     unions = {o: sorted({head for f in of for head in ranked[f][:masked]}) for o, of in orders.items()}
     results = []
     for number, function in enumerate(progress(functions, "removing heads while answering")):
-        generator = np.random.default_rng([seed, number])
-        own = ranked[function]
+        generator, own = np.random.default_rng([seed, number]), ranked[function]
+
+        def quality(sets: Sequence[Heads], function: str = function) -> np.ndarray:
+            changes = [Change(gate) for gate in gates_without(sets, shape, SCALE)]
+            return ask(function, changes).mean(1)  # [set, measure]
+
+        top = remove(quality, [own[:m] for m in steps], shape[1], draws=trials.draws, generator=generator)
         removed = {
-            "top": [own[:m] for m in steps],
             "lowest": [own[::-1][:m] for m in steps],
-            "random": _like([own[:m] for m in steps], trials.draws, shape[1], generator),
             "masked": [ranked[f][:masked] for f in functions],
             "order": list(unions.values()),
-            "order_random": _like(list(unions.values()), trials.order_draws, shape[1], generator),
+            "order_random": random_sets(list(unions.values()), trials.order_draws, shape[1], generator),
         }
         pushed = gates_without([own[:masked]], shape)[0] == 0
-        changes = [Change(torch.ones(shape))]
-        changes += [Change(gate) for sets in removed.values() for gate in gates_without(sets, shape, SCALE)]
+        changes = [Change(gate) for sets in removed.values() for gate in gates_without(sets, shape, SCALE)]
         changes += [Change(torch.ones(shape), alpha * pushes[number] * pushed[..., None]) for alpha in trials.alphas]
-        scores = ask(function, changes).mean(1)  # [change, measure]
-        parts = np.split(scores, np.cumsum([1, *map(len, removed.values())]))
-        values = dict(zip(["baseline", *removed, "pushed"], parts, strict=True))
-        results.append(_one(values, trials.draws, len(orders), trials.order_draws))
+        change = np.split(ask(function, changes).mean(1) - top.baseline, np.cumsum([*map(len, removed.values())]))
+        results.append(_one(top, dict(zip([*removed, "pushed"], change, strict=True)), len(orders), trials.order_draws))
     coords = {
         "function": functions,
         "n_removed": steps,
@@ -123,25 +123,16 @@ def prove(
     return result.assign(p_corrected=(result.p.dims, p_corrected(result.p.values)))
 
 
-def _like(sets: Sequence[Heads], draws: int, n_heads: int, generator: np.random.Generator) -> list[Heads]:
-    """For each set, `draws` random ones of the same layers."""
-    return [draw_like(heads, n_heads, generator) for heads in sets for _ in range(draws)]
-
-
-def _one(values: dict[str, np.ndarray], draws: int, orders: int, order_draws: int) -> xr.Dataset:
+def _one(top: Removal, change: dict[str, np.ndarray], orders: int, order_draws: int) -> xr.Dataset:
     """One function's measurements, as changes from the whole model."""
-    baseline = values["baseline"][0]
-    change = {name: value - baseline for name, value in values.items()}
-    random = change["random"].reshape(-1, draws, len(baseline))
-    p = [p_value(effect, drawn) for effect, drawn in zip(change["top"][:, 0], random[:, :, 0], strict=True)]
-    by_order = change["order_random"].reshape(orders, order_draws, len(baseline))
+    by_order = change["order_random"].reshape(orders, order_draws, len(top.baseline))
     return xr.Dataset(
         {
-            "baseline": ("measure", baseline),
-            "effect": (("n_removed", "measure"), change["top"]),
+            "baseline": ("measure", top.baseline),
+            "effect": (("n_removed", "measure"), top.effect),
             "lowest_effect": (("n_removed", "measure"), change["lowest"]),
-            "random_effect": (("n_removed", "draw", "measure"), random),
-            "p": ("n_removed", p),
+            "random_effect": (("n_removed", "draw", "measure"), top.random_effect),
+            "p": ("n_removed", top.p),
             "specialisation": (("masked", "measure"), change["masked"]),
             "hierarchy": (("order", "measure"), change["order"]),
             "hierarchy_random": (("order", "order_draw", "measure"), by_order),

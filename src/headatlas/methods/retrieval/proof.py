@@ -17,7 +17,7 @@ from headatlas.models.targets import TokenExample
 from headatlas.progress import Progress
 
 STEPS = (2, 4, 8, 16, 32)  # heads removed
-DRAWS = 20
+DRAWS = 99  # of random heads, at most: fewer where p is plain
 
 
 def check_removal(
