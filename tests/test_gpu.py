@@ -1,22 +1,30 @@
 """The same promises on CUDA devices. Skipped where there is none; CI never has one."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import headatlas as ha
 from headatlas.methods.gate.fits import likelihood, slope, start
+from headatlas.methods.maps.ranks import Vocabulary, extremes
+from headatlas.methods.probe.features import generate_answers
 from headatlas.models.attended import attended_most
 from headatlas.models.lm import LM
 from headatlas.models.memory import memory
 from headatlas.models.patching import log_probs_patched
 from headatlas.models.streaming import streaming
 from headatlas.models.targets import make_bundle, tokens_at_once
+from headatlas.runs.worker import retry_smaller
 from tests.methods.test_half_precision import check_gradients, check_methods
 from tests.methods.test_streaming import SEES, WITH, check_half_precision
 from tests.models.test_families import questions
 from tests.models.test_fused import KINDS, check_compiled
 from tests.models.tiny import TINY, build, texts, tokenizer
+from tests.test_probe_public import questions as cogqa
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -123,6 +131,13 @@ def test_the_same_seed_gives_the_same_gates_on_a_gpu(folder) -> None:
     assert once.equals(again)
 
 
+def test_workers_that_share_a_gpu_give_the_same(folder) -> None:
+    task = [{"prompt": f"w{i} w{(3 * i) % 40}", "target": f" w{i + 1}"} for i in range(30)]
+    options = {"seeds": 6, "updates": 3, "batch": 8, "proof": False}
+    alone, shared = (ha.gate(str(folder), task, workers=workers, **options).gate for workers in (None, 2))
+    assert shared.equals(alone)
+
+
 def test_a_model_on_two_devices(folder) -> None:
     """The GPU and the CPU as two devices; gates, captures and patches go where each layer is."""
     parts = {"model.embed_tokens": 0, "model.rotary_emb": 0, "model.norm": "cpu", "lm_head": "cpu"}
@@ -164,20 +179,61 @@ def large() -> LM:
     return LM(model.eval().requires_grad_(False), tokenizer(), "large")
 
 
+@contextmanager
+def filled(room: int) -> Iterator[None]:
+    """The card, filled up to so many bytes."""
+    torch.cuda.empty_cache()
+    filler = torch.empty(torch.cuda.mem_get_info()[0] - room, dtype=torch.uint8, device="cuda")
+    try:
+        yield
+    finally:
+        del filler
+        torch.cuda.empty_cache()
+
+
 def test_running_out_of_memory_goes_on_with_less_at_once(large, caplog) -> None:
     prompts = [" ".join(f"w{(7 * i + j) % 50}" for j in range(60)) for i in range(120)]
     task = [{"prompt": prompt, "target": f" w{i % 50}"} for i, prompt in enumerate(prompts)]
     options = {"seeds": 2, "updates": 2, "batch": 64}
     plenty = ha.gate(large, task, **options)
-    torch.cuda.empty_cache()
-    filler = torch.empty(torch.cuda.mem_get_info()[0] - 2**28, dtype=torch.uint8, device="cuda")
-    try:
+    with filled(2**28):
         scarce = ha.gate(large, task, batch_tokens=10**6, **options)
-    finally:
-        del filler
     assert "out of memory with batch_tokens=1000000: going on with batch_tokens=500000" in caplog.text
     assert caplog.text.count("out of memory") <= 13  # down to 122 tokens: a text has 61
     torch.testing.assert_close(torch.tensor(scarce.gate.values), torch.tensor(plenty.gate.values), rtol=0, atol=2e-3)
+
+
+def test_answers_are_generated_fewer_at_once_on_a_full_card(large, caplog) -> None:
+    prompts = [[4 + (7 * i + j) % 50 for j in range(60)] for i in range(800)]
+    plenty = generate_answers(large, prompts, 8)
+    with filled(2**28):
+        scarce = retry_smaller(lambda: generate_answers(large, prompts, 8))
+    assert "out of memory" in caplog.text
+    same = [a == b for a, b in zip(plenty, scarce, strict=True)]
+    assert sum(same) >= 0.98 * len(same)  # other batches round otherwise, and a tie may go the other way
+
+
+def test_ranks_on_a_full_card_are_the_same() -> None:
+    generator = torch.Generator("cuda").manual_seed(0)
+    sizes = ((16, 8000, 64), (16, 64, 256), (20_000, 256))
+    z, W_O, rows = (torch.randn(size, generator=generator, device="cuda") for size in sizes)
+    target, k = torch.randint(20_000, (8000,), generator=generator, device="cuda"), torch.full((8000,), 10).cuda()
+    expected = extremes(z, W_O, target, k, Vocabulary(rows))
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    extremes(z, W_O, target, k, Vocabulary(rows))
+    assert torch.cuda.max_memory_allocated() - before > 2**28
+    with filled(2**28):
+        results = extremes(z, W_O, target, k, Vocabulary(rows))
+    for ours, theirs in zip(results, expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_probe_that_does_not_fit_on_a_full_card_is_trained_on_the_cpu(large, caplog) -> None:
+    with filled(2**26):
+        result = ha.probe(large, cogqa(), proof="none")
+    assert "so it is trained on the CPU" in caplog.text
+    np.testing.assert_allclose(result.importance.sum(("layer", "head")), 1, rtol=1e-4)
 
 
 def test_what_fits_is_told_before_loading_and_chosen_from(large, folder, monkeypatch) -> None:
