@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headatlas.engines import pool, processes
+from headatlas.engines import pool
 from headatlas.engines.pool import Pool, WorkItem
 from headatlas.engines.processes import Processes
 from headatlas.errors import BadArgument, CannotDo
@@ -138,11 +138,3 @@ def test_no_process_is_left_when_work_is_broken_off(tmp_path) -> None:
     ):
         pass
     assert not any(Path(f"/proc/{p.name.split()[1]}/stat").exists() for p in tmp_path.glob("made *"))
-
-
-def test_a_process_that_shares_a_gpu_keeps_to_its_share_of_memory(monkeypatch) -> None:
-    shares = []
-    monkeypatch.setattr("torch.cuda.set_per_process_memory_fraction", shares.append)
-    for sharing in (0, 1, 4):
-        assert processes._prepare(lambda: print, sharing).error is None
-    assert shares == [1 / 4]

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -12,13 +11,11 @@ from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any
 
-import torch
-
 from headatlas.engines.pool import MakeWorker, Reply, Worker
 
 
 class Processes:
-    """size: how many. gpus: the names of the GPUs that each of them sees. Those that see the same share its memory."""
+    """size: how many. gpus: the names of the GPUs that each of them sees."""
 
     local = False
     died: tuple[type[BaseException], ...] = (BrokenProcessPool,)
@@ -26,7 +23,6 @@ class Processes:
     def __init__(self, make: MakeWorker, size: int, gpus: Sequence[str] = ()) -> None:
         self.make, self.size, self.free = make, size, list(gpus)
         self.of: dict[int, str] = {}
-        self.sharing = Counter(gpus)
 
     def start(self) -> tuple[Any, "Future[Reply]"]:
         worker = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
@@ -35,7 +31,7 @@ class Processes:
             return worker, worker.submit(_hello, gpus)
 
     def prepare(self, worker: Any) -> "Future[Reply]":
-        future: Future[Reply] = worker.submit(_prepare, self.make, self.sharing[self.of[id(worker)]])
+        future: Future[Reply] = worker.submit(_prepare, self.make)
         return future
 
     def send(self, worker: Any, message: Any) -> "Future[Reply]":
@@ -87,9 +83,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _prepare(make: MakeWorker, sharing: int) -> Reply:
-    if sharing > 1:
-        torch.cuda.set_per_process_memory_fraction(1 / sharing)
+def _prepare(make: MakeWorker) -> Reply:
     return _worker().prepare(make)
 
 

@@ -78,15 +78,10 @@ def free_room(devices: Iterable[int]) -> float:
 
 
 def fitting(model: nn.Module, layers: int, dtype: torch.dtype) -> int:
-    """How many tokens fit at once beside a model on its GPUs, were these otherwise empty: the same for all workers.
-    A worker that shares a GPU has its share of it."""
+    """How many tokens fit at once beside a model on its GPUs, were these otherwise empty: the same for all workers."""
     state = state_of(model)
     if state.fitting is None:
         devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
-        cuda = torch.cuda
-        room = sum(
-            cuda.get_per_process_memory_fraction(d) * cuda.get_device_properties(d).total_memory - SPARE
-            for d in devices
-        )
+        room = sum(torch.cuda.get_device_properties(d).total_memory - SPARE for d in devices)
         state.fitting = memory(model, layers, dtype).largest(room)
     return state.fitting

@@ -47,8 +47,7 @@ def run(
             (docs/how-to/cluster.md).
         address: of the cluster, or 'auto'; without one, Ray is started on this machine.
         gpus_per_job: a model larger than one GPU is spread over so many.
-        workers: how many at most; if there are more than GPUs, several share one, which small models leave idle. The
-            results are the same with any number and any engine.
+        workers: how many at most. The results are the same with any number and any engine.
         draw: also the figures and the page, after every method: there is something to look at while the rest is done.
         watch: is told what happens.
 

@@ -95,11 +95,9 @@ def _gpus(gpus_per_job: int | None, workers: int | None, device: str) -> list[st
     names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     names = names if len(names) >= available and names != [""] else [str(i) for i in range(available)]
     gpus = [",".join(names[a : a + each]) for a in range(0, available - each + 1, each)]
-    if workers is None or not gpus or workers <= len(gpus):
-        return gpus
-    if each > 1:
+    if workers is not None and gpus and workers > len(gpus):
         raise BadArgument(f"workers is {workers}, but there are GPUs for {len(gpus)}")
-    return [gpus[i % len(gpus)] for i in range(workers)]  # several share one, so that it waits less for a host
+    return gpus
 
 
 def count_workers(engine: str, address: str | None, gpus_per_job: int | None, device: str) -> int:
