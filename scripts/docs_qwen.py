@@ -1,27 +1,39 @@
 """Figures and tables of docs/evidence/larger-model.md, from an atlas of Qwen2.5-Coder-1.5B-Instruct.
 
-python scripts/docs_qwen.py ATLAS     made by `headatlas run MODEL.gguf --preset full --dtype bfloat16 --out ATLAS`
+python scripts/docs_qwen.py ATLAS [BLOCK …]
+
+ATLAS is made by `headatlas run MODEL.gguf --preset full --dtype bfloat16 --out ATLAS`. Writes those parts of the page
+that the atlas has results for, or only the parts named; and docs/atlases, the atlas itself with its page.
 """
 
-import json
+import shutil
 import sys
 from pathlib import Path
 from textwrap import wrap
 
+import numpy as np
 import xarray as xr
 from docs_benchmark import table
 
 import headatlas as ha
 from headatlas.figures.all import pictures
 from headatlas.figures.style import save
+from headatlas.report import PAGE as REPORT
+from headatlas.report.page import write_report
 from headatlas.results import tables
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
 PAGE = ROOT / "docs" / "evidence" / "larger-model.md"
-SHOWN = ("importance-probe", "categories", "removal-probe", "trade-off", "importance-function_vector", "always-any")
+ATLAS = ROOT / "docs" / "atlases" / "qwen2.5-coder-1.5b-instruct"
+SHOWN = (
+    *("importance-probe", "categories", "removal-probe", "trade-off", "importance-function_vector", "always-any"),
+    *("removal-maps", "importance-retrieval", "agreement"),
+)
+FOUR = ["country_to_capital", "verb_to_past_tense", "word_to_antonym", "adj_to_comparative"]  # README's first figure
 MARK, END = "<!-- {}: written by `python scripts/docs_qwen.py ATLAS` -->\n", "<!-- end -->"
 FRACTION = 0.2  # of all heads: how many are removed in the table of functions
+REMOVED = 8  # heads in the table of relations
 
 
 def functions(probe: xr.Dataset, dissociate: xr.Dataset) -> list[dict]:
@@ -66,42 +78,95 @@ def vectors(result: xr.Dataset) -> list[dict]:
     return rows
 
 
-def main(folder: str) -> None:
-    atlas = ha.open(folder)
-    results, info = atlas.results, atlas.info
+def relations(maps: xr.Dataset) -> list[dict]:
+    """What the model loses of each relation it can answer without the heads whose weights implement it."""
+    rows = []
+    for name in maps.relation.values.tolist():
+        one = maps.sel(relation=name, n_removed=REMOVED)
+        right = one.sel(measure="accuracy")
+        if np.isnan(one.p):
+            continue
+        best = one.score.argmax(("layer", "head"))
+        rows.append(
+            {
+                "relation": name,
+                "best head": f"L{int(best['layer'])}.H{int(best['head'])} {float(one.score.max()):.2f}",
+                "answered right": f"{float(right.baseline):.0%}",
+                f"without its {REMOVED} top heads": f"{float(right.baseline + right.effect):.0%}",
+                f"without {REMOVED} random ones": f"{float(right.baseline + right.random_effect.mean()):.0%}",
+                "log P": f"{float(one.effect.sel(measure='log_p')):+.2f}",
+                "random": f"{float(one.random_effect.sel(measure='log_p').mean()):+.2f}",
+                "p, corrected": f"{float(one.p_corrected):.3f}",
+            }
+        )
+    return rows
+
+
+def proven(maps: xr.Dataset) -> list[dict]:
+    """How many relations pass for each number of heads."""
+    tested = [maps.p_corrected.sel(n_removed=n).dropna("relation") for n in maps.n_removed.values]
+    return [
+        {
+            "heads removed": "relations that pass",
+            **{
+                str(n): f"{int((p < 0.05).sum())} of {p.size}"
+                for n, p in zip(maps.n_removed.values, tested, strict=True)
+            },
+        }
+    ]
+
+
+def probe_in_words(probe: xr.Dataset) -> list[str]:
+    return wrap(
+        f"The probe names the function of {float(probe.accuracy):.0%} of the test questions. Words alone name"
+        f" {float(probe.bag_of_words.max()):.0%} at most, shuffled labels {float(probe.control_accuracy):.0%}.",
+        120,
+    )
+
+
+def tables_of(results: dict[str, xr.Dataset], methods: dict[str, dict]) -> dict[str, list[str]]:
+    """The parts of the page that there are results for."""
+    keys = ("method", "subject", "top heads", "removed", "change", "random", "p")
+    rows = tables.evidence_in_words(tables.evidence(results, 2))
+    times = [{"method": name, "seconds": f"{of['seconds']:.0f}"} for name, of in methods.items() if of.get("complete")]
+    blocks = {"evidence": table([{key: row[key] for key in keys} for row in rows]), "seconds": table(times)}
+    if {"probe", "dissociate"} <= set(results):
+        blocks["functions"] = table(functions(results["probe"], results["dissociate"]))
+    if "probe" in results:
+        blocks["words"] = probe_in_words(results["probe"])
+    if "function_vector" in results:
+        blocks["vectors"] = table(vectors(results["function_vector"]))
+    if "maps" in results:
+        blocks |= {"relations": table(relations(results["maps"])), "proven": table(proven(results["maps"]))}
+    return blocks
+
+
+def draw(results: dict[str, xr.Dataset]) -> None:
     for picture in pictures(results):
         if picture.name in SHOWN:
             save(picture.draw(), FIGURES / f"qwen-{picture.name}.png", "png", dpi=110)
-    keys = ("method", "subject", "top heads", "removed", "change", "random", "p")
-    evidence = tables.evidence_in_words(tables.evidence(results, 2))
-    probe = results["probe"]
-    blocks = {
-        "functions": table(functions(probe, results["dissociate"])),
-        "words": wrap(
-            f"The probe names the function of {float(probe.accuracy):.0%} of the test questions. Words alone name"
-            f" {float(probe.bag_of_words.max()):.0%} at most, shuffled labels {float(probe.control_accuracy):.0%}.",
-            120,
-        ),
-        "vectors": table(vectors(results["function_vector"])),
-        "evidence": table([{key: row[key] for key in keys} for row in evidence]),
-        "seconds": table(
-            [
-                {"method": name, "seconds": f"{of['seconds']:.0f}"}
-                for name, of in info["methods"].items()
-                if of.get("complete") and "seconds" in of
-            ]
-        ),
-    }
+    four = results["maps"].sel(relation=FOUR)
+    for picture in pictures({"maps": four}):
+        if picture.name in ("importance-maps", "removal-maps"):
+            save(picture.draw(), FIGURES / f"qwen-four-{picture.name}.png", "png", dpi=110)
+
+
+def main(folder: str, *chosen: str) -> None:
+    ATLAS.mkdir(parents=True, exist_ok=True)
+    for file in [*Path(folder).glob("*.nc"), Path(folder) / "atlas.json"]:
+        shutil.copy(file, ATLAS)
+    atlas = ha.open(ATLAS)
+    write_report(atlas.results, atlas.info, ATLAS / REPORT)
+    draw(atlas.results)
+    blocks = tables_of(atlas.results, atlas.info["methods"])
     page = PAGE.read_text()
-    for name, block in blocks.items():
+    for name in chosen or blocks:
         before, mark, rest = page.partition(MARK.format(name))
         if not mark:
             raise SystemExit(f"{PAGE} has no {MARK.format(name).strip()}")
-        page = before + mark + "\n".join([*block, ""]) + END + rest.partition(END)[2]
+        page = before + mark + "\n".join([*blocks[name], ""]) + END + rest.partition(END)[2]
     PAGE.write_text(page)
-    run = {"model": info["model"], "methods": info["methods"], "evidence": evidence}
-    (FIGURES / "qwen-run.json").write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,0 +1,47 @@
+"""Not speed: how many of the built-in questions a model answers right, by function, in both sets of them.
+
+python benchmarks/questions.py MODEL --dtype bfloat16
+
+Test questions are answered greedily, in the chat template; `headatlas.tasks.scoring.is_right` says what counts.
+"""
+
+import argparse
+
+import numpy as np
+
+import headatlas as ha
+from headatlas.methods.probe.features import generate_answers
+from headatlas.tasks.names import QUESTIONS
+from headatlas.tasks.questions import Question, function_names, load_questions, prompt_ids
+from headatlas.tasks.scoring import is_right
+
+NEW_TOKENS = 24  # the longest reference answers have nine words
+
+
+def answered_right(lm: ha.LM, questions: list[Question]) -> np.ndarray:
+    answers = generate_answers(lm, [prompt_ids(lm, q) for q in questions], NEW_TOKENS)
+    texts = [lm.tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
+    return np.array([is_right(text, q.answer) for text, q in zip(texts, questions, strict=True)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args()
+    lm = ha.load(options.model, options.device, options.dtype)
+    print(f"{lm}\n| function | " + " | ".join(QUESTIONS) + " |\n| --- | " + " | ".join("---" for _ in QUESTIONS) + " |")
+    rows: dict[str, list[str]] = {}
+    for name in QUESTIONS:
+        questions = [q for q in load_questions(name) if q.split == "test"]
+        right, of = answered_right(lm, questions), np.array([q.function for q in questions])
+        for function in function_names(questions):
+            rows.setdefault(function, []).append(f"{right[of == function].mean():.0%} of {(of == function).sum()}")
+        rows.setdefault("all", []).append(f"{right.mean():.0%} of {len(questions)}")
+    for function, cells in rows.items():
+        print(f"| {function} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
