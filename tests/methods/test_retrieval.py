@@ -8,7 +8,8 @@ import xarray as xr
 import headatlas as ha
 from headatlas.errors import BadArgument
 from headatlas.methods import get_method
-from headatlas.methods.retrieval.parts import answer_line, count_copies, word_recall
+from headatlas.methods.retrieval import parts
+from headatlas.methods.retrieval.parts import answer_lines, count_copies, word_recall
 from headatlas.methods.retrieval.tables import retrieval_sentences, retrieval_tables
 from headatlas.models.attention import attention_of
 from headatlas.models.lm import LM
@@ -85,7 +86,7 @@ def slow_scores(lm: LM, prompt: Hidden, answer: list[int]) -> tuple[np.ndarray, 
 def test_equals_step_by_step(hybrid, steps) -> None:
     """On random models, which copy by accident: the answers are short cycles of the needles' own words."""
     lm, sentences = tiny_lm(hybrid, context=128), ["w1 w2 w3 w4 w5", "w6 w7 w8 w9"]
-    said = answer_line(lm, hide(lm, Needle("w30 w31", "w50", "w31"), sentences, 40, 0.5).ids, steps)
+    (said,) = answer_lines(lm, [hide(lm, Needle("w30 w31", "w50", "w31"), sentences, 40, 0.5).ids], steps)
     cycle = " ".join(f"w{t - 4}" for t in dict.fromkeys(said) if t >= 4)  # so that some of it will be said again
     needles = [Needle(f"w30 {cycle} {w}", "w50", f"{cycle} {w}") for w in ("w40", "w41")]
     options = {"text": sentences, "lengths": (50,), "depths": 2, "new_tokens": steps, "causal": 0, "recall": 0.0}
@@ -125,7 +126,24 @@ def test_an_answer_ends_with_its_line(lm: LM, monkeypatch) -> None:
     monkeypatch.setattr(
         type(lm.tokenizer), "decode", lambda self, ids, **o: ".\n" if ids == [3] else decode(self, ids, **o)
     )
-    assert answer_line(lm, lm.encode("w10 w1 w2 w3 w4 w11 w1")[0], 5) == [2, 3]
+    short, long = lm.encode(["w10 w1 w2 w3 w4 w11 w1", "w10 w4 w5 w6 w7 w8 w9 w11 w4"])
+    assert answer_lines(lm, [short], 5) == [[2, 3]]
+    (alone,) = answer_lines(lm, [long], 5)
+    assert len(alone) == 5
+    assert answer_lines(lm, [short, long], 5) == [[2, 3], alone]  # what goes on behind a line's end is not its own
+
+
+def test_texts_are_answered_as_many_at_once_as_fit(lm: LM, monkeypatch) -> None:
+    prompts, sizes, plain = lm.encode(["w10 w1 w2 w3 w4 w11 w1"] * 7), [], lm.generate_ids
+
+    def generate(batch, *rest, **options):
+        sizes.append(len(batch))
+        return plain(batch, *rest, **options)
+
+    monkeypatch.setattr(lm, "generate_ids", generate)
+    monkeypatch.setattr(parts, "tokens_at_once", lambda lm, tokens: 40)
+    assert answer_lines(lm, prompts, 5) == [plain([prompts[0]], 5)[0]] * 7
+    assert sizes == [3, 3, 1]
 
 
 def test_a_model_that_answers_nothing_has_no_scores(lm: LM, tmp_path) -> None:

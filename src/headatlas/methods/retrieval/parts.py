@@ -19,7 +19,7 @@ from headatlas.methods.retrieval.proof import DRAWS, STEPS, check_removal
 from headatlas.models.attended import attended_most
 from headatlas.models.cost import Cost, answering, reading
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample, make_bundle
+from headatlas.models.targets import TokenExample, make_bundle, out_of_memory_told, tokens_at_once
 from headatlas.progress import Done, Progress
 from headatlas.tasks.needles import Hidden, Needle, check_needles, hash_needles, hide, load_needles, load_sentences
 from headatlas.tasks.scoring import words
@@ -135,27 +135,36 @@ def read(lm: LM, piece: Piece, *, done: Done, progress: Progress) -> None:
     once, often = (np.zeros((len(piece.depths), lm.n_layers, lm.n_heads), np.int32) for _ in range(2))
     size, prompt = (np.zeros(len(piece.depths), np.int32) for _ in range(2))
     written = np.full((len(piece.depths), piece.new_tokens), NOTHING)
-    for i, depth in enumerate(progress(piece.depths, piece.name)):
-        hidden = piece.hidden(lm, depth)
-        try:
-            answer = answer_line(lm, hidden.ids, piece.new_tokens)
-            if answer and not piece.held_out:
+    texts = [piece.hidden(lm, depth) for depth in piece.depths]
+    answers = answer_lines(lm, [hidden.ids for hidden in texts], piece.new_tokens)
+    for i, (hidden, answer) in enumerate(progress(list(zip(texts, answers, strict=True)), piece.name)):
+        if answer and not piece.held_out:
+            try:
                 once[i], often[i] = count_copies(lm, hidden, answer)
-        except torch.OutOfMemoryError as e:
-            raise CannotDo(f"out of memory with a text of {len(hidden.ids)} tokens: give shorter lengths") from e
+            except torch.OutOfMemoryError as e:
+                raise CannotDo(f"out of memory with a text of {len(hidden.ids)} tokens: give shorter lengths") from e
         size[i], prompt[i] = hidden.end - hidden.start, len(hidden.ids)
         written[i, : len(answer)] = answer
     done[piece.name] = (once, often, size, written, prompt)
 
 
-def answer_line(lm: LM, prompt: Sequence[int], new_tokens: int) -> list[int]:
-    """What the model writes, greedily, up to the end of its line."""
+def answer_lines(lm: LM, prompts: Sequence[Sequence[int]], new_tokens: int) -> list[list[int]]:
+    """What the model writes behind each prompt, greedily, up to the end of its line: as many at once as fit."""
 
     def line_ends(ids: Tensor, *_: Any, **__: Any) -> Tensor:
-        ends = ["\n" in lm.tokenizer.decode([token]) for token in ids[:, -1].tolist()]
-        return torch.tensor(ends, device=ids.device)
+        return torch.tensor([ends(token) for token in ids[:, -1].tolist()], device=ids.device)
 
-    return lm.generate_ids([list(prompt)], new_tokens, stopping_criteria=[line_ends])[0]
+    def ends(token: int) -> bool:
+        return "\n" in lm.tokenizer.decode([token])
+
+    budget = tokens_at_once(lm, None)
+    at_once = max(1, budget // (max(map(len, prompts)) + new_tokens))
+    lines = []
+    for first in range(0, len(prompts), at_once):
+        with out_of_memory_told(lm, budget):
+            batch = [list(prompt) for prompt in prompts[first : first + at_once]]
+            lines += lm.generate_ids(batch, new_tokens, stopping_criteria=[line_ends])
+    return [line[: next((i + 1 for i, token in enumerate(line) if ends(token)), None)] for line in lines]
 
 
 def count_copies(lm: LM, hidden: Hidden, answer: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -248,10 +257,11 @@ def _mean(each: xr.DataArray, chosen: np.ndarray) -> np.ndarray:
 
 
 def read_cost(lm: LM, piece: Piece) -> Cost:
-    """A pass to answer, one for every token of the answer, and one to see where heads look."""
-    text = make_bundle([TokenExample((0,) * piece.length, (0,))])
-    steps = len(piece.depths) * piece.new_tokens
-    return reading(lm, [text], (1 if piece.held_out else 2) * len(piece.depths)) + Cost(tokens=steps, passes=steps)
+    """Passes to answer, all texts at once if they fit: one for the prompts, and one for every token of an answer. Then
+    one for each text, to see where heads look."""
+    text, texts = make_bundle([TokenExample((0,) * piece.length, (0,))]), len(piece.depths)
+    looking = Cost() if piece.held_out else reading(lm, [text]) * texts
+    return reading(lm, [text], texts) + Cost(tokens=texts * piece.new_tokens, passes=piece.new_tokens) + looking
 
 
 def combine_cost(lm: LM, pieces: Sequence[Piece], counting: Counting) -> Cost:
