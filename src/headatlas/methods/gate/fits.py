@@ -27,7 +27,7 @@ from headatlas.tasks.bundles import MatchedBundles, ahead, batches_of
 from headatlas.tasks.prompts import Task
 
 CLIP = 4.0  # the pressure on θ ends where a gate is as good as open or shut
-BLOCK = 5  # seeds fitted at once, at most
+BLOCK = 10  # seeds fitted at once, at most
 BUSY = 5e13  # operations of an update; with fewer, a GPU waits for the host
 ROLES = ("facilitation", "interference", "irrelevance")
 FITS = ("free", "retain", "remove")
