@@ -55,7 +55,7 @@ def test_answers_equal_one_prompt_at_a_time(family) -> None:
     lm = LM(build(tiny), tokenizer(), family)
     last = max(i for i, site in enumerate(lm.anatomy.sites) if site)
     questions = examples(texts((4, 7, 1, 5)), [9, 12, 30, 8])
-    sets = [[], [(last, 1)], [(last, 1), (last, 5)], [(last, 5), (last, 1)]]
+    sets = [[], [(last, 1)], [(last, 1), (last, 5)]]
     measured = answers_without(lm, questions, sets)
     for removed, (log_p, accuracy) in zip(sets, measured, strict=True):
         right, total = [], []
@@ -66,7 +66,6 @@ def test_answers_equal_one_prompt_at_a_time(family) -> None:
             total.append(logits.log_softmax(-1)[question.target[0]].item())
         assert accuracy == pytest.approx(np.mean(right))
         assert log_p == pytest.approx(np.mean(total), abs=1e-5)
-    assert (measured[2] == measured[3]).all()
 
 
 def test_curves_of_what_the_model_can_do(curves: xr.Dataset) -> None:
@@ -101,7 +100,7 @@ def test_random_heads_and_p_values_are_those_of_the_one_experiment(lm: LM, quest
         of_draws = iter(stored.random_effect.values)
         _, p = p_sequential(stored.effect.item(), lambda n, of=of_draws: np.array([*islice(of, n)]), DRAWS, AT_LEAST)
         assert stored.p == p
-        np.testing.assert_allclose(curves.p_corrected[:, at], p_corrected(curves.p[:, at].values))
+    np.testing.assert_allclose(curves.p_corrected, p_corrected(curves.p.values))
 
 
 def test_the_other_relation_is_the_next_that_can_be_answered(lm: LM, questions, curves: xr.Dataset) -> None:

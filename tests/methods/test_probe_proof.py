@@ -67,9 +67,8 @@ def test_random_heads_are_of_the_same_layers(monkeypatch) -> None:
     prove(look, ("log_p", "double"), importance, PUSHES, TRIALS)
     for per_layer in seen[::2]:  # the whole model, top heads and random ones; every other call asks the rest
         top, random = per_layer[1:3], per_layer[3:]
-        assert len(random) == 40
-        assert all(drawn == top[0] for drawn in random[:20])
-        assert all(drawn == top[1] for drawn in random[20:])
+        assert all(drawn in top for drawn in random)
+        assert all(random.count(of_top) > 1 for of_top in top)
 
 
 def test_p_counts_draws_that_hurt_as_much(proven) -> None:

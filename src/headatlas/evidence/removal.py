@@ -55,7 +55,8 @@ def remove(
     A set gets no more draws once five of them lower quality as much (`p_sequential`), and at most `draws`. A round is
     one call of `quality`; the first is about the sets, too.
     """
-    values = np.asarray(quality([[], *sets, *random_sets(sets, min(at_once, draws), n_heads, generator)]))
+    quality = measured_once(quality)
+    values = quality([[], *sets, *random_sets(sets, min(at_once, draws), n_heads, generator)])
     baseline, changes = values[0], values[1:] - values[0]
     effect, drawn = changes[: len(sets)], changes[len(sets) :]
     random_effect = np.full((len(sets), draws, *baseline.shape), np.nan)
@@ -68,8 +69,23 @@ def remove(
         undecided = [i for i in undecided if made < draws and not _enough(of_sets[i], of_random[i, :made])]
         if undecided:
             random = random_sets([sets[i] for i in undecided], min(at_once, draws - made), n_heads, generator)
-            drawn = np.asarray(quality(random)) - baseline
+            drawn = quality(random) - baseline
     return Removal(baseline, effect, random_effect, np.array([_p(*of) for of in zip(of_sets, of_random, strict=True)]))
+
+
+def measured_once(quality: Quality) -> Quality:
+    """The same, but heads that come again have the value they had. Measured anew, in other company, they would be
+    rounded otherwise, and a draw of the very heads that are tested would not count as one that costs as much."""
+    known: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
+
+    def measure(sets: Sequence[Heads]) -> np.ndarray:
+        ordered = [tuple(sorted(heads)) for heads in sets]
+        new = [heads for heads in dict.fromkeys(ordered) if heads not in known]
+        if new:
+            known.update(zip(new, np.asarray(quality([list(heads) for heads in new])), strict=True))
+        return np.array([known[heads] for heads in ordered])
+
+    return measure
 
 
 def random_sets(sets: Sequence[Heads], n: int, n_heads: int, generator: np.random.Generator) -> list[Heads]:
@@ -149,12 +165,7 @@ def answers_without(
     lm: LM, examples: Sequence[TokenExample], sets: Sequence[Heads], tokens: int | None = None
 ) -> np.ndarray:
     """[set, measure]: log P of an answer's tokens and how often each is the likeliest (ANSWERS), on average, with each
-    set of heads removed from the prompt's last token on.
-
-    Sets that are alike are asked once, so that they have the same bits.
-    """
-    ordered = [tuple(sorted(heads)) for heads in sets]
-    once = {heads: i for i, heads in enumerate(dict.fromkeys(ordered))}
-    changes = [Change(gate) for gate in gates_without([list(s) for s in once], (lm.n_layers, lm.n_heads))]
+    set of heads removed from the prompt's last token on."""
+    changes = [Change(gate) for gate in gates_without(sets, (lm.n_layers, lm.n_heads))]
     each = answers_under(lm, examples, changes, tokens=tokens).double().mean(1).numpy()
-    return each[[once[heads] for heads in ordered]][:, [MEASURES.index("log_p"), MEASURES.index("first")]]
+    return np.asarray(each[:, [MEASURES.index("log_p"), MEASURES.index("first")]])

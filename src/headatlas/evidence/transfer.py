@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument, brief, check_count
 from headatlas.evidence.agreement import TOP
-from headatlas.evidence.removal import Heads, draw_like, p_sequential, top_heads
+from headatlas.evidence.removal import Heads, draw_like, measured_once, p_sequential, top_heads
 from headatlas.models.answers import shares
 from headatlas.models.heads import head_mask, hooked
 from headatlas.models.lm import LM
@@ -138,13 +138,7 @@ def transfer_heads(
         nothing = np.empty(0)
         return Transferred(np.nan, np.nan, np.nan, nothing, nothing, np.nan, 0, len(same))
     z = last_outputs(lm, [a.prompt for a in examples], tokens)
-    measured: dict[frozenset[tuple[int, int]], np.ndarray] = {}  # sets that are alike have the same bits
-
-    def log_p(sets: Sequence[Heads]) -> np.ndarray:
-        new = [list(s) for s in dict.fromkeys(map(frozenset, sets)) if s not in measured]
-        values = log_p_moved(lm, examples, [*other, *same], z, new, tokens) if new else ()
-        measured.update(zip(map(frozenset, new), values, strict=True))
-        return np.stack([measured[frozenset(s)] for s in sets])
+    log_p = measured_once(lambda sets: log_p_moved(lm, examples, [*other, *same], z, sets, tokens))
 
     def effects(sets: Sequence[Heads]) -> np.ndarray:
         """[set, (follows, disturbs)]"""

@@ -23,8 +23,8 @@ from headatlas.results.curves import removal
 NEEDS = "what removing heads did: effect, random_effect, p and baseline over n_removed"
 SAYS = (
     "Quality as heads are removed: the top heads of the map, random heads of the same layers (band: 90 % of draws), and"
-    " the lowest. p: how often random heads lower it as much, at the last step. Of roles: log P with heads switched off"
-    " minus on."
+    " the lowest. p: how often random heads lower it as much, at the last step, corrected for the number of tests. Of"
+    " roles: log P with heads switched off minus on."
 )
 LINES: dict[str, tuple[str, str, Literal["-", "--", ":"]]] = {
     "top": ("top heads", "o", "-"),

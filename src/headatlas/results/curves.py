@@ -14,7 +14,8 @@ def removal(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
     """Quality with the top heads removed, beside random and lowest ones. Of datasets with `effect` over `n_removed`.
 
     Over (curve, removed), NaN where nothing was measured: `top`, `lowest`; `random` (the mean of the draws),
-    `random_low` and `random_high` (the middle 90 % of them); `p`, how often random heads do as much.
+    `random_low` and `random_high` (the middle 90 % of them); `p`, how often random heads do as much, corrected for the
+    number of tests where the dataset has that.
     `removed` starts at 0, the full model.
     Coordinates of `curve`: `method`, `subject`, `measure`, `why` (what the top heads are the top of).
     An effect without a `measure` dimension is shown as it is: the change of log P.
@@ -101,5 +102,6 @@ def _curve(one: xr.Dataset, baseline: float, names: dict[str, str]) -> xr.Datase
     lowest = baseline + one.lowest_effect.values if "lowest_effect" in one else nothing
     parts = {"top": baseline + one.effect.values, "lowest": lowest} | middle
     begun = {n: ("removed", np.r_[np.nan if np.isnan(v).all() else baseline, v]) for n, v in parts.items()}
-    begun["p"] = ("removed", np.r_[np.nan, one.p.values if "p" in one else nothing])
+    p = next((one[name].values for name in ("p_corrected", "p") if name in one), nothing)
+    begun["p"] = ("removed", np.r_[np.nan, p])
     return xr.Dataset(begun, coords={"removed": np.r_[0, steps], **names})

@@ -94,8 +94,7 @@ def remove_top(
 def combine(lm: LM, parts: Mapping[str, Sequence[str]], seed: int, *, done: Done, progress: Progress) -> xr.Dataset:
     """parts: those of each kind."""
     result = xr.concat([_one(copied, names, seed, done) for copied, names in parts.items()], "copied")
-    corrected = np.stack([p_corrected(step) for step in result.p.values.T], axis=1)
-    return result.assign(p_corrected=(("copied", "n_removed"), corrected)).assign_coords(
+    return result.assign(p_corrected=(("copied", "n_removed"), p_corrected(result.p.values))).assign_coords(
         copied=list(parts),
         half=["first", "second"],
         n_removed=list(STEPS),

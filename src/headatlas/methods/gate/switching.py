@@ -14,7 +14,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.evidence.removal import Heads, Quality, draw_like, p_sequential, top_heads
+from headatlas.evidence.removal import Heads, Quality, draw_like, measured_once, p_sequential, top_heads
 from headatlas.methods.gate.fits import ROLES, TaskFit
 from headatlas.models.lm import LM
 from headatlas.models.targets import Bundle, measure
@@ -28,7 +28,7 @@ def switch_off(lm: LM, gates: xr.Dataset, of: TaskFit, *, progress: Progress = s
     draws, steps = of.settings.draws, [m for m in of.settings.steps if m <= most] or [max(1, most // 4)]
     retained = torch.from_numpy(gates.gate.sel(fit="retain").mean("seed").values)
     held_out = held_out_bundles(lm, of.task, of.settings.switching)
-    off_against_on = partial(_off_against_on, lm, retained, held_out, of.batch_tokens)
+    off_against_on = measured_once(partial(_off_against_on, lm, retained, held_out, of.batch_tokens))
     generator = np.random.default_rng(0)
     effect, random_effect, p = [], [], []
     for role, m in progress([(role, m) for role in ROLES for m in steps], f"{of.task.name}: switching heads off"):

@@ -3,7 +3,7 @@
 1. Of every relation with a map and a prompt, up to so many prompts whose answer is one token.
 2. Of those that the whole model can answer, the 1, 2, 4, … best heads are removed at the prompt's last token; so are
    random heads of the same layers (`evidence.removal`). p is about log P of the answers, corrected for the number of
-   relations.
+   tests.
 3. The same heads are removed while another relation is asked, the next one that the model can answer.
 """
 
@@ -103,7 +103,7 @@ def removal_curves(
             "other_effect": (dims, other_effect),
             "random_effect": ((*dims[:2], "draw", "measure"), random_effect),
             "p": (dims[:2], p),
-            "p_corrected": (dims[:2], np.stack([p_corrected(step) for step in p.T], axis=1)),
+            "p_corrected": (dims[:2], p_corrected(p)),
             "questions": ("relation", [len(questions[r]) for r in names]),
         },
         coords={"relation": names, "n_removed": list(STEPS), "measure": list(ANSWERS), "draw": range(DRAWS)},

@@ -53,7 +53,7 @@ def check_removal(
             "effect": ((*dims, "measure"), effect),
             "random_effect": ((*dims, "draw", "measure"), random_effect),
             "p": (dims, p),
-            "p_corrected": (dims, np.stack([p_corrected(step) for step in p.T], axis=1)),
+            "p_corrected": (dims, p_corrected(p)),
             "questions": ("needles", [len(of_set) for of_set in questions.values()]),
         },
         coords={"needles": names, "n_removed": list(STEPS), "measure": list(ANSWERS), "draw": range(DRAWS)},
