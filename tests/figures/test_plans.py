@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 import headatlas as ha
 from headatlas.errors import BadArgument
@@ -11,7 +13,7 @@ from headatlas.figures.agreement_matrix import plan as plan_agreement
 from headatlas.figures.all import caption, pictures
 from headatlas.figures.map_comparison import plan as plan_comparison
 from headatlas.figures.specialisation_matrix import plan as plan_specialisation
-from headatlas.figures.style import PALETTES, columns, printable, ticks, wrap
+from headatlas.figures.style import PALETTES, columns, heading, printable, ticks, wrap
 from headatlas.methods import title_of
 from headatlas.results.about import by_kv_group
 from headatlas.results.scale import neat_step
@@ -459,3 +461,14 @@ def test_texts_are_made_to_fit_the_font_and_the_width() -> None:
     assert wrap("Semantic Understanding", 1.0).count("\n") == 1
     assert [columns(n) for n in (1, 3, 4, 5, 8, 12, 20)] == [1, 3, 4, 3, 4, 4, 6]
     assert [neat_step(x) for x in (3 / 1024, 3 / 1536, 1.0)] == pytest.approx([0.0005, 0.0005, 0.2])
+
+
+def test_the_heading_of_a_narrow_figure_fits() -> None:
+    name = "Retrieval heads · qwen2.5-coder-1.5b-instruct-q4_k_m · 28 layers × 12 heads"
+    for width in (3.5, 9.0):
+        figure = Figure(figsize=(width, 4))
+        heading(figure, name, 0.55)
+        (text,) = figure.texts
+        box = text.get_window_extent(FigureCanvasAgg(figure).get_renderer())
+        assert box.x1 <= figure.bbox.x1
+        assert text.get_text().count("\n") == (width < 5)

@@ -104,10 +104,11 @@ def wrap(text: str, inches: float, size: float = 9) -> str:
 
 
 def heading(figure: Figure, text: str, left: float) -> None:
-    """What the figure is of, small, above all panels; left: inches."""
+    """What the figure is of, small, above all panels; left: inches. In a narrow figure it has two lines."""
     width, height = figure.get_size_inches()
     place = (left / width, 1 - 0.09 / height)
-    figure.text(*place, printable(text), va="top", fontsize=8, color="#444444", parse_math=False)
+    size = next((n for n in (8, 7, 6) if wrap(text, width - left, n).count("\n") < 2), 5)
+    figure.text(*place, wrap(text, width - left, size), va="top", fontsize=size, color="#444444", parse_math=False)
 
 
 def axes_at(figure: Figure, x: float, y: float, width: float, height: float) -> Axes:
