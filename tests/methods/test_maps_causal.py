@@ -1,19 +1,19 @@
 """maps --causal: that heads are removed where it says, and that a map is compared with a fair draw."""
 
 from dataclasses import replace
-from itertools import islice
 
 import numpy as np
 import pytest
 import xarray as xr
 
 import headatlas as ha
-from headatlas.evidence.removal import AT_LEAST, answers_without, draw_like, p_corrected, p_sequential
+from headatlas.evidence.removal import AT_LEAST, answers_without, draw_like, p_corrected
 from headatlas.methods.maps.causal import DRAWS, rank_heads, relation_questions, removal_curves
 from headatlas.methods.maps.tables import checks
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample
 from headatlas.tasks.relations import Relation
+from tests.evidence.replayed import p_of
 from tests.models.tiny import TINY, build, texts, tokenizer
 
 
@@ -97,9 +97,7 @@ def test_random_heads_and_p_values_are_those_of_the_one_experiment(lm: LM, quest
         first = can.random_effect[at, :AT_LEAST].sel(measure=["log_p", "accuracy"])
         np.testing.assert_allclose(first, random_effect, atol=1e-5)
         stored = can.isel(n_removed=at).sel(measure="log_p")
-        of_draws = iter(stored.random_effect.values)
-        _, p = p_sequential(stored.effect.item(), lambda n, of=of_draws: np.array([*islice(of, n)]), DRAWS, AT_LEAST)
-        assert stored.p == p
+        assert stored.p == p_of(stored.effect.item(), stored.random_effect.values)
     np.testing.assert_allclose(curves.p_corrected, p_corrected(curves.p.values))
 
 

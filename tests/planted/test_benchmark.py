@@ -235,6 +235,7 @@ def thorough() -> xr.Dataset:
     return ha.benchmark(["ablate", "ig"], ["spare-one", "joint-two"], device="cpu")
 
 
+@pytest.mark.slow  # test_harder_models_alone_have_tables_and_no_figure runs one of them, briefly
 class TestHarderPlantings:
     def test_every_planting_has_its_exams(self, harder) -> None:
         over = harder.over.values.tolist()
@@ -243,7 +244,6 @@ class TestHarderPlantings:
         cells = harder.auroc.sel(model=harder.group == "redundant: both sets", contender="taylor").values
         assert np.isfinite(cells).sum() == 2
 
-    @pytest.mark.slow
     def test_single_heads_miss_what_can_be_replaced_and_ig_finds_it(self, thorough) -> None:
         """The point of the exam, on one model: removal of single heads fails, all gates together do not."""
         mean = thorough.auroc_mean
@@ -260,18 +260,6 @@ class TestHarderPlantings:
         assert harder.auroc_mean.sel(over="relay: the relays", contender="direct") < 0.8
         assert harder.marked_mean.sel(over="decoy: the decoys", contender="direct") > 0.3
 
-    def test_the_answer_follows_carriers_and_not_decoys(self) -> None:
-        """Whose outputs tell the answer as well: a probe reads it from each of them."""
-        folder = planted_folder("spare-one")
-        lm, function = ha.load(folder, device="cpu"), "Decision-making"
-        circuit = read_truth(folder).circuits[function]
-        task = planted_task(function, 2, 24)
-        carriers, decoys = (ha.transfer(lm, heads, task, n=12, draws=19) for heads in (circuit.heads, circuit.decoys))
-        assert carriers.followed == 1
-        assert carriers.p <= 0.05
-        assert decoys.followed == 0
-        assert carriers.follows > 4 * abs(decoys.follows)  # some of what decoys write reaches the end
-
     def test_the_tables(self, harder) -> None:
         rows = tables.plantings(harder)
         assert {row["method"] for row in rows} == set(harder.contender.values.tolist())
@@ -281,6 +269,19 @@ class TestHarderPlantings:
         assert wide[-1]["relay: the relays"] == round(taylor, 3)
         assert tables.benchmark(harder) == []
         json.dumps(rows)
+
+
+def test_the_answer_follows_carriers_and_not_decoys() -> None:
+    """Whose outputs tell the answer as well: a probe reads it from each of them."""
+    folder = planted_folder("spare-one")
+    lm, function = ha.load(folder, device="cpu"), "Decision-making"
+    circuit = read_truth(folder).circuits[function]
+    task = planted_task(function, 2, 24)
+    carriers, decoys = (ha.transfer(lm, heads, task, n=12, draws=19) for heads in (circuit.heads, circuit.decoys))
+    assert carriers.followed == 1
+    assert carriers.p <= 0.05
+    assert decoys.followed == 0
+    assert carriers.follows > 4 * abs(decoys.follows)  # some of what decoys write reaches the end
 
 
 def test_measures_of_an_exam() -> None:
