@@ -19,6 +19,7 @@ from headatlas.results.curves import change_at, ranked_by, removal, steps
 
 Maps = Mapping[str, xr.Dataset]
 UNPROVEN: dict[str, Any] = dict.fromkeys(("removed", "of", "change", "random", "p"))
+FEWEST = 4  # heads of a removal test: random draws would often be the very same ones if there were fewer
 
 
 def warnings(maps: Maps) -> list[str]:
@@ -103,14 +104,15 @@ def _or_none(value: Any) -> float | None:
 
 
 def _proof(curves: xr.Dataset, method: str, subject: str, measure: str) -> dict[str, Any]:
-    """What removing the fewest top heads that were removed did."""
+    """What removing a few top heads did: the fewest that were tried, if they are not too few for a test."""
     for i in range(curves.sizes["curve"]):
         one = curves.isel(curve=i)
         ranked = ranked_by(one.method.item(), one.why.item())
         if (one.method.item(), one.subject.item(), ranked) == (method, subject, measure):
-            fewest = steps(one)[0]
-            measure, change, random, p = change_at(one, fewest)
-            return {"removed": fewest, "of": measure, "change": change, "random": random, "p": _or_none(p)}
+            tried = steps(one)
+            few = next((n for n in tried if n >= FEWEST), tried[-1])
+            measure, change, random, p = change_at(one, few)
+            return {"removed": few, "of": measure, "change": change, "random": random, "p": _or_none(p)}
     return UNPROVEN
 
 
