@@ -27,7 +27,7 @@ class Trials:
 
     shares: tuple[float, ...]  # of all heads, to be removed
     masked: float = 0.1  # share of heads whose removal makes up the specialisation matrix and the hierarchy
-    draws: int = 20  # of random heads, at most; enough to see, too few to prove something over 24 tests
+    draws: int = 20  # of random heads, at most: few for 24 tests (8 functions × 3 shares)
     order_draws: int = 5  # of the hierarchy
     alphas: tuple[float, ...] = (-2.0, -1.0, 1.0, 2.0)
 
