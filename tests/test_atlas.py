@@ -286,7 +286,7 @@ class TestAsking:
         _, table, _ = headatlas(capsys, "heads", made)
         lines = {line.split()[1]: line for line in table.splitlines() if line.startswith(("probe", "dissociate"))}
         assert "no head above chance" in lines["Inference"]
-        assert "top 3" in lines["Inference"]
+        assert "top 7" in lines["Inference"]
         unproven = [line for line in table.splitlines() if line.startswith("dissociate") and "not proven" in line]
         assert len(unproven) == 2
 
