@@ -126,6 +126,16 @@ def test_several_answers_to_one_prompt(lm: LM) -> None:
     assert all(isinstance(t, int) for t in LM(lm.model, None, "bare").generate([3, 4], max_new_tokens=2))
 
 
+def test_generating_gives_the_unembedding_whole_rows(lm: LM) -> None:
+    """Of a slice, PyTorch would copy the matrix for every prompt (on a CPU, in bfloat16)."""
+    seen: list[bool] = []
+    head = lm.model.get_output_embeddings()
+    handle = head.register_forward_hook(lambda _, args, out: seen.append(args[0].is_contiguous()))
+    lm.generate_ids([[3, 4], [5, 6]], max_new_tokens=2, eos_token_id=None)
+    handle.remove()
+    assert seen == [True, True]
+
+
 def test_two_lms_on_one_model_share_its_gates(lm: LM) -> None:
     other = LM(lm.model, None, "other")
     gates = torch.ones(3, L, H)
