@@ -18,7 +18,7 @@ import headatlas as ha
 from headatlas.methods.dissociate.fits import fit, settings_of
 from headatlas.methods.dissociate.parts import BASELINE, remove_top, targets_of
 from headatlas.models.fused import compiled
-from headatlas.models.targets import frozen
+from headatlas.models.gradients import for_gradients
 from headatlas.tasks.labelled import load_labelled, log_p_per_token
 
 UPDATES = 10
@@ -33,7 +33,7 @@ def measure(lm: ha.LM, preset: str) -> None:
         fit(lm, data, baseline, 0, replace(settings, updates=n))
 
     for name in ("as it is", "compiled") if lm.device.type == "cuda" else ("as it is",):
-        with frozen(lm), compiled(lm) if name == "compiled" else nullcontext():
+        with for_gradients(lm), compiled(lm) if name == "compiled" else nullcontext():
             updates(1)
             seconds = min(timed(updates) for _ in range(3)) / UPDATES
         print(f"{lm.model.dtype!s:15} an update, {name}: {seconds:.3f} s")

@@ -29,7 +29,8 @@ from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.methods.gate.fits import FITS, TaskFit, fit_task, likelihood, slope, start
 from headatlas.methods.gate.settings import PRESETS, Schedule
 from headatlas.models.fused import compiled
-from headatlas.models.targets import Bundle, TokenExample, encode_target, frozen, log_probs, make_bundle, measure
+from headatlas.models.gradients import for_gradients
+from headatlas.models.targets import Bundle, TokenExample, encode_target, log_probs, make_bundle, measure
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import load_relations
 
@@ -64,10 +65,10 @@ def update(lm: ha.LM, rounds: int, examples: int = 8, tokens: int = 16) -> None:
         torch.autograd.grad(logits.log_softmax(-1)[:, 0].sum(), leaf)
 
     def gated() -> None:
-        slope(lm, theta, [(s,) for s in bundles], likelihood, 10**9)
+        with for_gradients(lm):
+            slope(lm, theta, [(s,) for s in bundles], likelihood, 10**9)
 
-    with frozen(lm):
-        once, ours = in_turn(rounds, bare, gated)
+    once, ours = in_turn(rounds, bare, gated)
     print(f"update, {GATES} gates × {examples} texts of {tokens} tokens")
     print(f"  bare forward and backward {once:.3f} s, gated {ours:.3f} s: {ours / once:.2f} ×")
 
@@ -88,7 +89,7 @@ def published(lm: ha.LM, updates: int) -> None:
     schedule = Schedule(updates, 0.3, 0.1)
     data = MaskedSequenceDataset(pad, input_ids=ids, loss_masks=mask)
     torch.manual_seed(0)
-    with frozen(lm), patch("torch.amp.autocast", lambda *a, **k: nullcontext()):
+    with patch("torch.amp.autocast", lambda *a, **k: nullcontext()):
         their = CHGTrainer(
             lm.model, data, num_masks=GATES, batch_size=8, l1_weight=0.1, lr=0.3, lr_end=0.1, lr_reg=0.3, lr_reg_end=0.1
         )
@@ -157,15 +158,19 @@ def shape(rounds: int) -> None:
             logits = lm.model(input_ids=ids, use_cache=False).logits
         torch.autograd.grad(logits[:, -1].float().log_softmax(-1)[:, 0].sum(), leaf)
 
-    with frozen(lm):
+    def update() -> None:
+        slope(lm, theta, bundles, likelihood, 10**9)
+
+    bare, half = in_turn(rounds, hooks, update)
+    with for_gradients(lm):
         torch.cuda.reset_peak_memory_stats()
-        (ours,) = in_turn(rounds, lambda: slope(lm, theta, bundles, likelihood, 10**9))
+        (ours,) = in_turn(rounds, update)
         memory = torch.cuda.max_memory_allocated() / 2**30
-        (bare,) = in_turn(rounds, hooks)
         with compiled(lm) as names:
-            (fast,) = in_turn(rounds, lambda: slope(lm, theta, bundles, likelihood, 10**9))
+            (fast,) = in_turn(rounds, update)
     print(f"8B shape, 32 × 64 tokens: update {ours:.4f} s, {memory:.1f} GiB")
     print(f"  with {' and '.join(names)} compiled {fast:.4f} s: {fast / ours:.2f} ×")
+    print(f"  with the stream in bfloat16 {half:.4f} s: {ours / half:.2f} ×")
     print(f"  bare hooks and all logits {bare:.4f} s: {ours / bare:.2f} ×")
 
 

@@ -3,6 +3,7 @@
 import ast
 import base64
 import contextlib
+import copy
 import io
 import math
 from functools import cache
@@ -359,6 +360,22 @@ def test_exact_is_what_removing_each_head_costs(family, replays, heads, other) -
         with live.lm.patched((layer, head)):
             assert cost[layer, head] == pytest.approx(before - log_p(live.lm, PROMPT, TARGET, heads, other), abs=1e-4)
     assert live._replays == (replays is None)
+
+
+@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2", "deepseek_v3"])
+def test_a_model_in_half_precision_says_the_same(family, short, monkeypatch) -> None:
+    if not short:
+        monkeypatch.setattr(module, "SHORT", 2)
+    half = build(BY_ID[family]).bfloat16()
+    whole, live = (Live(LM(model, tokenizer(), family)) for model in (copy.deepcopy(half).float(), half))
+    before = traces(live.lm)
+    for kind in ("slope", "exact", "direct"):
+        a, b = (map_of(each, kind, heads=OFF, target=TARGET, other=OTHER) for each in (live, whole))
+        assert np.abs(a - b).mean() < 0.1 * np.abs(b).mean()
+    for kind in KINDS:
+        ask(live, kind, heads=OFF, target=TARGET, layer=1, head=4, token=2)
+    assert traces(live.lm) == before
 
 
 def test_a_long_question_goes_on_after_others_as_if_there_had_been_none(lm) -> None:

@@ -9,8 +9,9 @@ import torch
 import headatlas as ha
 from headatlas.methods.gate.fits import likelihood, slope, start
 from headatlas.models.fused import compiled, fused
+from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
-from headatlas.models.targets import frozen, make_bundle
+from headatlas.models.targets import make_bundle
 from tests.models.test_families import questions
 from tests.models.tiny import TINY, build
 
@@ -25,7 +26,7 @@ KINDS = {
 def check_compiled(lm: LM, kinds: set[str], backend: str, near: float) -> None:
     bundles = [(make_bundle(group),) for group in questions()]
     theta = start(lm, range(2))
-    with frozen(lm):
+    with for_gradients(lm):
         expected = slope(lm, theta, bundles, likelihood, 10**6)
         with compiled(lm, backend) as names:
             result = slope(lm, theta, bundles, likelihood, 10**6)
@@ -41,6 +42,11 @@ def check_compiled(lm: LM, kinds: set[str], backend: str, near: float) -> None:
 def test_compiled_parts_give_the_same(name) -> None:
     (tiny,) = (t for t in TINY if t.id == name)
     check_compiled(ha.load(build(tiny), device="cpu"), KINDS[name], "aot_eager", 1e-5)
+
+
+def test_compiled_parts_give_the_same_in_half_precision() -> None:
+    (tiny,) = (t for t in TINY if t.id == "llama")
+    check_compiled(ha.load(build(tiny).bfloat16(), device="cpu"), KINDS["llama"], "aot_eager", 2e-2)
 
 
 def test_what_cannot_be_compiled_runs_as_it_is(caplog) -> None:

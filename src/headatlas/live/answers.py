@@ -26,12 +26,13 @@ from headatlas.models.attended import attention_kept
 from headatlas.models.attention import attention_of
 from headatlas.models.direct import Pass, logit_scale, logits_written, passing, written
 from headatlas.models.examples import Bundle, TokenExample, encode_target, make_bundle
+from headatlas.models.gradients import for_gradients
 from headatlas.models.heads import reading_inputs
 from headatlas.models.lm import LM
 from headatlas.models.one_by_one import effects_by_layer
 from headatlas.models.packing import logits_only
 from headatlas.models.replay import can_replay
-from headatlas.models.targets import frozen, measure, tokens_at_once
+from headatlas.models.targets import measure, tokens_at_once
 from headatlas.report.numbers import pack, plain, plain_list
 
 Answer = Iterator[dict[str, Any]]
@@ -96,7 +97,7 @@ class Live:
             shown = layers_with_heads(self.lm.anatomy) if short else []
             with (
                 torch.set_grad_enabled(short),
-                frozen(self.lm),
+                for_gradients(self.lm),
                 self.lm.gated(moved),
                 passing(self.lm) as kept,
                 reading_inputs(self.lm.model, self.lm.anatomy, keep),

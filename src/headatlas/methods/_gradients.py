@@ -13,11 +13,11 @@ from torch import Tensor
 
 from headatlas.methods._effects import Piece
 from headatlas.models.cost import Cost, learning
+from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
 from headatlas.models.targets import (
     TokenExample,
     batches,
-    frozen,
     log_probs,
     make_bundle,
     out_of_memory_told,
@@ -40,7 +40,7 @@ def gate_gradients(
     bundles = [make_bundle([a]) for a in questions]
     gradients = torch.zeros(len(questions), lm.n_layers, lm.n_heads)
     gradients[:, lm.layers_without_heads] = torch.nan
-    with frozen(lm):
+    with for_gradients(lm):
         for gates, chosen in progress(list(batches(bundles, len(levels), budget)), label):
             at = torch.tensor(levels[gates])[:, None, None, None]
             gate = at.expand(-1, len(chosen), lm.n_layers, lm.n_heads).clone().requires_grad_()

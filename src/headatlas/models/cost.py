@@ -14,9 +14,10 @@ import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from headatlas.errors import CannotDo
+from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
 from headatlas.models.quiet import quiet_transformers
-from headatlas.models.targets import ROW, Bundle, TokenExample, frozen, good_at_once, log_probs, make_bundle
+from headatlas.models.targets import ROW, Bundle, TokenExample, good_at_once, log_probs, make_bundle
 
 AT_ONCE = 2048  # tokens in a pass on a CPU
 ATTENTION = 0.8  # what a row wider by d_model adds to the cost of a token; by operations alone it would be 1/6
@@ -143,7 +144,7 @@ def _timed(lm: LM, bundles: Sequence[Bundle], rounds: int = 5) -> tuple[float, f
         log_probs(lm, bundles, gate, packed=True)
 
     def learn() -> None:
-        with frozen(lm), torch.enable_grad():
+        with for_gradients(lm), torch.enable_grad():
             open_gate = gate.clone().requires_grad_()
             torch.autograd.grad(log_probs(lm, bundles, open_gate, packed=True)[0].sum(), open_gate)
 

@@ -151,16 +151,3 @@ def out_of_memory_told(lm: LM, tokens: int) -> Iterator[None]:
             raise CannotDo(f"out of memory, even with batch_tokens={tokens}: {one_line(e)}") from e
         state_of(lm.model).fewer *= 2
         raise OutOfMemory(f"out of memory with batch_tokens={tokens}: going on with batch_tokens={tokens // 2}") from e
-
-
-@contextmanager
-def frozen(lm: LM) -> Iterator[None]:
-    """Weights without gradients, as they were before when the block ends."""
-    learning = [p for p in lm.model.parameters() if p.requires_grad]
-    try:
-        for p in learning:
-            p.requires_grad_(False)
-        yield
-    finally:
-        for p in learning:
-            p.requires_grad_(True)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from headatlas.models import heads as h
 from headatlas.models.direct import logits_written, passing, written
+from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample, batches, frozen, log_probs, make_bundle, tokens_at_once
+from headatlas.models.targets import TokenExample, batches, log_probs, make_bundle, tokens_at_once
 
 
 @torch.no_grad()
@@ -42,7 +43,7 @@ def gradient_norms(lm: LM, prompts: Sequence[TokenExample], tokens: int | None =
             moved[layer] = torch.zeros_like(z, requires_grad=True)
             return z + moved[layer]
 
-        with frozen(lm), torch.enable_grad(), h.hooked(lm.model, lm.anatomy, move):
+        with for_gradients(lm), torch.enable_grad(), h.hooked(lm.model, lm.anatomy, move):
             log_p = log_probs(lm, [bundles[i] for i in chosen])[0]
             slopes = torch.autograd.grad(log_p.sum(), list(moved.values()))
         for layer, slope in zip(moved, slopes, strict=True):

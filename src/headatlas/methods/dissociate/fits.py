@@ -30,8 +30,9 @@ from headatlas.errors import BadArgument, CannotDo, check_choice, check_count
 from headatlas.methods._layers import has_heads
 from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES, seed_numbers
 from headatlas.models.fused import fused
+from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
-from headatlas.models.targets import batches, frozen, log_probs, out_of_memory_told, tokens_at_once
+from headatlas.models.targets import batches, log_probs, out_of_memory_told, tokens_at_once
 from headatlas.progress import Progress, silent
 from headatlas.tasks.labelled import Labelled
 
@@ -128,7 +129,7 @@ def fit(
     under_pressure = range(int(settings.grows[0] * settings.updates), settings.updates)
     mean = torch.zeros_like(theta.detach())
     budget = tokens_at_once(lm, batch_tokens)
-    with frozen(lm), fused(lm, settings.updates):
+    with for_gradients(lm), fused(lm, settings.updates):
         for update in progress(range(settings.updates), f"{name}: losing it, keeping the others"):
             part = update / settings.updates
             heat = settings.sharp**part

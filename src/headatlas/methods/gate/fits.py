@@ -20,8 +20,9 @@ from headatlas.methods._layers import has_heads
 from headatlas.methods.gate.settings import HAS_ROLE, Schedule, Settings
 from headatlas.models.cost import Cost, learning
 from headatlas.models.fused import fused
+from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
-from headatlas.models.targets import batches, frozen, log_probs, out_of_memory_told, tokens_at_once
+from headatlas.models.targets import batches, log_probs, out_of_memory_told, tokens_at_once
 from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.bundles import MatchedBundles, ahead, batches_of
 from headatlas.tasks.prompts import Task
@@ -119,7 +120,7 @@ def fit(
     heads = int(with_heads.sum()) * lm.n_heads
     budget = tokens_at_once(lm, tokens)
     optimiser = torch.optim.Adam([theta.requires_grad_()], lr=schedule.lr)
-    with frozen(lm), fused(lm, schedule.updates), closing(ahead(data)) as upcoming:
+    with for_gradients(lm), fused(lm, schedule.updates), closing(ahead(data)) as upcoming:
         for update in progress(range(schedule.updates), label):
             optimiser.param_groups[0]["lr"] = schedule.lr + (schedule.lr_end - schedule.lr) * update / schedule.updates
             loss, grad = slope(lm, theta, next(upcoming), objective, budget)

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from headatlas.methods._layers import layers_with_heads
+from headatlas.models.gradients import for_gradients
 from headatlas.models.heads import hooked
 from headatlas.models.lm import LM
 from headatlas.models.packing import Layout, lay_out, logits_of
 from headatlas.models.targets import (
     TokenExample,
     batches,
-    frozen,
     make_bundle,
     out_of_memory_told,
     score_targets,
@@ -53,7 +53,7 @@ def used(
         owner = torch.tensor([n for n, bundle in enumerate(of) for _ in bundle.examples[0].target])
         for step in range(STEPS):
             share = torch.full((len(of), lm.n_layers, lm.n_heads), (step + 0.5) / STEPS, device=lm.device)
-            with frozen(lm), torch.enable_grad(), out_of_memory_told(lm, budget):
+            with for_gradients(lm), torch.enable_grad(), out_of_memory_told(lm, budget):
                 layout = lay_out(lm, of)
                 with _between(lm, layout, owner, mean, share.requires_grad_()):
                     log_p, _ = score_targets(logits_of(lm, layout, None), of)

@@ -17,10 +17,11 @@ from headatlas.errors import CannotDo
 from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.streaming.scores import scored_log_p
 from headatlas.methods.streaming.texts import ScoredText, Window
+from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
 from headatlas.models.packing import without_cudnn_attention
 from headatlas.models.streaming import check_streams, streaming
-from headatlas.models.targets import frozen, out_of_memory_told
+from headatlas.models.targets import out_of_memory_told
 from headatlas.progress import Progress, silent
 
 
@@ -50,13 +51,14 @@ def fit_alpha(
     """α [layer, kv_head]; the distance at each update [update]; of the whole model, `scored_log_p` [text]."""
     check_streams(lm)
     with torch.no_grad(), out_of_memory_told(lm, max(map(len, texts))):
-        whole = [hidden_states(lm, text) for text in texts]
+        with for_gradients(lm):  # as below: distances are of what is forgotten, not of rounding
+            whole = [hidden_states(lm, text) for text in texts]
         log_p, right = (torch.cat(v) for v in zip(*(scored_log_p(lm, [t], window) for t in texts), strict=True))
     alpha = torch.ones(lm.n_layers, lm.n_kv_heads, requires_grad=True)
     with_heads = layers_with_heads(lm.anatomy)
     optimiser = torch.optim.Adam([alpha])
     distances = []
-    with frozen(lm):
+    with for_gradients(lm):
         for update in progress(range(fit.updates), label):
             text = update % len(texts)
             optimiser.param_groups[0]["lr"] = fit.rate(update)

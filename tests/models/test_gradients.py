@@ -1,0 +1,65 @@
+"""Gradients of models in half precision: the stream is float32 meanwhile, and nothing of that stays behind."""
+
+import copy
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import Tensor
+
+from headatlas.models.gradients import for_gradients
+from headatlas.models.lm import LM
+from tests.models.tiny import TINY, Tiny, build, texts
+
+IDS = torch.tensor(texts((12,)))
+PROJECTED = {"opt-350m"}  # its embeddings pass a matrix first, so its stream is as narrow as that
+ROUTED = {"mixtral", "deepseek_v3-moe", "qwen3_next", "gpt_oss"}  # rounding may choose other experts
+
+
+def gate_gradient(lm: LM, *, ready: bool = True) -> Tensor:
+    """∂ log P of a token behind the text / ∂ gate [layer, head]."""
+    gate = torch.ones(lm.n_layers, lm.n_heads, requires_grad=True)
+    with for_gradients(lm) if ready else nullcontext(), lm.gated(gate):
+        logits = lm.model(IDS, use_cache=False).logits[0, -1]
+        (gradient,) = torch.autograd.grad(logits.double().log_softmax(-1)[7], gate)
+    return gradient.double()
+
+
+def error(result: Tensor, expected: Tensor) -> float:
+    known = expected.isfinite()
+    return float((result - expected)[known].norm() / expected[known].norm())
+
+
+def in_half(tiny: Tiny) -> tuple[LM, LM]:
+    """The model in float32, and in bfloat16 with the same weights."""
+    half = build(tiny).bfloat16()
+    return LM(copy.deepcopy(half).float(), None, "whole"), LM(half, None, "half")
+
+
+@pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
+def test_every_family_adds_up_in_float32(tiny) -> None:
+    whole, half = in_half(tiny)
+    before = {name: p.clone() for name, p in half.model.named_parameters()}
+    streams: list[torch.dtype] = []
+    for i in range(half.n_layers):
+        block = half.model.get_submodule(f"{half.anatomy.blocks}.{i}")
+        block.register_forward_hook(
+            lambda _, args, out: streams.append((out[0] if isinstance(out, tuple) else out).dtype)
+        )
+    result = gate_gradient(half)
+    assert set(streams) == {torch.bfloat16 if tiny.id in PROJECTED else torch.float32}
+    assert error(result, gate_gradient(whole)) < (0.5 if tiny.id in ROUTED else 0.08)
+    assert not torch.is_autocast_enabled("cpu")
+    assert all(torch.equal(p, before[name]) and p.dtype == torch.bfloat16 for name, p in half.model.named_parameters())
+    half.model(IDS)
+    assert set(streams[half.n_layers :]) == {torch.bfloat16}
+
+
+def test_weights_are_frozen_meanwhile() -> None:
+    lm = LM(build(TINY[0]).requires_grad_(True), None, "learning")
+    first = next(lm.model.parameters())
+    first.requires_grad_(False)
+    with pytest.raises(KeyboardInterrupt), for_gradients(lm):
+        assert not any(p.requires_grad for p in lm.model.parameters())
+        raise KeyboardInterrupt
+    assert [p.requires_grad for p in lm.model.parameters()] == [p is not first for p in lm.model.parameters()]
