@@ -24,6 +24,7 @@ from tests.methods.test_half_precision import check_gradients, check_methods
 from tests.methods.test_streaming import SEES, WITH, check_half_precision
 from tests.models.test_families import questions
 from tests.models.test_fused import KINDS, check_compiled
+from tests.models.test_gradients import check_adds_up_in_float32
 from tests.models.tiny import TINY, build, texts, tokenizer
 from tests.test_probe_public import questions as cogqa
 
@@ -74,6 +75,17 @@ def test_gate_gradients_on_a_gpu_equal_those_on_the_cpu(tiny) -> None:
 @pytest.mark.parametrize("tiny", [t for t in TINY if t.id in KINDS], ids=lambda t: t.id)
 def test_compiled_parts_give_the_same_on_a_gpu(tiny) -> None:
     check_compiled(ha.load(build(tiny).float().to("cuda")), KINDS[tiny.id], "inductor", 1e-4)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("tiny", [t for t in TINY if t.id in ("llama", "gpt2")], ids=lambda t: t.id)
+def test_compiled_parts_give_the_same_in_half_precision_on_a_gpu(tiny) -> None:
+    check_compiled(ha.load(build(tiny).bfloat16().to("cuda")), KINDS[tiny.id], "inductor", 2e-2)
+
+
+@pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
+def test_every_family_adds_up_in_float32_on_a_gpu(tiny) -> None:
+    check_adds_up_in_float32(tiny, "cuda")
 
 
 @pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)

@@ -20,7 +20,7 @@ def gate_gradient(lm: LM, *, ready: bool = True) -> Tensor:
     """∂ log P of a token behind the text / ∂ gate [layer, head]."""
     gate = torch.ones(lm.n_layers, lm.n_heads, requires_grad=True)
     with for_gradients(lm) if ready else nullcontext(), lm.gated(gate):
-        logits = lm.model(IDS, use_cache=False).logits[0, -1]
+        logits = lm.model(IDS.to(lm.device), use_cache=False).logits[0, -1]
         (gradient,) = torch.autograd.grad(logits.double().log_softmax(-1)[7], gate)
     return gradient.double()
 
@@ -30,15 +30,19 @@ def error(result: Tensor, expected: Tensor) -> float:
     return float((result - expected)[known].norm() / expected[known].norm())
 
 
-def in_half(tiny: Tiny) -> tuple[LM, LM]:
+def in_half(tiny: Tiny, device: str) -> tuple[LM, LM]:
     """The model in float32, and in bfloat16 with the same weights."""
-    half = build(tiny).bfloat16()
+    half = build(tiny).bfloat16().to(device)
     return LM(copy.deepcopy(half).float(), None, "whole"), LM(half, None, "half")
 
 
 @pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
 def test_every_family_adds_up_in_float32(tiny) -> None:
-    whole, half = in_half(tiny)
+    check_adds_up_in_float32(tiny, "cpu")
+
+
+def check_adds_up_in_float32(tiny: Tiny, device: str) -> None:
+    whole, half = in_half(tiny, device)
     before = {name: p.clone() for name, p in half.model.named_parameters()}
     streams: list[torch.dtype] = []
     for i in range(half.n_layers):
@@ -49,9 +53,9 @@ def test_every_family_adds_up_in_float32(tiny) -> None:
     result = gate_gradient(half)
     assert set(streams) == {torch.bfloat16 if tiny.id in PROJECTED else torch.float32}
     assert error(result, gate_gradient(whole)) < (0.5 if tiny.id in ROUTED else 0.08)
-    assert not torch.is_autocast_enabled("cpu")
+    assert not torch.is_autocast_enabled(device)
     assert all(torch.equal(p, before[name]) and p.dtype == torch.bfloat16 for name, p in half.model.named_parameters())
-    half.model(IDS)
+    half.model(IDS.to(device))
     assert set(streams[half.n_layers :]) == {torch.bfloat16}
 
 

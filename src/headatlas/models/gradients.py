@@ -7,7 +7,7 @@ layers 0 to 4 of 28. With a float32 stream they are right, and products of matri
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import nn
@@ -44,7 +44,9 @@ def float32_stream(lm: LM) -> Iterator[None]:
     try:
         for norm in norms:
             norm.float()
-        with torch.autocast(lm.device.type, dtype):
+        with ExitStack() as stack:
+            for device in {p.device.type for p in lm.model.parameters()}:
+                stack.enter_context(torch.autocast(device, dtype))
             yield
     finally:
         for norm in norms:

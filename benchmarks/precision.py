@@ -1,0 +1,52 @@
+"""Not speed: how far gradients in bfloat16 are from those in float32, with the stream in bfloat16 and in float32.
+
+python benchmarks/precision.py MODEL --tasks syntax math
+
+Gradients are of log P in every head's gate (`taylor`). Error: the mean distance over heads and examples, in mean sizes
+of the gradients of the layer.
+"""
+
+import argparse
+from contextlib import nullcontext
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+import headatlas as ha
+from headatlas.methods._effects import Piece
+from headatlas.methods._gradients import Gradients, gate_gradients
+from headatlas.tasks.prompts import load_tasks
+
+READY = "headatlas.methods._gradients.for_gradients"
+
+
+def gradients(lm: ha.LM, tasks: list[str], limit: int) -> Tensor:
+    """[task, example, layer, head]"""
+    every = range(lm.n_layers)
+    pieces = [Piece(task.name, Gradients(), task, every, limit, None) for task in load_tasks(lm, tasks, None)]
+    return torch.stack([gate_gradients(lm, piece.questions(lm)) for piece in pieces])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--tasks", nargs="+", default=["math", "syntax"])
+    parser.add_argument("--limit", type=int, default=16)
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args()
+    exact = gradients(ha.load(options.model, options.device, "float32"), options.tasks, options.limit)
+    half = ha.load(options.model, options.device, "bfloat16")
+    with patch(READY, lambda lm: nullcontext()):
+        found = [gradients(half, options.tasks, options.limit)]
+    found.append(gradients(half, options.tasks, options.limit))
+    size = exact.abs().mean((1, 3))  # [task, layer]
+    errors = torch.stack([(one - exact).abs().mean((1, 3)) / size for one in found], 1).flatten(0, 1)
+    heads = [f"{task}, {stream}" for task in options.tasks for stream in ("bfloat16 stream", "float32 stream")]
+    print("| layer | " + " | ".join(heads) + " |\n| --- | " + " | ".join("---" for _ in heads) + " |")
+    for layer, row in enumerate(errors.T.tolist()):
+        print(f"| {layer} | " + " | ".join(f"{error:.0%}" for error in row) + " |")
+
+
+if __name__ == "__main__":
+    main()
