@@ -15,7 +15,11 @@ from headatlas.methods.pattern import pattern
 from headatlas.models import one_by_one as in_batches
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample, log_probs, make_bundle
+from headatlas.results.agreement import unstable
 from headatlas.results.store import load
+from headatlas.results.tables import warnings
+from headatlas.tasks.bundles import held_out_bundles
+from headatlas.tasks.prompts import load_tasks
 from tests.models.handmade import CARRIER, SPOILER, handmade, repeat_the_word
 from tests.models.tiny import TINY, build, tokenizer
 
@@ -122,6 +126,22 @@ def test_ig_adds_up_to_what_all_heads_contribute() -> None:
         bundles = [make_bundle([a]) for a in EXAMPLES]
         expected = log_probs(lm, bundles)[0] - log_probs(lm, bundles, none)[0]
     torch.testing.assert_close(effect.sum((1, 2)), expected[0].float(), rtol=1e-3, atol=1e-3)
+
+
+def test_ig_says_so_where_it_does_not_add_up() -> None:
+    lm = lm_of("gpt2")
+    task = [{"prompt": f"w{i} w{i + 1}", "target": f" w{i + 2}"} for i in range(30)]
+    fine = ha.ig(lm, task, limit=6, steps=64)
+    bundles = held_out_bundles(lm, *load_tasks(lm, task, None), 6)
+    with torch.no_grad():
+        expected = log_probs(lm, bundles, torch.zeros(1, lm.n_layers, lm.n_heads))[0].mean()
+    assert float(fine.without_heads[0]) == pytest.approx(float(expected), abs=1e-5)
+    assert warnings({"ig": fine}) == unstable({"ig": fine})
+    worth = float(fine.baseline[0] - fine.without_heads[0])
+    coarse = fine.assign(effect=fine.effect + (30 - worth) / fine.effect[0].size)
+    assert f"effects add up to 30.0, but all heads together are worth {worth:.1f}" in "".join(warnings({"ig": coarse}))
+    old = coarse.drop_vars("without_heads")
+    assert warnings({"ig": old}) == unstable({"ig": old})
 
 
 @pytest.mark.parametrize("name", ["ablate", "taylor", "ig"])

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 import xarray as xr
 
 from headatlas.errors import check_count
@@ -13,12 +14,13 @@ from headatlas.methods._tables import list_best, number
 from headatlas.methods.method import Part, Tables, Work
 from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample
+from headatlas.models.targets import TokenExample, measure
 from headatlas.progress import Done, Progress
 from headatlas.tasks.baseline import baseline
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.prompts import Task, hash_tasks, load_tasks
 
+OFF = 0.1  # share of what heads are worth that effects may be off by
 ASK = 24  # questions of the tests where no truth is known
 
 
@@ -57,8 +59,10 @@ def effects_work(
     *,
     span: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    without_heads: bool = False,
 ) -> Work:
-    """span: so many layers are a part; without it, a task is. settings: what the effects depend on."""
+    """span: so many layers are a part; without it, a task is. settings: what the effects depend on. without_heads: also
+    measure log P(target) without any head, for effects that claim to add up."""
     check_count("limit", limit, 2)
     chosen, settings = load_tasks(lm, tasks, shots), settings or {}
 
@@ -71,7 +75,7 @@ def effects_work(
     return Work(
         f"{', '.join(t.name for t in chosen)}: {limit} examples each{variant}",
         _combine,
-        (pieces,),
+        (pieces, without_heads),
         [Part(p.name, _measure, (p,), cost=_cost) for of_task in pieces for p in of_task],
         hash_tasks(chosen),
         {"limit": limit, **settings},
@@ -87,7 +91,9 @@ def _cost(lm: LM, piece: Piece) -> Cost:
     return piece.effects.cost(lm, piece)
 
 
-def _combine(lm: LM, pieces: Sequence[Sequence[Piece]], *, done: Done, progress: Progress) -> xr.Dataset:
+def _combine(
+    lm: LM, pieces: Sequence[Sequence[Piece]], without_heads: bool, *, done: Done, progress: Progress
+) -> xr.Dataset:
     """pieces: those of each task."""
     results = []
     for of_task in pieces:
@@ -103,6 +109,9 @@ def _combine(lm: LM, pieces: Sequence[Sequence[Piece]], *, done: Done, progress:
                 "effect_half": (("half", "layer", "head"), halves(each)),
             }
         )
+        if without_heads:
+            shut = torch.zeros(1, lm.n_layers, lm.n_heads)
+            one["without_heads"] = measure(lm, held_out, shut, batch_tokens)[0].mean().item()
         results.append(one.assign(baseline(lm, task, held_out, batch_tokens)))
     names = [of_task[0].task.name for of_task in pieces]
     return xr.concat(results, "task").assign_coords(
@@ -117,12 +126,29 @@ def halves(each: np.ndarray) -> np.ndarray:
     )
 
 
-def _combine_cost(lm: LM, pieces: Sequence[Sequence[Piece]]) -> Cost:
-    return sum((reading(lm, held_out_bundles(lm, first.task, first.limit)) for first, *_ in pieces), Cost())
+def _combine_cost(lm: LM, pieces: Sequence[Sequence[Piece]], without_heads: bool) -> Cost:
+    once = sum((reading(lm, held_out_bundles(lm, first.task, first.limit)) for first, *_ in pieces), Cost())
+    return once + once if without_heads else once
 
 
 def held_out_questions(lm: LM, task: Task, limit: int) -> list[TokenExample]:
     return [a for bundle in held_out_bundles(lm, task, limit) for a in bundle.examples]
+
+
+def adds_up(result: xr.Dataset) -> list[str]:
+    """A sentence for every task whose effects do not add up to what all heads together are worth."""
+    if "without_heads" not in result:
+        return []
+    lines = []
+    for name in result.task.values.tolist():
+        one = result.sel(task=name)
+        total, worth = float(one.effect.sum()), float(one.baseline - one.without_heads)
+        if not abs(total - worth) <= OFF * abs(worth):
+            lines.append(
+                f"{name}: effects add up to {total:.1f}, but all heads together are worth {worth:.1f}:"
+                " with so few steps, do not trust them (headatlas ig --steps)"
+            )
+    return lines
 
 
 def effect_tables(result: xr.Dataset, top: int = 5) -> Tables:

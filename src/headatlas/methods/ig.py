@@ -40,6 +40,7 @@ MEANING = (
     does_not_tell="what its removal does: all gates move together",
     cites=("Axiomatic Attribution for Deep Networks, Sundararajan, Taly & Yan, ICML 2017, arXiv 1703.01365",),
     tables=lazily("headatlas.methods._effects:effect_tables"),
+    sentences=lazily("headatlas.methods._effects:adds_up"),
     ask=lazily("headatlas.methods._effects:ask_training"),
     truths={"ig": Truth("functions", "effect", {"limit": 32})},
     order=45,
@@ -58,7 +59,8 @@ def ig(
     Returns:
         effect(task, layer, head), ∂ log P(target) / ∂ gate, averaged over the steps;
         importance(task, layer, head), the mean of its absolute value over examples; effect_half(task, half, layer,
-        head); baseline(task), log P(target) of the whole model; whole_accuracy(task).
+        head); baseline(task) and without_heads(task), log P(target) of the whole model and of one without heads: if
+        effects do not add up to the difference, there were too few steps; whole_accuracy(task).
 
     Example:
         >>> ha.ig("smollm2", "math", steps=8).heads.top(5)
@@ -68,4 +70,5 @@ def ig(
 
     check_count("steps", steps, 1, MOST_STEPS)
     effects = Gradients(midpoints(steps))
-    return effects_work("ig", lm, tasks, effects, limit, shots, batch_tokens, settings={"steps": steps})
+    settings = {"steps": steps}
+    return effects_work("ig", lm, tasks, effects, limit, shots, batch_tokens, settings=settings, without_heads=True)

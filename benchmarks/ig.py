@@ -1,0 +1,39 @@
+"""Not speed: does ig add up? log P of one example and its slope, while the gates of all heads go from 0 to 1 together.
+
+python benchmarks/ig.py smollm2 --task math
+"""
+
+import argparse
+
+import torch
+
+import headatlas as ha
+from headatlas.methods._gradients import gate_gradients, midpoints
+from headatlas.models.targets import make_bundle, measure
+from headatlas.tasks.bundles import held_out_bundles
+from headatlas.tasks.prompts import load_tasks
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--task", default="math")
+    parser.add_argument("--steps", type=int, default=32)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="auto")
+    options = parser.parse_args()
+    lm = ha.load(options.model, options.device, options.dtype)
+    example = held_out_bundles(lm, *load_tasks(lm, options.task, None), 4)[0].examples[0]
+    levels = midpoints(options.steps)
+    gates = torch.tensor([0.0, *levels, 1.0])[:, None, None].expand(-1, lm.n_layers, lm.n_heads)
+    first, *log_p, last = measure(lm, [make_bundle([example])], gates)[0][:, 0].tolist()
+    slopes = [float(gate_gradients(lm, [example], [level]).nansum()) for level in levels]
+    print("| gates at | log P | slope |\n| --- | --- | --- |")
+    for level, value, slope in zip(levels, log_p, slopes, strict=True):
+        print(f"| {level:.3f} | {value:.1f} | {slope:.1f} |")
+    print(f"\nlog P rises by {last - first:.1f} from no heads to all; {options.steps} slopes say", end=" ")
+    print(f"{sum(slopes) / len(slopes):.1f}")
+
+
+if __name__ == "__main__":
+    main()
