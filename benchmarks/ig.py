@@ -8,9 +8,9 @@ import argparse
 import torch
 
 import headatlas as ha
+from headatlas.methods._effects import held_out_questions
 from headatlas.methods._gradients import gate_gradients, midpoints
 from headatlas.models.targets import make_bundle, measure
-from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.prompts import load_tasks
 
 
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="auto")
     options = parser.parse_args()
     lm = ha.load(options.model, options.device, options.dtype)
-    example = held_out_bundles(lm, *load_tasks(lm, options.task, None), 4)[0].examples[0]
+    example = held_out_questions(lm, *load_tasks(lm, options.task), 4)[0]
     levels = midpoints(options.steps)
     gates = torch.tensor([0.0, *levels, 1.0])[:, None, None].expand(-1, lm.n_layers, lm.n_heads)
     first, *log_p, last = measure(lm, [make_bundle([example])], gates)[0][:, 0].tolist()

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 import headatlas as ha
-from headatlas.methods._effects import Piece
-from headatlas.methods._gradients import Gradients, gate_gradients
+from headatlas.methods._effects import held_out_questions
+from headatlas.methods._gradients import gate_gradients
 from headatlas.tasks.prompts import load_tasks
 
 READY = "headatlas.methods._gradients.for_gradients"
@@ -23,9 +23,7 @@ READY = "headatlas.methods._gradients.for_gradients"
 
 def gradients(lm: ha.LM, tasks: list[str], limit: int) -> Tensor:
     """[task, example, layer, head]"""
-    every = range(lm.n_layers)
-    pieces = [Piece(task.name, Gradients(), task, every, limit, None) for task in load_tasks(lm, tasks, None)]
-    return torch.stack([gate_gradients(lm, piece.questions(lm)) for piece in pieces])
+    return torch.stack([gate_gradients(lm, held_out_questions(lm, task, limit)) for task in load_tasks(lm, tasks)])
 
 
 def main() -> None:

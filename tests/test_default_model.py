@@ -13,10 +13,11 @@ from safetensors.torch import load_file
 
 import headatlas as ha
 from headatlas.edits.change import applied, make_edit
-from headatlas.methods._effects import Piece, load_tasks
-from headatlas.methods._gradients import Gradients, gate_gradients
+from headatlas.methods._effects import held_out_questions
+from headatlas.methods._gradients import gate_gradients
 from headatlas.models.default import default_gguf
 from headatlas.models.gguf import from_gguf
+from headatlas.tasks.prompts import load_tasks
 from tests.report.test_page import chrome, needs_browser, playwright
 
 __all__ = ["chrome"]  # a fixture
@@ -171,8 +172,8 @@ def test_the_live_page_shows_what_the_model_says_without_the_head_of_capitals(lm
 
 def test_gradients_in_bfloat16_are_nearer_with_a_float32_stream(lm, monkeypatch) -> None:
     """By a third, over all heads and examples: without it, rounding adds up from layer to layer."""
-    half, (task,) = ha.LM(copy.deepcopy(lm.model).bfloat16(), lm.tokenizer, "half"), load_tasks(lm, ["math"], None)
-    questions = Piece("math", Gradients(), task, range(lm.n_layers), 16, None).questions(lm)
+    half = ha.LM(copy.deepcopy(lm.model).bfloat16(), lm.tokenizer, "half")
+    questions = held_out_questions(lm, *load_tasks(lm, "math"), 16)
     exact, near = gate_gradients(lm, questions), gate_gradients(half, questions)
     monkeypatch.setattr("headatlas.methods._gradients.for_gradients", lambda lm: nullcontext())
     far = gate_gradients(half, questions)

@@ -1,7 +1,6 @@
 """Gradients of models in half precision: the stream is float32 meanwhile, and nothing of that stays behind."""
 
 import copy
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -16,10 +15,10 @@ PROJECTED = {"opt-350m"}  # its embeddings pass a matrix first, so its stream is
 ROUTED = {"mixtral", "deepseek_v3-moe", "qwen3_next", "gpt_oss"}  # rounding may choose other experts
 
 
-def gate_gradient(lm: LM, *, ready: bool = True) -> Tensor:
+def gate_gradient(lm: LM) -> Tensor:
     """∂ log P of a token behind the text / ∂ gate [layer, head]."""
     gate = torch.ones(lm.n_layers, lm.n_heads, requires_grad=True)
-    with for_gradients(lm) if ready else nullcontext(), lm.gated(gate):
+    with for_gradients(lm), lm.gated(gate):
         logits = lm.model(IDS.to(lm.device), use_cache=False).logits[0, -1]
         (gradient,) = torch.autograd.grad(logits.double().log_softmax(-1)[7], gate)
     return gradient.double()

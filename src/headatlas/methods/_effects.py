@@ -146,7 +146,7 @@ def adds_up(result: xr.Dataset) -> list[str]:
         if not abs(total - worth) <= OFF * abs(worth):
             lines.append(
                 f"{name}: effects add up to {total:.1f}, but all heads together are worth {worth:.1f}:"
-                " with so few steps, do not trust them (headatlas ig --steps)"
+                f" with so few steps, do not trust them (headatlas {result.attrs['method']} --steps)"
             )
     return lines
 
