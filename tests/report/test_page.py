@@ -502,3 +502,17 @@ def test_the_page_begins_with_a_map_that_has_heads_above_chance(opened: Open) ->
         tab = opened({"probe": probe, "maps": atlas["maps"]})
         assert tab.locator("#method option:checked").inner_text() == first
         assert tab.locator("#small .panel").count() == tab.locator("#subject option").count()
+
+
+@needs_browser
+def test_the_page_begins_with_the_best_head_above_chance(opened: Open) -> None:
+    probe = small.probe()
+    order = np.argsort(-np.nan_to_num(probe.importance.values[0], nan=-1), axis=None)
+    third = np.unravel_index(order[2], probe.importance.shape[1:])
+    clear = xr.zeros_like(probe.importance, dtype=bool)
+    clear[(0, *third)] = True
+    tab = opened({"probe": probe.assign(clears_control=clear)})
+    name = "L{}.H{}".format(*third)
+    assert tab.locator("#card h2").inner_text() == name
+    panel = tab.locator("#small .panel").first.locator("[aria-label]").first
+    assert f"Highest: {name}," in panel.get_attribute("aria-label")

@@ -87,6 +87,19 @@ def test_functions_at_chance_keep_their_proof_but_name_no_heads(made) -> None:
     assert tables.warnings({"probe": results["probe"]}) == [words]
 
 
+def test_heads_above_chance_are_named_though_others_score_higher(made) -> None:
+    probe = ha.open(made).results["probe"]
+    order = probe.importance.sel(function="Inference").values.ravel().argsort()[::-1]
+    fifth, tenth = (divmod(int(i), 8) for i in order[[4, 9]])
+    probe["clears_control"][:] = False
+    for layer, head in (fifth, tenth):
+        probe["clears_control"].loc["Inference", layer, head] = True
+    rows = {r["subject"]: r for r in tables.evidence({"probe": probe})}
+    expected = [f"L{layer}.H{head}" for layer, head in (fifth, tenth)]
+    assert [h["head"] for h in rows["Inference"]["top_heads"]] == expected
+    assert all(h["at_chance"] for h in rows["Retrieval"]["top_heads"])
+
+
 def test_all_top_heads_with_their_evidence(made) -> None:
     rows = {(r["method"], r["subject"]): r for r in tables.evidence(ha.open(made).results)}
     row = rows["probe", "Inference"]

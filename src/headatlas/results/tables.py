@@ -75,7 +75,8 @@ def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
     for i in range(charts.sizes["chart"]):
         one = charts.isel(chart=i)
         method, subject, measure = one.method.item(), one.subject.item(), one.measure.item()
-        result, first, top = maps[method], measures_of(method)[0], best(one.score, n)
+        result, first = maps[method], measures_of(method)[0]
+        top = best(one.score.where(~one.at_chance), n) or best(one.score, n)
         if measure != first.name or not top or not _reaches_threshold(result, first.over, one, top[0][2]):
             continue
         row = {"method": method, "subject": subject, "top_heads": [_standing(one, *head, unit(result)) for head in top]}

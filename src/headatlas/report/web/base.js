@@ -39,6 +39,7 @@ function middle(chart, at) { // of the places a head shares with its ties: by it
 }
 const above = (chart) => (chart._above ??= new Set(chart.above));
 const atChance = (chart, at) => chart.above !== null && !above(chart).has(at);
+const best = (chart) => places(chart).find((at) => !atChance(chart, at)) ?? places(chart)[0]; // of heads above chance, if there are any
 const level = (chart, at) => (typeof chart.chance === "string" ? part(chart, "chance")[at] : chart.chance);
 const place = (chart, at) => (atChance(chart, at) ? chart.unranked : `${rank(chart, at)}${middle(chart, at) > rank(chart, at) ? "=" : ""}`);
 function placed(chart, at) { // in words

@@ -100,8 +100,8 @@ function move(down, right) {
 function chartGrid(parent, chart, options = {}) {
   const { scale } = groupOf(chart), values = score(chart);
   const z = (at) => (missing(values[at]) ? null : (kept(values[at]) ? 0.51 : 0) + 0.49 * shade(chart, at));
-  const best = places(chart)[0], grey = () => [[0, css("--line")], [1, css("--line")]];
-  const highest = best === undefined ? "" : ` Highest: ${nameOf(best)}, ${number(values[best])}, ${placed(chart, best)}.`;
+  const top = best(chart), grey = () => [[0, css("--line")], [1, css("--line")]];
+  const highest = top === undefined ? "" : ` Highest: ${nameOf(top)}, ${number(values[top])}, ${placed(chart, top)}.`;
   const label = `Heat map of ${full(chart)}, by layer and head.${chart.none ? ` Grey: ${chart.note}.` : highest}`;
   const colours = chart.none ? grey : () => twoHalves(paletteOf(scale));
   return grid(parent, { title: words(chart.subject), note: chart.note, label, z, colours, tip: (at) => tipOf(chart, at), ...options });

@@ -77,7 +77,7 @@ function start() {
   if (data.agreement) agreement();
   if (data.evidence) evidence();
   provenance();
-  const first = charts ? places(data.charts[state.chart])[0] : undefined;
+  const first = charts ? best(data.charts[state.chart]) : undefined;
   if (first !== undefined) select(first, false); else if (data.live) select(0, false); else if (data.categories || data.always.length) card(); else $("card").remove();
   if (data.pending.length) pending();
   if (!data.live) addEventListener("pagehide", remember);
