@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config
 
 import headatlas as ha
 
@@ -53,14 +53,34 @@ class PeakMemory:
 
 def llama_8b() -> ha.LM:
     """Random weights of the shape of Llama-3.1-8B, in bfloat16, on a GPU."""
-    config = LlamaConfig(
-        vocab_size=128_256,
-        hidden_size=4096,
-        intermediate_size=14336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=8192,
+    return _random(
+        LlamaConfig(
+            vocab_size=128_256,
+            hidden_size=4096,
+            intermediate_size=14336,
+            num_hidden_layers=32,
+            num_attention_heads=32,
+            num_key_value_heads=8,
+            max_position_embeddings=8192,
+        )
     )
+
+
+def qwen_1_5b() -> ha.LM:
+    """Random weights of the shape of Qwen2.5-1.5B, in bfloat16, on a GPU."""
+    return _random(
+        Qwen2Config(
+            vocab_size=151_936,
+            hidden_size=1536,
+            intermediate_size=8960,
+            num_hidden_layers=28,
+            num_attention_heads=12,
+            num_key_value_heads=2,
+            tie_word_embeddings=True,
+        )
+    )
+
+
+def _random(config: PretrainedConfig) -> ha.LM:
     with torch.device("cuda"):
         return ha.load(AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval())

@@ -4,7 +4,8 @@
     python benchmarks/gate.py published     updates and held-out −log P of the PyPI package nam-causal-head-gating on
                                             the same data (pip install --no-deps nam-causal-head-gating einops)
     python benchmarks/gate.py ablate        all heads, replayed from their layer, against one forward pass per head
-    python benchmarks/gate.py shape         an update of a model of Llama-3.1-8B's shape with random weights, on a GPU
+    python benchmarks/gate.py shape         an update of models of the shapes of Llama-3.1-8B and Qwen2.5-1.5B, with
+                                            random weights, on a GPU
     python benchmarks/gate.py single-head   not speed: how far the quick gate map of math and syntax agrees with ablate,
                                             taylor and ig
     python benchmarks/gate.py presets       not speed: how far the quick preset's ranking agrees with the full one's
@@ -22,7 +23,7 @@ from itertools import combinations
 from unittest.mock import patch
 
 import torch
-from common import in_turn, llama_8b, timed
+from common import in_turn, llama_8b, qwen_1_5b, timed
 
 import headatlas as ha
 from headatlas.methods.ablate.one_by_one import ablate
@@ -146,32 +147,39 @@ def ablation(lm: ha.LM, prompts: int) -> None:
 
 
 def shape(rounds: int) -> None:
-    lm = llama_8b()
-    bundles = [(s,) for s in random_bundles(lm, 32, 64)]
-    theta = start(lm, [0])
-    ids = torch.tensor([s[0].examples[0].prompt for s in bundles], device="cuda")
+    streams(llama_8b(), rounds, texts=32, tokens=64, seeds=1)
+    torch.cuda.empty_cache()
+    streams(qwen_1_5b(), rounds, texts=64, tokens=20, seeds=10)
+
+
+def streams(lm: ha.LM, rounds: int, texts: int, tokens: int, seeds: int) -> None:
+    """With the stream in bfloat16, and in float32 as fits have it; beside them what the published code does."""
+    bundles = [(s,) for s in random_bundles(lm, texts, tokens)]
+    theta = start(lm, range(seeds))
+    ids = torch.tensor([s[0].examples[0].prompt for s in bundles], device="cuda").repeat(seeds, 1)
 
     def hooks() -> None:
-        """Bare hooks and the whole vocabulary at every position, as the published code does it."""
+        """Bare hooks and the whole vocabulary at every position."""
         leaf = theta.cuda().requires_grad_()
-        with lm.gated(leaf.sigmoid().expand(32, -1, -1)):
+        with lm.gated(leaf.sigmoid().repeat_interleave(texts, dim=0)):
             logits = lm.model(input_ids=ids, use_cache=False).logits
         torch.autograd.grad(logits[:, -1].float().log_softmax(-1)[:, 0].sum(), leaf)
 
     def update() -> None:
         slope(lm, theta, bundles, likelihood, 10**9)
 
-    bare, half = in_turn(rounds, hooks, update)
-    with for_gradients(lm):
-        torch.cuda.reset_peak_memory_stats()
-        (ours,) = in_turn(rounds, update)
-        memory = torch.cuda.max_memory_allocated() / 2**30
-        with compiled(lm) as names:
-            (fast,) = in_turn(rounds, update)
-    print(f"8B shape, 32 × 64 tokens: update {ours:.4f} s, {memory:.1f} GiB")
-    print(f"  with {' and '.join(names)} compiled {fast:.4f} s: {fast / ours:.2f} ×")
-    print(f"  with the stream in bfloat16 {half:.4f} s: {ours / half:.2f} ×")
-    print(f"  bare hooks and all logits {bare:.4f} s: {ours / bare:.2f} ×")
+    lm.model.requires_grad_(False)
+    (bare,) = in_turn(rounds, hooks)
+    print(f"{lm.name}: {seeds} × {texts} × {tokens} tokens, bare hooks and all logits {bare:.4f} s")
+    for stream, ready in (("bfloat16", nullcontext), ("float32", for_gradients)):
+        with ready(lm):
+            torch.cuda.reset_peak_memory_stats()
+            (ours,) = in_turn(rounds, update)
+            memory = torch.cuda.max_memory_allocated() / 2**30
+            with compiled(lm) as names:
+                (fast,) = in_turn(rounds, update)
+        print(f"  stream in {stream}: update {ours:.4f} s, {memory:.1f} GiB")
+        print(f"    with {' and '.join(names)} compiled {fast:.4f} s", flush=True)
 
 
 def single_head(lm: ha.LM) -> None:

@@ -17,9 +17,10 @@ from headatlas.errors import CannotDo
 from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
 from headatlas.models.quiet import quiet_transformers
-from headatlas.models.targets import ROW, Bundle, TokenExample, good_at_once, log_probs, make_bundle
+from headatlas.models.targets import ROW, Bundle, TokenExample, good_at_once, log_probs, make_bundle, tokens_at_once
 
 AT_ONCE = 2048  # tokens in a pass on a CPU
+MANY = 8192  # tokens that keep a GPU busy
 ATTENTION = 0.8  # what a row wider by d_model adds to the cost of a token; by operations alone it would be 1/6
 
 
@@ -88,7 +89,7 @@ class Machine:
 
 def measure_machine(config: PretrainedConfig, layers: int, device: torch.device, dtype: torch.dtype) -> Machine:
     """Time copies of one and three layers, on few and on many tokens."""
-    few, many = (128, 1024) if device.type == "cpu" else (512, 8192)
+    few, many = (128, 1024) if device.type == "cpu" else (512, MANY)
     times = {}
     for depth in (1, 3):
         lm = _shallow(config, depth, device, dtype)
@@ -113,7 +114,7 @@ def measure_machine(config: PretrainedConfig, layers: int, device: torch.device,
 
 def measure_loaded(lm: LM) -> Machine:
     """Time a pass of a model that is loaded: quicker than `measure_machine`, and less exact."""
-    rows = 4 if lm.device.type == "cpu" else AT_ONCE // 62
+    rows = 4 if lm.device.type == "cpu" else min(MANY, tokens_at_once(lm, None)) // 62
     bundles = [make_bundle([TokenExample(tuple(range(1, 60)), (1, 2, 3, 4))]) for _ in range(rows)]
     read, learn = (seconds / (62 * rows) for seconds in _timed(lm, bundles, rounds=1))
     return Machine(str(lm.device), 0.0, read, 0.0, learn, _operations(lm.device))
