@@ -27,6 +27,7 @@ FIGURES = ROOT / "docs" / "figures"
 PAGE = ROOT / "docs" / "evidence" / "larger-model.md"
 ATLAS = ROOT / "docs" / "atlases" / "qwen2.5-coder-1.5b-instruct"
 QUICK = ATLAS.with_name(f"{ATLAS.name}-quick")  # dissociate by its quick preset, on the four tasks
+VARIED = ATLAS.with_name(f"{ATLAS.name}-varied")  # dissociate by its full preset, on the varied questions
 SHOWN = (
     *("importance-probe", "categories", "removal-probe", "trade-off", "importance-function_vector", "always-any"),
     *("removal-maps", "importance-retrieval", "agreement"),
@@ -35,6 +36,7 @@ FOUR = ["country_to_capital", "verb_to_past_tense", "word_to_antonym", "adj_to_c
 MARK, END = "<!-- {}: written by `python scripts/docs_qwen.py ATLAS` -->\n", "<!-- end -->"
 FRACTION = 0.2  # of all heads: how many are removed in the table of functions
 REMOVED = 8  # heads in the table of relations
+OFF = 16  # heads in the table of gates
 
 
 def functions(probe: xr.Dataset, dissociate: xr.Dataset) -> list[dict]:
@@ -51,29 +53,50 @@ def functions(probe: xr.Dataset, dissociate: xr.Dataset) -> list[dict]:
                 "the probe names it": f"{float(one.accuracy_per_function):.0%}",
                 f"log P, {heads} top heads removed": f"{float(one.effect):+.2f}",
                 "random heads": f"{float(one.random_effect.mean()):+.2f}",
-                "p": f"{float(one.p):.2f}",
+                "p": f"{float(one.p):.3f}",
+                "p, corrected": f"{float(one.p_corrected):.2f}",
                 "dissociate": verdict,
             }
         )
     return rows
 
 
-def tasks(result: xr.Dataset) -> list[dict]:
-    """What four tasks and the others lose without the heads found for each."""
+def dissociated(result: xr.Dataset, subject: str) -> list[dict]:
+    """What functions or tasks lose without the heads found for each, and what the others do."""
     rows = []
     for name in result.function.values.tolist():
         one = result.sel(function=name)
-        rows.append(
-            {
-                "task": name,
-                "heads": int(one.n_removed),
-                "its own loss": f"{float(one.effect):+.2f}",
+        row = {subject: name, "heads": int(one.n_removed), "its own": "", "random heads": "", "the others": "", "p": ""}
+        if one.n_removed > 0:
+            others = one.other_effect.dropna("other").values
+            row |= {
+                "its own": f"{float(one.effect):+.2f}",
                 "random heads": f"{float(one.random_effect.mean()):+.2f}",
-                "the others' loss": f"{float(one.other_effect.mean()):+.2f}",
-                "p, corrected": f"{float(one.p_corrected):.2f}",
-                "verdict": str(one.verdict.item()),
+                "the others": f"{others.mean():+.2f} ({others.min():+.2f} to {others.max():+.2f})",
+                "p": f"{float(one.p_corrected):.3f}",
             }
-        )
+        rows.append(row | {"verdict": str(one.verdict.item())})
+    return rows
+
+
+def gates(result: xr.Dataset) -> list[dict]:
+    """How many heads have each role, and what switching off the first of them does."""
+    rows = []
+    for name in result.task.values.tolist():
+        for role in result.role.values.tolist():
+            one = result.sel(task=name, role=role, n_removed=OFF)
+            has = {over: float(one.share.sel(share_over=over)) for over in ("always", "any")}
+            rows.append(
+                {
+                    "task": name,
+                    "role": role,
+                    "heads in all seeds": f"{has['always']:.0%}",
+                    "in any": f"{has['any']:.0%}",
+                    f"log P, {OFF} of them off": f"{float(one.effect):+.2f}",
+                    "random heads": f"{float(one.random_effect.mean()):+.2f}",
+                    "p, corrected": f"{float(one.p_corrected):.2f}",
+                }
+            )
     return rows
 
 
@@ -144,14 +167,15 @@ def probe_in_words(probe: xr.Dataset) -> list[str]:
     )
 
 
-def tables_of(results: dict[str, xr.Dataset], methods: dict[str, dict]) -> dict[str, list[str]]:
+def tables_of(results: dict[str, xr.Dataset]) -> dict[str, list[str]]:
     """The parts of the page that there are results for."""
     keys = ("method", "subject", "top heads", "removed", "change", "random", "p")
     rows = tables.evidence_in_words(tables.evidence(results, 2))
-    times = [{"method": name, "seconds": f"{of['seconds']:.0f}"} for name, of in methods.items() if of.get("complete")]
-    blocks = {"evidence": table([{key: row[key] for key in keys} for row in rows]), "seconds": table(times)}
+    blocks = {"evidence": table([{key: row[key] for key in keys} for row in rows])}
     if {"probe", "dissociate"} <= set(results):
         blocks["functions"] = table(functions(results["probe"], results["dissociate"]))
+    if "gate" in results:
+        blocks["gates"] = table(gates(results["gate"]))
     if "probe" in results:
         blocks["words"] = probe_in_words(results["probe"])
     if "function_vector" in results:
@@ -161,10 +185,13 @@ def tables_of(results: dict[str, xr.Dataset], methods: dict[str, dict]) -> dict[
     return blocks
 
 
-def draw(results: dict[str, xr.Dataset]) -> None:
+def draw(results: dict[str, xr.Dataset], varied: dict[str, xr.Dataset]) -> None:
     for picture in pictures(results):
         if picture.name in SHOWN:
             save(picture.draw(), FIGURES / f"qwen-{picture.name}.png", "png", dpi=110)
+    for picture in pictures(varied):
+        if picture.name in ("importance-dissociate", "trade-off"):
+            save(picture.draw(), FIGURES / f"qwen-varied-{picture.name}.png", "png", dpi=110)
     four = results["maps"].sel(relation=FOUR)
     for picture in pictures({"maps": four}):
         if picture.name in ("importance-maps", "removal-maps"):
@@ -177,9 +204,11 @@ def main(folder: str, *chosen: str) -> None:
         shutil.copy(file, ATLAS)
     atlas = ha.open(ATLAS)
     write_report(atlas.results, atlas.info, ATLAS / REPORT)
-    draw(atlas.results)
-    blocks = tables_of(atlas.results, atlas.info["methods"])
-    blocks["tasks"] = table(tasks(ha.open(QUICK).results["dissociate"]))
+    varied = ha.open(VARIED).results
+    draw(atlas.results, varied)
+    blocks = tables_of(atlas.results)
+    blocks["varied"] = table(dissociated(varied["dissociate"], "function"))
+    blocks["tasks"] = table(dissociated(ha.open(QUICK).results["dissociate"], "task"))
     page = PAGE.read_text()
     for name in chosen or blocks:
         before, mark, rest = page.partition(MARK.format(name))
