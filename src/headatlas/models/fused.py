@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from headatlas.models.gradients import HALF
+from headatlas.models.gradients import HALF, is_norm
 from headatlas.models.lm import LM
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,8 @@ def _can_compile(module: nn.Module, lm: LM, backend: str) -> bool:
     """Whether it gives the same compiled, forwards and backwards."""
     weight = next(module.parameters())
     generator = torch.Generator().manual_seed(0)
-    dtype = torch.float32 if torch.is_autocast_enabled(weight.device.type) else weight.dtype  # of the stream
+    stream = is_norm(module) and torch.is_autocast_enabled(weight.device.type)  # which norms read
+    dtype = torch.float32 if stream else lm.model.dtype
     x = torch.randn(2, 24, lm.d_model, generator=generator).to(weight.device, dtype).requires_grad_()
     try:
         with torch.enable_grad():

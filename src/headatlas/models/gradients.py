@@ -1,11 +1,14 @@
 """Getting a model ready for gradients in gates: weights are frozen, and in half precision the stream is float32.
 
-In a bfloat16 stream, gradients of Qwen2.5-Coder-1.5B were off by up to 86 % in layers 0 to 4 of 28. With a float32
-stream it is 23 % at most (docs/evidence/larger-model.md). Matrices stay as they are.
+In a bfloat16 stream, gradients of most prompts are as good as rounding of matrices allows, but those of a few are not:
+of 32 prompts of syntax, one was off by 364 % in layer 0 of Qwen2.5-Coder-1.5B. With a float32 stream it is 69 %
+(docs/evidence/larger-model.md). Matrices stay as they are.
 """
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any
 
 import torch
 from torch import nn
@@ -36,17 +39,33 @@ def float32_stream(lm: LM) -> Iterator[None]:
     if dtype not in HALF:
         yield
         return
-    norms = [m for m in lm.model.modules() if isinstance(m, nn.LayerNorm) and m.weight is not None]
-    norms = [m for m in norms if m.weight.dtype == dtype]  # on a CPU, they want the type of what they get
-    handle = lm.model.get_input_embeddings().register_forward_hook(lambda module, args, output: output.float())
-    try:
+    norms = [m for m in lm.model.get_submodule(lm.anatomy.blocks).modules() if is_norm(m)]
+    layer_norms = [m for m in lm.model.modules() if isinstance(m, nn.LayerNorm) and m.weight is not None]
+    with ExitStack() as stack:
+        embedding = lm.model.get_input_embeddings()
+        stack.callback(embedding.register_forward_hook(lambda module, args, output: output.float()).remove)
+        for norm in layer_norms:
+            if norm.weight.dtype == dtype:  # on a CPU, they want the type of what they get
+                stack.callback(norm.to, dtype)
+                norm.float()
         for norm in norms:
-            norm.float()
-        with ExitStack() as stack:
-            for device in {p.device.type for p in lm.model.parameters()}:
-                stack.enter_context(torch.autocast(device, dtype))
-            yield
-    finally:
-        for norm in norms:
-            norm.to(dtype)
-        handle.remove()
+            kind: Any = type(norm)
+            stack.callback(setattr, norm, "__class__", kind)
+            norm.__class__ = _in_half(kind, dtype)
+        for device in {p.device.type for p in lm.model.parameters()}:
+            stack.enter_context(torch.autocast(device, dtype))
+        yield
+
+
+def is_norm(module: nn.Module) -> bool:
+    return type(module).__name__.endswith("Norm")
+
+
+@cache
+def _in_half(kind: type[nn.Module], dtype: torch.dtype) -> type[nn.Module]:
+    """Norms of this kind that give half precision: else each of the matrices behind them would round it for itself."""
+
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return kind.forward(self, *args, **kwargs).to(dtype)
+
+    return type(kind.__name__, (kind,), {"forward": forward})

@@ -88,9 +88,10 @@ def check_gate(gate: Any, anatomy: Anatomy) -> Tensor:
 
 def gate_edit(gate: Tensor, positions: Positions = "all") -> Edit:
     """Scale z by gate [layer, head] or [batch, layer, head]; differentiable in the gate."""
+    by_layer = gate.unbind(-2)  # the gradient of picking a layer would be as large as the gate, for each of them
 
     def edit(layer: int, z: Tensor, index: Tensor | None) -> Tensor:
-        factor = gate[..., layer, :].to(z.device, z.dtype)[..., None]  # [head, 1] or [batch, head, 1]
+        factor = by_layer[layer].to(z.device, z.dtype)[..., None]  # [head, 1] or [batch, head, 1]
         if gate.ndim == 3:
             if len(gate) != len(z):
                 raise BadArgument(f"gate is for a batch of {len(gate)}, but the model was run on a batch of {len(z)}")

@@ -200,9 +200,11 @@ def _under(lm: LM, gate: Tensor | None, layout: Layout, under: Sequence[int] | N
         if gate is not None and under is not None:
             # a product instead of picking, whose gradient is not the same twice on a GPU
             which = one_hot(torch.tensor(under)[layout.bundle.clamp(min=0)], len(gate)).to(gate)  # [row, place, gate]
+            factors = (which @ gate.flatten(1)).to(lm.model.dtype).unflatten(-1, gate.shape[1:])
+            by_layer = factors.unbind(2)  # [row, place, head]
 
             def edit(layer: int, z: Tensor) -> Tensor:
-                return z * (which @ gate[:, layer]).to(z.device, z.dtype)[..., None]
+                return z * by_layer[layer].to(z.device, z.dtype)[..., None]
 
             stack.enter_context(h.hooked(lm.model, lm.anatomy, edit))
         elif gate is not None:
