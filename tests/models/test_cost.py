@@ -11,6 +11,7 @@ from headatlas.models.cost import Cost, Machine, answering, learning, measure_ma
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
 from headatlas.models.memory import GIB, Memory, check_room, memory, skeleton
+from headatlas.models.one_by_one import changing_cost, logits_by_head
 from headatlas.models.targets import TokenExample, make_bundle
 from tests.models.tiny import TINY, build
 
@@ -66,6 +67,20 @@ def test_costs_add_up() -> None:
     assert larger.seconds(both) == pytest.approx(3 * 2 + 3 * 4096 * 0.03 + 2 + 1)
     wide = make_bundle([TokenExample((1,) * 1000, (2,))])
     assert reading(lm, [wide]).tokens > 2 * wide.size
+
+
+def test_passes_and_tokens_of_heads_changed_one_by_one_are_those_made() -> None:
+    lm = LM(build(TINY[0]), None, "tiny")
+    bundles = [make_bundle([TokenExample((1, 2, 3), (4,))]), make_bundle([TokenExample((5, 6, 7), (8,))])]
+    made: list[int] = []  # tokens of each block that is run
+    for i in range(lm.n_layers):
+        block = lm.model.get_submodule(f"{lm.anatomy.blocks}.{i}.mlp")
+        block.register_forward_hook(lambda _, args, output: made.append(output.shape[:2].numel()))
+    for layers in ([0, 1, 2], [1]):
+        made.clear()
+        list(logits_by_head(lm, bundles, layers, budget=10**6))
+        cost = changing_cost(lm, bundles, layers)
+        assert (lm.n_layers * cost.passes, lm.n_layers * cost.tokens) == pytest.approx((len(made), sum(made)))
 
 
 def test_a_machine_is_timed(folder) -> None:

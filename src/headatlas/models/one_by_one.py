@@ -6,11 +6,13 @@ layer on, many heads in one batch.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from headatlas.models import heads as h
+from headatlas.models.cost import Cost, reading
 from headatlas.models.examples import Bundle
 from headatlas.models.lm import LM
 from headatlas.models.packing import logits_of, stack
@@ -74,6 +76,12 @@ def effects_by_layer(
         lost[:, heads] = (whole - without).T.float().cpu()
         if heads[-1] == lm.n_heads - 1:
             yield layer, lost.clone(), whole[0].float().cpu()
+
+
+def changing_cost(lm: LM, bundles: Sequence[Bundle], layers: Sequence[int]) -> Cost:
+    """Of `logits_by_head`, if the model can be replayed: a pass for each layer, of what lies above it."""
+    above = sum(lm.n_layers - i for i in layers) / lm.n_layers
+    return replace(reading(lm, bundles, 1 + lm.n_heads * above), passes=1 + above)
 
 
 @contextmanager

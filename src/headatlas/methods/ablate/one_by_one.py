@@ -12,9 +12,9 @@ from headatlas.errors import BadArgument, check_choice
 from headatlas.methods._effects import Piece
 from headatlas.methods.ablate import KINDS
 from headatlas.models import heads as h
-from headatlas.models.cost import Cost, reading
+from headatlas.models.cost import Cost
 from headatlas.models.lm import LM
-from headatlas.models.one_by_one import effects_by_layer
+from headatlas.models.one_by_one import changing_cost, effects_by_layer
 from headatlas.models.replay import can_replay
 from headatlas.models.targets import (
     Bundle,
@@ -88,8 +88,7 @@ class Ablation:
         return effect[:, layers].numpy()
 
     def cost(self, lm: LM, piece: Piece) -> Cost:
-        above = sum(lm.n_layers - i for i in piece.layers) / lm.n_layers  # what lies below a head is not run again
-        return reading(lm, [make_bundle([a]) for a in piece.questions(lm)], 1 + lm.n_heads * above)
+        return changing_cost(lm, [make_bundle([a]) for a in piece.questions(lm)], piece.layers)
 
 
 def _z(lm: LM, bundles: Sequence[Bundle]) -> dict[int, Tensor]:

@@ -13,10 +13,10 @@ from headatlas.errors import BadArgument
 from headatlas.methods._effects import halves
 from headatlas.methods._tables import list_best, number
 from headatlas.methods.method import Tables
-from headatlas.models.cost import Cost, reading
+from headatlas.models.cost import Cost
 from headatlas.models.examples import Bundle, TokenExample, make_bundle, without_end
 from headatlas.models.lm import LM, Text
-from headatlas.models.one_by_one import logits_by_head
+from headatlas.models.one_by_one import changing_cost, logits_by_head
 from headatlas.models.replay import can_replay
 from headatlas.models.targets import batches, tokens_at_once
 from headatlas.progress import Done, Progress
@@ -101,11 +101,10 @@ def measure(lm: LM, piece: Piece, *, done: Done, progress: Progress) -> None:
 
 
 def piece_cost(lm: LM, piece: Piece) -> Cost:
-    above = sum(lm.n_layers - i for i in piece.layers) / lm.n_layers  # what lies below a head is not run again
     bundles, heads = piece.bundles(), len(piece.layers) * lm.n_heads
     logits = 2.0 * lm.d_model * lm.model.get_input_embeddings().num_embeddings
     targets = sum(len(bundle.examples[0].target) for bundle in bundles)
-    return reading(lm, bundles, 1 + lm.n_heads * above) + Cost(operations=heads * targets * logits)
+    return changing_cost(lm, bundles, piece.layers) + Cost(operations=heads * targets * logits)
 
 
 def combine(lm: LM, sets: Mapping[str, Sequence[Piece]], *, done: Done, progress: Progress) -> xr.Dataset:
