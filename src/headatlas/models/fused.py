@@ -68,8 +68,9 @@ def _can_compile(module: nn.Module, lm: LM, backend: str) -> bool:
     """Whether it gives the same compiled, forwards and backwards."""
     weight = next(module.parameters())
     generator = torch.Generator().manual_seed(0)
-    stream = is_norm(module) and torch.is_autocast_enabled(weight.device.type)  # which norms read
-    dtype = torch.float32 if stream else lm.model.dtype
+    # under a float32 stream, norms read the stream, and MLPs what norms make of it
+    in_float32 = is_norm(module) and torch.is_autocast_enabled(weight.device.type)
+    dtype = torch.float32 if in_float32 else lm.model.dtype
     x = torch.randn(2, 24, lm.d_model, generator=generator).to(weight.device, dtype).requires_grad_()
     try:
         with torch.enable_grad():

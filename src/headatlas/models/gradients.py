@@ -58,6 +58,7 @@ def float32_stream(lm: LM) -> Iterator[None]:
 
 
 def is_norm(module: nn.Module) -> bool:
+    """Whether it is a norm, by the name of its class."""
     return type(module).__name__.endswith("Norm")
 
 
