@@ -1,8 +1,9 @@
 """What scale costs: how work grows, how far estimates are off, and what large models would take.
 
 python benchmarks/scale.py growth     heads, examples, seeds, workers, on tiny models: ratios to the smallest
-python benchmarks/scale.py plan [--shape llama-3.1-8b] [--preset quick] [--methods …]
-                                      `headatlas run --plan` against really doing it, method by method
+python benchmarks/scale.py [--model MODEL] plan [--dtype bfloat16] [--shape llama-3.1-8b] [--preset quick] [--methods …]
+                                      `headatlas run --plan` against really doing it, method by method: seconds, and
+                                      tokens run through the model, of which those with gradients
 python benchmarks/scale.py paper      8B, 70B and 405B shapes on 1, 8 and 64 GPUs, from this GPU's speed
 """
 
@@ -24,11 +25,12 @@ from headatlas.models.cost import Cost, measure_machine
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton, open_weights
 from headatlas.models.memory import GIB, SPARE, memory
+from headatlas.models.passes import counted
 from headatlas.models.targets import tokens_at_once
 from headatlas.runs.estimate import estimate
 from headatlas.runs.public_call import compute
 from headatlas.runs.request import check_run
-from headatlas.runs.worker import work_of
+from headatlas.runs.worker import job_of, work_of
 
 MODEL = ["smollm2"]  # whose tokenizer models with random weights get
 SHAPES = {  # layers, hidden size, MLP size, heads, KV heads
@@ -100,28 +102,36 @@ def check_plan(options: argparse.Namespace) -> None:
     """Estimated and real seconds of every method. Those that would take too long are estimated only."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     methods = options.methods.split(",") if options.methods else None
-    dtype = torch.bfloat16 if device == "cuda" and options.shape else torch.float32
-    lm = random_model(shape(*SHAPES[options.shape]), device, dtype) if options.shape else ha.load(options.model, device)
+    if options.shape:
+        lm = random_model(shape(*SHAPES[options.shape]), device, getattr(torch, options.dtype))
+    else:
+        lm = ha.load(options.model, device, options.dtype)
     machine = measure_machine(lm.model.config, lm.n_layers, torch.device(device), lm.model.dtype)
     needs = memory(lm.model, lm.n_layers, lm.model.dtype)
     print(machine)
-    print("method       estimated    real    real / estimated")
+    print("method        estimated      real  real / estimated   million tokens: estimated, real   learning: …")
     total = [0.0, 0.0]
     for method, chosen in check_run(options.preset, methods):
+        if options.updates and "updates" in method.options:
+            chosen = {**chosen, "updates": options.updates}
         try:
             work = work_of(method, lm, chosen)
         except HeadAtlasError as e:
             print(f"{method.name:12} {e}")
             continue
+        expected = sum(job_of(method, work, {}).expected(lm, machine).values())
         steps = [*((part.cost, part.arguments) for part in work.parts), (work.cost, work.arguments)]
-        parts = [machine.seconds(Cost() if cost is None else cost(lm, *arguments)) for cost, arguments in steps]
-        if sum(parts) > options.most:
-            print(f"{method.name:12} {sum(parts):8.1f} s, not run", flush=True)
+        in_all = sum((cost(lm, *arguments) for cost, arguments in steps if cost is not None), Cost())
+        if expected > options.most:
+            print(f"{method.name:15} {expected:7.1f} s, not run", flush=True)
             continue
-        real = timed(partial(compute, method, lm, chosen, preset=options.preset))
-        total = [total[0] + sum(parts), total[1] + real]
-        print(f"{method.name:12} {sum(parts):8.1f} {real:8.1f} {real / sum(parts):8.2f}", flush=True)
-    print(f"{'together':12} {total[0]:8.1f} {total[1]:8.1f} {total[1] / total[0]:8.2f}")
+        with counted(lm) as passes:
+            real = timed(partial(compute, method, lm, chosen, preset=options.preset))
+        total = [total[0] + expected, total[1] + real]
+        tokens = (in_all.tokens, passes.forward - passes.backward, in_all.learned, passes.backward)
+        told = " ".join(f"{n / 1e6:8.3f}" for n in tokens)
+        print(f"{method.name:15} {expected:7.1f} {real:9.1f} {real / expected:9.2f}          {told}", flush=True)
+    print(f"{'together':15} {total[0]:7.1f} {total[1]:9.1f} {total[1] / total[0]:9.2f}")
     if device == "cuda":
         budget = tokens_at_once(lm, None)
         expected, used = (needs.weights + budget * needs.a_learned) / GIB, torch.cuda.max_memory_allocated() / GIB
@@ -129,7 +139,7 @@ def check_plan(options: argparse.Namespace) -> None:
 
 
 def paper(options: argparse.Namespace) -> None:
-    """Nothing of these models is run but copies of one and three layers."""
+    """Nothing of these models is run but copies with few layers."""
     room = torch.cuda.get_device_properties(0).total_memory
     with tempfile.TemporaryDirectory() as place:
         for name, sizes in SHAPES.items():
@@ -162,6 +172,8 @@ if __name__ == "__main__":
     commands.add_parser("growth").set_defaults(do=growth)
     planning = commands.add_parser("plan")
     planning.add_argument("--shape", choices=SHAPES)
+    planning.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    planning.add_argument("--updates", type=int, help="of fits, instead of the preset's")
     planning.add_argument("--preset", default="quick")
     planning.add_argument("--methods", default="")
     planning.add_argument("--most", type=float, default=1e9, help="leave out methods estimated to take more seconds")

@@ -242,7 +242,7 @@ def test_what_is_done_before_the_work_is_told(folder, tmp_path) -> None:
     assert labels == [
         f"reading the configuration of {folder}",
         "planning",
-        "timing cpu on copies of the model with one and three layers",
+        "timing cpu on copies of the model with few layers",
         "adding up what the jobs take",
     ]
 

@@ -1,18 +1,25 @@
 """Estimates: memory from a configuration, time from shallow copies, and the error when a model is too large."""
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from transformers import LlamaConfig
 
 from headatlas.errors import CannotDo
+from headatlas.methods.ablate.one_by_one import ablate
+from headatlas.methods.gate.fits import likelihood, slope
+from headatlas.models.answers import Change, answers_under
 from headatlas.models.cost import Cost, Machine, answering, learning, measure_machine, reading
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
 from headatlas.models.memory import GIB, Memory, check_room, memory, skeleton
-from headatlas.models.one_by_one import changing_cost, logits_by_head
-from headatlas.models.targets import TokenExample, make_bundle
+from headatlas.models.one_by_one import changing_cost
+from headatlas.models.patching import log_probs_patched, patching_cost
+from headatlas.models.targets import TokenExample, make_bundle, measure
 from tests.models.tiny import TINY, build
 
 LLAMA = LlamaConfig(
@@ -58,29 +65,77 @@ def test_costs_add_up() -> None:
     lm = LM(build(TINY[0]), None, "tiny")
     bundles = [make_bundle([TokenExample((1, 2, 3), (4,)), TokenExample((1, 2, 5), (4, 6))])]
     assert reading(lm, bundles, gates=2) == Cost(tokens=2 * bundles[0].size, passes=1)
-    assert answering(lm, [TokenExample((1, 2, 3), (4, 5))], 10).tokens == 3 + 10 * 2
-    assert answering(lm, [TokenExample((1, 2, 3), (4, 5))], 10, everywhere=True).tokens == 50
-    both = learning(lm, [make_bundle([TokenExample((1,) * 32, (2,))])], 128) * 3 + Cost(operations=2e9, seconds=1)
-    assert both == Cost(learned=3 * 4096, learning=3, operations=2e9, seconds=1)
-    assert MACHINE.seconds(both) == pytest.approx(6 * 2 + 3 * 4096 * 0.03 + 2 + 1)  # 2,048 tokens at once
-    larger = replace(MACHINE, at_once=8192)
-    assert larger.seconds(both) == pytest.approx(3 * 2 + 3 * 4096 * 0.03 + 2 + 1)
-    wide = make_bundle([TokenExample((1,) * 1000, (2,))])
-    assert reading(lm, [wide]).tokens > 2 * wide.size
+    assert answering(lm, [TokenExample((1, 2, 3), (4, 5))], 10).tokens == 2 + 10 * 2
+    assert answering(lm, [TokenExample((1, 2, 3), (4, 5))], 10, everywhere=True).tokens == 10 * 4
+    one = make_bundle([TokenExample((1,) * 32, (2,))])
+    both = 3 * learning(lm, [one], 128) + Cost(operations=2e9, seconds=1)
+    assert both == Cost(learned=3 * 4096, learning=6, operations=2e9, seconds=1)  # 2,048 tokens at once
+    assert learning(lm, [one], 128, tokens=4096).learning == 1
+    assert MACHINE.seconds(both) == pytest.approx(6 * 2 + 3 * 4096 * 0.03 + 2 + 1)
+    launching = replace(MACHINE, launches=True)  # the longer of both
+    assert launching.seconds(both) == pytest.approx(3 * 4096 * 0.03 + 2 + 1)
+    assert launching.seconds(Cost(tokens=10, passes=5)) == 5
+    wide = reading(lm, [make_bundle([TokenExample((1,) * 1000, (2,))])])
+    assert wide.wide == 1000 * (1000 - 256) / lm.d_model
+    assert MACHINE.seconds(wide) > 2 * MACHINE.seconds(replace(wide, wide=0))
 
 
-def test_passes_and_tokens_of_heads_changed_one_by_one_are_those_made() -> None:
+PROMPTS = [TokenExample(tuple(range(1, n)), (4,) * k) for n, k in ((9, 1), (5, 2), (12, 1), (7, 3), (30, 1))]
+BUDGETS = [60, 400, 10**5]
+
+
+@contextmanager
+def counting(lm: LM) -> Iterator[list[int]]:
+    """Tokens of every block that is run."""
+    made: list[int] = []
+    with ExitStack() as stack:
+        for i in range(lm.n_layers):
+            block = lm.model.get_submodule(f"{lm.anatomy.blocks}.{i}.mlp")
+            hook = block.register_forward_hook(lambda _, args, output: made.append(output.shape[:2].numel()))
+            stack.callback(hook.remove)
+        yield made
+
+
+def check(lm: LM, cost: Cost, work: Callable[[], object]) -> None:
+    """That work makes the passes it was said to, and about as many tokens: rows of a pass are of one width."""
+    work()  # whether the model can be packed, and replayed, is tried once
+    with counting(lm) as made:
+        work()
+    assert lm.n_layers * cost.passes == pytest.approx(len(made))
+    assert lm.n_layers * cost.tokens == pytest.approx(sum(made), rel=0.15)
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_passes_and_tokens_are_those_made(budget) -> None:
     lm = LM(build(TINY[0]), None, "tiny")
-    bundles = [make_bundle([TokenExample((1, 2, 3), (4,))]), make_bundle([TokenExample((5, 6, 7), (8,))])]
-    made: list[int] = []  # tokens of each block that is run
-    for i in range(lm.n_layers):
-        block = lm.model.get_submodule(f"{lm.anatomy.blocks}.{i}.mlp")
-        block.register_forward_hook(lambda _, args, output: made.append(output.shape[:2].numel()))
-    for layers in ([0, 1, 2], [1]):
-        made.clear()
-        list(logits_by_head(lm, bundles, layers, budget=10**6))
-        cost = changing_cost(lm, bundles, layers)
-        assert (lm.n_layers * cost.passes, lm.n_layers * cost.tokens) == pytest.approx((len(made), sum(made)))
+    bundles, gates = [make_bundle([a]) for a in PROMPTS], torch.ones(7, lm.n_layers, lm.n_heads)
+    check(lm, reading(lm, bundles, 7, tokens=budget), lambda: measure(lm, bundles, gates, budget))
+    changes = [Change(gate) for gate in gates]
+    check(lm, answering(lm, PROMPTS, 7, tokens=budget), lambda: answers_under(lm, PROMPTS, changes, tokens=budget))
+    twice = [*changes, *changes]
+    cost = answering(lm, PROMPTS, 14, rounds=2, tokens=budget)
+    assert cost == 2 * answering(lm, PROMPTS, 7, tokens=budget)
+    everywhere = partial(answers_under, lm, PROMPTS, twice, everywhere=True, tokens=budget)
+    check(lm, answering(lm, PROMPTS, 14, everywhere=True, tokens=budget), everywhere)
+    z = torch.zeros(len(PROMPTS), lm.n_layers, lm.n_heads, lm.d_head)
+    patched = partial(log_probs_patched, lm, PROMPTS, z, 2, tokens=budget)
+    check(lm, patching_cost(lm, PROMPTS, 2, tokens=budget), patched)
+    theta = torch.zeros(7, lm.n_layers, lm.n_heads)
+    learned = learning(lm, bundles, 7, tokens=budget)
+    update = partial(slope, lm, theta, [(bundle,) for bundle in bundles], likelihood, budget)
+    check(lm, Cost(tokens=learned.learned, passes=learned.learning), update)
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("layers", [[0, 1, 2], [1]])
+def test_passes_and_tokens_of_heads_changed_one_by_one_are_those_made(layers, budget) -> None:
+    lm = LM(build(TINY[0]), None, "tiny")
+    bundles = [make_bundle([a]) for a in PROMPTS]
+    check(
+        lm,
+        changing_cost(lm, bundles, layers, budget),
+        lambda: ablate(lm, PROMPTS, layers=layers, tokens=budget),
+    )
 
 
 def test_a_machine_is_timed(folder) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headatlas.models.gradients import for_gradients
+from headatlas.models.gradients import _is_plain, for_gradients, is_norm
 from headatlas.models.lm import LM
 from tests.models.tiny import TINY, Tiny, build, texts
 
@@ -56,6 +56,16 @@ def check_adds_up_in_float32(tiny: Tiny, device: str) -> None:
     assert all(torch.equal(p, before[name]) and p.dtype == torch.bfloat16 for name, p in half.model.named_parameters())
     half.model(IDS.to(device))
     assert set(streams[half.n_layers :]) == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(("family", "plain"), [("llama", True), ("qwen3", True), ("gemma2", False), ("gpt2", False)])
+def test_plain_norms_are_known_by_what_they_give(family, plain) -> None:
+    model = build(next(tiny for tiny in TINY if tiny.id == family))
+    norms = [module for module in model.modules() if is_norm(module)]
+    generator = torch.Generator().manual_seed(0)
+    for norm in norms:  # as built, weights are all 1, or all 0 where 1 is added
+        norm.weight.data = torch.rand(norm.weight.shape, generator=generator).to(norm.weight)
+    assert {_is_plain(norm) for norm in norms} == {plain}
 
 
 def test_weights_are_frozen_meanwhile() -> None:

@@ -19,6 +19,7 @@ from scipy.stats import false_discovery_control
 from torch import Tensor
 
 from headatlas.models.answers import MEASURES, Change, answers_under
+from headatlas.models.cost import Cost, answering
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample
 
@@ -29,6 +30,7 @@ Quality = Callable[[Sequence[Heads]], np.ndarray]
 ANSWERS = ("log_p", "accuracy")  # what `answers_without` tells; p is about the first
 AT_ONCE, ENOUGH = 10, 5  # draws of random heads at a time, and how many must lose as much to stop early
 AT_LEAST = 20  # draws where their spread is shown, too
+DRAWN = 0.6  # of the draws that may be, how many are made, about: the others are not needed
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,19 @@ def remove(
             random = random_sets([sets[i] for i in undecided], min(at_once, draws - made), n_heads, generator)
             drawn = quality(random) - baseline
     return Removal(baseline, effect, random_effect, np.array([_p(*of) for of in zip(of_sets, of_random, strict=True)]))
+
+
+def removal_cost(
+    lm: LM, examples: Sequence[TokenExample], sets: int, draws: int, tokens: int | None = None, everywhere: bool = False
+) -> Cost:
+    """Of `remove` with so many sets, if quality is of answers to these."""
+    changes, rounds = 1 + sets * (1 + usual(draws)), max(1.0, draws / AT_LEAST)
+    return answering(lm, examples, changes, rounds=rounds, everywhere=everywhere, tokens=tokens)
+
+
+def usual(draws: int) -> float:
+    """How many draws are made, about, if there may be so many."""
+    return min(draws, max(AT_LEAST, DRAWN * draws))
 
 
 def measured_once(quality: Quality) -> Quality:

@@ -63,7 +63,8 @@ class Gradients:
         return gradients[:, piece.layers].numpy()
 
     def cost(self, lm: LM, piece: Piece) -> Cost:
-        return learning(lm, [make_bundle([a]) for a in piece.questions(lm)], len(self.levels))
+        bundles = [make_bundle([a]) for a in piece.questions(lm)]
+        return learning(lm, bundles, len(self.levels), tokens=piece.batch_tokens, packed=False)
 
 
 def midpoints(steps: int) -> list[float]:

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from headatlas.models import heads as h
 from headatlas.models.lm import LM
+from headatlas.models.packing import packs
 from headatlas.models.targets import (
     Bundle,
     Layout,
@@ -26,6 +27,7 @@ from headatlas.models.targets import (
 )
 
 MEASURES = ("log_p", "rank", "first")
+LOGITS = 4  # nearly every token of packed answers has logits, which take memory: so many times fewer tokens at once
 
 
 @torch.no_grad()
@@ -92,17 +94,18 @@ def answers_while(
 ) -> Tensor:
     """`answers_under` so many changes of any kind."""
     budget = tokens_at_once(lm, tokens)
-    bundles, place = [], []
+    bundles, place, packed = [], [], True
     for e, a in enumerate(examples):
         shared = 0 if everywhere else len(a.prompt) - 1
-        together = max(1, (budget - shared) // (len(a) - shared) if shares(lm, a, shared) else budget // len(a))
-        for first in range(0, changes, together):
-            bundles.append(Bundle((a,) * min(together, changes - first), shared))
-            place.append((e, first))
+        together = shares(lm, a, shared)
+        packed &= together
+        for number in copies(a, shared, changes, budget, together):
+            bundles.append(Bundle((a,) * len(number), shared))
+            place.append((e, number))
     result = torch.empty(changes, len(examples), len(MEASURES))
-    for _, chosen in batches(bundles, 1, budget):
+    for _, chosen in batches(bundles, 1, max(1, budget // LOGITS) if packed else budget, packed=packed):
         now = [bundles[i] for i in chosen]
-        numbers = [place[i][1] + k for i in chosen for k in range(len(bundles[i].examples))]
+        numbers = [number for i in chosen for number in place[i][1]]
         with out_of_memory_told(lm, budget):
             layout = lay_out(lm, now)
             which = torch.where(layout.owner >= 0, torch.tensor(numbers)[layout.owner.clamp(min=0)], changes)
@@ -112,23 +115,31 @@ def answers_while(
     return result
 
 
+def copies(example: TokenExample, shared: int, changes: int, budget: int, together: bool) -> list[range]:
+    """Changes that an example is run under at once: as many copies as fit, behind the beginning they share or each with
+    its own."""
+    own = len(example) - 1 - shared
+    at_once = max(1, (budget - shared) // own if together else budget // (shared + own))
+    return [range(first, min(first + at_once, changes)) for first in range(0, changes, at_once)]
+
+
 def shares(lm: LM, example: TokenExample, shared: int) -> bool:
     """Whether copies of an example can share so many tokens of its beginning: the model runs these once."""
-    return shared > 0 and len(lay_out(lm, [Bundle((example, example), shared)]).inputs["input_ids"]) == 1
+    return shared > 0 and packs(lm, [Bundle((example, example), shared)])
 
 
 def _scaled_and_pushed(lm: LM, changes: Sequence[Change]) -> Changing:
-    gates = torch.stack([c.gate for c in changes] + [torch.ones(lm.n_layers, lm.n_heads)])
+    gates = torch.stack([c.gate for c in changes] + [torch.ones(lm.n_layers, lm.n_heads)]).to(lm.device)
     added = [i for i, c in enumerate(changes) if c.add is not None]
     adds = torch.stack([c.add for c in changes if c.add is not None]) if added else None
     slots = torch.full((len(changes) + 1,), -1)
     slots[added] = torch.arange(len(added))
 
     def changing(which: Tensor) -> AbstractContextManager[None]:
-        slot = slots[which]
+        slot, on_device = slots[which], which.to(lm.device)
 
         def edit(layer: int, z: Tensor) -> Tensor:
-            z = z * gates[:, layer].to(z.device, z.dtype)[which.to(z.device)][..., None]
+            z = z * gates[:, layer].to(z.device, z.dtype)[on_device.to(z.device)][..., None]
             if adds is not None:
                 rows, places = (slot >= 0).nonzero(as_tuple=True)
                 here = rows.to(z.device), places.to(z.device)
@@ -149,4 +160,6 @@ def _measured(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> Tensor:
     log_p = own[:, 0] - logits.logsumexp(-1)
     rank = (logits > own).sum(1)
     each = torch.stack([log_p, (1.0 + rank).log(), (rank == 0).float()], dim=1).cpu()
-    return torch.stack([part.mean(0) for part in each.split([len(target) for target in targets])])
+    lengths = torch.tensor([len(target) for target in targets])
+    text = torch.arange(len(targets)).repeat_interleave(lengths)
+    return torch.zeros(len(targets), len(MEASURES)).index_add_(0, text, each) / lengths[:, None]

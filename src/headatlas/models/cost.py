@@ -1,39 +1,46 @@
 """What work costs before it is done: passes through the model and tokens in them, seconds on a machine.
 
-How fast a machine runs a model is measured on copies with one and with three layers and random weights. So the model
+How fast a machine runs a model is measured on copies with few layers and random weights. So the model
 need not be loaded, and need not fit, to be planned for.
 """
 
 import copy
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from headatlas.errors import CannotDo
+from headatlas.models.answers import LOGITS, copies
 from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
+from headatlas.models.packing import ROW, saves
 from headatlas.models.quiet import quiet_transformers
-from headatlas.models.targets import ROW, Bundle, TokenExample, good_at_once, log_probs, make_bundle, tokens_at_once
+from headatlas.models.targets import Bundle, TokenExample, batches, log_probs, make_bundle, tokens_at_once
 
-AT_ONCE = 2048  # tokens in a pass on a CPU
-MANY = 8192  # tokens that keep a GPU busy
-ATTENTION = 0.8  # what a row wider by d_model adds to the cost of a token; by operations alone it would be 1/6
+FEW, MANY = 512, 8192  # tokens that leave a GPU idle, and that keep it busy
+# what a row wider by d_model adds to the cost of a token: by operations alone, and as it is on a CPU
+ATTENTION, ATTENTION_ON_CPU = 1 / 6, 0.8
 
 
 @dataclass(frozen=True)
 class Cost:
     """Tokens and passes without gradients, `learned` tokens and `learning` passes with them, and other work: operations
-    of the device, and seconds of the host, which are about the same on any machine. Passes are the fewest that can be:
-    a machine takes more where tokens are more than it takes at once."""
+    of the device, and seconds of the host, which are about the same on any machine.
+
+    wide, learned_wide: what attention adds in wide rows: of every token, by how many times d_model its row is wider
+    than those a machine is timed with.
+    """
 
     tokens: float = 0.0
     passes: float = 0.0
+    wide: float = 0.0
     learned: float = 0.0
     learning: float = 0.0
+    learned_wide: float = 0.0
     operations: float = 0.0
     seconds: float = 0.0
 
@@ -43,35 +50,67 @@ class Cost:
     def __mul__(self, times: float) -> "Cost":
         return Cost(*(times * a for a in astuple(self)))
 
-
-def reading(lm: LM, bundles: Sequence[Bundle], gates: float = 1) -> Cost:
-    """Of examples run under so many gates, without gradients."""
-    tokens = gates * sum(_weighed(lm, bundle.size) for bundle in bundles)
-    return Cost(tokens=tokens, passes=1)
+    __rmul__ = __mul__
 
 
-def answering(lm: LM, examples: Sequence[TokenExample], changes: float, everywhere: bool = False) -> Cost:
-    """Of answers under so many changes of the model; the prompt is run once, unless it is changed too."""
-    sizes = [(len(a.prompt) * (changes if everywhere else 1), changes * len(a.target)) for a in examples]
-    tokens = sum(_weighed(lm, prompt + answers, min(prompt + answers, AT_ONCE)) for prompt, answers in sizes)
-    return Cost(tokens=tokens, passes=1)
+def reading(
+    lm: LM, bundles: Sequence[Bundle], gates: float = 1, *, tokens: int | None = None, packed: bool = True
+) -> Cost:
+    """Of examples run under so many gates, without gradients (`measure`). tokens: at once. packed: where that saves
+    tokens; a model that cannot be packed takes longer."""
+    whole, cost = max(1, round(gates)), Cost()
+    for rows, chosen in batches(bundles, whole, tokens_at_once(lm, tokens)):
+        cost += a_pass(lm, [bundles[i] for i in chosen], len(range(whole)[rows]), packed=packed)
+    return replace(cost, tokens=cost.tokens * gates / whole, wide=cost.wide * gates / whole)
 
 
-def learning(lm: LM, bundles: Sequence[Bundle], times: float = 1) -> Cost:
-    """Of so many updates over these examples."""
-    tokens = times * sum(_weighed(lm, bundle.size) for bundle in bundles)
-    return Cost(learned=tokens, learning=1)
+def learning(
+    lm: LM, bundles: Sequence[Bundle], gates: float = 1, *, tokens: int | None = None, packed: bool = True
+) -> Cost:
+    """Of an update over these examples, under so many gates."""
+    read = reading(lm, bundles, gates, tokens=tokens, packed=packed)
+    return Cost(learned=read.tokens, learning=read.passes, learned_wide=read.wide)
 
 
-def _weighed(lm: LM, tokens: float, width: float | None = None) -> float:
-    """Tokens of a row, with more weight in rows wider than those a machine is timed with: attention reads all of it."""
-    return tokens * (1 + ATTENTION * max(0.0, (tokens if width is None else width) - ROW) / lm.d_model)
+def answering(
+    lm: LM,
+    examples: Sequence[TokenExample],
+    changes: float,
+    *,
+    rounds: float = 1,
+    everywhere: bool = False,
+    tokens: int | None = None,
+) -> Cost:
+    """Of answers under so many changes of the model, a part of them in each round (`answers_while`). The prompt is run
+    once a round, unless it is changed too."""
+    budget, cost = tokens_at_once(lm, tokens), Cost()
+    bundles = []
+    for a in examples:
+        shared = 0 if everywhere else len(a.prompt) - 1
+        for of in copies(a, shared, max(1, round(changes / rounds)), budget, shared > 0):
+            bundles.append(Bundle((a,) * len(of), shared))
+    packed = not everywhere
+    for _, chosen in batches(bundles, 1, max(1, budget // LOGITS) if packed else budget, packed=packed):
+        cost += a_pass(lm, [bundles[i] for i in chosen])
+    return cost * rounds
+
+
+def a_pass(lm: LM, bundles: Sequence[Bundle], gates: float = 1, *, packed: bool = True) -> Cost:
+    """Of these texts at once, under so many gates. packed: where that saves tokens, as in `packing`."""
+    tokens, width = sum(bundle.size for bundle in bundles), max(bundle.size for bundle in bundles)
+    if not packed or not saves(bundles):
+        width = max(bundle.shared + bundle.rest for bundle in bundles)
+        tokens = width * sum(len(bundle.examples) for bundle in bundles)
+    return Cost(tokens=gates * tokens, passes=1, wide=gates * tokens * max(0, width - ROW) / lm.d_model)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """How fast a device runs a model: seconds per pass and token, without and with gradients; operations per second;
-    how many tokens it takes at once."""
+    """How fast a device runs a model: seconds per pass and token, without and with gradients; operations per second.
+
+    launches: the device computes a pass while the host launches it, so that the longer of both counts. Otherwise they
+    add up.
+    """
 
     name: str
     a_pass: float
@@ -79,45 +118,59 @@ class Machine:
     a_learning: float
     a_learned: float
     operations: float
-    at_once: int = AT_ONCE
+    launches: bool = False
 
     def seconds(self, cost: Cost) -> float:
-        forward = max(cost.passes, cost.tokens / self.at_once) * self.a_pass + cost.tokens * self.a_token
-        backward = max(cost.learning, cost.learned / self.at_once) * self.a_learning + cost.learned * self.a_learned
-        return forward + backward + cost.operations / self.operations + cost.seconds
+        attention = ATTENTION if self.launches else ATTENTION_ON_CPU
+        forward = cost.passes * self.a_pass, (cost.tokens + attention * cost.wide) * self.a_token
+        backward = cost.learning * self.a_learning, (cost.learned + attention * cost.learned_wide) * self.a_learned
+        together = max if self.launches else sum
+        return together(forward) + together(backward) + cost.operations / self.operations + cost.seconds
 
 
 def measure_machine(config: PretrainedConfig, layers: int, device: torch.device, dtype: torch.dtype) -> Machine:
-    """Time copies of one and three layers, on few and on many tokens."""
-    few, many = (128, 1024) if device.type == "cpu" else (512, MANY)
-    times = {}
-    for depth in (1, 3):
+    """Time copies with few layers, two numbers of them, on few and on many tokens."""
+    launches = device.type == "cuda"
+    few, many = (FEW, MANY) if launches else (128, 1024)
+    low, high = (2, 8) if launches and layers >= 8 else (1, 3)
+    operations = _operations(device)  # first: a GPU that was idle is slow for a moment
+    times: dict[tuple[int, int], tuple[float, float]] = {}
+    for depth in (low, high):
         lm = _shallow(config, depth, device, dtype)
         for tokens in (few, many):
-            bundles = [make_bundle([TokenExample(tuple(range(1, 60)), (1, 2, 3, 4))]) for _ in range(tokens // 62)]
-            times[depth, tokens] = _timed(lm, bundles)
-        width = lm.d_model
+            times[depth, tokens] = _timed(lm, _texts(tokens))
         del lm
     speeds = []  # seconds per pass and per token, without and with gradients
     for learning in (0, 1):
         # seconds of all layers, by number of tokens: what is not a layer, and so many times what a layer adds
-        total = {
-            n: times[1, n][learning] + (layers - 1) * max(0.0, times[3, n][learning] - times[1, n][learning]) / 2
-            for n in (few, many)
-        }
-        a_token = max(total[many] - total[few], 0.1 * total[many]) / (many - few)
-        speeds.append((max(0.0, total[few] - few * a_token), a_token))
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
-    at_once = AT_ONCE if device.type == "cpu" else good_at_once(layers, width)
-    return Machine(name, *speeds[0], *speeds[1], _operations(device), at_once)
+        total = {}
+        for n in (few, many):
+            first, last = (times[depth, n][learning] for depth in (low, high))
+            total[n] = first + (layers - low) * max(0.0, last - first) / (high - low)
+        if launches:
+            speeds.append((total[few], total[many] / many))
+        else:
+            a_token = max(total[many] - total[few], 0.1 * total[many]) / (many - few)
+            speeds.append((max(0.0, total[few] - few * a_token), a_token))
+    name = torch.cuda.get_device_name(device) if launches else f"{torch.get_num_threads()} CPU threads"
+    return Machine(name, *speeds[0], *speeds[1], operations, launches)
 
 
 def measure_loaded(lm: LM) -> Machine:
-    """Time a pass of a model that is loaded: quicker than `measure_machine`, and less exact."""
-    rows = 4 if lm.device.type == "cpu" else min(MANY, tokens_at_once(lm, None)) // 62
-    bundles = [make_bundle([TokenExample(tuple(range(1, 60)), (1, 2, 3, 4))]) for _ in range(rows)]
-    read, learn = (seconds / (62 * rows) for seconds in _timed(lm, bundles, rounds=1))
-    return Machine(str(lm.device), 0.0, read, 0.0, learn, _operations(lm.device))
+    """Time passes of a model that is loaded: quicker than `measure_machine`, and less exact."""
+    launches = lm.device.type == "cuda"
+    operations = _operations(lm.device)
+    many = min(MANY, tokens_at_once(lm, None)) if launches else 248
+    a_token, a_learned = (seconds / many for seconds in _timed(lm, _texts(many), rounds=1))
+    a_pass, a_learning = _timed(lm, _texts(FEW), rounds=1) if launches else (0.0, 0.0)
+    return Machine(str(lm.device), a_pass, a_token, a_learning, a_learned, operations, launches)
+
+
+def _texts(tokens: int) -> list[Bundle]:
+    """So many tokens, about: texts of different lengths, which are packed, as prompts mostly are."""
+    lengths = (40, 84, 56, 68)  # 62 in the mean
+    each = [make_bundle([TokenExample(tuple(1 + i % 32 for i in range(n - 3)), (1, 2, 3, 4))]) for n in lengths]
+    return [each[i % len(each)] for i in range(tokens // 62)]
 
 
 def _shallow(config: PretrainedConfig, depth: int, device: torch.device, dtype: torch.dtype) -> LM:

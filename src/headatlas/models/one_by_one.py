@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from headatlas.models import heads as h
-from headatlas.models.cost import Cost, reading
+from headatlas.models.cost import Cost, a_pass
 from headatlas.models.examples import Bundle
 from headatlas.models.lm import LM
 from headatlas.models.packing import logits_of, stack
-from headatlas.models.replay import recorded, replayed
-from headatlas.models.targets import out_of_memory_told, score_targets
+from headatlas.models.replay import recorded, replayed, trial_cost
+from headatlas.models.targets import batches, out_of_memory_told, score_targets, tokens_at_once
 
 Value = Callable[[int], Tensor]
 """A layer → what its heads give instead: [head, 1 or d_head], or [row, token, head, d_head]. NaN leaves z as it is."""
@@ -39,7 +39,7 @@ def logits_by_head(
     layers: those with heads, by default all. gate [layer, head]: how far heads are open meanwhile. value: what a head
     gives instead of zero. replay: run only what lies above a head. budget: tokens at once.
     """
-    gate = torch.ones(lm.n_layers, lm.n_heads) if gate is None else gate
+    gate = (torch.ones(lm.n_layers, lm.n_heads) if gate is None else gate).to(lm.device)
     layout = stack(lm, bundles)
     with torch.no_grad(), recorded(lm) as record, out_of_memory_told(lm, budget):
         clean = logits_of(lm, layout, gate[None])
@@ -78,10 +78,21 @@ def effects_by_layer(
             yield layer, lost.clone(), whole[0].float().cpu()
 
 
-def changing_cost(lm: LM, bundles: Sequence[Bundle], layers: Sequence[int]) -> Cost:
-    """Of `logits_by_head`, if the model can be replayed: a pass for each layer, of what lies above it."""
+def changing_cost(lm: LM, bundles: Sequence[Bundle], layers: Sequence[int], tokens: int | None = None) -> Cost:
+    """Of `logits_by_head`, some texts at a time (`texts_at_once`), if the model can be replayed: of each layer, what
+    lies above it."""
+    budget, cost = tokens_at_once(lm, tokens), trial_cost(lm, bundles[:2])
     above = sum(lm.n_layers - i for i in layers) / lm.n_layers
-    return replace(reading(lm, bundles, 1 + lm.n_heads * above), passes=1 + above)
+    for chosen in texts_at_once(lm, bundles, budget):
+        once = a_pass(lm, [bundles[i] for i in chosen], packed=False)
+        passes = -(-lm.n_heads // max(1, budget // int(once.tokens)))
+        cost += once + replace(lm.n_heads * above * once, passes=passes * above)
+    return cost
+
+
+def texts_at_once(lm: LM, bundles: Sequence[Bundle], budget: int) -> list[list[int]]:
+    """A few texts at a time, by number, so that all heads of a layer fit beside each other."""
+    return [chosen for _, chosen in batches(bundles, 1, max(1, budget // lm.n_heads))]
 
 
 @contextmanager

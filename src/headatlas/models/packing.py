@@ -41,12 +41,18 @@ class Layout:
 
 def lay_out(lm: LM, bundles: Sequence[Bundle]) -> Layout:
     """Texts packed, where that saves tokens and the model can; otherwise a row each."""
+    return _pack(lm, bundles) if packs(lm, bundles) else stack(lm, bundles)
+
+
+def packs(lm: LM, bundles: Sequence[Bundle]) -> bool:
+    """Whether these texts are packed: it saves tokens, and the model can."""
+    return saves(bundles) and _can_pack(lm, bundles)
+
+
+def saves(bundles: Sequence[Bundle]) -> bool:
+    """Whether packing saves tokens, more than a few."""
     padded = sum(len(bundle.examples) for bundle in bundles) * max(bundle.shared + bundle.rest for bundle in bundles)
-    if padded > 1.1 * sum(bundle.size for bundle in bundles):
-        layout = _pack(lm, bundles)
-        if _packs(lm, bundles, layout):
-            return layout
-    return stack(lm, bundles)
+    return padded > 1.1 * sum(bundle.size for bundle in bundles)
 
 
 def logits_of(lm: LM, layout: Layout, gate: Tensor | None, under: Sequence[int] | None = None) -> Tensor:
@@ -80,8 +86,7 @@ def _pack(lm: LM, bundles: Sequence[Bundle], at_least: int = 0) -> Layout:
     at_least: rows of so many tokens, with the last text at the very end.
     """
     bins = _bins(bundles)
-    width = max(at_least, *(sum(bundles[i].size for i in chosen) for chosen in bins))
-    width += -width % (1 if lm.device.type == "cpu" else ALIGN)
+    width = max(at_least, _width(lm, bundles, bins))
     texts: list[tuple[int, ...]] = []  # row, place, bundle, number in it (0: what they share), first position, length
     words: list[int] = []
     for row, chosen in enumerate(bins):
@@ -129,6 +134,12 @@ def _bins(bundles: Sequence[Bundle]) -> list[list[int]]:
     return [chosen for chosen in bins if chosen]
 
 
+def _width(lm: LM, bundles: Sequence[Bundle], bins: Sequence[Sequence[int]]) -> int:
+    """Tokens in a row."""
+    width = max(sum(bundles[i].size for i in chosen) for chosen in bins)
+    return width + -width % (1 if lm.device.type == "cpu" else ALIGN)
+
+
 def _mask(lm: LM, bundle_of: Tensor, text_of: Tensor) -> Tensor:
     """[row, 1, query, key]: 0 where a token sees its bundle's beginning or its own text so far, as low as can be
     elsewhere. bundle_of, text_of: [row, place]."""
@@ -146,7 +157,7 @@ def _count_up(lengths: np.ndarray) -> np.ndarray:
     return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
-def _packs(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> bool:
+def _can_pack(lm: LM, bundles: Sequence[Bundle]) -> bool:
     """Whether a model takes packed rows as wide as these with texts as long as these.
 
     Where earlier trials do not tell, it is tried on a few texts, against a row for each text. Windows and positions
@@ -156,7 +167,8 @@ def _packs(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> bool:
     """
     if lm.layers_without_heads or "position_ids" not in signature(lm.model.forward).parameters:
         return False
-    width, longest = layout.inputs["input_ids"].shape[1], max(bundle.shared + bundle.rest for bundle in bundles)
+    width = _width(lm, bundles, _bins(bundles))
+    longest = max(bundle.shared + bundle.rest for bundle in bundles)
     tried = state_of(lm.model).packed
     sharing = any(len(bundle.examples) > 1 and bundle.shared for bundle in bundles)
     if any(good and width <= w and longest <= n and sharing <= s for w, n, s, good in tried):

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from headatlas.models import heads as h
-from headatlas.models.cost import Cost
+from headatlas.models.answers import copies
+from headatlas.models.cost import Cost, a_pass
 from headatlas.models.lm import LM
-from headatlas.models.packing import ROW, Layout, lay_out, logits_of
+from headatlas.models.packing import ROW, Layout, lay_out, logits_of, packs
 from headatlas.models.targets import Bundle, TokenExample, batches, out_of_memory_told, tokens_at_once
 from headatlas.progress import Progress, silent
 
@@ -44,12 +45,11 @@ def log_probs_patched(
     bundles, place, packed = [], [], True
     for e, a in enumerate(examples):
         shared = len(a.prompt) - 1 - back
-        packs, at_once = _heads_at_once(lm, a, shared, budget)
-        packed &= packs
-        for first in range(0, len(changed), at_once):
-            heads = changed[first : first + at_once]
-            bundles.append(Bundle((a,) * len(heads), shared))
-            place.append([(e, layer, head) for layer, head in heads])
+        together = shared > 0 and packs(lm, [Bundle((a,) * 2, shared)])
+        packed &= together
+        for chosen in _at_once(a, shared, len(changed), budget, together):
+            bundles.append(Bundle((a,) * len(chosen), shared))
+            place.append([(e, *changed[i]) for i in chosen])
     result = torch.full((len(examples), lm.n_layers + 1, lm.n_heads), torch.nan)
     for _, chosen in progress(list(batches(bundles, 1, budget, packed=packed)), label):
         now = [bundles[i] for i in chosen]
@@ -59,11 +59,9 @@ def log_probs_patched(
     return result[:, :-1], result[(slice(None), *NOTHING)]
 
 
-def _heads_at_once(lm: LM, example: TokenExample, shared: int, budget: int) -> tuple[bool, int]:
-    """Whether copies of the tokens after the shared ones can go behind them, and how many."""
-    own = len(example) - 1 - shared
-    packs = shared > 0 and len(lay_out(lm, [Bundle((example,) * 2, shared)]).inputs["input_ids"]) == 1
-    return packs, max(1, (min(_width(shared), budget) - shared) // own if packs else budget // (shared + own))
+def _at_once(example: TokenExample, shared: int, changes: int, budget: int, together: bool) -> list[range]:
+    """Changes that an example is run under in a row, if copies go behind what they share, or in a batch."""
+    return copies(example, shared, changes, min(_width(shared), budget) if together else budget, together)
 
 
 def _width(shared: int) -> int:
@@ -89,7 +87,8 @@ def _log_p(lm: LM, bundles: Sequence[Bundle], layer: Tensor, head: Tensor, z: Te
     targets = [a.target for bundle in bundles for a in bundle.examples]
     expected = torch.tensor([t for target in targets for t in target], device=logits.device)
     each = -cross_entropy(logits, expected, reduction="none").float().cpu()
-    return torch.stack([part.sum() for part in each.split([len(target) for target in targets])])
+    text = torch.arange(len(targets)).repeat_interleave(torch.tensor([len(target) for target in targets]))
+    return torch.zeros(len(targets)).index_add_(0, text, each)
 
 
 def _first_own(layout: Layout) -> tuple[Tensor, Tensor]:
@@ -100,11 +99,14 @@ def _first_own(layout: Layout) -> tuple[Tensor, Tensor]:
     return torch.tensor(first // width), torch.tensor(first % width)
 
 
-def patching_cost(lm: LM, examples: Sequence[TokenExample], back: int = 0) -> Cost:
+def patching_cost(lm: LM, examples: Sequence[TokenExample], back: int = 0, tokens: int | None = None) -> Cost:
     """Of `log_probs_patched`, if the model can be packed."""
-    heads = sum(site is not None for site in lm.anatomy.sites) * lm.n_heads
-    tokens = 0.0
+    budget, cost = tokens_at_once(lm, tokens), Cost()
+    changes = 1 + sum(site is not None for site in lm.anatomy.sites) * lm.n_heads
+    bundles = []
     for a in examples:
-        own, shared = back + len(a.target), len(a.prompt) - 1 - back
-        tokens += heads * own + shared * np.ceil(heads * own / (_width(shared) - shared))
-    return Cost(tokens=tokens, passes=1)
+        shared = len(a.prompt) - 1 - back
+        bundles += [Bundle((a,) * len(n), shared) for n in _at_once(a, shared, changes, budget, shared > 0)]
+    for _, chosen in batches(bundles, 1, budget, packed=True):
+        cost += a_pass(lm, [bundles[i] for i in chosen])
+    return cost

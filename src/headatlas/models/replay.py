@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headatlas.models.cost import Cost, a_pass
 from headatlas.models.lm import LM
 from headatlas.models.targets import Bundle, log_probs
 
@@ -70,6 +71,11 @@ def can_replay(lm: LM, bundles: Sequence[Bundle]) -> bool:
         raise
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError):
         return False
+
+
+def trial_cost(lm: LM, bundles: Sequence[Bundle]) -> Cost:
+    """Of `can_replay`: a whole run, and two from either block on."""
+    return (1 + 2 * (lm.n_layers - lm.n_layers // 2 + 1) / lm.n_layers) * a_pass(lm, bundles, packed=False)
 
 
 def _same(lm: LM, bundles: Sequence[Bundle], layer: int, record: Record, expected: Tensor) -> bool:

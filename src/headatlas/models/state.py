@@ -10,12 +10,14 @@ class State:
     """batched: batch sizes that the edits in force were made for.
     packed: trials of packed rows: their width, longest text, whether texts shared beginnings, whether it was right.
     fewer: tokens at once are divided by this; doubled whenever memory runs out.
-    fitting: how many tokens fit at once on its GPUs, once that is known."""
+    fitting: how many tokens fit at once on its GPUs, once that is known.
+    planned: how many would be run at once where its work is planned for, if it has no weights here."""
 
     batched: list[int] = field(default_factory=list)
     packed: list[tuple[int, int, bool, bool]] = field(default_factory=list)
     fewer: int = 1
     fitting: int | None = None
+    planned: int | None = None
 
 
 def state_of(model: nn.Module) -> State:

@@ -16,6 +16,8 @@ from headatlas.models.cost import Cost, Machine
 from headatlas.results.provenance import describe_run, flat
 from headatlas.results.store import Finished, load_attributes, save
 
+KEPT = 0.5  # seconds to check a result and write it
+
 
 @dataclass(frozen=True)
 class Job:
@@ -51,7 +53,9 @@ class Job:
         """Seconds of every part and of the result, by name. What has no estimate counts as nothing."""
         steps = [*((self.item(p.name), p.cost, p.arguments) for p in self.parts)]
         steps.append((self.item(), self.cost, self.arguments))
-        return {name: machine.seconds(Cost() if cost is None else cost(model, *args)) for name, cost, args in steps}
+        costs = {name: Cost() if cost is None else cost(model, *args) for name, cost, args in steps}
+        costs[self.item()] += Cost(seconds=KEPT)
+        return {name: machine.seconds(cost) for name, cost in costs.items()}
 
     def item(self, part: str = "result") -> str:
         """What a part, or the result, is called among the work of all jobs."""

@@ -40,7 +40,7 @@ def estimate_in_words(expected: Estimate) -> list[str]:
         f"all together: {_time(expected.work)} of work; {_time(expected.seconds)} with {who}, and then the figures",
         f"memory of a worker: {memory.weights / GIB:.1f} GiB of weights, {at_once * memory.a_learned / GIB:.1f} GiB for"
         f" {at_once} tokens at once",
-        "estimated from copies of one and three layers; expect it within a factor of two (docs/how-to/cluster.md)",
+        "estimated from copies with few layers; expect it within a factor of two (docs/how-to/cluster.md)",
     ]
 
 

@@ -14,7 +14,7 @@ from headatlas.methods.ablate import KINDS
 from headatlas.models import heads as h
 from headatlas.models.cost import Cost
 from headatlas.models.lm import LM
-from headatlas.models.one_by_one import changing_cost, effects_by_layer
+from headatlas.models.one_by_one import changing_cost, effects_by_layer, texts_at_once
 from headatlas.models.replay import can_replay
 from headatlas.models.targets import (
     Bundle,
@@ -60,9 +60,7 @@ def ablate(
     partner = _partners(questions)
     effect = torch.full((len(questions), lm.n_layers, lm.n_heads), torch.nan)
     baseline = torch.empty(len(questions))
-    # a few examples at a time, so that many heads fit beside each other
-    parts = [chosen for _, chosen in batches(bundles, 1, max(1, budget // lm.n_heads))]
-    for part in progress(parts, label):
+    for part in progress(texts_at_once(lm, bundles, budget), label):
         now = [bundles[i] for i in part]
         other = _z(lm, [bundles[partner[i]] for i in part]) if kind == "resample" else None
 
@@ -88,7 +86,7 @@ class Ablation:
         return effect[:, layers].numpy()
 
     def cost(self, lm: LM, piece: Piece) -> Cost:
-        return changing_cost(lm, [make_bundle([a]) for a in piece.questions(lm)], piece.layers)
+        return changing_cost(lm, [make_bundle([a]) for a in piece.questions(lm)], piece.layers, piece.batch_tokens)
 
 
 def _z(lm: LM, bundles: Sequence[Bundle]) -> dict[int, Tensor]:

@@ -25,8 +25,9 @@ from headatlas.methods.dissociate.parts import Target, targets_of
 from headatlas.methods.gate import settings as gating
 from headatlas.methods.gate.fits import TaskFit, fit_cost, fit_task
 from headatlas.methods.method import Part, Work
-from headatlas.models.cost import Cost, learning, reading
+from headatlas.models.cost import Cost, learning
 from headatlas.models.lm import LM
+from headatlas.models.one_by_one import changing_cost
 from headatlas.models.targets import TokenExample, make_bundle
 from headatlas.progress import Done, Progress, doing
 from headatlas.tasks.labelled import Labelled
@@ -155,9 +156,9 @@ def make_map(lm: LM, name: str, target: Target, sizes: Sizes, *, done: Done, pro
 
 def map_cost(lm: LM, name: str, target: Target, sizes: Sizes) -> Cost:
     if name == "taylor":
-        return learning(lm, [make_bundle([a]) for a in _examples(target, sizes.taylor)])
-    if name == "ablate":  # what lies below a head is not run again
-        return reading(lm, [make_bundle([a]) for a in _examples(target, sizes.ablate)], lm.n_heads * lm.n_layers / 2)
+        return learning(lm, [make_bundle([a]) for a in _examples(target, sizes.taylor)], packed=False)
+    if name == "ablate":
+        return changing_cost(lm, [make_bundle([a]) for a in _examples(target, sizes.ablate)], range(lm.n_layers))
     return fit_cost(lm, _gating(target, sizes)) if name == "gate" else dissociation.fit_cost(lm, target)
 
 

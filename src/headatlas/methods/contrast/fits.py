@@ -9,7 +9,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.methods.gate.fits import fit, start
+from headatlas.methods.gate.fits import TRIED, fit, start
 from headatlas.methods.gate.settings import Schedule, Settings
 from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.lm import LM
@@ -66,9 +66,11 @@ def fit_pair(lm: LM, pair: PairFit, *, done: Done, progress: Progress) -> None:
 
 
 def fit_cost(lm: LM, pair: PairFit) -> Cost:
-    updates = islice(batches_of(lm, (pair.keep, pair.lose), pair.settings.batch, seed=0), 3)
-    bundles = [bundle for matched in updates for both in matched for bundle in both]
-    return learning(lm, bundles, len(pair.seeds) / 3) * pair.updates
+    cost = Cost()
+    for matched in islice(batches_of(lm, (pair.keep, pair.lose), pair.settings.batch, seed=0), TRIED):
+        for bundles in zip(*matched, strict=True):  # of either task
+            cost += learning(lm, bundles, len(pair.seeds), tokens=pair.batch_tokens)
+    return cost * (pair.updates / TRIED)
 
 
 def combine(lm: LM, pair: PairFit, *, done: Done, progress: Progress) -> xr.Dataset:

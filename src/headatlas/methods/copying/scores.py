@@ -9,10 +9,10 @@ import torch
 import xarray as xr
 from scipy.stats import binom
 
-from headatlas.evidence.removal import ANSWERS, answers_without, p_corrected, remove, top_heads
+from headatlas.evidence.removal import ANSWERS, answers_without, p_corrected, removal_cost, remove, top_heads
 from headatlas.methods.copying.texts import AHEAD, Text, hash_texts, make_texts
 from headatlas.methods.method import Part, Work
-from headatlas.models.cost import Cost, answering, reading
+from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
 from headatlas.models.patching import log_probs_patched, patching_cost
 from headatlas.models.targets import make_bundle, measure, tokens_at_once
@@ -155,9 +155,9 @@ def _proof(copied: str) -> str:
 
 
 def _score_cost(lm: LM, name: str, texts: Sequence[Text], ahead: int, batch_tokens: int | None) -> Cost:
-    whole = [make_bundle([t.clean(ahead)]) for t in texts]
-    return reading(lm, whole, 2) + patching_cost(lm, [t.corrupted(ahead) for t in texts], ahead)
+    read = reading(lm, [make_bundle([t.clean(ahead)]) for t in texts], tokens=batch_tokens)
+    return 2 * read + patching_cost(lm, [t.corrupted(ahead) for t in texts], ahead, batch_tokens)
 
 
 def _proof_cost(lm: LM, name: str, scored: Any, texts: Sequence[Text], seed: int, batch_tokens: int | None) -> Cost:
-    return answering(lm, [t.whole for t in texts], 1 + len(STEPS) * (1 + DRAWS))
+    return removal_cost(lm, [t.whole for t in texts], len(STEPS), DRAWS, batch_tokens)

@@ -7,9 +7,11 @@ import numpy as np
 import torch
 import xarray as xr
 
+from headatlas.evidence.removal import AT_LEAST, usual
 from headatlas.evidence.selective import Trial, removal_results, remove_heads_of
 from headatlas.methods._effects import ASK, held_out_questions
 from headatlas.methods.dissociate.fits import Settings, drawn, fit
+from headatlas.methods.gate.fits import TRIED
 from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.lm import LM
@@ -85,7 +87,7 @@ def measure_baseline(lm: LM, data: Labelled, batch_tokens: int | None, *, done: 
 
 
 def baseline_cost(lm: LM, data: Labelled, batch_tokens: int | None) -> Cost:
-    return reading(lm, data.bundles(range(len(data.examples)))[0])
+    return reading(lm, data.bundles(range(len(data.examples)))[0], tokens=batch_tokens)
 
 
 def baseline_of(done: Done) -> torch.Tensor:
@@ -107,9 +109,12 @@ def gates_of(lm: LM, target: Target, done: Done, progress: Progress) -> np.ndarr
 
 
 def fit_cost(lm: LM, target: Target) -> Cost:
-    updates = islice(drawn(target.data, target.function, target.settings, 0), 3)
-    bundles = [bundle for examples in updates for bundle in target.data.bundles(examples)[0]]
-    return learning(lm, bundles, len(target.settings.seeds) / 3) * target.settings.updates
+    data, settings, cost = target.data, target.settings, Cost()
+    of_seeds = (drawn(data, target.function, settings, seed) for seed in settings.seeds)
+    for together in islice(zip(*of_seeds, strict=True), TRIED):  # the examples of each seed
+        bundles = [bundle for examples in together for bundle in data.bundles(examples)[0]]
+        cost += learning(lm, bundles, tokens=target.batch_tokens)
+    return cost * (settings.updates / TRIED)
 
 
 def score_of(lm: LM, target: Target, done: Done) -> np.ndarray:
@@ -143,7 +148,9 @@ def removal_cost(lm: LM, target: Target) -> Cost:
     data, settings = target.data, target.settings
     tried = [bundle for split in ("validation", "test") for bundle in data.bundles(data.of(split))[0]]
     tested = data.bundles(data.of("test", target.function))[0]
-    return reading(lm, tried, len(settings.steps)) + reading(lm, tested, settings.draws)
+    tokens, rounds = target.batch_tokens, usual(settings.draws) / AT_LEAST
+    random = reading(lm, tested, AT_LEAST, tokens=tokens)
+    return reading(lm, tried, len(settings.steps), tokens=tokens) + rounds * random
 
 
 # --- result

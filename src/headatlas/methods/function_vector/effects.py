@@ -10,9 +10,9 @@ from headatlas.models.answers import MEASURES, answers_while, shares
 from headatlas.models.direct import passing, stream_factor
 from headatlas.models.examples import TokenExample, make_bundle
 from headatlas.models.lm import LM
-from headatlas.models.one_by_one import logits_by_head
+from headatlas.models.one_by_one import logits_by_head, texts_at_once
 from headatlas.models.replay import can_replay
-from headatlas.models.targets import batches, score_targets, tokens_at_once
+from headatlas.models.targets import score_targets, tokens_at_once
 from headatlas.models.token_changes import replacing
 from headatlas.progress import Progress, silent
 
@@ -78,7 +78,7 @@ def _replayed(
     rise, before = torch.full((len(prompts), lm.n_layers, lm.n_heads), torch.nan), torch.empty(len(prompts), 2)
     bundles = [make_bundle([a]) for a in prompts]
     replay = can_replay(lm, bundles[:2])
-    for _, chosen in progress(list(batches(bundles, 1, max(1, budget // lm.n_heads))), label):
+    for chosen in progress(texts_at_once(lm, bundles, budget), label):
         now, last = [bundles[i] for i in chosen], [len(prompts[i].prompt) - 1 for i in chosen]
         instead = torch.full((len(now), max(last) + 1, lm.n_heads, lm.d_head), torch.nan)  # NaN: as it is
 

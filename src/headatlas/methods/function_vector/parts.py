@@ -13,7 +13,7 @@ from headatlas.methods.function_vector import SHOTS
 from headatlas.methods.function_vector.effects import mean_outputs, rises
 from headatlas.methods.function_vector.vectors import TRIED, vector_of, zero_shot
 from headatlas.methods.method import Part
-from headatlas.models.cost import Cost, answering, reading
+from headatlas.models.cost import Cost, a_pass, answering, reading
 from headatlas.models.examples import TokenExample, make_bundle
 from headatlas.models.lm import LM
 from headatlas.models.targets import measure
@@ -154,18 +154,20 @@ def combine(lm: LM, plans: Sequence[Plan], *, done: Done, progress: Progress) ->
 
 
 def _means_cost(lm: LM, plan: Plan) -> Cost:
-    return reading(lm, [make_bundle([a]) for a in plan.right])
+    return sum((a_pass(lm, [make_bundle([a])]) for a in plan.right), Cost())  # one by one
 
 
 def _effects_cost(lm: LM, plan: Plan, first: int, name: str) -> Cost:
-    return answering(lm, plan.shuffled[first : first + AT_ONCE], lm.n_layers * lm.n_heads)
+    prompts = plan.shuffled[first : first + AT_ONCE]
+    return answering(lm, prompts, 1 + lm.n_layers * lm.n_heads, tokens=plan.settings.batch_tokens)
 
 
 def _vector_cost(lm: LM, plan: Plan) -> Cost:
-    draws, tried = plan.settings.draws, TRIED if plan.settings.layer is None else 0
-    told = reading(lm, [make_bundle([a]) for a in plan.testing_few_shot])
-    chosen = answering(lm, plan.choosing, tried * (1 + draws)) if tried else Cost()
-    return told + chosen + answering(lm, plan.testing, lm.n_layers + draws)
+    draws, tokens = plan.settings.draws, plan.settings.batch_tokens
+    cost = reading(lm, [make_bundle([a]) for a in plan.testing_few_shot], tokens=tokens)
+    if plan.settings.layer is None:
+        cost += answering(lm, plan.choosing, 1 + TRIED * (1 + draws), tokens=tokens)
+    return cost + answering(lm, plan.testing, 1 + lm.n_layers + draws, tokens=tokens)
 
 
 def ask_held_out(lm: LM, subject: str) -> list[TokenExample]:

@@ -30,6 +30,7 @@ from headatlas.tasks.prompts import Task
 CLIP = 4.0  # the pressure on θ ends where a gate is as good as open or shut
 BLOCK = 10  # seeds fitted at once, at most
 BUSY = 5e13  # operations of an update; with fewer, a GPU waits for the host
+TRIED = 3  # updates that tell what the others cost
 ROLES = ("facilitation", "interference", "irrelevance")
 FITS = ("free", "retain", "remove")
 
@@ -159,10 +160,12 @@ def fit_task(lm: LM, of: TaskFit, *, done: Done | None = None, progress: Progres
 
 
 def fit_cost(lm: LM, of: TaskFit) -> Cost:
-    updates = islice(batches_of(lm, [of.task], of.settings.batch, seed=0), 3)
-    bundles = [bundle for matched in updates for (bundle,) in matched]
-    free, pressed = (learning(lm, bundles, times * len(of.seeds) / 3) for times in (1, 2))
-    return free * of.settings.free.updates + pressed * of.settings.pressed.updates
+    settings, tokens, cost = of.settings, of.batch_tokens, Cost()
+    for matched in islice(batches_of(lm, [of.task], settings.batch, seed=0), TRIED):
+        bundles = [bundle for (bundle,) in matched]
+        free, pressed = (learning(lm, bundles, times * len(of.seeds), tokens=tokens) for times in (1, 2))
+        cost += settings.free.updates * free + settings.pressed.updates * pressed
+    return cost * (1 / TRIED)
 
 
 def roles(gate: xr.DataArray) -> xr.Dataset:

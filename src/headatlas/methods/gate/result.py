@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 import xarray as xr
 
-from headatlas.evidence.removal import p_corrected
+from headatlas.evidence.removal import AT_ONCE, p_corrected, usual
 from headatlas.methods.gate.fits import FITS, ROLES, TaskFit, fit_task, over_seeds, roles
 from headatlas.methods.gate.switching import switch_off
 from headatlas.models.cost import Cost, reading
@@ -37,10 +37,12 @@ def combine(
 def combine_cost(lm: LM, fits: Sequence[TaskFit], halves: Sequence[Sequence[TaskFit]], proof: bool) -> Cost:
     cost = Cost()
     for of in (*fits, *(of for half in halves for of in half)):
-        cost += reading(lm, held_out_bundles(lm, of.task, of.settings.held_out), 1 + len(FITS) * len(of.seeds))
+        held_out, tokens = held_out_bundles(lm, of.task, of.settings.held_out), of.batch_tokens
+        cost += reading(lm, held_out, 1 + len(FITS) * len(of.seeds), tokens=tokens)
     for of in fits if proof else ():
-        sets = len(ROLES) * len(of.settings.steps) * (1 + of.settings.draws)
-        cost += reading(lm, held_out_bundles(lm, of.task, of.settings.switching), 2 * sets)
+        held_out, tokens = held_out_bundles(lm, of.task, of.settings.switching), of.batch_tokens
+        one, some = (reading(lm, held_out, 2 * sets, tokens=tokens) for sets in (1, AT_ONCE))  # off and on
+        cost += len(ROLES) * len(of.settings.steps) * (one + usual(of.settings.draws) / AT_ONCE * some)
     return cost
 
 

@@ -13,16 +13,19 @@ from headatlas.errors import BadArgument
 from headatlas.methods._effects import halves
 from headatlas.methods._tables import list_best, number
 from headatlas.methods.method import Tables
+from headatlas.models.answers import LOGITS
 from headatlas.models.cost import Cost
 from headatlas.models.examples import Bundle, TokenExample, make_bundle, without_end
 from headatlas.models.lm import LM, Text
-from headatlas.models.one_by_one import changing_cost, logits_by_head
+from headatlas.models.one_by_one import changing_cost, logits_by_head, texts_at_once
 from headatlas.models.replay import can_replay
-from headatlas.models.targets import batches, tokens_at_once
+from headatlas.models.targets import tokens_at_once
 from headatlas.progress import Done, Progress
 from headatlas.tasks.chat import chat_text, chats
 
 log = logging.getLogger(__name__)
+
+COMPARED = 3e-4  # seconds of the host to compare a text's distributions with those of the whole model
 
 
 @dataclass(frozen=True)
@@ -70,15 +73,13 @@ def influences(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """KL without each head of the piece's layers, and how often the likeliest token changes: [text, layer, head], means
     over a text's positions. And the entropy of the whole model's distribution [text]."""
-    bundles, budget = piece.bundles(), tokens_at_once(lm, piece.batch_tokens)
-    if piece.positions == "all":
-        budget = max(1, budget // 4)  # logits at every token take memory
+    bundles, budget = piece.bundles(), _budget(lm, piece)
     if replay and not can_replay(lm, bundles[:2]):
         log.warning("%s cannot be replayed from the middle: every head costs a whole run", lm.name)
         replay = False
     shape = (len(bundles), len(piece.layers), lm.n_heads)
     kl, changed, entropy = np.empty(shape), np.empty(shape), np.empty(len(bundles))
-    for _, chosen in progress(list(batches(bundles, 1, max(1, budget // lm.n_heads))), piece.name):
+    for chosen in progress(texts_at_once(lm, bundles, budget), piece.name):
         lengths = [len(bundles[i].examples[0].target) for i in chosen]
 
         def means(values: Tensor, lengths: list[int] = lengths) -> list[float]:
@@ -96,6 +97,11 @@ def influences(
     return kl, changed, entropy
 
 
+def _budget(lm: LM, piece: Piece) -> int:
+    """Tokens at once: fewer where there are logits at every one, which take memory."""
+    return max(1, tokens_at_once(lm, piece.batch_tokens) // (LOGITS if piece.positions == "all" else 1))
+
+
 def measure(lm: LM, piece: Piece, *, done: Done, progress: Progress) -> None:
     done[piece.name] = influences(lm, piece, progress=progress)
 
@@ -104,7 +110,9 @@ def piece_cost(lm: LM, piece: Piece) -> Cost:
     bundles, heads = piece.bundles(), len(piece.layers) * lm.n_heads
     logits = 2.0 * lm.d_model * lm.model.get_input_embeddings().num_embeddings
     targets = sum(len(bundle.examples[0].target) for bundle in bundles)
-    return changing_cost(lm, bundles, piece.layers) + Cost(operations=heads * targets * logits)
+    # each is compared with the whole model, text by text
+    compared = Cost(operations=heads * targets * logits, seconds=COMPARED * heads * len(bundles))
+    return changing_cost(lm, bundles, piece.layers, _budget(lm, piece)) + compared
 
 
 def combine(lm: LM, sets: Mapping[str, Sequence[Piece]], *, done: Done, progress: Progress) -> xr.Dataset:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import xarray as xr
 
+from headatlas.evidence.removal import removal_cost
 from headatlas.methods._layers import layer_spans
 from headatlas.methods.maps.causal import DRAWS, STEPS, check_causal, relation_questions
 from headatlas.methods.maps.dynamic import BATCH, CONTEXTS, TEMPLATES, check_dynamic
@@ -82,8 +83,11 @@ def checks_cost(lm: LM, relations: Sequence[Relation], chosen: ChosenPairs, sett
         cost += Cost(tokens=tokens, passes=runs, seconds=RANKED * runs * len(CONTEXTS) * lm.n_layers)
         cost += _ranking(lm, lm.n_layers, len(CONTEXTS) * texts)
     if settings.causal:
-        questions = [q for r in relations for q in relation_questions(lm, r, settings.causal, settings.seed)]
-        cost += answering(lm, questions, 1 + len(STEPS) * (2 + DRAWS))
+        for r in relations:
+            questions = relation_questions(lm, r, settings.causal, settings.seed)
+            if questions:
+                cost += answering(lm, questions, 1) + removal_cost(lm, questions, len(STEPS), DRAWS)
+                cost += answering(lm, questions, len(STEPS))  # while another relation is asked
     return cost
 
 

@@ -11,6 +11,7 @@ import torch
 import xarray as xr
 
 from headatlas.errors import BadArgument
+from headatlas.evidence.removal import removal_cost
 from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.method import Part, Work
 from headatlas.methods.probe.examples import Examples
@@ -137,7 +138,7 @@ def read(lm: LM, shard: Shard, options: Options, *, done: Done, progress: Progre
 
 def read_cost(lm: LM, shard: Shard, options: Options) -> Cost:
     groups = [[with_reference(lm, options.questions[i], options) for i in group] for group in shard.groups]
-    return reading(lm, [make_bundle(group) for group in groups], TAKEN)
+    return TAKEN * reading(lm, [make_bundle(group) for group in groups], tokens=options.batch_tokens)
 
 
 def _texts(lm: LM, options: Options, done: Done) -> list[str]:
@@ -214,14 +215,17 @@ def combine_cost(lm: LM, cut: Sequence[Shard], options: Options) -> Cost:
     cost = Cost(operations=fits * epoch, seconds=host)
     if options.kind == "used":
         test = [with_reference(lm, q, options) for q in questions if q.split == SPLITS[-1]]
-        cost += learning(lm, [make_bundle([a]) for a in test], STEPS)
+        cost += learning(lm, [make_bundle([a]) for a in test], STEPS, tokens=options.batch_tokens)
     if options.proof == "none":
         return cost
-    trials, steps = settings.trials, len(settings.trials.shares)
-    changes = 1 + steps * (2 + trials.draws) + len(names) + 2 * (1 + trials.order_draws) + len(trials.alphas)
-    tested = [q for f in names for q in [q for q in questions if q.function == f][: settings.proof]]
-    examples = [with_reference(lm, q, options) for q in tested]
-    return cost + answering(lm, examples, changes, options.everywhere)
+    trials, everywhere, tokens = settings.trials, options.everywhere, options.batch_tokens
+    beside = len(trials.shares) + len(names) + 2 * (1 + trials.order_draws) + len(trials.alphas)
+    for f in names:
+        tested = [q for q in questions if q.function == f][: settings.proof]
+        examples = [with_reference(lm, q, options) for q in tested]
+        cost += removal_cost(lm, examples, len(trials.shares), trials.draws, tokens, everywhere)
+        cost += answering(lm, examples, beside, everywhere=everywhere, tokens=tokens)
+    return cost
 
 
 def _tell(texts: Sequence[str], right: np.ndarray) -> None:

@@ -13,11 +13,12 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadArgument, CannotDo, brief
+from headatlas.evidence.removal import removal_cost
 from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.method import Part, Work
 from headatlas.methods.retrieval.proof import DRAWS, STEPS, check_removal
 from headatlas.models.attended import attended_most
-from headatlas.models.cost import Cost, answering, reading
+from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample, make_bundle, out_of_memory_told, tokens_at_once
 from headatlas.progress import Done, Progress
@@ -26,6 +27,8 @@ from headatlas.tasks.scoring import words
 
 log = logging.getLogger(__name__)
 NOTHING = -1  # stands for no token
+LOOKED = 1.5  # passes that a pass costs if it is seen where heads look
+HIDDEN = 1.2e-5  # seconds of the host to make a token of a text with a needle
 
 
 @dataclass(frozen=True)
@@ -257,13 +260,16 @@ def _mean(each: xr.DataArray, chosen: np.ndarray) -> np.ndarray:
 
 
 def read_cost(lm: LM, piece: Piece) -> Cost:
-    """Passes to answer, all texts at once if they fit: one for the prompts, and one for every token of an answer. Then
-    one for each text, to see where heads look."""
+    """Passes to answer: one for the prompts that fit at once, and one for every token of the longest answer, which is
+    about twice as long as what is asked for. Then one for each text, to see where heads look."""
     text, texts = make_bundle([TokenExample((0,) * piece.length, (0,))]), len(piece.depths)
-    looking = Cost() if piece.held_out else reading(lm, [text]) * texts
-    return reading(lm, [text], texts) + Cost(tokens=texts * piece.new_tokens, passes=piece.new_tokens) + looking
+    prompts = reading(lm, [text], texts)
+    longest = min(piece.new_tokens, 2 * len(lm.encode(piece.needle.answer)[0]))
+    written = Cost(tokens=texts * longest, passes=prompts.passes * longest)
+    looking = Cost() if piece.held_out else texts * LOOKED * reading(lm, [text])
+    return prompts + written + looking + Cost(seconds=HIDDEN * texts * piece.length)
 
 
 def combine_cost(lm: LM, pieces: Sequence[Piece], counting: Counting) -> Cost:
     texts = [TokenExample((0,) * p.length, (0,) * p.new_tokens) for p in pieces if p.held_out for _ in p.depths]
-    return answering(lm, texts, 1 + len(STEPS) * (1 + DRAWS)) if texts else Cost()
+    return removal_cost(lm, texts, len(STEPS), DRAWS, counting.batch_tokens) if texts else Cost()

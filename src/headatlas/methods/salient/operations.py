@@ -20,6 +20,8 @@ from headatlas.models.weights import Weights
 from headatlas.progress import Progress, silent
 from headatlas.tasks.relations import Relation
 
+SORTED = 2e-8  # seconds of the host to sort a token among those a head amplifies most
+
 
 @torch.no_grad()
 def salient_operations(
@@ -71,7 +73,8 @@ def salient_operations(
 def salient_cost(model: Parameters, *, top: int = 8, **_: Any) -> Cost:
     a, (width, known) = model.weights.anatomy, model.weights.unembedding().shape
     gains = 8.0 * known * a.n_heads * (width * a.n_kv_heads / a.n_heads + a.d_head) * a.d_head
-    return Cost(operations=a.n_layers * (gains + 2.0 * a.n_heads * top * width * known))
+    operations = a.n_layers * (gains + 2.0 * a.n_heads * top * width * known)
+    return Cost(operations=operations, seconds=SORTED * a.n_layers * a.n_heads * known)
 
 
 def _inputs(weights: Weights, rows: Tensor, layer: int, device: torch.device | str) -> Tensor:

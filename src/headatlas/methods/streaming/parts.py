@@ -143,8 +143,9 @@ def measure_losses(lm: LM, piece: Piece, *, done: Done, progress: Progress) -> N
 
 
 def losses_cost(lm: LM, piece: Piece) -> Cost:
-    above = sum(lm.n_layers - layer for layer in piece.layers) / lm.n_layers  # what lies below is not run again
-    return reading(lm, bundles_of(piece.texts.measured), 1 + lm.n_kv_heads * above)
+    """Of each layer, what lies above it; and texts of one token more or less are run by themselves."""
+    above = sum(lm.n_layers - layer for layer in piece.layers) / lm.n_layers
+    return reading(lm, bundles_of(piece.texts.measured), 1 + lm.n_kv_heads * above, tokens=piece.batch_tokens)
 
 
 def measure_alpha(lm: LM, piece: Piece, *, done: Done, progress: Progress) -> None:
@@ -158,7 +159,7 @@ def alpha_cost(lm: LM, piece: Piece) -> Cost:
     assert piece.fit is not None
     texts = piece.texts.measured
     each = piece.fit.updates / len(texts)
-    return learning(lm, bundles_of(texts), each) + reading(lm, bundles_of(texts), each)
+    return each * (learning(lm, bundles_of(texts)) + reading(lm, bundles_of(texts)))
 
 
 def _map(lm: LM, pieces: list[Piece], done: Done) -> np.ndarray:
