@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from headatlas.models import heads as h
+from headatlas.models.kernels import without_cudnn_attention
 from headatlas.models.lm import LM
 from headatlas.models.packing import packs
 from headatlas.models.targets import (
@@ -41,7 +42,7 @@ def answer_states(lm: LM, bundles: Sequence[Bundle]) -> list[tuple[Tensor, Tenso
     def read(layer: int, now: Tensor) -> None:
         z[:, layer] = now[rows.to(now.device), places.to(now.device)].to(z.device)
 
-    with h.hooked(lm.model, lm.anatomy, read), logits_only(lm, rows, places):
+    with h.hooked(lm.model, lm.anatomy, read), logits_only(lm, rows, places), without_cudnn_attention():
         logits = lm.model(**layout.inputs, use_cache=False).logits[0]
     states, at = [], 0
     for a in (a for bundle in bundles for a in bundle.examples):
@@ -153,7 +154,7 @@ def _scaled_and_pushed(lm: LM, changes: Sequence[Change]) -> Changing:
 
 def _measured(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> Tensor:
     """[text, measure], of the model as it is now."""
-    with logits_only(lm, torch.tensor(layout.rows), torch.tensor(layout.places)):
+    with logits_only(lm, torch.tensor(layout.rows), torch.tensor(layout.places)), without_cudnn_attention():
         logits = lm.model(**layout.inputs, use_cache=False).logits[0].float()
     targets = [a.target for bundle in bundles for a in bundle.examples]
     own = logits.gather(1, torch.tensor([t for target in targets for t in target], device=logits.device)[:, None])

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headatlas.models.attention import attention_of
+from headatlas.models.kernels import without_cudnn_attention
 from headatlas.models.lm import LM
 
 _ONE = Lock()  # the interface is the same for all models of a process
@@ -66,7 +67,7 @@ def attention_of_texts(lm: LM, ids: Tensor) -> dict[int, Tensor]:
     with_heads = [i for i, site in enumerate(lm.anatomy.sites) if site is not None]
     texts = []
     for text in ids.to(lm.device):
-        with attention_kept(lm, with_heads, len(text), torch.float32) as kept:
+        with attention_kept(lm, with_heads, len(text), torch.float32) as kept, without_cudnn_attention():
             lm.model.base_model(text[None], use_cache=False)
         texts.append(kept)
     read = {i: torch.stack([kept[i] for kept in texts]) for i in with_heads if all(i in kept for kept in texts)}
@@ -81,7 +82,7 @@ def _beside_the_kernel(lm: LM, text: Tensor, rows: Tensor) -> dict[int, Tensor] 
     with_heads = [i for i, site in enumerate(lm.anatomy.sites) if site is not None]
     most: dict[int, Tensor] = {}
     apart: dict[int, Tensor] = {}
-    with _beside(lm, with_heads, rows, most, apart, lambda attention: attention.argmax(-1)):
+    with _beside(lm, with_heads, rows, most, apart, lambda attention: attention.argmax(-1)), without_cudnn_attention():
         lm.model.base_model(text, use_cache=False)
     return most if len(most) == len(with_heads) and all(share <= _close(lm) for share in apart.values()) else None
 

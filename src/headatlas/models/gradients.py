@@ -42,7 +42,7 @@ def float32_stream(lm: LM) -> Iterator[None]:
         return
     norms = [m for m in lm.model.get_submodule(lm.anatomy.blocks).modules() if is_norm(m)]
     layer_norms = [m for m in lm.model.modules() if isinstance(m, nn.LayerNorm) and m.weight is not None]
-    plain: dict[type[nn.Module], bool] = {}
+    plain: dict[tuple[type[nn.Module], float | None], bool] = {}
     with ExitStack() as stack:
         embedding = lm.model.get_input_embeddings()
         stack.callback(embedding.register_forward_hook(lambda module, args, output: output.float()).remove)
@@ -52,10 +52,10 @@ def float32_stream(lm: LM) -> Iterator[None]:
                 norm.float()
         for norm in norms:
             kind: Any = type(norm)
-            if kind not in plain:
-                plain[kind] = _is_plain(norm)
+            if (kind, _epsilon(norm)) not in plain:
+                plain[kind, _epsilon(norm)] = _is_plain(norm)
             stack.callback(setattr, norm, "__class__", kind)
-            norm.__class__ = _in_half(kind, dtype, plain[kind])
+            norm.__class__ = _in_half(kind, dtype, _epsilon(norm) if plain[kind, _epsilon(norm)] else None)
         for device in {p.device.type for p in lm.model.parameters()}:
             stack.enter_context(torch.autocast(device, dtype))
         yield
@@ -68,20 +68,21 @@ def is_norm(module: nn.Module) -> bool:
 
 @torch.no_grad()
 def _is_plain(norm: Any) -> bool:
-    """Whether a norm is x / √(mean x² + ε) · weight, tried on random numbers: PyTorch does that in one kernel, where
+    """Whether a norm is x / √(mean x² + ε) · weight, tried on some numbers: PyTorch does that in one kernel, where
     models launch eight."""
-    if not isinstance(getattr(norm, "weight", None), torch.Tensor) or _epsilon(norm) is None:
+    epsilon = _epsilon(norm)
+    if not isinstance(getattr(norm, "weight", None), torch.Tensor) or epsilon is None:
         return False
     x = torch.linspace(-1, 2, 4 * len(norm.weight)).sin().view(4, -1).to(norm.weight.device)
     try:
-        expected, result = norm(x).float(), _plain(norm, x)
+        expected, result = norm(x).float(), _plain(norm, x, epsilon)
     except (RuntimeError, TypeError, ValueError):
         return False
     return bool(torch.allclose(result, expected, rtol=2e-2, atol=1e-2 * float(expected.abs().max())))
 
 
-def _plain(norm: Any, x: torch.Tensor) -> torch.Tensor:
-    return rms_norm(x, norm.weight.shape, norm.weight.to(x.dtype), _epsilon(norm))
+def _plain(norm: Any, x: torch.Tensor, epsilon: float) -> torch.Tensor:
+    return rms_norm(x, norm.weight.shape, norm.weight.to(x.dtype), epsilon)
 
 
 def _epsilon(norm: Any) -> float | None:
@@ -89,11 +90,13 @@ def _epsilon(norm: Any) -> float | None:
 
 
 @cache
-def _in_half(kind: type[nn.Module], dtype: torch.dtype, plain: bool = False) -> type[nn.Module]:
-    """Norms of this kind that give half precision: else each of the matrices behind them would round it for itself."""
+def _in_half(kind: type[nn.Module], dtype: torch.dtype, epsilon: float | None) -> type[nn.Module]:
+    """Norms of this kind that give half precision: else each of the matrices behind them would round it for itself.
+    epsilon: of plain ones."""
 
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
-        alone = plain and len(args) == 1 and not kwargs  # some norms take a gate, too
-        return (_plain(self, *args) if alone else kind.forward(self, *args, **kwargs)).to(dtype)
+        if epsilon is not None and len(args) == 1 and not kwargs:  # some norms take a gate, too
+            return _plain(self, args[0], epsilon).to(dtype)
+        return kind.forward(self, *args, **kwargs).to(dtype)
 
     return type(kind.__name__, (kind,), {"forward": forward})

@@ -15,6 +15,7 @@ from headatlas.errors import BadArgument, UnsupportedModel
 from headatlas.models import heads as h
 from headatlas.models.families import find_anatomy, parameter
 from headatlas.models.fingerprint import hash_config
+from headatlas.models.kernels import without_cudnn_attention
 from headatlas.models.state import state_of
 from headatlas.models.weights import Weights
 
@@ -194,7 +195,7 @@ class LM:
             out[:, : picked.shape[1], layer] = picked.to(out.device)
             seen.add(layer)
 
-        with h.hooked(self.model, self.anatomy, read):
+        with h.hooked(self.model, self.anatomy, read), without_cudnn_attention():
             self.model.base_model(**inputs, use_cache=False)  # no LM head: capture does not need logits
         idle = set(range(self.n_layers)) - seen - set(self.layers_without_heads)
         if idle:
@@ -304,7 +305,7 @@ class LM:
         options = {"do_sample": False, "pad_token_id": min(ends, default=0)} | options
         if not options["do_sample"]:  # a model's own sampling settings only earn warnings here
             options = {"temperature": None, "top_p": None, "top_k": None} | options
-        with _whole_rows(self.model.get_output_embeddings()):
+        with _whole_rows(self.model.get_output_embeddings()), without_cudnn_attention():
             tokens = self.model.generate(**inputs, max_new_tokens=max_new_tokens, **options)[:, longest:].tolist()
         return [list(takewhile(lambda t: t not in ends, row)) for row in tokens]
 

@@ -17,6 +17,7 @@ from torch.nn.functional import one_hot
 
 from headatlas.models import heads as h
 from headatlas.models.examples import Bundle, TokenExample
+from headatlas.models.kernels import without_cudnn_attention
 from headatlas.models.lm import LM
 from headatlas.models.state import state_of
 
@@ -223,18 +224,6 @@ def _under(lm: LM, gate: Tensor | None, layout: Layout, under: Sequence[int] | N
             rows = len(layout.inputs["input_ids"])
             stack.enter_context(lm.gated(gate.flatten(0, 1) if gate.ndim == 4 else gate.repeat_interleave(rows, dim=0)))
         yield
-
-
-@contextmanager
-def without_cudnn_attention() -> Iterator[None]:
-    """Other kernels than cuDNN's. Its gradients are NaN for masked rows of 64 more than a multiple of 128 tokens where
-    a head's scores are all far below zero, as in Qwen2.5 (pytorch issue 196678); and they are not the same twice."""
-    before = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    try:
-        yield
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 @contextmanager

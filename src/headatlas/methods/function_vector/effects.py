@@ -9,12 +9,13 @@ from headatlas.methods._layers import layers_with_heads
 from headatlas.models.answers import MEASURES, answers_while, shares
 from headatlas.models.direct import passing, stream_factor
 from headatlas.models.examples import TokenExample, make_bundle
+from headatlas.models.families import norms_behind
 from headatlas.models.lm import LM
 from headatlas.models.one_by_one import logits_by_head, texts_at_once
 from headatlas.models.replay import can_replay
 from headatlas.models.targets import score_targets, tokens_at_once
 from headatlas.models.token_changes import replacing
-from headatlas.progress import Progress, silent
+from headatlas.progress import Progress, doing, silent
 
 
 @torch.no_grad()
@@ -25,6 +26,10 @@ def mean_outputs(
 
     The second differs only in models with a norm behind the attention (Gemma 2), whose factor differs between prompts.
     """
+    if not any(norms_behind(lm.model, lm.anatomy, layer)[:-1] for layer in layers_with_heads(lm.anatomy)):
+        with doing(progress, label):
+            mean = lm.head_outputs([list(a.prompt) for a in prompts], "last")[:, 0].double().mean(0)
+        return torch.stack([mean, mean]).float()
     total = torch.zeros(2, lm.n_layers, lm.n_heads, lm.d_head, dtype=torch.float64)
     total[:, lm.layers_without_heads] = torch.nan
     for prompt in progress(prompts, label):
@@ -55,15 +60,14 @@ def rises(
     """
     if not all(shares(lm, a, len(a.prompt) - 1) for a in prompts):
         return _replayed(lm, prompts, means, tokens_at_once(lm, tokens), label, progress)
-    rise, before = torch.full((len(prompts), lm.n_layers, lm.n_heads), torch.nan), torch.empty(len(prompts), 2)
+    rise = torch.full((len(prompts), lm.n_layers, lm.n_heads), torch.nan)
     heads = [(layer, head) for layer in layers_with_heads(lm.anatomy) for head in range(lm.n_heads)]
     layers, numbers = torch.tensor(heads).T
     changing = replacing(lm, heads, means[layers, numbers])
-    for i, prompt in enumerate(progress(prompts, label)):
-        each = quality(answers_while(lm, [prompt], len(heads) + 1, changing, tokens=tokens))[
-            :, 0
-        ]  # the last: no change
-        before[i], rise[i, layers, numbers] = each[-1], each[:-1, 0] - each[-1, 0]
+    with doing(progress, label):
+        each = quality(answers_while(lm, prompts, len(heads) + 1, changing, tokens=tokens))  # the last: no change
+    before = each[-1]
+    rise[:, layers, numbers] = (each[:-1, :, 0] - before[:, 0]).T
     return rise, before
 
 

@@ -1,7 +1,7 @@
 """The work of `function_vector` in parts, task by task, and its result."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from headatlas.methods.function_vector import SHOTS
 from headatlas.methods.function_vector.effects import mean_outputs, rises
 from headatlas.methods.function_vector.vectors import TRIED, vector_of, zero_shot
 from headatlas.methods.method import Part
-from headatlas.models.cost import Cost, a_pass, answering, reading
+from headatlas.models.cost import Cost, answering, reading
 from headatlas.models.examples import TokenExample, make_bundle
 from headatlas.models.lm import LM
 from headatlas.models.targets import measure
@@ -154,7 +154,7 @@ def combine(lm: LM, plans: Sequence[Plan], *, done: Done, progress: Progress) ->
 
 
 def _means_cost(lm: LM, plan: Plan) -> Cost:
-    return sum((a_pass(lm, [make_bundle([a])]) for a in plan.right), Cost())  # one by one
+    return replace(reading(lm, [make_bundle([a]) for a in plan.right], packed=False), passes=-(-len(plan.right) // 32))
 
 
 def _effects_cost(lm: LM, plan: Plan, first: int, name: str) -> Cost:

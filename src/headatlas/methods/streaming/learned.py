@@ -18,8 +18,8 @@ from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.streaming.scores import scored_log_p
 from headatlas.methods.streaming.texts import ScoredText, Window
 from headatlas.models.gradients import for_gradients
+from headatlas.models.kernels import without_cudnn_attention
 from headatlas.models.lm import LM
-from headatlas.models.packing import without_cudnn_attention
 from headatlas.models.streaming import check_streams, streaming
 from headatlas.models.targets import out_of_memory_told
 from headatlas.progress import Progress, silent

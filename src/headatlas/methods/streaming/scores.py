@@ -14,8 +14,9 @@ from torch.nn.functional import cross_entropy
 
 from headatlas.methods.streaming.texts import ScoredText, Window
 from headatlas.models.examples import Bundle, TokenExample, make_bundle
+from headatlas.models.kernels import without_cudnn_attention
 from headatlas.models.lm import LM
-from headatlas.models.packing import logits_only, without_cudnn_attention
+from headatlas.models.packing import logits_only
 from headatlas.models.replay import Record, can_replay, recorded, replayed
 from headatlas.models.streaming import check_streams, streaming
 from headatlas.models.targets import batches, out_of_memory_told, tokens_at_once
