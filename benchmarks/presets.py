@@ -26,8 +26,9 @@ def maps(folder: Path, method: str) -> dict[tuple[str, str], np.ndarray]:
 
 
 def _fitted(measure, result: xr.Dataset) -> str:
-    """The scores themselves, where the map is cleared of what is not proven."""
-    return measure.repeats[0] if measure.repeats and measure.repeats[0] in result else measure.name
+    """The scores of all seeds, where the map is cleared of what is not proven."""
+    seeds = measure.repeats and measure.repeats[0] in result and "seed" in result[measure.repeats[0]].dims
+    return measure.repeats[0] if seeds else measure.name
 
 
 def _mean(values: xr.DataArray) -> xr.DataArray:

@@ -103,7 +103,7 @@ def check_plan(options: argparse.Namespace) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     methods = options.methods.split(",") if options.methods else None
     if options.shape:
-        lm = random_model(shape(*SHAPES[options.shape]), device, getattr(torch, options.dtype))
+        lm = random_model(shape(*SHAPES[options.shape]), device, torch.bfloat16 if device == "cuda" else torch.float32)
     else:
         lm = ha.load(options.model, device, options.dtype)
     machine = measure_machine(lm.model.config, lm.n_layers, torch.device(device), lm.model.dtype)

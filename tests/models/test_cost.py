@@ -13,7 +13,7 @@ from headatlas.errors import CannotDo
 from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.methods.gate.fits import likelihood, slope
 from headatlas.models.answers import Change, answers_under
-from headatlas.models.cost import Cost, Machine, answering, learning, measure_machine, reading
+from headatlas.models.cost import CHANGED, Cost, Machine, answering, learning, measure_machine, reading
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
 from headatlas.models.memory import GIB, Memory, check_room, memory, skeleton
@@ -72,9 +72,10 @@ def test_costs_add_up() -> None:
     assert both == Cost(learned=3 * 4096, learning=6, operations=2e9, seconds=1)  # 2,048 tokens at once
     assert learning(lm, [one], 128, tokens=4096).learning == 1
     assert MACHINE.seconds(both) == pytest.approx(6 * 2 + 3 * 4096 * 0.03 + 2 + 1)
-    launching = replace(MACHINE, launches=True)  # the longer of both
+    launching = replace(MACHINE, launches=True)  # the longer of both; of reading, half the shorter
     assert launching.seconds(both) == pytest.approx(3 * 4096 * 0.03 + 2 + 1)
-    assert launching.seconds(Cost(tokens=10, passes=5)) == 5
+    assert launching.seconds(Cost(tokens=10, passes=5)) == 5 + 0.05
+    assert reading(lm, []) == answering(lm, [], 10) == changing_cost(lm, [], [0], 100) == Cost()
     wide = reading(lm, [make_bundle([TokenExample((1,) * 1000, (2,))])])
     assert wide.wide == 1000 * (1000 - 256) / lm.d_model
     assert MACHINE.seconds(wide) > 2 * MACHINE.seconds(replace(wide, wide=0))
@@ -98,11 +99,16 @@ def counting(lm: LM) -> Iterator[list[int]]:
 
 def check(lm: LM, cost: Cost, work: Callable[[], object]) -> None:
     """That work makes the passes it was said to, and about as many tokens: rows of a pass are of one width."""
-    work()  # whether the model can be packed, and replayed, is tried once
+    work()  # whether the model can be packed is tried once
     with counting(lm) as made:
         work()
     assert lm.n_layers * cost.passes == pytest.approx(len(made))
     assert lm.n_layers * cost.tokens == pytest.approx(sum(made), rel=0.15)
+
+
+def plainly(cost: Cost) -> Cost:
+    """Each pass as one, although it takes the host longer."""
+    return replace(cost, passes=cost.passes / CHANGED)
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
@@ -111,12 +117,13 @@ def test_passes_and_tokens_are_those_made(budget) -> None:
     bundles, gates = [make_bundle([a]) for a in PROMPTS], torch.ones(7, lm.n_layers, lm.n_heads)
     check(lm, reading(lm, bundles, 7, tokens=budget), lambda: measure(lm, bundles, gates, budget))
     changes = [Change(gate) for gate in gates]
-    check(lm, answering(lm, PROMPTS, 7, tokens=budget), lambda: answers_under(lm, PROMPTS, changes, tokens=budget))
+    answered = answering(lm, PROMPTS, 7, tokens=budget)
+    check(lm, plainly(answered), lambda: answers_under(lm, PROMPTS, changes, tokens=budget))
     twice = [*changes, *changes]
     cost = answering(lm, PROMPTS, 14, rounds=2, tokens=budget)
     assert cost == 2 * answering(lm, PROMPTS, 7, tokens=budget)
     everywhere = partial(answers_under, lm, PROMPTS, twice, everywhere=True, tokens=budget)
-    check(lm, answering(lm, PROMPTS, 14, everywhere=True, tokens=budget), everywhere)
+    check(lm, plainly(answering(lm, PROMPTS, 14, everywhere=True, tokens=budget)), everywhere)
     z = torch.zeros(len(PROMPTS), lm.n_layers, lm.n_heads, lm.d_head)
     patched = partial(log_probs_patched, lm, PROMPTS, z, 2, tokens=budget)
     check(lm, patching_cost(lm, PROMPTS, 2, tokens=budget), patched)
@@ -133,7 +140,7 @@ def test_passes_and_tokens_of_heads_changed_one_by_one_are_those_made(layers, bu
     bundles = [make_bundle([a]) for a in PROMPTS]
     check(
         lm,
-        changing_cost(lm, bundles, layers, budget),
+        changing_cost(lm, bundles, layers, budget=budget),
         lambda: ablate(lm, PROMPTS, layers=layers, tokens=budget),
     )
 

@@ -68,6 +68,25 @@ def test_plain_norms_are_known_by_what_they_give(family, plain) -> None:
     assert {_is_plain(norm) for norm in norms} == {plain}
 
 
+def test_norms_of_one_class_are_known_one_by_one() -> None:
+    """As in Gemma 3n, where some have a weight and others do not."""
+    lm = LM(build(TINY[0]).bfloat16(), None, "llama")
+    first, second = [m for m in lm.model.modules() if is_norm(m)][:2]
+    kind = type(first)
+
+    class Bare(kind):
+        def forward(self, x: Tensor) -> Tensor:
+            return x / (x.float().pow(2).mean(-1, keepdim=True) + self.variance_epsilon).sqrt()
+
+    Bare.__name__ = kind.__name__
+    first.__class__ = second.__class__ = Bare
+    del second.weight
+    first.weight.data.fill_(2.0)
+    assert not _is_plain(first)  # it has a weight, and does not use it
+    assert not _is_plain(second)
+    assert gate_gradient(lm).isfinite().all()
+
+
 def test_weights_are_frozen_meanwhile() -> None:
     lm = LM(build(TINY[0]).requires_grad_(True), None, "learning")
     first = next(lm.model.parameters())

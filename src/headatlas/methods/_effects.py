@@ -127,7 +127,9 @@ def halves(each: np.ndarray) -> np.ndarray:
 
 
 def _combine_cost(lm: LM, pieces: Sequence[Sequence[Piece]], without_heads: bool) -> Cost:
-    once = sum((reading(lm, held_out_bundles(lm, first.task, first.limit)) for first, *_ in pieces), Cost())
+    once = Cost()
+    for first, *_ in pieces:
+        once += reading(lm, held_out_bundles(lm, first.task, first.limit), tokens=first.batch_tokens)
     return once + once if without_heads else once
 
 

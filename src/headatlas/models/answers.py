@@ -4,7 +4,7 @@ Answers are teacher-forced, so everything is one pass over prompt and answer, pa
 last token on, where answering begins. The prompt is the same for every change, so it is run once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ from headatlas.models.targets import (
 )
 
 MEASURES = ("log_p", "rank", "first")
-LOGITS = 4  # nearly every token of packed answers has logits, which take memory: so many times fewer tokens at once
+LOGITS = 4  # logits take memory: so many times fewer tokens may have some at once
 
 
 @torch.no_grad()
@@ -104,7 +104,7 @@ def answers_while(
             bundles.append(Bundle((a,) * len(number), shared))
             place.append((e, number))
     result = torch.empty(changes, len(examples), len(MEASURES))
-    for _, chosen in batches(bundles, 1, max(1, budget // LOGITS) if packed else budget, packed=packed):
+    for chosen in _passes(lm, bundles, budget, packed):
         now = [bundles[i] for i in chosen]
         numbers = [number for i in chosen for number in place[i][1]]
         with out_of_memory_told(lm, budget):
@@ -116,11 +116,39 @@ def answers_while(
     return result
 
 
+def _passes(lm: LM, bundles: Sequence[Bundle], budget: int, packed: bool) -> Iterator[list[int]]:
+    """What to run at once, by number. packed: copies were found to share their beginnings; some models take no rows as
+    wide as these, so that is asked again."""
+    for chosen in filled(bundles, budget) if packed else [list(range(len(bundles)))]:
+        now = [bundles[i] for i in chosen]
+        if packed and packs(lm, now):
+            yield chosen
+        else:
+            yield from ([chosen[i] for i in some] for _, some in batches(now, 1, budget))
+
+
+def filled(bundles: Sequence[Bundle], budget: int) -> Iterator[list[int]]:
+    """Bundles that are packed into a pass, by number: at most `budget` tokens where possible, and with logits, which
+    take memory, fewer."""
+    chosen: list[int] = []
+    tokens = targets = 0
+    for i in sorted(range(len(bundles)), key=lambda i: -bundles[i].size):
+        more, more_targets = bundles[i].size, sum(len(a.target) for a in bundles[i].examples)
+        if chosen and (tokens + more > budget or targets + more_targets > budget // LOGITS):
+            yield chosen
+            chosen, tokens, targets = [], 0, 0
+        chosen.append(i)
+        tokens, targets = tokens + more, targets + more_targets
+    if chosen:
+        yield chosen
+
+
 def copies(example: TokenExample, shared: int, changes: int, budget: int, together: bool) -> list[range]:
     """Changes that an example is run under at once: as many copies as fit, behind the beginning they share or each with
     its own."""
-    own = len(example) - 1 - shared
-    at_once = max(1, (budget - shared) // own if together else budget // (shared + own))
+    own, targets = len(example) - 1 - shared, len(example.target)
+    fit = min((budget - shared) // own, budget // LOGITS // targets) if together else budget // (shared + own)
+    at_once = max(1, fit)
     return [range(first, min(first + at_once, changes)) for first in range(0, changes, at_once)]
 
 

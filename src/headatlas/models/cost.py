@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from headatlas.errors import CannotDo
-from headatlas.models.answers import LOGITS, copies
+from headatlas.models.answers import copies, filled
 from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
 from headatlas.models.packing import ROW, saves
@@ -24,6 +24,7 @@ from headatlas.models.targets import Bundle, TokenExample, batches, log_probs, m
 FEW, MANY = 512, 8192  # tokens that leave a GPU idle, and that keep it busy
 # what a row wider by d_model adds to the cost of a token: by operations alone, and as it is on a CPU
 ATTENTION, ATTENTION_ON_CPU = 1 / 6, 0.8
+CHANGED = 1.3  # passes that a pass costs the host if heads are changed in every layer
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,20 @@ def answering(
     """Of answers under so many changes of the model, a part of them in each round (`answers_while`). The prompt is run
     once a round, unless it is changed too."""
     budget, cost = tokens_at_once(lm, tokens), Cost()
+    packed = not everywhere and can_share(lm)
     bundles = []
     for a in examples:
         shared = 0 if everywhere else len(a.prompt) - 1
-        for of in copies(a, shared, max(1, round(changes / rounds)), budget, shared > 0):
+        for of in copies(a, shared, max(1, round(changes / rounds)), budget, packed and shared > 0):
             bundles.append(Bundle((a,) * len(of), shared))
-    packed = not everywhere
-    for _, chosen in batches(bundles, 1, max(1, budget // LOGITS) if packed else budget, packed=packed):
-        cost += a_pass(lm, [bundles[i] for i in chosen])
-    return cost * rounds
+    for chosen in filled(bundles, budget) if packed else (some for _, some in batches(bundles, 1, budget)):
+        cost += a_pass(lm, [bundles[i] for i in chosen], packed=can_share(lm))
+    return rounds * replace(cost, passes=CHANGED * cost.passes)
+
+
+def can_share(lm: LM) -> bool:
+    """Whether prompts may be packed behind what they share, as far as is known before it is tried."""
+    return not lm.layers_without_heads
 
 
 def a_pass(lm: LM, bundles: Sequence[Bundle], gates: float = 1, *, packed: bool = True) -> Cost:
@@ -108,8 +114,8 @@ def a_pass(lm: LM, bundles: Sequence[Bundle], gates: float = 1, *, packed: bool 
 class Machine:
     """How fast a device runs a model: seconds per pass and token, without and with gradients; operations per second.
 
-    launches: the device computes a pass while the host launches it, so that the longer of both counts. Otherwise they
-    add up.
+    launches: the device computes a pass while the host launches it, so that the longer of both counts. Passes without
+    gradients differ in which that is: half the shorter is added there. Without launches, both add up.
     """
 
     name: str
@@ -124,22 +130,22 @@ class Machine:
         attention = ATTENTION if self.launches else ATTENTION_ON_CPU
         forward = cost.passes * self.a_pass, (cost.tokens + attention * cost.wide) * self.a_token
         backward = cost.learning * self.a_learning, (cost.learned + attention * cost.learned_wide) * self.a_learned
-        together = max if self.launches else sum
-        return together(forward) + together(backward) + cost.operations / self.operations + cost.seconds
+        shorter = (0.5, 0.0) if self.launches else (1.0, 1.0)
+        passes = (max(both) + part * min(both) for both, part in zip((forward, backward), shorter, strict=True))
+        return sum(passes) + cost.operations / self.operations + cost.seconds
 
 
 def measure_machine(config: PretrainedConfig, layers: int, device: torch.device, dtype: torch.dtype) -> Machine:
     """Time copies with few layers, two numbers of them, on few and on many tokens."""
     launches = device.type == "cuda"
     few, many = (FEW, MANY) if launches else (128, 1024)
-    low, high = (2, 8) if launches and layers >= 8 else (1, 3)
     operations = _operations(device)  # first: a GPU that was idle is slow for a moment
-    times: dict[tuple[int, int], tuple[float, float]] = {}
-    for depth in (low, high):
-        lm = _shallow(config, depth, device, dtype)
-        for tokens in (few, many):
-            times[depth, tokens] = _timed(lm, _texts(tokens))
-        del lm
+    try:
+        low, high = (2, 8) if launches and layers >= 8 else (1, 3)
+        times = _times(config, (low, high), (few, many), device, dtype)
+    except torch.OutOfMemoryError:
+        low, high = 1, 3
+        times = _times(config, (low, high), (few, many), device, dtype)
     speeds = []  # seconds per pass and per token, without and with gradients
     for learning in (0, 1):
         # seconds of all layers, by number of tokens: what is not a layer, and so many times what a layer adds
@@ -156,21 +162,34 @@ def measure_machine(config: PretrainedConfig, layers: int, device: torch.device,
     return Machine(name, *speeds[0], *speeds[1], operations, launches)
 
 
+def _times(
+    config: PretrainedConfig, depths: Sequence[int], tokens: Sequence[int], device: torch.device, dtype: torch.dtype
+) -> dict[tuple[int, int], tuple[float, float]]:
+    """Seconds of a pass without and with gradients, by number of layers and of tokens."""
+    times = {}
+    for depth in depths:
+        lm = _shallow(config, depth, device, dtype)
+        for n in tokens:
+            times[depth, n] = _timed(lm, _texts(lm, n))
+        del lm
+    return times
+
+
 def measure_loaded(lm: LM) -> Machine:
     """Time passes of a model that is loaded: quicker than `measure_machine`, and less exact."""
     launches = lm.device.type == "cuda"
     operations = _operations(lm.device)
     many = min(MANY, tokens_at_once(lm, None)) if launches else 248
-    a_token, a_learned = (seconds / many for seconds in _timed(lm, _texts(many), rounds=1))
-    a_pass, a_learning = _timed(lm, _texts(FEW), rounds=1) if launches else (0.0, 0.0)
+    a_token, a_learned = (seconds / many for seconds in _timed(lm, _texts(lm, many), rounds=1))
+    a_pass, a_learning = _timed(lm, _texts(lm, min(FEW, many)), rounds=1) if launches else (0.0, 0.0)
     return Machine(str(lm.device), a_pass, a_token, a_learning, a_learned, operations, launches)
 
 
-def _texts(tokens: int) -> list[Bundle]:
+def _texts(lm: LM, tokens: int) -> list[Bundle]:
     """So many tokens, about: texts of different lengths, which are packed, as prompts mostly are."""
-    lengths = (40, 84, 56, 68)  # 62 in the mean
+    lengths = [min(n, lm.anatomy.context or n) for n in (40, 84, 56, 68)]
     each = [make_bundle([TokenExample(tuple(1 + i % 32 for i in range(n - 3)), (1, 2, 3, 4))]) for n in lengths]
-    return [each[i % len(each)] for i in range(tokens // 62)]
+    return [each[i % len(each)] for i in range(max(1, round(len(each) * tokens / sum(lengths))))]
 
 
 def _shallow(config: PretrainedConfig, depth: int, device: torch.device, dtype: torch.dtype) -> LM:
@@ -183,6 +202,8 @@ def _shallow(config: PretrainedConfig, depth: int, device: torch.device, dtype: 
         with torch.device(device), quiet_transformers():
             model = AutoModelForCausalLM.from_config(small, dtype=dtype)
         return LM(model.eval().requires_grad_(False), None, "shallow")
+    except torch.OutOfMemoryError:
+        raise
     except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as e:
         raise CannotDo(
             f"the time cannot be estimated: no copy of {config.model_type} with {depth} layers can be made"

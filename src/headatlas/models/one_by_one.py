@@ -17,7 +17,7 @@ from headatlas.models.examples import Bundle
 from headatlas.models.lm import LM
 from headatlas.models.packing import logits_of, stack
 from headatlas.models.replay import recorded, replayed, trial_cost
-from headatlas.models.targets import batches, out_of_memory_told, score_targets, tokens_at_once
+from headatlas.models.targets import batches, out_of_memory_told, score_targets
 
 Value = Callable[[int], Tensor]
 """A layer → what its heads give instead: [head, 1 or d_head], or [row, token, head, d_head]. NaN leaves z as it is."""
@@ -78,10 +78,12 @@ def effects_by_layer(
             yield layer, lost.clone(), whole[0].float().cpu()
 
 
-def changing_cost(lm: LM, bundles: Sequence[Bundle], layers: Sequence[int], tokens: int | None = None) -> Cost:
+def changing_cost(lm: LM, bundles: Sequence[Bundle], layers: Sequence[int], budget: int) -> Cost:
     """Of `logits_by_head`, some texts at a time (`texts_at_once`), if the model can be replayed: of each layer, what
     lies above it."""
-    budget, cost = tokens_at_once(lm, tokens), trial_cost(lm, bundles[:2])
+    if not bundles:
+        return Cost()
+    cost = trial_cost(lm, bundles[:2])
     above = sum(lm.n_layers - i for i in layers) / lm.n_layers
     for chosen in texts_at_once(lm, bundles, budget):
         once = a_pass(lm, [bundles[i] for i in chosen], packed=False)

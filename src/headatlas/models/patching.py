@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from headatlas.models import heads as h
-from headatlas.models.answers import copies
-from headatlas.models.cost import Cost, a_pass
+from headatlas.models.cost import Cost, a_pass, can_share
 from headatlas.models.lm import LM
 from headatlas.models.packing import ROW, Layout, lay_out, logits_of, packs
 from headatlas.models.targets import Bundle, TokenExample, batches, out_of_memory_told, tokens_at_once
@@ -61,7 +60,10 @@ def log_probs_patched(
 
 def _at_once(example: TokenExample, shared: int, changes: int, budget: int, together: bool) -> list[range]:
     """Changes that an example is run under in a row, if copies go behind what they share, or in a batch."""
-    return copies(example, shared, changes, min(_width(shared), budget) if together else budget, together)
+    own = len(example) - 1 - shared
+    fit = (min(_width(shared), budget) - shared) // own if together else budget // (shared + own)
+    at_once = max(1, fit)
+    return [range(first, min(first + at_once, changes)) for first in range(0, changes, at_once)]
 
 
 def _width(shared: int) -> int:
@@ -106,7 +108,8 @@ def patching_cost(lm: LM, examples: Sequence[TokenExample], back: int = 0, token
     bundles = []
     for a in examples:
         shared = len(a.prompt) - 1 - back
-        bundles += [Bundle((a,) * len(n), shared) for n in _at_once(a, shared, changes, budget, shared > 0)]
-    for _, chosen in batches(bundles, 1, budget, packed=True):
-        cost += a_pass(lm, [bundles[i] for i in chosen])
+        together = shared > 0 and can_share(lm)
+        bundles += [Bundle((a,) * len(n), shared) for n in _at_once(a, shared, changes, budget, together)]
+    for _, chosen in batches(bundles, 1, budget, packed=can_share(lm)):
+        cost += a_pass(lm, [bundles[i] for i in chosen], packed=can_share(lm))
     return cost

@@ -40,6 +40,8 @@ def batches(
     one does. The longest come first: so memory runs out early if at all, and whether a model packs is tried once, not
     for every longer text.
     """
+    if not bundles:
+        return
     length = [bundle.shared + bundle.rest for bundle in bundles]
     order = sorted(range(len(bundles)), key=lambda i: (-length[i], i))
 
@@ -131,12 +133,8 @@ def tokens_at_once(lm: LM, tokens: int | None) -> int:
 
 
 def good_on_gpu(lm: LM) -> int:
-    return good_at_once(lm.n_layers, lm.d_model)
-
-
-def good_at_once(layers: int, d_model: int) -> int:
     """Many tokens for small models: small passes would wait for launches."""
-    return max(1024, 2**30 // (layers * d_model))
+    return max(1024, 2**30 // (lm.n_layers * lm.d_model))
 
 
 FEWEST = 64

@@ -86,7 +86,8 @@ class Ablation:
         return effect[:, layers].numpy()
 
     def cost(self, lm: LM, piece: Piece) -> Cost:
-        return changing_cost(lm, [make_bundle([a]) for a in piece.questions(lm)], piece.layers, piece.batch_tokens)
+        bundles, budget = [make_bundle([a]) for a in piece.questions(lm)], tokens_at_once(lm, piece.batch_tokens)
+        return changing_cost(lm, bundles, piece.layers, budget)
 
 
 def _z(lm: LM, bundles: Sequence[Bundle]) -> dict[int, Tensor]:

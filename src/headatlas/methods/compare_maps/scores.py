@@ -18,6 +18,7 @@ from headatlas.errors import BadArgument, CannotDo
 from headatlas.evidence.selective import removal_results
 from headatlas.methods._gradients import gate_gradients
 from headatlas.methods._inline import do_work
+from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.methods.dissociate import parts as dissociation
 from headatlas.methods.dissociate.fits import Settings
@@ -28,7 +29,7 @@ from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost, learning
 from headatlas.models.lm import LM
 from headatlas.models.one_by_one import changing_cost
-from headatlas.models.targets import TokenExample, make_bundle
+from headatlas.models.targets import TokenExample, make_bundle, tokens_at_once
 from headatlas.progress import Done, Progress, doing
 from headatlas.tasks.labelled import Labelled
 from headatlas.tasks.prompts import Example, Task
@@ -156,9 +157,11 @@ def make_map(lm: LM, name: str, target: Target, sizes: Sizes, *, done: Done, pro
 
 def map_cost(lm: LM, name: str, target: Target, sizes: Sizes) -> Cost:
     if name == "taylor":
-        return learning(lm, [make_bundle([a]) for a in _examples(target, sizes.taylor)], packed=False)
+        bundles = [make_bundle([a]) for a in _examples(target, sizes.taylor)]
+        return learning(lm, bundles, tokens=target.batch_tokens, packed=False)
     if name == "ablate":
-        return changing_cost(lm, [make_bundle([a]) for a in _examples(target, sizes.ablate)], range(lm.n_layers))
+        bundles = [make_bundle([a]) for a in _examples(target, sizes.ablate)]
+        return changing_cost(lm, bundles, layers_with_heads(lm.anatomy), tokens_at_once(lm, target.batch_tokens))
     return fit_cost(lm, _gating(target, sizes)) if name == "gate" else dissociation.fit_cost(lm, target)
 
 

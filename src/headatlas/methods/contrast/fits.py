@@ -13,7 +13,7 @@ from headatlas.methods.gate.fits import TRIED, fit, start
 from headatlas.methods.gate.settings import Schedule, Settings
 from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.lm import LM
-from headatlas.models.targets import measure
+from headatlas.models.targets import measure, tokens_at_once
 from headatlas.progress import Done, Progress
 from headatlas.tasks.baseline import baseline
 from headatlas.tasks.bundles import batches_of, held_out_bundles
@@ -66,10 +66,10 @@ def fit_pair(lm: LM, pair: PairFit, *, done: Done, progress: Progress) -> None:
 
 
 def fit_cost(lm: LM, pair: PairFit) -> Cost:
-    cost = Cost()
+    cost, tokens = Cost(), max(1, tokens_at_once(lm, pair.batch_tokens) // 2)  # both sides at once
     for matched in islice(batches_of(lm, (pair.keep, pair.lose), pair.settings.batch, seed=0), TRIED):
         for bundles in zip(*matched, strict=True):  # of either task
-            cost += learning(lm, bundles, len(pair.seeds), tokens=pair.batch_tokens)
+            cost += learning(lm, bundles, len(pair.seeds), tokens=tokens)
     return cost * (pair.updates / TRIED)
 
 
@@ -100,4 +100,5 @@ def combine(lm: LM, pair: PairFit, *, done: Done, progress: Progress) -> xr.Data
 
 def combine_cost(lm: LM, pair: PairFit) -> Cost:
     held_out = [held_out_bundles(lm, task, pair.settings.held_out) for task in (pair.keep, pair.lose)]
-    return reading(lm, [bundle for bundles in held_out for bundle in bundles], 1 + 2 * len(pair.seeds))
+    every = [bundle for bundles in held_out for bundle in bundles]
+    return reading(lm, every, 1 + 2 * len(pair.seeds), tokens=pair.batch_tokens)

@@ -10,36 +10,49 @@ from headatlas.models.answers import MEASURES, answers_while, shares
 from headatlas.models.direct import passing, stream_factor
 from headatlas.models.examples import TokenExample, make_bundle
 from headatlas.models.families import norms_behind
+from headatlas.models.kernels import without_cudnn_attention
 from headatlas.models.lm import LM
 from headatlas.models.one_by_one import logits_by_head, texts_at_once
 from headatlas.models.replay import can_replay
-from headatlas.models.targets import score_targets, tokens_at_once
+from headatlas.models.targets import out_of_memory_told, score_targets, tokens_at_once
 from headatlas.models.token_changes import replacing
 from headatlas.progress import Progress, doing, silent
 
 
 @torch.no_grad()
 def mean_outputs(
-    lm: LM, prompts: Sequence[TokenExample], *, label: str = "mean outputs", progress: Progress = silent
+    lm: LM,
+    prompts: Sequence[TokenExample],
+    *,
+    tokens: int | None = None,
+    label: str = "mean outputs",
+    progress: Progress = silent,
 ) -> Tensor:
     """Every head's mean z at the last token, [2, layer, head, d_head]: as it is, and scaled as it enters the stream.
 
     The second differs only in models with a norm behind the attention (Gemma 2), whose factor differs between prompts.
     """
-    if not any(norms_behind(lm.model, lm.anatomy, layer)[:-1] for layer in layers_with_heads(lm.anatomy)):
-        with doing(progress, label):
-            mean = lm.head_outputs([list(a.prompt) for a in prompts], "last")[:, 0].double().mean(0)
+    if not scales_outputs(lm):
+        budget, texts = tokens_at_once(lm, tokens), [list(a.prompt) for a in prompts]
+        with doing(progress, label), out_of_memory_told(lm, budget):
+            at_once = max(1, budget // max(map(len, texts)))
+            mean = lm.head_outputs(texts, "last", batch_size=at_once)[:, 0].double().mean(0)
         return torch.stack([mean, mean]).float()
     total = torch.zeros(2, lm.n_layers, lm.n_heads, lm.d_head, dtype=torch.float64)
     total[:, lm.layers_without_heads] = torch.nan
     for prompt in progress(prompts, label):
-        with passing(lm) as kept:
+        with passing(lm) as kept, without_cudnn_attention():
             lm.model.base_model(**lm.pad([prompt.prompt], "right"), use_cache=False)
         for layer, z in kept.z.items():
             last = z[-1].float()
             total[0, layer] += last.cpu()
             total[1, layer] += (last * stream_factor(lm, kept, layer, -1)).cpu()
     return (total / len(prompts)).float()
+
+
+def scales_outputs(lm: LM) -> bool:
+    """Whether there is a norm between the attention and the stream, whose factor differs between prompts."""
+    return any(norms_behind(lm.model, lm.anatomy, layer)[:-1] for layer in layers_with_heads(lm.anatomy))
 
 
 @torch.no_grad()

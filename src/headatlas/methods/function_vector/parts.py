@@ -1,7 +1,7 @@
 """The work of `function_vector` in parts, task by task, and its result."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,10 +10,10 @@ import xarray as xr
 from headatlas.evidence.removal import draw_like, p_corrected, p_value, top_heads
 from headatlas.methods._effects import ASK, halves
 from headatlas.methods.function_vector import SHOTS
-from headatlas.methods.function_vector.effects import mean_outputs, rises
+from headatlas.methods.function_vector.effects import mean_outputs, rises, scales_outputs
 from headatlas.methods.function_vector.vectors import TRIED, vector_of, zero_shot
 from headatlas.methods.method import Part
-from headatlas.models.cost import Cost, answering, reading
+from headatlas.models.cost import Cost, a_pass, answering, reading
 from headatlas.models.examples import TokenExample, make_bundle
 from headatlas.models.lm import LM
 from headatlas.models.targets import measure
@@ -25,6 +25,7 @@ from headatlas.tasks.prompts import Task
 MEASURES = ("probability", "accuracy")
 PROMPTS = ("few_shot", "shuffled", "zero_shot")
 AT_ONCE = 8  # prompts that are one part
+ADDED_UP = 2.5e-3  # seconds of the host to add up what ten heads write
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def plan(lm: LM, task: Task, settings: Settings) -> Plan:
 
 
 def _means(lm: LM, plan: Plan, *, done: Done, progress: Progress) -> None:
-    done[plan.means] = (mean_outputs(lm, plan.right, label=plan.means, progress=progress).numpy(),)
+    tokens = plan.settings.batch_tokens
+    done[plan.means] = (mean_outputs(lm, plan.right, tokens=tokens, label=plan.means, progress=progress).numpy(),)
 
 
 def _effects(lm: LM, plan: Plan, first: int, name: str, *, done: Done, progress: Progress) -> None:
@@ -154,7 +156,10 @@ def combine(lm: LM, plans: Sequence[Plan], *, done: Done, progress: Progress) ->
 
 
 def _means_cost(lm: LM, plan: Plan) -> Cost:
-    return replace(reading(lm, [make_bundle([a]) for a in plan.right], packed=False), passes=-(-len(plan.right) // 32))
+    bundles = [make_bundle([a]) for a in plan.right]
+    if scales_outputs(lm):
+        return sum((a_pass(lm, [bundle]) for bundle in bundles), Cost())
+    return reading(lm, bundles, tokens=plan.settings.batch_tokens, packed=False)
 
 
 def _effects_cost(lm: LM, plan: Plan, first: int, name: str) -> Cost:
@@ -165,6 +170,7 @@ def _effects_cost(lm: LM, plan: Plan, first: int, name: str) -> Cost:
 def _vector_cost(lm: LM, plan: Plan) -> Cost:
     draws, tokens = plan.settings.draws, plan.settings.batch_tokens
     cost = reading(lm, [make_bundle([a]) for a in plan.testing_few_shot], tokens=tokens)
+    cost += Cost(seconds=ADDED_UP * (1 + draws))
     if plan.settings.layer is None:
         cost += answering(lm, plan.choosing, 1 + TRIED * (1 + draws), tokens=tokens)
     return cost + answering(lm, plan.testing, 1 + lm.n_layers + draws, tokens=tokens)

@@ -21,6 +21,7 @@ from headatlas.methods.maps.ranks import Vocabulary, extremes
 from headatlas.methods.maps.reading import Reading
 from headatlas.methods.maps.scores import Settings, hits, shares
 from headatlas.models.heads import hooked, reading_inputs
+from headatlas.models.kernels import without_cudnn_attention
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
 from headatlas.tasks.relations import Relation
@@ -79,6 +80,7 @@ def _run(lm: LM, texts: list[list[int]]) -> tuple[dict[int, Any], dict[int, Any]
     with (
         hooked(lm.model, lm.anatomy, lambda layer, now: z.update({layer: now[:, -1]})),
         reading_inputs(lm.model, lm.anatomy, lambda layer, now: x.update({layer: now[:, -1]})),
+        without_cudnn_attention(),
     ):
         lm.model.base_model(**lm.batch(texts), use_cache=False)
     return z, x

@@ -38,7 +38,7 @@ def attention_scores(lm: LM, length: int | None, sequences: int, seed: int) -> x
 
 
 def attention_cost(lm: LM, *, length: int | None = None, sequences: int = 8, **_: Any) -> Cost:
-    return Cost(tokens=2.0 * sequences * (length or 50), passes=sequences)
+    return Cost(tokens=4.0 * sequences * (length or 50), passes=1.5 * sequences)  # attention is computed beside
 
 
 def _share(attention: Tensor, length: int, name: str) -> Tensor:

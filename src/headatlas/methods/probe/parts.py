@@ -215,7 +215,7 @@ def combine_cost(lm: LM, cut: Sequence[Shard], options: Options) -> Cost:
     cost = Cost(operations=fits * epoch, seconds=host)
     if options.kind == "used":
         test = [with_reference(lm, q, options) for q in questions if q.split == SPLITS[-1]]
-        cost += learning(lm, [make_bundle([a]) for a in test], STEPS, tokens=options.batch_tokens)
+        cost += STEPS * learning(lm, [make_bundle([a]) for a in test], tokens=options.batch_tokens)
     if options.proof == "none":
         return cost
     trials, everywhere, tokens = settings.trials, options.everywhere, options.batch_tokens

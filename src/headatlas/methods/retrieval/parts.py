@@ -260,16 +260,22 @@ def _mean(each: xr.DataArray, chosen: np.ndarray) -> np.ndarray:
 
 
 def read_cost(lm: LM, piece: Piece) -> Cost:
-    """Passes to answer: one for the prompts that fit at once, and one for every token of the longest answer, which is
-    about twice as long as what is asked for. Then one for each text, to see where heads look."""
+    """Passes to answer: one for the prompts that fit at once, and one for every token of the longest answer. Then one
+    for each text, to see where heads look."""
     text, texts = make_bundle([TokenExample((0,) * piece.length, (0,))]), len(piece.depths)
     prompts = reading(lm, [text], texts)
-    longest = min(piece.new_tokens, 2 * len(lm.encode(piece.needle.answer)[0]))
+    longest = _answer_length(lm, piece)
     written = Cost(tokens=texts * longest, passes=prompts.passes * longest)
     looking = Cost() if piece.held_out else texts * LOOKED * reading(lm, [text])
     return prompts + written + looking + Cost(seconds=HIDDEN * texts * piece.length)
 
 
+def _answer_length(lm: LM, piece: Piece) -> int:
+    """In tokens, about: answers are sentences around what is asked for."""
+    return min(piece.new_tokens, 2 * len(lm.encode(piece.needle.answer)[0]))
+
+
 def combine_cost(lm: LM, pieces: Sequence[Piece], counting: Counting) -> Cost:
-    texts = [TokenExample((0,) * p.length, (0,) * p.new_tokens) for p in pieces if p.held_out for _ in p.depths]
+    asked = [p for p in pieces if p.held_out for _ in p.depths]
+    texts = [TokenExample((0,) * p.length, (0,) * _answer_length(lm, p)) for p in asked]
     return removal_cost(lm, texts, len(STEPS), DRAWS, counting.batch_tokens) if texts else Cost()

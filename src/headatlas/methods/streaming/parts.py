@@ -143,7 +143,7 @@ def measure_losses(lm: LM, piece: Piece, *, done: Done, progress: Progress) -> N
 
 
 def losses_cost(lm: LM, piece: Piece) -> Cost:
-    """Of each layer, what lies above it; and texts of one token more or less are run by themselves."""
+    """Of each layer, what lies above it."""
     above = sum(lm.n_layers - layer for layer in piece.layers) / lm.n_layers
     return reading(lm, bundles_of(piece.texts.measured), 1 + lm.n_kv_heads * above, tokens=piece.batch_tokens)
 
@@ -159,7 +159,7 @@ def alpha_cost(lm: LM, piece: Piece) -> Cost:
     assert piece.fit is not None
     texts = piece.texts.measured
     each = piece.fit.updates / len(texts)
-    return each * (learning(lm, bundles_of(texts)) + reading(lm, bundles_of(texts)))
+    return sum((each * (learning(lm, [text]) + reading(lm, [text])) for text in bundles_of(texts)), Cost())
 
 
 def _map(lm: LM, pieces: list[Piece], done: Done) -> np.ndarray:
@@ -198,7 +198,7 @@ def prove(lm: LM, pieces: list[Piece], draws: int, *, done: Done, progress: Prog
 
 
 def proof_cost(lm: LM, pieces: list[Piece], draws: int) -> Cost:
-    return reading(lm, bundles_of(pieces[0].texts.held_out), 4 + draws)
+    return reading(lm, bundles_of(pieces[0].texts.held_out), 4 + draws, tokens=pieces[0].batch_tokens)
 
 
 def halves(need: np.ndarray, generator: np.random.Generator) -> tuple[Heads, Heads]:
