@@ -24,6 +24,7 @@ from headatlas.models.targets import Bundle, TokenExample, batches, log_probs, m
 FEW, MANY = 512, 8192  # tokens that leave a GPU idle, and that keep it busy
 # what a row wider by d_model adds to the cost of a token: by operations alone, and as it is on a CPU
 ATTENTION, ATTENTION_ON_CPU = 1 / 6, 0.8
+SAMPLED = 3  # updates of a fit that tell what the others cost
 CHANGED = 1.3  # passes that a pass costs the host if heads are changed in every layer
 
 

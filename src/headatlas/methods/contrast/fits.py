@@ -9,9 +9,9 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.methods.gate.fits import TRIED, fit, start
+from headatlas.methods.gate.fits import fit, start
 from headatlas.methods.gate.settings import Schedule, Settings
-from headatlas.models.cost import Cost, learning, reading
+from headatlas.models.cost import SAMPLED, Cost, learning, reading
 from headatlas.models.lm import LM
 from headatlas.models.targets import measure, tokens_at_once
 from headatlas.progress import Done, Progress
@@ -67,10 +67,10 @@ def fit_pair(lm: LM, pair: PairFit, *, done: Done, progress: Progress) -> None:
 
 def fit_cost(lm: LM, pair: PairFit) -> Cost:
     cost, tokens = Cost(), max(1, tokens_at_once(lm, pair.batch_tokens) // 2)  # both sides at once
-    for matched in islice(batches_of(lm, (pair.keep, pair.lose), pair.settings.batch, seed=0), TRIED):
+    for matched in islice(batches_of(lm, (pair.keep, pair.lose), pair.settings.batch, seed=0), SAMPLED):
         for bundles in zip(*matched, strict=True):  # of either task
             cost += learning(lm, bundles, len(pair.seeds), tokens=tokens)
-    return cost * (pair.updates / TRIED)
+    return cost * (pair.updates / SAMPLED)
 
 
 def combine(lm: LM, pair: PairFit, *, done: Done, progress: Progress) -> xr.Dataset:

@@ -11,9 +11,8 @@ from headatlas.evidence.removal import AT_LEAST, usual
 from headatlas.evidence.selective import Trial, removal_results, remove_heads_of
 from headatlas.methods._effects import ASK, held_out_questions
 from headatlas.methods.dissociate.fits import Settings, drawn, fit
-from headatlas.methods.gate.fits import TRIED
 from headatlas.methods.method import Part, Work
-from headatlas.models.cost import Cost, learning, reading
+from headatlas.models.cost import SAMPLED, Cost, learning, reading
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample
 from headatlas.progress import Done, Progress, doing
@@ -111,10 +110,10 @@ def gates_of(lm: LM, target: Target, done: Done, progress: Progress) -> np.ndarr
 def fit_cost(lm: LM, target: Target) -> Cost:
     data, settings, cost = target.data, target.settings, Cost()
     of_seeds = (drawn(data, target.function, settings, seed) for seed in settings.seeds)
-    for together in islice(zip(*of_seeds, strict=True), TRIED):  # the examples of each seed
+    for together in islice(zip(*of_seeds, strict=True), SAMPLED):  # the examples of each seed
         bundles = [bundle for examples in together for bundle in data.bundles(examples)[0]]
         cost += learning(lm, bundles, tokens=target.batch_tokens)
-    return cost * (settings.updates / TRIED)
+    return cost * (settings.updates / SAMPLED)
 
 
 def score_of(lm: LM, target: Target, done: Done) -> np.ndarray:

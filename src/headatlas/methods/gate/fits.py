@@ -18,7 +18,7 @@ from torch import Tensor
 from headatlas.errors import CannotDo
 from headatlas.methods._layers import has_heads
 from headatlas.methods.gate.settings import HAS_ROLE, Schedule, Settings
-from headatlas.models.cost import Cost, learning
+from headatlas.models.cost import SAMPLED, Cost, learning
 from headatlas.models.fused import fused
 from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
@@ -30,7 +30,6 @@ from headatlas.tasks.prompts import Task
 CLIP = 4.0  # the pressure on θ ends where a gate is as good as open or shut
 BLOCK = 10  # seeds fitted at once, at most
 BUSY = 5e13  # operations of an update; with fewer, a GPU waits for the host
-TRIED = 3  # updates that tell what the others cost
 ROLES = ("facilitation", "interference", "irrelevance")
 FITS = ("free", "retain", "remove")
 
@@ -161,11 +160,11 @@ def fit_task(lm: LM, of: TaskFit, *, done: Done | None = None, progress: Progres
 
 def fit_cost(lm: LM, of: TaskFit) -> Cost:
     settings, tokens, cost = of.settings, of.batch_tokens, Cost()
-    for matched in islice(batches_of(lm, [of.task], settings.batch, seed=0), TRIED):
+    for matched in islice(batches_of(lm, [of.task], settings.batch, seed=0), SAMPLED):
         bundles = [bundle for (bundle,) in matched]
         free, pressed = (learning(lm, bundles, times * len(of.seeds), tokens=tokens) for times in (1, 2))
         cost += settings.free.updates * free + settings.pressed.updates * pressed
-    return cost * (1 / TRIED)
+    return cost * (1 / SAMPLED)
 
 
 def roles(gate: xr.DataArray) -> xr.Dataset:
