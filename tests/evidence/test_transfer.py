@@ -135,9 +135,9 @@ class TestPlanted:
         ("function", "p"),
         [
             ("Knowledge Recall", 0.3),  # L5.H4 alone carries it, so any draw with this head may do as much
-            ("Semantic Understanding", 0.05),
             ("Math Calculation", 0.05),
-            ("Syntactic Understanding", 0.05),
+            pytest.param("Semantic Understanding", 0.05, marks=pytest.mark.slow),
+            pytest.param("Syntactic Understanding", 0.05, marks=pytest.mark.slow),
         ],
     )
     def test_answers_follow_the_functions_own_heads_alone(self, lm, function, p) -> None:
