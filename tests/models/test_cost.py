@@ -145,6 +145,16 @@ def test_passes_and_tokens_of_heads_changed_one_by_one_are_those_made(layers, bu
     )
 
 
+def test_copies_that_do_not_fit_are_told(folder, monkeypatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("headatlas.models.cost._times", full)
+    config = load_skeleton(folder, "float32", "cpu")[0].model.config
+    with pytest.raises(CannotDo, match="the time cannot be estimated: a copy of .* with 3 layers does not fit"):
+        measure_machine(config, 3, torch.device("cpu"), torch.float32)
+
+
 def test_a_machine_is_timed(folder) -> None:
     config = load_skeleton(folder, "float32", "cpu")[0].model.config
     machine = measure_machine(config, 3, torch.device("cpu"), torch.float32)

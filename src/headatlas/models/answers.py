@@ -147,9 +147,14 @@ def copies(example: TokenExample, shared: int, changes: int, budget: int, togeth
     """Changes that an example is run under at once: as many copies as fit, behind the beginning they share or each with
     its own."""
     own, targets = len(example) - 1 - shared, len(example.target)
-    fit = min((budget - shared) // own, budget // LOGITS // targets) if together else budget // (shared + own)
-    at_once = max(1, fit)
-    return [range(first, min(first + at_once, changes)) for first in range(0, changes, at_once)]
+    packed = min((budget - shared) // own, budget // LOGITS // targets)
+    return spans(changes, packed if together else budget // (shared + own))
+
+
+def spans(number: int, at_once: int) -> list[range]:
+    """0 to number − 1, so many at once, and at least one."""
+    step = max(1, at_once)
+    return [range(first, min(first + step, number)) for first in range(0, number, step)]
 
 
 def shares(lm: LM, example: TokenExample, shared: int) -> bool:

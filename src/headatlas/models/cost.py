@@ -1,7 +1,7 @@
 """What work costs before it is done: passes through the model and tokens in them, seconds on a machine.
 
-How fast a machine runs a model is measured on copies with few layers and random weights. So the model
-need not be loaded, and need not fit, to be planned for.
+How fast a machine runs a model is measured on copies with few layers and random weights. So the model need not be
+loaded, and need not fit, to be planned for.
 """
 
 import copy
@@ -141,12 +141,14 @@ def measure_machine(config: PretrainedConfig, layers: int, device: torch.device,
     launches = device.type == "cuda"
     few, many = (FEW, MANY) if launches else (128, 1024)
     operations = _operations(device)  # first: a GPU that was idle is slow for a moment
-    try:
-        low, high = (2, 8) if launches and layers >= 8 else (1, 3)
-        times = _times(config, (low, high), (few, many), device, dtype)
-    except torch.OutOfMemoryError:
-        low, high = 1, 3
-        times = _times(config, (low, high), (few, many), device, dtype)
+    for low, high in ((2, 8), (1, 3)) if launches and layers >= 8 else ((1, 3),):
+        try:
+            times = _times(config, (low, high), (few, many), device, dtype)
+            break
+        except torch.OutOfMemoryError:  # a few layers of the largest models are more than fits
+            continue
+    else:
+        raise CannotDo(f"the time cannot be estimated: a copy of {config.model_type} with 3 layers does not fit")
     speeds = []  # seconds per pass and per token, without and with gradients
     for learning in (0, 1):
         # seconds of all layers, by number of tokens: what is not a layer, and so many times what a layer adds

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from headatlas.models import heads as h
+from headatlas.models.answers import spans
 from headatlas.models.cost import Cost, a_pass, can_share
 from headatlas.models.lm import LM
 from headatlas.models.packing import ROW, Layout, lay_out, logits_of, packs
-from headatlas.models.targets import Bundle, TokenExample, batches, out_of_memory_told, tokens_at_once
+from headatlas.models.targets import Bundle, TokenExample, batches, out_of_memory_told, score_targets, tokens_at_once
 from headatlas.progress import Progress, silent
 
 NOTHING = (-1, 0)  # in place of a layer and a head: no head is changed
@@ -61,9 +61,7 @@ def log_probs_patched(
 def _at_once(example: TokenExample, shared: int, changes: int, budget: int, together: bool) -> list[range]:
     """Changes that an example is run under in a row, if copies go behind what they share, or in a batch."""
     own = len(example) - 1 - shared
-    fit = (min(_width(shared), budget) - shared) // own if together else budget // (shared + own)
-    at_once = max(1, fit)
-    return [range(first, min(first + at_once, changes)) for first in range(0, changes, at_once)]
+    return spans(changes, (min(_width(shared), budget) - shared) // own if together else budget // (shared + own))
 
 
 def _width(shared: int) -> int:
@@ -86,11 +84,7 @@ def _log_p(lm: LM, bundles: Sequence[Bundle], layer: Tensor, head: Tensor, z: Te
 
     with h.hooked(lm.model, lm.anatomy, edit):
         logits = logits_of(lm, layout, None)
-    targets = [a.target for bundle in bundles for a in bundle.examples]
-    expected = torch.tensor([t for target in targets for t in target], device=logits.device)
-    each = -cross_entropy(logits, expected, reduction="none").float().cpu()
-    text = torch.arange(len(targets)).repeat_interleave(torch.tensor([len(target) for target in targets]))
-    return torch.zeros(len(targets)).index_add_(0, text, each)
+    return score_targets(logits, bundles)[0][0].float().cpu()
 
 
 def _first_own(layout: Layout) -> tuple[Tensor, Tensor]:

@@ -15,11 +15,10 @@ from headatlas.errors import BadArgument, CannotDo, OutOfMemory, one_line
 from headatlas.models.examples import Bundle, TokenExample, encode_target, make_bundle, without_end
 from headatlas.models.lm import LM
 from headatlas.models.memory import fitting
-from headatlas.models.packing import ROW, Layout, lay_out, logits_of, logits_only, stack
+from headatlas.models.packing import Layout, lay_out, logits_of, logits_only, stack
 from headatlas.models.state import state_of
 
 __all__ = [
-    "ROW",
     "Bundle",
     "Layout",
     "TokenExample",
