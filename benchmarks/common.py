@@ -1,5 +1,6 @@
 """What the benchmarks share: seconds and memory of pieces of work, and a large model with random weights."""
 
+import re
 import statistics
 import threading
 import time
@@ -26,6 +27,31 @@ def in_turn(rounds: int, *works: Callable[[], object]) -> list[float]:
     """Median seconds of each, after one warm-up."""
     times = [[timed(work) for work in works] for _ in range(rounds + 1)][1:]
     return [statistics.median(column) for column in zip(*times, strict=True)]
+
+
+KINDS = {  # of CUDA kernels, by what their names hold
+    "matrix products": r"gemm|nvjet|cutlass.*tensorop|splitK",
+    "attention": r"flash|fmha|attention",
+    "compiled parts": r"triton",
+    "norms": r"norm",
+    "sums and softmax": r"reduce|softmax",
+    "copies": r"memcpy|memset|copy",
+}
+
+
+def kernels(work: Callable[[], object], most: int = 0) -> str:
+    """Seconds of the GPU by kind of kernel while a profiler watches, after a warm-up; and the longest, by name."""
+    work()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as watched:
+        whole = timed(work)
+    each = {e.key: (e.self_device_time_total / 1e6, e.count) for e in watched.key_averages()}
+    kinds = dict.fromkeys([*KINDS, "other"], 0.0)
+    for name, (seconds, _) in each.items():
+        kinds[next((k for k, like in KINDS.items() if re.search(like, name, re.IGNORECASE)), "other")] += seconds
+    told = ", ".join(f"{kind} {seconds:.4f}" for kind, seconds in kinds.items())
+    lines = [f"{whole:.4f} s under a profiler, kernels {sum(kinds.values()):.4f}: {told}"]
+    longest = sorted(each.items(), key=lambda item: -item[1][0])[:most]
+    return "\n".join([*lines, *(f"  {seconds:.4f} s, {n} × {name[:140]}" for name, (seconds, n) in longest)])
 
 
 class PeakMemory:

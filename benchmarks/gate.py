@@ -23,7 +23,7 @@ from itertools import combinations
 from unittest.mock import patch
 
 import torch
-from common import in_turn, llama_8b, qwen_1_5b, timed
+from common import in_turn, kernels, llama_8b, qwen_1_5b, timed
 
 import headatlas as ha
 from headatlas.methods.ablate.one_by_one import ablate
@@ -146,13 +146,13 @@ def ablation(lm: ha.LM, prompts: int) -> None:
     print(f"  hurts capitals most: L{top[0]}.H{top[1]}")
 
 
-def shape(rounds: int) -> None:
-    streams(llama_8b(), rounds, texts=32, tokens=64, seeds=1)
+def shape(rounds: int, profiled: int) -> None:
+    streams(llama_8b(), rounds, profiled, texts=32, tokens=64, seeds=1)
     torch.cuda.empty_cache()
-    streams(qwen_1_5b(), rounds, texts=64, tokens=20, seeds=10)
+    streams(qwen_1_5b(), rounds, profiled, texts=64, tokens=20, seeds=10)
 
 
-def streams(lm: ha.LM, rounds: int, texts: int, tokens: int, seeds: int) -> None:
+def streams(lm: ha.LM, rounds: int, profiled: int, texts: int, tokens: int, seeds: int) -> None:
     """With the stream in bfloat16, and in float32 as fits have it; beside them what the published code does."""
     bundles = [(s,) for s in random_bundles(lm, texts, tokens)]
     theta = start(lm, range(seeds))
@@ -176,10 +176,12 @@ def streams(lm: ha.LM, rounds: int, texts: int, tokens: int, seeds: int) -> None
             torch.cuda.reset_peak_memory_stats()
             (ours,) = in_turn(rounds, update)
             memory = torch.cuda.max_memory_allocated() / 2**30
+            seen = [kernels(update, profiled)] if profiled else []
             with compiled(lm) as names:
                 (fast,) = in_turn(rounds, update)
+                seen += [kernels(update, profiled)] if profiled else []
         print(f"  stream in {stream}: update {ours:.4f} s, {memory:.1f} GiB")
-        print(f"    with {' and '.join(names)} compiled {fast:.4f} s", flush=True)
+        print(f"    with {' and '.join(names)} compiled {fast:.4f} s", *seen, sep="\n", flush=True)
 
 
 def single_head(lm: ha.LM) -> None:
@@ -217,9 +219,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--updates", type=int, default=60)
     parser.add_argument("--prompts", type=int, default=64)
+    parser.add_argument(
+        "--profile", type=int, default=0, metavar="N", help="shape: also time by kernel, and the N longest"
+    )
     options = parser.parse_args()
     if options.what == "shape":
-        shape(options.rounds)
+        shape(options.rounds, options.profile)
         return
     lm = ha.load(options.model, options.device)
     print(lm)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from common import kernels
 
 from headatlas.methods.maps.pairs import Pairs, drop_small, single_token_pairs
 from headatlas.methods.maps.reading import Reading
@@ -103,6 +104,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=3, help="layers the loop is run on, evenly spaced (0: all)")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--profile", type=int, default=0, metavar="N", help="also time by kernel, and the N longest")
     options = parser.parse_args()
     device = check_device(options.device)
     if options.shape:
@@ -119,6 +121,8 @@ def main() -> None:
     layers = np.linspace(0, n_layers - 1, min(options.layers or n_layers, n_layers)).round().astype(int).tolist()
     hits(Only(weights, layers[:1]), pairs, PUBLISHED, device=device)  # warm up
     fast, ours = timed(lambda: hits(weights, pairs, PUBLISHED, device=device)[0], device, options.rounds)
+    if options.profile:
+        print(kernels(lambda: hits(weights, pairs, PUBLISHED, device=device), options.profile))
     slow, expected = timed(lambda: loop(weights, pairs, layers, device), device)
     all_slow = slow * n_layers / len(layers)
     differ = int((ours[layers] != expected).sum())

@@ -33,7 +33,7 @@ PUBLISHED, STREAM = Reading("published"), Reading("stream", (0,))
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch) -> None:
-    monkeypatch.setitem(ranks.SIZES, "cpu", ranks.Sizes((5, 9), 20, 10**6, 300))
+    monkeypatch.setitem(ranks.SIZES, "cpu", ranks.Sizes((5, 9), 20, 10**6, 300, 10**4, 2))
 
 
 def relation(name: str, category: str, count: int, shift: int) -> Relation:

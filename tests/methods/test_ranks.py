@@ -1,10 +1,13 @@
 """The fast decision against the obvious one."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from headatlas.methods.maps import ranks
 from headatlas.methods.maps.ranks import Vocabulary, extremes
@@ -27,7 +30,7 @@ def obvious(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, U: Tensor) -> tup
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch) -> None:
     """So that a small vocabulary is walked in many blocks, and logits come in many pieces."""
-    monkeypatch.setitem(ranks.SIZES, "cpu", ranks.Sizes((3, 5, 8), 13, 60, 40))
+    monkeypatch.setitem(ranks.SIZES, "cpu", ranks.Sizes((3, 5, 8), 13, 60, 40, 50, 1))
 
 
 @settings(max_examples=150, deadline=None)
@@ -114,6 +117,60 @@ def test_tf32_on_a_gpu_decides_as_float32(seed, monkeypatch) -> None:
         assert torch.equal(a.cpu(), b)
 
 
+class Cut(TorchFunctionMode):
+    """Products as a GPU makes them in TF32: of numbers cut to 10 bits."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function.__name__ in ("matmul", "__matmul__"):
+            args = [(x.contiguous().view(torch.int32) & -(1 << 13)).view(torch.float32) for x in args]
+        return function(*args, **kwargs or {})
+
+
+@pytest.fixture
+def cutting(monkeypatch) -> None:
+    monkeypatch.setattr(ranks, "_has_tf32", lambda z: z.dtype == torch.float32)
+    monkeypatch.setattr(ranks, "_tf32", lambda allow: Cut() if allow else nullcontext())
+
+
+def near_the_edge(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """z, W_O, U, and targets that are nearly hit or just so; with odd seeds, roundings add up, for signs are equal."""
+    generator = torch.Generator().manual_seed(seed)
+    z, W_O, U = (torch.randn(s, generator=generator) + 2 * (seed % 2) for s in ((3, 60, 8), (3, 8, 256), (256, 500)))
+    best = torch.einsum("nd,dm,mv->nv", z[0], W_O[0], U).topk(30).indices
+    return z, W_O, U, best[torch.arange(60), torch.arange(60) % 30]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tf32_decides_as_float64(seed, cutting) -> None:
+    z, W_O, U, target = near_the_edge(seed)
+    k = torch.full((60,), 10)
+    exact = extremes(z.double(), W_O.double(), target, k, Vocabulary(U.T.double(), torch.float64))
+    for a, b in zip(extremes(z, W_O, target, k, Vocabulary(U.T)), exact, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tf32_counts_only_those_that_certainly_are_better_or_worse(seed, cutting, monkeypatch) -> None:
+    monkeypatch.setitem(ranks.SIZES, "cpu", ranks.Sizes((500,), 500, 1 << 20, 1 << 20, 1 << 30, 1))
+    z, W_O, U, target = near_the_edge(seed)
+    k = torch.full((60,), 1000)  # so that nothing is decided
+    _, _, *counted = ranks._Counter(z, W_O, target, k, Vocabulary(U.T), True, 1 << 20).survivors()
+    logits = z.double() @ W_O.double() @ U.double()
+    goal = logits[:, torch.arange(60), target, None]
+    for ours, certain in zip(counted, ((logits > goal).sum(-1), (logits < goal).sum(-1)), strict=True):
+        assert (ours.view(3, 60) <= certain).all()
+        assert seed % 2 or ours.sum() > 0.9 * certain.sum()  # and nearly all of these
+
+
+@pytest.mark.parametrize("shift", [0, 2])
+def test_products_of_split_numbers_in_tf32_are_nearly_those_in_float32(shift) -> None:
+    a, b = (torch.randn(s, generator=torch.Generator().manual_seed(0)) + shift for s in ((20, 256), (30, 256)))
+    with Cut():
+        ours = ranks._split(a) @ ranks._split(b, other=True).T
+    exact, bound = a.double() @ b.double().T, a.double().abs() @ b.double().abs().T
+    assert ((ours - exact).abs() <= ranks.SPLIT * bound).all()
+
+
 def test_counting_with_a_margin_equals_counting_one_by_one() -> None:
     """What a GPU does in TF32: only those count that are surely above or below."""
     generator = torch.Generator().manual_seed(0)
@@ -139,7 +196,7 @@ def test_where_memory_is_short_fewer_logits_are_held_at_once(monkeypatch) -> Non
 
     monkeypatch.setattr(ranks, "_compare", short)
     monkeypatch.setattr(ranks, "FEWEST", 30)
-    monkeypatch.setitem(ranks.SIZES, "cpu", ranks.Sizes((3, 5, 8), 13, 60, 4000))
+    monkeypatch.setitem(ranks.SIZES, "cpu", ranks.Sizes((3, 5, 8), 13, 60, 4000, 4000, 1))
     for ours, theirs in zip(extremes(z, W_O, target, k, Vocabulary(U.T)), expected, strict=True):
         assert torch.equal(ours, theirs)
     assert max(held) > 60

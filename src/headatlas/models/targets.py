@@ -87,13 +87,15 @@ def score_targets(logits: Tensor, bundles: Sequence[Bundle]) -> tuple[Tensor, Te
     """`log_probs` from logits [gate · target token, vocabulary]."""
     targets = [a.target for bundle in bundles for a in bundle.examples]
     gates = len(logits) // sum(map(len, targets))
-    tokens = torch.tensor([t for target in targets for t in target], device=logits.device).repeat(gates)
+    # non_blocking: the host need not wait until the logits are there
+    tokens = torch.tensor([t for target in targets for t in target]).to(logits.device, non_blocking=True).repeat(gates)
     log_p = -cross_entropy(logits, tokens, reduction="none").view(gates, -1)
     right = (logits.detach().argmax(-1) == tokens).view(gates, -1)
     # each example's tokens side by side, then whatever is behind the last one: one sum, not one for each example
     lengths = np.array([len(target) for target in targets])[:, None]
     ends, nth = np.cumsum(lengths)[:, None], np.arange(lengths.max())
-    own = torch.from_numpy(np.where(nth < lengths, ends - lengths + nth, ends[-1])).to(logits.device)
+    own = torch.from_numpy(np.where(nth < lengths, ends - lengths + nth, ends[-1]))
+    own = own.to(logits.device, non_blocking=True)
     return pad(log_p, (0, 1))[:, own].sum(-1), pad(right, (0, 1), value=True)[:, own].all(-1)
 
 

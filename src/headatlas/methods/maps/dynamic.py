@@ -59,17 +59,19 @@ def dynamic_hits(
     target, k = pairs.target.to(lm.device), pairs.k.to(lm.device)
     hit = np.zeros((2, len(TEMPLATES), lm.n_layers, lm.n_heads, len(pairs)), dtype=bool)
     layers = layers_with_heads(lm.anatomy)
-    outputs = {i: reading.towards_logits(lm.weights, i, lm.weights.output(i).to(dtype)) for i in layers}
+    # [layer · head, d_head, d_model]
+    W_O = torch.cat([reading.towards_logits(lm.weights, i, lm.weights.output(i).to(dtype)) for i in layers])
     jobs = [(i, a) for i in range(len(TEMPLATES)) for a in range(0, len(pairs), batch_size)]
     for template, start in progress(jobs, "dynamic scores"):
         part = slice(start, start + batch_size)
         prefix = lm.encode(TEMPLATES[template])[0]
         z, x = _run(lm, [[*prefix, s] for s in pairs.source[part].tolist()])
-        for layer in layers:
-            alone = lm.weights.values(layer, x[layer]).repeat_interleave(lm.n_heads // lm.n_kv_heads, dim=1)
-            for context, now in enumerate((z[layer], alone)):
-                top, _ = extremes(now.transpose(0, 1).to(dtype), outputs[layer], target[part], k[part], rows)
-                hit[context, template, layer, :, part] = top.cpu().numpy()
+        values = (lm.weights.values(i, x[i]).repeat_interleave(lm.n_heads // lm.n_kv_heads, dim=1) for i in layers)
+        alone = dict(zip(layers, values, strict=True))
+        for context, now in enumerate((z, alone)):
+            heads = torch.cat([now[i].transpose(0, 1) for i in layers]).to(dtype)  # [layer · head, n, d_head]
+            top, _ = extremes(heads, W_O, target[part], k[part], rows)
+            hit[context, template, layers, :, part] = top.unflatten(0, (len(layers), -1)).cpu().numpy()
     return hit
 
 

@@ -7,11 +7,14 @@ exact counts.
 
 The target's own logit is taken out of every comparison: computed by another product it would differ in the last bit and
 count against itself.
+
+On a GPU, float32 products are slow and TF32 ones are not. There counts are lower bounds: of tokens that are better, or
+worse, by more than all roundings together. What these do not decide is counted again in float32.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise, repeat
 
@@ -20,6 +23,7 @@ from torch import Tensor
 
 FEWEST = 1 << 18  # logits held at once, where memory is short
 TF32 = 2.0**-9  # most a product of two numbers can be off, relatively, when each is cut to TF32's 10 bits
+SPLIT = 2.0**-18  # the same of `_split` numbers
 
 
 @dataclass(frozen=True)
@@ -30,11 +34,13 @@ class Sizes:
     last: int  # all further ones
     upcast: int  # most numbers of U in float32 at once
     logits: int  # most logits held at once: what caches hold, what keeps a GPU busy
+    written: int  # most numbers that heads may write at once, if nothing is decided by the first block
+    layers: int  # how many layers' heads are decided together: a GPU waits for the host each time
 
 
 SIZES = {
-    "cpu": Sizes((1024, 4096, 16384), 65536, 1 << 26, 1 << 22),
-    "cuda": Sizes((1024, 8192, 32768), 131072, 1 << 31, 1 << 28),
+    "cpu": Sizes((1024, 4096, 16384), 65536, 1 << 26, 1 << 22, 1 << 28, 1),
+    "cuda": Sizes((1024, 8192, 32768), 131072, 1 << 31, 1 << 28, 1 << 31, 4),
 }
 
 
@@ -88,6 +94,16 @@ class Vocabulary:
     def of(self, tokens: Tensor) -> Tensor:
         return self.rows[tokens].to(self.dtype)
 
+    @cached_property
+    def _lengths(self) -> dict[int, Tensor]:
+        return {}
+
+    def lengths(self, i: int) -> Tensor:
+        """‖row‖ of each row of block i."""
+        if i not in self._lengths:
+            self._lengths[i] = self.block(i).norm(dim=-1)
+        return self._lengths[i]
+
 
 @contextmanager
 def _tf32(allow: bool) -> Iterator[None]:
@@ -104,16 +120,22 @@ def extremes(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Voca
 
     z [head, n, d_head], W_O [head, d_head, d_model], target [n], k [n] → two bool tensors [head, n]. A tie counts for
     the target, unless all tokens tie: a head that writes nothing, such as one that was removed, has no largest. Where
-    memory runs out, half as many logits are held at once.
+    memory runs out, half as much is done at once.
     """
-    at_once = sizes(z).logits
+    at_once, widest = sizes(z), max(1, z.shape[1] * W_O.shape[-1])
+    logits, heads = at_once.logits, max(1, at_once.written // widest)
     while True:
         try:
-            return _extremes(z, W_O, target, k, vocabulary, at_once)
+            each = [
+                _extremes(some_z, some_W_O, target, k, vocabulary, logits)
+                for some_z, some_W_O in zip(z.split(heads), W_O.split(heads), strict=True)
+            ]
+            top, bottom = (torch.cat(parts) for parts in zip(*each, strict=True))
+            return top, bottom
         except torch.OutOfMemoryError:
-            if at_once <= FEWEST:
+            if logits <= FEWEST:
                 raise
-        at_once //= 2
+        logits, heads = logits // 2, max(1, heads // 2)
         if z.is_cuda:
             torch.cuda.empty_cache()
 
@@ -122,70 +144,84 @@ def extremes(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Voca
 def _extremes(
     z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Vocabulary, at_once: int
 ) -> tuple[Tensor, Tensor]:
-    goal = (z * (vocabulary.of(target) @ W_O.transpose(1, 2))).sum(-1)  # the target's own logit, [head, n]
-    fast = z.is_cuda and z.dtype == torch.float32
-    count = _Counter(z, W_O, goal, target, k, vocabulary, TF32 if fast else 0.0, at_once)
+    count = _Counter(z, W_O, target, k, vocabulary, _has_tf32(z), at_once)
     head, pair, better, worse = count.survivors()
     y = count.written(head, pair)
+    goal = (y * vocabulary.of(target[pair])).sum(-1)
     for i in range(1, len(vocabulary.spans)):
         if not len(head):
             break
-        b, w = count.block(i, y, head, pair)
+        b, w = count.block(i, y, goal, pair)
         better, worse = better + b, worse + w
         still = ((better < k[pair]) | (worse < k[pair])).nonzero().flatten()  # once: the host waits for it
-        head, pair, better, worse, y = (t[still] for t in (head, pair, better, worse, y))
-    top = torch.zeros(goal.shape, dtype=torch.bool, device=z.device)
-    bottom = top.clone()
-    if fast:  # counts are of certain ones only: whoever may still be wrong is counted again in float32
+        head, pair, better, worse, y, goal = (t[still] for t in (head, pair, better, worse, y, goal))
+    if count.rough:
         others = len(vocabulary.rows) - 1
         may_be_top, may_be_bottom = better < k[pair], worse < k[pair]
         unsure = (may_be_top & (others - worse >= k[pair])) | (may_be_bottom & (others - better >= k[pair]))
         unsure = unsure.nonzero().flatten()
-        h, p = head[unsure], pair[unsure]
-        exact = _Counter(z, W_O, goal, target, k, vocabulary, 0.0, at_once)
-        counts = [exact.block(i, y[unsure], h, p) for i in range(len(vocabulary.spans))]
+        exact, again = replace(count, rough=False), (y[unsure], goal[unsure], pair[unsure])
+        counts = [exact.block(i, *again) for i in range(len(vocabulary.spans))]
         if counts:
             better[unsure] = torch.stack([b for b, _ in counts]).sum(0)
             worse[unsure] = torch.stack([w for _, w in counts]).sum(0)
+    top, bottom = torch.zeros((2, *z.shape[:2]), dtype=torch.bool, device=z.device)
     differ = better + worse > 0
     top[head, pair] = (better < k[pair]) & differ
     bottom[head, pair] = (worse < k[pair]) & differ
     return top, bottom
 
 
+def _has_tf32(z: Tensor) -> bool:
+    return z.is_cuda and z.dtype == torch.float32
+
+
 @dataclass(frozen=True)
 class _Counter:
-    """Counts tokens that are better or worse than the target. With tolerance > 0, only those that certainly are."""
+    """Counts tokens that are better or worse than the target; if `rough`, only those that certainly are."""
 
     z: Tensor
     W_O: Tensor
-    goal: Tensor
     target: Tensor
     k: Tensor
     vocabulary: Vocabulary
-    tolerance: float
+    rough: bool
     at_once: int  # logits
 
     def survivors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """All heads and pairs against the first block; (head, pair, better, worse) of those still open, by head."""
-        rows = self.vocabulary.block(0)
-        undecided = []
-        n = self.z.shape[1]
-        at_once = max(1, self.at_once // max(1, n * len(rows)))
+        rows, targets = self.vocabulary.block(0), self.vocabulary.of(self.target)
         where = self.vocabulary.place[self.target]
+        left = (_split(rows), _split(targets)) if self.rough else (rows, targets)
+        undecided = []
+        at_once = max(1, self.at_once // max(1, self.z.shape[1] * len(rows)))
         for first in range(0, len(self.z), at_once):
-            heads = slice(first, first + at_once)
-            M = self.W_O[heads] @ rows.T  # [head, d_head, block]: the head's map has rank d_head
-            goal = self.goal[heads]
-            with _tf32(self.tolerance > 0):
-                logits = self.z[heads] @ M  # [head, n, block]
+            z, W_O = self.z[first : first + at_once], self.W_O[first : first + at_once]
+            right = _split(W_O, other=True) if self.rough else W_O
+            with _tf32(self.rough):
+                M = right @ left[0].T  # [head, d_head, block]: the head's map has rank d_head
+                goal = (z * (left[1] @ right.transpose(1, 2))).sum(-1)  # the target's own logit, [head, n]
+                logits = z @ M  # [head, n, block]
             _put(logits, where, goal)
-            margin = self._margin(self.z[heads].norm(dim=-1), M.norm(dim=1)[:, None])
-            better, worse = _compare(logits, goal[..., None], margin)
+            better, worse = _compare(logits, goal[..., None], self._first_margin(z, W_O, M, targets))
             open_ = (better < self.k) | (worse < self.k)
             head, pair = open_.nonzero(as_tuple=True)
             undecided.append((head + first, pair, better[head, pair], worse[head, pair]))
         return tuple(torch.cat(parts) for parts in zip(*undecided, strict=True))  # type: ignore[return-value]
+
+    def _first_margin(self, z: Tensor, W_O: Tensor, M: Tensor, targets: Tensor) -> Tensor | None:
+        """How far a logit of the first block and the target's may be off together, [head, n, block].
+
+        |z · M| ≤ ‖z‖ ‖M‖ bounds the sum of the rounding errors of its terms. M and what the target's logit is made of
+        are off by SPLIT ‖W_O's row‖ ‖U's row‖ already, and z multiplies that.
+        """
+        if not self.rough:
+            return None
+        reach = SPLIT * (z.abs() @ W_O.norm(dim=-1)[..., None])  # [head, n, 1]
+        left = torch.cat([TF32 * z.norm(dim=-1, keepdim=True), reach, reach * targets.norm(dim=-1)[:, None]], -1)
+        lengths = self.vocabulary.lengths(0)
+        right = torch.stack([lengths, torch.ones_like(lengths)]).expand(len(M), -1, -1)
+        return left @ torch.cat([M.norm(dim=1, keepdim=True), right], 1)
 
     def written(self, head: Tensor, pair: Tensor) -> Tensor:
         """What each head writes to the residual stream, [m, d_model]. `head` is sorted: its runs are padded."""
@@ -195,27 +231,29 @@ class _Counter:
         rows[head, nth] = self.z[head, pair]
         return (rows @ self.W_O)[head, nth]
 
-    def block(self, i: int, y: Tensor, head: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
-        """(better, worse) in block i for the given heads and pairs, [m] each."""
+    def block(self, i: int, y: Tensor, goal: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
+        """(better, worse) in block i, for what heads write y [m, d_model] and the logits they give targets [m]."""
         rows, (start, _) = self.vocabulary.block(i), self.vocabulary.spans[i]
-        size = rows.norm(dim=-1) if self.tolerance else rows.new_zeros(1)
+        where = self.vocabulary.place[self.target[pair]] - start
         better, worse = [], []
         for part in torch.arange(len(y), device=y.device).split(max(1, self.at_once // len(rows))):
-            with _tf32(self.tolerance > 0):
+            with _tf32(self.rough):
                 logits = y[part] @ rows.T  # [part, block]
-            goal = self.goal[head[part], pair[part]]
-            where = self.vocabulary.place[self.target[pair[part]]]
-            _put(logits, where - start, goal)
-            b, w = _compare(logits, goal[:, None], self._margin(y[part].norm(dim=-1), size))
+            _put(logits, where[part], goal[part])
+            margin = TF32 * y[part].norm(dim=-1)[:, None] * self.vocabulary.lengths(i) if self.rough else None
+            b, w = _compare(logits, goal[part, None], margin)
             better.append(b)
             worse.append(w)
         if not better:
-            return head, head  # nobody left: empty both
+            return pair, pair  # nobody left: empty both
         return torch.cat(better), torch.cat(worse)
 
-    def _margin(self, left: Tensor, right: Tensor) -> Tensor | None:
-        """How far a logit may be off: |z · M| ≤ ‖z‖ ‖M‖ bounds the sum of the rounding errors of its terms."""
-        return self.tolerance * left[..., None] * right if self.tolerance else None
+
+def _split(x: Tensor, other: bool = False) -> Tensor:
+    """[…, 3 d] of x […, d]: what TF32 keeps of each number, and what it cuts off, so that a product of x with another,
+    split the other way, is nearly that in float32."""
+    kept = (x.view(torch.int32) & -(1 << 13)).view(torch.float32)
+    return torch.cat([kept, x - kept, kept] if other else [kept, kept, x - kept], -1)
 
 
 def _put(logits: Tensor, where: Tensor, goal: Tensor) -> None:

@@ -13,7 +13,7 @@ from headatlas.errors import BadFile
 from headatlas.methods._layers import has_heads, layers_with_heads
 from headatlas.methods.maps.chance import chance_level
 from headatlas.methods.maps.pairs import ChosenPairs, Pairs, choose_k
-from headatlas.methods.maps.ranks import Vocabulary, extremes
+from headatlas.methods.maps.ranks import Vocabulary, extremes, sizes
 from headatlas.methods.maps.reading import BASELINES, Reading
 from headatlas.models.families import Anatomy
 from headatlas.models.parameters import Parameters
@@ -109,27 +109,45 @@ def hit_in_layers(
     # A float32 copy of U buys speed; a large one on a CPU would be most of the memory.
     vocabulary = Vocabulary(rows, dtype, seed, keep=rows.is_cuda or rows.numel() * 4 <= 1 << 30)
     sources, place = torch.cat([p.source for p in pairs.values()]).unique(return_inverse=True)
-    where = dict(zip(pairs, place.split([len(p) for p in pairs.values()]), strict=True))
+    where = dict(zip(pairs, place.to(device).split([len(p) for p in pairs.values()]), strict=True))
+    waiting: list[tuple[int, dict[str, tuple[Tensor, Tensor]]]] = []  # layer, z and W_O of what is scored
+    bad: list[tuple[str, Tensor, int]] = []
 
     def score(layer: int, x: Tensor) -> None:
         """x [source, d]: what the heads of a layer get of every source token."""
         x = x.to(device, dtype)
-        _check_finite(f"what enters layer {layer}'s attention", x)
-        for name, scored in pairs.items():
+        bad.append((f"what enters layer {layer}'s attention", *_not_finite(x)))
+        each = {}
+        for name in pairs:
             value, output = reading.heads(weights, name, layer, x, seed)
-            _check_finite(f"layer {layer}'s W_V or W_O", value, output)
-            z = value[:, where[name].to(device)].repeat_interleave(weights.anatomy.n_heads // len(value), dim=0)
-            top, bottom = extremes(z, output, scored.target.to(device), scored.k.to(device), vocabulary)
-            done[f"{name} layer {layer}"] = top.cpu().numpy(), bottom.cpu().numpy()
+            bad.append((f"layer {layer}'s W_V or W_O", *_not_finite(value, output)))
+            z = value[:, where[name]].repeat_interleave(weights.anatomy.n_heads // len(value), dim=0)
+            each[name] = z, output
+        waiting.append((layer, each))
+        if len(waiting) >= sizes(rows).layers:
+            decide()
+
+    def decide() -> None:
+        """What the heads of the waiting layers hit."""
+        for what, count, total in bad:
+            if count:
+                raise BadFile(f"{what}: {count} of {total} numbers are NaN or infinite, so no head can be scored")
+        for name, scored in pairs.items():
+            z, W_O = (torch.cat(parts) for parts in zip(*(each[name] for _, each in waiting), strict=True))
+            both = extremes(z, W_O, scored.target.to(device), scored.k.to(device), vocabulary)
+            top, bottom = (hit.unflatten(0, (len(waiting), -1)).cpu().numpy() for hit in both)
+            done.update({f"{name} layer {layer}": (top[i], bottom[i]) for i, (layer, _) in enumerate(waiting)})
+        waiting.clear()
+        bad.clear()
 
     reading.each_layer(weights, sources, missing, score, device, progress)
+    if waiting:
+        decide()
 
 
-def _check_finite(what: str, *tensors: Tensor) -> None:
-    if not torch.stack([torch.isfinite(t).all() for t in tensors]).all():
-        bad = sum(int((~torch.isfinite(t)).sum()) for t in tensors)
-        total = sum(t.numel() for t in tensors)
-        raise BadFile(f"{what}: {bad} of {total} numbers are NaN or infinite, so no head can be scored")
+def _not_finite(*tensors: Tensor) -> tuple[Tensor, int]:
+    """How many numbers are NaN or infinite, and of how many."""
+    return torch.stack([(~torch.isfinite(t)).sum() for t in tensors]).sum(), sum(t.numel() for t in tensors)
 
 
 def shares(hit: np.ndarray, pairs: Pairs, n_relations: int, anatomy: Anatomy) -> np.ndarray:
