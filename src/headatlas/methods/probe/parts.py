@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 ANSWERS = "the model's answers"  # the part that gives them, and what it leaves
 TRAINED, UPDATE = 0.7, 100.0  # of its epochs, a probe trains about so many; operations of an update of one weight
-UPDATING, WORDING = 0.003, 0.003  # host seconds of an update of the probe; of a question, for what its words tell
+UPDATING, WORDING = 0.003, 0.001  # host seconds of an update of the probe; of a question, for what its words tell
 TAKEN = 1.5  # passes that a pass costs if every head's output is taken along
 MOVED = 3e7  # bytes of features a second: written, gathered, and read in every epoch
 TOGETHER = 32  # answers generated at once, at least

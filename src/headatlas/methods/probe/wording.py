@@ -9,6 +9,7 @@ import xarray as xr
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from threadpoolctl import threadpool_limits
 
 from headatlas.methods.probe.examples import Examples
 from headatlas.tasks.questions import Question, in_words
@@ -38,7 +39,8 @@ def wording(questions: Sequence[Question], answers: Sequence[str], labels: np.nd
         "question and answer": [f"{q.text} {a}" for q, a in zip(questions, answers, strict=True)],
         "sentence asked about": [f"{sentence_about(q.main, q.text)} {q.text}" for q in questions],
     }
-    reached = [bag_of_words(text, labels, data.train, data.test) for text in texts.values()]
+    with threadpool_limits(1):  # for vectors this small, threads take five times as long on two cores, and more on many
+        reached = [bag_of_words(text, labels, data.train, data.test) for text in texts.values()]
     return xr.Dataset(
         {"bag_of_words_accuracy": reached[0], "bag_of_words": ("wording", reached)}, coords={"wording": list(texts)}
     )
