@@ -26,8 +26,8 @@ ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
 PAGE = ROOT / "docs" / "evidence" / "larger-model.md"
 ATLAS = ROOT / "docs" / "atlases" / "qwen2.5-coder-1.5b-instruct"
-QUICK = ATLAS.with_name(f"{ATLAS.name}-quick")  # dissociate by its quick preset, on the four tasks
-VARIED = ATLAS.with_name(f"{ATLAS.name}-varied")  # dissociate by its full preset, on the varied questions
+TASKS = ATLAS.with_name(f"{ATLAS.name}-tasks")  # dissociate by its full preset, on the four tasks
+VARIED = ATLAS.with_name(f"{ATLAS.name}-varied")  # probe and dissociate by their full presets, on the varied questions
 SHOWN = (
     *("importance-probe", "categories", "removal-probe", "trade-off", "importance-function_vector", "always-any"),
     *("removal-maps", "importance-retrieval", "agreement"),
@@ -185,13 +185,14 @@ def tables_of(results: dict[str, xr.Dataset]) -> dict[str, list[str]]:
     return blocks
 
 
-def draw(results: dict[str, xr.Dataset], varied: dict[str, xr.Dataset]) -> None:
+def draw(results: dict[str, xr.Dataset], varied: dict[str, xr.Dataset], tasks: dict[str, xr.Dataset]) -> None:
     for picture in pictures(results):
         if picture.name in SHOWN:
             save(picture.draw(), FIGURES / f"qwen-{picture.name}.png", "png", dpi=110)
-    for picture in pictures(varied):
-        if picture.name in ("importance-dissociate", "trade-off"):
-            save(picture.draw(), FIGURES / f"qwen-varied-{picture.name}.png", "png", dpi=110)
+    for name, beside in (("varied", varied), ("tasks", tasks)):
+        for picture in pictures({"dissociate": beside["dissociate"]}):
+            if picture.name in ("importance-dissociate", "trade-off"):
+                save(picture.draw(), FIGURES / f"qwen-{name}-{picture.name}.png", "png", dpi=110)
     four = results["maps"].sel(relation=FOUR)
     for picture in pictures({"maps": four}):
         if picture.name in ("importance-maps", "removal-maps"):
@@ -204,11 +205,13 @@ def main(folder: str, *chosen: str) -> None:
         shutil.copy(file, ATLAS)
     atlas = ha.open(ATLAS)
     write_report(atlas.results, atlas.info, ATLAS / REPORT)
-    varied = ha.open(VARIED).results
-    draw(atlas.results, varied)
+    varied, tasks = ha.open(VARIED).results, ha.open(TASKS).results
+    draw(atlas.results, varied, tasks)
     blocks = tables_of(atlas.results)
     blocks["varied"] = table(dissociated(varied["dissociate"], "function"))
-    blocks["tasks"] = table(dissociated(ha.open(QUICK).results["dissociate"], "task"))
+    blocks["varied words"] = probe_in_words(varied["probe"])
+    blocks["varied functions"] = table(functions(varied["probe"], varied["dissociate"]))
+    blocks["tasks"] = table(dissociated(tasks["dissociate"], "task"))
     page = PAGE.read_text()
     for name in chosen or blocks:
         before, mark, rest = page.partition(MARK.format(name))
