@@ -23,7 +23,7 @@ from torch import Tensor
 
 FEWEST = 1 << 18  # logits held at once, where memory is short
 TF32 = 2.0**-9  # most a product of two numbers can be off, relatively, when each is cut to TF32's 10 bits
-SPLIT = 2.0**-18  # the same of `_split` numbers
+SPLIT = 2.0**-16  # the same of `_split` numbers: below 2⁻¹⁸, and as much again and more for float32's sums
 
 
 @dataclass(frozen=True)
