@@ -146,13 +146,13 @@ def ablation(lm: ha.LM, prompts: int) -> None:
     print(f"  hurts capitals most: L{top[0]}.H{top[1]}")
 
 
-def shape(rounds: int, profiled: int) -> None:
-    streams(llama_8b(), rounds, profiled, texts=32, tokens=64, seeds=1)
+def shape(rounds: int, longest: int) -> None:
+    streams(llama_8b(), rounds, longest, texts=32, tokens=64, seeds=1)
     torch.cuda.empty_cache()
-    streams(qwen_1_5b(), rounds, profiled, texts=64, tokens=20, seeds=10)
+    streams(qwen_1_5b(), rounds, longest, texts=64, tokens=20, seeds=10)
 
 
-def streams(lm: ha.LM, rounds: int, profiled: int, texts: int, tokens: int, seeds: int) -> None:
+def streams(lm: ha.LM, rounds: int, longest: int, texts: int, tokens: int, seeds: int) -> None:
     """With the stream in bfloat16, and in float32 as fits have it; beside them what the published code does."""
     bundles = [(s,) for s in random_bundles(lm, texts, tokens)]
     theta = start(lm, range(seeds))
@@ -176,10 +176,10 @@ def streams(lm: ha.LM, rounds: int, profiled: int, texts: int, tokens: int, seed
             torch.cuda.reset_peak_memory_stats()
             (ours,) = in_turn(rounds, update)
             memory = torch.cuda.max_memory_allocated() / 2**30
-            seen = [kernels(update, profiled)] if profiled else []
+            seen = [kernels(update, longest)] if longest else []
             with compiled(lm) as names:
                 (fast,) = in_turn(rounds, update)
-                seen += [kernels(update, profiled)] if profiled else []
+                seen += [kernels(update, longest)] if longest else []
         print(f"  stream in {stream}: update {ours:.4f} s, {memory:.1f} GiB")
         print(f"    with {' and '.join(names)} compiled {fast:.4f} s", *seen, sep="\n", flush=True)
 

@@ -54,7 +54,7 @@ def functions(probe: xr.Dataset, dissociate: xr.Dataset) -> list[dict]:
                 f"log P, {heads} top heads removed": f"{float(one.effect):+.2f}",
                 "random heads": f"{float(one.random_effect.mean()):+.2f}",
                 "p": f"{float(one.p):.3f}",
-                "p, corrected": f"{float(one.p_corrected):.2f}",
+                "p, corrected": f"{float(one.p_corrected):.3f}",
                 "dissociate": verdict,
             }
         )

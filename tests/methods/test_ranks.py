@@ -98,6 +98,17 @@ def test_every_token_is_met_once() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("shift", [0, 0.5, 2])
+def test_split_products_on_a_gpu_are_off_by_no_more_than_they_may(shift) -> None:
+    """Of long rows of one sign: roundings of their sums add up."""
+    a, b = (torch.randn(s, generator=torch.Generator().manual_seed(0)) + shift for s in ((64, 8192), (128, 8192)))
+    with ranks._tf32(True):
+        ours = (ranks._split(a.cuda()) @ ranks._split(b.cuda(), right=True).T).cpu()
+    may = (ranks.SPLIT + 8192 * ranks.SUM) * a.norm(dim=1)[:, None] * b.norm(dim=1)
+    assert ((ours - a.double() @ b.double().T).abs() <= may).all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("seed", range(5))
 def test_tf32_on_a_gpu_decides_as_float32(seed, monkeypatch) -> None:
     monkeypatch.undo()
@@ -154,7 +165,7 @@ def test_tf32_counts_only_those_that_certainly_are_better_or_worse(seed, cutting
     monkeypatch.setitem(ranks.SIZES, "cpu", ranks.Sizes((500,), 500, 1 << 20, 1 << 20, 1 << 30, 1))
     z, W_O, U, target = near_the_edge(seed)
     k = torch.full((60,), 1000)  # so that nothing is decided
-    _, _, *counted = ranks._Counter(z, W_O, target, k, Vocabulary(U.T), True, 1 << 20).survivors()
+    _, _, *counted = ranks._Counter(z, W_O, target, k, Vocabulary(U.T), True, ranks.sizes(z)).survivors()
     logits = z.double() @ W_O.double() @ U.double()
     goal = logits[:, torch.arange(60), target, None]
     for ours, certain in zip(counted, ((logits > goal).sum(-1), (logits < goal).sum(-1)), strict=True):
@@ -162,11 +173,30 @@ def test_tf32_counts_only_those_that_certainly_are_better_or_worse(seed, cutting
         assert seed % 2 or ours.sum() > 0.9 * certain.sum()  # and nearly all of these
 
 
+def test_tf32_decides_where_k_is_all_of_the_vocabulary(cutting) -> None:
+    """Even if no token is certainly better or worse: they do differ."""
+    z, W_O, target, k = torch.ones(1, 1, 1), torch.ones(1, 1, 4), torch.tensor([2]), torch.tensor([10])
+    U = torch.ones(4, 6)
+    U[:, 3] += 1e-5
+    assert [hit.item() for hit in extremes(z, W_O, target, k, Vocabulary(U.T))] == [True, True]
+
+
+@pytest.mark.parametrize("counts", [[0], [3, 0, 2], [0, 0, 0], [1, 9, 1, 1, 1, 0, 4], [12, 12]])
+@pytest.mark.parametrize("most", [0, 5, 100])
+def test_heads_in_a_row_are_as_many_as_fit_once_padded(counts, most) -> None:
+    runs = [*ranks._runs(counts, most)]
+    assert [i for first, last, _, _ in runs for i in range(first, last)] == [*range(len(counts))]
+    for first, last, start, stop in runs:
+        assert (start, stop) == (sum(counts[:first]), sum(counts[:last]))
+        assert last - first == 1 or (last - first) * max(counts[first:last]) <= most
+    assert most < 100 or len(runs) == 1
+
+
 @pytest.mark.parametrize("shift", [0, 2])
 def test_products_of_split_numbers_in_tf32_are_nearly_those_in_float32(shift) -> None:
     a, b = (torch.randn(s, generator=torch.Generator().manual_seed(0)) + shift for s in ((20, 256), (30, 256)))
     with Cut():
-        ours = ranks._split(a) @ ranks._split(b, other=True).T
+        ours = ranks._split(a) @ ranks._split(b, right=True).T
     exact, bound = a.double() @ b.double().T, a.double().abs() @ b.double().abs().T
     assert ((ours - exact).abs() <= ranks.SPLIT * bound).all()
 

@@ -59,8 +59,9 @@ def saves(bundles: Sequence[Bundle]) -> bool:
 def logits_of(lm: LM, layout: Layout, gate: Tensor | None, under: Sequence[int] | None = None) -> Tensor:
     """[gate · target token, vocabulary], in float32 or better."""
     gates, n = 1 if gate is None or under is not None else len(gate), len(layout.inputs["input_ids"])
-    rows = (torch.arange(gates)[:, None] * n + torch.tensor(layout.rows)).flatten().to(lm.device)
-    places = torch.tensor(layout.places).repeat(gates).to(lm.device)
+    # moved here, and not in the hook, where the host would wait for the whole pass
+    rows = (torch.arange(gates)[:, None] * n + torch.tensor(layout.rows)).flatten().to(lm.device, non_blocking=True)
+    places = torch.tensor(layout.places).repeat(gates).to(lm.device, non_blocking=True)
     with _under(lm, gate, layout, under), logits_only(lm, rows, places), without_cudnn_attention():
         inputs = {name: t.repeat(gates, *[1] * (t.ndim - 1)) for name, t in layout.inputs.items()}
         logits = lm.model(**inputs, use_cache=False).logits[0]

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
+from torch import Tensor
 
-from headatlas.methods._layers import layers_with_heads
+from headatlas.methods._layers import layer_spans
 from headatlas.methods.maps.pairs import Pairs, drop_small, single_token_pairs
-from headatlas.methods.maps.ranks import Vocabulary, extremes
+from headatlas.methods.maps.ranks import Vocabulary, extremes, sizes
 from headatlas.methods.maps.reading import Reading
-from headatlas.methods.maps.scores import Settings, hits, shares
+from headatlas.methods.maps.scores import Settings, hits, joined, shares
 from headatlas.models.heads import hooked, reading_inputs
 from headatlas.models.kernels import without_cudnn_attention
 from headatlas.models.lm import LM
@@ -55,23 +56,27 @@ def dynamic_hits(
 ) -> np.ndarray:
     """[context, template, layer, head, pair] for contexts with, without."""
     dtype = torch.promote_types(lm.model.dtype, torch.float32)
-    rows = Vocabulary(lm.weights.unembedding().T, dtype)
+    U = lm.weights.unembedding().T.to(lm.device)
+    rows = Vocabulary(U, dtype)
     target, k = pairs.target.to(lm.device), pairs.k.to(lm.device)
     hit = np.zeros((2, len(TEMPLATES), lm.n_layers, lm.n_heads, len(pairs)), dtype=bool)
-    layers = layers_with_heads(lm.anatomy)
-    # [layer · head, d_head, d_model]
-    W_O = torch.cat([reading.towards_logits(lm.weights, i, lm.weights.output(i).to(dtype)) for i in layers])
+    groups = layer_spans(lm.anatomy, sizes(U).layers)
+
+    def output(layer: int) -> Tensor:
+        return reading.towards_logits(lm.weights, layer, lm.weights.output(layer).to(dtype)).to(lm.device)
+
+    outputs = [joined([output(layer) for layer in group]) for group in groups]  # [layer · head, d_head, d_model]
     jobs = [(i, a) for i in range(len(TEMPLATES)) for a in range(0, len(pairs), batch_size)]
     for template, start in progress(jobs, "dynamic scores"):
         part = slice(start, start + batch_size)
         prefix = lm.encode(TEMPLATES[template])[0]
         z, x = _run(lm, [[*prefix, s] for s in pairs.source[part].tolist()])
-        values = (lm.weights.values(i, x[i]).repeat_interleave(lm.n_heads // lm.n_kv_heads, dim=1) for i in layers)
-        alone = dict(zip(layers, values, strict=True))
-        for context, now in enumerate((z, alone)):
-            heads = torch.cat([now[i].transpose(0, 1) for i in layers]).to(dtype)  # [layer · head, n, d_head]
-            top, _ = extremes(heads, W_O, target[part], k[part], rows)
-            hit[context, template, layers, :, part] = top.unflatten(0, (len(layers), -1)).cpu().numpy()
+        for group, W_O in zip(groups, outputs, strict=True):
+            alone = {i: lm.weights.values(i, x[i]).repeat_interleave(lm.n_heads // lm.n_kv_heads, dim=1) for i in group}
+            for context, now in enumerate((z, alone)):
+                heads = joined([now[i].transpose(0, 1).to(lm.device, dtype) for i in group])
+                top, _ = extremes(heads, W_O, target[part], k[part], rows)
+                hit[context, template, group, :, part] = top.unflatten(0, (len(group), -1)).cpu().numpy()
     return hit
 
 

@@ -23,7 +23,8 @@ from torch import Tensor
 
 FEWEST = 1 << 18  # logits held at once, where memory is short
 TF32 = 2.0**-9  # most a product of two numbers can be off, relatively, when each is cut to TF32's 10 bits
-SPLIT = 2.0**-16  # the same of `_split` numbers: below 2⁻¹⁸, and as much again and more for float32's sums
+SPLIT = 2.0**-18  # the same of `_split` numbers: 3 · 2⁻²⁰
+SUM = 2.0**-26  # a term of a sum: tensor cores add eight at a time, and cut what they have to 24 bits
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Sizes:
     last: int  # all further ones
     upcast: int  # most numbers of U in float32 at once
     logits: int  # most logits held at once: what caches hold, what keeps a GPU busy
-    written: int  # most numbers that heads may write at once, if nothing is decided by the first block
+    written: int  # most numbers that heads write at once, for what the first block does not decide
     layers: int  # how many layers' heads are decided together: a GPU waits for the host each time
 
 
@@ -122,58 +123,45 @@ def extremes(z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Voca
     the target, unless all tokens tie: a head that writes nothing, such as one that was removed, has no largest. Where
     memory runs out, half as much is done at once.
     """
-    at_once, widest = sizes(z), max(1, z.shape[1] * W_O.shape[-1])
-    logits, heads = at_once.logits, max(1, at_once.written // widest)
+    at_once = sizes(z)
     while True:
         try:
-            each = [
-                _extremes(some_z, some_W_O, target, k, vocabulary, logits)
-                for some_z, some_W_O in zip(z.split(heads), W_O.split(heads), strict=True)
-            ]
-            top, bottom = (torch.cat(parts) for parts in zip(*each, strict=True))
-            return top, bottom
+            return _extremes(z, W_O, target, k, vocabulary, at_once)
         except torch.OutOfMemoryError:
-            if logits <= FEWEST:
+            if at_once.logits <= FEWEST:
                 raise
-        logits, heads = logits // 2, max(1, heads // 2)
+        at_once = replace(at_once, logits=at_once.logits // 2, written=at_once.written // 2)
         if z.is_cuda:
             torch.cuda.empty_cache()
 
 
 @_tf32(False)
 def _extremes(
-    z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Vocabulary, at_once: int
+    z: Tensor, W_O: Tensor, target: Tensor, k: Tensor, vocabulary: Vocabulary, at_once: Sizes
 ) -> tuple[Tensor, Tensor]:
     count = _Counter(z, W_O, target, k, vocabulary, _has_tf32(z), at_once)
-    head, pair, better, worse = count.survivors()
-    y = count.written(head, pair)
-    goal = (y * vocabulary.of(target[pair])).sum(-1)
-    for i in range(1, len(vocabulary.spans)):
-        if not len(head):
-            break
-        b, w = count.block(i, y, goal, pair)
-        better, worse = better + b, worse + w
-        still = ((better < k[pair]) | (worse < k[pair])).nonzero().flatten()  # once: the host waits for it
-        head, pair, better, worse, y, goal = (t[still] for t in (head, pair, better, worse, y, goal))
-    if count.rough:
-        others = len(vocabulary.rows) - 1
-        may_be_top, may_be_bottom = better < k[pair], worse < k[pair]
-        unsure = (may_be_top & (others - worse >= k[pair])) | (may_be_bottom & (others - better >= k[pair]))
-        unsure = unsure.nonzero().flatten()
-        exact, again = replace(count, rough=False), (y[unsure], goal[unsure], pair[unsure])
-        counts = [exact.block(i, *again) for i in range(len(vocabulary.spans))]
-        if counts:
-            better[unsure] = torch.stack([b for b, _ in counts]).sum(0)
-            worse[unsure] = torch.stack([w for _, w in counts]).sum(0)
     top, bottom = torch.zeros((2, *z.shape[:2]), dtype=torch.bool, device=z.device)
-    differ = better + worse > 0
-    top[head, pair] = (better < k[pair]) & differ
-    bottom[head, pair] = (worse < k[pair]) & differ
+    for head, pair, better, worse, y in count.written(*count.survivors()):
+        goal = (y * vocabulary.of(target[pair])).sum(-1)
+        for i in range(1, len(vocabulary.spans)):
+            if not len(head):
+                break
+            b, w = count.block(i, y, goal, pair)
+            better, worse = better + b, worse + w
+            still = ((better < k[pair]) | (worse < k[pair])).nonzero().flatten()  # once: the host waits for it
+            head, pair, better, worse, y, goal = (t[still] for t in (head, pair, better, worse, y, goal))
+        if count.rough:
+            unsure = count.unsure(pair, better, worse).nonzero().flatten()
+            if len(unsure):
+                better[unsure], worse[unsure] = count.exact(y[unsure], goal[unsure], pair[unsure])
+        differ = better + worse > 0
+        top[head, pair] = (better < k[pair]) & differ
+        bottom[head, pair] = (worse < k[pair]) & differ
     return top, bottom
 
 
 def _has_tf32(z: Tensor) -> bool:
-    return z.is_cuda and z.dtype == torch.float32
+    return z.is_cuda and z.dtype == torch.float32 and torch.cuda.get_device_capability(z.device) >= (8, 0)
 
 
 @dataclass(frozen=True)
@@ -186,21 +174,21 @@ class _Counter:
     k: Tensor
     vocabulary: Vocabulary
     rough: bool
-    at_once: int  # logits
+    at_once: Sizes
 
     def survivors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """All heads and pairs against the first block; (head, pair, better, worse) of those still open, by head."""
         rows, targets = self.vocabulary.block(0), self.vocabulary.of(self.target)
         where = self.vocabulary.place[self.target]
-        left = (_split(rows), _split(targets)) if self.rough else (rows, targets)
+        split_rows, split_targets = (_split(rows), _split(targets)) if self.rough else (rows, targets)
         undecided = []
-        at_once = max(1, self.at_once // max(1, self.z.shape[1] * len(rows)))
-        for first in range(0, len(self.z), at_once):
-            z, W_O = self.z[first : first + at_once], self.W_O[first : first + at_once]
-            right = _split(W_O, other=True) if self.rough else W_O
+        heads = max(1, self.at_once.logits // max(1, self.z.shape[1] * len(rows)))
+        for first in range(0, len(self.z), heads):
+            z, W_O = self.z[first : first + heads], self.W_O[first : first + heads]
+            split_W_O = _split(W_O, right=True) if self.rough else W_O
             with _tf32(self.rough):
-                M = right @ left[0].T  # [head, d_head, block]: the head's map has rank d_head
-                goal = (z * (left[1] @ right.transpose(1, 2))).sum(-1)  # the target's own logit, [head, n]
+                M = split_W_O @ split_rows.T  # [head, d_head, block]: the head's map has rank d_head
+                goal = (z * (split_targets @ split_W_O.transpose(1, 2))).sum(-1)  # the target's own logit, [head, n]
                 logits = z @ M  # [head, n, block]
             _put(logits, where, goal)
             better, worse = _compare(logits, goal[..., None], self._first_margin(z, W_O, M, targets))
@@ -212,48 +200,82 @@ class _Counter:
     def _first_margin(self, z: Tensor, W_O: Tensor, M: Tensor, targets: Tensor) -> Tensor | None:
         """How far a logit of the first block and the target's may be off together, [head, n, block].
 
-        |z · M| ≤ ‖z‖ ‖M‖ bounds the sum of the rounding errors of its terms. M and what the target's logit is made of
-        are off by SPLIT ‖W_O's row‖ ‖U's row‖ already, and z multiplies that.
+        |z · M| ≤ ‖z‖ ‖M‖ bounds the sum of the rounding errors of its terms. M, and what the target's logit is made of,
+        are off already, by a share of ‖W_O's row‖ ‖U's row‖, and z multiplies that.
         """
         if not self.rough:
             return None
-        reach = SPLIT * (z.abs() @ W_O.norm(dim=-1)[..., None])  # [head, n, 1]
-        left = torch.cat([TF32 * z.norm(dim=-1, keepdim=True), reach, reach * targets.norm(dim=-1)[:, None]], -1)
+        d_head, d = W_O.shape[1:]
+        reach = (SPLIT + d * SUM) * (z.abs() @ W_O.norm(dim=-1)[..., None])  # [head, n, 1]
+        own = (TF32 + d_head * SUM) * z.norm(dim=-1, keepdim=True)
+        left = torch.cat([own, reach, reach * targets.norm(dim=-1)[:, None]], -1)
         lengths = self.vocabulary.lengths(0)
         right = torch.stack([lengths, torch.ones_like(lengths)]).expand(len(M), -1, -1)
         return left @ torch.cat([M.norm(dim=1, keepdim=True), right], 1)
 
-    def written(self, head: Tensor, pair: Tensor) -> Tensor:
-        """What each head writes to the residual stream, [m, d_model]. `head` is sorted: its runs are padded."""
+    def written(
+        self, head: Tensor, pair: Tensor, better: Tensor, worse: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
+        """The same with what heads write to the residual stream, [m, d_model]: all of it, or some heads after others
+        where that is too much. `head` is sorted: its runs are padded."""
         counts = torch.bincount(head, minlength=len(self.z))
         nth = torch.arange(len(head), device=head.device) - (counts.cumsum(0) - counts)[head]
-        rows = self.z.new_zeros((len(self.z), int(counts.max()), self.z.shape[-1]))
-        rows[head, nth] = self.z[head, pair]
-        return (rows @ self.W_O)[head, nth]
+        for first, last, start, stop in _runs(each := counts.tolist(), self.at_once.written // self.W_O.shape[-1]):
+            here = slice(start, stop)
+            at = head[here] - first, nth[here]
+            rows = self.z.new_zeros((last - first, max(each[first:last]), self.z.shape[-1]))
+            rows[at] = self.z[head[here], pair[here]]
+            yield head[here], pair[here], better[here], worse[here], (rows @ self.W_O[first:last])[at]
 
     def block(self, i: int, y: Tensor, goal: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
         """(better, worse) in block i, for what heads write y [m, d_model] and the logits they give targets [m]."""
         rows, (start, _) = self.vocabulary.block(i), self.vocabulary.spans[i]
         where = self.vocabulary.place[self.target[pair]] - start
         better, worse = [], []
-        for part in torch.arange(len(y), device=y.device).split(max(1, self.at_once // len(rows))):
+        for part in torch.arange(len(y), device=y.device).split(max(1, self.at_once.logits // len(rows))):
             with _tf32(self.rough):
                 logits = y[part] @ rows.T  # [part, block]
             _put(logits, where[part], goal[part])
-            margin = TF32 * y[part].norm(dim=-1)[:, None] * self.vocabulary.lengths(i) if self.rough else None
-            b, w = _compare(logits, goal[part, None], margin)
+            b, w = _compare(logits, goal[part, None], self._margin(y[part], i))
             better.append(b)
             worse.append(w)
-        if not better:
-            return pair, pair  # nobody left: empty both
         return torch.cat(better), torch.cat(worse)
 
+    def _margin(self, y: Tensor, i: int) -> Tensor | None:
+        """How far a logit of block i may be off, [m, block]."""
+        if not self.rough:
+            return None
+        return (TF32 + y.shape[1] * SUM) * y.norm(dim=-1)[:, None] * self.vocabulary.lengths(i)
 
-def _split(x: Tensor, other: bool = False) -> Tensor:
-    """[…, 3 d] of x […, d]: what TF32 keeps of each number, and what it cuts off, so that a product of x with another,
-    split the other way, is nearly that in float32."""
+    def unsure(self, pair: Tensor, better: Tensor, worse: Tensor) -> Tensor:
+        """Whom these rough counts of all blocks do not decide, [m]."""
+        k, others = self.k[pair], len(self.vocabulary.rows) - 1
+        top, bottom = (better < k) & (others - worse >= k), (worse < k) & (others - better >= k)
+        return top | bottom | (better + worse == 0)
+
+    def exact(self, y: Tensor, goal: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
+        """(better, worse) in all blocks."""
+        count = replace(self, rough=False)
+        counts = [count.block(i, y, goal, pair) for i in range(len(self.vocabulary.spans))]
+        return torch.stack([b for b, _ in counts]).sum(0), torch.stack([w for _, w in counts]).sum(0)
+
+
+def _runs(counts: list[int], most: int) -> Iterator[tuple[int, int, int, int]]:
+    """Heads in a row that have at most so many rows together once padded: (first, last + 1, first row, last + 1)."""
+    first = start = stop = widest = 0
+    for head, count in enumerate(counts):
+        if head > first and (head + 1 - first) * max(widest, count) > most:
+            yield first, head, start, stop
+            first, start, widest = head, stop, 0
+        stop, widest = stop + count, max(widest, count)
+    yield first, len(counts), start, stop
+
+
+def _split(x: Tensor, right: bool = False) -> Tensor:
+    """[…, 3 d] of x […, d]: what TF32 keeps of each number, and what it cuts off. A product of numbers split as left
+    and right factors is nearly that in float32; small terms come first, for they would be lost in a large sum."""
     kept = (x.view(torch.int32) & -(1 << 13)).view(torch.float32)
-    return torch.cat([kept, x - kept, kept] if other else [kept, kept, x - kept], -1)
+    return torch.cat([x - kept, kept, kept] if right else [kept, x - kept, kept], -1)
 
 
 def _put(logits: Tensor, where: Tensor, goal: Tensor) -> None:

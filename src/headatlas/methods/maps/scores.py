@@ -110,44 +110,53 @@ def hit_in_layers(
     vocabulary = Vocabulary(rows, dtype, seed, keep=rows.is_cuda or rows.numel() * 4 <= 1 << 30)
     sources, place = torch.cat([p.source for p in pairs.values()]).unique(return_inverse=True)
     where = dict(zip(pairs, place.to(device).split([len(p) for p in pairs.values()]), strict=True))
-    waiting: list[tuple[int, dict[str, tuple[Tensor, Tensor]]]] = []  # layer, z and W_O of what is scored
-    bad: list[tuple[str, Tensor, int]] = []
+    waiting: dict[str, list[tuple[int, Tensor, Tensor]]] = {name: [] for name in pairs}  # layer, z, W_O
+    checks: list[tuple[str, list[Tensor], Tensor]] = []
+
+    def check(what: str, *tensors: Tensor) -> None:
+        checks.append((what, [*tensors], torch.stack([torch.isfinite(t).all() for t in tensors]).all()))
 
     def score(layer: int, x: Tensor) -> None:
         """x [source, d]: what the heads of a layer get of every source token."""
         x = x.to(device, dtype)
-        bad.append((f"what enters layer {layer}'s attention", *_not_finite(x)))
-        each = {}
+        check(f"what enters layer {layer}'s attention", x)
         for name in pairs:
             value, output = reading.heads(weights, name, layer, x, seed)
-            bad.append((f"layer {layer}'s W_V or W_O", *_not_finite(value, output)))
+            check(f"layer {layer}'s W_V or W_O", value, output)
             z = value[:, where[name]].repeat_interleave(weights.anatomy.n_heads // len(value), dim=0)
-            each[name] = z, output
-        waiting.append((layer, each))
-        if len(waiting) >= sizes(rows).layers:
-            decide()
+            waiting[name].append((layer, z, output))
+            if len(waiting[name]) == sizes(rows).layers:
+                decide(name)
 
-    def decide() -> None:
+    def decide(name: str) -> None:
         """What the heads of the waiting layers hit."""
-        for what, count, total in bad:
-            if count:
-                raise BadFile(f"{what}: {count} of {total} numbers are NaN or infinite, so no head can be scored")
-        for name, scored in pairs.items():
-            z, W_O = (torch.cat(parts) for parts in zip(*(each[name] for _, each in waiting), strict=True))
-            both = extremes(z, W_O, scored.target.to(device), scored.k.to(device), vocabulary)
-            top, bottom = (hit.unflatten(0, (len(waiting), -1)).cpu().numpy() for hit in both)
-            done.update({f"{name} layer {layer}": (top[i], bottom[i]) for i, (layer, _) in enumerate(waiting)})
-        waiting.clear()
-        bad.clear()
+        _tell_bad(checks)
+        layers, z, W_O = zip(*waiting[name], strict=True)
+        target, k = pairs[name].target.to(device), pairs[name].k.to(device)
+        both = extremes(joined(z), joined(W_O), target, k, vocabulary)
+        top, bottom = (hit.unflatten(0, (len(layers), -1)).cpu().numpy() for hit in both)
+        done.update({f"{name} layer {layer}": (top[i], bottom[i]) for i, layer in enumerate(layers)})
+        waiting[name].clear()
+        checks.clear()
 
     reading.each_layer(weights, sources, missing, score, device, progress)
-    if waiting:
-        decide()
+    for name in pairs:
+        if waiting[name]:
+            decide(name)
 
 
-def _not_finite(*tensors: Tensor) -> tuple[Tensor, int]:
-    """How many numbers are NaN or infinite, and of how many."""
-    return torch.stack([(~torch.isfinite(t)).sum() for t in tensors]).sum(), sum(t.numel() for t in tensors)
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """One after the other; no copy of one alone."""
+    return parts[0] if len(parts) == 1 else torch.cat([*parts])
+
+
+def _tell_bad(checks: list[tuple[str, list[Tensor], Tensor]]) -> None:
+    """checks: what it is, tensors, whether they are finite."""
+    if not checks or torch.stack([fine for _, _, fine in checks]).all():
+        return
+    what, tensors = next((what, tensors) for what, tensors, fine in checks if not fine)
+    bad, total = sum(int((~torch.isfinite(t)).sum()) for t in tensors), sum(t.numel() for t in tensors)
+    raise BadFile(f"{what}: {bad} of {total} numbers are NaN or infinite, so no head can be scored")
 
 
 def shares(hit: np.ndarray, pairs: Pairs, n_relations: int, anatomy: Anatomy) -> np.ndarray:
