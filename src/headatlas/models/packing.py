@@ -59,9 +59,8 @@ def saves(bundles: Sequence[Bundle]) -> bool:
 def logits_of(lm: LM, layout: Layout, gate: Tensor | None, under: Sequence[int] | None = None) -> Tensor:
     """[gate · target token, vocabulary], in float32 or better."""
     gates, n = 1 if gate is None or under is not None else len(gate), len(layout.inputs["input_ids"])
-    # moved here, and not in the hook, where the host would wait for the whole pass
-    rows = (torch.arange(gates)[:, None] * n + torch.tensor(layout.rows)).flatten().to(lm.device, non_blocking=True)
-    places = torch.tensor(layout.places).repeat(gates).to(lm.device, non_blocking=True)
+    rows = (torch.arange(gates)[:, None] * n + torch.tensor(layout.rows)).flatten()
+    places = torch.tensor(layout.places).repeat(gates)
     with _under(lm, gate, layout, under), logits_only(lm, rows, places), without_cudnn_attention():
         inputs = {name: t.repeat(gates, *[1] * (t.ndim - 1)) for name, t in layout.inputs.items()}
         logits = lm.model(**inputs, use_cache=False).logits[0]
@@ -233,6 +232,8 @@ def logits_only(lm: LM, rows: Tensor, places: Tensor) -> Iterator[None]:
 
     A hook on it, because what models do with its output (scales, softcaps) is theirs and is done to every token alike.
     """
+    # moved before the pass: in the hook, the host would wait for the device
+    rows, places = (t.to(lm.device, non_blocking=True) for t in (rows, places))
 
     def pick(module: Any, args: Any) -> Any:
         return (args[0][rows.to(args[0].device), places.to(args[0].device)][None], *args[1:])

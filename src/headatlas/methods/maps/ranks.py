@@ -24,7 +24,7 @@ from torch import Tensor
 FEWEST = 1 << 18  # logits held at once, where memory is short
 TF32 = 2.0**-9  # most a product of two numbers can be off, relatively, when each is cut to TF32's 10 bits
 SPLIT = 2.0**-18  # the same of `_split` numbers: 3 · 2⁻²⁰
-SUM = 2.0**-26  # a term of a sum: tensor cores add eight at a time, and cut what they have to 24 bits
+SUM = 2.0**-26  # and by each term of a sum: tensor cores add eight at a time, and cut what they have to 24 bits
 
 
 @dataclass(frozen=True)
