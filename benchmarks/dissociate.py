@@ -1,4 +1,4 @@
-"""What an update of `dissociate` costs on the stories, in each precision, as it is and with compiled norms and MLPs.
+"""What an update of `dissociate` costs on the stories, in each precision, as it is and with compiled parts.
 
     python benchmarks/dissociate.py --model smollm2 --preset full     wants a GPU; elsewhere nothing is compiled
 

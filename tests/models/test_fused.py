@@ -1,41 +1,53 @@
-"""Compiled norms and MLPs give what plain ones give, and nothing of them stays behind."""
+"""Compiled MLPs and rotary embeddings give what plain ones give, and nothing of them stays behind."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._dynamo.backends.debugging import aot_eager
 
 import headatlas as ha
 from headatlas.methods.gate.fits import likelihood, slope, start
-from headatlas.models.fused import compiled, fused
+from headatlas.models.fused import ROTARY, _attention_code, compiled, fused
 from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
 from headatlas.models.targets import make_bundle
 from tests.models.test_families import questions
 from tests.models.tiny import TINY, build
 
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # older torch, by itself
+
 KINDS = {
-    "llama": {"LlamaMLP", "LlamaRMSNorm"},
-    "gpt2": {"GPT2MLP", "LayerNorm"},
-    "gemma2": {"Gemma2MLP", "Gemma2RMSNorm"},
-    "mixtral": {"MixtralRMSNorm"},  # which experts run depends on the data
+    "llama": {"LlamaMLP", ROTARY},
+    "gpt2": {"GPT2MLP"},
+    "gemma2": {"Gemma2MLP", ROTARY},
+    "mixtral": {ROTARY},  # which experts run depends on the data
+    "gptj": {"GPTJMLP", ROTARY},
 }
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled_before() -> None:
+    torch._dynamo.reset()
 
 
 def check_compiled(lm: LM, kinds: set[str], backend: str, near: float) -> None:
     bundles = [(make_bundle(group),) for group in questions()]
     theta = start(lm, range(2))
+    rotations = [vars(home)[ROTARY] for home in _attention_code(lm)]
+    torch._dynamo.reset()  # it counts how often a function was compiled, whoever did
     with for_gradients(lm):
         expected = slope(lm, theta, bundles, likelihood, 10**6)
-        with compiled(lm, backend) as names:
+        with compiled(lm, backend) as tried:
             result = slope(lm, theta, bundles, likelihood, 10**6)
         again = slope(lm, theta, bundles, likelihood, 10**6)
-    assert set(names) == kinds
+    assert {name for name, good in tried.items() if good} == kinds
     for a, b, c in zip(expected, result, again, strict=True):
         torch.testing.assert_close(b, a, rtol=near, atol=near * float(a.abs().max()))
         torch.testing.assert_close(c, a, rtol=near / 100, atol=near / 100 * float(a.abs().max()))
     assert not any("forward" in vars(module) for module in lm.model.modules())
+    assert [vars(home)[ROTARY] for home in _attention_code(lm)] == rotations
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -49,15 +61,48 @@ def test_compiled_parts_give_the_same_in_half_precision() -> None:
     check_compiled(ha.load(build(tiny).bfloat16(), device="cpu"), KINDS["llama"], "aot_eager", 2e-2)
 
 
+def test_batches_of_other_sizes_are_not_compiled_again() -> None:
+    (tiny,) = (t for t in TINY if t.id == "llama")
+    lm = ha.load(build(tiny), device="cpu")
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return aot_eager(graph, inputs)
+
+    bundles = [(make_bundle(group),) for group in questions()]
+    made = []
+    with for_gradients(lm), compiled(lm, backend):
+        for seeds, few in ((3, bundles), (4, bundles[:-1]), (2, bundles[:2]), (7, bundles), (6, bundles)):
+            slope(lm, start(lm, range(seeds)), few, likelihood, 10**6)
+            made.append(len(graphs))
+    assert made[0] == 2
+    assert made[-1] == made[-3] <= 4  # sizes that were the same by chance make another
+
+
+def test_what_was_compiled_too_often_runs_as_it_is() -> None:
+    (tiny,) = (t for t in TINY if t.id == "llama")
+    lm = ha.load(build(tiny), device="cpu")
+    bundles, theta = [(make_bundle(group),) for group in questions()], start(lm, range(1))
+    with for_gradients(lm):
+        expected = slope(lm, theta, bundles[:1], likelihood, 10**6)
+        with compiled(lm, "aot_eager") as tried, torch._dynamo.config.patch(recompile_limit=1):
+            slope(lm, start(lm, range(2)), bundles, likelihood, 10**6)
+            result = slope(lm, theta, bundles[:1], likelihood, 10**6)  # a batch of one is another kind of input
+    assert tried == dict.fromkeys(KINDS["llama"], True)
+    for a, b in zip(expected, result, strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-5 * float(a.abs().max()))
+
+
 def test_what_cannot_be_compiled_runs_as_it_is(caplog) -> None:
     lm = ha.load(build(TINY[0]), device="cpu")
 
     def broken(*args):
         raise RuntimeError("no compiler here")
 
-    with caplog.at_level("INFO", "headatlas.models.fused"), compiled(lm, broken) as names:
-        lm.model(torch.arange(8)[None])
-    assert names == []
+    with caplog.at_level("INFO", "headatlas.models.fused"), compiled(lm, broken) as tried, for_gradients(lm):
+        slope(lm, start(lm, range(2)), [(make_bundle(group),) for group in questions()], likelihood, 10**6)
+    assert tried == dict.fromkeys(KINDS[TINY[0].id], False)
     assert "it cannot be compiled" in caplog.text
 
 

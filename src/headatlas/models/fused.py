@@ -1,18 +1,21 @@
-"""Fewer kernels for long fits of wide models on a GPU: norms and MLPs compiled, whatever the architecture.
+"""Fewer kernels for long fits of wide models on a GPU: MLPs and rotary embeddings compiled, whatever the architecture.
 
-Of an update at the shape of Llama-3.1-8B, a third of the time goes to norms, activations and sums, which wait for
-memory. The parts of a block that hold no heads are compiled, so hooks on heads stay as they are. Where that cannot be
+Of an update at the shape of Llama-3.1-8B, a third of the time goes to activations, rotations, norms and sums, which
+wait for memory. MLPs and rotary embeddings hold no heads, so hooks on heads stay as they are. Norms are not compiled:
+they are one kernel already, and calling compiled ones took the host longer than they saved. Where compiling cannot be
 done (no compiler, experts that are chosen by data), the model runs as it is.
 """
 
 import logging
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from types import ModuleType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headatlas.models.gradients import HALF, is_norm
 from headatlas.models.lm import LM
@@ -21,73 +24,101 @@ log = logging.getLogger(__name__)
 
 REPAID = 100  # passes with gradients that are worth compiling for
 WIDE = 1024  # d_model; narrower models wait for the host, to which compiled parts are more work
+ROTARY = "apply_rotary_pos_emb"  # what it is called beside every attention of transformers: (q, k, cos, sin) → q, k
 
 
 @contextmanager
 def fused(lm: LM, passes: int) -> Iterator[None]:
-    """The model with compiled norms and MLPs while the block runs, if so many passes repay compiling."""
+    """The model with compiled MLPs and rotary embeddings while the block runs, if so many passes repay compiling."""
     repaid = passes >= REPAID and lm.d_model >= WIDE and lm.device.type == "cuda"
     with compiled(lm) if repaid else nullcontext():
         yield
 
 
 @contextmanager
-def compiled(lm: LM, backend: str = "inductor") -> Iterator[list[str]]:
-    """Compile the parts of each block that hold no heads. Gives the names of their classes."""
-    kinds: dict[type[nn.Module], bool] = {}
+def compiled(lm: LM, backend: str = "inductor") -> Iterator[dict[str, bool]]:
+    """Compile MLPs and rotary embeddings. Gives the names of what a pass with gradients has met, and whether it is."""
+    tried: dict[str, bool] = {}
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")  # float32 is asked for, and means that
-        for module in _parts_without_heads(lm):
-            kind = type(module)
-            if kind not in kinds:
-                kinds[kind] = _can_compile(module, lm, backend)
-            if kinds[kind]:
-                _set_forward(module, backend)
-                stack.callback(module.__dict__.pop, "forward")
-        yield [kind.__name__ for kind, good in kinds.items() if good]
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # torch's own compiler
+        for mlp in _mlps(lm):
+            stack.callback(vars(mlp).pop, "forward")
+            vars(mlp)["forward"] = _compiled(type(mlp).__name__, mlp.forward, backend, tried)
+        for home in _attention_code(lm):
+            plain = getattr(home, ROTARY)
+            stack.callback(setattr, home, ROTARY, plain)
+            setattr(home, ROTARY, _compiled(ROTARY, _keeping_precision(plain), backend, tried))
+        yield tried
 
 
-def _parts_without_heads(lm: LM) -> Iterator[nn.Module]:
+def _mlps(lm: LM) -> Iterator[nn.Module]:
     """Children of the blocks that take and give the residual stream, and hold nothing that heads are read from."""
     for i, site in enumerate(lm.anatomy.sites):
         path = f"{lm.anatomy.blocks}.{i}"
         of_heads = () if site is None else (site.out, site.value)
         for name, child in lm.model.get_submodule(path).named_children():
-            if site is None or any(at.startswith(f"{path}.{name}.") for at in of_heads):
+            if site is None or is_norm(child) or any(at.startswith(f"{path}.{name}.") for at in of_heads):
                 continue
             if any(True for _ in child.parameters()) and "forward" not in vars(child):
                 yield child
 
 
-def _set_forward(module: nn.Module, backend: str) -> None:
-    compiler: Any = torch.compile(module.forward, fullgraph=True, dynamic=True, backend=backend)
-    vars(module)["forward"] = compiler
+def _attention_code(lm: LM) -> list[ModuleType]:
+    """The Python modules that the model's attention comes from, where they rotate queries and keys."""
+    parents = {site.out.rpartition(".")[0] for site in lm.anatomy.sites if site is not None}
+    homes = {type(lm.model.get_submodule(path)).__module__ for path in parents}
+    return [sys.modules[home] for home in sorted(homes) if hasattr(sys.modules.get(home), ROTARY)]
 
 
-def _can_compile(module: nn.Module, lm: LM, backend: str) -> bool:
-    """Whether it gives the same compiled, forwards and backwards."""
-    weight = next(module.parameters())
-    generator = torch.Generator().manual_seed(0)
-    # under a float32 stream, norms read the stream, and MLPs what norms make of it
-    in_float32 = is_norm(module) and torch.is_autocast_enabled(weight.device.type)
-    dtype = torch.float32 if in_float32 else lm.model.dtype
-    x = torch.randn(2, 24, lm.d_model, generator=generator).to(weight.device, dtype).requires_grad_()
+def _keeping_precision(rotate: Callable[..., Any]) -> Callable[..., Any]:
+    """q and k in the precision they came in, to which attention would round them under a float32 stream."""
+
+    def rotated(q: Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = rotate(q, *args, **kwargs)
+        return tuple(x.to(q.dtype) for x in result) if isinstance(result, tuple) else result
+
+    return rotated
+
+
+def _compiled(name: str, plain: Callable[..., Any], backend: str, tried: dict[str, bool]) -> Callable[..., Any]:
+    """Compiled where gradients flow, because other passes are few, and if that gives the same."""
+    fast = torch.compile(plain, dynamic=True, backend=backend)  # plain again, for too many kinds of inputs
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not _learning(args, kwargs):
+            return plain(*args, **kwargs)
+        if name not in tried:
+            tried[name] = _same_compiled(name, plain, backend, args, kwargs)
+        return (fast if tried[name] else plain)(*args, **kwargs)
+
+    return run
+
+
+def _same_compiled(
+    name: str, plain: Callable[..., Any], backend: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """Whether it can be compiled as a whole, and then gives the same, forwards and backwards."""
     try:
-        with torch.enable_grad():
-            expected = _run(module, x)
-            _set_forward(module, backend)
-            try:
-                result = _run(module, x)
-            finally:
-                del vars(module)["forward"]
-    except (RuntimeError, ValueError, TypeError, AttributeError, IndexError, OSError, ImportError) as e:
-        log.info("%s runs as it is, it cannot be compiled: %s", type(module).__name__, str(e).partition("\n")[0])
+        whole = torch.compile(plain, fullgraph=True, dynamic=True, backend=backend)
+        expected, result = (_run(f, args, kwargs) for f in (plain, whole))
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, TypeError, AttributeError, LookupError, OSError, ImportError) as e:
+        log.info("%s runs as it is, it cannot be compiled: %s", name, str(e).partition("\n")[0])
         return False
-    near = 5e-2 if lm.model.dtype in HALF else 1e-4
+    near = 5e-2 if expected[0].dtype in HALF else 1e-4
     return all(bool((a - b).abs().max() <= near * b.abs().max()) for a, b in zip(result, expected, strict=True))
 
 
-def _run(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    y = module(x)
-    (slope,) = torch.autograd.grad((y * x.detach().roll(1, -1)).sum(), x)  # a plain sum has no slope behind a norm
-    return y.detach(), slope
+def _run(work: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """What it gives, and gradients of an uneven sum of it."""
+    result = work(*args, **kwargs)
+    outputs = result if isinstance(result, tuple) else (result,)
+    total = sum((y * y.detach().roll(1, -1)).sum() for y in outputs)
+    slopes = torch.autograd.grad(total, _learning(args, kwargs))
+    return [y.detach() for y in (*outputs, *slopes)]
+
+
+def _learning(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    return [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.requires_grad]
