@@ -94,12 +94,15 @@ def test_what_was_compiled_too_often_runs_as_it_is() -> None:
         torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-5 * float(a.abs().max()))
 
 
-def test_what_cannot_be_compiled_runs_as_it_is(caplog) -> None:
+@pytest.mark.parametrize("no_compiler_at_all", [False, True])
+def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch, caplog, no_compiler_at_all) -> None:
     lm = ha.load(build(TINY[0]), device="cpu")
 
-    def broken(*args):
+    def broken(*args, **kwargs):
         raise RuntimeError("no compiler here")
 
+    if no_compiler_at_all:  # as on a Python that is too new
+        monkeypatch.setattr("torch.compile", broken)
     with caplog.at_level("INFO", "headatlas.models.fused"), compiled(lm, broken) as tried, for_gradients(lm):
         slope(lm, start(lm, range(2)), [(make_bundle(group),) for group in questions()], likelihood, 10**6)
     assert tried == dict.fromkeys(KINDS[TINY[0].id], False)

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -37,7 +38,10 @@ def fused(lm: LM, passes: int) -> Iterator[None]:
 
 @contextmanager
 def compiled(lm: LM, backend: str = "inductor") -> Iterator[dict[str, bool]]:
-    """Compile MLPs and rotary embeddings. Gives the names of what a pass with gradients has met, and whether it is."""
+    """Compile MLPs and rotary embeddings: these, meanwhile, for all models of the family.
+
+    Gives the names of what passes with gradients have met so far, and whether it is compiled.
+    """
     tried: dict[str, bool] = {}
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")  # float32 is asked for, and means that
@@ -83,14 +87,15 @@ def _keeping_precision(rotate: Callable[..., Any]) -> Callable[..., Any]:
 
 def _compiled(name: str, plain: Callable[..., Any], backend: str, tried: dict[str, bool]) -> Callable[..., Any]:
     """Compiled where gradients flow, because other passes are few, and if that gives the same."""
-    fast = torch.compile(plain, dynamic=True, backend=backend)  # plain again, for too many kinds of inputs
+    # not before it was tried; where it was compiled for too many kinds of inputs, it runs as it is
+    fast = cache(partial(torch.compile, plain, dynamic=True, backend=backend))
 
     def run(*args: Any, **kwargs: Any) -> Any:
         if not _learning(args, kwargs):
             return plain(*args, **kwargs)
         if name not in tried:
             tried[name] = _same_compiled(name, plain, backend, args, kwargs)
-        return (fast if tried[name] else plain)(*args, **kwargs)
+        return (fast() if tried[name] else plain)(*args, **kwargs)
 
     return run
 
