@@ -25,7 +25,6 @@ KINDS = {
     "gemma2": {"Gemma2MLP", ROTARY},
     "mixtral": {ROTARY},  # which experts run depends on the data
     "gptj": {"GPTJMLP", ROTARY},
-    "bloom": {"BloomMLP"},  # which takes the stream, too
     "opt": set(),  # two matrices, that lie loose in the block
 }
 
@@ -35,7 +34,8 @@ def _nothing_compiled_before() -> None:
     torch._dynamo.reset()
 
 
-def check_compiled(lm: LM, kinds: set[str], backend: str, near: float) -> None:
+def check_compiled(lm: LM, kinds: set[str] | None, backend: str, near: float) -> None:
+    """kinds: what is compiled, where that is known."""
     bundles = [(make_bundle(group),) for group in questions()]
     theta = start(lm, range(2))
     rotations = [vars(home)[ROTARY] for home in _attention_code(lm)]
@@ -45,7 +45,7 @@ def check_compiled(lm: LM, kinds: set[str], backend: str, near: float) -> None:
         with compiled(lm, backend) as tried:
             result = slope(lm, theta, bundles, likelihood, 10**6)
         again = slope(lm, theta, bundles, likelihood, 10**6)
-    assert {name for name, good in tried.items() if good} == kinds
+    assert kinds is None or {name for name, good in tried.items() if good} == kinds
     for a, b, c in zip(expected, result, again, strict=True):
         torch.testing.assert_close(b, a, rtol=near, atol=near * float(a.abs().max()))
         torch.testing.assert_close(c, a, rtol=near / 100, atol=near / 100 * float(a.abs().max()))
@@ -62,6 +62,13 @@ def test_compiled_parts_give_the_same(name) -> None:
 def test_compiled_parts_give_the_same_in_half_precision() -> None:
     (tiny,) = (t for t in TINY if t.id == "llama")
     check_compiled(ha.load(build(tiny).bfloat16(), device="cpu"), KINDS["llama"], "aot_eager", 2e-2)
+
+
+@pytest.mark.parametrize("name", ["bloom", "mpt"])
+def test_a_trial_leaves_the_graph_whole(name) -> None:
+    """Their MLPs take the stream besides what a norm made of it: gradients would run on through the norm."""
+    (tiny,) = (t for t in TINY if t.id == name)
+    check_compiled(ha.load(build(tiny), device="cpu"), None, "aot_eager", 1e-5)
 
 
 class Counting:
