@@ -149,7 +149,7 @@ def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch, caplog, no_compiler_
 
 
 @pytest.mark.parametrize(
-    ("passes", "wide", "device", "expected"),
+    ("updates", "wide", "device", "expected"),
     [
         (500, 1024, "cuda", True),
         (499, 1024, "cuda", False),
@@ -157,10 +157,10 @@ def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch, caplog, no_compiler_
         (500, 1024, "cpu", False),
     ],
 )
-def test_only_long_fits_of_wide_models_on_a_gpu_are_compiled(monkeypatch, passes, wide, device, expected) -> None:
+def test_only_long_fits_of_wide_models_on_a_gpu_are_compiled(monkeypatch, updates, wide, device, expected) -> None:
     lm = SimpleNamespace(d_model=wide, device=torch.device(device))
     called = []
     monkeypatch.setattr("headatlas.models.fused.compiled", lambda model: called.append(model) or nullcontext())
-    with fused(lm, passes):
+    with fused(lm, updates):
         pass
     assert called == [lm] * expected

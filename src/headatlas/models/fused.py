@@ -30,18 +30,18 @@ ROTARY = "apply_rotary_pos_emb"  # what it is called beside every attention of t
 
 
 @contextmanager
-def fused(lm: LM, passes: int) -> Iterator[None]:
-    """The model with compiled MLPs and rotary embeddings while the block runs, if so many passes repay compiling."""
-    repaid = passes >= REPAID and lm.d_model >= WIDE and lm.device.type == "cuda"
+def fused(lm: LM, updates: int) -> Iterator[None]:
+    """The model with compiled MLPs and rotary embeddings while the block runs, if so many updates repay compiling."""
+    repaid = updates >= REPAID and lm.d_model >= WIDE and lm.device.type == "cuda"
     with compiled(lm) if repaid else nullcontext():
         yield
 
 
 @contextmanager
 def compiled(lm: LM, backend: str = "inductor") -> Iterator[dict[str, bool]]:
-    """Compile MLPs and rotary embeddings: these, meanwhile, for all models of the family.
+    """Compile MLPs and rotary embeddings while the block runs; the latter for all models of the family.
 
-    Gives the names of what passes with gradients have met so far, and whether it is compiled.
+    Gives a dict that passes with gradients fill: what they met, by name, and whether it is compiled.
     """
     tried: dict[str, bool] = {}
     with ExitStack() as stack, warnings.catch_warnings():
@@ -72,7 +72,7 @@ def _mlps(lm: LM) -> Iterator[nn.Module]:
 
 
 def _attention_code(lm: LM) -> list[ModuleType]:
-    """The Python modules that the model's attention comes from, where they rotate queries and keys, and not by us."""
+    """The Python modules that the attention comes from, where they rotate queries and keys and are not patched yet."""
     parents = {site.out.rpartition(".")[0] for site in lm.anatomy.sites if site is not None}
     homes = {type(lm.model.get_submodule(path)).__module__ for path in parents}
     found = [sys.modules[home] for home in sorted(homes) if hasattr(sys.modules.get(home), ROTARY)]
@@ -98,6 +98,7 @@ def _compiled(name: str, plain: Callable[..., Any], backend: str, tried: dict[st
 
     Compiled once more for other kinds of inputs, up to PyTorch's limit, beyond which it runs as it is.
     """
+    # made when it is first called: some machines cannot compile at all
     fast = cache(partial(torch.compile, plain, dynamic=True, backend=backend))
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -132,6 +133,7 @@ def _same_compiled(
 
 
 def _as_it_is(name: str, why: object) -> bool:
+    """Says why a part is not compiled. False: it is not."""
     log.info("%s runs as it is, it cannot be compiled: %s", name, str(why).partition("\n")[0])
     return False
 

@@ -40,8 +40,8 @@ class Sizes:
 
 
 SIZES = {
-    "cpu": Sizes((1024, 4096, 16384), 65536, 1 << 26, 1 << 22, 1 << 28, 1),
-    "cuda": Sizes((1024, 8192, 32768), 131072, 1 << 31, 1 << 28, 1 << 31, 4),
+    "cpu": Sizes((1024, 4096, 16384), 65536, upcast=1 << 26, logits=1 << 22, written=1 << 28, layers=1),
+    "cuda": Sizes((1024, 8192, 32768), 131072, upcast=1 << 31, logits=1 << 28, written=1 << 31, layers=4),
 }
 
 
