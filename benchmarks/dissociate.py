@@ -26,7 +26,7 @@ UPDATES = 10
 
 def measure(lm: ha.LM, preset: str) -> None:
     settings = settings_of(preset)
-    data = load_labelled(lm, each=settings.each)
+    data = load_labelled(lm, questions="stories", each=settings.each)
     baseline = log_p_per_token(lm, data)[0]
 
     def updates(n: int = UPDATES) -> None:

@@ -68,7 +68,7 @@ def one_by_one(lm: ha.LM, examples: list[TokenExample], free: bool = False) -> l
 
 def compare_capture(name: str, count: int) -> None:
     lm = ha.load(name)
-    questions = load_questions(limit=count)
+    questions = load_questions("stories", limit=count)
     examples = [with_answer(lm, q, q.answer) for q in questions]
     groups, features = by_main(questions), room(lm, len(examples))
     few = examples[:: max(1, len(examples) // 24)]
@@ -117,7 +117,7 @@ def compare_memory() -> None:
 
 def compare_batches(name: str, count: int) -> None:
     lm = ha.load(name)
-    questions = load_questions(limit=count)
+    questions = load_questions("stories", limit=count)
     examples = [with_answer(lm, q, q.answer) for q in questions]
     features = room(lm, len(examples))
     capture(lm, examples, by_main(questions), everything, features)
@@ -169,7 +169,7 @@ def compare_causal(name: str, folder: str) -> None:
     """Spearman over heads of importance and the absolute gradient of log P(answer) in each head's gate, by function."""
     lm = ha.load(name)
     result = load(Path(folder) / "probe.nc")
-    questions = [q for q in load_questions() if q.split == "test"]
+    questions = [q for q in load_questions("stories") if q.split == "test"]
     for function in result.function.values.tolist():
         examples = [with_answer(lm, q, q.answer) for q in questions if q.function == function][:32]
         worth = np.abs(gate_gradients(lm, examples).numpy()).mean(0)

@@ -57,7 +57,7 @@ WRONG = [
     (["probe", "MODEL", "--questions", "nowhere.json"], "--questions is 'nowhere.json': no such file"),
     (
         ["dissociate", "MODEL", "--questions", "vareid"],
-        "nor built-in questions (stories, varied). Did you mean 'varied'?",
+        "nor built-in questions (varied, stories). Did you mean 'varied'?",
     ),
     (["probe", "MODEL", "--questions", "varied", "--functions", "Retreival"], "Did you mean 'Retrieval'?"),
     (["probe", "MODEL", "--test", "nowhere.json"], "--test is 'nowhere.json': no such file"),

@@ -25,7 +25,7 @@ def test_all_methods_that_take_questions_name_the_choices() -> None:
 
 @pytest.mark.parametrize("name", TAKERS)
 def test_an_unknown_name_is_told(lm: LM, name: str) -> None:
-    with pytest.raises(BadArgument, match=r"questions is 'story'.*\(stories, varied\)\. Did you mean 'stories'"):
+    with pytest.raises(BadArgument, match=r"questions is 'story'.*\(varied, stories\)\. Did you mean 'stories'"):
         getattr(ha, name)(lm, questions="story")
 
 

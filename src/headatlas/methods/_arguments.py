@@ -9,7 +9,7 @@ FunctionTasks = Annotated[
     Any, "each is a function: built-in tasks and relations, files, {name: examples}; of one, each kind"
 ]
 Questions = Annotated[
-    Any, f"built-in questions ({', '.join(QUESTIONS)}), or a file or a list in the CogQA layout; by default, stories"
+    Any, f"built-in questions ({', '.join(QUESTIONS)}), or a file or a list in the CogQA layout (default: varied)"
 ]
 Limit = Annotated[int | None, "use about so many examples"]
 Shots = Annotated[int | None, "worked examples before each prompt; built-in tasks have their own number, others none"]

@@ -75,7 +75,7 @@ def load_labelled(
 
     tasks: each is a function: names of built-in tasks and relations, files and lists as `gate` takes them, {name:
     examples}, Relations. Of a single task, each `kind` is a function. questions: built in, by name, or a file
-    or a list in the CogQA layout; without tasks and questions, the built-in stories. limit: about so many examples, of
+    or a list in the CogQA layout; without tasks and questions, the built-in 'varied'. limit: about so many examples, of
     each split its share; each: without a limit, so many of each function.
     """
     if tasks is not None and questions is not None:

@@ -28,8 +28,8 @@ FUNCTIONS = (  # in the order figures show them
 """Cognitive functions."""
 
 QUESTIONS = {  # the first is the default
-    "stories": "all functions are asked about the same stories, so that wording hardly tells them apart",
-    "varied": "each function is asked about its own material: functions differ in content and in wording",
+    "varied": "each function has its own material, which small models can answer; wording differs between functions",
+    "stories": "all functions ask about the same stories, so that wording cannot separate them: the harder control",
 }
 """Built-in questions, and what they are like."""
 

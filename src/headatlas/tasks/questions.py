@@ -72,7 +72,7 @@ def load_questions(
     limit: int | None = None,
     seed: int = 0,
 ) -> list[Question]:
-    """Steps from a file or a list in the CogQA layout, or built in ('stories', the default, or 'varied'), with splits.
+    """Steps from a file or a list in the CogQA layout, or built in ('varied', the default, or 'stories'), with splits.
 
     test: a separate file for the test split; otherwise a fifth of the main questions. A main question is in one split
     only. functions: the eight, unless you name others, or 'all' that occur. limit: about so many steps; main questions

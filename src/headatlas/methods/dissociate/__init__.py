@@ -47,7 +47,7 @@ MEANING = (
             meaning=MEANING,
             label="Heads Importance",
             above="proven",
-            unproven="not proven",
+            unproven="not supported",
             repeats=("score", "seed"),
         )
     ],
@@ -82,9 +82,9 @@ def dissociate(
 ) -> Work:
     """Which heads each function needs and the others do not, by gates that lose one and keep the rest.
 
-    Functions come from `tasks`, or from `questions`: built in ('stories', 'varied'), or yours in the CogQA layout
+    Functions come from `tasks`, or from `questions`: built in ('varied', 'stories'), or yours in the CogQA layout
     (test: a file of its own for the test questions). Without either, they are the built-in tasks in the quick preset,
-    and the stories in the full one or where `functions` are named. `shots` is of tasks; `context` and `template` are of
+    and the 'varied' questions in the full one or where `functions` are named. `shots` is of tasks; `context` and `template` are of
     questions. Without a limit, the quick preset uses 40 examples of each function.
 
     Returns:
