@@ -27,7 +27,7 @@ from headatlas.cli.app import (
     show_table,
     some_of,
 )
-from headatlas.figures.names import FIGURES, FORMATS, PALETTES
+from headatlas.figures.names import FIGURES, FORMATS, PALETTES, STYLES
 from headatlas.methods import method_names
 from headatlas.progress import doing, shown
 from headatlas.report import PAGE
@@ -220,6 +220,13 @@ def figures(
     palette: Annotated[str, typer.Option(callback=one_of(*PALETTES), help=f"One of {', '.join(PALETTES)}.")] = PALETTES[
         0
     ],
+    style: Annotated[
+        str,
+        typer.Option(
+            callback=one_of(*STYLES),
+            help="marked: heads at chance are drawn pale, tested heads are framed. published: the plain maps.",
+        ),
+    ] = STYLES[0],
     by: By = None,
     out: Annotated[Path | None, typer.Option(help="Where to. Without it, DIR/figures.")] = None,
 ) -> None:
@@ -236,6 +243,7 @@ def figures(
         only=listed(only),
         formats=listed(formats) or [],
         palette=palette,
+        style=style,
         when=atlas.when,
         progress=bar,
     )

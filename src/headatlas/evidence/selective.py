@@ -106,8 +106,8 @@ def removal_results(
     """The results of `remove_heads_of` for each function, with corrected p-values and a verdict on each.
 
     selected(function, layer, head), n_removed(function), effect(function), other_effect(function, other),
-    random_effect(function, draw), p and p_corrected(function), effect_curve and other_curve(function, split, step),
-    verdict and proven(function).
+    random_effect(function, draw), p and p_corrected(function), effect_curve, other_curve and
+    other_size_curve(function, split, step), verdict and proven(function).
     """
     functions = [_removed(f, shape, steps, *arrays) for f, arrays in enumerate(removed)]
     coords = {"function": list(names), "other": list(names), "draw": range(functions[0].sizes["draw"])}
@@ -142,6 +142,7 @@ def _removed(
             "p": p.item(),
             "effect_curve": (("split", "step"), np.stack([validation, test])[:, :, function]),
             "other_curve": (("split", "step"), np.delete([validation, test], function, axis=2).mean(2)),
+            "other_size_curve": (("split", "step"), np.abs(np.delete([validation, test], function, axis=2)).mean(2)),
         }
     )
 

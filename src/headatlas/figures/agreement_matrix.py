@@ -28,15 +28,15 @@ AGREED = (
 NEEDS = "two maps in which heads differ"
 SAYS = (
     "Spearman correlation over heads of every two maps; beside it, of every two fits of a map, where there are several."
-    " A map marked (at chance) has no head above chance, one marked (not proven) no heads that were proven."
+    " A map marked (at chance) has no head above chance; one marked (not supported) did not pass its test."
 )
 
 
-def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
+def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
     varied = charts.score.max(("layer", "head")) > charts.score.min(("layer", "head")) if charts.sizes["chart"] else ()
     if sum(map(bool, varied)) > 1:
         methods = list(dict.fromkeys(charts.method.values.tolist()))
-        yield Picture("agreement", partial(agreement, maps, palette=colours), SAYS, methods)
+        yield Picture("agreement", partial(agreement, maps), SAYS, methods)
 
 
 def agreement(maps: Any, *, palette: str = PUBLISHED) -> Figure:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
-from headatlas.errors import BadArgument, check_names
-from headatlas.figures.names import FIGURES, MODULES, PUBLISHED
+from headatlas.errors import BadArgument, check_choice, check_names
+from headatlas.figures.names import FIGURES, MARKED, MODULES, PUBLISHED, STYLED, STYLES
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
@@ -14,14 +15,18 @@ from headatlas.methods._chance import none_in_words
 from headatlas.results.charts import overview
 
 
-def pictures(maps: Maps, only: Sequence[str] | None = None, palette: str = PUBLISHED) -> Iterator[Picture]:
+def pictures(
+    maps: Maps, only: Sequence[str] | None = None, palette: str = PUBLISHED, style: str = MARKED
+) -> Iterator[Picture]:
     """The figures these results (by method) can be drawn as. only: by name; one that cannot be drawn is an error."""
     palette_of(palette)
+    check_choice("style", style, STYLES)
     chosen = check_names("only", only, FIGURES) if only else ()
     charts, possible, names = overview(maps), list[Picture](), set[str]()
     for kind in [f for f in FIGURES if not chosen or f in chosen]:
         module = import_module(f"headatlas.figures.{MODULES[kind]}")
-        drawn = list(module.pictures(maps, charts, palette))
+        looks = {"palette": palette} | ({"style": style} if kind in STYLED else {})
+        drawn = [replace(p, draw=partial(p.draw, **looks)) for p in module.pictures(maps, charts)]
         if not drawn and chosen:
             here = ", ".join(maps) or "no maps"
             raise BadArgument(f"only has {kind!r}, which needs {module.NEEDS}; here are: {here}")

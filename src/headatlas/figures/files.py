@@ -11,7 +11,7 @@ from headatlas.figures.all import caption, pictures
 from headatlas.figures.benchmark import plan as plan_benchmark
 from headatlas.figures.benchmark import quality_and_cost
 from headatlas.figures.card import draw as draw_card
-from headatlas.figures.names import FORMATS, PUBLISHED
+from headatlas.figures.names import FORMATS, MARKED, PUBLISHED
 from headatlas.figures.picture import Picture
 from headatlas.figures.style import check_formats, save
 from headatlas.progress import Progress, silent
@@ -26,12 +26,13 @@ def write_figures(
     only: Sequence[str] | None = None,
     formats: Sequence[str] = FORMATS,
     palette: str = PUBLISHED,
+    style: str = MARKED,
     when: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> list[Path]:
     """Draw what can be drawn of these results (by method) into a folder: a file per format, and a caption."""
     check_formats(formats)
-    drawn = list(pictures(maps, only, palette))
+    drawn = list(pictures(maps, only, palette, style))
     for picture in progress(drawn, "drawing"):
         write_picture(picture, maps, folder, formats, when=when or {})
     return [path for picture in drawn for path in files_of(picture, folder, formats)]

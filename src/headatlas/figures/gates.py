@@ -1,6 +1,7 @@
 """F3, the always / any grid: the heads a task needs in every circuit result, and in at least one."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,14 +12,16 @@ from matplotlib.figure import Figure
 from headatlas.errors import check_choice
 from headatlas.figures.arguments import check_dataset, lacks
 from headatlas.figures.heatmaps import Heatmaps, Panel, Scale, axis_ticks, draw
-from headatlas.figures.names import PUBLISHED
+from headatlas.figures.names import MARKED, PUBLISHED, STYLES
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import capital
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
 from headatlas.results.about import about, unit
+from headatlas.results.outcomes import outcomes
 
 OVER = {"always": "Always", "any": "Any"}
+SEEDS = {"always": "minimum", "any": "maximum"}
 ROLES = ("facilitation", "irrelevance", "interference")
 MEANING = ("facilitating", "irrelevant", "interfering")
 KINDS = ("score", "roles")
@@ -30,12 +33,12 @@ SAYS_ROLES = (
 )
 
 
-def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
+def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
     for method, result in maps.items():
         if has_always_any(result):
-            yield Picture("always-any", partial(always_any, result, palette=colours), SAYS, [method])
+            yield Picture("always-any", partial(always_any, result), SAYS, [method])
         if has_roles(result):
-            draw_roles = partial(always_any, result, "roles", palette=colours)
+            draw_roles = partial(always_any, result, "roles")
             yield Picture("always-any-roles", draw_roles, SAYS_ROLES, [method])
 
 
@@ -49,29 +52,39 @@ def has_roles(result: xr.Dataset) -> bool:
     return all(name in result and {"task", "layer", "head"} <= set(result[name].dims) for name in ROLES)
 
 
-def always_any(result: xr.Dataset, show: str = "score", *, palette: str = PUBLISHED) -> Figure:
+def always_any(
+    result: xr.Dataset, show: str = "score", *, palette: str = PUBLISHED, style: str = MARKED
+) -> Figure:
     """One row per task, one column per way of aggregating over seeds: the minimum (always) and the maximum (any).
 
     show: 'score', how far heads facilitate, on one scale; or 'roles', the three roles as colours. Mixed colours are
-    disagreement between seeds.
+    disagreement between seeds. style: 'marked', with the number of seeds, the heads that a test removed and its outcome;
+    or 'published', without.
     """
     check_dataset(result, NEEDS)
-    return draw(plan(result, show, palette))
+    return draw(plan(result, show, palette, style))
 
 
-def plan(result: xr.Dataset, show: str = "score", colours: str = PUBLISHED) -> Heatmaps:
+def plan(result: xr.Dataset, show: str = "score", colours: str = PUBLISHED, style: str = MARKED) -> Heatmaps:
     """What the grid shows."""
     used = palette_of(colours)
+    check_choice("style", style, STYLES)
     check_choice("show", show, KINDS)
     if not (has_always_any(result) if show == "score" else has_roles(result)):
         raise lacks(result, tuple(OVER) if show == "score" else ROLES, NEEDS)
     tasks = [str(t) for t in result.task.values]
+    tested = outcomes(str(result.attrs.get("method", "")), result) if style == MARKED and show == "score" else {}
     panels = []
     for i, task in enumerate(tasks):
         for over, title in OVER.items():
-            one = result.isel(task=i)
+            one, outcome = result.isel(task=i), tested.get((ROLES[0], task))
             values = one[over].transpose("layer", "head").values if show == "score" else _mixed(one, over, used.roles)
-            panels.append(Panel(f"{capital(task)} ({title})", values.astype(np.float64)))
+            panel = Panel(f"{capital(task)} ({title})", values.astype(np.float64))
+            if style == MARKED and "seed" in result.sizes:
+                panel = replace(panel, notes=(f"{SEEDS[over]} of {result.sizes['seed']} seeds",))
+            if outcome:
+                panel = replace(panel, framed=outcome.removed, notes=(*panel.notes, outcome.text))
+            panels.append(panel)
     xticks, yticks = axis_ticks(result.sizes["layer"], result.sizes["head"], every=3, most=12)
     scale = None
     if show == "score":

@@ -6,22 +6,26 @@ from typing import Any
 import numpy as np
 from matplotlib import rcParams
 from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from headatlas.figures.style import axes_at, heading, styled, ticks, wrap
+from headatlas.figures.style import Palette, axes_at, heading, styled, ticks, wrap
 from headatlas.results.scale import range_of
 
-TITLE = 9  # points
-EMPTY, ABSENT = "#e3e3e3", "#bdbdbd"  # a panel that shows nothing; layers without heads
+TITLE, NOTE = 9, 6.5  # points
+ABSENT = "#bdbdbd"  # layers without heads
+DIMMED = 0.5  # strength of the colours of heads at chance
 
 
 @dataclass(frozen=True)
 class Panel:
     title: str
     values: np.ndarray  # [layer, head], or [layer, head, 3]: colours
-    why: str = ""  # why the panel is empty, and grey
-    note: str = ""  # in small letters below the title
+    dimmed: np.ndarray | None = None  # bool [layer, head]: heads at chance, drawn at reduced strength
+    framed: np.ndarray | None = None  # bool [layer, head]: heads that a test removed
+    notes: tuple[str, ...] = ()  # lines in small letters below the title
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,15 @@ class Heatmaps:
     ylabel: str
     xticks: list[int]
     yticks: list[int]
-    scale: Scale | None  # None: the values are colours, or all panels are empty
+    scale: Scale | None  # None: the values are colours
     legend: list[tuple[str, str]]  # (colour, meaning)
+    key: str = ""  # what dimmed and framed cells are
 
 
-def scale_of(values: np.ndarray, label: str, sequential: str, diverging: str, chance: float = 0.0) -> Scale:
+def scale_of(values: np.ndarray, label: str, palette: Palette, chance: float = 0.0, published: bool = False) -> Scale:
     """The colour scale of maps [subject, layer, head]."""
-    ends = range_of(values, chance)
-    colours = diverging if ends.signed else sequential
+    ends = range_of(values, chance, published=published)
+    colours = palette.diverging if ends.signed else palette.sequential
     return Scale(label, ends.low, ends.high, ends.ticks, ends.labels, colours)
 
 
@@ -70,21 +75,25 @@ def draw(plan: Heatmaps) -> Figure:
     width = max(1.3, min(2.9, np.sqrt(area / shape)))
     height = width * shape
     titles = [wrap(p.title, width + 0.15, TITLE) for p in plan.panels]
+    notes = [[line for note in p.notes for line in wrap(note, width + 0.15, NOTE).splitlines()] for p in plan.panels]
     lines = max(t.count("\n") + 1 for t in titles)
-    left, right, bottom, top, between = 0.55, 1.1, 0.45, 0.42, 0.22
-    noted = 0.13 if any(p.note for p in plan.panels) else 0.0
+    left, right, bottom, top, between = 0.55, 1.1, 0.45 + 0.16 * bool(plan.key), 0.42, 0.22
+    noted = 0.12 * max(map(len, notes))
     above = 0.08 + 0.15 * lines + noted
     key = 0.0 if not plan.legend else max(1.6, 0.075 * max(len(m) for _, m in plan.legend) + 0.5)
     right = key or (right if plan.scale else 0.2)
     total_w = left + plan.columns * width + (plan.columns - 1) * between + right
     total_h = bottom + rows * (height + above) + top + 0.08 * (rows - 1)
     figure = Figure(figsize=(total_w, total_h))
-    for i, (panel, title) in enumerate(zip(plan.panels, titles, strict=True)):
+    for i, (panel, title, lines_below) in enumerate(zip(plan.panels, titles, notes, strict=True)):
         row, column = divmod(i, plan.columns)
         x = left + column * (width + between)
         y = bottom + (rows - 1 - row) * (height + above + 0.08)
         axes = axes_at(figure, x, y, width, height)
-        _heatmap(axes, panel, plan.scale, width)
+        _heatmap(axes, panel, plan.scale, min(width / n_heads, height / n_layers))
+        if lines_below:
+            above_it: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "center", "va": "bottom"}
+            axes.annotate("\n".join(lines_below), (0.5, 1), (0, 2.5), fontsize=NOTE, color="#444444", **above_it)
         axes.set_title(title, parse_math=False, pad=rcParams["axes.titlepad"] + 72 * noted)
         below = i + plan.columns >= len(plan.panels)
         axes.set_xticks(plan.xticks, [str(t) for t in plan.xticks] if below else [])
@@ -92,6 +101,7 @@ def draw(plan: Heatmaps) -> Figure:
         axes.set_xlabel(plan.xlabel if below else "", labelpad=2)
         axes.set_ylabel(plan.ylabel if column == 0 else "", labelpad=2)
     heading(figure, plan.heading, left)
+    figure.text(left / total_w, 0.06 / total_h, plan.key, va="bottom", fontsize=NOTE, color="#444444")
     across = left + plan.columns * width + (plan.columns - 1) * between
     if plan.scale is not None:
         _colour_bar(figure, plan.scale, across, bottom, rows * (height + above) - above)
@@ -102,18 +112,26 @@ def draw(plan: Heatmaps) -> Figure:
     return figure
 
 
-def _heatmap(axes: Axes, panel: Panel, scale: Scale | None, width: float) -> None:
-    norm = None if scale is None else Normalize(scale.low, scale.high)
+def _heatmap(axes: Axes, panel: Panel, scale: Scale | None, cell: float) -> None:
+    """Draw a panel's values, and the marks of a test on top. cell: inches."""
     axes.set_facecolor(ABSENT)
-    shown = np.full(panel.values.shape, np.nan) if panel.why else panel.values
-    axes.imshow(np.ma.masked_invalid(shown), cmap=None if scale is None else scale.colours, norm=norm, aspect="auto")
-    if panel.why:
-        axes.set_facecolor(EMPTY)
-        words = "\n".join(wrap(line, width - 0.1, 7) for line in panel.why.splitlines())
-        axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", fontsize=7, parse_math=False)
-    if panel.note:
-        above_it: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "center", "va": "bottom"}
-        axes.annotate(panel.note, (0.5, 1), (0, 2.5), fontsize=6.5, color="#444444", **above_it)
+    if scale is None:
+        axes.imshow(np.ma.masked_invalid(panel.values), aspect="auto")
+    else:
+        shown = np.clip(panel.values, scale.low, scale.high)
+        if panel.dimmed is not None:
+            shown = np.where(panel.dimmed, DIMMED * shown, shown)
+        norm = Normalize(scale.low, scale.high)
+        axes.imshow(np.ma.masked_invalid(shown), cmap=scale.colours, norm=norm, aspect="auto")
+    if panel.framed is not None:
+        _frame(axes, panel.framed, float(np.clip(7 * cell, 0.25, 1.0)))
+
+
+def _frame(axes: Axes, heads: np.ndarray, width: float) -> None:
+    """Frame heads in black and white, to be seen on any colour. width: points."""
+    for colour, points in (("black", 2.6 * width), ("white", width)):
+        frames = [Rectangle((head - 0.5, layer - 0.5), 1, 1) for layer, head in np.argwhere(heads)]
+        axes.add_collection(PatchCollection(frames, facecolor="none", edgecolor=colour, linewidth=points))
 
 
 def _colour_bar(figure: Figure, scale: Scale, across: float, bottom: float, tall: float) -> None:

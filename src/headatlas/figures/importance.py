@@ -1,6 +1,7 @@
 """F1, the importance grid: a heatmap of layers × heads for every function, relation or task."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,49 +9,60 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
+from headatlas.errors import check_choice
 from headatlas.figures import gates
 from headatlas.figures.arguments import one_map
 from headatlas.figures.heatmaps import Heatmaps, Panel, axis_ticks, draw, scale_of
-from headatlas.figures.names import PUBLISHED
+from headatlas.figures.names import MARKED, PUBLISHED, STYLES
 from headatlas.figures.picture import Maps, Picture
-from headatlas.figures.style import capital, columns, palette
+from headatlas.figures.style import capital, columns
+from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
-from headatlas.methods._chance import NONE_ABOVE, above_chance, chance, highest_level, level_in_words, none_above
+from headatlas.methods._chance import above_in_words, at_chance, chance, no_rank, scale_level
 from headatlas.results.about import about, subject_dim, unit
+from headatlas.results.outcomes import outcomes
 from headatlas.tasks.names import FUNCTIONS
 
 NEEDS = "a map over layer and head"
 SAYS = (
-    "One heatmap of layers × heads each; where the last label of the colours has a plus, larger values are clipped."
-    " Where a chance level is known, heads at chance are drawn as 0, and maps without a head above it are grey."
+    "One heatmap of layers × heads per map, all on one colour scale; a plus at the last tick label means that larger"
+    " values are clipped. Heads at chance are drawn at half colour strength, where a chance level is known. Framed heads were"
+    " removed in a test; the line below a title is its outcome."
 )
 
 
-def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
+def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
     """One of each method's first measure. Maps that are drawn as always and any, which show more, are left out."""
     for method in dict.fromkeys(charts.method.values.tolist()):
         if gates.has_always_any(maps[method]):
             continue
         drawn = charts.measure.values[charts.method.values == method]
         measure = next(m for m in measures_of(method) if m.name in drawn)
-        draw_it = partial(importance_grid, maps[method], measure.name, palette=colours)
+        draw_it = partial(importance_grid, maps[method], measure.name)
         yield Picture(f"importance-{method}", draw_it, f"{measure.meaning} {SAYS}".strip(), [method])
 
 
-def importance_grid(result: Any, variable: str | None = None, *, palette: str = PUBLISHED) -> Figure:
+def importance_grid(
+    result: Any, variable: str | None = None, *, palette: str = PUBLISHED, style: str = MARKED
+) -> Figure:
     """One heatmap per function of any map, on one colour scale.
 
-    result: a method's dataset, a DataArray with layer and head, or an array [layer, head] or [something, layer, head].
-    variable: which of a dataset's maps over (…, layer, head); without it, what the method declares first.
-    Heads at chance are drawn as 0. A function, relation or task without any head above chance, or whose heads were not
-    proven, has a grey panel, which says so.
+    Heads at chance are drawn at half colour strength, heads that a test removed are framed, and its outcome stands below
+    the title.
+
+    Args:
+        result: a method's dataset, a DataArray with layer and head, or an array [layer, head] or [map, layer, head].
+        variable: the dataset's map over (…, layer, head) to draw (default: the one that the method declares first).
+        palette: name of the colours, one of `headatlas.figures.names.PALETTES`.
+        style: 'marked', or 'published' for the plain values on the published scale.
     """
-    return draw(plan(result, variable, palette))
+    return draw(plan(result, variable, palette, style))
 
 
-def plan(result: Any, variable: str | None = None, colours: str = PUBLISHED) -> Heatmaps:
+def plan(result: Any, variable: str | None = None, colours: str = PUBLISHED, style: str = MARKED) -> Heatmaps:
     """What the grid shows."""
-    used = palette(colours)
+    used = palette_of(colours)
+    check_choice("style", style, STYLES)
     result, name = one_map(result, variable)
     measures = measures_of(str(result.attrs.get("method")))
     label = next((m.label for m in measures if m.name == name), "") or capital(name.replace("_", " "))
@@ -62,44 +74,45 @@ def plan(result: Any, variable: str | None = None, colours: str = PUBLISHED) -> 
     known = [f for f in FUNCTIONS if f in titles]
     order = [titles.index(t) for t in [*known, *(t for t in titles if t not in known)]]
     order = [i for i in order if score[i].notnull().any()] or order
-    raw, values = (
-        s.transpose(*score.dims).values[order].astype(np.float64) for s in (score, above_chance(result, name))
-    )
-    why, notes = _nothing(result, name), _levels(result, name)
-    shown = [i for i, o in enumerate(order) if not why[o]]
-    level = highest_level(result, name)
+    values = score.values[order].astype(np.float64)
+    panels = [Panel(titles[i], v) for i, v in zip(order, values, strict=True)]
+    if style == MARKED:
+        marks = _marks(result, name, titles)
+        panels = [replace(panel, **marks[i]) for i, panel in zip(order, panels, strict=True)]
     xticks, yticks = axis_ticks(score.sizes["layer"], score.sizes["head"], every=6, most=9)
     return Heatmaps(
         heading=about(result),
-        panels=[Panel(titles[i], v, why[i], "" if why[i] else notes[i]) for i, v in zip(order, values, strict=True)],
+        panels=panels,
         columns=columns(len(order)),
         xlabel=unit(result),
         ylabel="Layer",
         xticks=xticks,
         yticks=yticks,
-        scale=scale_of(raw[shown], label, used.sequential, used.diverging, level) if shown else None,
+        scale=scale_of(values, label, used, scale_level(chance(result, name)), style != MARKED),
         legend=[],
+        key=_key(panels, no_rank(str(result.attrs.get("method", "")))),
     )
 
 
-def _nothing(result: xr.Dataset, name: str) -> list[str]:
-    """Of every subject: why its panel is empty."""
-    none = none_above(result, name)
-    if none is None:
-        return [""] * result.sizes[subject_dim(result[name])]
-    level = chance(result, name)
-    texts = []
-    for i, empty in enumerate(none.values):
-        one = result[name].isel({none.dims[0]: i})
-        words = "" if level is None else level_in_words(level.isel({none.dims[0]: i}))
-        text = f"{NONE_ABOVE}\nbest {float(one.max()):.2g}\n{words}" if words else NONE_ABOVE
-        texts.append("" if not empty else str(result.verdict.values[i]) if "verdict" in result else text)
-    return texts
+def _key(panels: list[Panel], unsupported: str) -> str:
+    """What dimmed and framed cells are, if there are any."""
+    dimmed = any(p.dimmed is not None and p.dimmed.any() for p in panels)
+    framed = any(p.framed is not None and p.framed.any() for p in panels)
+    parts = [f"half colour strength: {unsupported}"] * dimmed + ["framed: removed in the test"] * framed
+    return " · ".join(parts)
 
 
-def _levels(result: xr.Dataset, name: str) -> list[str]:
-    """Of every subject: its chance level in words."""
-    level, dim = chance(result, name), subject_dim(result[name])
-    if level is None:
-        return [""] * result.sizes[dim]
-    return [level_in_words(level.isel({dim: i})) for i in range(result.sizes[dim])]
+def _marks(result: xr.Dataset, name: str, subjects: list[str]) -> list[dict[str, Any]]:
+    """Of every subject: which heads are at chance, which a test removed, and both in words."""
+    dims = (subject_dim(result[name]), "layer", "head")
+    score, flags, levels = result[name].transpose(*dims), at_chance(result, name), chance(result, name)
+    level = (xr.full_like(score, np.nan, float) if levels is None else xr.zeros_like(score, float) + levels).values
+    tested = outcomes(str(result.attrs.get("method", "")), result)
+    marks = []
+    for i, subject in enumerate(subjects):
+        outcome = tested.get((name, subject))
+        dimmed = None if flags is None else flags.transpose(*dims).values[i]
+        words = "" if dimmed is None else above_in_words(score.values[i], level[i], dimmed)
+        notes = tuple(line for line in (words, outcome.text if outcome else "") if line)
+        marks.append({"dimmed": dimmed, "framed": outcome.removed if outcome else None, "notes": notes})
+    return marks

@@ -15,23 +15,24 @@ from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import axes_at, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of, title_of
+from headatlas.methods._chance import no_rank
 from headatlas.results.charts import overview
 from headatlas.results.reading import results_of
 
 DASHES = ("-", "--", ":", "-.")
 MOST = 10  # lines in a panel; relations beyond are averaged by category
-AT_CHANCE = "#c4c4c4"
+FAINT = 0.4  # opacity of lines of maps without a head above chance
 NEEDS = "a map over layer and head"
 SAYS = (
     "Share of each map that lies in each layer, over relative depth; of many relations, the mean of each category."
-    " The grey line is an even share. Maps without a head above chance are light grey, and left out of means."
+    " The grey line is an even share. Lines of maps without a head above chance are faint; such maps are left out of means."
 )
 
 
-def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
+def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
     if float(abs(charts.score).sum()):
         methods = list(dict.fromkeys(charts.method.values.tolist()))
-        yield Picture("layers", partial(layer_profile, maps, palette=colours), SAYS, methods)
+        yield Picture("layers", partial(layer_profile, maps), SAYS, methods)
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Profile:
     title: str
     depth: np.ndarray  # [layer] in 0 … 1
     lines: dict[str, np.ndarray]  # share of importance per layer; sums to 1
-    at_chance: frozenset[str] = frozenset()  # lines of maps without a head above chance, drawn grey
+    at_chance: frozenset[str] = frozenset()  # lines of maps without a head above chance, drawn faint
+    unsupported: str = ""  # what the legend calls these
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def _profile(method: str, result: xr.Dataset, charts: xr.Dataset) -> Profile:
     lines = {s: v / t for s, v, t in zip(subjects, by_layer, total, strict=True) if t > 0}
     n = by_layer.shape[1]
     title = f"{title_of(method)}: {'|effect|' if measure.name == 'effect' else measure.name}{averaged}"
-    return Profile(title, (np.arange(n) + 0.5) / n, lines, frozenset(s for s in lines if none[s]))
+    return Profile(title, (np.arange(n) + 0.5) / n, lines, frozenset(s for s in lines if none[s]), no_rank(method))
 
 
 @styled
@@ -110,8 +112,9 @@ def draw(plan: Profiles) -> Figure:
         few = len(panel.depth) <= 40
         for j, (name, share) in enumerate(panel.lines.items()):
             style = DASHES[j // len(plan.colours) % len(DASHES)] if len(plan.colours) > 4 else DASHES[j % len(DASHES)]
-            colour = AT_CHANCE if name in panel.at_chance else plan.colours[j % len(plan.colours)]
-            axes.plot(panel.depth, 100 * share, style, color=colour, marker="o" if few else "", markersize=2)
+            colour, marker = plan.colours[j % len(plan.colours)], "o" if few else ""
+            opacity = FAINT if name in panel.at_chance else 1.0
+            axes.plot(panel.depth, 100 * share, style, color=colour, alpha=opacity, marker=marker, markersize=2)
         axes.axhline(100 / len(panel.depth), color="#999999", linewidth=0.6, zorder=0)
         axes.set_xlim(0, 1)
         axes.set_ylim(bottom=0)
@@ -130,4 +133,4 @@ def draw(plan: Profiles) -> Figure:
 
 
 def _names(panel: Profile) -> list[str]:
-    return [f"{n} (at chance)" if n in panel.at_chance else n for n in panel.lines]
+    return [f"{n} ({panel.unsupported})" if n in panel.at_chance else n for n in panel.lines]

@@ -28,8 +28,8 @@ SAYS = (
 )
 
 
-def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
-    return of_each("comparison", maps, has_rankings, comparison, SAYS, colours)
+def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
+    return of_each("comparison", maps, has_rankings, comparison, SAYS)
 
 
 def has_rankings(result: xr.Dataset) -> bool:

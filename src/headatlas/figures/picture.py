@@ -12,10 +12,13 @@ Maps = Mapping[str, xr.Dataset]
 
 @dataclass(frozen=True)
 class Picture:
-    """Its name, how to draw it, what it shows, and the methods whose results it shows."""
+    """Its name, how to draw it, what it shows, and the methods whose results it shows.
+
+    draw(palette=…): some also take a style (`names.STYLED`).
+    """
 
     name: str
-    draw: Callable[[], Figure]
+    draw: Callable[..., Figure]
     says: str
     methods: list[str]
 
@@ -26,9 +29,8 @@ def of_each(
     fits: Callable[[xr.Dataset], bool],
     draw: Callable[..., Figure],
     says: str,
-    palette: str,
 ) -> Iterator[Picture]:
     """A picture of every result that has what the figure needs. name: {method} in it is the result's method."""
     for method, result in maps.items():
         if fits(result):
-            yield Picture(name.format(method=method), partial(draw, result, palette=palette), says, [method])
+            yield Picture(name.format(method=method), partial(draw, result), says, [method])

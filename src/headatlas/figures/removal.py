@@ -33,8 +33,8 @@ LINES: dict[str, tuple[str, str, Literal["-", "--", ":"]]] = {
 }
 
 
-def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
-    return of_each("removal-{method}", maps, has_curves, removal_curves, SAYS, colours)
+def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
+    return of_each("removal-{method}", maps, has_curves, removal_curves, SAYS)
 
 
 def has_curves(result: xr.Dataset) -> bool:

@@ -23,8 +23,8 @@ SAYS = (
 )
 
 
-def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
-    return of_each("specialisation-{method}", maps, has_changes, specialisation, SAYS, colours)
+def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
+    return of_each("specialisation-{method}", maps, has_changes, specialisation, SAYS)
 
 
 def has_changes(result: xr.Dataset) -> bool:

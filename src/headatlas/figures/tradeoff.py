@@ -27,8 +27,8 @@ SAYS = (
 )
 
 
-def pictures(maps: Maps, charts: xr.Dataset, colours: str) -> Iterator[Picture]:
-    return of_each("trade-off", maps, has_trade_off, trade_off, SAYS, colours)
+def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
+    return of_each("trade-off", maps, has_trade_off, trade_off, SAYS)
 
 
 def has_trade_off(result: xr.Dataset) -> bool:

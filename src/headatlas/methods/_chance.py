@@ -39,7 +39,7 @@ def at_chance(result: xr.Dataset, measure: str) -> xr.DataArray | None:
     if f"above_chance_{measure}" in result:  # groups of heads
         flag = ~result[f"above_chance_{measure}"].astype(bool)
     elif above in result:
-        flag = ~result[above].astype(bool)
+        flag = ~_above(result, above)
     elif level is not None:
         flag = abs(score) <= level
     else:
@@ -47,6 +47,15 @@ def at_chance(result: xr.Dataset, measure: str) -> xr.DataArray | None:
     if not set(flag.dims) <= set(score.dims):
         return None
     return (flag & score.notnull()).transpose(*score.dims)
+
+
+def _above(result: xr.Dataset, above: str) -> xr.DataArray:
+    """Heads above chance. A flag on whole maps is the outcome of a test, so it holds for the heads that it removed."""
+    flag = result[above].astype(bool)
+    tested_heads = result.get("selected", xr.DataArray(True))
+    if {"layer", "head"} & set(flag.dims) or set(tested_heads.dims) != {*flag.dims, "layer", "head"}:
+        return flag
+    return flag & tested_heads.astype(bool)
 
 
 def none_above(result: xr.Dataset, measure: str) -> xr.DataArray | None:
@@ -69,28 +78,24 @@ def none_in_words(method: str) -> str:
     return NONE_ABOVE if no_rank(method) == AT_CHANCE else no_rank(method)
 
 
-def level_in_words(level: xr.DataArray | float) -> str:
-    """'chance 0.05', or 'chance 0.01 to 0.04' where heads differ; nothing where it is not known."""
-    values = np.asarray(level, dtype=float)
-    values = values[np.isfinite(values)]
-    if not len(values):
+def above_in_words(score: np.ndarray, level: np.ndarray, at_chance: np.ndarray) -> str:
+    """How many heads of a map [layer, head] are above chance; '' without a chance level.
+
+    '12 of 270 heads above chance', or 'not above chance: best 0.026, chance 0.058'.
+    """
+    known = np.isfinite(score)
+    if not np.isfinite(level[known]).any():
         return ""
-    low, high = (f"{v:.2g}" for v in (values.min(), values.max()))
-    return f"chance {low}" if low == high else f"chance {low} to {high}"
+    above = int((known & ~at_chance).sum())
+    if above:
+        return f"{above} of {int(known.sum())} heads above chance"
+    best = int(np.nanargmax(score))
+    return f"not above chance: best {score.flat[best]:.2g}, chance {level.flat[best]:.2g}"
 
 
-def highest_level(result: xr.Dataset, measure: str) -> float:
-    """The highest chance level that any head is above: how far colours must reach. 0 where there is none."""
-    level, flag = chance(result, measure), at_chance(result, measure)
-    if level is None or flag is None:
-        return 0.0
-    return float(level.where(~flag & result[measure].notnull()).max().fillna(0.0))
-
-
-def above_chance(result: xr.Dataset, measure: str) -> xr.DataArray:
-    """The measure with 0 for heads at chance, for colours to begin above it."""
-    flag = at_chance(result, measure)
-    return result[measure] if flag is None else result[measure].where(~flag, 0.0)
+def scale_level(level: xr.DataArray | None) -> float:
+    """The chance level that a colour scale must exceed: the median over heads and maps; 0 without any."""
+    return 0.0 if level is None else float(level.median().fillna(0.0))
 
 
 def members(result: xr.Dataset) -> xr.DataArray:

@@ -4,10 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+MAX_CLIPPED = 0.05  # share of a map's cells that may lie beyond the end of the scale
+ABOVE_CHANCE = 1.25  # the scale ends at least this many chance levels from 0, so that noise stays dark
+
 
 @dataclass(frozen=True)
 class Range:
-    """Where colours end and what is written beside them. signed: 0 is in the middle."""
+    """The ends of a colour scale and its tick labels. signed: 0 is in the middle."""
 
     low: float
     high: float
@@ -16,26 +19,27 @@ class Range:
     signed: bool
 
 
-def range_of(values: np.ndarray, chance: float = 0.0) -> Range:
-    """A scale for maps [subject, layer, head] of any method.
+def range_of(values: np.ndarray, chance: float = 0.0, *, published: bool = False) -> Range:
+    """Choose one scale for maps [subject, layer, head] of any method.
 
-    Importances that sum to 1 end at about 3 / number of heads, rounded; others near their 99.5th percentile. The scale
-    reaches at least to `chance`, the highest score that chance explains. Values beyond its end are clipped: the last
-    label then has a plus (for maps of both signs, the first has ≤).
+    The scale ends at the largest of: 3 / number of heads (for importances, which sum to 1), 1.25 × the chance level, the
+    99th percentile of the values' sizes, and the 95th percentile of each map, so that at most 5 % of a map is clipped.
+    published: importances end at 3 / number of heads, as in the published figure, however many cells are clipped.
+    Where values are clipped, the last tick label has a plus (of maps with both signs, the first has ≤).
     """
     finite = values[np.isfinite(values)]
     top = float(np.abs(finite).max(initial=0))
     if top == 0:
         return Range(0.0, 1.0, [0.0, 1.0], ["0", "1"], False)
     signed = bool((finite < 0).any())
-    totals = np.nansum(np.where(np.isfinite(values), values, 0), axis=(-2, -1))
-    if not signed and np.allclose(totals[totals > 0], 1, atol=0.02):
-        end = min(1.0, 3 / int(np.isfinite(values).sum(axis=(-2, -1)).max()))
-    else:
-        end = float(np.quantile(np.abs(finite), 0.995)) or top
-    end = max(end, chance)
+    end = _published_end(values) if published else 0.0
+    if not end:
+        per_map = [m[np.isfinite(m)] for m in np.abs(values).reshape(-1, *values.shape[-2:])]
+        unclipped = max(np.quantile(m, 1 - MAX_CLIPPED, method="higher") for m in per_map if len(m))
+        end = max(_published_end(values), ABOVE_CHANCE * chance, float(np.quantile(np.abs(finite), 0.99)), unclipped)
+    end = end or top
     step = neat_step(end)
-    steps = max(1, round(end / step), int(np.ceil(chance / step - 1e-9)))
+    steps = max(1, int(np.ceil(end / step - 1e-9)))
     end = step * steps
     ticks = np.arange(-steps if signed else 0, steps + 1) * step
     digits = max(0, -int(np.floor(np.log10(step) + 1e-9)))
@@ -45,6 +49,14 @@ def range_of(values: np.ndarray, chance: float = 0.0) -> Range:
     if signed and finite.min() < -end * (1 + 1e-9):
         labels[0] = f"≤ {labels[0]}"
     return Range(-end if signed else 0.0, end, [float(t) for t in ticks], labels, signed)
+
+
+def _published_end(values: np.ndarray) -> float:
+    """3 / number of heads for maps that sum to 1; 0 for others."""
+    known = np.isfinite(values)
+    totals = np.where(known, values, 0).sum((-2, -1))
+    sums_to_one = (values[known] >= 0).all() and np.allclose(totals[totals > 0], 1, atol=0.02)
+    return min(1.0, 3 / int(known.sum((-2, -1)).max())) if sums_to_one else 0.0
 
 
 def neat_step(span: float, at_least: float = 3.5) -> float:

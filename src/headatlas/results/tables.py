@@ -15,11 +15,10 @@ from headatlas.results.about import unit
 from headatlas.results.agreement import unstable
 from headatlas.results.card import Card
 from headatlas.results.charts import overview, ranks
-from headatlas.results.curves import change_at, ranked_by, removal, steps
+from headatlas.results.outcomes import Outcome, outcomes
 
 Maps = Mapping[str, xr.Dataset]
 UNPROVEN: dict[str, Any] = dict.fromkeys(("removed", "of", "change", "random", "p"))
-FEWEST = 4  # heads of a removal test: random draws would often be the very same ones if there were fewer
 
 
 def warnings(maps: Maps) -> list[str]:
@@ -70,7 +69,8 @@ def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
 
     By the first measure of each method. Of maps with a threshold, only those in which a head above chance reaches it.
     """
-    charts, curves = overview(maps), removal(maps)
+    charts = overview(maps)
+    tested = {method: outcomes(method, result) for method, result in maps.items()}
     rows = []
     for i in range(charts.sizes["chart"]):
         one = charts.isel(chart=i)
@@ -80,9 +80,9 @@ def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
         if measure != first.name or not top or not _reaches_threshold(result, first.over, one, top[0][2]):
             continue
         row = {"method": method, "subject": subject, "top_heads": [_standing(one, *head, unit(result)) for head in top]}
-        proof = _lost(result, first.over, subject) or _proof(curves, method, subject, measure)
         layer, head, _ = top[0]
-        rows.append(row | proof | {"chance": _or_none(one.chance.sel(layer=layer, head=head))})
+        row |= _tested(tested[method].get((measure, subject)))
+        rows.append(row | {"chance": _or_none(one.chance.sel(layer=layer, head=head))})
     return rows
 
 
@@ -100,37 +100,17 @@ def _standing(one: xr.Dataset, layer: int, head: int, value: float, named: str) 
     return row | {"at_chance": bool(at.at_chance)}
 
 
+def _tested(outcome: Outcome | None) -> dict[str, Any]:
+    """What removing a map's heads did; None where nothing was removed."""
+    if outcome is None or not outcome.n_removed:
+        return UNPROVEN
+    row: dict[str, Any] = {"removed": outcome.n_removed, "of": outcome.measure, "change": outcome.effect}
+    row |= {"which": outcome.which} if outcome.which != "top" else {}
+    return row | {"random": outcome.random, "p": _or_none(outcome.p)}
+
+
 def _or_none(value: Any) -> float | None:
     return None if math.isnan(float(value)) else float(value)
-
-
-def _proof(curves: xr.Dataset, method: str, subject: str, measure: str) -> dict[str, Any]:
-    """What removing a few top heads did: the fewest that were tried, if they are not too few for a test."""
-    for i in range(curves.sizes["curve"]):
-        one = curves.isel(curve=i)
-        ranked = ranked_by(one.method.item(), one.why.item())
-        if (one.method.item(), one.subject.item(), ranked) == (method, subject, measure):
-            tried = steps(one)
-            few = next((n for n in tried if n >= FEWEST), tried[-1])
-            measure, change, random, p = change_at(one, few)
-            return {"removed": few, "of": measure, "change": change, "random": random, "p": _or_none(p)}
-    return UNPROVEN
-
-
-def _lost(result: xr.Dataset, over: str, subject: str) -> dict[str, Any]:
-    """What removing a subject's own heads did to it, where their number was chosen; else empty.
-
-    The attribute `heads` of `effect` says which, if not the top ones.
-    """
-    if "effect" not in result or result.effect.dims != (over,):
-        return {}
-    one = result.sel({over: subject})
-    if not {"random_effect", "p_corrected", "n_removed"} <= set(one) or not int(one.n_removed):
-        return UNPROVEN
-    row: dict[str, Any] = {"removed": int(one.n_removed), "of": "log P a token", "change": float(one.effect)}
-    if "heads" in result.effect.attrs:
-        row["which"] = str(result.effect.attrs["heads"])
-    return row | {"random": float(one.random_effect.mean()), "p": _or_none(one.p_corrected)}
 
 
 def evidence_in_words(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
