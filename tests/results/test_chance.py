@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from headatlas.methods._chance import at_chance, chance, level_in_words, members, no_rank, none_above, none_in_words
+from headatlas.methods._chance import (
+    above_in_words,
+    at_chance,
+    chance,
+    members,
+    no_rank,
+    none_above,
+    none_in_words,
+    scale_level,
+)
 from headatlas.results.about import by_kv_group
 from headatlas.results.charts import overview
 from tests.figures import synthetic
@@ -28,7 +37,7 @@ def test_a_probe_s_heads_must_clear_shuffled_labels() -> None:
 def test_unproven_functions_are_at_chance() -> None:
     result = synthetic.dissociate(6, 8)
     assert none_above(result, "importance").values.tolist() == [False, True, True, False]
-    assert not at_chance(result, "importance")[0].any()
+    np.testing.assert_array_equal(at_chance(result, "importance")[0], ~result.selected[0])
     assert none_above(result, "always").values.tolist() == [False, True, True, False]
 
 
@@ -72,13 +81,20 @@ def test_methods_that_are_not_here_have_no_charts_and_no_level() -> None:
     assert overview({"somebody_s": result}).sizes["chart"] == 0
     assert at_chance(result, "score") is None
     assert (no_rank("somebody_s"), none_in_words("somebody_s")) == ("at chance", "no head above chance")
-    assert (no_rank("dissociate"), none_in_words("dissociate")) == ("not proven", "not proven")
+    assert (no_rank("dissociate"), none_in_words("dissociate")) == ("not supported", "not supported")
 
 
-def test_levels_in_words() -> None:
-    assert level_in_words(0.0512) == "chance 0.051"
-    assert level_in_words(np.array([[0.01, np.nan], [0.04, 0.02]])) == "chance 0.01 to 0.04"
-    assert level_in_words(np.nan) == ""
+def test_heads_above_chance_in_words() -> None:
+    score = np.array([[0.0512, np.nan], [0.01, 0.04]])
+    levels = np.array([[0.0333, 0.0], [0.02, 0.05]])
+    assert above_in_words(score, levels, score <= levels) == "1 of 3 heads above chance"
+    assert above_in_words(score, 2 * levels, score <= 2 * levels) == "not above chance: best 0.051, chance 0.067"
+    assert above_in_words(score, np.full((2, 2), np.nan), score < 0) == ""
+
+
+def test_the_level_of_a_scale_is_the_median() -> None:
+    assert scale_level(None) == 0
+    assert scale_level(xr.DataArray([0.1, np.nan, 0.2, 0.9])) == 0.2
 
 
 def maps_with_members() -> xr.Dataset:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from headatlas.errors import check_choice
 from headatlas.figures.arguments import check_dataset, lacks
-from headatlas.figures.heatmaps import Heatmaps, Panel, Scale, axis_ticks, draw
+from headatlas.figures.heatmaps import Heatmaps, Panel, Scale, axis_ticks, draw, marks_key
 from headatlas.figures.names import MARKED, PUBLISHED, STYLES
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import capital
@@ -52,14 +52,12 @@ def has_roles(result: xr.Dataset) -> bool:
     return all(name in result and {"task", "layer", "head"} <= set(result[name].dims) for name in ROLES)
 
 
-def always_any(
-    result: xr.Dataset, show: str = "score", *, palette: str = PUBLISHED, style: str = MARKED
-) -> Figure:
+def always_any(result: xr.Dataset, show: str = "score", *, palette: str = PUBLISHED, style: str = MARKED) -> Figure:
     """One row per task, one column per way of aggregating over seeds: the minimum (always) and the maximum (any).
 
     show: 'score', how far heads facilitate, on one scale; or 'roles', the three roles as colours. Mixed colours are
-    disagreement between seeds. style: 'marked', with the number of seeds, the heads that a test removed and its outcome;
-    or 'published', without.
+    disagreement between seeds. style: 'marked' adds the number of seeds, frames around the heads that a test removed,
+    and its outcome; 'published' leaves these out.
     """
     check_dataset(result, NEEDS)
     return draw(plan(result, show, palette, style))
@@ -94,7 +92,9 @@ def plan(result: xr.Dataset, show: str = "score", colours: str = PUBLISHED, styl
         measured = next((m.name for m in measures_of(str(result.attrs.get("method")))), "")
         scale = Scale(capital(f"{measured} score".strip()), 0, end, places, [f"{p:.1f}" for p in places], used.score)
     legend = [*zip(used.roles, MEANING, strict=True), ("#000000", "no role in every seed")] if show == "roles" else []
-    return Heatmaps(about(result), panels, 2, unit(result), "Layer", xticks, yticks, scale, legend)
+    return Heatmaps(
+        about(result), panels, 2, unit(result), "Layer", xticks, yticks, scale, legend, marks_key(panels, "")
+    )
 
 
 def _mixed(one: xr.Dataset, over: str, colours: tuple[str, ...]) -> np.ndarray:

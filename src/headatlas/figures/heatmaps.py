@@ -1,5 +1,6 @@
 """Heatmaps of heads side by side on one colour scale: the form of the importance grid and of the gate grid."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from headatlas.results.scale import range_of
 
 TITLE, NOTE = 9, 6.5  # points
 ABSENT = "#bdbdbd"  # layers without heads
+NOTE_LINE = 0.13  # inches
 DIMMED = 0.5  # strength of the colours of heads at chance
 
 
@@ -61,6 +63,14 @@ def scale_of(values: np.ndarray, label: str, palette: Palette, chance: float = 0
     return Scale(label, ends.low, ends.high, ends.ticks, ends.labels, colours)
 
 
+def marks_key(panels: Sequence[Panel], unsupported: str) -> str:
+    """What dimmed and framed cells are, if any panel has them. unsupported: what dimmed heads are called."""
+    dimmed = any(p.dimmed is not None and p.dimmed.any() for p in panels)
+    framed = any(p.framed is not None and p.framed.any() for p in panels)
+    parts = [f"half colour strength: {unsupported}"] * dimmed + ["framed: removed in the test"] * framed
+    return " · ".join(parts)
+
+
 def axis_ticks(n_layers: int, n_heads: int, every: int, most: int) -> tuple[list[int], list[int]]:
     return ticks(n_heads, every, most), ticks(n_layers, every, most)
 
@@ -78,7 +88,7 @@ def draw(plan: Heatmaps) -> Figure:
     notes = [[line for note in p.notes for line in wrap(note, width + 0.15, NOTE).splitlines()] for p in plan.panels]
     lines = max(t.count("\n") + 1 for t in titles)
     left, right, bottom, top, between = 0.55, 1.1, 0.45 + 0.16 * bool(plan.key), 0.42, 0.22
-    noted = 0.12 * max(map(len, notes))
+    noted = NOTE_LINE * max(map(len, notes))
     above = 0.08 + 0.15 * lines + noted
     key = 0.0 if not plan.legend else max(1.6, 0.075 * max(len(m) for _, m in plan.legend) + 0.5)
     right = key or (right if plan.scale else 0.2)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from headatlas.errors import check_choice
 from headatlas.figures import gates
 from headatlas.figures.arguments import one_map
-from headatlas.figures.heatmaps import Heatmaps, Panel, axis_ticks, draw, scale_of
+from headatlas.figures.heatmaps import Heatmaps, Panel, axis_ticks, draw, marks_key, scale_of
 from headatlas.figures.names import MARKED, PUBLISHED, STYLES
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import capital, columns
@@ -26,8 +26,8 @@ from headatlas.tasks.names import FUNCTIONS
 NEEDS = "a map over layer and head"
 SAYS = (
     "One heatmap of layers × heads per map, all on one colour scale; a plus at the last tick label means that larger"
-    " values are clipped. Heads at chance are drawn at half colour strength, where a chance level is known. Framed heads were"
-    " removed in a test; the line below a title is its outcome."
+    " values are clipped. Heads at chance are drawn at half colour strength, where a chance level is known. Framed"
+    " heads were removed in a test; the line below a title is its outcome."
 )
 
 
@@ -47,8 +47,8 @@ def importance_grid(
 ) -> Figure:
     """One heatmap per function of any map, on one colour scale.
 
-    Heads at chance are drawn at half colour strength, heads that a test removed are framed, and its outcome stands below
-    the title.
+    Heads at chance are drawn at half colour strength, heads that a test removed are framed, and its outcome is printed
+    below the title.
 
     Args:
         result: a method's dataset, a DataArray with layer and head, or an array [layer, head] or [map, layer, head].
@@ -90,16 +90,8 @@ def plan(result: Any, variable: str | None = None, colours: str = PUBLISHED, sty
         yticks=yticks,
         scale=scale_of(values, label, used, scale_level(chance(result, name)), style != MARKED),
         legend=[],
-        key=_key(panels, no_rank(str(result.attrs.get("method", "")))),
+        key=marks_key(panels, no_rank(str(result.attrs.get("method", "")))),
     )
-
-
-def _key(panels: list[Panel], unsupported: str) -> str:
-    """What dimmed and framed cells are, if there are any."""
-    dimmed = any(p.dimmed is not None and p.dimmed.any() for p in panels)
-    framed = any(p.framed is not None and p.framed.any() for p in panels)
-    parts = [f"half colour strength: {unsupported}"] * dimmed + ["framed: removed in the test"] * framed
-    return " · ".join(parts)
 
 
 def _marks(result: xr.Dataset, name: str, subjects: list[str]) -> list[dict[str, Any]]:

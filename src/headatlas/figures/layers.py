@@ -25,7 +25,8 @@ FAINT = 0.4  # opacity of lines of maps without a head above chance
 NEEDS = "a map over layer and head"
 SAYS = (
     "Share of each map that lies in each layer, over relative depth; of many relations, the mean of each category."
-    " The grey line is an even share. Lines of maps without a head above chance are faint; such maps are left out of means."
+    " The grey line is an even share. Lines of maps without a head above chance are faint; such maps are left out of"
+    " means."
 )
 
 

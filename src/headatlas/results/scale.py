@@ -22,8 +22,9 @@ class Range:
 def range_of(values: np.ndarray, chance: float = 0.0, *, published: bool = False) -> Range:
     """Choose one scale for maps [subject, layer, head] of any method.
 
-    The scale ends at the largest of: 3 / number of heads (for importances, which sum to 1), 1.25 × the chance level, the
-    99th percentile of the values' sizes, and the 95th percentile of each map, so that at most 5 % of a map is clipped.
+    The scale ends at the largest of: 3 / number of heads (for importances, which sum to 1), 1.25 × the chance level,
+    the 99th percentile of the values' sizes, and the 95th percentile of each map, so that at most 5 % of a map is
+    clipped.
     published: importances end at 3 / number of heads, as in the published figure, however many cells are clipped.
     Where values are clipped, the last tick label has a plus (of maps with both signs, the first has ≤).
     """
