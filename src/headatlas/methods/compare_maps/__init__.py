@@ -62,7 +62,7 @@ def compare_maps(
 ) -> Work:
     """Remove each map's heads of each function: what does the function lose, what the others?
 
-    Functions come from `tasks` or from `questions`, as in `dissociate`; without either, from the built-in 'varied' questions.
+    Functions come from `tasks` or from `questions`, as in `dissociate` (default: the built-in questions 'varied').
     methods: all, or some of probe (of questions only), taylor, ablate, ablate-own (ablate less the mean over
     functions), gate, dissociate. maps: your own beside them, made without the test questions.
 

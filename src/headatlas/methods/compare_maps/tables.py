@@ -17,7 +17,7 @@ def comparison_tables(result: xr.Dataset, at: int = 16) -> Tables:
         "Maps compared: change of log P per answer token on test questions, means over functions": [
             _overall(one, at) for one in maps
         ],
-        "Function by function, itself / others (* proven: 3 times the others, and more than random heads)": [
+        "Function by function, itself / mean size of the others (* proven: 3 times that, and more than random heads)": [
             {"map": one["ranking"].item()} | _by_function(one) for one in maps
         ],
     }
@@ -25,26 +25,27 @@ def comparison_tables(result: xr.Dataset, at: int = 16) -> Tables:
 
 def _overall(one: xr.Dataset, at: int) -> dict[str, Any]:
     of = f"of {one.sizes['function']}"
-    enough = -one.effect >= WEIGHT * abs(one.other_effect).mean("other")
+    other_size = abs(one.other_effect).mean("other")
+    enough = -one.effect >= WEIGHT * other_size
     row = {
         "map": one["ranking"].item(),
         "heads": f"{one.n_removed.median().item():.0f}",
         "itself": number(one.effect.mean().item()),
-        "others": number(one.other_effect.mean("other").mean().item()),
+        "others, mean size": number(other_size.mean().item()),
         "selectivity": number(one.selectivity.mean().item()),
         "3 x the others": f"{int(enough.sum())} {of}",
         "more than random": f"{int((one.p_corrected < SURE).sum())} {of}",
         "both": f"{int(one.proven.sum())} {of}",
     }
-    if at in one.step.values:
+    if at in one.step.values and "other_size_curve" in one:
         fixed = one.sel(step=at, split="test")
-        row[f"itself / others at {at} heads"] = pair(fixed.effect_curve.mean(), fixed.other_curve.mean())
+        row[f"itself / others at {at} heads"] = pair(fixed.effect_curve.mean(), fixed.other_size_curve.mean())
     return row
 
 
 def _by_function(one: xr.Dataset) -> dict[str, str]:
-    others = one.other_effect.mean("other")
+    other_size = abs(one.other_effect).mean("other")
     return {
-        str(f): pair(one.effect.isel(function=k), others.isel(function=k)) + " *" * bool(one.proven[k])
+        str(f): pair(one.effect.isel(function=k), other_size.isel(function=k)) + " *" * bool(one.proven[k])
         for k, f in enumerate(one["function"].values.tolist())
     }

@@ -84,16 +84,17 @@ def dissociate(
 
     Functions come from `tasks`, or from `questions`: built in ('varied', 'stories'), or yours in the CogQA layout
     (test: a file of its own for the test questions). Without either, they are the built-in tasks in the quick preset,
-    and the 'varied' questions in the full one or where `functions` are named. `shots` is of tasks; `context` and `template` are of
-    questions. Without a limit, the quick preset uses 40 examples of each function.
+    and the 'varied' questions in the full one or where `functions` are named. `shots` applies to tasks; `context` and
+    `template` apply to questions. Without a limit, the quick preset uses 40 examples of each function.
 
     Returns:
         score(function, seed, layer, head): 1 − gate, how far a head was shut; always and any(function, layer,
         head): the least and the most over seeds; importance(function, layer, head): the mean, which sums to 1;
         baseline(function): mean log P per answer token. With proof: selected(function, layer, head), the heads that
         were removed, and n_removed(function); effect(function), other_effect(function, other), random_effect(function,
-        draw): the changes of log P per answer token, with p and p_corrected(function); effect_curve and
-        other_curve(function, split, step): the same for each number of heads; verdict and proven(function).
+        draw): the changes of log P per answer token, with p and p_corrected(function); effect_curve,
+        other_curve and other_size_curve(function, split, step): the same for each number of heads (other_size: mean
+        size of the others' changes); verdict and proven(function).
 
     Example:
         >>> ha.dissociate("smollm2", ["math", "syntax"], updates=20, out="atlas")

@@ -29,10 +29,10 @@ def dissociation_tables(result: xr.Dataset, top: int = 4) -> Tables:
             _removed(result.sel(function=f)) for f in functions
         ],
         shut_title: shut,
-        "How many heads: change of the function / of the others on validation questions, by number of heads removed": [
-            {"function": f} | _by_number(result.sel(function=f, split="validation")) for f in functions
-        ],
     }
+    if "other_size_curve" in result:
+        title = "Change of the function / mean size of the others' changes, by number of heads (validation questions)"
+        tables[title] = [{"function": f} | _by_number(result.sel(function=f, split="validation")) for f in functions]
     removed = [f for f in functions if int(result.n_removed.sel(function=f))]
     if removed:
         tables["Whose heads are removed × what is asked"] = [
@@ -46,14 +46,15 @@ def verdicts(result: xr.Dataset) -> list[str]:
     lines = []
     for function in result.function.values.tolist() if {"verdict", "proven", "other_effect"} <= set(result) else ():
         one = result.sel(function=function)
-        others = f"; without them the others change by {float(one.other_effect.mean()):+.2f}" * bool(one.proven)
+        size = float(abs(one.other_effect).mean())
+        others = f"; without them the others change by ±{size:.2f} on average" * bool(one.proven)
         lines.append(f"dissociate: {function}: {one.verdict.item()}{others}")
     return lines
 
 
-def pair(effect: xr.DataArray, other: xr.DataArray) -> str:
-    """The change of a function / of the others."""
-    return "-" if np.isnan(effect.item()) else f"{effect.item():.2f} / {other.item():.2f}"
+def pair(effect: xr.DataArray, other_size: xr.DataArray) -> str:
+    """The change of a function / the mean size of the others' changes, which is what a verdict compares."""
+    return "-" if np.isnan(effect.item()) else f"{effect.item():.2f} / ±{other_size.item():.2f}"
 
 
 def _removed(one: xr.Dataset) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def _removed(one: xr.Dataset) -> dict[str, Any]:
         "log P": number(one.baseline.item()),
         "heads": int(one.n_removed) or "-",
         "itself": number(one.effect.item()),
-        "others": number(one.other_effect.mean().item()),
+        "others, mean size": number(abs(one.other_effect).mean().item()),
         "worst other": number(one.other_effect.min().item()),
         "random heads": number(one.random_effect.mean().item()),
         "p, corrected": number(one.p_corrected.item()),
@@ -72,7 +73,7 @@ def _removed(one: xr.Dataset) -> dict[str, Any]:
 
 def _by_number(one: xr.Dataset) -> dict[str, str]:
     steps = one.step.values.tolist()
-    return {str(n): pair(one.effect_curve.sel(step=n), one.other_curve.sel(step=n)) for n in steps}
+    return {str(n): pair(one.effect_curve.sel(step=n), one.other_size_curve.sel(step=n)) for n in steps}
 
 
 def _change(one: xr.Dataset, function: str, other: str) -> float:
