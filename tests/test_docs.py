@@ -191,3 +191,15 @@ def test_answers_before_and_after_are_those_of_the_run() -> None:
     script = _script("docs_dissociate")
     run = json.loads((ROOT / "docs" / "figures" / "dissociate-run.json").read_text())
     assert script.BEGIN + script.block(run) + script.END in (ROOT / "docs" / "methods" / "dissociate.md").read_text()
+
+
+def test_no_placeholder_ships() -> None:
+    placeholder = re.compile(r"\b(XX+|TODO|FIXME|TBD)\b|\?\?\?")
+    sources = [*PAGES, ROOT / "CHANGELOG.md", *(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.js")]
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sources
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if placeholder.search(line)
+    ]
+    assert not found
