@@ -155,7 +155,7 @@ def test_sets_are_of_these_heads(atlas, text, heads) -> None:
 def test_a_set_says_its_evidence(atlas) -> None:
     (chosen,) = choose(atlas, ["math by dissociate"])
     assert chosen.why.startswith("the map of math by dissociate: the heads it selected. The method tells which heads")
-    assert "top 2 changed log P a token by -1.50 (random heads -0.20, p = 0.01)" in chosen.why
+    assert "top 2 changed log P per token by -1.50 (random heads -0.20, p = 0.01)" in chosen.why
     assert choose(atlas, "lowest 1 by ablate")[0].why.startswith(
         "the map of math, syntax (the mean) by ablate: lowest 1 by effect."
     )

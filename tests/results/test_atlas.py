@@ -82,7 +82,7 @@ def test_functions_at_chance_keep_their_proof_but_name_no_heads(made) -> None:
     rows = {(r["method"], r["subject"]): r for r in tables.evidence_in_words(tables.evidence(results))}
     row = rows["probe", "Inference"]
     assert (row["top heads"], row["removed"]) == ("no head above chance", "top 7")
-    assert sum(r["top heads"] == "not proven" for r in rows.values() if r["method"] == "dissociate") == 2
+    assert sum(r["top heads"] == "not supported" for r in rows.values() if r["method"] == "dissociate") == 2
     words = "probe: no function has a head above chance in this model: none of 96 heads clear what shuffled labels give"
     assert tables.warnings({"probe": results["probe"]}) == [words]
 
@@ -116,7 +116,7 @@ def test_all_top_heads_with_their_evidence(made) -> None:
     assert (row["change"], row["p"]) == pytest.approx((float(gate.effect[0]), float(gate.p[0])))
     own = load(made / "dissociate.nc")
     row = rows["dissociate", str(own.function.values[0])]
-    assert (row["removed"], row["of"], row["p"]) == (8, "log P a token", pytest.approx(0.02))
+    assert (row["removed"], row["of"], row["p"]) == (8, "log P per token", pytest.approx(0.02))
     assert (row["change"], row["random"]) == pytest.approx((float(own.effect[0]), float(own.random_effect[0].mean())))
     without = rows["dissociate", str(own.function.values[1])]
     assert {without[k] for k in ("removed", "of", "change", "random", "p")} == {None}
