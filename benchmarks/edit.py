@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import headatlas as ha
 from headatlas.edits.measure import CHOSEN_ON, Scores, score, task_bundles
-from headatlas.evidence.removal import Heads, draw_like, top_heads
+from headatlas.evidence.control import Heads, same_layers, top_heads
 from headatlas.models.loading import find_folder
 from headatlas.results.charts import overview
 
@@ -57,8 +57,8 @@ def main() -> None:
     args = parser.parse_args()
     atlas, tasks = ha.open(args.atlas), [args.task, *args.others.split(",")]
     sets = list(sets_of(atlas, args.task, args.top))
-    generator, n_heads = np.random.default_rng(0), atlas.info["model"]["n_heads"]
-    sets += [(f"random {i + 1}", draw_like(sets[0][1], n_heads, generator)) for i in range(args.draws)]
+    draw = same_layers(atlas.info["model"]["n_heads"], np.random.default_rng(0))
+    sets += [(f"random {i + 1}", draw(sets[0][1])) for i in range(args.draws)]
     before = measured(find_folder(args.model)[0], tasks, args.limit)
     print(f"| heads of {args.task} by | removed | {' | '.join(tasks)} |\n|{' --- |' * (2 + len(tasks))}")
     cells = [f"{s.log_p.mean():.2f} ({s.right.mean():.0%})" for s in before.values()]

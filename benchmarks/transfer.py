@@ -15,7 +15,7 @@ import numpy as np
 
 import headatlas as ha
 from headatlas.evidence.agreement import TOP
-from headatlas.evidence.removal import p_corrected, top_heads
+from headatlas.evidence.control import correct_p, top_heads
 from headatlas.evidence.transfer import transfer_heads
 from headatlas.methods import get_method
 
@@ -73,7 +73,7 @@ def main() -> None:
         for method in options.methods.split(","):
             if method in atlas.complete:
                 rows += rows_of(lm, atlas, method, options.pairs, options.draws)
-    corrected = p_corrected(np.array([row["p"] for row in rows]))
+    corrected = correct_p(np.array([row["p"] for row in rows]))
     print("p corrected for their number:", ", ".join(f"{p:.3f}" for p in corrected))
     if options.out:
         told = [row | {"p corrected": float(p)} for row, p in zip(rows, corrected, strict=True)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import headatlas as ha
 from headatlas.errors import BadArgument
-from headatlas.evidence.removal import draw_like
+from headatlas.evidence.control import same_layers
 from headatlas.evidence.transfer import answers_apart, draw_pairs, last_outputs, log_p_moved, transfer_heads
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample
@@ -69,7 +69,8 @@ def test_what_is_said_of_a_set_by_hand() -> None:
     assert result.disturbs == pytest.approx(disturbs, abs=1e-5)
     ahead = [values(other, h)[:, 1] > values(other, h)[:, 0] for h in ([], heads)]
     assert result.followed == (ahead[1] & ~ahead[0]).mean()
-    random = np.array([measures(draw_like(heads, 6, generator)) for _ in range(7)])
+    draw = same_layers(6, generator)
+    random = np.array([measures(draw(heads)) for _ in range(7)])
     np.testing.assert_allclose(result.random_follows, random[:, 0], atol=1e-5)
     np.testing.assert_allclose(result.random_disturbs, random[:, 1], atol=1e-5)
     as_much = np.flatnonzero(random[:, 0] >= follows)

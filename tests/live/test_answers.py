@@ -444,7 +444,7 @@ def test_control_compares_with_random_heads(live, lm, other) -> None:
     question = Question(PROMPT, OFF, target=TARGET, other=other, draws=12, seed=3)
     *progress, last = live.control(question)
     told, before = last["result"], log_p(lm, PROMPT, TARGET, (), other)
-    assert [p["progress"] for p in progress] == pytest.approx([0, 5 / 12, 10 / 12])
+    assert [p["progress"] for p in progress] == pytest.approx([5 / 12, 10 / 12, 1])
     effect = log_p(lm, PROMPT, TARGET, OFF, other) - before
     random = [log_p(lm, PROMPT, TARGET, torch.tensor(g), other) - before for g in drawn(question.gate(lm), 12, seed=3)]
     assert told["before"] == pytest.approx(before, rel=1e-4)

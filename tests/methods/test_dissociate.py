@@ -10,7 +10,7 @@ import xarray as xr
 
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
-from headatlas.evidence.removal import p_corrected, p_sequential
+from headatlas.evidence.control import correct_p
 from headatlas.evidence.selective import PROVEN, SURE, Trial, choose, removal_results, remove_heads_of, verdict
 from headatlas.methods import get_method
 from headatlas.methods._inline import do_work
@@ -382,7 +382,7 @@ def test_one_function_alone_can_be_proven() -> None:
     for name, functions in (("full", 8), ("quick", 4)):
         p = np.full(functions, 0.9)
         p[0] = 1 / (1 + PRESETS[name].draws)
-        assert p_corrected(p)[0] < SURE
+        assert correct_p(p)[0] < SURE
 
 
 @pytest.mark.parametrize(
@@ -406,11 +406,6 @@ def test_every_function_counts_as_much_as_another(private, parts) -> None:
     low, middle, high = (data.of("train", f) for f in range(3))
     (share,) = fits._shares(data, 0, [[*low[:4], *middle[:3], high[0]]])
     assert [share[i] for i in (low[0], middle[0], high[0])] == pytest.approx([1 / 4, 1 / 6, 1 / 2])
-
-
-def test_nothing_is_proven_of_what_is_not_a_number() -> None:
-    assert p_sequential(np.nan, np.zeros, 20)[1] == 1
-    assert p_sequential(-1.0, lambda n: np.full(n, np.nan), 20)[1] == 1
 
 
 def test_a_function_may_have_any_name(tiny) -> None:

@@ -9,7 +9,7 @@ import headatlas as ha
 from headatlas.errors import BadArgument
 from headatlas.methods import get_method
 from headatlas.methods.function_vector.effects import mean_outputs, rises
-from headatlas.methods.function_vector.vectors import vector_of, zero_shot
+from headatlas.methods.function_vector.vectors import answers_with, best_layers, vector_of
 from headatlas.models import one_by_one
 from headatlas.models.answers import shares
 from headatlas.models.direct import into_stream
@@ -102,15 +102,14 @@ def stream_after_attention(lm: LM, prompt: TokenExample, layer: int) -> torch.Te
 def test_adding_a_vector_equals_a_plain_hook(family) -> None:
     lm = lm_of(family)
     vectors = torch.randn(3, lm.d_model, generator=torch.Generator().manual_seed(0))
-    result = zero_shot(lm, PROMPTS[:1], PROMPTS, vectors, layer=1)
-    for layer in range(lm.n_layers):
-        assert result.after[layer] == pytest.approx(plainly_added(lm, PROMPTS, layer, vectors[0]), rel=1e-4)
-    expected = [plainly_added(lm, PROMPTS, 1, v) for v in vectors[1:]]
-    np.testing.assert_allclose(result.random, expected, rtol=1e-4)
-    assert result.before == pytest.approx(plainly_added(lm, PROMPTS, 0, torch.zeros(lm.d_model)), rel=1e-4)
-    chosen = zero_shot(lm, PROMPTS[:1], PROMPTS, vectors)
-    by_layer = [plainly_added(lm, PROMPTS[:1], layer, vectors[0])[0] for layer in range(lm.n_layers)]
-    assert chosen.layer == int(np.argmax(by_layer))
+    layers = [0, 1, 1]
+    *after, before = answers_with(lm, PROMPTS, layers, vectors)
+    expected = [plainly_added(lm, PROMPTS, layer, v) for layer, v in zip(layers, vectors, strict=True)]
+    np.testing.assert_allclose(after, expected, rtol=1e-4)
+    assert before == pytest.approx(plainly_added(lm, PROMPTS, 0, torch.zeros(lm.d_model)), rel=1e-4)
+    assert best_layers(lm, PROMPTS[:1], vectors, layer=1) == [1, 1, 1]
+    by_layer = [[plainly_added(lm, PROMPTS[:1], layer, v)[0] for layer in range(lm.n_layers)] for v in vectors]
+    assert best_layers(lm, PROMPTS[:1], vectors, layer=None) == np.argmax(by_layer, axis=1).tolist()
 
 
 @torch.no_grad()

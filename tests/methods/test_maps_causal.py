@@ -7,7 +7,8 @@ import pytest
 import xarray as xr
 
 import headatlas as ha
-from headatlas.evidence.removal import AT_LEAST, answers_without, draw_like, p_corrected
+from headatlas.evidence.control import DRAWS_PER_ROUND, correct_p, same_layers
+from headatlas.evidence.removal import answers_without
 from headatlas.methods.maps.causal import DRAWS, rank_heads, relation_questions, removal_curves
 from headatlas.methods.maps.tables import checks
 from headatlas.models.lm import LM
@@ -85,20 +86,20 @@ def test_curves_of_what_the_model_can_do(curves: xr.Dataset) -> None:
 
 def test_random_heads_and_p_values_are_those_of_the_one_experiment(lm: LM, questions, curves: xr.Dataset) -> None:
     """Draws have as many heads in the same layers, the tested ones among the rest; p is about log P."""
-    generator = np.random.default_rng([3, 0])
+    draw = same_layers(lm.n_heads, np.random.default_rng([3, 0]))
     sets = [[(1, h) for h in range(m)] for m in (1, 2, 4)]
-    drawn = [[draw_like(heads, lm.n_heads, generator) for _ in range(AT_LEAST)] for heads in sets]
+    drawn = [[draw(heads) for _ in range(DRAWS_PER_ROUND)] for heads in sets]
     assert all({layer for layer, _ in heads} == {1} for draws in drawn for heads in draws)
     can = curves.sel(relation="can")
     for at, draws in enumerate(drawn):
         measured = answers_without(lm, questions["can"], [[], sets[at], *draws])
         effect, random_effect = measured[1] - measured[0], measured[2:] - measured[0]
         np.testing.assert_allclose(can.effect[at].sel(measure=["log_p", "accuracy"]), effect, atol=1e-5)
-        first = can.random_effect[at, :AT_LEAST].sel(measure=["log_p", "accuracy"])
+        first = can.random_effect[at, :DRAWS_PER_ROUND].sel(measure=["log_p", "accuracy"])
         np.testing.assert_allclose(first, random_effect, atol=1e-5)
         stored = can.isel(n_removed=at).sel(measure="log_p")
         assert stored.p == p_of(stored.effect.item(), stored.random_effect.values)
-    np.testing.assert_allclose(curves.p_corrected, p_corrected(curves.p.values))
+    np.testing.assert_allclose(curves.p_corrected, correct_p(curves.p.values))
 
 
 def test_the_other_relation_is_the_next_that_can_be_answered(lm: LM, questions, curves: xr.Dataset) -> None:

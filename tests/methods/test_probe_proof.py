@@ -5,7 +5,7 @@ import pytest
 import torch
 import xarray as xr
 
-from headatlas.evidence.removal import p_corrected
+from headatlas.evidence.control import correct_p
 from headatlas.methods.probe.proof import SCALE, prove
 from headatlas.methods.probe.settings import Trials
 from headatlas.models.answers import Change
@@ -76,7 +76,7 @@ def test_p_counts_draws_that_hurt_as_much(proven) -> None:
     expected = (1 + (one.random_effect <= one.effect).sum("draw")) / 21
     np.testing.assert_allclose(proven.p.transpose("function", "n_removed"), expected.transpose("function", "n_removed"))
     assert (proven.p.sel(n_removed=5) <= 0.1).all()  # here the map is the truth
-    np.testing.assert_array_equal(proven.p_corrected, p_corrected(proven.p.values))
+    np.testing.assert_array_equal(proven.p_corrected, correct_p(proven.p.values))
     assert (proven.p_corrected >= proven.p).all()
 
 

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 import headatlas as ha
 from headatlas.errors import BadArgument, HeadAtlasError
-from headatlas.evidence.removal import p_corrected
+from headatlas.evidence.control import correct_p
 from headatlas.evidence.truth import mean_interval, recovery
 from headatlas.figures import benchmark as figure
 from headatlas.methods import methods
@@ -399,8 +399,8 @@ class TestReal:
 
     def test_correction_is_that_of_benjamini_and_hochberg(self) -> None:
         p = np.array([0.01, 0.04, 0.03, 0.5])
-        np.testing.assert_allclose(p_corrected(p), [0.04, 0.16 / 3, 0.16 / 3, 0.5])
-        assert p_corrected(np.empty(0)).size == 0
+        np.testing.assert_allclose(correct_p(p), [0.04, 0.16 / 3, 0.16 / 3, 0.5])
+        assert correct_p(np.empty(0)).size == 0
 
     def test_agreement_and_stability_of_an_atlas(self) -> None:
         maps = synthetic.atlas(4, 6)

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from headatlas.edits.change import HeadEdit, applied
 from headatlas.errors import BadArgument, BadFile, check_count, one_line
-from headatlas.evidence.removal import p_value
+from headatlas.evidence.control import Control, compare_with_random
 from headatlas.models.lm import LM, text_ids
 from headatlas.models.loading import load
 from headatlas.models.targets import Bundle, measure
@@ -67,16 +67,33 @@ def score(lm: LM, bundles: Sequence[Bundle]) -> Scores:
 
 def control(
     lm: LM, edit: HeadEdit, tasks: Any, *, limit: int = LIMIT, draws: int = DRAWS, seed: int = 0, progress: Progress
-) -> dict[str, tuple[Scores, np.ndarray]]:
-    """Each task before the edit, and its mean log P with the same done to random heads of the same layers [draw]."""
-    bundles, generator = task_bundles(lm, tasks, limit, CHOSEN_ON), np.random.default_rng(seed)
-    before = {name: score(lm, of_task) for name, of_task in bundles.items()}
-    random = {name: np.full(draws, np.nan) for name in bundles}
-    for draw in progress(range(draws), "the same with random heads"):
-        with applied(lm, edit.shuffled(generator)):
-            for name, of_task in bundles.items():
-                random[name][draw] = score(lm, of_task).log_p.mean()
-    return {name: (before[name], random[name]) for name in bundles}
+) -> dict[str, tuple[Scores, Control[HeadEdit]]]:
+    """Measure each task before the edit, and compare the edit with the same done to random heads of the same layers."""
+    bundles = task_bundles(lm, tasks, limit, CHOSEN_ON)
+    return {
+        name: _control(lm, edit, bundles[name], draws, seed)
+        for name in progress(list(bundles), "the same with random heads")
+    }
+
+
+def _control(
+    lm: LM, edit: HeadEdit, bundles: Sequence[Bundle], draws: int, seed: int
+) -> tuple[Scores, Control[HeadEdit]]:
+    before = score(lm, bundles)
+    generator = np.random.default_rng(seed)
+
+    def change(edits: Sequence[HeadEdit]) -> np.ndarray:
+        return np.array([_score_edited(lm, e, bundles).log_p.mean() for e in edits]) - before.log_p.mean()
+
+    def draw(original: HeadEdit) -> HeadEdit:
+        return original.shuffled(generator)
+
+    return before, compare_with_random(change, [edit], draw, draws=draws, stop_early=False)
+
+
+def _score_edited(lm: LM, edit: HeadEdit, bundles: Sequence[Bundle]) -> Scores:
+    with applied(lm, edit):
+        return score(lm, bundles)
 
 
 def after(lm: LM, tasks: Any, *, limit: int = LIMIT) -> dict[str, Scores]:
@@ -84,24 +101,26 @@ def after(lm: LM, tasks: Any, *, limit: int = LIMIT) -> dict[str, Scores]:
     return {name: score(lm, of_task) for name, of_task in task_bundles(lm, tasks, limit, CHOSEN_ON).items()}
 
 
-def effect_rows(controls: dict[str, tuple[Scores, np.ndarray]], edited: dict[str, Scores]) -> list[dict[str, Any]]:
-    """A row per task: before, after, and the change with random heads."""
+def effect_rows(
+    controls: dict[str, tuple[Scores, Control[HeadEdit]]], edited: dict[str, Scores]
+) -> list[dict[str, Any]]:
+    """Make a row per task: before, after, and the change with random heads."""
     rows = []
-    for task, (before, random) in controls.items():
-        now, drawn = edited[task], random - before.log_p.mean()
-        change = float(now.log_p.mean() - before.log_p.mean())
+    for task, (before, test) in controls.items():
+        after_edit = edited[task]
+        draws = int(test.n_drawn[0])
         rows.append(
             {
                 "task": task,
                 "examples": len(before.log_p),
                 "accuracy": float(before.right.mean()),
-                "accuracy_after": float(now.right.mean()),
+                "accuracy_after": float(after_edit.right.mean()),
                 "log_p": float(before.log_p.mean()),
-                "log_p_after": float(now.log_p.mean()),
-                "change": change,
-                "random": float(drawn.mean()) if len(drawn) else None,
-                "draws": len(drawn),
-                "p": p_value(change, drawn) if len(drawn) else None,
+                "log_p_after": float(after_edit.log_p.mean()),
+                "change": float(after_edit.log_p.mean() - before.log_p.mean()),
+                "random": float(test.random_effect[0].mean()) if draws else None,
+                "draws": draws,
+                "p": float(test.p[0]) if draws else None,
             }
         )
     return rows

@@ -9,7 +9,7 @@ import xarray as xr
 
 from headatlas.edits.arguments import HeadSet, parse_set
 from headatlas.errors import BadArgument, CannotDo, did_you_mean
-from headatlas.evidence.removal import top_heads
+from headatlas.evidence.control import top_heads
 from headatlas.methods import measures_of, methods
 from headatlas.methods.method import Measure
 from headatlas.results import tables

@@ -4,7 +4,7 @@ Everything is the change of mean log P per answer token; below 0 is worse. A map
 removing its heads costs the function much and the others little. How many of a map's heads are removed is chosen on
 validation questions, by the trade-off the heads were fitted to. Reported effects are measured on test questions, which
 were not used to fit or choose anything. Random heads come from the same layers, as many from each
-(evidence/removal.py).
+(evidence/control.py).
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,16 @@ import numpy as np
 import xarray as xr
 from torch import Tensor
 
-from headatlas.evidence.removal import AT_LEAST, Heads, draw_like, gates_without, p_corrected, p_sequential, top_heads
+from headatlas.evidence.control import (
+    DRAWS_PER_ROUND,
+    Heads,
+    cached_by_heads,
+    compare_with_random,
+    correct_p,
+    same_layers,
+    top_heads,
+)
+from headatlas.evidence.removal import gates_without
 from headatlas.models.lm import LM
 from headatlas.tasks.labelled import Labelled, log_p_per_token
 
@@ -77,7 +86,6 @@ def remove_heads_of(
     Returns arrays for `removal_results`: the heads chosen [head, 2], effects of random heads on test questions [draw],
     NaN where not drawn, and their p; effects on validation and on test questions [step, function].
     """
-    generator = np.random.default_rng([seed, function])
     candidates = int((np.nan_to_num(score, nan=-np.inf) > 0).sum())
     sets = [top_heads(score, n) for n in steps if n <= candidates]
     curves = np.full((2, len(steps), len(trial.data.names)), np.nan)
@@ -86,17 +94,19 @@ def remove_heads_of(
         curves[1, : len(sets)] = trial.effects("test", sets)
     best = choose(curves[0, : len(sets)], function, always)
     heads = sets[best] if best >= 0 else []
-    random_effect, p = np.full(draws, np.nan), np.nan
+    random_effect = np.full(draws, np.nan)
+    p = np.nan
     if heads:
 
-        def draw(n: int) -> np.ndarray:
-            random = [draw_like(heads, score.shape[1], generator) for _ in range(n)]
-            return trial.changes("test", random, function).mean(1)
+        def own_change(sets: Sequence[Heads]) -> np.ndarray:
+            return trial.changes("test", sets, function).mean(1)
 
         effect = curves[1, best]
-        more = draws if _own(effect[function], np.delete(effect, function)) else min(draws, AT_LEAST)
-        drawn, p = p_sequential(effect[function], draw, more, AT_LEAST)
-        random_effect[: len(drawn)] = drawn
+        max_draws = draws if _own(effect[function], np.delete(effect, function)) else min(draws, DRAWS_PER_ROUND)
+        draw = same_layers(score.shape[1], np.random.default_rng([seed, function]))
+        control = compare_with_random(cached_by_heads(own_change), [heads], draw, draws=max_draws)
+        random_effect[:max_draws] = control.random_effect[0]
+        p = control.p[0]
     return np.array(heads, int).reshape(-1, 2), random_effect, np.array(p), *curves
 
 
@@ -113,7 +123,7 @@ def removal_results(
     coords = {"function": list(names), "other": list(names), "draw": range(functions[0].sizes["draw"])}
     coords |= {"split": ["validation", "test"], "step": list(steps)}
     result = xr.concat(functions, "function").assign_coords(coords)
-    result = result.assign(p_corrected=("function", p_corrected(result.p.values)))
+    result = result.assign(p_corrected=("function", correct_p(result.p.values)))
     verdicts = [verdict(result.isel(function=f)) for f in range(len(names))]
     return result.assign(verdict=("function", verdicts), proven=("function", [v == PROVEN for v in verdicts]))
 

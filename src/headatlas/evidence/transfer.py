@@ -6,7 +6,7 @@
 3. Where the answer is another one, it should follow: `follows` is the mean change of log P(X's answer) − log P(Y's), in
    nats; `followed`, how often X's answer becomes likelier than Y's. Where it is the same, it should stay: `disturbs` is
    the mean change of log P(answer); below 0 is worse.
-4. The same with random heads of the same layers (`evidence.removal`). p: how often the answer follows them as much.
+4. The same with random heads of the same layers (`evidence.control`). p: how often the answer follows them as much.
 
 Heads whose removal hurts need not carry an answer: they may relay, or keep the model in order. An answer is its first
 token here. Tokens that all answers begin with, such as a space before digits, are counted to the prompts.
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument, brief, check_count
 from headatlas.evidence.agreement import TOP
-from headatlas.evidence.removal import Heads, draw_like, measured_once, p_sequential, top_heads
+from headatlas.evidence.control import Heads, cached_by_heads, compare_with_random, same_layers, top_heads
 from headatlas.models.answers import shares
 from headatlas.models.heads import head_mask, hooked
 from headatlas.models.lm import LM
@@ -138,7 +138,7 @@ def transfer_heads(
         nothing = np.empty(0)
         return Transferred(np.nan, np.nan, np.nan, nothing, nothing, np.nan, 0, len(same))
     z = last_outputs(lm, [a.prompt for a in examples], tokens)
-    log_p = measured_once(lambda sets: log_p_moved(lm, examples, [*other, *same], z, sets, tokens))
+    log_p = cached_by_heads(lambda sets: log_p_moved(lm, examples, [*other, *same], z, sets, tokens))
 
     def effects(sets: Sequence[Heads]) -> np.ndarray:
         """[set, (follows, disturbs)]"""
@@ -147,19 +147,22 @@ def transfer_heads(
         disturbs = change[:, len(other) :, 0].mean(1) if same else np.full(len(sets), np.nan)
         return np.stack([leads.mean(1), disturbs], axis=1)
 
-    def draw(number: int) -> np.ndarray:
-        drawn.append(effects([draw_like(heads, lm.n_heads, generator) for _ in range(number)]))
-        return -drawn[-1][:, 0]  # p counts falls
-
     before, after = log_p([[], heads])
-    drawn: list[np.ndarray] = []
-    [(follows, disturbs)] = effects([heads])
-    _, p = p_sequential(-follows, draw, draws)
-    random = np.concatenate(drawn)
+    draw = same_layers(lm.n_heads, generator)
+    control = compare_with_random(effects, [heads], draw, draws=draws, direction="higher", draws_per_round=10)
+    [(follows, disturbs)] = control.effect
+    random = control.random_effect[0, : control.n_drawn[0]]
     ahead = [(values[:, 1] > values[:, 0])[: len(other)] for values in (before, after)]
     followed = (ahead[1] & ~ahead[0]).mean()
     return Transferred(
-        float(follows), float(followed), float(disturbs), random[:, 0], random[:, 1], p, len(other), len(same)
+        float(follows),
+        float(followed),
+        float(disturbs),
+        random[:, 0],
+        random[:, 1],
+        control.p[0],
+        len(other),
+        len(same),
     )
 
 

@@ -6,7 +6,7 @@ them the model is as it was, so that other questions may be answered first, or t
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_max_pool2d
 
 from headatlas.errors import BadArgument
-from headatlas.evidence.removal import p_value
+from headatlas.evidence.control import control_rounds
 from headatlas.live.question import Question, Target
 from headatlas.live.script import script
 from headatlas.methods._gradients import gate_gradients
@@ -312,18 +312,27 @@ class Live:
         targets = [t for t in self._targets(question) if t]
         generator = np.random.default_rng(question.seed)
 
-        def value(gates: list[Tensor]) -> np.ndarray:
-            return _difference(measure(self.lm, _bundles(reading.ids, targets), torch.stack(gates))[0].T)
+        def value(gates: Sequence[Tensor]) -> np.ndarray:
+            return _difference(measure(self.lm, _bundles(reading.ids, targets), torch.stack(list(gates)))[0].T)
 
-        before, after = value([torch.ones_like(gate), gate])
-        effect, random = float(after - before), np.empty(0)
-        draws = list(islice(others_like(gate, generator), question.draws + 1))
-        every, draws = len(draws) <= question.draws, draws[: question.draws]
-        for first in range(0, len(draws), DRAWS_AT_ONCE):
-            yield {"progress": first / len(draws)}
-            random = np.append(random, value(draws[first : first + DRAWS_AT_ONCE]) - before)
-        result = {"before": plain(before), "effect": plain(effect), "random": plain_list(random)}
-        yield {"result": result | {"p": p_value(effect, random), "all": every}}
+        others = list(islice(others_like(gate, generator), question.draws + 1))
+        every = len(others) <= question.draws
+        left = iter(others[: question.draws])
+        draws = min(len(others), question.draws)
+        rounds = control_rounds(
+            value,
+            [gate],
+            lambda _: next(left),
+            draws=draws,
+            draws_per_round=DRAWS_AT_ONCE,
+            stop_early=False,
+            reference=torch.ones_like(gate),
+        )
+        for control in rounds:
+            yield {"progress": int(control.n_drawn[0]) / max(1, draws)}
+        result = {"before": plain(control.reference), "effect": plain(control.effect[0])}
+        result |= {"random": plain_list(control.random_effect[0]), "p": plain(control.p[0]), "all": every}
+        yield {"result": result}
 
     # --- what it says
 

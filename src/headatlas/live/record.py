@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from headatlas.errors import BadArgument, BadFile, CannotDo
-from headatlas.evidence.removal import top_heads
+from headatlas.evidence.control import top_heads
 from headatlas.live.answers import Live
 from headatlas.live.question import Question
 from headatlas.live.tab import live_tab

@@ -18,7 +18,7 @@ from scipy.stats import spearmanr
 from headatlas.engines.local import Local
 from headatlas.engines.pool import Pool
 from headatlas.errors import BadArgument, check_choice
-from headatlas.evidence.removal import top_heads
+from headatlas.evidence.control import top_heads
 from headatlas.evidence.truth import mean_interval, recovery
 from headatlas.methods.method import Part
 from headatlas.models.lm import LM

@@ -10,7 +10,16 @@ import xarray as xr
 
 from headatlas.errors import HeadAtlasError
 from headatlas.evidence.agreement import TOP
-from headatlas.evidence.removal import AT_ONCE, Heads, Quality, gates_without, p_corrected, remove, top_heads
+from headatlas.evidence.control import (
+    Heads,
+    Value,
+    cached_by_heads,
+    compare_with_random,
+    correct_p,
+    same_layers,
+    top_heads,
+)
+from headatlas.evidence.removal import gates_without
 from headatlas.evidence.transfer import transfer_heads
 from headatlas.methods import methods
 from headatlas.methods.method import Method
@@ -69,17 +78,19 @@ def assess(
 def as_dataset(names: np.ndarray, subjects: np.ndarray, values: np.ndarray, model: np.ndarray) -> xr.Dataset:
     """What `assess` left: dimension `real`, with the contender and the subject of each map."""
     columns = dict(zip(COLUMNS, values.T, strict=True))
-    columns |= {f"{name}_corrected": p_corrected(columns[name]) for name in ("p", "transfer_p")}
+    columns |= {f"{name}_corrected": correct_p(columns[name]) for name in ("p", "transfer_p")}
     coords = {"real_method": ("real", names), "real_subject": ("real", subjects)}
     return xr.Dataset({k: ("real", v) for k, v in columns.items()}, coords).assign_attrs(real=str(model))
 
 
 def remove_top(
-    scores: np.ndarray, quality: Quality, *, draws: int = DRAWS, seed: int = 0
+    scores: np.ndarray, quality: Value[Heads], *, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, float, float]:
     """The top 5 % of a map [layer, head] removed: effect, mean effect of random heads of the same layers, p."""
-    generator = np.random.default_rng(seed)
-    removal = remove(quality, [_top(scores)], scores.shape[1], draws=draws, generator=generator, at_once=AT_ONCE)
+    draw = same_layers(scores.shape[1], np.random.default_rng(seed))
+    removal = compare_with_random(
+        cached_by_heads(quality), [_top(scores)], draw, draws=draws, draws_per_round=10, reference=[]
+    )
     return float(removal.effect[0]), float(np.nanmean(removal.random_effect)), float(removal.p[0])
 
 

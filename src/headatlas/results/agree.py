@@ -10,7 +10,7 @@ import xarray as xr
 
 from headatlas.errors import BadArgument, check_count
 from headatlas.evidence.agreement import all_pairs
-from headatlas.evidence.removal import p_corrected
+from headatlas.evidence.control import correct_p
 from headatlas.methods import TABLE
 from headatlas.results.about import unit
 from headatlas.results.atlas import Atlas, open_atlas
@@ -111,7 +111,7 @@ def _dataset(rows: Sequence[dict[str, Any]], charts: Sequence[str], atlas: Seque
     between = np.array([atlas[row["i"]] != atlas[row["j"]] for row in rows])
     p, corrected = variables["p"][1], np.empty(len(rows))
     for asked in (between, ~between):
-        corrected[asked] = p_corrected(p[asked])
+        corrected[asked] = correct_p(p[asked])
     variables["p_corrected"] = ("pair", corrected)
     coords: dict[str, Any] = {}
     for side, at in (("a", "i"), ("b", "j")):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from headatlas.evidence.removal import top_heads
+from headatlas.evidence.control import top_heads
 from headatlas.methods import measures_of
 from headatlas.results.curves import change_at, ranked_by, removal, steps
 

@@ -15,7 +15,7 @@ After The Dual-Route Model of Induction (Feucht et al. 2025, arXiv 2504.03022), 
 6. Beside it, the mean rise of log P: a mean of P is that of the few texts in which it is large. A head is above chance
    where P rises in more texts than a coin would for any of the heads (a sign test).
 7. The proof: the heads above chance that score highest are removed while clean texts of other tokens and words are
-   copied, from xₙ on; and so are random heads of the same layers (`evidence.removal`).
+   copied, from xₙ on; and so are random heads of the same layers (`evidence.control`).
 
 What differs from the published code: docs/methods/copying.md.
 """

@@ -9,7 +9,8 @@ import torch
 import xarray as xr
 from scipy.stats import binom
 
-from headatlas.evidence.removal import ANSWERS, answers_without, p_corrected, removal_cost, remove, top_heads
+from headatlas.evidence.control import cached_by_heads, compare_with_random, correct_p, same_layers, top_heads
+from headatlas.evidence.removal import ANSWERS, answers_without, removal_cost
 from headatlas.methods.copying.texts import AHEAD, Text, hash_texts, make_texts
 from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost, reading
@@ -81,20 +82,22 @@ def remove_top(
     above = above_chance(log_rise)
     heads = top_heads(np.where(above, rise.mean(0), np.nan), int(above.sum()))
     sets = [heads[:n] for n in STEPS if n <= len(heads)]
-    quality = partial(answers_without, lm, [t.whole for t in texts], tokens=batch_tokens)
-    generator = np.random.default_rng([seed, 2])
+    quality = cached_by_heads(partial(answers_without, lm, [t.whole for t in texts], tokens=batch_tokens))
+    draw = same_layers(lm.n_heads, np.random.default_rng([seed, 2]))
     effect, p = np.full((len(STEPS), len(ANSWERS)), np.nan), np.full(len(STEPS), np.nan)
     random_effect = np.full((len(STEPS), DRAWS, len(ANSWERS)), np.nan)
     with doing(progress, name):
-        removal = remove(quality, sets, lm.n_heads, draws=DRAWS, generator=generator)
-    effect[: len(sets)], random_effect[: len(sets)], p[: len(sets)] = removal.effect, removal.random_effect, removal.p
-    done[name] = (removal.baseline, effect, random_effect, p)
+        removal = compare_with_random(quality, sets, draw, draws=DRAWS, reference=[])
+    effect[: len(sets)] = removal.effect
+    random_effect[: len(sets)] = removal.random_effect
+    p[: len(sets)] = removal.p
+    done[name] = (removal.reference, effect, random_effect, p)
 
 
 def combine(lm: LM, parts: Mapping[str, Sequence[str]], seed: int, *, done: Done, progress: Progress) -> xr.Dataset:
     """parts: those of each kind."""
     result = xr.concat([_one(copied, names, seed, done) for copied, names in parts.items()], "copied")
-    return result.assign(p_corrected=(("copied", "n_removed"), p_corrected(result.p.values))).assign_coords(
+    return result.assign(p_corrected=(("copied", "n_removed"), correct_p(result.p.values))).assign_coords(
         copied=list(parts),
         half=["first", "second"],
         n_removed=list(STEPS),

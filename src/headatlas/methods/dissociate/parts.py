@@ -7,7 +7,8 @@ import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.evidence.removal import AT_LEAST, usual
+from headatlas.evidence.control import DRAWS_PER_ROUND
+from headatlas.evidence.removal import expected_draws
 from headatlas.evidence.selective import Trial, removal_results, remove_heads_of
 from headatlas.methods._effects import ASK, held_out_questions
 from headatlas.methods.dissociate.fits import Settings, drawn, fit
@@ -147,8 +148,8 @@ def removal_cost(lm: LM, target: Target) -> Cost:
     data, settings = target.data, target.settings
     tried = [bundle for split in ("validation", "test") for bundle in data.bundles(data.of(split))[0]]
     tested = data.bundles(data.of("test", target.function))[0]
-    tokens, rounds = target.batch_tokens, usual(settings.draws) / AT_LEAST
-    random = reading(lm, tested, AT_LEAST, tokens=tokens)
+    tokens, rounds = target.batch_tokens, expected_draws(settings.draws) / DRAWS_PER_ROUND
+    random = reading(lm, tested, DRAWS_PER_ROUND, tokens=tokens)
     return reading(lm, tried, len(settings.steps), tokens=tokens) + rounds * random
 
 

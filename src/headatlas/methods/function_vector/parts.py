@@ -7,11 +7,11 @@ import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.evidence.removal import draw_like, p_corrected, p_value, top_heads
+from headatlas.evidence.control import Heads, compare_with_random, correct_p, same_layers, top_heads
 from headatlas.methods._effects import ASK, halves
 from headatlas.methods.function_vector import SHOTS
 from headatlas.methods.function_vector.effects import mean_outputs, rises, scales_outputs
-from headatlas.methods.function_vector.vectors import TRIED, vector_of, zero_shot
+from headatlas.methods.function_vector.vectors import TRIED, answers_with, best_layers, vector_of
 from headatlas.methods.method import Part
 from headatlas.models.cost import Cost, a_pass, answering, reading
 from headatlas.models.examples import TokenExample, make_bundle
@@ -111,25 +111,41 @@ def _vector(lm: LM, plan: Plan, *, done: Done, progress: Progress) -> None:
     settings, means = plan.settings, torch.from_numpy(done[plan.means][0][1])
     effect = np.concatenate([done[name][0] for name in plan.effects]).mean(0)
     most = min(settings.top, int(np.isfinite(effect).sum()))
-    heads, generator = top_heads(effect, most), np.random.default_rng([settings.seed, *plan.name.encode()])
-    sets = [heads, *(draw_like(heads, lm.n_heads, generator) for _ in range(settings.draws))]
-    vectors = torch.stack([vector_of(lm, chosen, means) for chosen in progress(sets, plan.vector)])
+    heads = top_heads(effect, most)
     tokens = settings.batch_tokens
-    result = zero_shot(lm, plan.choosing, plan.testing, vectors, layer=settings.layer, tokens=tokens)
+
+    def rise(sets: Sequence[Heads]) -> np.ndarray:
+        vectors = torch.stack([vector_of(lm, drawn, means) for drawn in progress(sets, plan.vector)])
+        layers = best_layers(lm, plan.choosing, vectors, settings.layer, tokens)
+        answers = answers_with(lm, plan.testing, layers, vectors, tokens)
+        return answers[:-1] - answers[-1]
+
+    control = compare_with_random(
+        rise,
+        [heads],
+        same_layers(lm.n_heads, np.random.default_rng([settings.seed, *plan.name.encode()])),
+        draws=settings.draws,
+        direction="higher",
+        draws_per_round=settings.draws,
+        stop_early=False,
+    )
+    vector = vector_of(lm, heads, means)
+    (layer,) = best_layers(lm, plan.choosing, vector[None], settings.layer, tokens)
+    by_layer = answers_with(lm, plan.testing, range(lm.n_layers), vector.expand(lm.n_layers, -1), tokens)
     log_p, right = measure(lm, [make_bundle([a]) for a in plan.testing_few_shot], tokens=tokens)
     few_shot = np.array([log_p.double().exp().mean(), right.double().mean()])
     selected = np.zeros(effect.shape, bool)
     selected[tuple(np.transpose(heads))] = True
-    arrays = (result.before, result.after, result.random, np.array(result.layer))
-    done[plan.vector] = (selected, vectors[0].numpy(), few_shot, *arrays)
+    test = (control.effect[0], control.random_effect[0], control.p[0])
+    done[plan.vector] = (selected, vector.numpy(), few_shot, by_layer, np.array(layer), *test)
 
 
 def combine(lm: LM, plans: Sequence[Plan], *, done: Done, progress: Progress) -> xr.Dataset:
     results = []
     for one in plans:
         each, before = (np.concatenate([done[name][i] for name in one.effects]) for i in (0, 1))
-        selected, vector, few_shot, zero, after, random, layer = done[one.vector]
-        effect, random_effect = after[int(layer)] - zero, random - zero
+        selected, vector, few_shot, by_layer, layer, effect, random_effect, p = done[one.vector]
+        after, zero = by_layer[:-1], by_layer[-1]
         variables = {
             "effect": (("layer", "head"), each.mean(0)),
             "effect_half": (("half", "layer", "head"), halves(each)),
@@ -140,7 +156,7 @@ def combine(lm: LM, plans: Sequence[Plan], *, done: Done, progress: Progress) ->
             "vector_effect": ("measure", effect),
             "vector_effect_by_layer": (("layer", "measure"), after - zero),
             "random_effect": (("draw", "measure"), random_effect),
-            "p": p_value(-effect[0], -random_effect[:, 0]),  # it counts falls
+            "p": p,
         }
         results.append(xr.Dataset(variables))
     result = xr.concat(results, "task").assign_coords(
@@ -152,7 +168,7 @@ def combine(lm: LM, plans: Sequence[Plan], *, done: Done, progress: Progress) ->
         layer=range(lm.n_layers),
         head=range(lm.n_heads),
     )
-    return result.assign(p_corrected=("task", p_corrected(result.p.values)))
+    return result.assign(p_corrected=("task", correct_p(result.p.values)))
 
 
 def _means_cost(lm: LM, plan: Plan) -> Cost:

@@ -1,13 +1,12 @@
-"""Steps 4 and 5: the function vector, and how well it does where no example tells the task."""
+"""Steps 4 and 5: the function vector, and how well it does without few-shot examples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headatlas.evidence.removal import Heads
+from headatlas.evidence.control import Heads
 from headatlas.methods.function_vector.effects import quality
 from headatlas.models.answers import answers_while
 from headatlas.models.direct import into_stream
@@ -27,44 +26,23 @@ def vector_of(lm: LM, heads: Heads, means: Tensor) -> Tensor:
     return total
 
 
-@dataclass(frozen=True)
-class ZeroShot:
-    """Mean P(answer) and accuracy on questions without examples, in the last dimension."""
-
-    before: np.ndarray  # [measure], of the model as it is
-    after: np.ndarray  # [layer, measure], with the function vector added after each layer
-    random: np.ndarray  # [draw, measure], with vectors of random heads, each after the layer that is best for it
-    layer: int  # the best for the function vector
-
-
-def zero_shot(
-    lm: LM,
-    choosing: Sequence[TokenExample],
-    testing: Sequence[TokenExample],
-    vectors: Tensor,
-    *,
-    layer: int | None = None,
-    tokens: int | None = None,
-) -> ZeroShot:
-    """What vectors [vector, d_model] do; the first is the function vector, the others are of random heads.
-
-    choosing: questions on which the best of about ten layers is chosen, for each vector. testing: other questions, on
-    which all is measured. layer: add them all after this one.
-    """
+def best_layers(
+    lm: LM, prompts: Sequence[TokenExample], vectors: Tensor, layer: int | None, tokens: int | None = None
+) -> list[int]:
+    """Choose the layer after which to add each of vectors [vector, d_model]: the best of about ten, or `layer`."""
     tried = [layer] if layer is not None else sorted({i * lm.n_layers // TRIED for i in range(TRIED)})
-    best = [tried[0]] * len(vectors)
-    if len(tried) > 1:
-        each = _answers(lm, choosing, tried * len(vectors), vectors.repeat_interleave(len(tried), dim=0), tokens)
-        best = [tried[i] for i in each[:-1, 0].reshape(len(vectors), len(tried)).argmax(1)]
-    everywhere = vectors[:1].expand(lm.n_layers, -1)
-    each = _answers(lm, testing, [*range(lm.n_layers), *best[1:]], torch.cat([everywhere, vectors[1:]]), tokens)
-    return ZeroShot(each[-1], each[: lm.n_layers], each[lm.n_layers : -1], best[0])
+    if len(tried) == 1:
+        return tried * len(vectors)
+    answers = answers_with(lm, prompts, tried * len(vectors), vectors.repeat_interleave(len(tried), dim=0), tokens)
+    return [tried[i] for i in answers[:-1, 0].reshape(len(vectors), len(tried)).argmax(1)]
 
 
-def _answers(
-    lm: LM, prompts: Sequence[TokenExample], layers: Sequence[int], vectors: Tensor, tokens: int | None
+def answers_with(
+    lm: LM, prompts: Sequence[TokenExample], layers: Sequence[int], vectors: Tensor, tokens: int | None = None
 ) -> np.ndarray:
-    """Mean P(answer) and accuracy with vectors[n] added after layers[n] at the last token, [n + 1, measure]; the last
-    is without any."""
+    """Measure mean P(answer) and accuracy with vectors[n] added after layers[n] at the last token, [n + 1, measure].
+
+    The last row is of the unchanged model.
+    """
     answers = answers_while(lm, prompts, len(layers) + 1, adding(lm, layers, vectors), tokens=tokens)
     return quality(answers).double().mean(1).numpy()

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 import xarray as xr
 
-from headatlas.evidence.removal import AT_ONCE, p_corrected, usual
+from headatlas.evidence.control import correct_p
+from headatlas.evidence.removal import expected_draws
 from headatlas.methods.gate.fits import FITS, ROLES, TaskFit, fit_task, over_seeds, roles
-from headatlas.methods.gate.switching import switch_off
+from headatlas.methods.gate.switching import DRAWS_PER_ROUND, switch_off
 from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
 from headatlas.models.targets import measure
@@ -25,7 +26,7 @@ def combine(
     if proof:
         curves = [switch_off(lm, result.sel(task=of.task.name), of, progress=progress) for of in fits]
         removal = xr.concat(curves, "task").assign_coords(task=names)
-        result = result.merge(removal.assign(p_corrected=removal.p.copy(data=p_corrected(removal.p.values))))
+        result = result.merge(removal.assign(p_corrected=removal.p.copy(data=correct_p(removal.p.values))))
     if halves:
         parts = [gate_tasks(lm, half, done=done, progress=progress) for half in halves]
         both = xr.concat([p.assign_coords(task=names)[list(ROLES)].mean("seed") for p in parts], "half")
@@ -41,8 +42,8 @@ def combine_cost(lm: LM, fits: Sequence[TaskFit], halves: Sequence[Sequence[Task
         cost += reading(lm, held_out, 1 + len(FITS) * len(of.seeds), tokens=tokens)
     for of in fits if proof else ():
         held_out, tokens = held_out_bundles(lm, of.task, of.settings.switching), of.batch_tokens
-        one, some = (reading(lm, held_out, 2 * sets, tokens=tokens) for sets in (1, AT_ONCE))  # off and on
-        cost += len(ROLES) * len(of.settings.steps) * (one + usual(of.settings.draws) / AT_ONCE * some)
+        one, some = (reading(lm, held_out, 2 * sets, tokens=tokens) for sets in (1, DRAWS_PER_ROUND))  # off and on
+        cost += len(ROLES) * len(of.settings.steps) * (one + expected_draws(of.settings.draws) / DRAWS_PER_ROUND * some)
     return cost
 
 

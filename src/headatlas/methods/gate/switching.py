@@ -5,21 +5,24 @@ at 1. It must fall for facilitating heads, stay for irrelevant ones and rise for
 random heads.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.evidence.removal import Heads, Quality, draw_like, measured_once, p_sequential, top_heads
+from headatlas.evidence.control import Heads, cached_by_heads, compare_with_random, same_layers, top_heads
 from headatlas.methods.gate.fits import ROLES, TaskFit
 from headatlas.models.lm import LM
 from headatlas.models.targets import Bundle, measure
 from headatlas.progress import Progress, silent
 from headatlas.tasks.bundles import held_out_bundles
+
+EXPECTED_CHANGE = {"facilitation": "lower", "interference": "higher", "irrelevance": "nearer zero"}
+"""What switching off the heads of a role should do to log P(target)."""
+DRAWS_PER_ROUND = 10  # fewer than usual: every set is measured twice, off and on
 
 
 def switch_off(lm: LM, gates: xr.Dataset, of: TaskFit, *, progress: Progress = silent) -> xr.Dataset:
@@ -28,45 +31,30 @@ def switch_off(lm: LM, gates: xr.Dataset, of: TaskFit, *, progress: Progress = s
     draws, steps = of.settings.draws, [m for m in of.settings.steps if m <= most] or [max(1, most // 4)]
     retained = torch.from_numpy(gates.gate.sel(fit="retain").mean("seed").values)
     held_out = held_out_bundles(lm, of.task, of.settings.switching)
-    off_against_on = measured_once(partial(_off_against_on, lm, retained, held_out, of.batch_tokens))
-    generator = np.random.default_rng(0)
-    effect, random_effect, p = [], [], []
+    off_against_on = cached_by_heads(partial(_off_against_on, lm, retained, held_out, of.batch_tokens))
+    draw = same_layers(lm.n_heads, np.random.default_rng(0))
+    tests = []
     for role, m in progress([(role, m) for role in ROLES for m in steps], f"{of.task.name}: switching heads off"):
         top = top_heads(gates[role].mean("seed").values, m)
-        effect.append(off_against_on([top])[0])
-        drawn, of_role = role_p(role, effect[-1], partial(_drawn, off_against_on, top, lm.n_heads, generator), draws)
-        random_effect.append(np.pad(drawn, (0, draws - len(drawn)), constant_values=np.nan))
-        p.append(of_role)
-    shape, dims = (len(ROLES), len(steps)), ("role", "n_removed")
+        test = compare_with_random(
+            off_against_on,
+            [top],
+            draw,
+            draws=draws,
+            direction=EXPECTED_CHANGE[role],
+            draws_per_round=DRAWS_PER_ROUND,
+        )
+        tests.append(test)
+    shape = (len(ROLES), len(steps))
+    dims = ("role", "n_removed")
     return xr.Dataset(
         {
-            "effect": (dims, np.reshape(effect, shape)),
-            "random_effect": ((*dims, "draw"), np.reshape(random_effect, (*shape, draws))),
-            "p": (dims, np.reshape(p, shape)),
+            "effect": (dims, np.reshape([test.effect[0] for test in tests], shape)),
+            "random_effect": ((*dims, "draw"), np.reshape([test.random_effect[0] for test in tests], (*shape, draws))),
+            "p": (dims, np.reshape([test.p[0] for test in tests], shape)),
         },
         coords={"role": list(ROLES), "n_removed": steps, "draw": range(draws)},
     )
-
-
-def _drawn(quality: Quality, heads: Heads, n_heads: int, generator: np.random.Generator, n: int) -> np.ndarray:
-    return quality([draw_like(heads, n_heads, generator) for _ in range(n)])
-
-
-def role_p(role: str, effect: float, draw: Callable[[int], np.ndarray], draws: int) -> tuple[np.ndarray, float]:
-    """The effects of random heads, and how often they do as the role says at least as much: lower log P, raise it, or
-    leave it. draw(n): the effects of n more of them; there are at most `draws`, fewer where the answer is plain."""
-    drawn = np.empty(0)
-
-    def as_the_role_says(change: Any) -> Any:  # the lower, the more
-        return {"facilitation": change, "interference": -change, "irrelevance": np.abs(change)}[role]
-
-    def more(n: int) -> np.ndarray:
-        nonlocal drawn
-        drawn = np.append(drawn, draw(n))
-        return np.asarray(as_the_role_says(drawn[-n:]))
-
-    _, p = p_sequential(as_the_role_says(effect), more, draws)
-    return drawn, p
 
 
 def _off_against_on(

@@ -2,7 +2,7 @@
 
 1. Of every relation with a map and a prompt, up to so many prompts whose answer is one token.
 2. Of those that the whole model can answer, the 1, 2, 4, … best heads are removed at the prompt's last token; so are
-   random heads of the same layers (`evidence.removal`). p is about log P of the answers, corrected for the number of
+   random heads of the same layers (`evidence.control`). p is about log P of the answers, corrected for the number of
    tests.
 3. The same heads are removed while another relation is asked, the next one that the model can answer.
 """
@@ -14,7 +14,8 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument
-from headatlas.evidence.removal import ANSWERS, Heads, answers_without, p_corrected, remove
+from headatlas.evidence.control import Heads, cached_by_heads, compare_with_random, correct_p, same_layers
+from headatlas.evidence.removal import ANSWERS, answers_without
 from headatlas.methods.maps.scores import Settings
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample
@@ -88,8 +89,9 @@ def removal_curves(
     for at, i in enumerate(progress(able, "removal curves")):
         heads = ranking[names[i]]
         sets = [heads[:m] for m in STEPS if m <= len(heads)]
-        quality, generator = partial(answers_without, lm, questions[names[i]]), np.random.default_rng([seed, i])
-        result = remove(quality, sets, lm.n_heads, draws=DRAWS, generator=generator)
+        quality = cached_by_heads(partial(answers_without, lm, questions[names[i]]))
+        draw = same_layers(lm.n_heads, np.random.default_rng([seed, i]))
+        result = compare_with_random(quality, sets, draw, draws=DRAWS, reference=[])
         effect[i, : len(sets)], random_effect[i, : len(sets)] = result.effect, result.random_effect
         p[i, : len(sets)] = result.p
         other = able[(at + 1) % len(able)]
@@ -103,7 +105,7 @@ def removal_curves(
             "other_effect": (dims, other_effect),
             "random_effect": ((*dims[:2], "draw", "measure"), random_effect),
             "p": (dims[:2], p),
-            "p_corrected": (dims[:2], p_corrected(p)),
+            "p_corrected": (dims[:2], correct_p(p)),
             "questions": ("relation", [len(questions[r]) for r in names]),
         },
         coords={"relation": names, "n_removed": list(STEPS), "measure": list(ANSWERS), "draw": range(DRAWS)},

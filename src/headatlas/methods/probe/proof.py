@@ -1,6 +1,6 @@
 """The proof of a probe's map: heads are removed, or pushed, while the model answers. What counts is how answers fare.
 
-Removal (`evidence.removal`): a function's top heads, its lowest, and random heads of the same layers as the top ones.
+Removal (`evidence.control`): a function's top heads, its lowest, and random heads of the same layers as the top ones.
 Specialisation: every function's heads against every function's questions. Hierarchy: the heads of lower-order functions
 against higher-order questions, and the other way round. Intervention: the top heads pushed along the function's
 direction, and against it.
@@ -17,7 +17,16 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.evidence.removal import Heads, Removal, gates_without, p_corrected, random_sets, remove, top_heads
+from headatlas.evidence.control import (
+    Control,
+    Heads,
+    cached_by_heads,
+    compare_with_random,
+    correct_p,
+    same_layers,
+    top_heads,
+)
+from headatlas.evidence.removal import gates_without
 from headatlas.methods.probe.features import generate_answers
 from headatlas.methods.probe.settings import Options, Trials
 from headatlas.models.answers import MEASURES, Change, answers_under
@@ -92,23 +101,25 @@ def prove(
     unions = {o: sorted({head for f in of for head in ranked[f][:masked]}) for o, of in orders.items()}
     results = []
     for number, function in enumerate(progress(functions, "removing heads while answering")):
-        generator, own = np.random.default_rng([seed, number]), ranked[function]
+        draw = same_layers(shape[1], np.random.default_rng([seed, number]))
+        own = ranked[function]
 
         def quality(sets: Sequence[Heads], function: str = function) -> np.ndarray:
             changes = [Change(gate) for gate in gates_without(sets, shape, SCALE)]
             return ask(function, changes).mean(1)  # [set, measure]
 
-        top = remove(quality, [own[:m] for m in steps], shape[1], draws=trials.draws, generator=generator)
+        tops = [own[:m] for m in steps]
+        top = compare_with_random(cached_by_heads(quality), tops, draw, draws=trials.draws, reference=[])
         removed = {
             "lowest": [own[::-1][:m] for m in steps],
             "masked": [ranked[f][:masked] for f in functions],
             "order": list(unions.values()),
-            "order_random": random_sets(list(unions.values()), trials.order_draws, shape[1], generator),
+            "order_random": [draw(union) for union in unions.values() for _ in range(trials.order_draws)],
         }
         pushed = gates_without([own[:masked]], shape)[0] == 0
         changes = [Change(gate) for sets in removed.values() for gate in gates_without(sets, shape, SCALE)]
         changes += [Change(torch.ones(shape), alpha * pushes[number] * pushed[..., None]) for alpha in trials.alphas]
-        change = np.split(ask(function, changes).mean(1) - top.baseline, np.cumsum([*map(len, removed.values())]))
+        change = np.split(ask(function, changes).mean(1) - top.reference, np.cumsum([*map(len, removed.values())]))
         results.append(_one(top, dict(zip([*removed, "pushed"], change, strict=True)), len(orders), trials.order_draws))
     coords = {
         "function": functions,
@@ -120,15 +131,15 @@ def prove(
         "measure": list(measures),
     }
     result = xr.concat(results, "function").assign_coords(coords).assign(masked_heads=masked)
-    return result.assign(p_corrected=(result.p.dims, p_corrected(result.p.values)))
+    return result.assign(p_corrected=(result.p.dims, correct_p(result.p.values)))
 
 
-def _one(top: Removal, change: dict[str, np.ndarray], orders: int, order_draws: int) -> xr.Dataset:
+def _one(top: Control[Heads], change: dict[str, np.ndarray], orders: int, order_draws: int) -> xr.Dataset:
     """One function's measurements, as changes from the whole model."""
-    by_order = change["order_random"].reshape(orders, order_draws, len(top.baseline))
+    by_order = change["order_random"].reshape(orders, order_draws, len(top.reference))
     return xr.Dataset(
         {
-            "baseline": ("measure", top.baseline),
+            "baseline": ("measure", top.reference),
             "effect": (("n_removed", "measure"), top.effect),
             "lowest_effect": (("n_removed", "measure"), change["lowest"]),
             "random_effect": (("n_removed", "draw", "measure"), top.random_effect),

@@ -11,7 +11,8 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
-from headatlas.evidence.removal import ANSWERS, answers_without, p_corrected, remove, top_heads
+from headatlas.evidence.control import cached_by_heads, compare_with_random, correct_p, same_layers, top_heads
+from headatlas.evidence.removal import ANSWERS, answers_without
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample
 from headatlas.progress import Progress
@@ -39,12 +40,12 @@ def check_removal(
         sets = [heads[:n] for n in STEPS if n <= len(heads)]
         if not sets or not questions[name]:
             continue
-        quality, generator = (
-            partial(answers_without, lm, questions[name], tokens=tokens),
-            np.random.default_rng([seed, i]),
-        )
-        result = remove(quality, sets, lm.n_heads, draws=DRAWS, generator=generator)
-        baseline[i], effect[i, : len(sets)], p[i, : len(sets)] = result.baseline, result.effect, result.p
+        quality = cached_by_heads(partial(answers_without, lm, questions[name], tokens=tokens))
+        draw = same_layers(lm.n_heads, np.random.default_rng([seed, i]))
+        result = compare_with_random(quality, sets, draw, draws=DRAWS, reference=[])
+        baseline[i] = result.reference
+        effect[i, : len(sets)] = result.effect
+        p[i, : len(sets)] = result.p
         random_effect[i, : len(sets)] = result.random_effect
     dims = ("needles", "n_removed")
     return xr.Dataset(
@@ -53,7 +54,7 @@ def check_removal(
             "effect": ((*dims, "measure"), effect),
             "random_effect": ((*dims, "draw", "measure"), random_effect),
             "p": (dims, p),
-            "p_corrected": (dims, p_corrected(p)),
+            "p_corrected": (dims, correct_p(p)),
             "questions": ("needles", [len(of_set) for of_set in questions.values()]),
         },
         coords={"needles": names, "n_removed": list(STEPS), "measure": list(ANSWERS), "draw": range(DRAWS)},

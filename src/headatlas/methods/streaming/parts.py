@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
@@ -11,7 +12,8 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument, check_count
-from headatlas.evidence.removal import Heads, draw_like, gates_without, p_corrected, p_value
+from headatlas.evidence.control import Heads, compare_with_random, correct_p, same_layers
+from headatlas.evidence.removal import gates_without
 from headatlas.methods._layers import SPAN, layer_spans, layers_with_heads
 from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
 from headatlas.methods.method import Part, Work
@@ -183,18 +185,38 @@ def _proof_name(texts: Texts, draws: int) -> str:
 
 
 def prove(lm: LM, pieces: list[Piece], draws: int, *, done: Done, progress: Progress) -> None:
-    """Leaves the changes of log P [set] with the lower half of the map streaming, with the upper half, with all KV
-    heads, and with `draws` random halves like the lower; and how many KV heads the lower half is."""
-    texts, window, generator = pieces[0].texts, pieces[0].window, np.random.default_rng(0)
+    """Measure how log P changes with KV heads streaming: the lower half of the map, random halves like it, the upper
+    half, and all of them."""
+    piece = pieces[0]
+    generator = np.random.default_rng(0)
     lower, upper = halves(_map(lm, pieces, done).mean(0), generator)
-    random = [draw_like(lower, lm.n_kv_heads, generator) for _ in range(draws)]
-    sets = [[], lower, upper, lower + upper, *random]
-    alpha = gates_without(sets, (lm.n_layers, lm.n_kv_heads))
-    name = _proof_name(texts, draws)
-    quality = log_p_of_sets(
-        lm, texts.held_out, window, alpha, tokens=pieces[0].batch_tokens, label=name, progress=progress
+    name = _proof_name(piece.texts, draws)
+
+    def log_p_streaming(sets: Sequence[Heads]) -> np.ndarray:
+        alpha = gates_without(sets, (lm.n_layers, lm.n_kv_heads))
+        log_p = log_p_of_sets(
+            lm,
+            piece.texts.held_out,
+            piece.window,
+            alpha,
+            tokens=piece.batch_tokens,
+            label=name,
+            progress=progress,
+        )
+        return log_p.mean(1).numpy()
+
+    control = compare_with_random(
+        log_p_streaming,
+        [lower],
+        same_layers(lm.n_kv_heads, generator),
+        draws=draws,
+        direction="higher",
+        draws_per_round=draws,
+        stop_early=False,
+        reference=[],
     )
-    done[name] = ((quality.mean(1)[1:] - quality.mean(1)[0]).numpy(), np.array(len(lower)))
+    rest = log_p_streaming([upper, lower + upper]) - control.reference
+    done[name] = (control.effect[0], control.random_effect[0], control.p[0], rest, np.array(len(lower)))
 
 
 def proof_cost(lm: LM, pieces: list[Piece], draws: int) -> Cost:
@@ -221,18 +243,19 @@ def combine(lm: LM, pieces: list[list[Piece]], draws: int, *, done: Done, progre
         results.append(result)
     names = [own[0].texts.name for own in pieces]
     result = xr.concat(results, "task").assign_coords(task=names, layer=range(lm.n_layers), head=range(lm.n_heads))
-    return result.assign(p_corrected=("task", p_corrected(result.p.values))) if draws else result
+    return result.assign(p_corrected=("task", correct_p(result.p.values))) if draws else result
 
 
-def _proof(changes: np.ndarray, n: np.ndarray) -> dict[str, Any]:
-    """What `prove` left, by its name."""
-    lower, upper, every, *random = changes.tolist()
+def _proof(
+    effect: np.ndarray, random_effect: np.ndarray, p: np.ndarray, rest: np.ndarray, n: np.ndarray
+) -> dict[str, Any]:
+    """Name the arrays of `prove`."""
     return {
-        "effect": ((), lower, {"heads": "lowest"}),  # for tables: it is not the top ones that stream
-        "random_effect": ("draw", random),
-        "rest_effect": upper,
-        "all_effect": every,
-        "p": p_value(-lower, -np.array(random)),  # less lost is what counts
+        "effect": ((), effect, {"heads": "lowest"}),  # for tables: it is not the top ones that stream
+        "random_effect": ("draw", random_effect),
+        "rest_effect": rest[0],
+        "all_effect": rest[1],
+        "p": p,
         "n_removed": int(n),
     }
 
