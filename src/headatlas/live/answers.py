@@ -330,8 +330,13 @@ class Live:
         )
         for control in rounds:
             yield {"progress": int(control.n_drawn[0]) / max(1, draws)}
-        result = {"before": plain(control.reference), "effect": plain(control.effect[0])}
-        result |= {"random": plain_list(control.random_effect[0]), "p": plain(control.p[0]), "all": every}
+        result = {
+            "before": plain(control.reference),
+            "effect": plain(control.effect[0]),
+            "random": plain_list(control.random_effect[0]),
+            "p": float(control.p[0]),
+            "all": every,
+        }
         yield {"result": result}
 
     # --- what it says
