@@ -422,25 +422,28 @@ def test_labelled_hash_tells_data_apart(tiny) -> None:
 
 
 class Scripted:
-    """A trial whose removals do what the test says: `effect` to the functions, nothing to random heads' draws."""
+    """A trial in which removing L0.H0 has `effect` on the functions, and removing any other head has none."""
 
     def __init__(self, effect: tuple[float, ...]) -> None:
-        self.effect, self.drawn = effect, 0
+        self.effect = effect
+        self.n_measured = 0
         self.data = SimpleNamespace(names=["a", "b", "c"])
 
     def effects(self, split: str, sets: list) -> np.ndarray:
         return np.array([self.effect] * len(sets))
 
     def changes(self, split: str, sets: list, function: int) -> np.ndarray:
-        self.drawn += len(sets)
-        return np.zeros((len(sets), 1))
+        self.n_measured += len(sets)
+        return np.array([[self.effect[function] if heads == [(0, 0)] else 0.0] for heads in sets])
 
 
 @pytest.mark.parametrize(("effect", "draws"), [((-1.0, 0.1, 0.1), 60), ((-1.0, 0.9, -0.9), 20)])
 def test_random_heads_are_drawn_to_the_end_only_where_that_can_prove_something(effect, draws) -> None:
     trial = Scripted(effect)
-    _, random_effect, p, *_ = remove_heads_of(trial, 0, np.ones((2, 3)), (1,), draws=60, always=True)
-    assert trial.drawn == np.isfinite(random_effect).sum() == draws
+    many_heads = np.ones((1, 100_000))  # so that no head is drawn twice
+    _, random_effect, p, *_ = remove_heads_of(trial, 0, many_heads, (1,), draws=60, always=True)
+    assert np.isfinite(random_effect).sum() == draws
+    assert trial.n_measured == 1 + draws
     assert p == pytest.approx(1 / (1 + draws))
 
 
