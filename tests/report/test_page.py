@@ -434,20 +434,20 @@ def test_maps_at_chance_are_grey_and_their_heads_have_no_rank(opened: Open) -> N
     maps = maps.assign(chance=("relation", [0.7, 1.0]))
     tab = opened({"maps": maps})
     panels = tab.locator("#small .panel")
-    assert panels.nth(0).locator(".detail").inner_text() == "chance 0.7"
-    assert panels.nth(1).locator(".detail").inner_text().startswith("no head above chance (best ")
+    assert panels.nth(0).locator(".detail").inner_text() == "2 of 9 heads above chance"
+    assert panels.nth(1).locator(".detail").inner_text().startswith("not above chance: best ")
     drawn = np.array(panels.nth(0).locator(".js-plotly-plot").evaluate(Z), dtype=float)
     np.testing.assert_array_equal(drawn > 0.51, score[0].ravel() > 0.7)  # at chance: the colour of 0
     colours = panels.nth(1).locator(".js-plotly-plot").evaluate("d => d.data[0].colorscale.map((c) => c[1])")
     assert len(set(colours)) == 1
-    assert "no head above chance" not in tab.locator("#large").inner_text()
+    assert "not above chance" not in tab.locator("#large").inner_text()
     ranks = tab.locator("#top tbody tr td:first-child").all_inner_texts()
     assert ranks == [
         str(i + 1) if v > 0.7 else "at chance" for i, v in enumerate(sorted(score[0][score[0] >= 0])[::-1])
     ]
     click_head(tab, "#small .panel:nth-child(2)", 3, 1)
     assert tab.locator("#tip").inner_text().endswith("at chance (1)")
-    assert "no head above chance" in tab.locator("#top caption").inner_text()
+    assert "not above chance" in tab.locator("#top caption").inner_text()
     assert set(tab.locator("#top tbody tr td:first-child").all_inner_texts()) == {"at chance"}
     assert "copying: rank" not in tab.locator("#card").inner_text()
     assert "at chance (1)" in tab.locator("#announce").inner_text()

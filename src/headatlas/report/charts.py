@@ -8,7 +8,7 @@ import xarray as xr
 
 from headatlas.evidence.agreement import spearman_matrix
 from headatlas.methods import measures_of, methods, title_of
-from headatlas.methods._chance import level_in_words, no_rank, none_in_words
+from headatlas.methods._chance import above_in_words, no_rank, none_in_words
 from headatlas.methods.method import Measure
 from headatlas.report.numbers import pack, plain, plain_list
 from headatlas.results.agree import square
@@ -32,15 +32,14 @@ def _chance(one: xr.Dataset) -> dict[str, Any]:
     levels = np.unique(one.chance.values[np.isfinite(one.chance.values)])
     level = None if not len(levels) else plain(levels[0]) if len(levels) == 1 else pack(one.chance.values)
     above = ~one.at_chance.values & np.isfinite(one.score.values)
-    words, none = level_in_words(one.chance), bool(one.none_above)
-    if none:
-        words = none_in_words(one.method.item()) + f" (best {float(one.score.max()):.2g}; {words})" * bool(words)
+    none = bool(one.none_above)
+    words = above_in_words(one.score.values, one.chance.values, one.at_chance.values)
     return {
         "chance": level,
         "above": np.flatnonzero(above).tolist() if one.at_chance.any() else None,
         "none": none,
         "unranked": no_rank(one.method.item()),
-        "note": words,
+        "note": words or (none_in_words(one.method.item()) if none else ""),
     }
 
 
