@@ -20,9 +20,9 @@ from headatlas.results.store import load, save
 from headatlas.runs.messages import ModelSource
 from headatlas.runs.request import check_run
 from headatlas.runs.worker import ModelWorker
-from tests.conftest import draw_small
 from tests.figures import synthetic
 from tests.models.tiny import TINY, build, tokenizer
+from tests.plugins.small_figures import draw_small
 from tests.test_cli import headatlas
 
 QUICK = ["salient", "pattern", "taylor"]

@@ -14,7 +14,7 @@ import headatlas as ha
 from headatlas.errors import CannotDo
 from headatlas.methods import methods
 from headatlas.testing import check_method, tiny_lm, tiny_tokenizer
-from tests.conftest import find_again
+from tests.registry import find_methods_again
 from tests.test_cli import headatlas
 
 PAGE = (Path(__file__).parent.parent / "docs" / "how-to" / "adding-a-method.md").read_text()
@@ -35,9 +35,9 @@ def site(tmp_path_factory) -> Path:
 @pytest.fixture
 def installed(site, monkeypatch):
     monkeypatch.syspath_prepend(site)
-    find_again()
+    find_methods_again()
     yield site
-    find_again()
+    find_methods_again()
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_a_broken_one_is_one_line_and_the_others_work(name, code, line, tmp_path
     function = {"gate": "wrong", "other": "another"}.get(name, name)
     installed_by_hand(tmp_path, name, f"broken_{name}:{function}", code)
     monkeypatch.syspath_prepend(tmp_path)
-    find_again()
+    find_methods_again()
     try:
         code, out, err = headatlas(capsys, "methods")
         assert code == 0
@@ -156,13 +156,13 @@ def test_a_broken_one_is_one_line_and_the_others_work(name, code, line, tmp_path
         assert err.count("left out") == 1
         assert "Causal head gating" in out
     finally:
-        find_again()
+        find_methods_again()
 
 
 def test_a_result_that_is_not_as_declared_is_one_line(tmp_path, monkeypatch) -> None:
     installed_by_hand(tmp_path, "wrong", "broken_dims:wrong", WRONG_DIMS)
     monkeypatch.syspath_prepend(tmp_path)
-    find_again()
+    find_methods_again()
     try:
         with pytest.raises(
             CannotDo, match=r"method wrong: score is over \(layer, head\), expected \(task, layer, head\)"
@@ -172,4 +172,4 @@ def test_a_result_that_is_not_as_declared_is_one_line(tmp_path, monkeypatch) -> 
         assert list(made) == ["pattern"]
         assert "expected (task, layer, head)" in made.info["methods"]["wrong"]["why"]
     finally:
-        find_again()
+        find_methods_again()

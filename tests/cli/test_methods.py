@@ -15,7 +15,7 @@ from headatlas import cli, methods
 from headatlas.cli import method_commands
 from headatlas.errors import BadArgument
 from headatlas.methods.method import PRESETS, Measure, method
-from tests.conftest import find_again
+from tests.registry import find_methods_again
 from tests.test_cli import headatlas
 
 COMMON = {"--out", "--device", "--dtype", "--engine", "--address", "--workers", "--preset", "--json"}
@@ -170,9 +170,9 @@ def plug_ins(monkeypatch):
         EntryPoint("broken", "tests.no_such_module:broken", methods.GROUP),
     ]
     monkeypatch.setattr(methods, "entry_points", lambda group: entries)
-    find_again()
+    find_methods_again()
     yield
-    find_again()
+    find_methods_again()
 
 
 def test_a_plug_in_has_a_command_and_a_broken_one_a_line(capsys, called, plug_ins) -> None:

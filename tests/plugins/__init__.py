@@ -1,0 +1,1 @@
+"""Set-up shared by all tests, one file for each kind."""

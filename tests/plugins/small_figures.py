@@ -1,0 +1,34 @@
+"""Small PNG files instead of figures in every format and print quality, which take most of a run of tests."""
+
+from functools import partial
+
+import pytest
+
+from headatlas.figures import files
+from headatlas.figures.names import FORMATS
+from headatlas.figures.style import check_formats, save
+
+
+def draw_small() -> None:
+    """Draw small PNG files in this process, unless a format is asked for."""
+    files.check_formats = lambda formats: ["png"] if formats == FORMATS else check_formats(formats)
+    files.save = partial(save, dpi=40)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    draw_small()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-references",
+        action="store_true",
+        help="keep figures as they are drawn now as what they should look like",
+    )
+
+
+@pytest.fixture
+def print_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures as users get them: in every format, in print quality."""
+    monkeypatch.setattr(files, "check_formats", check_formats)
+    monkeypatch.setattr(files, "save", save)
