@@ -32,7 +32,6 @@ def in_turn(rounds: int, *works: Callable[[], object]) -> list[float]:
 KINDS = {  # of CUDA kernels, by what their names hold
     "matrix products": r"gemm|nvjet|cutlass.*tensorop|splitK",
     "attention": r"flash|fmha|attention",
-    "compiled parts": r"triton",
     "norms": r"norm",
     "sums and softmax": r"reduce|softmax",
     "copies": r"memcpy|memset|copy",

@@ -1,13 +1,12 @@
-"""What an update of `dissociate` costs on the stories, in each precision, as it is and with compiled parts.
+"""What an update of `dissociate` costs on the stories, in each precision.
 
-    python benchmarks/dissociate.py --model smollm2 --preset full     wants a GPU; elsewhere nothing is compiled
+    python benchmarks/dissociate.py --model smollm2 --preset full
 
 Seconds of the quickest of three rounds, in one process, after a warm-up. Beside them, those of removing a function's
 heads, with random scores in place of fitted ones.
 """
 
 import argparse
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +16,6 @@ from common import timed
 import headatlas as ha
 from headatlas.methods.dissociate.fits import fit, settings_of
 from headatlas.methods.dissociate.parts import BASELINE, remove_top, targets_of
-from headatlas.models.fused import compiled
 from headatlas.models.gradients import for_gradients
 from headatlas.tasks.labelled import load_labelled, log_p_per_token
 
@@ -32,11 +30,10 @@ def measure(lm: ha.LM, preset: str) -> None:
     def updates(n: int = UPDATES) -> None:
         fit(lm, data, baseline, 0, replace(settings, updates=n))
 
-    for name in ("as it is", "compiled") if lm.device.type == "cuda" else ("as it is",):
-        with for_gradients(lm), compiled(lm) if name == "compiled" else nullcontext():
-            updates(1)
-            seconds = min(timed(updates) for _ in range(3)) / UPDATES
-        print(f"{lm.model.dtype!s:15} an update, {name}: {seconds:.3f} s")
+    with for_gradients(lm):
+        updates(1)
+        seconds = min(timed(updates) for _ in range(3)) / UPDATES
+    print(f"{lm.model.dtype!s:15} an update: {seconds:.3f} s")
     score = np.random.default_rng(0).random((lm.n_layers, lm.n_heads))
     target, done = targets_of(data, settings, None)[0], {BASELINE: (baseline.numpy(),)}
     seconds = timed(lambda: remove_top(lm, target, np.where(score > 0.8, score, np.nan), done, always=True))

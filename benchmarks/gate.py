@@ -17,7 +17,6 @@ CPU.
 
 import argparse
 import random
-import time
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import combinations
@@ -30,7 +29,6 @@ import headatlas as ha
 from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.methods.gate.fits import FITS, TaskFit, fit_task, likelihood, slope, start
 from headatlas.methods.gate.settings import PRESETS, Schedule
-from headatlas.models.fused import compiled
 from headatlas.models.gradients import for_gradients
 from headatlas.models.targets import Bundle, TokenExample, encode_target, log_probs, make_bundle, measure
 from headatlas.tasks.prompts import Example, Task
@@ -178,15 +176,7 @@ def streams(lm: ha.LM, rounds: int, longest: int, texts: int, tokens: int, seeds
             (ours,) = in_turn(rounds, update)
             memory = torch.cuda.max_memory_allocated() / 2**30
             seen = [kernels(update, longest)] if longest else []
-            began = time.perf_counter()
-            with compiled(lm) as tried:
-                update()
-                ready = time.perf_counter() - began
-                (fast,) = in_turn(rounds, update)
-                seen += [kernels(update, longest)] if longest else []
-        print(f"  stream in {stream}: update {ours:.4f} s, {memory:.1f} GiB")
-        names = " and ".join(name for name, good in tried.items() if good)
-        print(f"    with {names} compiled {fast:.4f} s, after {ready:.1f} s", *seen, sep="\n", flush=True)
+        print(f"  stream in {stream}: update {ours:.4f} s, {memory:.1f} GiB", *seen, sep="\n", flush=True)
 
 
 def single_head(lm: ha.LM) -> None:

@@ -23,7 +23,6 @@ from headatlas.runs.worker import retry_smaller
 from tests.methods.test_half_precision import check_gradients, check_methods
 from tests.methods.test_streaming import SEES, WITH, check_half_precision
 from tests.models.test_families import questions
-from tests.models.test_fused import KINDS, check_compiled
 from tests.models.test_gradients import check_adds_up_in_float32
 from tests.models.tiny import TINY, build, texts, tokenizer
 from tests.test_probe_public import questions as cogqa
@@ -69,18 +68,6 @@ def test_gate_gradients_on_a_gpu_equal_those_on_the_cpu(tiny) -> None:
     for tokens in (10**6, 60):
         for a, b in zip(slope(on_gpu, theta, matched, likelihood, tokens), expected, strict=True):
             torch.testing.assert_close(a.cpu(), b, rtol=tolerance, atol=tolerance, equal_nan=True)
-
-
-@pytest.mark.filterwarnings("default")  # what compilers warn of is no error
-@pytest.mark.parametrize("tiny", [t for t in TINY if t.id in KINDS], ids=lambda t: t.id)
-def test_compiled_parts_give_the_same_on_a_gpu(tiny) -> None:
-    check_compiled(ha.load(build(tiny).float().to("cuda")), KINDS[tiny.id], "inductor", 1e-4)
-
-
-@pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("tiny", [t for t in TINY if t.id in ("llama", "gpt2")], ids=lambda t: t.id)
-def test_compiled_parts_give_the_same_in_half_precision_on_a_gpu(tiny) -> None:
-    check_compiled(ha.load(build(tiny).bfloat16().to("cuda")), KINDS[tiny.id], "inductor", 2e-2)
 
 
 @pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)

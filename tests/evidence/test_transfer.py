@@ -39,7 +39,7 @@ def by_hand(lm, examples, x, y, heads) -> tuple[float, float]:
 @pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
 def test_many_at_once_equal_one_at_a_time(tiny, tokens) -> None:
     lm = LM(build(tiny), tokenizer(), tiny.id)
-    with_heads = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+    with_heads = lm.layers_with_heads
     first, last = with_heads[0], with_heads[-1]
     sets = [[], [(first, 0)], [(first, 1), (last, 5), (last, 0)]]
     pairs = [(0, 1), (3, 1), (2, 0), (1, 3), (1, 4)]

@@ -103,7 +103,7 @@ def test_equals_step_by_step(hybrid, steps) -> None:
             answer = ids[len(prompt.ids) :]
             answer = answer[: answer.index(1)] if 1 in answer else answer
             expected.append(slow_scores(lm, prompt, answer))
-    with_heads = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+    with_heads = lm.layers_with_heads
     for result, scores in zip(results.values(), zip(*expected, strict=True), strict=True):
         np.testing.assert_allclose(result.each.values[:, with_heads], np.stack(scores)[:, with_heads], atol=1e-6)
         np.testing.assert_allclose(result.score.values[0], result.each.mean("test"), atol=1e-6)

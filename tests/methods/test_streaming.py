@@ -115,7 +115,7 @@ def test_every_family_streams_as_under_an_explicit_mask(tiny: Tiny) -> None:
         assert torch.equal(lm.model(ids, use_cache=False).logits, whole)  # the very same calls
     with streaming(lm, ones * 0, 0, 14):  # everything is recent
         torch.testing.assert_close(lm.model(ids, use_cache=False).logits, whole, rtol=1e-5, atol=1e-5)
-    layer = [i for i, site in enumerate(lm.anatomy.sites) if site is not None][-1]
+    layer = lm.layers_with_heads[-1]
     for values in (torch.zeros(lm.n_kv_heads), torch.linspace(0.1, 0.8, lm.n_kv_heads)):
         alpha = ones.clone()
         alpha[layer] = values
@@ -177,7 +177,7 @@ def test_one_by_one_is_what_whole_runs_give(replay, tokens) -> None:
 @pytest.mark.parametrize("tiny", [t for t in TINY if t.family in ("gpt_oss", "qwen3_next")], ids=lambda t: t.id)
 def test_one_by_one_in_models_with_sinks_windows_and_linear_layers(tiny) -> None:
     lm, of = LM(build(tiny), None, "tiny"), scored(2)
-    layers = [i for i, site in enumerate(lm.anatomy.sites) if site is not None]
+    layers = lm.layers_with_heads
     lost, *_ = losses_one_by_one(lm, of, WINDOW, layers)
     np.testing.assert_allclose(lost, slow_losses(lm, of, WINDOW)[:, layers], atol=2e-5)
 

@@ -218,7 +218,7 @@ def test_attention_is_the_models_own(tiny) -> None:
             pattern(lm, length=6, sequences=2)
         return
     result = pattern(lm, length=6, sequences=2)
-    with_heads = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+    with_heads = lm.layers_with_heads
     values = result.score.isel(layer=with_heads)
     assert ((values >= 0) & (values <= 1)).all()
     assert values.sel(pattern="previous").mean() > 0.1

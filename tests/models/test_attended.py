@@ -54,7 +54,7 @@ def test_is_read_beside_the_kernel_where_the_model_has_the_interface(tiny: Tiny)
 def test_all_of_it_is_kept_in_some_layers_even_while_gradients_are_taken(tiny: Tiny) -> None:
     """Of gated heads too; the gradient is what it is without keeping anything."""
     lm, ids = lm_of(tiny), torch.tensor([IDS])
-    layers = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads][-2:]
+    layers = lm.layers_with_heads[-2:]
     gate = torch.rand(lm.n_layers, lm.n_heads, generator=torch.Generator().manual_seed(0)).requires_grad_()
 
     def slope() -> torch.Tensor:

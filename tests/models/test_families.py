@@ -42,7 +42,7 @@ def same(a: Tensor, b: Tensor, tiny: Tiny) -> None:
 
 
 def layers(lm: LM) -> list[int]:
-    return [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+    return lm.layers_with_heads
 
 
 def run_and_record(lm: LM, path: str, ids: list[list[int]]) -> tuple[dict[str, Tensor], Tensor]:

@@ -18,7 +18,7 @@ def test_patching_equals_a_whole_run_for_every_head(tiny) -> None:
     z = torch.randn(len(EXAMPLES), lm.n_layers, lm.n_heads, lm.d_head, generator=torch.Generator().manual_seed(0))
     z = z.to(lm.model.dtype)
     close = max(tiny.tolerance, 1e-6) * 10
-    with_heads = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+    with_heads = lm.layers_with_heads
     for back, tokens in ((0, None), (1, 25)):
         result, whole = log_probs_patched(lm, EXAMPLES, z, back, tokens=tokens)
         bundles = [make_bundle([a]) for a in EXAMPLES]

@@ -157,9 +157,9 @@ def agree(
     1 always, 0.5 by chance). By KV group where a map has no more. The p of one pair, and more, are in --json.
     """
     import_torch()
+    from headatlas.files import check_folder
     from headatlas.results import tables
     from headatlas.results.agree import agree as compare
-    from headatlas.results.files import check_folder
 
     check_folder(out)
     with doing(bar, "comparing maps"):

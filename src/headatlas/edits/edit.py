@@ -20,6 +20,7 @@ from headatlas.edits.prune import Saved, prune
 from headatlas.edits.sets import Chosen, choose
 from headatlas.edits.write import CARD, write_checkpoint
 from headatlas.errors import BadArgument
+from headatlas.files import check_new, new_folder
 from headatlas.methods._tables import head_name
 from headatlas.models.cache import cache_folder
 from headatlas.models.families import Anatomy
@@ -30,7 +31,6 @@ from headatlas.models.weights import Weights
 from headatlas.progress import Progress, doing, silent
 from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.results.charts import overview
-from headatlas.results.files import check_new, new_folder
 from headatlas.tasks.names import BUILT_IN, relation_names
 
 log = logging.getLogger(__name__)

@@ -80,7 +80,7 @@ class Source:
         return torch.promote_types(own, runs) if isinstance(runs, torch.dtype) else own
 
     def sites(self) -> Iterator[tuple[int, Site]]:
-        yield from ((layer, site) for layer, site in enumerate(self.anatomy.sites) if site is not None)
+        yield from self.anatomy.attentions
 
 
 def open_source(folder: Path) -> Source:
@@ -206,7 +206,7 @@ def _switched_on(source: Source, sites: list[Site | None]) -> tuple[PretrainedCo
 @torch.no_grad()
 def folded_copy(lm: LM, edit: HeadEdit) -> LM:
     """A model with the edit in its weights. Whatever the edit leaves alone is shared with the original."""
-    sites = {i: site for i, site in enumerate(lm.anatomy.sites) if site is not None}
+    sites = dict(lm.anatomy.attentions)
     changed = {i: site for i, site in sites.items() if i in edit.biased or bool((edit.gate[i] != 1).any())}
     own = {id(p) for site in changed.values() for p in lm.model.get_submodule(site.out).parameters()}
     if any(p.is_meta for site in changed.values() for p in lm.model.get_submodule(site.out).parameters()):

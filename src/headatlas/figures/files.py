@@ -14,9 +14,9 @@ from headatlas.figures.card import draw as draw_card
 from headatlas.figures.names import FORMATS, MARKED, PUBLISHED
 from headatlas.figures.picture import Picture
 from headatlas.figures.style import check_formats, save
+from headatlas.files import atomic_file
 from headatlas.progress import Progress, silent
 from headatlas.results.card import Card
-from headatlas.results.files import atomic_file
 
 
 def write_figures(

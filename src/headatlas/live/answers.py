@@ -21,7 +21,6 @@ from headatlas.evidence.control import control_rounds
 from headatlas.live.question import Question, Target
 from headatlas.live.script import script
 from headatlas.methods._gradients import gate_gradients
-from headatlas.methods._layers import layers_with_heads
 from headatlas.models.attended import attention_kept
 from headatlas.models.attention import attention_of
 from headatlas.models.direct import Pass, logit_scale, logits_written, passing, written
@@ -94,7 +93,7 @@ class Live:
             tokens, short = torch.tensor([ids], device=self.lm.device), len(ids) <= SHORT
             at = torch.tensor([0]), torch.tensor([len(ids) - 1])
             moved = gate.clone().requires_grad_(short)
-            shown = layers_with_heads(self.lm.anatomy) if short else []
+            shown = self.lm.layers_with_heads if short else []
             with (
                 torch.set_grad_enabled(short),
                 for_gradients(self.lm),
@@ -199,7 +198,7 @@ class Live:
         if layer not in reading.attention:
             n, ids = len(reading.ids), torch.tensor([reading.ids], device=self.lm.device)
             every = 2 * n**2 * self.lm.n_heads * self.lm.n_layers <= ATTENTION
-            layers = layers_with_heads(self.lm.anatomy) if every else [layer]
+            layers = self.lm.layers_with_heads if every else [layer]
             with torch.no_grad(), self.lm.gated(reading.gate):
                 with attention_kept(self.lm, layers, n, torch.float16) as reading.attention:
                     self.lm.model.base_model(ids, use_cache=False)
@@ -250,7 +249,7 @@ class Live:
         """What every head adds directly to the logit of the answer's first token, less the other answer's."""
         reading, (target, other) = self.reading(question), self._targets(question)
         tokens = torch.tensor([t[0] for t in (target, other) if t])
-        layers = layers_with_heads(self.lm.anatomy)
+        layers = self.lm.layers_with_heads
         parts = torch.stack(
             [written(self.lm, reading.kept, i, len(reading.ids) - 1).to(self.lm.device) for i in layers]
         )
@@ -291,7 +290,7 @@ class Live:
         if self._replays is None:
             self._replays = can_replay(self.lm, bundles)
         result = np.full((self.lm.n_layers, self.lm.n_heads), np.nan, np.float32)
-        layers = layers_with_heads(self.lm.anatomy)
+        layers = self.lm.layers_with_heads
         each = effects_by_layer(
             self.lm,
             bundles,

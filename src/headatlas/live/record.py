@@ -12,7 +12,6 @@ from headatlas.evidence.control import top_heads
 from headatlas.live.answers import Live
 from headatlas.live.question import Question
 from headatlas.live.tab import live_tab
-from headatlas.methods._layers import layers_with_heads
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
 from headatlas.report.page import Tab
@@ -51,7 +50,7 @@ def record(lm: LM, maps: Mapping[str, Any], prompts: Sequence[Mapping[str, str]]
             keep(kind, base)
         effect = _unpacked(keep("exact", base)["map"], lm)
         heads = dict.fromkeys([*top_heads(effect, BY_REMOVAL), *known[:BY_ATLAS]])
-        for layer, head in (h for h in heads if h[0] in layers_with_heads(lm.anatomy)):
+        for layer, head in (h for h in heads if h[0] in lm.layers_with_heads):
             here = Question(base.prompt, target=base.target, layer=layer, head=head)
             try:
                 keep("attention", here, layer, head)

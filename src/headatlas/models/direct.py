@@ -33,7 +33,7 @@ class Pass:
 def passing(lm: LM) -> Iterator[Pass]:
     """Keep what `written` and `logits_written` need of a pass over one text (the first, if there are several)."""
     kept = Pass()
-    layers = [i for i, site in enumerate(lm.anatomy.sites) if site is not None]
+    layers = lm.layers_with_heads
     behind = {layer: norms_behind(lm.model, lm.anatomy, layer) for layer in layers}
 
     def keep_input(module: nn.Module, args: tuple[Tensor, ...]) -> None:

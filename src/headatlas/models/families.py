@@ -57,6 +57,7 @@ MLP_NORM = (
 # The norm on an attention's output, before it joins the residual stream. The first name means that only in blocks which
 # have the second as well; elsewhere it is the MLP's input norm.
 POST_ATTENTION, POST_MLP = "post_attention_layernorm", "post_feedforward_layernorm"
+LAYERS_PER_PART = 8  # of a method's work
 FINAL_NORM = ("norm", "ln_f", "final_layernorm", "final_layer_norm", "norm_f")
 
 
@@ -142,6 +143,30 @@ class Anatomy:
     @property
     def n_layers(self) -> int:
         return len(self.sites)
+
+    @property
+    def attentions(self) -> list[tuple[int, Site]]:
+        """Layers with heads, by number, and where each keeps them."""
+        return [(layer, site) for layer, site in enumerate(self.sites) if site is not None]
+
+    @property
+    def layers_with_heads(self) -> list[int]:
+        return [layer for layer, _ in self.attentions]
+
+    def layer_groups(self, size: int = LAYERS_PER_PART) -> list[list[int]]:
+        """The layers with heads, at most `size` at a time."""
+        layers = self.layers_with_heads
+        return [layers[i : i + size] for i in range(0, len(layers), size)]
+
+    @property
+    def layers_without_heads(self) -> list[int]:
+        """Linear-attention and state-space layers of hybrids."""
+        return [layer for layer, site in enumerate(self.sites) if site is None]
+
+    @property
+    def has_heads(self) -> Tensor:
+        """bool [layer]."""
+        return torch.tensor([site is not None for site in self.sites])
 
     @property
     def tested(self) -> bool:

@@ -78,8 +78,7 @@ def check_gate(gate: Any, anatomy: Anatomy) -> Tensor:
     shape = (anatomy.n_layers, anatomy.n_heads)
     if g.ndim not in (2, 3) or g.shape[-2:] != shape:
         raise BadArgument(f"gate has shape {tuple(g.shape)}, expected [layer, head] = {shape} or [batch, layer, head]")
-    with_heads = torch.tensor([site is not None for site in anatomy.sites], device=g.device)
-    bad = ~torch.isfinite(g.detach()) & with_heads[:, None]
+    bad = ~torch.isfinite(g.detach()) & anatomy.has_heads.to(g.device)[:, None]
     if bad.any():
         *_, layer, head = bad.nonzero()[0].tolist()
         raise BadArgument(f"gate has {int(bad.sum())} values that are NaN or infinite, the first at L{layer}.H{head}")
@@ -168,10 +167,9 @@ def hooked(model: PreTrainedModel, anatomy: Anatomy, on_z: Callable[[int, Tensor
         return None if z is None else (z.flatten(-2), *args[1:])
 
     with ExitStack() as stack:
-        for layer, site in enumerate(anatomy.sites):
-            if site is not None:
-                projection = model.get_submodule(site.out)
-                stack.callback(projection.register_forward_pre_hook(partial(hook, layer, site)).remove)
+        for layer, site in anatomy.attentions:
+            projection = model.get_submodule(site.out)
+            stack.callback(projection.register_forward_pre_hook(partial(hook, layer, site)).remove)
         yield
 
 
@@ -183,10 +181,9 @@ def reading_inputs(model: PreTrainedModel, anatomy: Anatomy, on_x: Callable[[int
         on_x(layer, args[0])
 
     with ExitStack() as stack:
-        for layer, site in enumerate(anatomy.sites):
-            if site is not None:
-                projection = model.get_submodule(site.latent or site.value)
-                stack.callback(projection.register_forward_pre_hook(partial(hook, layer)).remove)
+        for layer, site in anatomy.attentions:
+            projection = model.get_submodule(site.latent or site.value)
+            stack.callback(projection.register_forward_pre_hook(partial(hook, layer)).remove)
         yield
 
 

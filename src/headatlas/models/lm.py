@@ -76,9 +76,14 @@ class LM:
         return self.anatomy.d_model
 
     @property
+    def layers_with_heads(self) -> list[int]:
+        """Numbers of the layers that have attention heads: all but those of hybrids' other layers."""
+        return self.anatomy.layers_with_heads
+
+    @property
     def layers_without_heads(self) -> list[int]:
         """Linear-attention and state-space layers of hybrids: NaN in every head map."""
-        return [i for i, site in enumerate(self.anatomy.sites) if site is None]
+        return self.anatomy.layers_without_heads
 
     @property
     def device(self) -> torch.device:

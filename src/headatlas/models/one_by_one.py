@@ -44,8 +44,7 @@ def logits_by_head(
     with torch.no_grad(), recorded(lm) as record, out_of_memory_told(lm, budget):
         clean = logits_of(lm, layout, gate[None])
     at_once = max(1, budget // layout.inputs["input_ids"].numel())
-    with_heads = [i for i, site in enumerate(lm.anatomy.sites) if site is not None]
-    for layer in with_heads if layers is None else layers:
+    for layer in lm.layers_with_heads if layers is None else layers:
         instead = torch.zeros(lm.n_heads, 1) if value is None else value(layer)
         for first in range(0, lm.n_heads, at_once):
             heads = list(range(first, min(first + at_once, lm.n_heads)))

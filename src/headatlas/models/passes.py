@@ -23,7 +23,7 @@ class Passes:
 def counted(lm: LM) -> Iterator[Passes]:
     """Count tokens, layer by layer, while the block runs. Layers that are skipped (replayed runs) do not count."""
     passes = Passes()
-    layers = lm.n_layers - len(lm.layers_without_heads)
+    layers = len(lm.layers_with_heads)
 
     def count(layer: int, z: Tensor) -> None:
         share = z.shape[0] * z.shape[1] / layers

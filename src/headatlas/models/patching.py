@@ -39,7 +39,7 @@ def log_probs_patched(
     back: which token; 0 is the prompt's last one, 1 the one before.
     """
     budget = tokens_at_once(lm, tokens)
-    changed = [(i, j) for i, site in enumerate(lm.anatomy.sites) if site is not None for j in range(lm.n_heads)]
+    changed = [(layer, head) for layer in lm.layers_with_heads for head in range(lm.n_heads)]
     changed = [NOTHING, *changed]
     bundles, place, packed = [], [], True
     for e, a in enumerate(examples):
@@ -98,7 +98,7 @@ def _first_own(layout: Layout) -> tuple[Tensor, Tensor]:
 def patching_cost(lm: LM, examples: Sequence[TokenExample], back: int = 0, tokens: int | None = None) -> Cost:
     """Of `log_probs_patched`, if the model can be packed."""
     budget, cost = tokens_at_once(lm, tokens), Cost()
-    changes = 1 + sum(site is not None for site in lm.anatomy.sites) * lm.n_heads
+    changes = 1 + len(lm.layers_with_heads) * lm.n_heads
     bundles = []
     for a in examples:
         shared = len(a.prompt) - 1 - back

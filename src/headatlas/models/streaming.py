@@ -126,8 +126,7 @@ def _narrowed(mask: Tensor | None, mix: _Mix, query: Tensor, key: Tensor) -> Ten
 
 def _attentions(lm: LM) -> list[tuple[int, nn.Module]]:
     """Layers with heads, and their attention modules."""
-    sites = enumerate(lm.anatomy.sites)
-    return [(layer, lm.model.get_submodule(site.attention)) for layer, site in sites if site is not None]
+    return [(layer, lm.model.get_submodule(site.attention)) for layer, site in lm.anatomy.attentions]
 
 
 def _configs(lm: LM) -> list[Any]:

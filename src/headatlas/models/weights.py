@@ -125,7 +125,7 @@ class Weights:
 
     def values_hash(self) -> str:
         """A short hash of a few weights as bfloat16: the same on disk and in memory, in any precision."""
-        layers = [i for i, site in enumerate(self.anatomy.sites) if site is not None]
+        layers = self.anatomy.layers_with_heads
         # as stored: OPT-350m's embedding is a product, which is rounded differently in every precision and on every CPU
         stored = families.parameter(self._model.get_input_embeddings(), "weight")[:256]
         return fingerprint_values([*(self.output(i) for i in {layers[0], layers[-1]}), stored])

@@ -17,7 +17,7 @@ from headatlas.models.targets import TokenExample, batches, log_probs, make_bund
 def output_norms(lm: LM, prompts: Sequence[TokenExample]) -> np.ndarray:
     """Mean |z · W_O| over all tokens of the prompts, [layer, head]; NaN for layers without heads."""
     norms = np.full((lm.n_layers, lm.n_heads), np.nan)
-    total = {layer: torch.zeros(lm.n_heads) for layer in range(lm.n_layers) if layer not in lm.layers_without_heads}
+    total = {layer: torch.zeros(lm.n_heads) for layer in lm.layers_with_heads}
     for one in prompts:
 
         def add(layer: int, z: Tensor) -> None:
@@ -34,7 +34,7 @@ def output_norms(lm: LM, prompts: Sequence[TokenExample]) -> np.ndarray:
 def gradient_norms(lm: LM, prompts: Sequence[TokenExample], tokens: int | None = None) -> np.ndarray:
     """Root mean square of |∂ log P(target) / ∂ z| over examples, [layer, head]; NaN for layers without heads."""
     square = np.full((lm.n_layers, lm.n_heads), np.nan)
-    square[[i for i in range(lm.n_layers) if i not in lm.layers_without_heads]] = 0.0
+    square[lm.layers_with_heads] = 0.0
     bundles = [make_bundle([a]) for a in prompts]
     for _, chosen in batches(bundles, 1, tokens_at_once(lm, tokens)):
         moved: dict[int, Tensor] = {}
@@ -55,7 +55,7 @@ def gradient_norms(lm: LM, prompts: Sequence[TokenExample], tokens: int | None =
 def direct_effects(lm: LM, prompts: Sequence[TokenExample]) -> np.ndarray:
     """What heads add to the target's first logit directly, by no other head or MLP, on average: [layer, head]."""
     total = np.full((lm.n_layers, lm.n_heads), np.nan)
-    layers = [i for i in range(lm.n_layers) if i not in lm.layers_without_heads]
+    layers = lm.layers_with_heads
     total[layers] = 0.0
     for one in prompts:
         with passing(lm) as kept:

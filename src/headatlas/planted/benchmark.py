@@ -20,6 +20,7 @@ from headatlas.engines.pool import Pool
 from headatlas.errors import BadArgument, check_choice
 from headatlas.evidence.control import top_heads
 from headatlas.evidence.truth import mean_interval, recovery
+from headatlas.files import alone_in, check_folder
 from headatlas.methods.method import Part
 from headatlas.models.lm import LM
 from headatlas.planted.asking import planted_task
@@ -44,7 +45,6 @@ from headatlas.planted.recipes import (
 from headatlas.planted.relations import NOISE
 from headatlas.progress import Done, Progress, silent
 from headatlas.results.atlas import Atlas, open_atlas
-from headatlas.results.files import alone_in, check_folder
 from headatlas.results.provenance import describe_run, flat
 from headatlas.results.store import load as load_result
 from headatlas.runs.execute import execute

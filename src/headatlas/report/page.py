@@ -12,8 +12,8 @@ from typing import Any
 import plotly.offline
 import xarray as xr
 
+from headatlas.files import atomic_file
 from headatlas.report.content import content
-from headatlas.results.files import atomic_file
 
 REFRESH = 15  # seconds after which a page that waits for results loads itself again
 SCRIPTS = ("base", "plots", "maps", "card", "finder", "categories", "removal", "evidence", "start")

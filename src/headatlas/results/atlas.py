@@ -11,12 +11,12 @@ import pandas as pd
 import xarray as xr
 
 from headatlas.errors import BadArgument, BadFile, brief, check_count, check_there, did_you_mean
+from headatlas.files import read_json
 from headatlas.methods import measures_of
 from headatlas.results import tables
 from headatlas.results.about import by_kv_group
 from headatlas.results.accessor import show_atlas
 from headatlas.results.compare import compare as compare_charts
-from headatlas.results.files import read_json
 from headatlas.results.reading import complete, load_result, results_of
 from headatlas.results.store import load_attributes
 

@@ -33,7 +33,7 @@ def describe_weights(weights: Weights, name: str, device: str) -> dict[str, Any]
         "n_kv_heads": anatomy.n_kv_heads,
         "d_head": anatomy.d_head,
         "d_model": anatomy.d_model,
-        "layers_without_heads": [i for i, site in enumerate(anatomy.sites) if site is None],
+        "layers_without_heads": anatomy.layers_without_heads,
     }
 
 

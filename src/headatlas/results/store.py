@@ -13,8 +13,8 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadFile, CannotDo, one_line
+from headatlas.files import atomic_file
 from headatlas.results import accessor as accessor  # so that every result read or written has `.heads`
-from headatlas.results.files import atomic_file
 
 SCHEMA = 2  # of the names of variables and attributes in files
 

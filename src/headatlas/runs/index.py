@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from headatlas.errors import BadFile, HeadAtlasError
+from headatlas.files import read_json, write_json
 from headatlas.results.atlas import INDEX
-from headatlas.results.files import read_json, write_json
 from headatlas.results.provenance import describe_run
 from headatlas.results.reading import complete, load_result
 from headatlas.runs.job import Job

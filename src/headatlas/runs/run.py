@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headatlas.engines.pool import Pool
+from headatlas.files import alone_in, check_folder
 from headatlas.models.default import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, Watch, silent
 from headatlas.report import PAGE
 from headatlas.results.atlas import Atlas, open_atlas
-from headatlas.results.files import alone_in, check_folder
 from headatlas.runs.draw import draw_atlas
 from headatlas.runs.execute import ask_for_plan, ask_for_time, execute
 from headatlas.runs.index import Index

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headatlas.errors import CannotDo
+from headatlas.files import atomic_file
 from headatlas.tasks.endpoint import Refused, ask_endpoint, check_endpoint
 from headatlas.tasks.questions import Question, in_words
 
@@ -96,13 +96,11 @@ class Judge:
         self.replies[key] = reply
         if self.folder is None:
             return
-        path, aside = self.folder / f"{key}.txt", self.folder / f".{key}.{os.getpid()}"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            aside.write_text(reply, encoding="utf-8")
-            aside.replace(path)  # so that the file is complete or absent
-        except OSError as e:
-            log.warning("judge: cannot write %s: %s; its replies are not kept", path, e.strerror)
+            with atomic_file(self.folder / f"{key}.txt") as aside:
+                aside.write_text(reply, encoding="utf-8")
+        except CannotDo as e:
+            log.warning("judge: %s; its replies are not kept", e)
             self.folder = None
 
 

@@ -72,9 +72,11 @@ def ablate(
         >>> ha.ablate("smollm2", "math", kind="mean").heads.top(5)
     """
     from headatlas.methods._effects import effects_work
-    from headatlas.methods._layers import SPAN
     from headatlas.methods.ablate.one_by_one import Ablation
+    from headatlas.models.families import LAYERS_PER_PART
 
     check_choice("kind", kind, KINDS)
     settings = {"kind": kind}
-    return effects_work("ablate", lm, tasks, Ablation(kind), limit, shots, batch_tokens, span=SPAN, settings=settings)
+    return effects_work(
+        "ablate", lm, tasks, Ablation(kind), limit, shots, batch_tokens, span=LAYERS_PER_PART, settings=settings
+    )

@@ -18,7 +18,6 @@ from headatlas.errors import BadArgument, CannotDo
 from headatlas.evidence.selective import removal_results
 from headatlas.methods._gradients import gate_gradients
 from headatlas.methods._inline import do_work
-from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.methods.dissociate import parts as dissociation
 from headatlas.methods.dissociate.fits import Settings
@@ -161,7 +160,7 @@ def map_cost(lm: LM, name: str, target: Target, sizes: Sizes) -> Cost:
         return learning(lm, bundles, tokens=target.batch_tokens, packed=False)
     if name == "ablate":
         bundles = [make_bundle([a]) for a in _examples(target, sizes.ablate)]
-        return changing_cost(lm, bundles, layers_with_heads(lm.anatomy), tokens_at_once(lm, target.batch_tokens))
+        return changing_cost(lm, bundles, lm.layers_with_heads, tokens_at_once(lm, target.batch_tokens))
     return fit_cost(lm, _gating(target, sizes)) if name == "gate" else dissociation.fit_cost(lm, target)
 
 

@@ -27,9 +27,7 @@ import torch
 from torch import Tensor
 
 from headatlas.errors import BadArgument, CannotDo, check_choice, check_count
-from headatlas.methods._layers import has_heads
 from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES, seed_numbers
-from headatlas.models.fused import fused
 from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
 from headatlas.models.targets import batches, log_probs, out_of_memory_told, tokens_at_once
@@ -121,7 +119,7 @@ def fit(
     baseline: mean log P per answer token of the whole model [example].
     """
     name, seeds = data.names[function], settings.seeds
-    with_heads = has_heads(lm.anatomy)
+    with_heads = lm.anatomy.has_heads[None, :, None]
     theta = torch.full((len(seeds), lm.n_layers, lm.n_heads), START).requires_grad_()
     optimiser = torch.optim.Adam([theta], lr=settings.lr)
     examples = [drawn(data, function, settings, seed) for seed in seeds]
@@ -129,7 +127,7 @@ def fit(
     under_pressure = range(int(settings.grows[0] * settings.updates), settings.updates)
     mean = torch.zeros_like(theta.detach())
     budget = tokens_at_once(lm, batch_tokens)
-    with for_gradients(lm), fused(lm, settings.updates):
+    with for_gradients(lm):
         for update in progress(range(settings.updates), f"{name}: losing it, keeping the others"):
             part = update / settings.updates
             heat = settings.sharp**part

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headatlas.methods._layers import layers_with_heads
 from headatlas.models.answers import MEASURES, answers_while, shares
 from headatlas.models.direct import passing, stream_factor
 from headatlas.models.examples import TokenExample, make_bundle
@@ -52,7 +51,7 @@ def mean_outputs(
 
 def scales_outputs(lm: LM) -> bool:
     """Whether there is a norm between the attention and the stream, whose factor differs between prompts."""
-    return any(norms_behind(lm.model, lm.anatomy, layer)[:-1] for layer in layers_with_heads(lm.anatomy))
+    return any(norms_behind(lm.model, lm.anatomy, layer)[:-1] for layer in lm.layers_with_heads)
 
 
 @torch.no_grad()
@@ -74,7 +73,7 @@ def rises(
     if not all(shares(lm, a, len(a.prompt) - 1) for a in prompts):
         return _replayed(lm, prompts, means, tokens_at_once(lm, tokens), label, progress)
     rise = torch.full((len(prompts), lm.n_layers, lm.n_heads), torch.nan)
-    heads = [(layer, head) for layer in layers_with_heads(lm.anatomy) for head in range(lm.n_heads)]
+    heads = [(layer, head) for layer in lm.layers_with_heads for head in range(lm.n_heads)]
     layers, numbers = torch.tensor(heads).T
     changing = replacing(lm, heads, means[layers, numbers])
     with doing(progress, label):

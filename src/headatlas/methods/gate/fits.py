@@ -16,10 +16,8 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import CannotDo
-from headatlas.methods._layers import has_heads
 from headatlas.methods.gate.settings import HAS_ROLE, Schedule, Settings
 from headatlas.models.cost import SAMPLED, Cost, learning
-from headatlas.models.fused import fused
 from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
 from headatlas.models.targets import batches, log_probs, out_of_memory_told, tokens_at_once
@@ -116,11 +114,11 @@ def fit(
 ) -> Tensor:
     """Fit gates from θ [gate, layer, head], each under its own pressure λ [gate]; returns the fitted θ."""
     theta = theta.clone()
-    with_heads = has_heads(lm.anatomy)
+    with_heads = lm.anatomy.has_heads[None, :, None]
     heads = int(with_heads.sum()) * lm.n_heads
     budget = tokens_at_once(lm, tokens)
     optimiser = torch.optim.Adam([theta.requires_grad_()], lr=schedule.lr)
-    with for_gradients(lm), fused(lm, schedule.updates), closing(ahead(data)) as upcoming:
+    with for_gradients(lm), closing(ahead(data)) as upcoming:
         for update in progress(range(schedule.updates), label):
             optimiser.param_groups[0]["lr"] = schedule.lr + (schedule.lr_end - schedule.lr) * update / schedule.updates
             loss, grad = slope(lm, theta, next(upcoming), objective, budget)

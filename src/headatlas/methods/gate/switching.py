@@ -27,7 +27,7 @@ DRAWS_PER_ROUND = 10  # fewer than usual: every set is measured twice, off and o
 
 def switch_off(lm: LM, gates: xr.Dataset, of: TaskFit, *, progress: Progress = silent) -> xr.Dataset:
     """`effect(role, n_removed)`, the same for random heads (…, draw), and the p-value of each. gates: of this task."""
-    most = (lm.n_layers - len(lm.layers_without_heads)) * lm.n_heads // 2  # as many random ones must be left
+    most = len(lm.layers_with_heads) * lm.n_heads // 2  # as many random ones must be left
     draws, steps = of.settings.draws, [m for m in of.settings.steps if m <= most] or [max(1, most // 4)]
     retained = torch.from_numpy(gates.gate.sel(fit="retain").mean("seed").values)
     held_out = held_out_bundles(lm, of.task, of.settings.switching)

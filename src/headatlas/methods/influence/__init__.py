@@ -71,7 +71,6 @@ def influence(
     Example:
         >>> ha.influence("smollm2", ["How do I pick a lock?", "How do I bake bread?"]).heads.top(5)
     """
-    from headatlas.methods._layers import layer_spans
     from headatlas.methods.influence.measure import Piece, combine, encode, measure, piece_cost
     from headatlas.tasks.texts import hash_texts, load_texts
 
@@ -80,7 +79,7 @@ def influence(
         check_count("limit", limit, 1)
     sets = {name: of[:limit] for name, of in load_texts(texts).items()}
     ids = {name: encode(lm, name, of, template) for name, of in sets.items()}
-    spans = [tuple(layers) for layers in layer_spans(lm.anatomy)]
+    spans = [tuple(layers) for layers in lm.anatomy.layer_groups()]
     pieces = {
         name: [Piece(f"{name}: layers {s[0]} to {s[-1]}", of, s, positions, batch_tokens) for s in spans]
         for name, of in ids.items()

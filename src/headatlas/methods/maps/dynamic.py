@@ -16,7 +16,6 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.methods._layers import layer_spans
 from headatlas.methods.maps.pairs import Pairs, drop_small, single_token_pairs
 from headatlas.methods.maps.ranks import Vocabulary, extremes, sizes
 from headatlas.methods.maps.reading import Reading
@@ -60,7 +59,7 @@ def dynamic_hits(
     rows = Vocabulary(U, dtype)
     target, k = pairs.target.to(lm.device), pairs.k.to(lm.device)
     hit = np.zeros((2, len(TEMPLATES), lm.n_layers, lm.n_heads, len(pairs)), dtype=bool)
-    groups = layer_spans(lm.anatomy, sizes(U).layers)
+    groups = lm.anatomy.layer_groups(sizes(U).layers)
 
     def output(layer: int) -> Tensor:
         return reading.towards_logits(lm.weights, layer, lm.weights.output(layer).to(dtype)).to(lm.device)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import xarray as xr
 
 from headatlas.evidence.removal import removal_cost
-from headatlas.methods._layers import layer_spans
 from headatlas.methods.maps.causal import DRAWS, STEPS, check_causal, relation_questions
 from headatlas.methods.maps.dynamic import BATCH, CONTEXTS, TEMPLATES, check_dynamic
 from headatlas.methods.maps.pairs import ChosenPairs
@@ -34,7 +33,7 @@ def layer_parts(model: Parameters, chosen: ChosenPairs, settings: Settings) -> l
             tuple(f"{name} layer {i}" for i in layers for name in ("maps", *settings.baselines)),
             cost=layers_cost,
         )
-        for layers in (layer_spans(anatomy, anatomy.n_layers) if stream else layer_spans(anatomy))
+        for layers in (anatomy.layer_groups(anatomy.n_layers) if stream else anatomy.layer_groups())
     ]
 
 

@@ -10,7 +10,6 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadFile
-from headatlas.methods._layers import has_heads, layers_with_heads
 from headatlas.methods.maps.chance import chance_level
 from headatlas.methods.maps.pairs import ChosenPairs, Pairs, choose_k
 from headatlas.methods.maps.ranks import Vocabulary, extremes, sizes
@@ -72,7 +71,7 @@ def hits(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Steps 2 to 4: which pairs every head hits and suppresses, two bool arrays [layer, head, pair]."""
     anatomy, done = weights.anatomy, cast(Done, {})
-    layers = layers_with_heads(anatomy)
+    layers = anatomy.layers_with_heads
     hit_in_layers(weights, {"maps": pairs}, reading, layers, done, device=device, seed=seed, progress=progress)
     return collect(done, "maps", anatomy, len(pairs))
 
@@ -80,7 +79,7 @@ def hits(
 def collect(done: Done, name: str, anatomy: Anatomy, n_pairs: int) -> tuple[np.ndarray, np.ndarray]:
     """What `hit_in_layers` left of all layers: two bool arrays [layer, head, pair], False where there are no heads."""
     hit, suppressed = np.zeros((2, anatomy.n_layers, anatomy.n_heads, n_pairs), dtype=bool)
-    for layer in layers_with_heads(anatomy):
+    for layer in anatomy.layers_with_heads:
         hit[layer], suppressed[layer] = done[f"{name} layer {layer}"]
     return hit, suppressed
 
@@ -165,7 +164,7 @@ def shares(hit: np.ndarray, pairs: Pairs, n_relations: int, anatomy: Anatomy) ->
     counts = belongs.sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.moveaxis(hit.astype(np.float32) @ belongs, -1, 0) / counts[:, None, None]
-    share[:, ~has_heads(anatomy).flatten().numpy()] = np.nan
+    share[:, anatomy.layers_without_heads] = np.nan
     return share.astype(np.float32)
 
 
@@ -185,7 +184,7 @@ def score_relations(
     """The map of a model; why relations were left out is in `left_out`. Layers in `done` are not scored again."""
     done = cast(Done, {}) if done is None else done
     weights, n = model.weights, len(relations)
-    score_layers(model, chosen, settings, layers_with_heads(weights.anatomy), done=done)
+    score_layers(model, chosen, settings, weights.anatomy.layers_with_heads, done=done)
     (score, suppression), multi = _own_shares(done, chosen, n, weights.anatomy)
     beside = _baseline_shares(done, chosen, n, weights.anatomy, settings.baselines)
     category = [r.category for r in relations]

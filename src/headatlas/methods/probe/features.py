@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from headatlas.errors import CannotDo
-from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.probe.settings import Shard
 from headatlas.models.answers import answer_states
 from headatlas.models.lm import LM
@@ -40,7 +39,7 @@ def capture(
     Layers are those with heads. examples: by number. groups: those to read; their prompts begin alike, so they are run
     together.
     """
-    layers = layers_with_heads(lm.anatomy)
+    layers = lm.layers_with_heads
     budget = tokens_at_once(lm, batch_tokens)
     groups = [part for group in groups for part in _cut(group, max(1, budget // max(len(examples[i]) for i in group)))]
     bundles = [make_bundle([examples[i] for i in group]) for group in groups]

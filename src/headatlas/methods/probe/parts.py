@@ -12,7 +12,6 @@ import xarray as xr
 
 from headatlas.errors import BadArgument
 from headatlas.evidence.removal import removal_cost
-from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.method import Part, Work
 from headatlas.methods.probe.examples import Examples
 from headatlas.methods.probe.features import (
@@ -164,7 +163,7 @@ def _choose(
 
 
 def _shape(lm: LM) -> tuple[int, int, int]:
-    return len(layers_with_heads(lm.anatomy)), lm.n_heads, lm.d_head
+    return len(lm.layers_with_heads), lm.n_heads, lm.d_head
 
 
 def _precision(lm: LM) -> Any:
@@ -275,7 +274,7 @@ def _map(
 
 def _writing(lm: LM, device: torch.device) -> torch.Tensor:
     """W_O · W_Oᵀ of each head, [layer, head, d_head, d_head], layers with heads only."""
-    out = [lm.weights.output(layer).float() for layer in layers_with_heads(lm.anatomy)]
+    out = [lm.weights.output(layer).float() for layer in lm.layers_with_heads]
     return torch.stack([(w @ w.transpose(1, 2)).to(device) for w in out])
 
 
@@ -296,7 +295,7 @@ def _used(
 
 def _all_layers(result: xr.Dataset, lm: LM) -> xr.Dataset:
     """With the layers that have no heads: NaN, or False."""
-    result = result.assign_coords(layer=layers_with_heads(lm.anatomy), head=range(lm.n_heads))
+    result = result.assign_coords(layer=lm.layers_with_heads, head=range(lm.n_heads))
     flags = [name for name, variable in result.data_vars.items() if variable.dtype == bool]
     wide = result.drop_vars(flags).reindex(layer=range(lm.n_layers))
     return wide.merge(result[flags].reindex(layer=range(lm.n_layers), fill_value=False))
@@ -313,7 +312,7 @@ def _proof(
 ) -> xr.Dataset:
     names, settings = importance.function.values.tolist(), options.settings
     pushes = torch.zeros(len(names), lm.n_layers, lm.n_heads, lm.d_head)
-    pushes[:, layers_with_heads(lm.anatomy)] = directions(data, labels, len(names))
+    pushes[:, lm.layers_with_heads] = directions(data, labels, len(names))
     tested = {f: [used[i] for i in data.test[labels[data.test] == c][: settings.proof]] for c, f in enumerate(names)}
     ask = partial(score_under if options.proof == "score" else generate_under, lm, tested, options)
     measures = MEASURES_OF[options.proof]

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headatlas.methods._layers import layers_with_heads
 from headatlas.models.gradients import for_gradients
 from headatlas.models.heads import hooked
 from headatlas.models.lm import LM
@@ -59,7 +58,7 @@ def used(
                     log_p, _ = score_targets(logits_of(lm, layout, None), of)
                 (slope,) = torch.autograd.grad(log_p.sum(), share)
             says[chosen] += slope.double().cpu().numpy() / STEPS
-    return says[:, layers_with_heads(lm.anatomy)].reshape(len(test), -1)
+    return says[:, lm.layers_with_heads].reshape(len(test), -1)
 
 
 def _between(lm: LM, layout: Layout, owner: Tensor, mean: Tensor, share: Tensor) -> AbstractContextManager[None]:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument, CannotDo, brief
 from headatlas.evidence.removal import removal_cost
-from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.method import Part, Work
 from headatlas.methods.retrieval.proof import DRAWS, STEPS, check_removal
 from headatlas.models.attended import attended_most
@@ -191,7 +190,7 @@ def combine(lm: LM, pieces: Sequence[Piece], counting: Counting, *, done: Done, 
     tests = xr.concat([_tests(lm, piece, counting, done[piece.name]) for piece in pieces], "test")
     sets = list(dict.fromkeys(piece.set for piece in pieces))
     used, number = tests.used.values, tests.number.values
-    heads = xr.DataArray([i in layers_with_heads(lm.anatomy) for i in range(lm.n_layers)], dims="layer")
+    heads = xr.DataArray([i in lm.layers_with_heads for i in range(lm.n_layers)], dims="layer")
     tests["each"] = tests.each.where(heads & ~tests.held_out)
     scored = {name: used & (tests.set.values == name) for name in sets}
     halves = [[_mean(tests.each, scored[name] & (number % 2 == odd)) for odd in (1, 0)] for name in sets]

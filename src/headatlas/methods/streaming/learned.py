@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from headatlas.errors import CannotDo
-from headatlas.methods._layers import layers_with_heads
 from headatlas.methods.streaming.scores import scored_log_p
 from headatlas.methods.streaming.texts import ScoredText, Window
 from headatlas.models.gradients import for_gradients
@@ -55,7 +54,7 @@ def fit_alpha(
             whole = [hidden_states(lm, text) for text in texts]
         log_p, right = (torch.cat(v) for v in zip(*(scored_log_p(lm, [t], window) for t in texts), strict=True))
     alpha = torch.ones(lm.n_layers, lm.n_kv_heads, requires_grad=True)
-    with_heads = layers_with_heads(lm.anatomy)
+    with_heads = lm.layers_with_heads
     optimiser = torch.optim.Adam([alpha])
     distances = []
     with for_gradients(lm):

@@ -14,7 +14,6 @@ import xarray as xr
 from headatlas.errors import BadArgument, check_count
 from headatlas.evidence.control import Heads, compare_with_random, correct_p, same_layers
 from headatlas.evidence.removal import gates_without
-from headatlas.methods._layers import SPAN, layer_spans, layers_with_heads
 from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
 from headatlas.methods.method import Part, Work
 from headatlas.methods.streaming.learned import Fit, fit_alpha
@@ -94,7 +93,7 @@ class Piece:
 def streaming_work(lm: LM, tasks: Any, options: Options) -> Work:
     texts, window = _texts(lm, tasks, options)
     fit = Fit(options.updates, options.strength, options.lr) if options.kind == "learned" else None
-    spans = [tuple(span) for span in layer_spans(lm.anatomy, SPAN)]
+    spans = [tuple(span) for span in lm.anatomy.layer_groups()]
     pieces, parts = [], []
     for of in texts:
         piece = partial(Piece, texts=of, window=window, batch_tokens=options.batch_tokens)
@@ -169,7 +168,7 @@ def _map(lm: LM, pieces: list[Piece], done: Done) -> np.ndarray:
     values = np.full((len(pieces[0].texts.measured), lm.n_layers, lm.n_kv_heads), np.nan, np.float32)
     if pieces[0].fit is not None:
         values = values[:1]
-        rows = layers_with_heads(lm.anatomy)
+        rows = lm.layers_with_heads
         values[:, rows] = done[pieces[0].name][0][rows]
         return values
     for piece in pieces:

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument, CannotDo, brief, check_choice, check_count, did_you_mean
+from headatlas.files import check_new, new_path
 from headatlas.methods import measures_of, methods
 from headatlas.results.about import unit
 from headatlas.results.agree import side_by_side
@@ -15,7 +16,6 @@ from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.results.charts import overview
 from headatlas.results.exporting import FOLDERS, FORMATS, ONE_MAP, TABLES
 from headatlas.results.exporting.formats import WRITERS, Asked, Files
-from headatlas.results.files import check_new, new_path
 
 USES = {"duo-attention": ("sink", "recent", "kv_heads", "fill"), "headkv": ("fill",)}  # options of some formats
 LISTED = 12  # charts that an error names, at most

@@ -9,10 +9,10 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument, BadFile, HeadAtlasError, check_choice, check_count, check_there, one_line
+from headatlas.files import check_folder
 from headatlas.methods import TABLE, method_names
 from headatlas.models.shape import shape
 from headatlas.results.about import unit
-from headatlas.results.files import check_folder
 from headatlas.results.importing import FORMATS, KINDS, METHODS
 from headatlas.results.importing.formats import READERS, guess
 from headatlas.results.importing.kinds import read_kind

@@ -1,5 +1,7 @@
 """Files that are complete if they exist: written under a temporary name, then renamed."""
 
+import errno
+import hashlib
 import json
 import os
 import shutil
@@ -12,9 +14,9 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from headatlas.errors import BadArgument, BadFile, CannotDo, one_line
-from headatlas.models.cache import is_full
 
 _UNFINISHED = ".headatlas-part"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -111,6 +113,17 @@ def alone_in(folder: Path) -> Iterator[None]:
         raise CannotDo(f"another headatlas is at work in {folder}: wait for it, or give another folder") from e
     except OSError as e:
         raise CannotDo(f"cannot write to {folder}: {e.strerror}") from e
+
+
+def is_full(error: Exception) -> bool:
+    """Whether an error is that of a full disk, or of a quota."""
+    return getattr(error, "errno", None) in _FULL or any(f"(os error {code})" in str(error) for code in _FULL)
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's bytes."""
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
