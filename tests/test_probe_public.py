@@ -112,7 +112,7 @@ def read(lm, *args, **options) -> list[tuple[int, np.ndarray]]:
     for part in get_method("probe").function(lm, *args, **options).parts:
         part.do(lm, *part.arguments, done=done, progress=silent)
         if part.name.startswith("reading"):
-            features, kept = (done[leaf] for leaf in part.leaves)
+            features, kept = (done[name] for name in part.outputs)
             rows += zip(kept[0].tolist(), features[0], strict=True)
     return sorted(rows, key=lambda row: row[0])
 

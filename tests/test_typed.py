@@ -48,7 +48,7 @@ def only_planned(monkeypatch) -> None:
     """No work is done. Methods that give a dataset at once check their arguments as they run, and do run."""
 
     def execute(pool, jobs, folder, progress):
-        if any(get_method(name).returns_work for name in jobs):
+        if any(get_method(name).in_parts for name in jobs):
             raise Planned([job.says for job in jobs.values()])
         return work(pool, jobs, folder, progress)
 

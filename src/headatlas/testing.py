@@ -283,11 +283,11 @@ def check_parts(subject: Subject) -> None:
     done: dict[str, tuple[np.ndarray, ...]] = {}
     waiting = list(job.parts)[::-1]
     while waiting:
-        part = next(p for p in waiting if set(p.needs) <= set(done))
+        part = next(p for p in waiting if set(p.inputs) <= set(done))
         waiting.remove(part)
-        needed = {n: done[n] for n in part.needs}
-        left = worker(Step(job.name, part.do, part.arguments, part.leaves, needed, job.stamp))
-        assert set(left) == set(part.leaves), f"{subject}: part {part.name!r} left {sorted(left)}"
+        needed = {n: done[n] for n in part.inputs}
+        left = worker(Step(job.name, part.do, part.arguments, part.outputs, needed, job.stamp))
+        assert set(left) == set(part.outputs), f"{subject}: part {part.name!r} left {sorted(left)}"
         done |= left
     _same(worker(Step(job.name, job.combine, job.arguments, (), done, job.stamp)), subject.result)
 

@@ -74,8 +74,8 @@ def test_each_map_and_each_test_is_a_part(lm) -> None:
         "ablate-own: removing heads of first",
         "ablate-own: removing heads of second",
     ]
-    leaves = {leaf for part in work.parts for leaf in part.leaves}
-    assert {need for part in work.parts for need in part.needs} <= leaves
+    outputs = {name for part in work.parts for name in part.outputs}
+    assert {name for part in work.parts for name in part.inputs} <= outputs
     every = get_method("compare_maps").function(lm, TASKS)
     assert all(part.cost(lm, *part.arguments).seconds >= 0 for part in every.parts if part.cost)
 

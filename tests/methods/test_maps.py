@@ -381,14 +381,14 @@ def test_work_is_plain_data_and_planned_without_weights(folder) -> None:
     lm, _ = load_skeleton(folder, "auto", "cpu")
     prompted = [replace(r, prompt="w1 {}") for r in RELATIONS]
     work = pickle.loads(pickle.dumps(get_method("maps").function(lm, prompted, dynamic=3, causal=3)))  # noqa: S301
-    assert work.loads_model
+    assert work.needs_model
     [part] = work.parts
-    assert part.leaves[:3] == ("maps layer 0", "targets layer 0", "random layer 0")
+    assert part.outputs[:3] == ("maps layer 0", "targets layer 0", "random layer 0")
     assert part.cost(lm, *part.arguments).operations > 0
     assert work.cost(lm, *work.arguments).tokens > 3 * 2 * 4  # pairs of two relations in four templates
     raw = get_method("maps").function(lm, prompted, input="published", baselines=False)
-    assert not raw.loads_model
-    assert [leaf for part in raw.parts for leaf in part.leaves] == [f"maps layer {i}" for i in range(lm.n_layers)]
+    assert not raw.needs_model
+    assert [name for part in raw.parts for name in part.outputs] == [f"maps layer {i}" for i in range(lm.n_layers)]
     with pytest.raises(BadArgument, match="none of the 3 has 100 pairs left"):
         get_method("maps").function(lm, prompted, min_pairs=100)
 

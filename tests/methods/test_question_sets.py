@@ -39,7 +39,7 @@ def test_varied_questions_in_a_probe(lm: LM) -> None:
 
 def test_the_quick_preset_limits_built_in_questions(lm: LM) -> None:
     work = methods()["probe"].function(lm, "varied", proof="none")
-    assert work.says.startswith("900 questions, 8 functions")
+    assert work.summary.startswith("900 questions, 8 functions")
 
 
 def test_varied_questions_in_removals(lm: LM) -> None:

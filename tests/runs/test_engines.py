@@ -237,7 +237,11 @@ class TestBadInput:
 
     def test_a_job_that_always_fails_is_told_once_with_its_name(self, model, tmp_path) -> None:
         stamp = {"read_from": "", "fingerprint": ""}
-        jobs = {"failing": Job("failing", "", stamp, fails, parts=[Part("first", fails), Part("second", fails)])}
+        jobs = {
+            "failing": Job(
+                "failing", "", stamp, fails, parts=[Part(name="first", do=fails), Part(name="second", do=fails)]
+            )
+        }
         with start_workers(model, workers=1) as pool:
             [outcome] = execute(pool, jobs, tmp_path)
         assert str(outcome.error) == "failing: first, on this machine: it never works"

@@ -15,7 +15,7 @@ from tests.models.test_cost import LLAMA, MACHINE
 
 def job(*parts: tuple[float, tuple[str, ...]], rest: float) -> Job:
     made = [
-        Part(f"p{i}", lambda *a: None, needs=needs, cost=lambda model, s=seconds: Cost(seconds=s))
+        Part(name=f"p{i}", do=lambda *a: None, inputs=needs, cost=lambda model, s=seconds: Cost(seconds=s))
         for i, (seconds, needs) in enumerate(parts)
     ]
     return Job("job", "", {}, lambda *a: None, parts=made, cost=lambda model: Cost(seconds=rest))

@@ -72,12 +72,12 @@ def effects_work(
     pieces = [[piece(task, layers) for layers in lm.anatomy.layer_groups(span or lm.n_layers)] for task in chosen]
     variant = "".join(f", {k} {v}" for k, v in settings.items())
     return Work(
-        f"{', '.join(t.name for t in chosen)}: {limit} examples each{variant}",
-        _combine,
-        (pieces, without_heads),
-        [Part(p.name, _measure, (p,), cost=_cost) for of_task in pieces for p in of_task],
-        hash_tasks(chosen),
-        {"limit": limit, **settings},
+        summary=f"{', '.join(t.name for t in chosen)}: {limit} examples each{variant}",
+        combine=_combine,
+        arguments=(pieces, without_heads),
+        parts=[Part(name=p.name, do=_measure, arguments=(p,), cost=_cost) for of_task in pieces for p in of_task],
+        data=hash_tasks(chosen),
+        settings={"limit": limit, **settings},
         cost=_combine_cost,
     )
 

@@ -44,6 +44,7 @@ MEANING = (
     ask=lazily("headatlas.methods._effects:ask_training"),
     truths={"ig": Truth("functions", "effect", {"limit": 32})},
     order=45,
+    in_parts=True,
 )
 def ig(
     lm: LM,

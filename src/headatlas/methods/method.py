@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import builtins
 import inspect
-import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -89,40 +88,45 @@ class Truth:
     subject: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Part:
-    """A piece of work that can be done by itself, anywhere.
+    """A piece of a method's work that any worker can do by itself.
 
-    name: what the part is called in the folder, in plans and in errors.
-    do(model, *arguments, done=…, progress=…): a module-level function with plain arguments. It puts arrays into `done`
-    under the names in `leaves`, and finds there what it `needs` of other parts. What it returns is not used.
-    cost(model, *arguments): what it will take, for `run --plan`.
+    Args:
+        name: what it is called in the folder, in plans and in errors.
+        do: a module-level function `do(model, *arguments, done=…, progress=…)` with plain arguments. It finds the
+            arrays in `inputs` in `done`, and puts those in `outputs` there. What it returns is not used.
+        outputs: names of the arrays it computes; without any, its own name.
+        inputs: names of the arrays of other parts that it reads.
+        cost: `cost(model, *arguments)`: what it will take, for `run --plan`.
     """
 
     name: str
     do: Callable[..., object]
     arguments: tuple[Any, ...] = ()
-    leaves: tuple[str, ...] = ()  # without any, its own name
-    needs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
     cost: Callable[..., Cost] | None = None
 
     def __post_init__(self) -> None:
-        if not self.leaves:
-            object.__setattr__(self, "leaves", (self.name,))
+        if not self.outputs:
+            object.__setattr__(self, "outputs", (self.name,))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a method would do, as data: arguments are checked and data is read, nothing is computed yet.
+    """What a method would do, as data: its arguments are checked and its data is read, but nothing is computed yet.
 
-    says: what will be done, in a few words, for the plan.
-    combine(model, *arguments, done=…, progress=…): a module-level function from what the parts left to the result.
-    data: a hash of what is asked. settings: what parts depend on; result_settings: what only the result depends on.
-    cost(model, *arguments): what `combine` will take.
-    loads_model: whether an LM is needed; else the model's parameters are read from disk, if it is not loaded anyway.
+    Args:
+        summary: what will be done, in a few words, for the plan.
+        combine: a module-level function `combine(model, *arguments, done=…, progress=…)` that makes the result from the
+            arrays of the parts.
+        data: a hash of the data. settings: what the parts depend on. result_settings: what only the result depends on.
+        cost: `cost(model, *arguments)`: what `combine` will take.
+        needs_model: whether the model must be loaded; otherwise its parameters are read from disk.
     """
 
-    says: str
+    summary: str
     combine: Callable[..., xr.Dataset]
     arguments: tuple[Any, ...] = ()
     parts: Sequence[Part] = ()
@@ -130,7 +134,7 @@ class Work:
     settings: Mapping[str, Any] = field(default_factory=dict)
     result_settings: Mapping[str, Any] = field(default_factory=dict)
     cost: Callable[..., Cost] | None = None
-    loads_model: bool = True
+    needs_model: bool = True
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ class Method:
 
     name, function, source: its name, the function it was declared on, and the package it comes from. The rest are the
     arguments of `@method`, described there: title, measures, presets, tells, does_not_tell, cites, tables, sentences,
-    ask, truths, cost, order and exports.
+    ask, truths, cost, order, exports, needs_model and in_parts.
     """
 
     name: str
@@ -167,18 +171,9 @@ class Method:
     cost: Callable[..., Cost] | None
     order: float
     exports: tuple[str, ...] = ()
+    needs_model: bool = True
+    in_parts: bool = False
     source: str = "headatlas"  # the package it comes from
-
-    @property
-    def reads_parameters(self) -> bool:
-        """Whether it takes the model's parameters, so that no model need be loaded."""
-        first = next(iter(inspect.signature(self.function).parameters.values()))
-        return bool(re.search(r"\bParameters\b", str(first.annotation)))
-
-    @property
-    def returns_work(self) -> bool:
-        """Whether its function returns `Work`, to be done in parts, instead of a dataset."""
-        return bool(re.search(r"\bWork\b", str(self.function.__annotations__.get("return", ""))))
 
     @property
     def options(self) -> dict[str, Option]:
@@ -208,6 +203,8 @@ def method(
     cost: Callable[..., Cost] | None = None,
     order: float = 50,
     exports: Sequence[str] = (),
+    needs_model: bool = True,
+    in_parts: bool = False,
 ) -> Callable[[F], F]:
     """Declare a function f(lm, *, options) to be a method. It returns a Dataset over layers and heads, or `Work`.
 
@@ -219,7 +216,8 @@ def method(
     where no truth is known. truths: by the name it has in the benchmark, which truth it answers there. cost(lm,
     **options): of a function that returns a dataset. order: methods of a run go from the lowest. exports: files of
     other tools that its maps are made for, the most fitting first; `headatlas export` writes them from its map unless
-    another is chosen.
+    another is chosen. needs_model: whether it takes an LM; otherwise it takes `Parameters`, and no model is loaded
+    unless its `Work` needs one. in_parts: it returns `Work`, whose parts are done one by one.
     """
 
     def declare(function: F) -> F:
@@ -239,6 +237,8 @@ def method(
             cost,
             order,
             tuple(exports),
+            needs_model,
+            in_parts,
         )
         return function
 

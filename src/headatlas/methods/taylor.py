@@ -40,6 +40,7 @@ MEANING = (
     ask=lazily("headatlas.methods._effects:ask_training"),
     truths={"taylor": Truth("functions", "importance", {"limit": 32})},
     order=40,
+    in_parts=True,
 )
 def taylor(
     lm: LM,

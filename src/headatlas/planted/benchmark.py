@@ -66,7 +66,7 @@ class Cell:
     group: str
 
     @property
-    def leaf(self) -> str:
+    def array(self) -> str:
         return f"{self.model}: {self.contender}"
 
 
@@ -146,7 +146,12 @@ def plan_benchmark(
     recipes: list[Recipe] = [*trained, *(Relations(*each) for each in noises), *copying]
     cells = {recipe: _cells(recipe, chosen) for recipe in recipes}
     parts = [
-        Part(f"model {of[0].model}", measure, (recipe, chosen, seed), tuple(cell.leaf for cell in of))
+        Part(
+            name=f"model {of[0].model}",
+            do=measure,
+            arguments=(recipe, chosen, seed),
+            outputs=tuple(cell.array for cell in of),
+        )
         for recipe, of in cells.items()
         if of
     ]
@@ -155,7 +160,7 @@ def plan_benchmark(
         real = f"removal and transfer tests {hash_atlas(atlas)}"
         source = atlas.info["model"]["name"] if atlas_model is None else atlas_model
         source = source if isinstance(source, LM) else absolute(source)
-        parts.append(Part(real, assess, (real, atlas.folder.absolute(), source, device, seed)))
+        parts.append(Part(name=real, do=assess, arguments=(real, atlas.folder.absolute(), source, device, seed)))
     stamp = {
         "model": ", ".join(model.name for model in trained),
         "fingerprint": ", ".join(model.files for model in trained),
@@ -203,13 +208,13 @@ def measure(_: None, recipe: Recipe, chosen: Mapping[str, str], seed: int, *, do
     for known in recipe.make(set(chosen.values()), seed):
         cells = [cell for cell in _cells(recipe, chosen) if cell.model == known.name]
         for cell in progress(cells, f"model {known.name}"):
-            if cell.leaf not in done:
+            if cell.array not in done:
                 of_model = results.setdefault(id(known.lm), {})
-                done[cell.leaf] = measure_contender(cell.contender, known, seed, of_model)
+                done[cell.array] = measure_contender(cell.contender, known, seed, of_model)
     nothing = np.empty((0, len(MEASURES))), np.full(len(COSTS), np.nan), np.empty(0, str)
     for cell in _cells(recipe, chosen):
-        if cell.leaf not in done:  # none of its functions is where the truth says
-            done[cell.leaf] = nothing
+        if cell.array not in done:  # none of its functions is where the truth says
+            done[cell.array] = nothing
 
 
 def measure_contender(
@@ -259,12 +264,12 @@ def combine(
     """What the parts measured, with means over models. real: where a part left the atlas's tests, or ''."""
     groups = {cell.model: cell.group for cell in cells}
     names, models = list(chosen), list(groups)
-    subjects = list(dict.fromkeys(str(s) for cell in cells for s in done[cell.leaf][2]))
+    subjects = list(dict.fromkeys(str(s) for cell in cells for s in done[cell.array][2]))
     values = np.full((len(names), len(models), len(subjects), len(MEASURES)), np.nan)
     costs = np.full((len(names), len(models), len(COSTS)), np.nan)
     for cell in cells:
         at = names.index(cell.contender), models.index(cell.model)
-        value, costs[at], of = done[cell.leaf]
+        value, costs[at], of = done[cell.array]
         values[at][[subjects.index(str(s)) for s in of]] = value
     dims = ("contender", "model", "subject")
     variables: dict[str, Any] = {name: (dims, values[..., i]) for i, name in enumerate(MEASURES)}

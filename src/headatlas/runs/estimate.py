@@ -103,9 +103,9 @@ def makespan(jobs: Jobs, seconds: Mapping[str, Sequence[float] | str], workers: 
         each = seconds[name]
         if isinstance(job, Job) and not isinstance(each, str):
             for part, of_part in zip(job.parts, each, strict=False):
-                leaves, needs = (frozenset(f"{name} {x}" for x in xs) for xs in (part.leaves, part.needs))
+                leaves, needs = (frozenset(f"{name} {x}" for x in xs) for xs in (part.outputs, part.inputs))
                 waiting.append((of_part, leaves, needs))
-            everything = frozenset(f"{name} {leaf}" for part in job.parts for leaf in part.leaves)
+            everything = frozenset(f"{name} {leaf}" for part in job.parts for leaf in part.outputs)
             waiting.append((each[-1], frozenset(), everything))
     now, done, busy = 0.0, set[str](), list[tuple[float, int, frozenset[str]]]()
     while waiting or busy:

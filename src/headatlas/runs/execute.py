@@ -98,15 +98,15 @@ def execute(
 
 def _items(job: Job, done: Finished, local: bool, timeline: Timeline) -> Iterator[WorkItem]:
     """What of a job is to be sent: parts that are missing, and the result."""
-    missing = [part for part in job.parts if any(leaf not in done for leaf in part.leaves)]
-    left_by = {leaf: job.item(part.name) for part in missing for leaf in part.leaves}
+    missing = [part for part in job.parts if any(leaf not in done for leaf in part.outputs)]
+    left_by = {leaf: job.item(part.name) for part in missing for leaf in part.outputs}
     for part in missing:
-        needed = (*part.needs, *part.leaves)
+        needed = (*part.inputs, *part.outputs)
         name = job.item(part.name)
-        step = partial(_step, job, name, part.do, part.arguments, part.leaves, needed, done, local, timeline)
-        needs = frozenset(left_by[leaf] for leaf in part.needs if leaf in left_by)
+        step = partial(_step, job, name, part.do, part.arguments, part.outputs, needed, done, local, timeline)
+        needs = frozenset(left_by[leaf] for leaf in part.inputs if leaf in left_by)
         yield WorkItem(name, job.name, step, needs)
-    everything = tuple(leaf for part in job.parts for leaf in part.leaves)
+    everything = tuple(leaf for part in job.parts for leaf in part.outputs)
     step = partial(_step, job, job.item(), job.combine, job.arguments, (), everything, done, local, timeline)
     yield WorkItem(job.item(), job.name, step, frozenset(left_by.values()))
 

@@ -11,7 +11,7 @@ from typing import Any
 import xarray as xr
 
 from headatlas.errors import BadArgument, CannotDo, HeadAtlasError
-from headatlas.methods.method import Measure, Part
+from headatlas.methods.method import Measure, Part, Work
 from headatlas.models.cost import Cost, Machine
 from headatlas.results.provenance import describe_run, flat
 from headatlas.results.store import Finished, load_attributes, save
@@ -82,8 +82,10 @@ class Job:
             return
         if not isinstance(result, xr.Dataset) or not {"layer", "head"} <= set(result.dims):
             dims = tuple(getattr(result, "dims", ()))
+            hint = ": declare in_parts=True" if isinstance(result, Work) else ""
             raise CannotDo(
-                f"method {self.name} gave a {type(result).__name__} over {dims}, expected a Dataset over layer and head"
+                f"method {self.name} gave a {type(result).__name__} over {dims},"
+                f" expected a Dataset over layer and head{hint}"
             )
         for measure in self.measures:
             dims = result[measure.name].dims if measure.name in result else ()

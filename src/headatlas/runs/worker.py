@@ -56,12 +56,12 @@ class ModelWorker:
 
     def plan(self, methods: Sequence[tuple[Method, Mapping[str, Any]]]) -> Planned:
         """Plan on a model without weights, so that wrong arguments are told before any are loaded."""
-        bare = self._bare(all(method.reads_parameters for method, _ in methods))
+        bare = self._bare(not any(method.needs_model for method, _ in methods))
         works = [(method, _work_or_error(method, bare, options, self.progress)) for method, options in methods]
         planned = [work for _, work in works if isinstance(work, Work)]
         if not planned:
             return Planned(*_described(bare), {m.name: w for m, w in works if isinstance(w, HeadAtlasError)})
-        model = self.loaded(any(work.loads_model for work in planned), bare)
+        model = self.loaded(any(work.needs_model for work in planned), bare)
         jobs = {m.name: job_of(m, work, self.stamp) if isinstance(work, Work) else work for m, work in works}
         return Planned(*_described(model), jobs)
 
@@ -144,19 +144,21 @@ def _work_or_error(
 
 def work_of(method: Method, model: Model, options: Mapping[str, Any]) -> Work:
     """What a method would do with a model: the `Work` it returns, or a call of its function."""
-    if method.returns_work:
+    if method.in_parts:
         work: Work = method.function(model, **options)
+        if not isinstance(work, Work):
+            raise CannotDo(f"method {method.name} gave a {type(work).__name__}, but declares in_parts: expected Work")
         return work
     options = {o.name: o.default for o in method.options.values()} | dict(options)
     plain = {k: _plain(v) for k, v in options.items()}
     listed = ", ".join(f"{k} {v}" for k, v in options.items() if v is not None)
     return Work(
-        method.title + f": {listed}" * bool(listed),
-        _call_function,
-        (method.function, dict(options)),
+        summary=method.title + f": {listed}" * bool(listed),
+        combine=_call_function,
+        arguments=(method.function, dict(options)),
         settings=plain,
         cost=None if method.cost is None else partial(_call_cost, method.cost),
-        loads_model=not method.reads_parameters,
+        needs_model=method.needs_model,
     )
 
 
@@ -185,7 +187,7 @@ def job_of(method: Method, work: Work, stamp: Mapping[str, Any]) -> Job:
     stamped = {**stamp, "data": work.data, **work.settings}
     parts = tuple(work.parts)
     settings, measures = work.result_settings, method.measures
-    return Job(method.name, work.says, stamped, work.combine, work.arguments, parts, settings, work.cost, measures)
+    return Job(method.name, work.summary, stamped, work.combine, work.arguments, parts, settings, work.cost, measures)
 
 
 def model_stamp(model: Model) -> dict[str, Any]:

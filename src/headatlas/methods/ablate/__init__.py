@@ -48,6 +48,7 @@ MEANING = (
         "ablate-interference": Truth("interference", "effect", {"limit": 32}, sign=-1),
     },
     order=70,
+    in_parts=True,
 )
 def ablate(
     lm: LM,

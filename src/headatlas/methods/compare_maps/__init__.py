@@ -40,6 +40,7 @@ MAPS: tuple[str, ...] = get_args(Map)
     does_not_tell="which map is right: it tests sets of heads, not their order",
     tables=lazily("headatlas.methods.compare_maps.tables:comparison_tables"),
     order=90,
+    in_parts=True,
 )
 def compare_maps(
     lm: LM,

@@ -65,24 +65,36 @@ def comparison_work(
     needed.sort(key=lambda name: name == "ablate-own")  # which is made from the others
     ranked = [*own, *names]
     made = [
-        Part(f"{name}: maps", keep_maps, (name, data, scores), _map_names(name, data)) for name, scores in own.items()
+        Part(name=f"{name}: maps", do=keep_maps, arguments=(name, data, scores), outputs=_map_names(name, data))
+        for name, scores in own.items()
     ]
     for name in needed:
         if name == "probe":
-            made.append(Part("probe: maps", probe_maps, (data, probe), _map_names(name, data)))
+            made.append(
+                Part(name="probe: maps", do=probe_maps, arguments=(data, probe), outputs=_map_names(name, data))
+            )
         elif name == "ablate-own":
-            made.append(Part(f"{name}: maps", own_maps, (data,), _map_names(name, data), _map_names("ablate", data)))
+            made.append(
+                Part(
+                    name=f"{name}: maps",
+                    do=own_maps,
+                    arguments=(data,),
+                    outputs=_map_names(name, data),
+                    inputs=_map_names("ablate", data),
+                )
+            )
         else:
             needs = (dissociation.BASELINE,) * (name == "dissociate")
             made += [
-                Part(map_name(name, t.name), make_map, (name, t, sizes), needs=needs, cost=map_cost) for t in targets
+                Part(name=map_name(name, t.name), do=make_map, arguments=(name, t, sizes), inputs=needs, cost=map_cost)
+                for t in targets
             ]
     tests = [
         Part(
-            removal_name(name, t),
-            remove,
-            (name, t),
-            needs=(dissociation.BASELINE, map_name(name, t.name)),
+            name=removal_name(name, t),
+            do=remove,
+            arguments=(name, t),
+            inputs=(dissociation.BASELINE, map_name(name, t.name)),
             cost=removal_cost,
         )
         for name in ranked
@@ -91,13 +103,13 @@ def comparison_work(
     hashes = [f"{name} {hashlib.sha256(scores.tobytes()).hexdigest()[:16]}" for name, scores in own.items()]
     made_from = {"taylor": str(sizes.taylor), "ablate": str(sizes.ablate), "gate": str(sizes.gate), "own_maps": hashes}
     return Work(
-        f"{', '.join(ranked)}: {len(data.names)} functions",
-        combine,
-        (targets, ranked),
-        [dissociation.baseline_part(data, batch_tokens), *made, *tests],
-        data.hash(),
-        {"preset": preset, **settings.flat(), **made_from},
-        {"maps": ranked},
+        summary=f"{', '.join(ranked)}: {len(data.names)} functions",
+        combine=combine,
+        arguments=(targets, ranked),
+        parts=[dissociation.baseline_part(data, batch_tokens), *made, *tests],
+        data=data.hash(),
+        settings={"preset": preset, **settings.flat(), **made_from},
+        result_settings={"maps": ranked},
     )
 
 

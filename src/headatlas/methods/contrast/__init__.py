@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     cites=("Causal Head Gating, Nam et al., NeurIPS 2025, arXiv 2505.13737",),
     tables=lazily("headatlas.methods.contrast.tables:contrast_tables"),
     order=55,
+    in_parts=True,
 )
 def contrast(
     lm: LM,
@@ -72,12 +73,12 @@ def contrast(
     _check_matched(kept, lost)
     pair = PairFit(kept, lost, numbers, settings, batch_tokens)
     return Work(
-        f"{pair.name}: {len(numbers)} seeds",
-        combine,
-        (pair,),
-        [Part(GATES, fit_pair, (pair,), cost=fit_cost)],
-        hash_tasks((kept, lost)),
-        flat_settings(settings) | {"seeds": numbers, "keep": kept.name, "lose": lost.name},
+        summary=f"{pair.name}: {len(numbers)} seeds",
+        combine=combine,
+        arguments=(pair,),
+        parts=[Part(name=GATES, do=fit_pair, arguments=(pair,), cost=fit_cost)],
+        data=hash_tasks((kept, lost)),
+        settings=flat_settings(settings) | {"seeds": numbers, "keep": kept.name, "lose": lost.name},
         cost=combine_cost,
     )
 

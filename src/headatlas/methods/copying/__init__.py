@@ -71,6 +71,7 @@ COPIED = (
     ask=lazily("headatlas.methods.copying.texts:ask_again"),
     truths={"copying": Truth("copying", "score", {"texts": 64}, subject="token")},
     order=35,
+    in_parts=True,
 )
 def copying(
     lm: LM,

@@ -35,18 +35,22 @@ def copying_work(lm: LM, words: Any, n: int, length: int | None, seed: int, batc
         scored = [of.scored[i : i + AT_ONCE] for i in range(0, n, AT_ONCE)]
         names[copied] = [f"{copied}: texts {AT_ONCE * i} to {AT_ONCE * i + len(t) - 1}" for i, t in enumerate(scored)]
         for name, some in zip(names[copied], scored, strict=True):
-            parts.append(Part(name, score_texts, (name, some, AHEAD[copied], batch_tokens), cost=_score_cost))
+            parts.append(
+                Part(name=name, do=score_texts, arguments=(name, some, AHEAD[copied], batch_tokens), cost=_score_cost)
+            )
         arguments = (_proof(copied), names[copied], of.proof, seed, batch_tokens)
-        parts.append(Part(_proof(copied), remove_top, arguments, needs=tuple(names[copied]), cost=_proof_cost))
+        parts.append(
+            Part(name=_proof(copied), do=remove_top, arguments=arguments, inputs=tuple(names[copied]), cost=_proof_cost)
+        )
     one = next(iter(texts.values())).scored[0]
     size = len(one.again) + len(one.unit)
     return Work(
-        f"{n} texts of {size} tokens, twice: {' and '.join(texts)}",
-        combine,
-        (names, seed),
-        parts,
-        hash_texts(texts),
-        {"texts": n, "length": size, "seed": seed},
+        summary=f"{n} texts of {size} tokens, twice: {' and '.join(texts)}",
+        combine=combine,
+        arguments=(names, seed),
+        parts=parts,
+        data=hash_texts(texts),
+        settings={"texts": n, "length": size, "seed": seed},
     )
 
 

@@ -60,6 +60,7 @@ MEANING = (
     ask=lazily("headatlas.methods.dissociate.parts:ask_test"),
     truths={"dissociate": Truth("functions", "score", {"own": 6, "seeds": 2, "limit": 10_000, "proof": False})},
     order=65,
+    in_parts=True,
 )
 def dissociate(
     lm: LM,

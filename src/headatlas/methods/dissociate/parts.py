@@ -59,19 +59,21 @@ def dissociation_work(
 ) -> Work:
     targets, seeds = targets_of(data, settings, batch_tokens), list(settings.seeds)
     parts = [baseline_part(data, batch_tokens)]
-    parts += [Part(t.gates_part, fit_gates, (t,), needs=(BASELINE,), cost=fit_cost) for t in targets]
+    parts += [Part(name=t.gates_part, do=fit_gates, arguments=(t,), inputs=(BASELINE,), cost=fit_cost) for t in targets]
     if proof:
         parts += [
-            Part(t.removal_part, remove, (t,), needs=(BASELINE, t.gates_part), cost=removal_cost) for t in targets
+            Part(name=t.removal_part, do=remove, arguments=(t,), inputs=(BASELINE, t.gates_part), cost=removal_cost)
+            for t in targets
         ]
     return Work(
-        f"{len(data.names)} functions, {len(seeds)} seed{'s' * (len(seeds) != 1)}, {settings.updates} updates each",
-        combine,
-        (targets, proof),
-        parts,
-        data.hash(),
-        {"preset": preset, **settings.flat(), "seeds": seeds},
-        {"proof": int(proof)},
+        summary=f"{len(data.names)} functions, {len(seeds)} seed{'s' * (len(seeds) != 1)},"
+        f" {settings.updates} updates each",
+        combine=combine,
+        arguments=(targets, proof),
+        parts=parts,
+        data=data.hash(),
+        settings={"preset": preset, **settings.flat(), "seeds": seeds},
+        result_settings={"proof": int(proof)},
     )
 
 
@@ -79,7 +81,7 @@ def dissociation_work(
 
 
 def baseline_part(data: Labelled, batch_tokens: int | None) -> Part:
-    return Part(BASELINE, measure_baseline, (data, batch_tokens), cost=baseline_cost)
+    return Part(name=BASELINE, do=measure_baseline, arguments=(data, batch_tokens), cost=baseline_cost)
 
 
 def measure_baseline(lm: LM, data: Labelled, batch_tokens: int | None, *, done: Done, progress: Progress) -> None:

@@ -52,6 +52,7 @@ MEANING = (
     sentences=lazily("headatlas.methods.function_vector.tables:vector_sentences"),
     ask=lazily("headatlas.methods.function_vector.parts:ask_held_out"),
     order=75,
+    in_parts=True,
 )
 def function_vector(
     lm: LM,
@@ -103,10 +104,10 @@ def function_vector(
     plans = [plan(lm, task, settings) for task in chosen]
     where = "best" if layer is None else layer
     return Work(
-        f"{', '.join(t.name for t in chosen)}: {limit} prompts of each kind, {shots} shots",
-        combine,
-        (plans,),
-        [part for one in plans for part in one.parts()],
-        hash_tasks(chosen),
-        {"shots": shots, "limit": limit, "top": top, "added_after": where, "draws": draws, "seed": seed},
+        summary=f"{', '.join(t.name for t in chosen)}: {limit} prompts of each kind, {shots} shots",
+        combine=combine,
+        arguments=(plans,),
+        parts=[part for one in plans for part in one.parts()],
+        data=hash_tasks(chosen),
+        settings={"shots": shots, "limit": limit, "top": top, "added_after": where, "draws": draws, "seed": seed},
     )

@@ -69,14 +69,14 @@ class Plan:
 
     def parts(self) -> list[Part]:
         effects = [
-            Part(name, _effects, (self, i * AT_ONCE, name), needs=(self.means,), cost=_effects_cost)
+            Part(name=name, do=_effects, arguments=(self, i * AT_ONCE, name), inputs=(self.means,), cost=_effects_cost)
             for i, name in enumerate(self.effects)
         ]
         needs = (self.means, *self.effects)
         return [
-            Part(self.means, _means, (self,), cost=_means_cost),
+            Part(name=self.means, do=_means, arguments=(self,), cost=_means_cost),
             *effects,
-            Part(self.vector, _vector, (self,), needs=needs, cost=_vector_cost),
+            Part(name=self.vector, do=_vector, arguments=(self,), inputs=needs, cost=_vector_cost),
         ]
 
 

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         "gate-interference": Truth("interference", "interference", {"proof": False, "seeds": 3}),
     },
     order=50,
+    in_parts=True,
 )
 def gate(
     lm: LM,
@@ -110,12 +111,15 @@ def gate(
     blocks = [block for fitted in (fits, *of_halves) for of in fitted for block in of.blocks()]
     names = ", ".join(t.name for t in chosen)
     return Work(
-        f"{names}: {len(numbers)} seeds, {settings.free.updates} + {settings.pressed.updates} updates",
-        combine,
-        (fits, of_halves, proof),
-        [Part(block.name, fit_task, (block,), block.stages, cost=fit_cost) for block in blocks],
-        hash_tasks(chosen),
-        {"preset": preset, **flat_settings(settings), "seeds": numbers},
-        {"halves": int(halves), "proof": int(proof)},
+        summary=f"{names}: {len(numbers)} seeds, {settings.free.updates} + {settings.pressed.updates} updates",
+        combine=combine,
+        arguments=(fits, of_halves, proof),
+        parts=[
+            Part(name=block.name, do=fit_task, arguments=(block,), outputs=block.stages, cost=fit_cost)
+            for block in blocks
+        ],
+        data=hash_tasks(chosen),
+        settings={"preset": preset, **flat_settings(settings), "seeds": numbers},
+        result_settings={"halves": int(halves), "proof": int(proof)},
         cost=combine_cost,
     )

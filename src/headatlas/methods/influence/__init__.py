@@ -46,6 +46,7 @@ MEANING = (
     tables=lazily("headatlas.methods.influence.measure:influence_tables"),
     truths={"influence": Truth("functions", "kl", {"limit": 32})},
     order=72,
+    in_parts=True,
 )
 def influence(
     lm: LM,
@@ -85,10 +86,14 @@ def influence(
         for name, of in ids.items()
     }
     return Work(
-        f"{', '.join(f'{name}: {len(of)} texts' for name, of in ids.items())}; positions: {positions}",
-        combine,
-        (pieces,),
-        [Part(piece.name, measure, (piece,), cost=piece_cost) for of_set in pieces.values() for piece in of_set],
-        hash_texts(sets),
-        {"positions": positions, "template": int(template)},
+        summary=f"{', '.join(f'{name}: {len(of)} texts' for name, of in ids.items())}; positions: {positions}",
+        combine=combine,
+        arguments=(pieces,),
+        parts=[
+            Part(name=piece.name, do=measure, arguments=(piece,), cost=piece_cost)
+            for of_set in pieces.values()
+            for piece in of_set
+        ],
+        data=hash_texts(sets),
+        settings={"positions": positions, "template": int(template)},
     )

@@ -57,6 +57,8 @@ LIMITS = (
         "maps-suppression": Truth("suppression", "suppression", {"baselines": False}),
     },
     order=10,
+    needs_model=False,
+    in_parts=True,
 )
 def maps(
     model: Parameters,
@@ -106,15 +108,21 @@ def maps(
     settings = Settings(reading, k, threshold, min_pairs, BASELINES if baselines else (), seed, dynamic, causal)
     pairs = choose_pairs(model, chosen, k, min_pairs)
     return Work(
-        f"{len(chosen)} relations, {sum(len(r.pairs) for r in chosen):,} pairs, from the parameters alone",
-        combine,
-        (chosen, pairs, settings),
-        layer_parts(model, pairs, settings),
-        hash_relations(chosen),
-        {"k": k, "min_pairs": min_pairs, "seed": seed, "input": input, "opening": " ".join(map(str, reading.opening))},
-        {"threshold": threshold, "baselines": int(baselines), "dynamic": dynamic, "causal": causal},
+        summary=f"{len(chosen)} relations, {sum(len(r.pairs) for r in chosen):,} pairs, from the parameters alone",
+        combine=combine,
+        arguments=(chosen, pairs, settings),
+        parts=layer_parts(model, pairs, settings),
+        data=hash_relations(chosen),
+        settings={
+            "k": k,
+            "min_pairs": min_pairs,
+            "seed": seed,
+            "input": input,
+            "opening": " ".join(map(str, reading.opening)),
+        },
+        result_settings={"threshold": threshold, "baselines": int(baselines), "dynamic": dynamic, "causal": causal},
         cost=checks_cost,
-        loads_model=bool(dynamic or causal),
+        needs_model=bool(dynamic or causal),
     )
 
 

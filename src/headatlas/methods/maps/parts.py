@@ -27,10 +27,10 @@ def layer_parts(model: Parameters, chosen: ChosenPairs, settings: Settings) -> l
     stream = settings.reading.input == "stream"
     return [
         Part(
-            f"maps, layers {layers[0]} to {layers[-1]}",
-            score_layers,
-            (chosen, settings, layers),
-            tuple(f"{name} layer {i}" for i in layers for name in ("maps", *settings.baselines)),
+            name=f"maps, layers {layers[0]} to {layers[-1]}",
+            do=score_layers,
+            arguments=(chosen, settings, layers),
+            outputs=tuple(f"{name} layer {i}" for i in layers for name in ("maps", *settings.baselines)),
             cost=layers_cost,
         )
         for layers in (anatomy.layer_groups(anatomy.n_layers) if stream else anatomy.layer_groups())

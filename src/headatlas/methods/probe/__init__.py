@@ -72,6 +72,7 @@ Seed = Annotated[int, "of splits, training and draws"]
         "probe-used": Truth("functions", "importance", {"kind": "used", "proof": "none"}),
     },
     order=60,
+    in_parts=True,
 )
 def probe(
     lm: LM,

@@ -60,22 +60,36 @@ def plan(lm: LM, options: Options) -> Work:
     if options.generated or proof == "generate":
         _check_room(lm, options)
     cut, needs = shards(questions), (ANSWERS,) if options.generated else ()
-    parts = [Part(ANSWERS, answer, (options,), cost=answer_cost)] if options.generated else []
+    parts = [Part(name=ANSWERS, do=answer, arguments=(options,), cost=answer_cost)] if options.generated else []
     for shard in cut:
-        parts.append(Part(f"reading answers, {shard.name}", read, (shard, options), shard.leaves, needs, read_cost))
+        parts.append(
+            Part(
+                name=f"reading answers, {shard.name}",
+                do=read,
+                arguments=(shard, options),
+                outputs=shard.outputs,
+                inputs=needs,
+                cost=read_cost,
+            )
+        )
     n = len(function_names(questions))
     return Work(
-        f"{len(questions)} questions, {n} functions, {options.answers} answers; proof: {proof}",
-        combine,
-        (cut, options),
-        parts,
-        hash_questions(questions),
-        {"preset": options.preset, "context": options.context, "answers": options.answers, "keep": options.keep}
+        summary=f"{len(questions)} questions, {n} functions, {options.answers} answers; proof: {proof}",
+        combine=combine,
+        arguments=(cut, options),
+        parts=parts,
+        data=hash_questions(questions),
+        settings={
+            "preset": options.preset,
+            "context": options.context,
+            "answers": options.answers,
+            "keep": options.keep,
+        }
         | {"k": options.k, "template": int(options.template)}
         | {"judge": str(options.judge or ""), "seed": options.seed},
-        {"kind": options.kind, "proof": proof, "everywhere": int(options.everywhere)}
+        result_settings={"kind": options.kind, "proof": proof, "everywhere": int(options.everywhere)}
         | options.settings.attributes(proof),
-        combine_cost,
+        cost=combine_cost,
     )
 
 
@@ -130,9 +144,9 @@ def read(lm: LM, shard: Shard, options: Options, *, done: Done, progress: Progre
     for row, i in zip(features, kept, strict=True):
         row[:] = means[i]
     given_up = options.judge is not None and options.judge.given_up
-    features_leaf, kept_leaf = shard.leaves
-    done[features_leaf] = (features,)
-    done[kept_leaf] = np.array(kept, int), np.array(right, bool), np.array([given_up])
+    features_name, kept_name = shard.outputs
+    done[features_name] = (features,)
+    done[kept_name] = np.array(kept, int), np.array(right, bool), np.array([given_up])
 
 
 def read_cost(lm: LM, shard: Shard, options: Options) -> Cost:
@@ -173,7 +187,7 @@ def _precision(lm: LM) -> Any:
 def combine(lm: LM, cut: Sequence[Shard], options: Options, *, done: Done, progress: Progress) -> xr.Dataset:
     """The map, what the wording tells, and the proof."""
     names, texts = function_names(options.questions), _texts(lm, options, done)
-    kept, right, given_up = (np.concatenate(arrays) for arrays in zip(*(done[s.leaves[1]] for s in cut), strict=True))
+    kept, right, given_up = (np.concatenate(arrays) for arrays in zip(*(done[s.outputs[1]] for s in cut), strict=True))
     kept.sort()
     if options.generated:
         _tell(texts, right)
@@ -240,8 +254,8 @@ def _examples(lm: LM, used: Sequence[Question], kept: np.ndarray, cut: Sequence[
         features = np.empty(shape, _precision(lm))
     else:
         features = np.lib.format.open_memmap(folder / "features.npy", mode="w+", dtype=_precision(lm), shape=shape)
-    for features_leaf, kept_leaf in (shard.leaves for shard in cut):
-        features[np.searchsorted(kept, done[kept_leaf][0])] = done[features_leaf][0]
+    for features_name, kept_name in (shard.outputs for shard in cut):
+        features[np.searchsorted(kept, done[kept_name][0])] = done[features_name][0]
     split = np.array([q.split for q in used])
     groups = np.unique([q.group for q in used], return_inverse=True)[1]
     train, validation, test = (np.flatnonzero(split == s) for s in SPLITS)

@@ -97,6 +97,6 @@ class Shard:
         return [i for group in self.groups for i in group]
 
     @property
-    def leaves(self) -> tuple[str, str]:
+    def outputs(self) -> tuple[str, str]:
         """Names of what is read of it: the features, and which questions they are of."""
         return self.name, f"kept of {self.name}"

@@ -62,6 +62,7 @@ MEANING = (
     },
     order=35,
     exports=("headkv", "duo-attention"),
+    in_parts=True,
 )
 def retrieval(
     lm: LM,

@@ -92,13 +92,13 @@ def plan(lm: LM, needles: Any, text: Any, asking: Asking, counting: Counting) ->
                 pieces.append(Piece(label, name, i + 1, needle, around, *rest))
     listed = " and ".join(f"{n:,}" for n in lengths)
     return Work(
-        f"{sum(len(p.depths) for p in pieces)} texts of {listed} tokens, a needle in each",
-        combine,
-        (pieces, counting),
-        [Part(p.name, read, (p,), cost=read_cost) for p in pieces],
-        hash_needles(together, sentences),
-        asdict(asking) | {"lengths": list(lengths), "template": int(asking.template)},
-        {"kind": counting.kind, "recall": counting.recall, "seed": counting.seed},
+        summary=f"{sum(len(p.depths) for p in pieces)} texts of {listed} tokens, a needle in each",
+        combine=combine,
+        arguments=(pieces, counting),
+        parts=[Part(name=p.name, do=read, arguments=(p,), cost=read_cost) for p in pieces],
+        data=hash_needles(together, sentences),
+        settings=asdict(asking) | {"lengths": list(lengths), "template": int(asking.template)},
+        result_settings={"kind": counting.kind, "recall": counting.recall, "seed": counting.seed},
         cost=combine_cost,
     )
 

@@ -33,6 +33,7 @@ MOST = 10_000
     tables=lazily("headatlas.methods.salient.tables:most_amplifying"),
     cost=lazily("headatlas.methods.salient.operations:salient_cost"),
     order=20,
+    needs_model=False,
 )
 def salient(
     model: Parameters,

@@ -50,6 +50,7 @@ MEANING = (
     truths={"streaming": Truth("copying", "need", {"limit": 8, "held_out": 0})},
     order=72,
     exports=("duo-attention",),
+    in_parts=True,
 )
 def streaming(
     lm: LM,

@@ -99,26 +99,31 @@ def streaming_work(lm: LM, tasks: Any, options: Options) -> Work:
         piece = partial(Piece, texts=of, window=window, batch_tokens=options.batch_tokens)
         if fit is None:
             own = [piece(f"{of.name}: streaming, layers {s[0]} to {s[-1]}", layers=s) for s in spans]
-            parts += [Part(p.name, measure_losses, (p,), cost=losses_cost) for p in own]
+            parts += [Part(name=p.name, do=measure_losses, arguments=(p,), cost=losses_cost) for p in own]
         else:
             own = [piece(f"{of.name}: streaming, learned", fit=fit)]
-            parts += [Part(p.name, measure_alpha, (p,), cost=alpha_cost) for p in own]
+            parts += [Part(name=p.name, do=measure_alpha, arguments=(p,), cost=alpha_cost) for p in own]
         if options.held_out:
             name, needs = _proof_name(of, options.draws), tuple(p.name for p in own)
-            parts.append(Part(name, prove, (own, options.draws), (name,), needs, proof_cost))
+            parts.append(
+                Part(
+                    name=name, do=prove, arguments=(own, options.draws), outputs=(name,), inputs=needs, cost=proof_cost
+                )
+            )
         pieces.append(own)
     settings = {"kind": options.kind, "sink": window.sink, "recent": window.recent}
     if fit is not None:
         settings |= {"updates": fit.updates, "strength": float(fit.strength), "lr": float(fit.lr)}
     return Work(
-        f"{', '.join(t.name for t in texts)}: {len(texts[0].measured)} texts of up to {max(t.longest for t in texts)}"
-        f" tokens, {options.kind}, first {window.sink} and last {window.recent} tokens seen",
-        combine,
-        (pieces, options.draws if options.held_out else 0),
-        parts,
-        hashlib.sha256(repr(texts).encode()).hexdigest()[:16],
-        settings,
-        {"held_out": options.held_out, "draws": options.draws},
+        summary=f"{', '.join(t.name for t in texts)}: {len(texts[0].measured)} texts of up to"
+        f" {max(t.longest for t in texts)} tokens, {options.kind},"
+        f" first {window.sink} and last {window.recent} tokens seen",
+        combine=combine,
+        arguments=(pieces, options.draws if options.held_out else 0),
+        parts=parts,
+        data=hashlib.sha256(repr(texts).encode()).hexdigest()[:16],
+        settings=settings,
+        result_settings={"held_out": options.held_out, "draws": options.draws},
     )
 
 
