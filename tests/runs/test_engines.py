@@ -342,3 +342,41 @@ def test_a_cluster_started_here_listens_to_nobody_else_and_logs_no_texts(model, 
 def test_ray_that_would_listen_to_others_is_not_started(model, machines, tmp_path) -> None:
     with pytest.raises(CannotDo, match="Ray was imported here before, and would listen to other machines"):
         run(model, tmp_path, engine="ray")
+
+
+class FarConnection:
+    """A connection to another machine."""
+
+    def getpeername(self) -> tuple[str, int]:
+        return "192.0.2.7", 6379
+
+    def close(self) -> None: ...
+
+
+def test_a_new_process_joins_a_cluster_though_its_own_address_is_loopback(machines, monkeypatch) -> None:
+    """Ray gives that address where the machine's name is one of loopback and no route leads out."""
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
+    monkeypatch.setattr("headatlas.engines.ray.socket.create_connection", lambda *a, **k: FarConnection())
+    cluster = Cluster(make=None, address=machines.address)
+    cluster.close()
+    assert cluster.size == 2
+
+
+ALONE = """
+import socket
+from headatlas.engines.ray import Cluster
+from headatlas.errors import CannotDo
+from tests.runs.test_engines import FarConnection
+
+Cluster(make=None).close()
+socket.create_connection = lambda *a, **k: FarConnection()
+try:
+    Cluster(make=None, address="192.0.2.7:6379")
+except CannotDo as e:
+    print(e)
+"""
+
+
+def test_a_process_that_started_ray_for_itself_joins_no_other_machines() -> None:
+    printed = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "this process has started Ray on this machine alone: join a cluster from a new process"

@@ -13,6 +13,9 @@ from headatlas.errors import BadArgument, CannotDo, MissingExtra, one_line
 INSTALL = "pip install 'headatlas[ray]'"
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
+# Whether this process has started Ray for itself. Ray reads LOOPBACK once, so it then never sees other machines again.
+_started_here = False
+
 
 class Cluster:
     """address: of a running cluster, or 'auto' for the one this machine is part of; without one, Ray is started here,
@@ -101,6 +104,7 @@ class _Actor:
 
 def _connect(address: str | None) -> Any:
     """Ray, in a cluster."""
+    global _started_here
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address is None:
         os.environ[LOOPBACK] = "0"  # Ray reads this when it is imported, and so do its workers
@@ -110,14 +114,15 @@ def _connect(address: str | None) -> Any:
         raise MissingExtra(f"engine 'ray' needs the package ray: {INSTALL}") from e
     if ray.is_initialized():
         raise CannotDo("this process is in a Ray cluster already: leave it first, with ray.shutdown()")
-    alone = ip_address(ray.util.get_node_ip_address()).is_loopback
-    if address is None and not alone:
-        raise CannotDo(
-            "Ray was imported here before, and would listen to other machines: start a new process, set"
-            f" {LOOPBACK}=0 before `import ray`, or give the address of a cluster"
-        )
-    if address not in (None, "auto"):
-        _check_address(str(address), alone)
+    if address is None:
+        if not ip_address(ray.util.get_node_ip_address()).is_loopback:
+            raise CannotDo(
+                "Ray was imported here before, and would listen to other machines: start a new process, set"
+                f" {LOOPBACK}=0 before `import ray`, or give the address of a cluster"
+            )
+        _started_here = True
+    elif address != "auto":
+        _check_address(address)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         if address is None:
@@ -129,11 +134,8 @@ def _connect(address: str | None) -> Any:
     return ray
 
 
-def _check_address(address: str, alone: bool) -> None:
-    """That the address answers: Ray itself would try for minutes, and then end this process.
-
-    alone: this process has started Ray for itself, and other machines' clusters cannot see it.
-    """
+def _check_address(address: str) -> None:
+    """Check that the address answers: Ray itself would try for minutes, and then end this process."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
         raise BadArgument(f"address is {address!r}, expected HOST:PORT of a Ray cluster's head, or 'auto'")
@@ -143,5 +145,5 @@ def _check_address(address: str, alone: bool) -> None:
         peer.close()
     except (OSError, OverflowError) as e:
         raise CannotDo(f"no Ray cluster at address {address!r}: {one_line(e)}") from e
-    if far and alone:
+    if far and _started_here:
         raise CannotDo("this process has started Ray on this machine alone: join a cluster from a new process")
