@@ -128,7 +128,8 @@ def sha256(path: Path) -> str:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     with atomic_file(path) as aside:
-        aside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # lone surrogates, as JSON escapes them
 
 
 def read_json(path: Path) -> dict[str, Any]:

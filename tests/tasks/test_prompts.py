@@ -13,8 +13,11 @@ from headatlas.errors import BadArgument, HeadAtlasError, MissingExtra
 from headatlas.models.lm import LM
 from headatlas.models.targets import TokenExample, encode_target, make_bundle
 from headatlas.tasks.bundles import batches_of, held_out_bundles
+from headatlas.tasks.needles import load_sentences
 from headatlas.tasks.prompts import BUILT_IN, Example, Task, describe_tasks, load_tasks
+from headatlas.tasks.words import word_ids
 from tests.models.tiny import TINY, build, tokenizer
+from tests.models.trained import byte_level, sentencepiece_like
 
 
 @pytest.fixture(scope="module")
@@ -49,34 +52,16 @@ def test_the_list_of_tasks_is_what_is_there(lm) -> None:
     assert (listed["math"]["train"], listed["math"]["held out"]) == (len(math.train), len(math.held_out))
 
 
-def test_aba_abb_follows_its_pattern(lm, monkeypatch) -> None:
-    words = [f"word{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
-
-    class Letters:
-        """A tokenizer that knows some words, each one token behind a space."""
-
-        unk_token_id = 0
-
-        def __len__(self):
-            return len(words) + 2
-
-        def decode(self, ids):
-            return " " + words[ids[0] - 2] if 2 <= ids[0] < len(self) else "?"
-
-        def __call__(self, texts, **options):
-            return {
-                "input_ids": [[1] + [words.index(w) + 2 for w in t.split()[1:]] for t in texts]
-                if texts != "the"
-                else [1]
-            }
-
-    monkeypatch.setattr(lm, "_tokenizer", Letters())
-    (task,) = load_tasks(lm, "aba_abb")
+@pytest.mark.parametrize("train", [sentencepiece_like, byte_level])
+def test_aba_abb_follows_its_pattern_in_words_of_one_token(lm, train) -> None:
+    spoken = train(load_sentences(), 1500)
+    (task,) = load_tasks(LM(lm.model, spoken, "spoken"), "aba_abb")
     assert (len(task.train), len(task.held_out)) == (480, 160)
     for e in task.train:
         a, b = re.fullmatch(r"- (\w+): (\w+):", e.prompt).groups()
         assert a != b
         assert e.target == f" {a if e.kind == 'aba' else b}"
+        assert [len(ids) for ids in word_ids(spoken, [a, b])] == [1, 1]
     assert {e.kind for e in task.train} == {"aba", "abb"}
     assert sum(e.kind == "aba" for e in task.train) == 240
 

@@ -32,6 +32,7 @@ from headatlas.models.one_by_one import effects_by_layer
 from headatlas.models.packing import logits_only
 from headatlas.models.replay import can_replay
 from headatlas.models.targets import measure, tokens_at_once
+from headatlas.models.token_text import text_inside
 from headatlas.report.numbers import pack, plain, plain_list
 
 Answer = Iterator[dict[str, Any]]
@@ -114,7 +115,7 @@ class Live:
         return self._readings[key]
 
     def text(self, token: int) -> str:
-        return str(self.lm.tokenizer.decode([token]))
+        return text_inside(self.lm.tokenizer, [token])
 
     # --- what comes next
 
@@ -350,10 +351,10 @@ class Live:
             with self.lm.gated(gate):
                 more = self.lm.generate_ids(ids + new, n)[0]
             new += more
-            yield {"partial": {"text": self.lm.tokenizer.decode(new, skip_special_tokens=True)}}
+            yield {"partial": {"text": text_inside(self.lm.tokenizer, new, skip_special_tokens=True)}}
             if len(more) < n:
                 break
-        yield {"result": {"text": self.lm.tokenizer.decode(new, skip_special_tokens=True), "tokens": len(new)}}
+        yield {"result": {"text": text_inside(self.lm.tokenizer, new, skip_special_tokens=True), "tokens": len(new)}}
 
     def script(self, question: Question) -> Answer:
         """A Python script that repeats this with the public names alone."""

@@ -17,6 +17,7 @@ from headatlas.models.families import find_anatomy, parameter
 from headatlas.models.fingerprint import hash_config
 from headatlas.models.kernels import without_cudnn_attention
 from headatlas.models.state import state_of
+from headatlas.models.token_text import text_inside
 from headatlas.models.weights import Weights
 
 Text = str | Sequence[int]
@@ -284,7 +285,7 @@ class LM:
         """
         new: list[Any] = self.generate_ids(prompts, max_new_tokens, **options)
         if self._tokenizer is not None:
-            new = [self._tokenizer.decode(row, skip_special_tokens=True) for row in new]
+            new = [text_inside(self._tokenizer, row, skip_special_tokens=True) for row in new]
         return new[0] if _is_text(prompts) and len(new) == 1 else new
 
     @torch.no_grad()

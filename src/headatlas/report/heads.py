@@ -74,7 +74,9 @@ def tokens(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
     texts = {
         n: cut[n].transpose("layer", "head", "rank", ...).reindex(grid, fill_value="").values for n in ("token", *lists)
     }
-    each, back = np.unique(np.concatenate([t.ravel() for t in texts.values()]).astype(str), return_inverse=True)
+    # as objects: NumPy's own type for text drops NUL at the end
+    together = np.concatenate([t.ravel().astype(object) for t in texts.values()])
+    each, back = np.unique(together, return_inverse=True)
     places = np.split(back.astype("<u4"), np.cumsum([t.size for t in texts.values()])[:-1])
     gains = (
         cut.amplification.transpose("layer", "head", "rank").reindex(grid).values if "amplification" in cut else None

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import re
 import shutil
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -17,12 +18,15 @@ from headatlas.files import atomic_file
 from headatlas.results import accessor as accessor  # so that every result read or written has `.heads`
 
 SCHEMA = 2  # of the names of variables and attributes in files
+ESCAPED = "escaped:"  # begins texts that are stored with Python's escapes
+UNSTORABLE = re.compile(f"[\x00\ud800-\udfff]|^{ESCAPED}")  # HDF5 text holds neither NUL nor lone surrogates
 
 
 def save(dataset: xr.Dataset, path: Path) -> None:
-    """Write a head map; the file exists only once it is complete."""
+    """Write a head map; the file exists only once it is complete. Its texts may hold any character."""
+    storable = _with_texts(dataset.assign_attrs(schema=SCHEMA), _escape)
     with atomic_file(path) as aside:
-        dataset.assign_attrs(schema=SCHEMA).to_netcdf(aside, engine="h5netcdf", mode="w")
+        storable.to_netcdf(aside, engine="h5netcdf", mode="w")
 
 
 def load(path: Path) -> xr.Dataset:
@@ -37,12 +41,13 @@ def load(path: Path) -> xr.Dataset:
             f"{path} was written by another version of HeadAtlas (schema {schema}, this one reads {SCHEMA}):"
             " run it again, or install headatlas<0.2"
         )
+    dataset = _with_texts(dataset, _unescape)
     return dataset.set_xindex("category_name") if "category_name" in dataset.coords else dataset
 
 
 def load_attributes(path: Path) -> dict[str, Any]:
     """The attributes of a file, without reading its arrays; empty if it is missing or damaged."""
-    return dict(_outline(path).attrs)
+    return _with_texts_in(_outline(path).attrs, _unescape)
 
 
 def load_dimensions(path: Path) -> set[str]:
@@ -56,6 +61,39 @@ def _outline(path: Path) -> xr.Dataset:
             return dataset
     except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError):
         return xr.Dataset()
+
+
+def _escape(text: str) -> str:
+    return ESCAPED + text.encode("unicode_escape").decode() if UNSTORABLE.search(text) else text
+
+
+def _unescape(text: str) -> str:
+    return text.removeprefix(ESCAPED).encode().decode("unicode_escape") if text.startswith(ESCAPED) else text
+
+
+def _with_texts(dataset: xr.Dataset, change: Callable[[str], str]) -> xr.Dataset:
+    """The dataset with a change made to each text: in variables, coordinates and attributes."""
+    changed = dataset.copy()
+    for name, variable in dataset.variables.items():
+        before = variable.values.ravel().tolist() if variable.dtype.kind in "OU" else []
+        after = [change(value) if isinstance(value, str) else value for value in before]
+        if after != before:
+            # NumPy's own type for text drops NUL at the end
+            ends = any(isinstance(value, str) and value.endswith("\0") for value in after)
+            values = np.array(after, dtype=object if ends else None).reshape(variable.shape)
+            changed[name] = variable.dims, values, variable.attrs
+    for variable in changed.variables.values():
+        variable.attrs = _with_texts_in(variable.attrs, change)
+    return changed.assign_attrs(_with_texts_in(changed.attrs, change))
+
+
+def _with_texts_in(attributes: Mapping[Any, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    def changed(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [changed(each) for each in value]
+        return change(value) if isinstance(value, str) else value
+
+    return {name: changed(value) for name, value in attributes.items()}
 
 
 class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):

@@ -30,6 +30,7 @@ from headatlas.errors import (
     one_line,
 )
 from headatlas.models.lm import LM, Text
+from headatlas.models.token_text import text_inside
 from headatlas.tasks.names import BUILT_IN, check_task
 from headatlas.tasks.words import word_ids
 
@@ -316,7 +317,7 @@ def aba_abb(lm: LM, seed: int = 0) -> Task:
     tokenizer = lm.tokenizer
     plain = {
         w[1:].lower()
-        for w in (tokenizer.decode([i]) for i in range(min(len(tokenizer), 60_000)))
+        for w in (text_inside(tokenizer, [i]) for i in range(min(len(tokenizer), 60_000)))
         if w[:1] == " " and w[1:].isascii() and w[1:].isalpha() and len(w) > 3
     }
     listed = sorted(plain)

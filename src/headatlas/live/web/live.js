@@ -3,7 +3,7 @@ const now = { prompt: "", target: "", other: "", heads: new Map(), token: null }
 const got = {}; // the model's answers: before, after, attention, …
 const undone = { past: [], future: [] };
 const switched = () => [...now.heads].filter(([, s]) => s !== 1).sort(([a], [b]) => a - b).map(([at, s]) => [Math.floor(at / H), at % H, s]);
-const visible = (text) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replace(/^ | $/g, "·") || "∅";
+const visible = (text) => printable(text.replaceAll("\n", "↵").replaceAll("\t", "⇥")).replace(/^ | $/g, "·") || "∅";
 function question(extra = {}) {
   const { prompt } = now, answers = { target: got.before?.target.ids ?? now.target, other: got.before?.other?.ids ?? now.other };
   return { prompt, heads: switched(), ...answers, ...extra };
@@ -239,7 +239,7 @@ function askWrites() {
   }).catch((error) => { if (error !== DROPPED) $("live-writes").replaceChildren(muted(error.message)); });
 }
 function showText() {
-  const span = (text, i) => el("span", { onmouseenter: () => point(i), onclick: () => { now.token = now.token === i ? null : i; point(null); keep(); askWrites(); } }, text.replaceAll("\n", "↵\n") || "∅");
+  const span = (text, i) => el("span", { onmouseenter: () => point(i), onclick: () => { now.token = now.token === i ? null : i; point(null); keep(); askWrites(); } }, text.split("\n").map(printable).join("↵\n") || "∅");
   $("live-text").replaceChildren(...got.before.tokens.map(span));
 }
 function weights() { // [query, key] as shown, and the largest of a row

@@ -14,6 +14,7 @@ from headatlas.models.answers import answer_states
 from headatlas.models.lm import LM
 from headatlas.models.state import state_of
 from headatlas.models.targets import TokenExample, batches, make_bundle, out_of_memory_told, tokens_at_once
+from headatlas.models.token_text import text_inside
 from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.questions import Question
 
@@ -75,10 +76,8 @@ def shards(questions: Sequence[Question]) -> list[Shard]:
 
 def pieces(lm: LM, answer: Sequence[int]) -> list[str]:
     """An answer's tokens as text, with a space in front where a word begins."""
-    tokenizer = lm.tokenizer
-    raw = [str(t) for t in tokenizer.convert_ids_to_tokens(list(answer))]
-    begins = [t.startswith(("Ġ", "▁", " ")) for t in raw]
-    return [f"{' ' * space}{tokenizer.decode([i]).strip()}" for space, i in zip(begins, answer, strict=True)]
+    texts = [text_inside(lm.tokenizer, [i]) for i in answer]
+    return [f"{' ' * text.startswith(' ')}{text.strip()}" for text in texts]
 
 
 def _cut(group: Sequence[int], size: int) -> list[Sequence[int]]:

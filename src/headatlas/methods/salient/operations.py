@@ -16,6 +16,7 @@ from torch import Tensor
 
 from headatlas.models.cost import Cost
 from headatlas.models.parameters import Parameters
+from headatlas.models.token_text import text_inside
 from headatlas.models.weights import Weights
 from headatlas.progress import Progress, silent
 from headatlas.tasks.relations import Relation
@@ -61,7 +62,7 @@ def salient_operations(
             ("suppressed", logits.topk(shown, largest=False).indices),
         ):
             each, back = np.unique(numbers.cpu().numpy(), return_inverse=True)
-            words[name][at] = np.array([tokenizer.decode([t]) for t in each.tolist()], dtype=object)[back]
+            words[name][at] = np.array([text_inside(tokenizer, [t]) for t in each.tolist()], dtype=object)[back]
     dims = ("layer", "head", "rank", "output")
     return xr.Dataset(
         {"amplification": (dims[:3], gains)} | {name: (dims[: w.ndim], w) for name, w in words.items()},

@@ -19,6 +19,7 @@ const live = { toggle: () => {}, picked: () => {}, button: () => [], crosses: ()
 const $ = (id) => document.getElementById(id);
 const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
 const floats = (text) => new Float32Array(bytes(text));
+const printable = (text) => text.replace(/[\x00-\x1f\x7f]/g, (c) => (c === "\x7f" ? "␡" : String.fromCharCode(0x2400 + c.charCodeAt(0)))); // control characters as their pictures
 const range = (n) => Array.from({ length: n }, (_, i) => i);
 const missing = (v) => v === null || v === undefined || Number.isNaN(v);
 const part = (chart, name) => (chart["_" + name] ??= chart[name] ? floats(chart[name]) : new Float32Array(N).fill(NaN));

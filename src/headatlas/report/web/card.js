@@ -56,14 +56,14 @@ function salient(at) {
   if (!s) return [];
   const read = (name) => (s["_" + name] ??= new Uint32Array(bytes(s[name])));
   const tokens = (name, i) => (s[name] ? range(s.outputs).map((o) => s.texts[read(name)[(at * s.ranks + i) * s.outputs + o]]) : []);
-  const shown = (each) => el("td", {}, ...each.filter(Boolean).flatMap((t) => [el("code", {}, t), " "]));
+  const shown = (each) => el("td", {}, ...each.filter(Boolean).flatMap((t) => [el("code", {}, printable(t)), " "]));
   const rows = range(s.ranks).map((i) => [i, s.texts[read("token")[at * s.ranks + i]]]).filter(([, token]) => token);
   const heads = ["Amplifies", ...(s.strongest ? ["writes"] : []), ...(s.suppressed ? ["suppresses"] : [])];
   const made = table("", heads, []);
   const gain = (i) => (s.amplification ? [el("small", {}, `× ${number((s._amplification ??= floats(s.amplification))[at * s.ranks + i])}`)] : []);
   for (const [i, token] of rows) {
     const outputs = ["strongest", "suppressed"].filter((n) => s[n]).map((n) => shown(tokens(n, i)));
-    made.tBodies[0].append(el("tr", {}, el("td", {}, el("code", {}, token), ...gain(i)), ...outputs));
+    made.tBodies[0].append(el("tr", {}, el("td", {}, el("code", {}, printable(token)), ...gain(i)), ...outputs));
   }
   const says = muted("From parameters alone: what the head amplifies most, and what it makes of it.");
   return rows.length ? [el("h3", {}, "Salient tokens"), says, made] : [];

@@ -167,13 +167,13 @@ def as_csv(asked: Asked) -> Files:
     table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
-    return Files({"": text.getvalue().encode()}, _shape(asked))
+    return Files({"": _utf8(text.getvalue())}, _shape(asked))
 
 
 def as_json(asked: Asked) -> Files:
     """A list of objects, one in a line; missing numbers are null."""
     lines = ",\n".join(json.dumps(row, ensure_ascii=False, allow_nan=False) for row in _rows(asked))
-    return Files({"": f"[\n{lines}\n]\n".encode()}, _shape(asked))
+    return Files({"": _utf8(f"[\n{lines}\n]\n")}, _shape(asked))
 
 
 def as_parquet(asked: Asked) -> Files:
@@ -242,4 +242,9 @@ def _number(value: Any) -> float | None:
 
 
 def _json(content: Any, indent: int | None = None) -> bytes:
-    return (json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    return _utf8(json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _utf8(text: str) -> bytes:
+    """Lone surrogates, which UTF-8 cannot hold, are written as JSON escapes them."""
+    return text.encode(errors="backslashreplace")
