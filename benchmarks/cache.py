@@ -28,7 +28,7 @@ import torch
 import headatlas as ha
 from headatlas.methods.streaming.scores import scored_log_p
 from headatlas.methods.streaming.texts import ScoredText, Window, passkey_texts
-from headatlas.models.targets import tokens_at_once
+from headatlas.models.memory import tokens_at_once
 from headatlas.tasks.needles import hide, load_needles, load_sentences
 
 SHARES = (0.25, 0.5, 0.75)

@@ -17,7 +17,7 @@ from common import in_turn, llama_8b
 import headatlas as ha
 from headatlas.methods.function_vector import effects
 from headatlas.methods.function_vector.effects import mean_outputs, rises
-from headatlas.models.targets import TokenExample
+from headatlas.models.tokens import TokenExample
 from headatlas.tasks.few_shot import few_shot_prompts, few_shot_tasks
 
 HEADS = 9  # run one by one

@@ -30,7 +30,8 @@ from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.methods.gate.fits import FITS, TaskFit, fit_task, likelihood, slope, start
 from headatlas.methods.gate.settings import PRESETS, Schedule
 from headatlas.models.gradients import for_gradients
-from headatlas.models.targets import Bundle, TokenExample, encode_target, log_probs, make_bundle, measure
+from headatlas.models.log_probs import batched_log_probs, log_probs
+from headatlas.models.tokens import Bundle, TokenExample, encode_target, make_bundle
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import load_relations
 
@@ -95,7 +96,8 @@ def published(lm: ha.LM, updates: int) -> None:
         )
         seconds = [timed(lambda: list(their.fit(updates, updates, verbose=False)))]
     masks = their.get_final_masks()
-    nll = [[-measure(lm, held_out, masks[k])[0].mean().item() for k in ("unregularized", "necessary", "sufficient")]]
+    fits = ("unregularized", "necessary", "sufficient")
+    nll = [[-batched_log_probs(lm, held_out, masks[k])[0].mean().item() for k in fits]]
 
     task = Task("capitals", *(tuple(Example(a.prompt, a.target) for a in part) for part in (train, every[64:])))
     settings = replace(PRESETS["full"], free=schedule, pressed=schedule, batch=8)
@@ -105,8 +107,8 @@ def published(lm: ha.LM, updates: int) -> None:
         fitted.extend(fit_task(lm, TaskFit(task, range(GATES), settings)))
 
     seconds.append(timed(ours))
-    nll.append([-measure(lm, held_out, theta.sigmoid())[0].mean().item() for theta in fitted])
-    baseline = -measure(lm, held_out)[0].mean().item()
+    nll.append([-batched_log_probs(lm, held_out, theta.sigmoid())[0].mean().item() for theta in fitted])
+    baseline = -batched_log_probs(lm, held_out)[0].mean().item()
     print(f"capitals: 64 prompts, batch 8, {GATES} masks, {updates} updates a fit")
     print(f"  ungated: held-out −log P {baseline:.2f} on {len(held_out)} prompts")
     for name, s, n in zip(("published", "headatlas"), seconds, nll, strict=True):

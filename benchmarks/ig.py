@@ -10,7 +10,8 @@ import torch
 import headatlas as ha
 from headatlas.methods._effects import held_out_questions
 from headatlas.methods._gradients import gate_gradients, midpoints
-from headatlas.models.targets import make_bundle, measure
+from headatlas.models.log_probs import batched_log_probs
+from headatlas.models.tokens import make_bundle
 from headatlas.tasks.prompts import load_tasks
 
 
@@ -26,7 +27,7 @@ def main() -> None:
     example = held_out_questions(lm, *load_tasks(lm, options.task), 4)[0]
     levels = midpoints(options.steps)
     gates = torch.tensor([0.0, *levels, 1.0])[:, None, None].expand(-1, lm.n_layers, lm.n_heads)
-    first, *log_p, last = measure(lm, [make_bundle([example])], gates)[0][:, 0].tolist()
+    first, *log_p, last = batched_log_probs(lm, [make_bundle([example])], gates)[0][:, 0].tolist()
     slopes = [float(gate_gradients(lm, [example], [level]).nansum()) for level in levels]
     print("| gates at | log P | slope |\n| --- | --- | --- |")
     for level, value, slope in zip(levels, log_p, slopes, strict=True):

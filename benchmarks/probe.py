@@ -28,8 +28,8 @@ from headatlas.methods.probe.features import capture
 from headatlas.methods.probe.maps import fit_probe, predict
 from headatlas.methods.probe.settings import Training
 from headatlas.methods.probe.wording import bag_of_words
-from headatlas.models.heads import hooked
-from headatlas.models.targets import TokenExample
+from headatlas.models.hooks import hooked
+from headatlas.models.tokens import TokenExample
 from headatlas.results.store import load
 from headatlas.tasks.names import FUNCTIONS, QUESTIONS
 from headatlas.tasks.questions import SPLITS, Question, in_words, load_questions, with_answer

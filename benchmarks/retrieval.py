@@ -16,7 +16,7 @@ import torch
 from common import llama_8b, timed
 
 import headatlas as ha
-from headatlas.models.attended import _beside_the_kernel, attended_most
+from headatlas.models.attention import _beside_the_kernel, attended_most
 
 
 def peak(work: Callable[[], object]) -> float:

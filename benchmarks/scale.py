@@ -22,11 +22,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 import headatlas as ha
 from headatlas.errors import HeadAtlasError
 from headatlas.models.cost import Cost, measure_machine
+from headatlas.models.hooks import counted
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton, open_weights
-from headatlas.models.memory import GIB, SPARE, memory
-from headatlas.models.passes import counted
-from headatlas.models.targets import tokens_at_once
+from headatlas.models.memory import GIB, SPARE, memory, tokens_at_once
 from headatlas.runs.estimate import estimate
 from headatlas.runs.public_call import compute
 from headatlas.runs.request import check_run

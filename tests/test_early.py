@@ -17,8 +17,8 @@ from headatlas.methods._seeds import seed_numbers
 from headatlas.methods.ablate import KINDS
 from headatlas.methods.method import PRESETS
 from headatlas.models.families import find_anatomy
+from headatlas.models.head_names import shape
 from headatlas.models.memory import skeleton
-from headatlas.models.shape import shape
 from headatlas.planted.contenders import contenders
 from headatlas.progress import doing
 from headatlas.results import importing

@@ -13,12 +13,12 @@ from headatlas.methods.gate.fits import likelihood, slope, start
 from headatlas.methods.maps.ranks import Vocabulary, extremes
 from headatlas.methods.probe import parts
 from headatlas.methods.probe.features import generate_answers
-from headatlas.models.attended import attended_most
+from headatlas.models.attention import attended_most
 from headatlas.models.lm import LM
-from headatlas.models.memory import memory
+from headatlas.models.memory import memory, tokens_at_once
 from headatlas.models.patching import log_probs_patched
-from headatlas.models.streaming import streaming
-from headatlas.models.targets import make_bundle, tokens_at_once
+from headatlas.models.streaming_attention import streaming
+from headatlas.models.tokens import make_bundle
 from headatlas.runs.worker import retry_smaller
 from tests.methods.test_half_precision import check_gradients, check_methods
 from tests.methods.test_streaming import SEES, WITH, check_half_precision

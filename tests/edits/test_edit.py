@@ -17,7 +17,7 @@ from headatlas.edits import write
 from headatlas.edits.change import HeadEdit, applied, make_edit
 from headatlas.edits.measure import WINDOW, text_loss
 from headatlas.errors import BadArgument, BadFile, CannotDo
-from headatlas.models.targets import log_probs
+from headatlas.models.log_probs import log_probs
 from headatlas.results.store import save
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas.testing import tiny_lm, tiny_task

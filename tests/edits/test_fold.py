@@ -13,7 +13,7 @@ import headatlas as ha
 from headatlas.edits.change import applied, make_edit
 from headatlas.edits.fold import open_source
 from headatlas.errors import BadArgument, BadFile, CannotDo
-from headatlas.models.checkpoint import Checkpoint
+from headatlas.models.checkpoint_reader import Checkpoint
 from headatlas.models.lm import LM
 from headatlas.testing import tiny_lm, tiny_relations, tiny_task
 from tests.models.tiny import GROUPED, TINY, Tiny, build, texts, tokenizer

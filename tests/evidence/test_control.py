@@ -11,10 +11,10 @@ from headatlas.evidence.control import (
     compare_with_random,
     control_rounds,
     correct_p,
+    gates_without,
     same_layers,
     top_heads,
 )
-from headatlas.evidence.removal import gates_without
 from tests.evidence.replayed import p_of
 
 SETS = st.sets(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=20)

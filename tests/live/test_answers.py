@@ -22,8 +22,8 @@ from headatlas.errors import BadArgument, UnsupportedModel
 from headatlas.live import answers as module
 from headatlas.live.answers import Live, others_like
 from headatlas.live.question import Question, read_question
-from headatlas.models.direct import logits_written, written
 from headatlas.models.lm import LM
+from headatlas.models.logit_attribution import logits_written, written
 from tests.models.tiny import TINY, build, tokenizer
 
 BY_ID = {t.id: t for t in TINY}

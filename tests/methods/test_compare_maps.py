@@ -10,7 +10,7 @@ from headatlas.errors import BadArgument
 from headatlas.methods import get_method
 from headatlas.methods.compare_maps import scores
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample
+from headatlas.models.tokens import TokenExample
 from headatlas.tasks.labelled import load_labelled
 from headatlas.testing import tiny_questions as questions
 from headatlas.testing import tiny_task

@@ -18,7 +18,8 @@ from headatlas.methods.dissociate import fits
 from headatlas.methods.dissociate.fits import PRESETS, drawn, fit, settings_of
 from headatlas.methods.dissociate.parts import dissociation_work, score_of, targets_of
 from headatlas.models.lm import LM
-from headatlas.models.targets import log_probs, make_bundle
+from headatlas.models.log_probs import log_probs
+from headatlas.models.tokens import make_bundle
 from headatlas.tasks.labelled import Labelled, load_labelled, log_p_per_token
 from headatlas.tasks.names import BUILT_IN, FUNCTIONS
 from headatlas.tasks.prompts import Example, Task

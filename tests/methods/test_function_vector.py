@@ -10,11 +10,11 @@ from headatlas.errors import BadArgument
 from headatlas.methods import get_method
 from headatlas.methods.function_vector.effects import mean_outputs, rises
 from headatlas.methods.function_vector.vectors import answers_with, best_layers, vector_of
-from headatlas.models import one_by_one
-from headatlas.models.answers import shares
-from headatlas.models.direct import into_stream
+from headatlas.models import single_heads
+from headatlas.models.interventions import shares
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample
+from headatlas.models.logit_attribution import into_stream
+from headatlas.models.tokens import TokenExample
 from headatlas.tasks.few_shot import few_shot_prompts, few_shot_tasks, zero_shot_prompts
 from tests.models.tiny import TINY, build, tokenizer
 
@@ -60,7 +60,7 @@ def test_the_shared_way_and_the_replayed_one_agree(monkeypatch) -> None:
     replayed = rises(lm, PROMPTS, means, tokens=40)
     torch.testing.assert_close(shared, replayed, rtol=1e-4, atol=1e-7)
     monkeypatch.setattr("headatlas.methods.function_vector.effects.can_replay", lambda *_: False)
-    monkeypatch.setattr(one_by_one, "replayed", None)  # would fail if it were used
+    monkeypatch.setattr(single_heads, "replayed", None)  # would fail if it were used
     torch.testing.assert_close(rises(lm, PROMPTS, means), replayed, rtol=1e-4, atol=1e-7)
 
 

@@ -17,8 +17,9 @@ from headatlas.methods.gate.fits import TaskFit, fit, fit_task, likelihood, seed
 from headatlas.methods.gate.result import gate_tasks
 from headatlas.methods.gate.settings import PRESETS, Schedule
 from headatlas.models.lm import LM
+from headatlas.models.log_probs import batched_log_probs, log_probs, score_targets
 from headatlas.models.memory import skeleton
-from headatlas.models.targets import TokenExample, log_probs, make_bundle, measure, score_targets
+from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.results.store import load
 from headatlas.tasks.prompts import Example, Task
 from tests.models.handmade import CARRIER, HEADS, LAYERS, SPOILER, handmade, repeat_the_word
@@ -411,10 +412,10 @@ def test_packing_never_hides_a_window(family) -> None:
     short = [make_bundle(random_examples(lm, ((1, 1), (2, 1)), beginning=1, seed=s)) for s in range(6)]
     long = [make_bundle(random_examples(lm, ((3, 1), (4, 1)), beginning=9))]
     shut = torch.zeros(1, lm.n_layers, lm.n_heads)
-    measure(lm, long, shut)  # behind shut heads nothing would be seen to go wrong
+    batched_log_probs(lm, long, shut)  # behind shut heads nothing would be seen to go wrong
     for bundles in (short, long, [*short, *long]):
         expected = torch.cat([log_probs(lm, [make_bundle([a])])[0] for s in bundles for a in s.examples], dim=1)
-        torch.testing.assert_close(measure(lm, bundles)[0], expected, check_dtype=False, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(batched_log_probs(lm, bundles)[0], expected, check_dtype=False, rtol=1e-4, atol=1e-4)
 
 
 def test_halves_are_fitted_too(tiny, brief) -> None:

@@ -13,10 +13,11 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 import headatlas as ha
 from headatlas.methods.dissociate.fits import PRESETS, fit
 from headatlas.methods.gate.fits import likelihood, slope, start
-from headatlas.models.attended import attention_of_texts
-from headatlas.models.heads import hooked
+from headatlas.models.attention import attention_of_texts
+from headatlas.models.hooks import hooked
 from headatlas.models.lm import LM
-from headatlas.models.targets import encode_target, lay_out, make_bundle
+from headatlas.models.packing import lay_out
+from headatlas.models.tokens import encode_target, make_bundle
 from headatlas.tasks.labelled import load_labelled, log_p_per_token
 from headatlas.tasks.prompts import Example, Task
 from tests.models.tiny import VOCABULARY, tokenizer

@@ -10,7 +10,7 @@ import headatlas as ha
 from headatlas.errors import BadArgument, BadFile
 from headatlas.methods.influence import measure as influence_measure
 from headatlas.methods.influence.measure import divergence, influence_tables
-from headatlas.models import one_by_one
+from headatlas.models import single_heads
 from headatlas.models.lm import LM
 from headatlas.tasks.texts import built_in_texts, load_texts
 from tests.models.handmade import ASK, CARRIER, FILL, SPOILER, WORDS, handmade
@@ -101,7 +101,7 @@ def test_a_model_that_cannot_be_replayed_is_run_whole_and_that_is_said(monkeypat
     lm = lm_of("llama")
     expected = ha.influence(lm, TEXTS).kl
     monkeypatch.setattr(influence_measure, "can_replay", lambda *_: False)
-    monkeypatch.setattr(one_by_one, "replayed", None)  # would fail if it were used
+    monkeypatch.setattr(single_heads, "replayed", None)  # would fail if it were used
     with caplog.at_level(logging.WARNING, "headatlas"):
         np.testing.assert_allclose(ha.influence(lm, TEXTS).kl, expected, rtol=1e-5, atol=1e-9)
     assert "every head costs a whole run" in caplog.text

@@ -7,12 +7,11 @@ import pytest
 import xarray as xr
 
 import headatlas as ha
-from headatlas.evidence.control import DRAWS_PER_ROUND, correct_p, same_layers
-from headatlas.evidence.removal import answers_without
+from headatlas.evidence.control import DRAWS_PER_ROUND, answers_without, correct_p, same_layers
 from headatlas.methods.maps.causal import DRAWS, rank_heads, relation_questions, removal_curves
 from headatlas.methods.maps.tables import checks
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample
+from headatlas.models.tokens import TokenExample
 from headatlas.tasks.relations import Relation
 from tests.evidence.replayed import p_of
 from tests.models.tiny import TINY, build, texts, tokenizer

@@ -27,9 +27,9 @@ from headatlas.methods.probe.per_head import SHRINK, per_head
 from headatlas.methods.probe.settings import Training
 from headatlas.methods.probe.wording import bag_of_words, majority, sentence_about
 from headatlas.methods.probe.written import written
-from headatlas.models.heads import hooked
+from headatlas.models.hooks import hooked
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample
+from headatlas.models.tokens import TokenExample
 from tests.models.tiny import TINY, build, tokenizer
 
 CLASSES = 4

@@ -8,7 +8,7 @@ import xarray as xr
 from headatlas.evidence.control import correct_p
 from headatlas.methods.probe.proof import SCALE, prove
 from headatlas.methods.probe.settings import Trials
-from headatlas.models.answers import Change
+from headatlas.models.interventions import Change
 
 LAYERS, HEADS, D = 4, 5, 3
 NAMES = ["Retrieval", "Inference", "Other"]

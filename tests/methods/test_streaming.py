@@ -29,9 +29,9 @@ from headatlas.methods.streaming.texts import (
     _keys,
     passkey_texts,
 )
-from headatlas.models.heads import hooked
+from headatlas.models.hooks import hooked
 from headatlas.models.lm import LM
-from headatlas.models.streaming import check_streams, streaming
+from headatlas.models.streaming_attention import check_streams, streaming
 from headatlas.results.about import by_kv_group
 from headatlas.results.tables import evidence, evidence_in_words
 from headatlas.tasks.prompts import Example, Task

@@ -12,9 +12,10 @@ from headatlas.methods._gradients import gate_gradients, midpoints
 from headatlas.methods.ablate import one_by_one
 from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.methods.pattern import pattern
-from headatlas.models import one_by_one as in_batches
+from headatlas.models import single_heads
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample, log_probs, make_bundle
+from headatlas.models.log_probs import log_probs
+from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.results.agreement import unstable
 from headatlas.results.store import load
 from headatlas.results.tables import warnings
@@ -80,7 +81,7 @@ def test_a_model_that_cannot_be_replayed_is_run_whole_and_that_is_said(monkeypat
     lm = lm_of("llama")
     expected, _ = ablate(lm, EXAMPLES)
     monkeypatch.setattr(one_by_one, "can_replay", lambda *a: False)
-    monkeypatch.setattr(in_batches, "replayed", None)  # would fail if it were used
+    monkeypatch.setattr(single_heads, "replayed", None)  # would fail if it were used
     with caplog.at_level(logging.WARNING, "headatlas"):
         effect, _ = ablate(lm, EXAMPLES)
     torch.testing.assert_close(effect, expected)
@@ -89,18 +90,18 @@ def test_a_model_that_cannot_be_replayed_is_run_whole_and_that_is_said(monkeypat
 
 def test_a_decoder_that_looks_past_its_blocks_is_noticed(monkeypatch) -> None:
     """A model that adds its embeddings to the last hidden state again, or ignores what blocks give, is not replayed."""
-    from headatlas.models import replay
+    from headatlas.models import single_heads
 
     lm = lm_of("llama")
     bundles = [make_bundle([a]) for a in EXAMPLES[:2]]
-    assert replay.can_replay(lm, bundles)
+    assert single_heads.can_replay(lm, bundles)
     block = lm.model.model.layers[1]
     calls = []
     block.register_forward_pre_hook(lambda m, args: calls.append(1))
     plain = block.forward
     # state kept between calls: what a block gives depends on how often it was called
     block.forward = lambda hidden, *a, **k: plain(hidden + len(calls), *a, **k)
-    assert not replay.can_replay(lm, bundles)
+    assert not single_heads.can_replay(lm, bundles)
     assert block.__dict__["forward"] is not plain
 
 

@@ -12,14 +12,15 @@ from transformers import LlamaConfig
 from headatlas.errors import CannotDo
 from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.methods.gate.fits import likelihood, slope
-from headatlas.models.answers import Change, answers_under
 from headatlas.models.cost import CHANGED, Cost, Machine, answering, learning, measure_machine, reading
+from headatlas.models.interventions import Change, answers_under
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
+from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.memory import GIB, Memory, check_room, memory, skeleton
-from headatlas.models.one_by_one import changing_cost
 from headatlas.models.patching import log_probs_patched, patching_cost
-from headatlas.models.targets import TokenExample, make_bundle, measure
+from headatlas.models.single_heads import changing_cost
+from headatlas.models.tokens import TokenExample, make_bundle
 from tests.models.tiny import TINY, build
 
 LLAMA = LlamaConfig(
@@ -115,7 +116,7 @@ def plainly(cost: Cost) -> Cost:
 def test_passes_and_tokens_are_those_made(budget) -> None:
     lm = LM(build(TINY[0]), None, "tiny")
     bundles, gates = [make_bundle([a]) for a in PROMPTS], torch.ones(7, lm.n_layers, lm.n_heads)
-    check(lm, reading(lm, bundles, 7, tokens=budget), lambda: measure(lm, bundles, gates, budget))
+    check(lm, reading(lm, bundles, 7, tokens=budget), lambda: batched_log_probs(lm, bundles, gates, budget))
     changes = [Change(gate) for gate in gates]
     answered = answering(lm, PROMPTS, 7, tokens=budget)
     check(lm, plainly(answered), lambda: answers_under(lm, PROMPTS, changes, tokens=budget))

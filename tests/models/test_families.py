@@ -11,16 +11,17 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from headatlas.edits.change import applied, make_edit
+from headatlas.edits.checkpoint import write_checkpoint
 from headatlas.edits.fold import fold, folded_copy, open_source
 from headatlas.edits.prune import prune
-from headatlas.edits.write import write_checkpoint
 from headatlas.errors import UnsupportedModel
 from headatlas.methods.ablate.one_by_one import ablate
-from headatlas.models.answers import Change, answer_states, answers_under
 from headatlas.models.families import FAMILIES
+from headatlas.models.interventions import Change, answer_states, answers_under
 from headatlas.models.lm import LM
-from headatlas.models.replay import can_replay
-from headatlas.models.targets import TokenExample, log_probs, make_bundle
+from headatlas.models.log_probs import log_probs
+from headatlas.models.single_heads import can_replay
+from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.models.weights import Weights
 from headatlas.progress import silent
 from tests.models.tiny import TINY, Tiny, build, texts, tokenizer

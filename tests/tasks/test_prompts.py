@@ -11,7 +11,7 @@ import torch
 import headatlas as ha
 from headatlas.errors import BadArgument, HeadAtlasError, MissingExtra
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample, encode_target, make_bundle
+from headatlas.models.tokens import TokenExample, encode_target, make_bundle
 from headatlas.tasks.bundles import batches_of, held_out_bundles
 from headatlas.tasks.needles import load_sentences
 from headatlas.tasks.prompts import BUILT_IN, Example, Task, describe_tasks, load_tasks

@@ -9,7 +9,7 @@ import typer
 from headatlas.cli.app import Device, Dtype, Json, Model, app, check_model, existing, import_torch, listed, show_table
 from headatlas.edits.arguments import GRAMMAR, parse_set, split_heads, split_scales, split_steers
 from headatlas.errors import BadArgument
-from headatlas.models.shape import check_head, head_numbers, shape
+from headatlas.models.head_names import check_head, head_numbers, shape
 from headatlas.progress import shown
 from headatlas.tasks.names import check_task, relation_names
 from headatlas.terminal import bar

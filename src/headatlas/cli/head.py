@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headatlas.cli.app import Json, Model, app, existing, import_torch, show, show_table
-from headatlas.models.shape import check_head, head_numbers, shape
+from headatlas.models.head_names import check_head, head_numbers, shape
 from headatlas.progress import doing
 from headatlas.terminal import bar
 
@@ -68,7 +68,7 @@ def head(
 def _read(model: str, name: str, tokens: int, atlas: "Atlas | None") -> "tuple[xr.Dataset, Card]":
     """The head's most salient operations, and its card."""
     from headatlas.methods.salient.operations import salient_operations
-    from headatlas.models.heads import parse_head
+    from headatlas.models.head_names import parse_head
     from headatlas.models.loading import open_weights
     from headatlas.results.card import card
 

@@ -24,7 +24,7 @@ from headatlas.cli.app import (
 from headatlas.cli.options import Data, check_functions, reading
 from headatlas.errors import BadArgument
 from headatlas.methods.method import PRESETS, Method, Option
-from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.terminal import bar
 
 PYTHON_ONLY = ("maps", "preset")  # arrays; and an option that every command has

@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 
 from headatlas.errors import BadArgument, check_there
-from headatlas.models.shape import head_numbers
+from headatlas.models.head_names import head_numbers
 
 GRAMMAR = "'math by dissociate', 'interfering by gate, syntax', 'top 10 math by ablate' or 'lowest 10% by ablate'"
 _SET = re.compile(

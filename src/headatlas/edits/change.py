@@ -16,7 +16,8 @@ from torch import Tensor
 from headatlas.edits.arguments import Direction, check_factor, layer_or_head, split_heads, split_scales, split_steers
 from headatlas.errors import BadArgument, BadFile, brief, check_choice, one_line
 from headatlas.models.families import Anatomy
-from headatlas.models.heads import check_gate, head_mask, parse_head
+from headatlas.models.head_names import parse_head
+from headatlas.models.hooks import check_gate, head_mask
 from headatlas.models.lm import LM
 from headatlas.results.store import load
 

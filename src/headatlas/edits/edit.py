@@ -15,18 +15,18 @@ from headatlas import __version__
 from headatlas.edits import measure
 from headatlas.edits.card import RECORD, Record, card
 from headatlas.edits.change import HeadEdit, make_edit
+from headatlas.edits.checkpoint import CARD, write_checkpoint
 from headatlas.edits.fold import Source, fold, folded_copy, open_source
 from headatlas.edits.prune import Saved, prune
 from headatlas.edits.sets import Chosen, choose
-from headatlas.edits.write import CARD, write_checkpoint
 from headatlas.errors import BadArgument
 from headatlas.files import check_new, new_folder
 from headatlas.methods._tables import head_name
 from headatlas.models.cache import cache_folder
 from headatlas.models.families import Anatomy
+from headatlas.models.library_settings import quiet_transformers
 from headatlas.models.lm import LM
 from headatlas.models.loading import find_folder, load
-from headatlas.models.quiet import quiet_transformers
 from headatlas.models.weights import Weights
 from headatlas.progress import Progress, doing, silent
 from headatlas.results.atlas import Atlas, open_atlas

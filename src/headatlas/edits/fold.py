@@ -17,11 +17,11 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from headatlas.edits.change import HeadEdit
 from headatlas.errors import BadFile, CannotDo, UnsupportedModel
-from headatlas.models.checkpoint import Checkpoint
+from headatlas.models.checkpoint_reader import Checkpoint
 from headatlas.models.families import Anatomy, Site, find_anatomy
 from headatlas.models.lm import LM
 from headatlas.models.memory import skeleton
-from headatlas.models.partial import read_config
+from headatlas.models.offloaded import read_config
 
 
 @dataclass(frozen=True)

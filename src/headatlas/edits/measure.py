@@ -16,7 +16,8 @@ from headatlas.errors import BadArgument, BadFile, check_count, one_line
 from headatlas.evidence.control import Control, compare_with_random
 from headatlas.models.lm import LM, text_ids
 from headatlas.models.loading import load
-from headatlas.models.targets import Bundle, measure
+from headatlas.models.log_probs import batched_log_probs
+from headatlas.models.tokens import Bundle
 from headatlas.progress import Progress, silent
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.labelled import named_task
@@ -58,7 +59,7 @@ def task_bundles(lm: LM, tasks: Any, limit: int, skip: int = 0) -> dict[str, lis
 
 
 def score(lm: LM, bundles: Sequence[Bundle]) -> Scores:
-    log_p, right = measure(lm, bundles)
+    log_p, right = batched_log_probs(lm, bundles)
     return Scores(log_p[0].double().numpy(), right[0].numpy())
 
 

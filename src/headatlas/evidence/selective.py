@@ -20,10 +20,10 @@ from headatlas.evidence.control import (
     cached_by_heads,
     compare_with_random,
     correct_p,
+    gates_without,
     same_layers,
     top_heads,
 )
-from headatlas.evidence.removal import gates_without
 from headatlas.models.lm import LM
 from headatlas.tasks.labelled import Labelled, log_p_per_token
 

@@ -25,12 +25,14 @@ from torch import Tensor
 from headatlas.errors import BadArgument, brief, check_count
 from headatlas.evidence.agreement import TOP
 from headatlas.evidence.control import Heads, cached_by_heads, compare_with_random, same_layers, top_heads
-from headatlas.models.answers import shares
-from headatlas.models.heads import head_mask, hooked
+from headatlas.models.hooks import head_mask, hooked
+from headatlas.models.interventions import shares
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
+from headatlas.models.log_probs import batches
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.models.packing import ROW, lay_out, logits_of
-from headatlas.models.targets import Bundle, TokenExample, batches, out_of_memory_told, tokens_at_once
+from headatlas.models.tokens import Bundle, TokenExample
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.labelled import named_task
 from headatlas.tasks.prompts import list_tasks
@@ -224,7 +226,7 @@ def log_p_moved(
         texts = [place for i in chosen for place in places[i]]
         sources = [pairs[p][0] for _, p in texts]
         wanted = [[examples[i].target[0] for i in reversed(pairs[p])] for _, p in texts]
-        with out_of_memory_told(lm, budget):
+        with halve_batch_on_oom(lm, budget):
             logits = _logits(lm, [bundles[i] for i in chosen], z, sources, [sets[s] for s, _ in texts])
             log_p = logits.gather(1, torch.tensor(wanted, device=logits.device)) - logits.logsumexp(1, keepdim=True)
         result[tuple(np.transpose(texts))] = log_p.double().cpu().numpy()

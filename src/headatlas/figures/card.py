@@ -11,7 +11,7 @@ from headatlas.figures.gates import ROLES
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.style import palette as palette_of
 from headatlas.figures.style import printable, styled, wrap
-from headatlas.models.shape import check_head, head_numbers
+from headatlas.models.head_names import check_head, head_numbers
 from headatlas.results.card import Card, card, place_in_words
 from headatlas.results.reading import results_of
 

@@ -21,18 +21,17 @@ from headatlas.evidence.control import control_rounds
 from headatlas.live.question import Question, Target
 from headatlas.live.script import script
 from headatlas.methods._gradients import gate_gradients
-from headatlas.models.attended import attention_kept
-from headatlas.models.attention import attention_of
-from headatlas.models.direct import Pass, logit_scale, logits_written, passing, written
-from headatlas.models.examples import Bundle, TokenExample, encode_target, make_bundle
+from headatlas.models.attention import attention_kept, attention_of
 from headatlas.models.gradients import for_gradients
-from headatlas.models.heads import reading_inputs
+from headatlas.models.hooks import reading_inputs
 from headatlas.models.lm import LM
-from headatlas.models.one_by_one import effects_by_layer
+from headatlas.models.log_probs import batched_log_probs
+from headatlas.models.logit_attribution import Pass, logit_scale, logits_written, passing, written
+from headatlas.models.memory import tokens_at_once
 from headatlas.models.packing import logits_only
-from headatlas.models.replay import can_replay
-from headatlas.models.targets import measure, tokens_at_once
+from headatlas.models.single_heads import can_replay, effects_by_layer
 from headatlas.models.token_text import text_inside
+from headatlas.models.tokens import Bundle, TokenExample, encode_target, make_bundle
 from headatlas.report.numbers import pack, plain, plain_list
 
 Answer = Iterator[dict[str, Any]]
@@ -176,7 +175,7 @@ class Live:
         """log P of each target after the prompt: [target]."""
         if all(len(t) == 1 for t in targets):
             return reading.logits.log_softmax(-1)[[t[0] for t in targets]].cpu()
-        return measure(self.lm, _bundles(reading.ids, targets), reading.gate[None])[0][0]
+        return batched_log_probs(self.lm, _bundles(reading.ids, targets), reading.gate[None])[0][0]
 
     # --- where a head looks
 
@@ -313,7 +312,8 @@ class Live:
         generator = np.random.default_rng(question.seed)
 
         def value(gates: Sequence[Tensor]) -> np.ndarray:
-            return _difference(measure(self.lm, _bundles(reading.ids, targets), torch.stack(list(gates)))[0].T)
+            log_p, _ = batched_log_probs(self.lm, _bundles(reading.ids, targets), torch.stack(list(gates)))
+            return _difference(log_p.T)
 
         others = list(islice(others_like(gate, generator), question.draws + 1))
         every = len(others) <= question.draws

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.report.page import Tab
 

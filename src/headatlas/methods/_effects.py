@@ -13,7 +13,8 @@ from headatlas.methods._tables import list_best, number
 from headatlas.methods.method import Part, Tables, Work
 from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample, measure
+from headatlas.models.log_probs import batched_log_probs
+from headatlas.models.tokens import TokenExample
 from headatlas.progress import Done, Progress
 from headatlas.tasks.baseline import baseline
 from headatlas.tasks.bundles import held_out_bundles
@@ -110,7 +111,7 @@ def _combine(
         )
         if without_heads:
             shut = torch.zeros(1, lm.n_layers, lm.n_heads)
-            one["without_heads"] = measure(lm, held_out, shut, batch_tokens)[0].mean().item()
+            one["without_heads"] = batched_log_probs(lm, held_out, shut, batch_tokens)[0].mean().item()
         results.append(one.assign(baseline(lm, task, held_out, batch_tokens)))
     names = [of_task[0].task.name for of_task in pieces]
     return xr.concat(results, "task").assign_coords(

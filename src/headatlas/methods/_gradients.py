@@ -15,14 +15,9 @@ from headatlas.methods._effects import Piece
 from headatlas.models.cost import Cost, learning
 from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
-from headatlas.models.targets import (
-    TokenExample,
-    batches,
-    log_probs,
-    make_bundle,
-    out_of_memory_told,
-    tokens_at_once,
-)
+from headatlas.models.log_probs import batches, log_probs
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
+from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.progress import Progress, silent
 
 
@@ -44,7 +39,7 @@ def gate_gradients(
         for gates, chosen in progress(list(batches(bundles, len(levels), budget)), label):
             at = torch.tensor(levels[gates])[:, None, None, None]
             gate = at.expand(-1, len(chosen), lm.n_layers, lm.n_heads).clone().requires_grad_()
-            with out_of_memory_told(lm, budget):
+            with halve_batch_on_oom(lm, budget):
                 log_p, _ = log_probs(lm, [bundles[i] for i in chosen], gate)
                 (change,) = torch.autograd.grad(log_p.sum(), gate)
             gradients[chosen] += change.sum(0) / len(levels)

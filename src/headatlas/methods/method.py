@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from headatlas.models.cost import Cost
-    from headatlas.models.targets import TokenExample
+    from headatlas.models.tokens import TokenExample
 
 PRESETS = ("quick", "full")
 Tables = dict[str, list[dict[str, Any]]]

@@ -1,15 +1,32 @@
-"""Where heads look: attention of every head, read from plain kernels and believed only if they change nothing."""
+"""Where heads look: attention weights of every head, or the position that each attends to most.
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+`attention_of` runs plain attention kernels, and believes them only if every head's z stays as it is. The others work in
+one ordinary pass, in addition to the model's own kernel, and so need no matrix of attention for a long text:
+
+1. The pass uses the model's own kernel. While it runs, each layer's attention function is called through ours
+   (transformers' attention interface), which has the queries, keys and values that the kernel gets.
+2. For the queries asked about, the model's own plain attention (its `eager_attention_forward`, with softcaps, sinks
+   and whatever else is its own) is computed as well, in float32. No more than [head, query asked about, key] is in
+   memory: it grows with the text's length, not its square.
+3. It is believed only if the plain attention gives those queries the output that the kernel gave them.
+
+Models that do not go through the interface compute their attention in full anyway; there `attention_of` reads it.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from inspect import unwrap
+from threading import Lock
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headatlas.errors import UnsupportedModel
-from headatlas.models.heads import hooked
+from headatlas.models.hooks import hooked
+from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
 
 
@@ -93,3 +110,154 @@ def _kept(
             hook = module.register_forward_hook(partial(take, layer, site.n_heads), prepend=True)
             stack.callback(hook.remove)
         yield attention
+
+
+_ONE = Lock()  # the interface is the same for all models of a process
+
+
+@torch.no_grad()
+def attended_most(lm: LM, ids: Sequence[int], queries: Sequence[int]) -> Tensor:
+    """The position that gets most attention (of equal ones, the first): [layer, head, query]; −1 where are no heads.
+
+    ids: a text as tokens. queries: the positions whose attention is asked for.
+    """
+    text, rows = torch.tensor([list(ids)], device=lm.device), torch.tensor(list(queries))
+    found = _beside_the_kernel(lm, text, rows)
+    if found is None:
+        found = attention_of(lm, text, keep=lambda attention: attention[0, :, rows.to(attention.device)].argmax(-1))
+    most = torch.full((lm.n_layers, lm.n_heads, len(rows)), -1)
+    for layer, positions in found.items():
+        most[layer] = positions.cpu()
+    return most
+
+
+@contextmanager
+def attention_kept(lm: LM, layers: Collection[int], length: int, dtype: torch.dtype) -> Iterator[dict[int, Tensor]]:
+    """While a pass over one text of so many tokens runs, keep the attention [head, query, key] of these layers.
+
+    Layers whose model does not use the interface, or whose outputs do not agree, are not there.
+    """
+    kept: dict[int, Tensor] = {}
+    apart: dict[int, Tensor] = {}
+    with _beside(lm, layers, torch.arange(length), kept, apart, lambda attention: attention.to(dtype)):
+        yield kept
+    for layer in [i for i, share in apart.items() if not share <= _close(lm)]:
+        del kept[layer]
+
+
+@torch.no_grad()
+def attention_of_texts(lm: LM, ids: Tensor) -> dict[int, Tensor]:
+    """Attention [text, head, query, key] of all layers with heads, for texts [text, token] of one length, in float32.
+
+    Read beside the kernel where that can be: plain attention in half precision is not that of the model where scores
+    are large, as in Qwen2.5."""
+    with_heads = lm.layers_with_heads
+    texts = []
+    for text in ids.to(lm.device):
+        with attention_kept(lm, with_heads, len(text), torch.float32) as kept, without_cudnn_attention():
+            lm.model.base_model(text[None], use_cache=False)
+        texts.append(kept)
+    read = {i: torch.stack([kept[i] for kept in texts]) for i in with_heads if all(i in kept for kept in texts)}
+    missing = [i for i in with_heads if i not in read]
+    if missing:
+        read |= attention_of(lm, ids, missing, dtype=torch.float32)
+    return dict(sorted(read.items()))
+
+
+def _beside_the_kernel(lm: LM, text: Tensor, rows: Tensor) -> dict[int, Tensor] | None:
+    """[head, query] by layer; None where the model does not use the interface, or where the outputs do not agree."""
+    with_heads = lm.layers_with_heads
+    most: dict[int, Tensor] = {}
+    apart: dict[int, Tensor] = {}
+    with _beside(lm, with_heads, rows, most, apart, lambda attention: attention.argmax(-1)), without_cudnn_attention():
+        lm.model.base_model(text, use_cache=False)
+    return most if len(most) == len(with_heads) and all(share <= _close(lm) for share in apart.values()) else None
+
+
+def _close(lm: LM) -> float:
+    """Of outputs, as a share of their size: kernels round their weights to the model's precision."""
+    return 1e-3 if lm.model.dtype in (torch.float32, torch.float64) else 2e-2
+
+
+@contextmanager
+def _beside(
+    lm: LM,
+    layers: Collection[int],
+    rows: Tensor,
+    kept: dict[int, Tensor],
+    apart: dict[int, Tensor],
+    keep: Callable[[Tensor], Tensor],
+) -> Iterator[None]:
+    """Fills `kept` with keep(attention [head, query, key]) by layer, and `apart` with how far the outputs are apart."""
+    sites = {lm.model.get_submodule(site.attention): layer for layer, site in lm.anatomy.attentions}
+
+    def read(module: nn.Module, output: Tensor, plain: Tensor, attention: Tensor) -> None:
+        kernel = output.detach()[:, rows.to(output.device)].to(plain.dtype)
+        apart[sites[module]] = (plain - kernel).norm() / kernel.norm().clamp(min=torch.finfo(plain.dtype).tiny)
+        kept[sites[module]] = keep(attention[0])
+
+    with _interface_read({module for module, i in sites.items() if i in layers}, rows, read):
+        yield
+
+
+@contextmanager
+def _interface_read(modules: set[nn.Module], rows: Tensor, read: Callable[..., None]) -> Iterator[None]:
+    """Calls read(module, kernel's output, plain output, attention), the last two of these rows only, whenever one of
+    the modules runs its attention through the interface. What the model computes does not change. Where its plain
+    attention takes other arguments, nothing is read."""
+    configs: list[Any] = [m.config for m in modules if _plain_attention(m) and hasattr(m, "config")]
+    names = {config._attn_implementation for config in configs}
+
+    def function_for(kernel: Callable[..., Any] | None) -> Callable[..., Any]:
+        def attend(
+            module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
+        ) -> Any:
+            plain = _plain_attention(module)
+            usual: Any = kernel or plain  # there is no kernel called 'eager': it is the model's own
+            output, weights = usual(module, query, key, value, attention_mask, **options)
+            if module in modules and plain and (attention_mask is None or getattr(attention_mask, "ndim", 0) == 4):
+                here, exact = rows.to(query.device), torch.promote_types(query.dtype, torch.float32)
+                with torch.no_grad():
+                    seen = _mask_rows(attention_mask, here, key.shape[2], options.get("sliding_window"))
+                    few = (t.to(exact) for t in (query[:, :, here], key, value, seen))
+                    try:
+                        beside = plain(module, *few, **options)
+                    except torch.OutOfMemoryError:
+                        raise
+                    except (RuntimeError, TypeError, ValueError, AttributeError):
+                        return output, weights
+                    read(module, output, *beside)
+            return output, weights
+
+        return attend
+
+    with _ONE:
+        before = {name: ALL_ATTENTION_FUNCTIONS._local_mapping.get(name) for name in names}
+        try:
+            for name in names:
+                ALL_ATTENTION_FUNCTIONS[name] = function_for(ALL_ATTENTION_FUNCTIONS.get(name))
+            yield
+        finally:
+            for name, function in before.items():
+                if function is None:
+                    del ALL_ATTENTION_FUNCTIONS[name]
+                else:
+                    ALL_ATTENTION_FUNCTIONS[name] = function
+
+
+def _plain_attention(module: nn.Module) -> Callable[..., Any] | None:
+    """What a model's own file computes attention with, where no kernel is asked for; None, if it does it otherwise."""
+    function: Callable[..., Any] | None = unwrap(type(module).forward).__globals__.get("eager_attention_forward")
+    return function
+
+
+def _mask_rows(mask: Tensor | None, rows: Tensor, keys: int, window: int | None) -> Tensor:
+    """What is added to the scores of these queries, [1, 1, query, key]. Kernels get no mask if it is just causal."""
+    if mask is not None and mask.dtype != torch.bool:
+        return mask[:, :, rows, :keys]
+    if mask is not None:
+        seen = mask[:, :, rows, :keys]
+    else:
+        back = rows[:, None] - torch.arange(keys, device=rows.device)
+        seen = ((back >= 0) & (back < (window or keys)))[None, None]
+    return torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, torch.finfo(torch.float32).min)

@@ -11,7 +11,7 @@ from huggingface_hub.errors import CacheNotFound
 
 from headatlas.errors import BadArgument, CannotDo, did_you_mean, one_line
 from headatlas.models.cache import VERSION, cached_models
-from headatlas.models.default import DEFAULT_MODEL, gguf_path
+from headatlas.models.default_model import DEFAULT_MODEL, gguf_path
 from headatlas.models.families import FAMILIES
 
 HUB = "Hugging Face cache"

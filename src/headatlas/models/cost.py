@@ -14,12 +14,14 @@ import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from headatlas.errors import CannotDo
-from headatlas.models.answers import copies, filled
 from headatlas.models.gradients import for_gradients
+from headatlas.models.interventions import copies, filled
+from headatlas.models.library_settings import quiet_transformers
 from headatlas.models.lm import LM
+from headatlas.models.log_probs import batches, log_probs
+from headatlas.models.memory import tokens_at_once
 from headatlas.models.packing import ROW, saves
-from headatlas.models.quiet import quiet_transformers
-from headatlas.models.targets import Bundle, TokenExample, batches, log_probs, make_bundle, tokens_at_once
+from headatlas.models.tokens import Bundle, TokenExample, make_bundle
 
 FEW, MANY = 512, 8192  # tokens that leave a GPU idle, and that keep it busy
 # what a row wider by d_model adds to the cost of a token: by operations alone, and as it is on a CPU

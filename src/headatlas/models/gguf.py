@@ -33,10 +33,10 @@ from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorPr
 
 from headatlas.errors import BadFile, HeadAtlasError, one_line
 from headatlas.models.cache import built_aside, converted
-from headatlas.models.checkpoint import check_finite
+from headatlas.models.checkpoint_reader import check_finite
+from headatlas.models.library_settings import quiet_transformers
 from headatlas.models.memory import skeleton
-from headatlas.models.partial import check_complete
-from headatlas.models.quiet import quiet_transformers
+from headatlas.models.offloaded import check_complete
 from headatlas.progress import shown
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,21 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headatlas.errors import BadArgument, UnsupportedModel
-from headatlas.models import heads as h
 from headatlas.models.families import find_anatomy, parameter
 from headatlas.models.fingerprint import hash_config
-from headatlas.models.kernels import without_cudnn_attention
+from headatlas.models.head_names import Head
+from headatlas.models.hooks import (
+    Edit,
+    Positions,
+    check_gate,
+    check_positions,
+    edited,
+    gate_edit,
+    head_mask,
+    hooked,
+    patch_edit,
+)
+from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.state import state_of
 from headatlas.models.token_text import text_inside
 from headatlas.models.weights import Weights
@@ -158,7 +169,7 @@ class LM:
     def head_outputs(
         self,
         texts: Text | Sequence[Text],
-        positions: h.Positions | Sequence[Sequence[int]] = "all",
+        positions: Positions | Sequence[Sequence[int]] = "all",
         *,
         batch_size: int = 32,
         side: Literal["left", "right"] = "right",
@@ -201,7 +212,7 @@ class LM:
             out[:, : picked.shape[1], layer] = picked.to(out.device)
             seen.add(layer)
 
-        with h.hooked(self.model, self.anatomy, read), without_cudnn_attention():
+        with hooked(self.model, self.anatomy, read), without_cudnn_attention():
             self.model.base_model(**inputs, use_cache=False)  # no LM head: capture does not need logits
         idle = set(range(self.n_layers)) - seen - set(self.layers_without_heads)
         if idle:
@@ -228,24 +239,24 @@ class LM:
     # --- changing heads
 
     @contextmanager
-    def gated(self, gate: Any, positions: h.Positions = "all") -> Iterator[None]:
+    def gated(self, gate: Any, positions: Positions = "all") -> Iterator[None]:
         """Scale every head's output: gate [layer, head] or [batch, layer, head]; 1 = as is, 0 = removed.
 
         Holds for plain forwards and for `generate` (with its KV cache), and is differentiable in the gate.
         In `generate`, 'last' means the prompt's last token, then each new token.
         """
-        gate, positions = h.check_gate(gate, self.anatomy), h.check_positions(positions)
-        with self._editing(h.gate_edit(gate, positions), positions != "all", len(gate) if gate.ndim == 3 else None):
+        gate, positions = check_gate(gate, self.anatomy), check_positions(positions)
+        with self._editing(gate_edit(gate, positions), positions != "all", len(gate) if gate.ndim == 3 else None):
             yield
 
     @contextmanager
     def patched(
         self,
-        heads: h.Head | Iterable[h.Head] | Tensor,
+        heads: Head | Iterable[Head] | Tensor,
         value: float | Tensor = 0.0,
         *,
         add: bool = False,
-        positions: h.Positions = "all",
+        positions: Positions = "all",
     ) -> Iterator[None]:
         """Replace the output of heads (`add=True`: add to it).
 
@@ -253,7 +264,7 @@ class LM:
         value: a number or [d_head] vector for all of them; [layer, head, d_head], such as a mean; or z of another run
         from `head_outputs`, [example, token, layer, head, d_head], put back token by token. NaN leaves z as it is.
         """
-        mask, positions = h.head_mask(heads, self.anatomy), h.check_positions(positions)
+        mask, positions = head_mask(heads, self.anatomy), check_positions(positions)
         value = torch.as_tensor(value)
         shape = (self.n_layers, self.n_heads, self.d_head)
         if tuple(value.shape) not in ((), shape[2:], shape, (*value.shape[:2], *shape)):
@@ -262,12 +273,12 @@ class LM:
                 f" [example, token, layer, head, d_head] with layer, head, d_head = {shape}"
             )
         batch = len(value) if value.ndim == 5 and len(value) > 1 else None
-        with self._editing(h.patch_edit(mask, value, add, positions), positions != "all" or value.ndim == 5, batch):
+        with self._editing(patch_edit(mask, value, add, positions), positions != "all" or value.ndim == 5, batch):
             yield
 
     @contextmanager
-    def _editing(self, edit: h.Edit, needs_index: bool, batch: int | None) -> Iterator[None]:
-        with h.edited(self.model, self.anatomy, edit, needs_index):
+    def _editing(self, edit: Edit, needs_index: bool, batch: int | None) -> Iterator[None]:
+        with edited(self.model, self.anatomy, edit, needs_index):
             if batch is not None:
                 self._batched.append(batch)
             try:
@@ -349,9 +360,9 @@ def _wanted(positions: Any, lengths: list[int]) -> list[list[int]]:
     if not isinstance(positions, str) and len(positions) and not isinstance(positions[0], Integral):
         if len(positions) != len(lengths):
             raise BadArgument(f"positions has {len(positions)} lists for {len(lengths)} texts")
-        per_text = [h.check_positions(p) for p in positions]
+        per_text = [check_positions(p) for p in positions]
     else:
-        per_text = [h.check_positions(positions)] * len(lengths)
+        per_text = [check_positions(positions)] * len(lengths)
     wanted = []
     for i, (where, length) in enumerate(zip(per_text, lengths, strict=True)):
         numbers = list(range(length)) if where == "all" else [-1] if where == "last" else list(where)

@@ -4,6 +4,7 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,14 +15,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from headatlas.errors import BadArgument, BadFile, CannotDo, FetchFailed, HeadAtlasError, did_you_mean, one_line
 from headatlas.models.cache import cache_folder, cached_models
-from headatlas.models.checkpoint import check_finite
-from headatlas.models.default import DEFAULT_MODEL, default_gguf
+from headatlas.models.checkpoint_reader import check_finite
+from headatlas.models.default_model import DEFAULT_MODEL, default_gguf
 from headatlas.models.families import find_anatomy
+from headatlas.models.fingerprint import hash_config
 from headatlas.models.gguf import from_gguf
+from headatlas.models.library_settings import quiet_transformers
 from headatlas.models.lm import LM
 from headatlas.models.memory import check_room, free_room, memory, skeleton
-from headatlas.models.partial import check_complete, read_config
-from headatlas.models.quiet import quiet_transformers
+from headatlas.models.offloaded import check_complete, read_config
 from headatlas.models.weights import Weights
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -240,3 +242,22 @@ def _check_dtype(dtype: str | torch.dtype) -> torch.dtype | None:
     if dtype != "auto" and dtype not in known:
         raise BadArgument(f"dtype is {dtype!r}, expected 'auto', {', '.join(map(repr, DTYPES))}")
     return known.get(dtype)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Weights that are read from disk tensor by tensor. An `LM` has the same attributes."""
+
+    weights: Weights
+    tokenizer: PreTrainedTokenizerBase
+    name: str
+    device: torch.device
+
+    def config_hash(self) -> str:
+        """A short hash of the configuration, the tokenizer and the chat template."""
+        return hash_config(self.weights.config, self.tokenizer)
+
+
+def open_parameters(model: str | Path, device: str = "auto") -> Parameters:
+    place = check_device(device)  # first: it takes no time
+    return Parameters(*open_weights(model), place)

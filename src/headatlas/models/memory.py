@@ -1,22 +1,29 @@
-"""How much memory a model needs on a GPU, told before it is loaded, and how many tokens fit beside it."""
+"""How much memory a model needs on a GPU, computed before it is loaded, and how many tokens fit in addition to it."""
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from headatlas.errors import CannotDo
-from headatlas.models.quiet import quiet_transformers
+from headatlas.errors import BadArgument, CannotDo, OutOfMemory, one_line
+from headatlas.models.library_settings import quiet_transformers
 from headatlas.models.state import state_of
+
+if TYPE_CHECKING:
+    from headatlas.models.lm import LM
+
 
 GIB = 2**30
 KEPT = 1.6  # what autograd keeps of a token, in sizes of what a layer's matrices give
 TARGETS = 0.1  # share of tokens whose logits are made; each is held three times, in float32
+FEWEST = 64  # tokens at once that are tried when memory runs out
 SPARE = 1.5 * GIB  # CUDA's own, and what fragments
 
 
@@ -85,3 +92,37 @@ def fitting(model: nn.Module, layers: int, dtype: torch.dtype) -> int:
         room = sum(torch.cuda.get_device_properties(d).total_memory - SPARE for d in devices)
         state.fitting = memory(model, layers, dtype).largest(room)
     return state.fitting
+
+
+def tokens_at_once(lm: "LM", tokens: int | None) -> int:
+    """How many tokens, padding included, go through the model at once: the user's number, or a good one; fewer where
+    memory has run out before."""
+    if tokens is not None and tokens < 1:
+        raise BadArgument(f"batch_tokens is {tokens}, expected at least 1")
+    planned = state_of(lm.model).planned
+    if tokens is None and planned is not None:
+        tokens = planned
+    elif tokens is None and lm.device.type == "cuda":
+        tokens = min(good_on_gpu(lm), max(FEWEST, fitting(lm.model, lm.n_layers, lm.model.dtype)))
+    elif tokens is None:
+        tokens = 2048
+    return max(1, tokens // state_of(lm.model).fewer)
+
+
+def good_on_gpu(lm: "LM") -> int:
+    """Many tokens for small models: small passes would wait for launches."""
+    return max(1024, 2**30 // (lm.n_layers * lm.d_model))
+
+
+@contextmanager
+def halve_batch_on_oom(lm: "LM", tokens: int) -> Iterator[None]:
+    """Running out of memory as one line; from then on, the model gets half as many tokens at once."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, RuntimeError) as e:
+        if not isinstance(e, torch.OutOfMemoryError) and "can't allocate memory" not in str(e):
+            raise
+        if tokens <= FEWEST:
+            raise CannotDo(f"out of memory, even with batch_tokens={tokens}: {one_line(e)}") from e
+        state_of(lm.model).fewer *= 2
+        raise OutOfMemory(f"out of memory with batch_tokens={tokens}: going on with batch_tokens={tokens // 2}") from e

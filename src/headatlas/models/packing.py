@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from headatlas.models import heads as h
-from headatlas.models.examples import Bundle, TokenExample
-from headatlas.models.kernels import without_cudnn_attention
+from headatlas.models.hooks import hooked
+from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
 from headatlas.models.state import state_of
+from headatlas.models.tokens import Bundle, TokenExample
 
 ROW = 256  # tokens a packed row is filled to, about: attention looks over all of the row
 ALIGN = 16  # on a GPU, rows are a multiple of so many tokens: attention otherwise copies its mask in every layer
@@ -219,7 +219,7 @@ def _under(lm: LM, gate: Tensor | None, layout: Layout, under: Sequence[int] | N
             def edit(layer: int, z: Tensor) -> Tensor:
                 return z * by_layer[layer].to(z.device, z.dtype)[..., None]
 
-            stack.enter_context(h.hooked(lm.model, lm.anatomy, edit))
+            stack.enter_context(hooked(lm.model, lm.anatomy, edit))
         elif gate is not None:
             rows = len(layout.inputs["input_ids"])
             stack.enter_context(lm.gated(gate.flatten(0, 1) if gate.ndim == 4 else gate.repeat_interleave(rows, dim=0)))

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headatlas.models import heads as h
-from headatlas.models.answers import spans
 from headatlas.models.cost import Cost, a_pass, can_share
+from headatlas.models.hooks import hooked
+from headatlas.models.interventions import spans
 from headatlas.models.lm import LM
+from headatlas.models.log_probs import batches, score_targets
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.models.packing import ROW, Layout, lay_out, logits_of, packs
-from headatlas.models.targets import Bundle, TokenExample, batches, out_of_memory_told, score_targets, tokens_at_once
+from headatlas.models.tokens import Bundle, TokenExample
 from headatlas.progress import Progress, silent
 
 NOTHING = (-1, 0)  # in place of a layer and a head: no head is changed
@@ -53,7 +55,7 @@ def log_probs_patched(
     for _, chosen in progress(list(batches(bundles, 1, budget, packed=packed)), label):
         now = [bundles[i] for i in chosen]
         e, layer, head = torch.tensor([at for i in chosen for at in place[i]]).T
-        with out_of_memory_told(lm, budget):
+        with halve_batch_on_oom(lm, budget):
             result[e, layer, head] = _log_p(lm, now, layer, head, z[e, layer, head])
     return result[:, :-1], result[(slice(None), *NOTHING)]
 
@@ -82,7 +84,7 @@ def _log_p(lm: LM, bundles: Sequence[Bundle], layer: Tensor, head: Tensor, z: Te
         now[row[here].to(now.device), column[here].to(now.device), head[here].to(now.device)] = z[here].to(now)
         return now
 
-    with h.hooked(lm.model, lm.anatomy, edit):
+    with hooked(lm.model, lm.anatomy, edit):
         logits = logits_of(lm, layout, None)
     return score_targets(logits, bundles)[0][0].float().cpu()
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from transformers import PretrainedConfig, PreTrainedModel
 
 from headatlas.errors import BadArgument, BadFile, UnsupportedModel
 from headatlas.models import families
-from headatlas.models.checkpoint import Checkpoint
-from headatlas.models.families import Anatomy, Site
+from headatlas.models.checkpoint_reader import Checkpoint
+from headatlas.models.families import Anatomy, Site, parameter
 from headatlas.models.fingerprint import fingerprint_model, fingerprint_values
-from headatlas.models.heads import reading_inputs
+from headatlas.models.hooks import reading_inputs
 from headatlas.models.memory import skeleton
-from headatlas.models.norms import through_norm
-from headatlas.models.partial import load_front, load_in_blocks, read_config
+from headatlas.models.offloaded import load_front, load_in_blocks, read_config
 
 
 class Weights:
@@ -272,3 +272,32 @@ class Weights:
         if self._runs is None:
             self._runs = self._runner(device)
         return self._runs
+
+
+@torch.no_grad()
+def through_norm(norm: nn.Module, y: Tensor) -> Tensor:
+    """What a part y [..., d_model] of a norm's input adds to its output, up to one positive factor: centred if the norm
+    centres, times the norm's scale.
+
+    The scale is found by running the norm: what its weight means differs (Gemma's scale is 1 + weight).
+    """
+    ones = y.new_ones(y.shape[-1])
+    signs = ones.clone()
+    signs[1::2] = -1
+    scaled = _without_bias(norm, signs)
+    if _without_bias(norm, ones).abs().max() < 1e-3 * scaled.abs().max():  # centring leaves nothing of a constant
+        return (y - y.mean(-1, keepdim=True)) * scaled / (signs - signs.mean())
+    return y * scaled / signs
+
+
+@torch.no_grad()
+def norm_factor(norm: nn.Module, x: Tensor) -> Tensor:
+    """The factor that `through_norm` leaves open, for the norm's whole input x [d_model]: a part y of x adds
+    norm_factor(norm, x) * through_norm(norm, y) to the norm's output."""
+    scaled = through_norm(norm, x)
+    return (_without_bias(norm, x) * scaled).sum() / (scaled * scaled).sum()
+
+
+def _without_bias(norm: nn.Module, x: Tensor) -> Tensor:
+    weights = {name: parameter(norm, name).to(x) for name, _ in norm.named_parameters()}
+    return (functional_call(norm, weights, (x[None],)) - functional_call(norm, weights, (-x[None],)))[0] / 2

@@ -6,11 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headatlas.models import heads as h
-from headatlas.models.direct import logits_written, passing, written
 from headatlas.models.gradients import for_gradients
+from headatlas.models.hooks import hooked
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample, batches, log_probs, make_bundle, tokens_at_once
+from headatlas.models.log_probs import batches, log_probs
+from headatlas.models.logit_attribution import logits_written, passing, written
+from headatlas.models.memory import tokens_at_once
+from headatlas.models.tokens import TokenExample, make_bundle
 
 
 @torch.no_grad()
@@ -24,7 +26,7 @@ def output_norms(lm: LM, prompts: Sequence[TokenExample]) -> np.ndarray:
             written = torch.einsum("bthd,hde->bthe", z, lm.weights.output(layer).to(z))
             total[layer] += written.norm(dim=-1).mean((0, 1)).float().cpu()
 
-        with h.hooked(lm.model, lm.anatomy, add):
+        with hooked(lm.model, lm.anatomy, add):
             lm.model(**lm.batch([one.prompt]))
     for layer, size in total.items():
         norms[layer] = size.numpy() / len(prompts)
@@ -43,7 +45,7 @@ def gradient_norms(lm: LM, prompts: Sequence[TokenExample], tokens: int | None =
             moved[layer] = torch.zeros_like(z, requires_grad=True)
             return z + moved[layer]
 
-        with for_gradients(lm), torch.enable_grad(), h.hooked(lm.model, lm.anatomy, move):
+        with for_gradients(lm), torch.enable_grad(), hooked(lm.model, lm.anatomy, move):
             log_p = log_probs(lm, [bundles[i] for i in chosen])[0]
             slopes = torch.autograd.grad(log_p.sum(), list(moved.values()))
         for layer, slope in zip(moved, slopes, strict=True):

@@ -12,8 +12,8 @@ from headatlas.errors import CannotDo
 from headatlas.methods import get_method, methods
 from headatlas.methods._inline import result_of
 from headatlas.methods.method import Method, Truth
+from headatlas.models.hooks import counted
 from headatlas.models.lm import LM
-from headatlas.models.passes import counted
 from headatlas.planted.asking import planted_questions, planted_task
 from headatlas.planted.baselines import direct_effects, gradient_norms, output_norms
 from headatlas.planted.names import BASELINES, KINDS

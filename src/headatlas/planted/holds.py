@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 from torch.nn.functional import linear
 
-from headatlas.models.heads import head_mask, hooked
+from headatlas.models.hooks import head_mask, hooked
 from headatlas.models.lm import LM
 from headatlas.planted import known
 from headatlas.planted.circuits import Circuit, Heads

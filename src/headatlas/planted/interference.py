@@ -5,7 +5,7 @@ import copy
 import torch
 
 from headatlas.errors import BadArgument
-from headatlas.models.heads import head_mask
+from headatlas.models.hooks import head_mask
 from headatlas.models.lm import LM
 from headatlas.planted.circuits import Heads
 from headatlas.planted.functions import FUNCTIONS

@@ -16,16 +16,17 @@ from headatlas.evidence.control import (
     cached_by_heads,
     compare_with_random,
     correct_p,
+    gates_without,
     same_layers,
     top_heads,
 )
-from headatlas.evidence.removal import gates_without
 from headatlas.evidence.transfer import transfer_heads
 from headatlas.methods import methods
 from headatlas.methods.method import Method
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
-from headatlas.models.targets import Bundle, TokenExample, make_bundle, measure
+from headatlas.models.log_probs import batched_log_probs
+from headatlas.models.tokens import Bundle, TokenExample, make_bundle
 from headatlas.progress import Done, Progress
 from headatlas.results.agreement import agreement_of, stability_of
 from headatlas.results.atlas import Atlas, open_atlas
@@ -114,7 +115,7 @@ def _spread(prompts: list[TokenExample], n: int) -> list[TokenExample]:
 
 
 def _log_p(lm: LM, bundles: list[Bundle], removed: Sequence[Heads]) -> np.ndarray:
-    return measure(lm, bundles, gates_without(removed, (lm.n_layers, lm.n_heads)))[0].mean(1).numpy()
+    return batched_log_probs(lm, bundles, gates_without(removed, (lm.n_layers, lm.n_heads)))[0].mean(1).numpy()
 
 
 def _map(method: Method, result: xr.Dataset, subject: str) -> xr.DataArray:

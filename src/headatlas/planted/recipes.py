@@ -16,7 +16,7 @@ from typing import Any
 
 from headatlas.errors import BadArgument, CannotDo
 from headatlas.models.cache import cache_folder
-from headatlas.models.heads import head_mask
+from headatlas.models.hooks import head_mask
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.planted.copying import plant_copying

@@ -31,8 +31,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from headatlas.errors import BadArgument, check_choice, one_line
 from headatlas.models.cache import built_aside
+from headatlas.models.library_settings import quiet_transformers
 from headatlas.models.loading import check_device, load
-from headatlas.models.quiet import quiet_transformers
 from headatlas.planted.circuits import KINDS, Heads, Kind, place
 from headatlas.planted.functions import BEGIN, ID, LENGTH, UNKNOWN, WORDS
 from headatlas.planted.harm import plant_harm

@@ -17,7 +17,7 @@ import xarray as xr
 
 from headatlas.errors import BadArgument, brief, check_choice, check_count
 from headatlas.methods import measures_of, title_of
-from headatlas.models.shape import check_head, head_numbers
+from headatlas.models.head_names import check_head, head_numbers
 from headatlas.results.about import about
 from headatlas.results.card import Card, card
 from headatlas.results.tables import all_heads, heads

@@ -11,11 +11,10 @@ import torch
 from headatlas.errors import HeadAtlasError
 from headatlas.methods.method import Method
 from headatlas.models.cost import Machine, measure_machine
-from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.models.loading import check_device, load_skeleton
-from headatlas.models.memory import SPARE, Memory, check_room, memory
+from headatlas.models.memory import SPARE, Memory, check_room, good_on_gpu, memory, tokens_at_once
 from headatlas.models.state import state_of
-from headatlas.models.targets import good_on_gpu, tokens_at_once
 from headatlas.progress import Progress, doing, silent
 from headatlas.runs.job import Job, Jobs
 from headatlas.runs.request import check_run

@@ -14,7 +14,7 @@ import xarray as xr
 from headatlas.errors import BadArgument, CannotDo, brief, check_choice
 from headatlas.files import alone_in, check_folder
 from headatlas.methods.method import PRESETS, Method, kinds_of
-from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
 from headatlas.results.store import load

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from headatlas.engines.pool import Pool
 from headatlas.files import alone_in, check_folder
-from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, Watch, silent
 from headatlas.report import PAGE

@@ -12,7 +12,7 @@ from headatlas.engines.pool import MakeWorker, Pool
 from headatlas.engines.processes import Processes
 from headatlas.engines.ray import Cluster
 from headatlas.errors import BadArgument, brief, check_choice, check_count
-from headatlas.models.default import DEFAULT_MODEL
+from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
 from headatlas.runs.messages import ModelSource

@@ -21,8 +21,7 @@ from headatlas.errors import CannotDo, HeadAtlasError, OutOfMemory, one_line
 from headatlas.methods.method import Method, Work
 from headatlas.models.cost import Cost, measure_loaded
 from headatlas.models.lm import LM
-from headatlas.models.loading import load, load_skeleton
-from headatlas.models.parameters import Parameters, open_parameters
+from headatlas.models.loading import Parameters, load, load_skeleton, open_parameters
 from headatlas.progress import Done, Progress, doing, silent
 from headatlas.results.provenance import describe_model, describe_run, describe_weights, flat
 from headatlas.runs.job import Job

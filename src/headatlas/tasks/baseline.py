@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from headatlas.models.lm import LM
-from headatlas.models.targets import Bundle, measure
+from headatlas.models.log_probs import batched_log_probs
+from headatlas.models.tokens import Bundle
 from headatlas.tasks.prompts import Task
 
 CAN = 0.2  # below this accuracy the model cannot do the task
@@ -14,7 +15,7 @@ log = logging.getLogger(__name__)
 
 def baseline(lm: LM, task: Task, held_out: Sequence[Bundle], tokens: int | None = None) -> dict[str, float]:
     """How well the whole model does the task; `baseline` is log P(target). Warns where a map would say little."""
-    log_p, right = measure(lm, held_out, None, tokens)
+    log_p, right = batched_log_probs(lm, held_out, None, tokens)
     accuracy, quality, guess = right.float().mean().item(), log_p.mean().item(), best_guess(task)
     n = right.shape[1]
     message = "%s: the whole model gets %.0f %% of %d held-out prompts right, −log P(target) %.2f"

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from headatlas.models.examples import Bundle, TokenExample, encode_target, make_bundle
 from headatlas.models.lm import LM
+from headatlas.models.tokens import Bundle, TokenExample, encode_target, make_bundle
 from headatlas.tasks.prompts import Example, Task
 
 IN_A_BUNDLE = 4  # examples that share their worked example, and so the cost of running it

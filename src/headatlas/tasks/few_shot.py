@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from headatlas.errors import BadArgument, brief
-from headatlas.models.examples import TokenExample, encode_target
 from headatlas.models.lm import LM
+from headatlas.models.tokens import TokenExample, encode_target
 from headatlas.tasks.prompts import Example, Task, check_shots, check_task_names, load_tasks, split_examples
 from headatlas.tasks.relations import load_relations
 

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument, did_you_mean, list_names
 from headatlas.models.lm import LM
-from headatlas.models.targets import Bundle, TokenExample, make_bundle, measure
+from headatlas.models.log_probs import batched_log_probs
+from headatlas.models.tokens import Bundle, TokenExample, make_bundle
 from headatlas.tasks.bundles import bundles_of
 from headatlas.tasks.names import check_task, relation_names
 from headatlas.tasks.prompts import Example, Task, check_task_names, list_tasks, load_tasks, split_examples
@@ -104,7 +105,7 @@ def log_p_per_token(
     """Mean log P per answer token of examples (without them, of all) under each gate: [gate, example]."""
     examples = range(len(data.examples)) if examples is None else examples
     bundles, on = data.bundles(examples)
-    log_p, _ = measure(lm, bundles, gates, batch_tokens)
+    log_p, _ = batched_log_probs(lm, bundles, gates, batch_tokens)
     place = {i: k for k, i in enumerate(i for bundle in on for i in bundle)}
     lengths = torch.tensor([len(data.examples[i].target) for i in examples])
     return log_p[:, [place[i] for i in examples]] / lengths

@@ -29,7 +29,7 @@ from headatlas.errors import (
     one_line,
 )
 from headatlas.models.lm import LM
-from headatlas.models.targets import without_end
+from headatlas.models.tokens import without_end
 from headatlas.tasks.chat import chat_text, chats
 
 FOLDER = files("headatlas.tasks") / "data" / "needles"

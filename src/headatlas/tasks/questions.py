@@ -31,7 +31,7 @@ from headatlas.errors import (
     one_line,
 )
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample, encode_target, without_end
+from headatlas.models.tokens import TokenExample, encode_target, without_end
 from headatlas.tasks.chat import chat_text, chats
 from headatlas.tasks.names import FUNCTIONS, QUESTIONS, built_in_questions, check_questions
 

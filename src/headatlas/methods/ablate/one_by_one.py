@@ -11,19 +11,13 @@ from torch import Tensor
 from headatlas.errors import BadArgument, check_choice
 from headatlas.methods._effects import Piece
 from headatlas.methods.ablate import KINDS
-from headatlas.models import heads as h
 from headatlas.models.cost import Cost
+from headatlas.models.hooks import hooked
 from headatlas.models.lm import LM
-from headatlas.models.one_by_one import changing_cost, effects_by_layer, texts_at_once
-from headatlas.models.replay import can_replay
-from headatlas.models.targets import (
-    Bundle,
-    TokenExample,
-    batches,
-    log_probs,
-    make_bundle,
-    tokens_at_once,
-)
+from headatlas.models.log_probs import batches, log_probs
+from headatlas.models.memory import tokens_at_once
+from headatlas.models.single_heads import can_replay, changing_cost, effects_by_layer, texts_at_once
+from headatlas.models.tokens import Bundle, TokenExample, make_bundle
 from headatlas.progress import Progress, silent
 
 log = logging.getLogger(__name__)
@@ -93,7 +87,7 @@ class Ablation:
 def _z(lm: LM, bundles: Sequence[Bundle]) -> dict[int, Tensor]:
     """z of every layer with heads, [row, token, head, d_head], of texts padded on the right."""
     z: dict[int, Tensor] = {}
-    with h.hooked(lm.model, lm.anatomy, z.__setitem__):
+    with hooked(lm.model, lm.anatomy, z.__setitem__):
         log_probs(lm, bundles)
     return z
 

@@ -27,8 +27,9 @@ from headatlas.methods.gate.fits import TaskFit, fit_cost, fit_task
 from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost, learning
 from headatlas.models.lm import LM
-from headatlas.models.one_by_one import changing_cost
-from headatlas.models.targets import TokenExample, make_bundle, tokens_at_once
+from headatlas.models.memory import tokens_at_once
+from headatlas.models.single_heads import changing_cost
+from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.progress import Done, Progress, doing
 from headatlas.tasks.labelled import Labelled
 from headatlas.tasks.prompts import Example, Task

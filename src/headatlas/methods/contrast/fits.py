@@ -13,7 +13,8 @@ from headatlas.methods.gate.fits import fit, start
 from headatlas.methods.gate.settings import Schedule, Settings
 from headatlas.models.cost import SAMPLED, Cost, learning, reading
 from headatlas.models.lm import LM
-from headatlas.models.targets import measure, tokens_at_once
+from headatlas.models.log_probs import batched_log_probs
+from headatlas.models.memory import tokens_at_once
 from headatlas.progress import Done, Progress
 from headatlas.tasks.baseline import baseline
 from headatlas.tasks.bundles import batches_of, held_out_bundles
@@ -81,7 +82,7 @@ def combine(lm: LM, pair: PairFit, *, done: Done, progress: Progress) -> xr.Data
         quality = baseline(lm, task, held_out, pair.batch_tokens)
         nll[side, 0], accuracy[side, 0] = -quality["baseline"], quality["whole_accuracy"]
         for i, used in enumerate((gates, gates.round()), 1):
-            log_p, right = measure(lm, held_out, used, pair.batch_tokens)
+            log_p, right = batched_log_probs(lm, held_out, used, pair.batch_tokens)
             nll[side, i], accuracy[side, i] = -log_p.mean(1), right.float().mean(1)
     gates[:, lm.layers_without_heads] = torch.nan
     dims = ("task", "seed", "layer", "head")

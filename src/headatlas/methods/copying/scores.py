@@ -9,14 +9,24 @@ import torch
 import xarray as xr
 from scipy.stats import binom
 
-from headatlas.evidence.control import cached_by_heads, compare_with_random, correct_p, same_layers, top_heads
-from headatlas.evidence.removal import ANSWERS, answers_without, removal_cost
+from headatlas.evidence.control import (
+    ANSWERS,
+    answers_without,
+    cached_by_heads,
+    compare_with_random,
+    correct_p,
+    removal_cost,
+    same_layers,
+    top_heads,
+)
 from headatlas.methods.copying.texts import AHEAD, Text, hash_texts, make_texts
 from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
+from headatlas.models.log_probs import batched_log_probs
+from headatlas.models.memory import tokens_at_once
 from headatlas.models.patching import log_probs_patched, patching_cost
-from headatlas.models.targets import make_bundle, measure, tokens_at_once
+from headatlas.models.tokens import make_bundle
 from headatlas.progress import Done, Progress, doing
 
 AT_ONCE = 8  # texts that are one part of the work
@@ -58,7 +68,7 @@ def score_texts(
     lm: LM, name: str, texts: Sequence[Text], ahead: int, batch_tokens: int | None, *, done: Done, progress: Progress
 ) -> None:
     """A part: log P with each head patched [text, layer, head]; in clean and in corrupted texts [2, text]."""
-    clean = measure(lm, [make_bundle([t.clean(ahead)]) for t in texts], tokens=batch_tokens)[0][0]
+    clean = batched_log_probs(lm, [make_bundle([t.clean(ahead)]) for t in texts], tokens=batch_tokens)[0][0]
     prompts = [t.whole.prompt for t in texts]  # up to the token before the unit: what comes after does not matter
     rows = max(1, tokens_at_once(lm, batch_tokens) // max(map(len, prompts)))
     z = lm.head_outputs(prompts, "last", batch_size=rows)[:, 0]  # [text, layer, head, d_head]

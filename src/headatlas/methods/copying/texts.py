@@ -11,8 +11,7 @@ import numpy as np
 
 from headatlas.errors import BadArgument, BadFile, brief, check_count, check_there, one_line
 from headatlas.models.lm import LM
-from headatlas.models.random_tokens import line_break, opening_token, plain_tokens, tokenizer_of
-from headatlas.models.targets import TokenExample
+from headatlas.models.tokens import TokenExample, line_break, opening_token, plain_tokens, tokenizer_of
 from headatlas.tasks.words import long_words, word_ids
 
 log = logging.getLogger(__name__)

@@ -30,7 +30,8 @@ from headatlas.errors import BadArgument, CannotDo, check_choice, check_count
 from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES, seed_numbers
 from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
-from headatlas.models.targets import batches, log_probs, out_of_memory_told, tokens_at_once
+from headatlas.models.log_probs import batches, log_probs
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.progress import Progress, silent
 from headatlas.tasks.labelled import Labelled
 
@@ -172,7 +173,7 @@ def _slope(
         own = torch.from_numpy(data.function)[examples] == function
         part = torch.tensor([share[s][e] for s, e in places])
         length = torch.tensor([len(data.examples[e].target) for _, e in places])
-        with out_of_memory_told(lm, budget), torch.enable_grad():
+        with halve_batch_on_oom(lm, budget), torch.enable_grad():
             at = theta.clone().requires_grad_()
             gates, under = at.sigmoid().to(lm.device), [seed for seed, _, _ in batch]
             log_p, _ = log_probs(lm, [bundle for _, bundle, _ in batch], gates, packed=True, under=under)

@@ -7,15 +7,14 @@ import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.evidence.control import DRAWS_PER_ROUND
-from headatlas.evidence.removal import expected_draws
+from headatlas.evidence.control import DRAWS_PER_ROUND, expected_draws
 from headatlas.evidence.selective import Trial, removal_results, remove_heads_of
 from headatlas.methods._effects import ASK, held_out_questions
 from headatlas.methods.dissociate.fits import Settings, drawn, fit
 from headatlas.methods.method import Part, Work
 from headatlas.models.cost import SAMPLED, Cost, learning, reading
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample
+from headatlas.models.tokens import TokenExample
 from headatlas.progress import Done, Progress, doing
 from headatlas.tasks.labelled import Labelled, log_p_per_token, named_task
 from headatlas.tasks.names import FUNCTIONS

@@ -5,16 +5,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headatlas.models.answers import MEASURES, answers_while, shares
-from headatlas.models.direct import passing, stream_factor
-from headatlas.models.examples import TokenExample, make_bundle
 from headatlas.models.families import norms_behind
-from headatlas.models.kernels import without_cudnn_attention
+from headatlas.models.interventions import MEASURES, answers_while, replacing, shares
+from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
-from headatlas.models.one_by_one import logits_by_head, texts_at_once
-from headatlas.models.replay import can_replay
-from headatlas.models.targets import out_of_memory_told, score_targets, tokens_at_once
-from headatlas.models.token_changes import replacing
+from headatlas.models.log_probs import score_targets
+from headatlas.models.logit_attribution import passing, stream_factor
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
+from headatlas.models.single_heads import can_replay, logits_by_head, texts_at_once
+from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.progress import Progress, doing, silent
 
 
@@ -33,7 +32,7 @@ def mean_outputs(
     """
     if not scales_outputs(lm):
         budget, texts = tokens_at_once(lm, tokens), [list(a.prompt) for a in prompts]
-        with doing(progress, label), out_of_memory_told(lm, budget):
+        with doing(progress, label), halve_batch_on_oom(lm, budget):
             at_once = max(1, budget // max(map(len, texts)))
             mean = lm.head_outputs(texts, "last", batch_size=at_once)[:, 0].double().mean(0)
         return torch.stack([mean, mean]).float()

@@ -14,9 +14,9 @@ from headatlas.methods.function_vector.effects import mean_outputs, rises, scale
 from headatlas.methods.function_vector.vectors import TRIED, answers_with, best_layers, vector_of
 from headatlas.methods.method import Part
 from headatlas.models.cost import Cost, a_pass, answering, reading
-from headatlas.models.examples import TokenExample, make_bundle
 from headatlas.models.lm import LM
-from headatlas.models.targets import measure
+from headatlas.models.log_probs import batched_log_probs
+from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.progress import Done, Progress
 from headatlas.tasks.few_shot import few_shot_prompts, few_shot_tasks, zero_shot_prompts
 from headatlas.tasks.names import BUILT_IN
@@ -132,7 +132,7 @@ def _vector(lm: LM, plan: Plan, *, done: Done, progress: Progress) -> None:
     vector = vector_of(lm, heads, means)
     (layer,) = best_layers(lm, plan.choosing, vector[None], settings.layer, tokens)
     by_layer = answers_with(lm, plan.testing, range(lm.n_layers), vector.expand(lm.n_layers, -1), tokens)
-    log_p, right = measure(lm, [make_bundle([a]) for a in plan.testing_few_shot], tokens=tokens)
+    log_p, right = batched_log_probs(lm, [make_bundle([a]) for a in plan.testing_few_shot], tokens=tokens)
     few_shot = np.array([log_p.double().exp().mean(), right.double().mean()])
     selected = np.zeros(effect.shape, bool)
     selected[tuple(np.transpose(heads))] = True

@@ -8,11 +8,10 @@ from torch import Tensor
 
 from headatlas.evidence.control import Heads
 from headatlas.methods.function_vector.effects import quality
-from headatlas.models.answers import answers_while
-from headatlas.models.direct import into_stream
-from headatlas.models.examples import TokenExample
+from headatlas.models.interventions import adding, answers_while
 from headatlas.models.lm import LM
-from headatlas.models.token_changes import adding
+from headatlas.models.logit_attribution import into_stream
+from headatlas.models.tokens import TokenExample
 
 TRIED = 10  # layers, evenly spaced, of which the best is taken
 

@@ -20,7 +20,8 @@ from headatlas.methods.gate.settings import HAS_ROLE, Schedule, Settings
 from headatlas.models.cost import SAMPLED, Cost, learning
 from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
-from headatlas.models.targets import batches, log_probs, out_of_memory_told, tokens_at_once
+from headatlas.models.log_probs import batches, log_probs
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.bundles import MatchedBundles, ahead, batches_of
 from headatlas.tasks.prompts import Task
@@ -88,7 +89,7 @@ def slope(
     examples, sides = sum(len(s[0].examples) for s in matched), range(len(matched[0]))
     widest = max(sides, key=lambda k: sum(s[k].size for s in matched))
     for gates, chosen in batches([s[widest] for s in matched], len(theta), tokens // len(sides)):
-        with out_of_memory_told(lm, tokens), torch.enable_grad():
+        with halve_batch_on_oom(lm, tokens), torch.enable_grad():
             part = theta[gates].requires_grad_()
             gate = part.sigmoid().to(lm.device)
             log_p = [log_probs(lm, [matched[i][k] for i in chosen], gate, packed=True)[0] for k in sides]

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import torch
 import xarray as xr
 
-from headatlas.evidence.control import correct_p
-from headatlas.evidence.removal import expected_draws
+from headatlas.evidence.control import correct_p, expected_draws
 from headatlas.methods.gate.fits import FITS, ROLES, TaskFit, fit_task, over_seeds, roles
 from headatlas.methods.gate.switching import DRAWS_PER_ROUND, switch_off
 from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
-from headatlas.models.targets import measure
+from headatlas.models.log_probs import batched_log_probs
 from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.baseline import baseline
 from headatlas.tasks.bundles import held_out_bundles
@@ -55,7 +54,7 @@ def gate_tasks(lm: LM, fits: Sequence[TaskFit], *, done: Done | None = None, pro
         quality = baseline(lm, of.task, held_out, of.batch_tokens)
         theta = torch.cat([fit_task(lm, block, done=done, progress=progress) for block in of.blocks()], dim=1)
         gate = theta.sigmoid()
-        log_p, _ = measure(lm, held_out, gate.flatten(0, 1), of.batch_tokens)
+        log_p, _ = batched_log_probs(lm, held_out, gate.flatten(0, 1), of.batch_tokens)
         gate[:, :, lm.layers_without_heads] = torch.nan
         one = xr.Dataset(
             {

@@ -16,7 +16,8 @@ from torch import Tensor
 from headatlas.evidence.control import Heads, cached_by_heads, compare_with_random, same_layers, top_heads
 from headatlas.methods.gate.fits import ROLES, TaskFit
 from headatlas.models.lm import LM
-from headatlas.models.targets import Bundle, measure
+from headatlas.models.log_probs import batched_log_probs
+from headatlas.models.tokens import Bundle
 from headatlas.progress import Progress, silent
 from headatlas.tasks.bundles import held_out_bundles
 
@@ -65,6 +66,6 @@ def _off_against_on(
     for i, heads in enumerate(sets):
         for layer, head in heads:
             gates[0, i, layer, head], gates[1, i, layer, head] = 0, 1
-    log_p, _ = measure(lm, held_out, gates.flatten(0, 1), tokens)
+    log_p, _ = batched_log_probs(lm, held_out, gates.flatten(0, 1), tokens)
     off, on = log_p.mean(1).unflatten(0, (2, -1))
     return (off - on).numpy()

@@ -13,13 +13,12 @@ from headatlas.errors import BadArgument
 from headatlas.methods._effects import halves
 from headatlas.methods._tables import list_best, number
 from headatlas.methods.method import Tables
-from headatlas.models.answers import LOGITS
 from headatlas.models.cost import Cost
-from headatlas.models.examples import Bundle, TokenExample, make_bundle, without_end
+from headatlas.models.interventions import LOGITS
 from headatlas.models.lm import LM, Text
-from headatlas.models.one_by_one import changing_cost, logits_by_head, texts_at_once
-from headatlas.models.replay import can_replay
-from headatlas.models.targets import tokens_at_once
+from headatlas.models.memory import tokens_at_once
+from headatlas.models.single_heads import can_replay, changing_cost, logits_by_head, texts_at_once
+from headatlas.models.tokens import Bundle, TokenExample, make_bundle, without_end
 from headatlas.progress import Done, Progress
 from headatlas.tasks.chat import chat_text, chats
 

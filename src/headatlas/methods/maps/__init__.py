@@ -24,7 +24,7 @@ from headatlas.errors import BadArgument, check_count
 from headatlas.methods.method import Measure, Truth, Work, lazily, method
 
 if TYPE_CHECKING:
-    from headatlas.models.parameters import Parameters
+    from headatlas.models.loading import Parameters
 
 Input = Literal["stream", "published", "embedding"]
 

@@ -14,11 +14,18 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument
-from headatlas.evidence.control import Heads, cached_by_heads, compare_with_random, correct_p, same_layers
-from headatlas.evidence.removal import ANSWERS, answers_without
+from headatlas.evidence.control import (
+    ANSWERS,
+    Heads,
+    answers_without,
+    cached_by_heads,
+    compare_with_random,
+    correct_p,
+    same_layers,
+)
 from headatlas.methods.maps.scores import Settings
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample
+from headatlas.models.tokens import TokenExample
 from headatlas.progress import Progress, silent
 from headatlas.tasks.relations import Relation, load_relations
 from headatlas.tasks.words import word_ids

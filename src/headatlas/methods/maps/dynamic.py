@@ -20,8 +20,8 @@ from headatlas.methods.maps.pairs import Pairs, drop_small, single_token_pairs
 from headatlas.methods.maps.ranks import Vocabulary, extremes, sizes
 from headatlas.methods.maps.reading import Reading
 from headatlas.methods.maps.scores import Settings, hits, joined, shares
-from headatlas.models.heads import hooked, reading_inputs
-from headatlas.models.kernels import without_cudnn_attention
+from headatlas.models.hooks import hooked, reading_inputs
+from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
 from headatlas.tasks.relations import Relation

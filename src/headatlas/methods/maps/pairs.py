@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headatlas.errors import BadArgument
-from headatlas.models.parameters import Parameters
+from headatlas.models.loading import Parameters
 from headatlas.tasks.relations import COPYING, Relation
 from headatlas.tasks.words import word_ids
 

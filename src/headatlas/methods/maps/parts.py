@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import xarray as xr
 
-from headatlas.evidence.removal import removal_cost
+from headatlas.evidence.control import removal_cost
 from headatlas.methods.maps.causal import DRAWS, STEPS, check_causal, relation_questions
 from headatlas.methods.maps.dynamic import BATCH, CONTEXTS, TEMPLATES, check_dynamic
 from headatlas.methods.maps.pairs import ChosenPairs
@@ -12,7 +12,7 @@ from headatlas.methods.maps.scores import Settings, score_layers, score_relation
 from headatlas.methods.method import Part
 from headatlas.models.cost import Cost, answering
 from headatlas.models.lm import LM
-from headatlas.models.parameters import Parameters
+from headatlas.models.loading import Parameters
 from headatlas.progress import Done, Progress
 from headatlas.tasks.relations import Relation
 

@@ -15,7 +15,7 @@ from headatlas.methods.maps.pairs import ChosenPairs, Pairs, choose_k
 from headatlas.methods.maps.ranks import Vocabulary, extremes, sizes
 from headatlas.methods.maps.reading import BASELINES, Reading
 from headatlas.models.families import Anatomy
-from headatlas.models.parameters import Parameters
+from headatlas.models.loading import Parameters
 from headatlas.models.weights import Weights
 from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.relations import Relation, categories

@@ -7,10 +7,10 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadArgument
-from headatlas.models.attended import attention_of_texts
+from headatlas.models.attention import attention_of_texts
 from headatlas.models.cost import Cost
 from headatlas.models.lm import LM
-from headatlas.models.random_tokens import opening_token
+from headatlas.models.tokens import opening_token
 
 PATTERNS = ("induction", "previous", "duplicate", "sink", "self")
 

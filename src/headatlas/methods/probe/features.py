@@ -10,11 +10,13 @@ import torch
 
 from headatlas.errors import CannotDo
 from headatlas.methods.probe.settings import Shard
-from headatlas.models.answers import answer_states
+from headatlas.models.interventions import answer_states
 from headatlas.models.lm import LM
+from headatlas.models.log_probs import batches
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.models.state import state_of
-from headatlas.models.targets import TokenExample, batches, make_bundle, out_of_memory_told, tokens_at_once
 from headatlas.models.token_text import text_inside
+from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.questions import Question
 
@@ -46,7 +48,7 @@ def capture(
     bundles = [make_bundle([examples[i] for i in group]) for group in groups]
     for _, chosen in progress(list(batches(bundles, 1, budget)), label):
         numbers = [i for s in chosen for i in groups[s]]
-        with out_of_memory_told(lm, budget):
+        with halve_batch_on_oom(lm, budget):
             states = answer_states(lm, [bundles[s] for s in chosen])
         for example, (surprisal, z) in zip(numbers, states, strict=True):
             kept = choose(example, surprisal.cpu().numpy())
@@ -103,7 +105,7 @@ def generate_answers(
         chosen = order[start : start + batch]
         name = f"{label} {start} to {start + len(chosen)}"
         if name not in done:
-            with out_of_memory_told(lm, budget):
+            with halve_batch_on_oom(lm, budget):
                 written = lm.generate_ids([list(prompts[i]) for i in chosen], max_new_tokens)
             done[name] = (padded(written, max_new_tokens),)
         for i, tokens in zip(chosen, unpadded(done[name][0]), strict=True):

@@ -11,7 +11,7 @@ import torch
 import xarray as xr
 
 from headatlas.errors import BadArgument
-from headatlas.evidence.removal import removal_cost
+from headatlas.evidence.control import removal_cost
 from headatlas.methods.method import Part, Work
 from headatlas.methods.probe.examples import Examples
 from headatlas.methods.probe.features import (
@@ -30,7 +30,7 @@ from headatlas.methods.probe.used import used as what_is_used
 from headatlas.methods.probe.wording import wording
 from headatlas.models.cost import Cost, answering, learning, reading
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample, make_bundle
+from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.progress import Done, Progress
 from headatlas.tasks.questions import (
     SPLITS,

@@ -23,15 +23,15 @@ from headatlas.evidence.control import (
     cached_by_heads,
     compare_with_random,
     correct_p,
+    gates_without,
     same_layers,
     top_heads,
 )
-from headatlas.evidence.removal import gates_without
 from headatlas.methods.probe.features import generate_answers
 from headatlas.methods.probe.settings import Options, Trials
-from headatlas.models.answers import MEASURES, Change, answers_under
+from headatlas.models.interventions import MEASURES, Change, answers_under
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample
+from headatlas.models.tokens import TokenExample
 from headatlas.progress import Progress, silent
 from headatlas.tasks.questions import HIGHER, LOWER, Question, load_questions, prompt_ids, with_answer
 from headatlas.tasks.scoring import is_right, token_f1

@@ -13,17 +13,12 @@ import torch
 from torch import Tensor
 
 from headatlas.models.gradients import for_gradients
-from headatlas.models.heads import hooked
+from headatlas.models.hooks import hooked
 from headatlas.models.lm import LM
+from headatlas.models.log_probs import batches, score_targets
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.models.packing import Layout, lay_out, logits_of
-from headatlas.models.targets import (
-    TokenExample,
-    batches,
-    make_bundle,
-    out_of_memory_told,
-    score_targets,
-    tokens_at_once,
-)
+from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.progress import Progress, silent
 
 STEPS = 4  # between the mean output and the head's own
@@ -52,7 +47,7 @@ def used(
         owner = torch.tensor([n for n, bundle in enumerate(of) for _ in bundle.examples[0].target])
         for step in range(STEPS):
             share = torch.full((len(of), lm.n_layers, lm.n_heads), (step + 0.5) / STEPS, device=lm.device)
-            with for_gradients(lm), torch.enable_grad(), out_of_memory_told(lm, budget):
+            with for_gradients(lm), torch.enable_grad(), halve_batch_on_oom(lm, budget):
                 layout = lay_out(lm, of)
                 with _between(lm, layout, owner, mean, share.requires_grad_()):
                     log_p, _ = score_targets(logits_of(lm, layout, None), of)
@@ -86,7 +81,7 @@ def _mean_outputs(lm: LM, examples: Sequence[TokenExample], labels: np.ndarray, 
         of = [bundles[i] for i in chosen]
         lengths = [len(bundle.examples[0].target) for bundle in of]
         each = torch.tensor(np.repeat(weight[chosen] / lengths, lengths), dtype=torch.float32)
-        with out_of_memory_told(lm, budget):
+        with halve_batch_on_oom(lm, budget):
             layout = lay_out(lm, of)
             rows, places = torch.tensor(layout.rows), torch.tensor(layout.places)
 

@@ -13,13 +13,14 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadArgument, CannotDo, brief
-from headatlas.evidence.removal import removal_cost
+from headatlas.evidence.control import removal_cost
 from headatlas.methods.method import Part, Work
 from headatlas.methods.retrieval.proof import DRAWS, STEPS, check_removal
-from headatlas.models.attended import attended_most
+from headatlas.models.attention import attended_most
 from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample, make_bundle, out_of_memory_told, tokens_at_once
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
+from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.progress import Done, Progress
 from headatlas.tasks.needles import Hidden, Needle, check_needles, hash_needles, hide, load_needles, load_sentences
 from headatlas.tasks.scoring import words
@@ -163,7 +164,7 @@ def answer_lines(lm: LM, prompts: Sequence[Sequence[int]], new_tokens: int) -> l
     at_once = max(1, budget // (max(map(len, prompts)) + new_tokens))
     lines = []
     for first in range(0, len(prompts), at_once):
-        with out_of_memory_told(lm, budget):
+        with halve_batch_on_oom(lm, budget):
             batch = [list(prompt) for prompt in prompts[first : first + at_once]]
             lines += lm.generate_ids(batch, new_tokens, stopping_criteria=[line_ends])
     return [line[: next((i + 1 for i, token in enumerate(line) if ends(token)), None)] for line in lines]

@@ -11,10 +11,17 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
-from headatlas.evidence.control import cached_by_heads, compare_with_random, correct_p, same_layers, top_heads
-from headatlas.evidence.removal import ANSWERS, answers_without
+from headatlas.evidence.control import (
+    ANSWERS,
+    answers_without,
+    cached_by_heads,
+    compare_with_random,
+    correct_p,
+    same_layers,
+    top_heads,
+)
 from headatlas.models.lm import LM
-from headatlas.models.targets import TokenExample
+from headatlas.models.tokens import TokenExample
 from headatlas.progress import Progress
 
 STEPS = (2, 4, 8, 16, 32)  # heads removed

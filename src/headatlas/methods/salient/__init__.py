@@ -16,7 +16,7 @@ from headatlas.progress import Progress, silent
 if TYPE_CHECKING:
     import xarray as xr
 
-    from headatlas.models.parameters import Parameters
+    from headatlas.models.loading import Parameters
 
 MOST = 10_000
 

@@ -15,7 +15,7 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.models.cost import Cost
-from headatlas.models.parameters import Parameters
+from headatlas.models.loading import Parameters
 from headatlas.models.token_text import text_inside
 from headatlas.models.weights import Weights
 from headatlas.progress import Progress, silent

@@ -17,10 +17,10 @@ from headatlas.errors import CannotDo
 from headatlas.methods.streaming.scores import scored_log_p
 from headatlas.methods.streaming.texts import ScoredText, Window
 from headatlas.models.gradients import for_gradients
-from headatlas.models.kernels import without_cudnn_attention
+from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
-from headatlas.models.streaming import check_streams, streaming
-from headatlas.models.targets import out_of_memory_told
+from headatlas.models.memory import halve_batch_on_oom
+from headatlas.models.streaming_attention import check_streams, streaming
 from headatlas.progress import Progress, silent
 
 
@@ -49,7 +49,7 @@ def fit_alpha(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """α [layer, kv_head]; the distance at each update [update]; of the whole model, `scored_log_p` [text]."""
     check_streams(lm)
-    with torch.no_grad(), out_of_memory_told(lm, max(map(len, texts))):
+    with torch.no_grad(), halve_batch_on_oom(lm, max(map(len, texts))):
         with for_gradients(lm):  # as below: distances are of what is forgotten, not of rounding
             whole = [hidden_states(lm, text) for text in texts]
         log_p, right = (torch.cat(v) for v in zip(*(scored_log_p(lm, [t], window) for t in texts), strict=True))
@@ -61,7 +61,7 @@ def fit_alpha(
         for update in progress(range(fit.updates), label):
             text = update % len(texts)
             optimiser.param_groups[0]["lr"] = fit.rate(update)
-            with out_of_memory_told(lm, len(texts[text])), torch.enable_grad():
+            with halve_batch_on_oom(lm, len(texts[text])), torch.enable_grad():
                 with streaming(lm, alpha, window.sink, window.recent):
                     distance = relative_distance(hidden_states(lm, texts[text]), whole[text])
                 loss = distance + fit.strength * alpha[with_heads].mean().to(distance.device)

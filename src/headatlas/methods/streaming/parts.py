@@ -12,8 +12,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument, check_count
-from headatlas.evidence.control import Heads, compare_with_random, correct_p, same_layers
-from headatlas.evidence.removal import gates_without
+from headatlas.evidence.control import Heads, compare_with_random, correct_p, gates_without, same_layers
 from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
 from headatlas.methods.method import Part, Work
 from headatlas.methods.streaming.learned import Fit, fit_alpha

@@ -13,13 +13,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from headatlas.methods.streaming.texts import ScoredText, Window
-from headatlas.models.examples import Bundle, TokenExample, make_bundle
-from headatlas.models.kernels import without_cudnn_attention
+from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
+from headatlas.models.log_probs import batches
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.models.packing import logits_only
-from headatlas.models.replay import Record, can_replay, recorded, replayed
-from headatlas.models.streaming import check_streams, streaming
-from headatlas.models.targets import batches, out_of_memory_told, tokens_at_once
+from headatlas.models.single_heads import Record, can_replay, recorded, replayed
+from headatlas.models.streaming_attention import check_streams, streaming
+from headatlas.models.tokens import Bundle, TokenExample, make_bundle
 from headatlas.progress import Progress, silent
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ def log_p_of_sets(
     budget = tokens_at_once(lm, tokens)
     log_p = torch.empty(len(alpha), len(texts))
     for sets, chosen in progress(list(batches(bundles_of(texts), len(alpha), budget)), label):
-        with out_of_memory_told(lm, budget):
+        with halve_batch_on_oom(lm, budget):
             log_p[sets, chosen] = scored_log_p(lm, [texts[i] for i in chosen], window, alpha[sets])[0]
     return log_p
 
@@ -108,14 +109,14 @@ def losses_one_by_one(
     for group, layer in progress([(g, layer) for g in groups for layer in layers], label):
         now = [texts[i] for i in group]
         if layer == layers[0]:
-            with recorded(lm) as record, out_of_memory_told(lm, budget):
+            with recorded(lm) as record, halve_batch_on_oom(lm, budget):
                 log_p[group], right[group] = (v[0] for v in scored_log_p(lm, now, window))
         at_once = max(1, budget // (len(now) * max(map(len, now))))
         for heads in torch.arange(n).split(at_once):
             alpha = torch.ones(len(heads), lm.n_layers, n)
             alpha[range(len(heads)), layer, heads] = 0
             rerun = replayed(lm, layer, record, len(heads)) if replay else nullcontext()
-            with rerun, out_of_memory_told(lm, budget):
+            with rerun, halve_batch_on_oom(lm, budget):
                 without = scored_log_p(lm, now, window, alpha)[0]
             lost[torch.tensor(group)[:, None], layers.index(layer), heads] = (log_p[group] - without).T
     return lost, log_p, right

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headatlas.errors import BadArgument
-from headatlas.models.examples import without_end
 from headatlas.models.lm import LM
+from headatlas.models.tokens import without_end
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.prompts import Task
 

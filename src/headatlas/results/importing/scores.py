@@ -11,7 +11,7 @@ import xarray as xr
 from headatlas.errors import BadArgument, BadFile, HeadAtlasError, check_choice, check_count, check_there, one_line
 from headatlas.files import check_folder
 from headatlas.methods import TABLE, method_names
-from headatlas.models.shape import shape
+from headatlas.models.head_names import shape
 from headatlas.results.about import unit
 from headatlas.results.importing import FORMATS, KINDS, METHODS
 from headatlas.results.importing.formats import READERS, guess

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headatlas.models.direct import Pass, logit_scale, logits_written, passing, written
 from headatlas.models.lm import LM
+from headatlas.models.logit_attribution import Pass, logit_scale, logits_written, passing, written
 from tests.models.tiny import TINY, Tiny, build, texts, tokenizer
 
 # OPT-350m norms the stream itself behind every block and has no final norm: no part of it stays what it was.

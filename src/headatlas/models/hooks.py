@@ -1,4 +1,4 @@
-"""Reading, scaling, removing and replacing single heads while a model runs.
+"""Hooks on the output projections: read, scale, remove and replace single heads while a model runs.
 
 `z[l, h]` is the h-th slice of what enters layer l's attention output projection, so one forward pre-hook on that
 projection is enough: no part of the model is rewritten, fused attention kernels stay in use, and edits of z are exact.
@@ -8,10 +8,10 @@ Texts are counted in their own tokens: token 0 is the first real token of a text
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from inspect import signature
-from numbers import Integral
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,26 +19,15 @@ from transformers import PreTrainedModel
 
 from headatlas.errors import BadArgument
 from headatlas.models.families import Anatomy, Site
-from headatlas.models.shape import check_head, head_numbers
+from headatlas.models.head_names import Head, is_pair, parse_head
+
+if TYPE_CHECKING:
+    from headatlas.models.lm import LM
+
 
 Positions = Literal["all", "last"] | Sequence[int]
-Head = str | tuple[int, int]
 Edit = Callable[[int, Tensor, Tensor | None], Tensor]
 """(layer, z [batch, token, head, d_head], token index [batch, token] or None) → z. Padding has index −1."""
-
-
-def parse_head(head: Head, anatomy: Anatomy) -> tuple[int, int]:
-    """'L12.H5' or (12, 5) → (12, 5), checked against the model."""
-    if isinstance(head, str):
-        layer, index = head_numbers(head)
-    elif _is_pair(head):
-        layer, index = (int(i) for i in head)
-    else:
-        raise BadArgument(f"head {head!r} is not a head: write it as L12.H5, or (12, 5)")
-    check_head(layer, index, anatomy.n_layers, anatomy.n_heads)
-    if anatomy.sites[layer] is None:
-        raise BadArgument(f"head L{layer}.H{index} does not exist: layer {layer} has no attention heads")
-    return layer, index
 
 
 def head_mask(heads: Head | Iterable[Head] | Tensor, anatomy: Anatomy) -> Tensor:
@@ -52,15 +41,11 @@ def head_mask(heads: Head | Iterable[Head] | Tensor, anatomy: Anatomy) -> Tensor
                 f" expected a bool mask [layer, head] = {shape}"
             )
         return mask
-    listed: list[Any] = [heads] if isinstance(heads, str) or _is_pair(heads) else list(heads)
+    listed: list[Any] = [heads] if isinstance(heads, str) or is_pair(heads) else list(heads)
     mask = torch.zeros(shape, dtype=torch.bool)
     for head in listed:
         mask[parse_head(head, anatomy)] = True
     return mask
-
-
-def _is_pair(heads: object) -> bool:
-    return isinstance(heads, tuple) and len(heads) == 2 and all(isinstance(i, Integral) for i in heads)
 
 
 def check_gate(gate: Any, anatomy: Anatomy) -> Tensor:
@@ -218,3 +203,26 @@ class _TokenIndex:
             raise BadArgument("positions other than 'all' need a plain [batch, token] attention mask")
         mask = mask.bool()
         self.index = torch.where(mask, mask.cumsum(dim=1) - 1, -1)[:, -length:]
+
+
+@dataclass
+class Passes:
+    """Tokens that went through the model, and how many of them with gradients; some of the layers count in part."""
+
+    forward: float = 0.0
+    backward: float = 0.0
+
+
+@contextmanager
+def counted(lm: "LM") -> Iterator[Passes]:
+    """Count tokens, layer by layer, while the block runs. Layers that are skipped (replayed runs) do not count."""
+    passes = Passes()
+    layers = len(lm.layers_with_heads)
+
+    def count(layer: int, z: Tensor) -> None:
+        share = z.shape[0] * z.shape[1] / layers
+        passes.forward += share
+        passes.backward += share * torch.is_grad_enabled()
+
+    with hooked(lm.model, lm.anatomy, count):
+        yield passes

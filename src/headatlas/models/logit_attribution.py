@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from headatlas.models.families import norms_behind, residual_scale
-from headatlas.models.heads import hooked
+from headatlas.models.hooks import hooked
 from headatlas.models.lm import LM
-from headatlas.models.norms import norm_factor, through_norm
+from headatlas.models.weights import norm_factor, through_norm
 
 
 @dataclass

@@ -14,9 +14,9 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from headatlas.errors import BadFile, UnsupportedModel, one_line
-from headatlas.models.checkpoint import check_finite
+from headatlas.models.checkpoint_reader import check_finite
 from headatlas.models.families import Anatomy
-from headatlas.models.quiet import quiet_transformers
+from headatlas.models.library_settings import quiet_transformers
 
 
 def read_config(folder: Path, trust_remote_code: bool = False) -> Any:

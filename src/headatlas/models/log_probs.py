@@ -4,30 +4,16 @@ Logits are made only where a target token is predicted; tokens run at once are b
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pad
 
-from headatlas.errors import BadArgument, CannotDo, OutOfMemory, one_line
-from headatlas.models.examples import Bundle, TokenExample, encode_target, make_bundle, without_end
 from headatlas.models.lm import LM
-from headatlas.models.memory import fitting
-from headatlas.models.packing import Layout, lay_out, logits_of, logits_only, stack
-from headatlas.models.state import state_of
-
-__all__ = [
-    "Bundle",
-    "Layout",
-    "TokenExample",
-    "encode_target",
-    "lay_out",
-    "logits_only",
-    "make_bundle",
-    "without_end",
-]
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
+from headatlas.models.packing import lay_out, logits_of, stack
+from headatlas.models.tokens import Bundle
 
 
 def batches(
@@ -100,7 +86,7 @@ def score_targets(logits: Tensor, bundles: Sequence[Bundle]) -> tuple[Tensor, Te
 
 
 @torch.no_grad()
-def measure(
+def batched_log_probs(
     lm: LM, bundles: Sequence[Bundle], gate: Tensor | None = None, tokens: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """`log_probs` without gradients, in as many passes as `tokens` at once need; on the CPU."""
@@ -110,46 +96,9 @@ def measure(
     right = torch.empty(gates, starts[-1], dtype=torch.bool)
     budget = tokens_at_once(lm, tokens)
     for rows, chosen in batches(bundles, gates, budget):
-        with out_of_memory_told(lm, budget):
+        with halve_batch_on_oom(lm, budget):
             now = None if gate is None else gate[rows].to(lm.device)
             result = log_probs(lm, [bundles[i] for i in chosen], now, packed=True)
         examples = [e for i in chosen for e in range(starts[i], starts[i + 1])]
         log_p[rows, examples], right[rows, examples] = result[0].float().cpu(), result[1].cpu()
     return log_p, right
-
-
-def tokens_at_once(lm: LM, tokens: int | None) -> int:
-    """How many tokens, padding included, go through the model at once: the user's number, or a good one; fewer where
-    memory has run out before."""
-    if tokens is not None and tokens < 1:
-        raise BadArgument(f"batch_tokens is {tokens}, expected at least 1")
-    planned = state_of(lm.model).planned
-    if tokens is None and planned is not None:
-        tokens = planned
-    elif tokens is None and lm.device.type == "cuda":
-        tokens = min(good_on_gpu(lm), max(FEWEST, fitting(lm.model, lm.n_layers, lm.model.dtype)))
-    elif tokens is None:
-        tokens = 2048
-    return max(1, tokens // state_of(lm.model).fewer)
-
-
-def good_on_gpu(lm: LM) -> int:
-    """Many tokens for small models: small passes would wait for launches."""
-    return max(1024, 2**30 // (lm.n_layers * lm.d_model))
-
-
-FEWEST = 64
-
-
-@contextmanager
-def out_of_memory_told(lm: LM, tokens: int) -> Iterator[None]:
-    """Running out of memory as one line; from then on, the model gets half as many tokens at once."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, RuntimeError) as e:
-        if not isinstance(e, torch.OutOfMemoryError) and "can't allocate memory" not in str(e):
-            raise
-        if tokens <= FEWEST:
-            raise CannotDo(f"out of memory, even with batch_tokens={tokens}: {one_line(e)}") from e
-        state_of(lm.model).fewer *= 2
-        raise OutOfMemory(f"out of memory with batch_tokens={tokens}: going on with batch_tokens={tokens // 2}") from e

@@ -1,17 +1,24 @@
-"""How many layers and heads a model has, by its config.json alone: a wrong head is refused before a model is loaded."""
+"""Names of heads, checked against a model before it is loaded, by its config.json alone."""
 
 import json
 import re
 from collections.abc import Iterator
+from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headatlas.errors import BadArgument
 from headatlas.models.cache import cache_folder, converted
-from headatlas.models.default import DEFAULT_MODEL, gguf_path
+from headatlas.models.default_model import DEFAULT_MODEL, gguf_path
+
+if TYPE_CHECKING:
+    from headatlas.models.families import Anatomy
+
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+
+Head = str | tuple[int, int]
 
 
 def head_numbers(name: str) -> tuple[int, int]:
@@ -54,3 +61,21 @@ def _folders(model: str) -> Iterator[Path]:
     yield path
     if not path.exists():
         yield cache_folder() / "models" / model
+
+
+def parse_head(head: Head, anatomy: "Anatomy") -> tuple[int, int]:
+    """'L12.H5' or (12, 5) → (12, 5), checked against the model."""
+    if isinstance(head, str):
+        layer, index = head_numbers(head)
+    elif is_pair(head):
+        layer, index = (int(i) for i in head)
+    else:
+        raise BadArgument(f"head {head!r} is not a head: write it as L12.H5, or (12, 5)")
+    check_head(layer, index, anatomy.n_layers, anatomy.n_heads)
+    if anatomy.sites[layer] is None:
+        raise BadArgument(f"head L{layer}.H{index} does not exist: layer {layer} has no attention heads")
+    return layer, index
+
+
+def is_pair(heads: object) -> bool:
+    return isinstance(heads, tuple) and len(heads) == 2 and all(isinstance(i, Integral) for i in heads)

@@ -9,8 +9,7 @@ from torch.utils._pytree import tree_leaves
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headatlas.errors import UnsupportedModel
-from headatlas.models.attended import _beside_the_kernel, attended_most, attention_kept
-from headatlas.models.attention import attention_of
+from headatlas.models.attention import _beside_the_kernel, attended_most, attention_kept, attention_of
 from headatlas.models.lm import LM
 from headatlas.testing import tiny_lm
 from tests.models.tiny import TINY, Tiny, build, texts

@@ -1,31 +1,25 @@
-"""z of every head at the tokens of an answer, and how likely the answer stays while heads are changed.
+"""Interventions while a model answers: what its heads give, and how likely the answer stays while they are changed.
 
 Answers are teacher-forced, so everything is one pass over prompt and answer, packed. Changes apply from the prompt's
 last token on, where answering begins. The prompt is the same for every change, so it is run once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from headatlas.models import heads as h
-from headatlas.models.kernels import without_cudnn_attention
+from headatlas.models.hooks import hooked
+from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
-from headatlas.models.packing import packs
-from headatlas.models.targets import (
-    Bundle,
-    Layout,
-    TokenExample,
-    batches,
-    lay_out,
-    logits_only,
-    out_of_memory_told,
-    tokens_at_once,
-)
+from headatlas.models.log_probs import batches
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
+from headatlas.models.packing import Layout, lay_out, logits_only, packs
+from headatlas.models.tokens import Bundle, TokenExample
 
 MEASURES = ("log_p", "rank", "first")
 LOGITS = 4  # logits take memory: so many times fewer tokens may have some at once
@@ -42,7 +36,7 @@ def answer_states(lm: LM, bundles: Sequence[Bundle]) -> list[tuple[Tensor, Tenso
     def read(layer: int, now: Tensor) -> None:
         z[:, layer] = now[rows.to(now.device), places.to(now.device)].to(z.device)
 
-    with h.hooked(lm.model, lm.anatomy, read), logits_only(lm, rows, places), without_cudnn_attention():
+    with hooked(lm.model, lm.anatomy, read), logits_only(lm, rows, places), without_cudnn_attention():
         logits = lm.model(**layout.inputs, use_cache=False).logits[0]
     states, at = [], 0
     for a in (a for bundle in bundles for a in bundle.examples):
@@ -107,7 +101,7 @@ def answers_while(
     for chosen in _passes(lm, bundles, budget, packed):
         now = [bundles[i] for i in chosen]
         numbers = [number for i in chosen for number in place[i][1]]
-        with out_of_memory_told(lm, budget):
+        with halve_batch_on_oom(lm, budget):
             layout = lay_out(lm, now)
             which = torch.where(layout.owner >= 0, torch.tensor(numbers)[layout.owner.clamp(min=0)], changes)
             with changing(which):
@@ -180,7 +174,7 @@ def _scaled_and_pushed(lm: LM, changes: Sequence[Change]) -> Changing:
                 z[here] += adds[slot[rows, places], layer].to(z.device, z.dtype)
             return z
 
-        return h.hooked(lm.model, lm.anatomy, edit)
+        return hooked(lm.model, lm.anatomy, edit)
 
     return changing
 
@@ -197,3 +191,53 @@ def _measured(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> Tensor:
     lengths = torch.tensor([len(target) for target in targets])
     text = torch.arange(len(targets)).repeat_interleave(lengths)
     return torch.zeros(len(targets), len(MEASURES)).index_add_(0, text, each) / lengths[:, None]
+
+
+def replacing(lm: LM, heads: Sequence[tuple[int, int]], values: Tensor) -> Changing:
+    """Under change n, head number n gives values[n]; under higher ones none is changed. values [change, d_head]."""
+    layers, numbers = torch.tensor(heads).T
+
+    def changing(which: Tensor) -> AbstractContextManager[None]:
+        def edit(layer: int, z: Tensor) -> Tensor | None:
+            rows, places, change = _tokens(which, layers == layer)
+            if not len(rows):
+                return None
+            z = z.clone()
+            z[rows.to(z.device), places.to(z.device), numbers[change].to(z.device)] = values[change].to(z)
+            return z
+
+        return hooked(lm.model, lm.anatomy, edit)
+
+    return changing
+
+
+def adding(lm: LM, layers: Sequence[int], vectors: Tensor) -> Changing:
+    """Under change n, vectors[n] is added to what block layers[n] gives; under higher ones nothing is. vectors [change,
+    d_model]."""
+    at = torch.tensor(layers)
+
+    @contextmanager
+    def changing(which: Tensor) -> Iterator[None]:
+        def hook(layer: int, output: Any) -> Any:
+            if isinstance(output, tuple):
+                return (hook(layer, output[0]), *output[1:])
+            rows, places, change = _tokens(which, at == layer)
+            hidden = output.clone()
+            hidden[rows.to(hidden.device), places.to(hidden.device)] += vectors[change].to(hidden)
+            return hidden
+
+        with ExitStack() as stack:
+            for i in sorted(set(layers)):
+                block = lm.model.get_submodule(f"{lm.anatomy.blocks}.{i}")
+                handle = block.register_forward_hook(lambda module, args, output, i=i: hook(i, output))
+                stack.callback(handle.remove)
+            yield
+
+    return changing
+
+
+def _tokens(which: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows and places of the tokens under one of the wanted changes (bool [change]), and the change each is under."""
+    here = wanted[which.clamp(max=len(wanted) - 1)] & (which < len(wanted))
+    rows, places = here.nonzero(as_tuple=True)
+    return rows, places, which[rows, places]

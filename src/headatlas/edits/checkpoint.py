@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headatlas.edits.fold import Rewrite, Source
 from headatlas.errors import CannotDo
-from headatlas.models.quiet import quiet_transformers
+from headatlas.models.library_settings import quiet_transformers
 from headatlas.progress import Progress
 
 INDEX = "model.safetensors.index.json"
