@@ -13,7 +13,7 @@ import torch
 import xarray as xr
 
 import headatlas as ha
-from headatlas.edits import write
+from headatlas.edits import checkpoint
 from headatlas.edits.change import HeadEdit, applied, make_edit
 from headatlas.edits.measure import WINDOW, text_loss
 from headatlas.errors import BadArgument, BadFile, CannotDo
@@ -206,11 +206,11 @@ def test_a_full_disk_is_a_line_and_leaves_nothing(model, tmp_path, monkeypatch) 
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(write, "_copy", full)  # while weights are written
+        patch.setattr(checkpoint, "_copy", full)  # while weights are written
         with pytest.raises(CannotDo, match="^no space left for .*new: nothing was written$"):
             ha.edit(model, remove="L0.H0", out=tmp_path / "a" / "new")
     with monkeypatch.context() as patch:
-        patch.setattr(write.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 1000))
+        patch.setattr(checkpoint.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 1000))
         with pytest.raises(CannotDo, match=r"no space left in .*: the checkpoint has 0 MB, 0 MB are free"):
             ha.edit(model, remove="L0.H0", out=tmp_path / "a" / "new")
     assert list(tmp_path.iterdir()) == []
