@@ -72,6 +72,16 @@ def test_tables_come_back_with_all_charts_and_their_intervals(tmp_path, maps, to
             np.testing.assert_array_equal(table[name], one[name].astype(float))
 
 
+@pytest.mark.parametrize(
+    ("to", "commands"),
+    [("duo-attention", "`headatlas streaming` or `headatlas retrieval`"), ("headkv", "`headatlas retrieval`")],
+)
+def test_an_atlas_without_the_map_a_format_is_for_names_the_command(tmp_path, maps, to, commands) -> None:
+    others = {name: maps[name] for name in ("probe", "maps")}
+    with pytest.raises(BadArgument, match=f"no map made for {to}: make one with {commands}, or give chart: 'probe: "):
+        ha.export(others, to, tmp_path / "a")
+
+
 def test_a_row_has_its_rank_and_nothing_where_there_is_no_number(tmp_path, maps) -> None:
     maps["retrieval"].score[0, 3] = np.nan
     ha.export(maps, "csv", tmp_path / "a.csv", method="retrieval")

@@ -72,7 +72,7 @@ def export(
         raise CannotDo(f"atlas {brief(str(atlas))} has no maps to export" if _is_path(atlas) else "atlas has no maps")
     charts = _narrowed(charts, named)
     if to in ONE_MAP:
-        charts = _only_one(charts, to)
+        charts = _only_one(charts, to, maps)
     files = WRITERS[to](_asked(atlas, maps, charts, options))
     _write(target, to, files)
     source = f", {charts.chart.item()}" if charts.sizes["chart"] == 1 else ""
@@ -116,8 +116,11 @@ def _some(names: Sequence[str]) -> str:
     return f"{', '.join(map(repr, names[:LISTED]))}{more}"
 
 
-def _only_one(charts: xr.Dataset, to: str) -> xr.Dataset:
-    """One chart: of a method that is made for the format, where there is one; by its first measure."""
+def _only_one(charts: xr.Dataset, to: str, maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
+    """One chart: of a method that is made for the format, where there is one; by its first measure.
+
+    maps: all of the atlas, for the error to name the method that is missing.
+    """
     present = list(dict.fromkeys(charts.method.values.tolist()))
     if len(present) > 1:
         fits = [(methods()[name].exports.index(to), name) for name in present if _fits(name, to)]
@@ -127,8 +130,14 @@ def _only_one(charts: xr.Dataset, to: str) -> xr.Dataset:
         first = next(m.name for m in measures_of(present[0]) if m.name in charts.measure.values)
         charts = charts.isel(chart=np.flatnonzero(charts.measure == first))
     if charts.sizes["chart"] > 1:
-        known = charts.chart.values.tolist()
-        raise BadArgument(f"chart is not given, and {to} holds one: give one of {_some(known)}")
+        known = _some(charts.chart.values.tolist())
+        if not any(_fits(name, to) for name in maps):
+            makers = sorted(
+                (method.exports.index(to), name) for name, method in methods().items() if to in method.exports
+            )
+            commands = " or ".join(f"`headatlas {name}`" for _, name in makers)
+            raise BadArgument(f"the atlas has no map made for {to}: make one with {commands}, or give chart: {known}")
+        raise BadArgument(f"chart is not given, and {to} holds one: give one of {known}")
     return charts
 
 
