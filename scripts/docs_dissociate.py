@@ -47,7 +47,9 @@ def main(folder: str) -> None:
         if picture.name in SHOWN:
             save(picture.draw(), FIGURES / f"{picture.name}.png", "png", dpi=110)
     names = [str(f) for f in result.function.values]
-    rows = {"none": None} | {name: result.heads.gates(name) for name in names}
+    rows = {"none": None} | {
+        name: result.heads.gates(name) for name in names if result.selected.sel(function=name).any()
+    }
     right: dict[str, dict[str, int]] = {row: {} for row in rows}
     examples = []
     for task in load_tasks(lm, names):

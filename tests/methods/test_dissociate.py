@@ -330,6 +330,7 @@ def test_bad_input(tiny, tasks, options, text) -> None:
 
 def test_gates_turn_a_function_off(private, parts) -> None:
     result = ha.dissociate(private, parts, updates=2)
+    result.selected[:, 0, 0] = True  # this few updates may find none
     for name in PARTS:
         np.testing.assert_array_equal(result.heads.gates(name), np.where(result.selected.sel(function=name), 0.0, 1.0))
     with pytest.raises(BadArgument, match="Did you mean 'low'"):

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import headatlas as ha
-from headatlas.errors import BadArgument
+from headatlas.errors import BadArgument, CannotDo
 from headatlas.results.card import card
 from headatlas.results.store import save
 from tests.figures import synthetic
@@ -28,10 +28,26 @@ def test_top_heads_of_a_subject_or_of_each() -> None:
         result.heads.top(0)
 
 
+def test_top_heads_are_ranked_by_one_measure() -> None:
+    result = synthetic.gate(6, 8)
+    task = str(result.task.values[0])
+    assert set(result.heads.top(3)["measure"]) == {"facilitation"}
+    assert len(result.heads.top(3, task)) == 3
+    harmful = result.heads.top(3, task, measure="interference")
+    best = np.sort(result.interference.sel(task=task).mean("seed").values, axis=None)[::-1]
+    np.testing.assert_allclose(harmful["value"], best[:3])
+    assert harmful.index.tolist() == [0, 1, 2]
+    with pytest.raises(BadArgument, match="measure is 'harm', expected one of facilitation, interference, irrelevance"):
+        result.heads.top(3, task, measure="harm")
+
+
 def test_gates_turn_the_selected_heads_of_a_function_off() -> None:
     result = synthetic.dissociate(6, 8)
     name = str(result.function.values[2])
     np.testing.assert_array_equal(result.heads.gates(name), np.where(result.selected[2], 0.0, 1.0))
+    none = str(result.function.values[1])
+    with pytest.raises(CannotDo, match=f"no heads were selected for function '{none}'.*: none found: no set of heads"):
+        result.heads.gates(none)
     with pytest.raises(BadArgument, match="function is 'nothing', expected one of"):
         result.heads.gates("nothing")
     with pytest.raises(BadArgument, match="method 'gate' selects no heads"):

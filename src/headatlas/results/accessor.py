@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headatlas.errors import BadArgument, brief, check_choice, check_count
+from headatlas.errors import BadArgument, CannotDo, brief, check_choice, check_count
 from headatlas.methods import measures_of, title_of
 from headatlas.models.head_names import check_head, head_numbers
 from headatlas.results.about import about
@@ -40,17 +40,29 @@ class Heads:
             raise BadArgument("this dataset is not a result: it must have layers and heads, and say its method")
         return {method: self._result}
 
-    def top(self, n: int = 10, subject: str | None = None) -> pd.DataFrame:
-        """The n top heads of a function, relation or task, or of each: a row for every head and measure."""
+    def top(self, n: int = 10, subject: str | None = None, measure: str | None = None) -> pd.DataFrame:
+        """Rank the n top heads of a function, relation or task, or of each: a row for every head.
+
+        measure: which of the method's measures ranks them; without it, the first one (gate's is facilitation).
+        """
         check_count("n", n, 1)
-        if subject is None:
-            return pd.DataFrame(all_heads(self._by_method, n))
-        if not isinstance(subject, str):
+        by_method = self._by_method
+        if subject is not None and not isinstance(subject, str):
             raise BadArgument(f"subject is {brief(subject)}, expected the name of a function, relation or task")
-        return pd.DataFrame(heads(self._by_method, subject, n))
+        table = pd.DataFrame(all_heads(by_method, n) if subject is None else heads(by_method, subject, n))
+        if table.empty:
+            return table
+        known = list(dict.fromkeys(table["measure"]))
+        if measure is not None:
+            check_choice("measure", measure, known)
+        return table[table["measure"] == (measure or known[0])].reset_index(drop=True)
 
     def gates(self, subject: str) -> np.ndarray:
-        """A mask [layer, head] for `lm.gated` that turns a function off: 0 for the heads `selected` for it, else 1."""
+        """Make a mask [layer, head] for `lm.gated` that turns a function off: 0 for its `selected` heads, else 1.
+
+        Raises:
+            CannotDo: no heads were selected for it, so the mask would leave the whole model on.
+        """
         if "selected" not in self._result or self._result.selected.ndim != 3:
             method = self._result.attrs.get("method")
             raise BadArgument(f"method {method!r} selects no heads: the result has no `selected`")
@@ -58,7 +70,11 @@ class Heads:
         dim = str(selected.dims[0])
         known = [str(name) for name in selected[dim].values]
         check_choice(dim, subject, known)
-        return np.where(selected.values[known.index(subject)], 0.0, 1.0)
+        off = selected.values[known.index(subject)]
+        if not off.any():
+            why = f": {self._result.verdict.sel({dim: subject}).item()}" if "verdict" in self._result else ""
+            raise CannotDo(f"no heads were selected for {dim} {subject!r}, so there are none to turn off{why}")
+        return np.where(off, 0.0, 1.0)
 
     def card(self, head: str) -> Card:
         """Everything the result says of one head, such as "L23.H4"."""
@@ -81,7 +97,7 @@ class Heads:
         maps = [set(result[m.name].dims) >= {m.over, "layer", "head"} for m in measures if m.name in result]
         if not all(maps) or not all(result.sizes.get(d) for d in ("layer", "head")):
             return result._repr_html_()  # a part of a result
-        table = pd.DataFrame(all_heads(self._by_method, 3)[:12])
+        table = self.top(3)[:12]
         return _thumbnail(self._by_method) + table.to_html(index=False, na_rep="", float_format="{:.3g}".format)
 
 
