@@ -1,5 +1,6 @@
 """What is asked of a finished atlas."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from headatlas.errors import BadArgument, BadFile
 from headatlas.results import tables
 from headatlas.results.store import load, save
 from tests.figures import synthetic
+from tests.test_cli import headatlas
 
 
 @pytest.fixture
@@ -32,6 +34,19 @@ def test_a_folder_without_an_index_opens(made) -> None:
         opened["map"]
     with pytest.raises(BadFile, match="not an atlas"):
         ha.open(made.parent)
+
+
+def test_heads_of_one_file(made, capsys) -> None:
+    result = ha.open(made / "gate.nc").assign_attrs(n_kv_heads=4)
+    save(result, made / "gate.nc")
+    facilitation = result.facilitation.sel(task="math").mean("seed").values
+    code, out, _ = headatlas(capsys, "heads", made / "gate.nc", "--function", "math", "--top", 1, "--json")
+    assert code == 0
+    first = json.loads(out)[0]
+    assert first["value"] == pytest.approx(facilitation.max())
+    code, out, _ = headatlas(capsys, "heads", made / "gate.nc", "--function", "math", "--by", "kv-group", "--json")
+    assert code == 0
+    assert json.loads(out)[0]["head"] == ha.open(made).heads("math", 1, method="gate", by="kv-group")["head"][0]
 
 
 def test_heads_by_kv_group(made) -> None:

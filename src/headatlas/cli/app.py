@@ -90,6 +90,12 @@ def existing(kind: str) -> Callable[[typer.CallbackParam, Path | None], Path | N
     return check
 
 
+def atlas_path(param: typer.CallbackParam, value: Path) -> Path:
+    """The same for an atlas: its folder, or one of its .nc files."""
+    check_there("ATLAS", value, "file" if value.suffix == ".nc" else "folder")
+    return value
+
+
 def listed(text: str) -> list[str] | None:
     """Names with commas between; None where there are none."""
     return [name.strip() for name in text.split(",") if name.strip()] or None

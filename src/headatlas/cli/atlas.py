@@ -19,6 +19,7 @@ from headatlas.cli.app import (
     Preset,
     Workers,
     app,
+    atlas_path,
     existing,
     import_torch,
     listed,
@@ -292,7 +293,10 @@ def report(
 
 @app.command()
 def heads(
-    folder: Folder,
+    atlas: Annotated[
+        Path,
+        typer.Argument(metavar="ATLAS", callback=atlas_path, help="The folder of an atlas, or one of its .nc files."),
+    ],
     function: Annotated[
         str,
         typer.Option(help="A function, relation, task or pattern. Without it, the top heads of all, with evidence."),
@@ -308,9 +312,10 @@ def heads(
     """The top heads of a function, relation or task, by every method that has a map of it."""
     import_torch()
     from headatlas.results import tables
-    from headatlas.results.atlas import open_atlas
+    from headatlas.results.atlas import by_unit, open_atlas
+    from headatlas.results.reading import results_of
 
-    results = open_atlas(folder).by(by)
+    results = open_atlas(atlas).by(by) if atlas.is_dir() else by_unit(results_of("ATLAS", atlas), by)
     if function:
         rows = tables.heads(results, function, top or 10, method)
         plain = as_json or as_csv

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headatlas.cli.app import Csv, Json, app, existing, import_torch, listed, one_of, show
-from headatlas.errors import check_there
+from headatlas.cli.app import Csv, Json, app, atlas_path, existing, import_torch, listed, one_of, show
 from headatlas.progress import doing
 from headatlas.report import PAGE
 from headatlas.results import exporting
@@ -84,19 +83,15 @@ def import_scores(
         typer.echo(sentence)
 
 
-def _atlas(param: typer.CallbackParam, value: Path) -> Path:
-    check_there("ATLAS", value, "file" if value.suffix == ".nc" else "folder")
-    return value
-
-
 def _atlases(param: typer.CallbackParam, value: list[Path]) -> list[Path]:
-    return [_atlas(param, path) for path in value]
+    return [atlas_path(param, path) for path in value]
 
 
 @app.command()
 def export(
     atlas: Annotated[
-        Path, typer.Argument(metavar="ATLAS", callback=_atlas, help="The folder of an atlas, or one of its .nc files.")
+        Path,
+        typer.Argument(metavar="ATLAS", callback=atlas_path, help="The folder of an atlas, or one of its .nc files."),
     ],
     to: Annotated[
         str, typer.Option(callback=one_of(*exporting.FORMATS), help=f"One of {', '.join(exporting.FORMATS)}.")

@@ -86,15 +86,7 @@ class Atlas(Mapping[str, xr.Dataset]):
 
     def by(self, unit: str | None) -> dict[str, xr.Dataset]:
         """All results; with unit 'kv-group', those that can be, summed per key-value group."""
-        if unit is None:
-            return self.results
-        if unit != "kv-group":
-            raise BadArgument(f"by is {unit!r}, expected kv-group")
-        each = self.results.items()
-        results = {name: result for name, result in each if any(m.name in result for m in measures_of(name))}
-        counts = [self.info["model"].get("n_kv_heads"), *(r.attrs.get("n_kv_heads") for r in results.values())]
-        groups = next((n for n in counts if n is not None), None)
-        return {name: by_kv_group(r.assign_attrs(method=name), groups) for name, r in results.items()}
+        return by_unit(self.results, unit, self.info["model"].get("n_kv_heads"))
 
     @property
     def when(self) -> dict[str, str]:
@@ -118,6 +110,21 @@ class Atlas(Mapping[str, xr.Dataset]):
 
     def _repr_html_(self) -> str:
         return show_atlas(self.results, self.info, str(self.folder))
+
+
+def by_unit(results: dict[str, xr.Dataset], unit: str | None, n_kv_heads: int | None = None) -> dict[str, xr.Dataset]:
+    """Results by method; with unit 'kv-group', those that can be, summed per key-value group.
+
+    n_kv_heads: of the model; without it, what the results say.
+    """
+    if unit is None:
+        return results
+    if unit != "kv-group":
+        raise BadArgument(f"by is {unit!r}, expected kv-group")
+    measured = {name: r for name, r in results.items() if any(m.name in r for m in measures_of(name))}
+    counts = [n_kv_heads, *(r.attrs.get("n_kv_heads") for r in measured.values())]
+    groups = next((n for n in counts if n is not None), None)
+    return {name: by_kv_group(r.assign_attrs(method=name), groups) for name, r in measured.items()}
 
 
 def compare(a: Mapping[str, xr.Dataset] | str | Path, b: Mapping[str, xr.Dataset] | str | Path) -> xr.Dataset:
