@@ -41,6 +41,18 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(ha, "loda")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "options", "says"),
+    [
+        (("m", "x"), {}, r"pattern\(\) takes model by position: give 'x' by its argument's name"),
+        (("m",), {"sequenses": 3}, r"pattern\(\) has no argument 'sequenses'. Did you mean 'sequences'"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments, options, says) -> None:
+    with pytest.raises(TypeError, match=says):
+        ha.pattern(*arguments, **options)
+
+
 def test_every_public_callable_says_what_it_does() -> None:
     public = [getattr(ha, name) for name in ha.__all__]
     methods = [m for c in (ha.LM, ha.Weights) for n, m in vars(c).items() if not n.startswith("_") and callable(m)]

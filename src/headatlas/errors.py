@@ -15,6 +15,7 @@ Its class decides the code. A path that does not exist, an unknown name or a val
 that exists and cannot be used (damaged, of another layout, not readable) could not be done.
 """
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral
@@ -68,7 +69,11 @@ def one_line(error: BaseException | str, limit: int = 300) -> str:
 
 def did_you_mean(value: str, choices: Iterable[str]) -> str:
     """' Did you mean …?' when something near exists, else ''."""
-    near = get_close_matches(value, list(choices), n=2, cutoff=0.6)
+    known = list(choices)
+    near = get_close_matches(value, known, n=2, cutoff=0.6)
+    if not near:  # perhaps a word of a longer name: 'captial' of 'country_to_capital'
+        words = {name: [word.lower() for word in re.split(r"[\W_]+", name)] for name in known}
+        near = [name for name in known if get_close_matches(value.lower(), words[name], cutoff=0.75)][:2]
     return f" Did you mean {' or '.join(repr(c) for c in near)}?" if near else ""
 
 

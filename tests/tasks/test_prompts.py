@@ -140,6 +140,7 @@ def test_own_splits_and_kinds_are_kept(lm) -> None:
         (["not json"], "line 1 is not JSON"),
         ([{"prompt": "w1", "target": "w2"}], "has 1 example, expected at least 2"),
         ([], "has 0 examples, expected at least 2"),
+        ([{"prompt": "w1", "target": "w2"}] * 5, "has 5 examples, 1 distinct, expected at least 2"),
         ([{"prompt": "a", "target": "b", "split": "test"}], "split 'test', expected one of train, held_out"),
         ([r | {"split": "train"} for r in rows(3)], "3 train and 0 held_out examples: give some of both"),
     ],

@@ -146,6 +146,7 @@ def test_what_a_user_types_first() -> None:
         ({5: [("a", "b")]}, "has the name 5, expected text"),
         ({"x": {"pairs": [("a", "b")], "category": "Mine"}}, "category 'Mine', expected one of .*, Other"),
         ("country_to_capitol", "Did you mean 'country_to_capital'"),
+        ("captial", "Did you mean 'country_to_capital'"),
     ],
 )
 def test_relations_that_cannot_be_taken(mine, says) -> None:

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import xarray as xr
 
-from headatlas.errors import BadArgument, CannotDo, brief, check_choice
+from headatlas.errors import BadArgument, CannotDo, brief, check_choice, did_you_mean
 from headatlas.files import alone_in, check_folder
 from headatlas.methods.method import PRESETS, Method, kinds_of
 from headatlas.models.default_model import DEFAULT_MODEL
@@ -73,6 +73,7 @@ def public_call(method: Method) -> Callable[..., xr.Dataset]:
 
     @functools.wraps(method.function)
     def call(*args: Any, **kwargs: Any) -> xr.Dataset:
+        _check_names(method.name, signature, args, kwargs)
         arguments = signature.bind(*args, **kwargs).arguments
         for name, option in method.options.items():
             if name in arguments:
@@ -87,6 +88,17 @@ def public_call(method: Method) -> Callable[..., xr.Dataset]:
 
     vars(call).update(__signature__=signature, method=method)
     return call
+
+
+def _check_names(name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Check that every argument is one of the call's. As Python does for any call, but with the method's name."""
+    parameters = signature.parameters
+    positional = [n for n, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if len(args) > len(positional):
+        extra = brief(args[len(positional)])
+        raise TypeError(f"{name}() takes {', '.join(positional)} by position: give {extra} by its argument's name")
+    for unknown in kwargs.keys() - parameters.keys():
+        raise TypeError(f"{name}() has no argument {unknown!r}.{did_you_mean(unknown, parameters)}")
 
 
 TYPES: Mapping[Any, tuple[tuple[type, ...], str]] = {  # what may be given for a type, and what it is called

@@ -273,7 +273,9 @@ def split_examples(name: str, pairs: list[tuple[Example, str]]) -> Task:
     """A task of examples that come with their splits; where none has one, a fifth is held out."""
     examples = list(_once(pairs))
     if len(examples) < 2:
-        counted = f"{len(examples)} example{'s' * (len(examples) != 1)}"
+        counted = f"{len(pairs)} example{'s' * (len(pairs) != 1)}" + f", {len(examples)} distinct" * (
+            len(pairs) > len(examples)
+        )
         raise BadArgument(f"task {name!r} has {counted}, expected at least 2: to fit and to hold out")
     if not any(split for _, split in examples):
         order = np.random.default_rng(0).permutation(len(examples))
