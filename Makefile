@@ -22,8 +22,8 @@ atlas: .venv/.ready
 	$(BIN)/headatlas run --out atlas
 
 test: .venv/.ready-dev browser
-	$(BIN)/ruff check src tests benchmarks scripts
-	$(BIN)/ruff format --check src tests benchmarks scripts
+	$(BIN)/ruff check src bench tests benchmarks scripts
+	$(BIN)/ruff format --check src bench tests benchmarks scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
@@ -88,8 +88,8 @@ setup-dev: .venv/.ready-dev
 	$(PIP) --editable .
 	@touch $@
 
-.venv/.ready-dev: .venv/.ready
-	$(PIP) $$($(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']['dev'])")
+.venv/.ready-dev: .venv/.ready bench/pyproject.toml
+	$(PIP) --editable . --editable bench $$($(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['dependency-groups']['dev'])")
 	@touch $@
 
 clean:

@@ -7,16 +7,16 @@ from textwrap import fill
 
 import xarray as xr
 
-from headatlas.figures.benchmark import quality_and_cost
 from headatlas.figures.style import save
-from headatlas.planted import tables
-from headatlas.planted.benchmark import with_means
-from headatlas.planted.contenders import contenders
-from headatlas.planted.functions import FUNCTIONS
-from headatlas.planted.holds import accept
-from headatlas.planted.known import planted_folder
-from headatlas.planted.names import HARDER, PLAIN
 from headatlas.results.store import load
+from headatlas_bench import tables
+from headatlas_bench.benchmarking import with_means
+from headatlas_bench.contenders import contenders
+from headatlas_bench.functions import FUNCTIONS
+from headatlas_bench.holds import accept
+from headatlas_bench.known import planted_folder
+from headatlas_bench.names import HARDER, PLAIN
+from headatlas_bench.quality_and_cost import quality_and_cost
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"

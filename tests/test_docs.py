@@ -14,9 +14,9 @@ from headatlas.cli.app import app
 from headatlas.methods import methods, preset_methods
 from headatlas.models.cache import cache_folder
 from headatlas.models.families import FAMILIES
-from headatlas.planted.contenders import contenders
-from headatlas.planted.names import KINDS
 from headatlas.runs.public_call import compute
+from headatlas_bench.contenders import contenders
+from headatlas_bench.names import KINDS
 
 ROOT = Path(__file__).parent.parent
 
@@ -195,7 +195,13 @@ def test_answers_before_and_after_are_those_of_the_run() -> None:
 
 def test_no_placeholder_ships() -> None:
     placeholder = re.compile(r"\b(XX+|TODO|FIXME|TBD)\b|\?\?\?")
-    sources = [*PAGES, ROOT / "CHANGELOG.md", *(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.js")]
+    sources = [
+        *PAGES,
+        ROOT / "CHANGELOG.md",
+        *(ROOT / "src").rglob("*.py"),
+        *(ROOT / "bench").rglob("*.py"),
+        *(ROOT / "src").rglob("*.js"),
+    ]
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in sources

@@ -8,7 +8,6 @@ import pytest
 
 import headatlas as ha
 from headatlas import terminal
-from headatlas.cli import benchmark as benchmark_commands
 from headatlas.errors import BadArgument
 from headatlas.figures.all import FIGURES
 from headatlas.figures.style import PALETTES
@@ -19,7 +18,6 @@ from headatlas.methods.method import PRESETS
 from headatlas.models.families import find_anatomy
 from headatlas.models.head_names import shape
 from headatlas.models.memory import skeleton
-from headatlas.planted.contenders import contenders
 from headatlas.progress import doing
 from headatlas.results import importing
 from headatlas.results.importing.formats import READERS
@@ -28,6 +26,8 @@ from headatlas.runs.start import ENGINES
 from headatlas.tasks.names import relation_names
 from headatlas.tasks.questions import CONTEXTS
 from headatlas.tasks.relations import load_relations
+from headatlas_bench import commands as benchmark_commands
+from headatlas_bench.contenders import contenders
 from tests.models.tiny import TINY, build
 from tests.models.tiny_gguf import tiny_llama, write_gguf
 from tests.test_cli import headatlas

@@ -7,8 +7,10 @@ from pathlib import Path
 from headatlas.methods import method_names
 from headatlas.models.families import FAMILIES
 
-SOURCE = Path(__file__).parent.parent / "src" / "headatlas"
-FILES = sorted(SOURCE.rglob("*.py"))
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "headatlas"
+BENCH = ROOT / "bench" / "src" / "headatlas_bench"
+FILES = sorted([*SOURCE.rglob("*.py"), *BENCH.rglob("*.py")])
 KNOWN = {  # who may know a method that is not its own
     "methods/contrast": {"gate"},  # its other form
     "methods/compare_maps": {"ablate", "dissociate", "gate", "probe"},  # it compares them
@@ -17,7 +19,7 @@ KNOWN = {  # who may know a method that is not its own
 
 
 def name(path: Path) -> str:
-    return path.relative_to(SOURCE).as_posix()
+    return path.relative_to(SOURCE if path.is_relative_to(SOURCE) else BENCH.parent).as_posix()
 
 
 def test_nothing_outside_its_own_folder_imports_a_method() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import headatlas as ha
+from headatlas.cli import plug_ins
 from headatlas.errors import CannotDo
 from headatlas.methods import methods
 from headatlas.testing import check_method, tiny_lm, tiny_tokenizer
@@ -113,13 +114,13 @@ def test_with_every_engine(installed, model, tmp_path) -> None:
     assert (tmp_path / "c" / "size.nc").read_bytes() == expected
 
 
-def installed_by_hand(folder: Path, name: str, value: str, code: str) -> None:
+def installed_by_hand(folder: Path, name: str, value: str, code: str, group: str = "headatlas.methods") -> None:
     """What an installed package with one module and one entry point is."""
     (folder / f"{value.partition(':')[0]}.py").write_text(code)
     info = folder / f"broken_{name}-0.1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: broken-{name}\nVersion: 0.1\n")
-    (info / "entry_points.txt").write_text(f"[headatlas.methods]\n{name} = {value}\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n")
 
 
 WRONG_DIMS = '''
@@ -173,3 +174,79 @@ def test_a_result_that_is_not_as_declared_is_one_line(tmp_path, monkeypatch) -> 
         assert "expected (task, layer, head)" in made.info["methods"]["wrong"]["why"]
     finally:
         find_methods_again()
+
+
+class TestCommands:
+    """Functions of other packages, named by entry points of the group `headatlas.commands`."""
+
+    @pytest.fixture
+    def install(self, tmp_path, monkeypatch):
+        """Installs a package of one command."""
+
+        def install(name: str, value: str, code: str) -> None:
+            folder = tmp_path / "site"
+            folder.mkdir()
+            installed_by_hand(folder, name, value, code, "headatlas.commands")
+            monkeypatch.syspath_prepend(folder)
+            find_methods_again()
+
+        yield install
+        find_methods_again()
+
+    def test_the_one_of_the_page(self, installed, install, model, task, tmp_path, capsys) -> None:
+        code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
+        entry = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[1]
+        name, value = re.search(r'"headatlas.commands"]\n(.*) = "(.*)"', entry).groups()
+        install(name, value, code)
+        ha.size(str(model), [task], limit=4, out=tmp_path)
+        assert "List the heads that write most." in headatlas(capsys, "--help")[1]
+        assert "Number of heads per task." in headatlas(capsys, name, "--help")[1]
+        ended, out, err = headatlas(capsys, name, tmp_path, "--top", 2, "--json")
+        assert (ended, err) == (0, "")
+        assert len(json.loads(out)) == 2
+        ended, _, err = headatlas(capsys, name, tmp_path / "nowhere")
+        assert ended == 2
+        assert err.startswith("error: atlas is ")
+
+    @pytest.mark.parametrize(
+        ("value", "code", "line"),
+        [
+            ("broken_lost:lost", "import nowhere", "ModuleNotFoundError: No module named 'nowhere'"),
+            ("broken_less:lost", "", "AttributeError: module 'broken_less' has no attribute 'lost'"),
+            ("broken_five:lost", "lost = 5", "TypeError: 5 is not a callable object"),
+        ],
+    )
+    def test_a_broken_one_matters_only_when_it_is_used(self, install, value, code, line, capsys) -> None:
+        install("lost", value, code)
+        assert headatlas(capsys, "--version")[2] == ""
+        assert headatlas(capsys, "tasks")[2] == ""
+        ended, out, err = headatlas(capsys, "--help")
+        assert ended == 0
+        assert "List the built-in tasks" in out
+        assert err == f"command lost of broken-lost is left out: {line}\n"
+        find_methods_again()
+        ended, _, err = headatlas(capsys, "lost")
+        assert ended == 2
+        assert err == f"command lost of broken-lost is left out: {line}\nerror: No such command 'lost'.\n"
+
+    @pytest.mark.parametrize("name", ["run", "function-vector"])
+    def test_a_name_that_is_taken_stays_ours(self, install, name, capsys) -> None:
+        install(name, "broken_taken:taken", "def taken() -> None:\n    '''Not ours.'''\n")
+        ended, out, err = headatlas(capsys, "--help")
+        assert ended == 0
+        assert "Not ours." not in out
+        assert err == f"command {name} of broken-{name} is left out: the name is taken\n"
+        assert "Not ours." not in headatlas(capsys, name, "--help")[1]
+
+    @pytest.mark.parametrize("name", ["benchmark", "plant"])
+    def test_without_the_package_the_error_names_it(self, name, monkeypatch, capsys) -> None:
+        monkeypatch.setattr(plug_ins, "entry_points", lambda group: ())
+        find_methods_again()
+        ended, _, err = headatlas(capsys, name, "--out", "somewhere")
+        find_methods_again()
+        assert ended == 2
+        assert err.startswith(
+            f"error: No such command {name!r}. It comes with the package headatlas-bench: `pip install"
+        )
+        with pytest.raises(AttributeError, match="headatlas.benchmark is now headatlas_bench.benchmark"):
+            ha.benchmark  # noqa: B018

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from headatlas.models.lm import LM
     from headatlas.models.loading import load
     from headatlas.models.weights import Weights
-    from headatlas.planted.benchmark import benchmark
     from headatlas.results.agree import agree
     from headatlas.results.atlas import Atlas, compare, open
     from headatlas.results.exporting.export import export
@@ -39,7 +38,6 @@ __all__ = [
     "Work",
     "agree",
     "agreement",
-    "benchmark",
     "compare",
     "edit",
     "evaluate",
@@ -66,7 +64,6 @@ _HOME = {
     "Work": "methods.method",
     "agree": "results.agree",
     "agreement": "evidence.agreement",
-    "benchmark": "planted.benchmark",
     "compare": "results.atlas",
     "edit": "edits.edit",
     "evaluate": "edits.measure",
@@ -87,6 +84,8 @@ def __getattr__(name: str) -> Any:
         return import_module("headatlas.figures")
     if name in _HOME:
         return getattr(import_module(f"headatlas.{_HOME[name]}"), name)
+    if name == "benchmark":
+        raise AttributeError("headatlas.benchmark is now headatlas_bench.benchmark, in the package headatlas-bench")
     if name.startswith("_") or name not in import_module("headatlas.methods").method_names():
         raise AttributeError(f"module 'headatlas' has no attribute {name!r}")
     return _call(name)

@@ -7,13 +7,13 @@ from xdist.scheduler import LoadScopeScheduling
 TOGETHER = [
     ["tests/test_default_model.py", "tests/test_docs.py", "tests/test_examples.py"],  # they load the default model once
     ["tests/runs/test_engines.py", "tests/test_plug_in.py", "tests/engines/test_pool.py"],  # they start and kill others
-    ["tests/planted/test_benchmark.py"],
+    ["tests/bench/test_benchmark.py"],
     ["tests/figures/test_drawn.py"],
     ["tests/report/test_page.py"],
     ["tests/test_contract.py"],
     ["tests/test_atlas.py"],
     ["tests/models/test_families.py"],
-    ["tests/planted/test_planted.py"],
+    ["tests/bench/test_planted.py"],
     ["tests/test_probe_public.py"],
     ["tests/test_typed.py"],
 ]

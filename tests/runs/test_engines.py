@@ -18,15 +18,16 @@ from headatlas.errors import BadArgument, CannotDo, MissingExtra
 from headatlas.methods import get_method
 from headatlas.methods.method import Part
 from headatlas.models.lm import LM
-from headatlas.planted.known import planted_folder, read_truth
 from headatlas.runs.execute import execute
 from headatlas.runs.job import Job
 from headatlas.runs.messages import ModelSource, Step
 from headatlas.runs.start import absolute, start_workers
 from headatlas.runs.worker import ModelWorker
 from headatlas.tasks.prompts import load_tasks
+from headatlas_bench import benchmark
+from headatlas_bench.known import planted_folder, read_truth
+from tests.bench.test_benchmark import with_truth
 from tests.models.tiny import TINY, build, tokenizer
-from tests.planted.test_benchmark import with_truth
 from tests.test_cli import headatlas
 
 METHODS = ["salient", "pattern", "taylor", "gate", "ablate"]
@@ -140,13 +141,13 @@ def test_a_benchmark_runs_model_by_model(tmp_path) -> None:
         ["random"],
         [with_truth(tmp_path / "model", few)],
     )  # each process measures what is said of it
-    here = ha.benchmark(*names)
-    elsewhere = ha.benchmark(*names, workers=1, out=tmp_path / "out")
+    here = benchmark(*names)
+    elsewhere = benchmark(*names, workers=1, out=tmp_path / "out")
     for name in ("auroc", "average_precision", "auroc_mean"):
         assert elsewhere[name].equals(here[name])
-    assert ha.benchmark(*names, workers=1, out=tmp_path / "out").identical(elsewhere)
+    assert benchmark(*names, workers=1, out=tmp_path / "out").identical(elsewhere)
     with pytest.raises(BadArgument, match="atlas_model is an LM, but workers load it themselves"):
-        ha.benchmark(*names, atlas_model=LM(build(TINY[0]), tokenizer(), "tiny"), workers=2)
+        benchmark(*names, atlas_model=LM(build(TINY[0]), tokenizer(), "tiny"), workers=2)
 
 
 @pytest.mark.slow

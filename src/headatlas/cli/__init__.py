@@ -8,7 +8,6 @@ import typer
 
 from headatlas.cli import (  # noqa: F401  # they add their commands
     atlas,
-    benchmark,
     edit,
     head,
     lists,
@@ -16,6 +15,7 @@ from headatlas.cli import (  # noqa: F401  # they add their commands
     view,
 )
 from headatlas.cli.app import app
+from headatlas.cli.plug_ins import PACKAGES, command_entries
 from headatlas.errors import HeadAtlasError, did_you_mean, one_line
 from headatlas.progress import shown
 from headatlas.terminal import bar
@@ -54,6 +54,8 @@ def _explained(error: Any) -> str:
         return f"{one_line(error.message)}.{did_you_mean(error.option_name, options)}"
     if context is not None and text.startswith("No such command"):
         name = text.split("'")[1]
+        if name in PACKAGES and name not in command_entries():
+            return f"No such command {name!r}. {PACKAGES[name]}"
         known = [command for command in context.command.list_commands(context) if command != name]
         return f"No such command {name!r}.{did_you_mean(name, known)}"
     return text

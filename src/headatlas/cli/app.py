@@ -12,6 +12,7 @@ import typer
 import typer.core
 
 from headatlas import __version__
+from headatlas.cli.plug_ins import command_entries, load_command, report_taken
 from headatlas.errors import BadArgument, check_choice, check_names, check_there
 from headatlas.methods import get_method, method_names
 from headatlas.methods.method import PRESETS
@@ -20,15 +21,25 @@ from headatlas.terminal import bar
 
 
 class Commands(typer.core.TyperGroup):
-    """The commands written by hand, and one for each method, made from its record when it is needed."""
+    """The commands written by hand, one for each method, and those of other packages, made when they are needed.
+
+    A name belongs to the first of these that has it.
+    """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(dict.fromkeys([*super().list_commands(ctx), *(n.replace("_", "-") for n in method_names())]))
+        ours = [*super().list_commands(ctx), *(name.replace("_", "-") for name in method_names())]
+        for name in command_entries():
+            if name in ours:
+                report_taken(name)
+        return list(dict.fromkeys([*ours, *command_entries()]))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        by_hand, name = super().get_command(ctx, cmd_name), cmd_name.replace("-", "_")
-        if by_hand is not None or name not in method_names():
+        by_hand = super().get_command(ctx, cmd_name)
+        if by_hand is not None:
             return by_hand
+        name = cmd_name.replace("-", "_")
+        if name not in method_names():
+            return load_command(cmd_name) if cmd_name in command_entries() else None
         from headatlas.cli.method_commands import make_command
 
         try:

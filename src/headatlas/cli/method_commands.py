@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import typer.main
 
 from headatlas.cli.app import (
     Address,
@@ -22,6 +21,7 @@ from headatlas.cli.app import (
     show_parts,
 )
 from headatlas.cli.options import Data, check_functions, reading
+from headatlas.cli.plug_ins import as_command
 from headatlas.errors import BadArgument
 from headatlas.methods.method import PRESETS, Method, Option
 from headatlas.models.default_model import DEFAULT_MODEL
@@ -61,9 +61,7 @@ def make_command(method: Method) -> Any:
         run_method(method, model, options, **values)
 
     vars(command).update(__signature__=inspect.Signature(parameters), __annotations__={})
-    frame = typer.Typer(add_completion=False, rich_markup_mode=None)
-    frame.command(method.name.replace("_", "-"), help=_help(method))(command)
-    return typer.main.get_command(frame)
+    return as_command(method.name.replace("_", "-"), command, _help(method))
 
 
 def run_method(

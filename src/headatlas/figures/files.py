@@ -8,8 +8,6 @@ from matplotlib.figure import Figure
 
 from headatlas.figures.agreement_matrix import AGREED, agreed
 from headatlas.figures.all import caption, pictures
-from headatlas.figures.benchmark import plan as plan_benchmark
-from headatlas.figures.benchmark import quality_and_cost
 from headatlas.figures.card import draw as draw_card
 from headatlas.figures.names import FORMATS, MARKED, PUBLISHED
 from headatlas.figures.picture import Picture
@@ -52,14 +50,16 @@ def write_picture(
     when: Mapping[str, str],
 ) -> None:
     """Draw one figure into a folder. maps: all results; when: each was completed, for the caption."""
-    _write(picture.draw(), folder, picture.name, check_formats(formats))
+    write_formats(picture.draw(), folder, picture.name, formats)
     with atomic_file(files_of(picture, folder, formats)[-1]) as aside:
         aside.write_text(caption(picture, maps, when), encoding="utf-8")
 
 
-def _write(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
-    paths = [folder / f"{name}.{form}" for form in formats]
-    for path, form in zip(paths, formats, strict=True):
+def write_formats(figure: Figure, folder: Path, name: str, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write a figure into a folder, one file per format."""
+    chosen = check_formats(formats)
+    paths = [folder / f"{name}.{form}" for form in chosen]
+    for path, form in zip(paths, chosen, strict=True):
         with atomic_file(path) as aside:
             save(figure, aside, form)
     return paths
@@ -73,15 +73,9 @@ def write_card(known: Card, path: Path) -> None:
         save(figure, aside, form)
 
 
-def write_benchmark(result: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Draw quality against cost, a file per format; nothing, if all models have harder plantings."""
-    chosen = check_formats(formats)
-    return _write(quality_and_cost(result), folder, "benchmark", chosen) if plan_benchmark(result).panels else []
-
-
 def write_agreement(result: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw what `ha.agree` found, a file per format, and a caption."""
-    paths = _write(agreed(result), folder, "agreement", check_formats(formats))
+    paths = write_formats(agreed(result), folder, "agreement", formats)
     with atomic_file(folder / "agreement.txt") as aside:
         aside.write_text(f"{AGREED}\n", encoding="utf-8")
     return paths

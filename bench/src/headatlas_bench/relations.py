@@ -16,9 +16,9 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from headatlas.models.lm import LM
-from headatlas.planted.circuits import Heads
 from headatlas.tasks.relations import Relation, load_relations
 from headatlas.tasks.words import find_opening
+from headatlas_bench.circuits import Heads
 
 NAMES = (
     "country_to_capital",

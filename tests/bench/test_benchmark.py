@@ -1,4 +1,4 @@
-"""`ha.benchmark` and `headatlas benchmark`: what is in the file, the targets, resuming, a real model, bad input."""
+"""`benchmark` and its command: what is in the file, the targets, resuming, a real model, bad input."""
 
 import json
 from dataclasses import replace
@@ -13,24 +13,24 @@ import headatlas as ha
 from headatlas.errors import BadArgument, HeadAtlasError
 from headatlas.evidence.control import correct_p
 from headatlas.evidence.truth import mean_interval, recovery
-from headatlas.figures import benchmark as figure
 from headatlas.methods import methods
 from headatlas.models.hooks import counted
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import TokenExample, make_bundle
-from headatlas.planted import benchmark as module
-from headatlas.planted import tables
-from headatlas.planted.asking import planted_task
-from headatlas.planted.baselines import direct_effects, gradient_norms, output_norms
-from headatlas.planted.contenders import EXAMPLES, HELD_OUT, contenders
-from headatlas.planted.functions import FUNCTIONS
-from headatlas.planted.known import planted_folder, read_truth
-from headatlas.planted.names import BASELINES
-from headatlas.planted.real import remove_top, transfer_top
-from headatlas.planted.recipes import RELATION_SEEDS
 from headatlas.results.agreement import agreement_of, stability_of
 from headatlas.tasks.bundles import held_out_bundles
+from headatlas_bench import benchmark, tables
+from headatlas_bench import benchmarking as module
+from headatlas_bench import quality_and_cost as figure
+from headatlas_bench.asking import planted_task
+from headatlas_bench.baselines import direct_effects, gradient_norms, output_norms
+from headatlas_bench.contenders import EXAMPLES, HELD_OUT, contenders
+from headatlas_bench.functions import FUNCTIONS
+from headatlas_bench.known import planted_folder, read_truth
+from headatlas_bench.names import BASELINES
+from headatlas_bench.real import remove_top, transfer_top
+from headatlas_bench.recipes import RELATION_SEEDS
 from tests.figures import synthetic
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
@@ -43,7 +43,7 @@ CHEAP = ["random", "norm", "taylor", "maps"]
 def benchmarked(tmp_path_factory) -> xr.Dataset:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "RELATION_SEEDS", RELATION_SEEDS[:1])  # one model at each level of noise
-        return ha.benchmark(CHEAP, ["one"], out=tmp_path_factory.mktemp("cheap"))
+        return benchmark(CHEAP, ["one"], out=tmp_path_factory.mktemp("cheap"))
 
 
 class TestMeasures:
@@ -191,7 +191,7 @@ class TestBenchmark:
                 yield item
 
         with pytest.raises(KeyboardInterrupt):
-            ha.benchmark(CHEAP[:3], ["one"], out=tmp_path, progress=stops)
+            benchmark(CHEAP[:3], ["one"], out=tmp_path, progress=stops)
         measured = module.measure_contender
 
         def counting(name, *rest):
@@ -200,7 +200,7 @@ class TestBenchmark:
 
         again: list[str] = []
         monkeypatch.setattr(module, "measure_contender", counting)
-        result = ha.benchmark(CHEAP[:3], ["one"], out=tmp_path)
+        result = benchmark(CHEAP[:3], ["one"], out=tmp_path)
         assert again == ["taylor"]
         expected = benchmarked.auroc.sel(contender=CHEAP[:3], model=["one"], subject=list(FUNCTIONS))
         np.testing.assert_array_equal(result.auroc, expected)
@@ -228,12 +228,12 @@ class TestBenchmark:
 
 @pytest.fixture(scope="module")
 def harder() -> xr.Dataset:
-    return ha.benchmark(["random", "direct", "taylor"], ["spare-one", "joint-two"], device="cpu")
+    return benchmark(["random", "direct", "taylor"], ["spare-one", "joint-two"], device="cpu")
 
 
 @pytest.fixture(scope="module")
 def thorough() -> xr.Dataset:
-    return ha.benchmark(["ablate", "ig"], ["spare-one", "joint-two"], device="cpu")
+    return benchmark(["ablate", "ig"], ["spare-one", "joint-two"], device="cpu")
 
 
 @pytest.mark.slow  # test_harder_models_alone_have_tables_and_no_figure runs one of them, briefly
@@ -319,7 +319,7 @@ def test_harder_models_alone_have_tables_and_no_figure(tmp_path, capsys) -> None
 )
 def test_bad_input(options, message) -> None:
     with pytest.raises(BadArgument, match=message):
-        ha.benchmark(**{"methods": ["random"], "models": ["one"]} | options)
+        benchmark(**{"methods": ["random"], "models": ["one"]} | options)
 
 
 def with_truth(folder, truth: dict):
@@ -333,7 +333,7 @@ def test_functions_that_are_not_where_the_truth_says_are_left_out(tmp_path, capl
     one, two = (json.loads((planted_folder(m) / "truth.json").read_text()) for m in ("one", "two"))
     few = ["Retrieval", "Logical Reasoning", "Inference"]
     one["functions"] = {f: (two if f == "Retrieval" else one)["functions"][f] for f in few}
-    result = ha.benchmark(["random"], [with_truth(tmp_path, one)])
+    result = benchmark(["random"], [with_truth(tmp_path, one)])
     assert result.subject.values.tolist() == few[1:]
     assert "Retrieval is left out" in caplog.text
 
@@ -343,7 +343,7 @@ def test_functions_that_are_not_where_the_truth_says_are_left_out(tmp_path, capl
 )
 def test_a_model_that_is_not_what_its_truth_says_is_refused(tmp_path, heads, message) -> None:
     with pytest.raises(HeadAtlasError, match=message):
-        ha.benchmark(["random"], [with_truth(tmp_path, {"functions": {"Retrieval": heads}, "background": []})])
+        benchmark(["random"], [with_truth(tmp_path, {"functions": {"Retrieval": heads}, "background": []})])
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_the_targets_are_met_on_the_first_model(contender, target, options, monk
     truth = every[contender].truth
     every[contender] = replace(every[contender], truth=replace(truth, options={**truth.options, **options}))
     monkeypatch.setattr(module, "contenders", lambda: every)
-    assert ha.benchmark([contender], ["one"]).auroc_mean.sel(over="functions").item() >= target
+    assert benchmark([contender], ["one"]).auroc_mean.sel(over="functions").item() >= target
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_the_targets_are_met_on_the_first_model(contender, target, options, monk
 def test_heads_that_copy_are_found(contender, monkeypatch) -> None:
     """They alone do it, so a method about copying puts them before all others."""
     monkeypatch.setattr(module, "COPYING_SEEDS", (1,))
-    result = ha.benchmark([contender], ["one"])
+    result = benchmark([contender], ["one"])
     assert result.model.values.tolist() == ["copying, 1"]
     assert result.auroc_mean.sel(over="copying").item() >= 0.98
 
@@ -433,8 +433,7 @@ class TestReal:
         for folder, relations in (("built in", [name]), ("mine", mine)):
             ha.function_vector(lm, relations, shots=4, limit=2, draws=1, out=tmp_path / folder)
         results = [
-            ha.benchmark(["random"], ["one"], atlas=tmp_path / folder, atlas_model=lm)
-            for folder in ("built in", "mine")
+            benchmark(["random"], ["one"], atlas=tmp_path / folder, atlas_model=lm) for folder in ("built in", "mine")
         ]
         assert [r.real_subject.values.tolist() for r in results] == [[name], []]
         assert results[0].real_method.values.tolist() == ["function_vector"]
@@ -446,7 +445,7 @@ class TestReal:
         mine = replace(planted_task("Retrieval", 8, 8), name="math")
         ha.ig(lm, mine, limit=4, steps=2, out=tmp_path / "atlas")
         ha.taylor(lm, "math", limit=4, out=tmp_path / "atlas")
-        result = ha.benchmark(["random"], ["one"], atlas=tmp_path / "atlas", atlas_model=lm, out=tmp_path)
+        result = benchmark(["random"], ["one"], atlas=tmp_path / "atlas", atlas_model=lm, out=tmp_path)
         assert result.real_subject.values.tolist() == ["math"]
         assert 0 < result.p.item() <= result.p_corrected.item() <= 1
         (row,) = tables.real(result)
@@ -457,4 +456,4 @@ class TestReal:
         assert np.isnan([result.follows.item(), result.transfer_p_corrected.item()]).all()  # all answers are one token
         assert row["transfer p"] is None
         with pytest.raises(BadArgument, match=r"whose \w+.nc is of .*, not of this one"):
-            ha.benchmark(["random"], ["one"], atlas=tmp_path / "atlas", atlas_model=planted_folder("one"))
+            benchmark(["random"], ["one"], atlas=tmp_path / "atlas", atlas_model=planted_folder("one"))

@@ -1,4 +1,4 @@
-"""The commands about models whose heads are known."""
+"""The commands `headatlas benchmark` and `headatlas plant` (entry points in pyproject.toml)."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,6 @@ from headatlas.cli.app import (
     Engine,
     Json,
     Workers,
-    app,
     existing,
     import_torch,
     listed,
@@ -21,8 +20,8 @@ from headatlas.cli.app import (
     some_of,
 )
 from headatlas.methods import methods as registered
-from headatlas.planted.names import BASELINES, MODEL_KINDS, SHIPPED
 from headatlas.terminal import bar
+from headatlas_bench.names import BASELINES, MODEL_KINDS, SHIPPED
 
 
 def contenders() -> list[str]:
@@ -30,7 +29,6 @@ def contenders() -> list[str]:
     return [*BASELINES, *(name for method in registered().values() for name in method.truths)]
 
 
-@app.command()
 def benchmark(
     methods: Annotated[
         str,
@@ -62,11 +60,10 @@ def benchmark(
 ) -> None:
     """Every method against models whose heads are known: does it find them, and at what cost?"""
     import_torch()
-    import headatlas as ha
-    from headatlas.figures.files import write_benchmark
-    from headatlas.planted import tables
+    from headatlas_bench import benchmarking, tables
+    from headatlas_bench.quality_and_cost import write_quality_and_cost
 
-    result = ha.benchmark(
+    result = benchmarking.benchmark(
         listed(methods),
         listed(models) or [],
         atlas=atlas,
@@ -79,7 +76,7 @@ def benchmark(
         out=out,
         progress=bar,
     )
-    drawn = write_benchmark(result, out)
+    drawn = write_quality_and_cost(result, out)
     parts = {
         "Against planted heads": tables.benchmark(result),
         "Harder plantings, AUROC": tables.side_by_side(tables.plantings(result)),
@@ -91,7 +88,6 @@ def benchmark(
             typer.echo(f"wrote {path}")
 
 
-@app.command()
 def plant(
     out: Annotated[Path, typer.Argument(help="A new folder for the model and its truth.json.")],
     seed: Annotated[int, typer.Option(help="Of placement, weights and data.")] = 0,
@@ -109,7 +105,7 @@ def plant(
 ) -> None:
     """Train a small model whose functions are in chosen heads. Minutes on a GPU, a day on a CPU."""
     import_torch()
-    from headatlas.planted.training import plant as train
+    from headatlas_bench.training import plant as train
 
     truth = train(out, seed, kv_heads, kind=kind, steps=steps, device=device, progress=bar)
     show(

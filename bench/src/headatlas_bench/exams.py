@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headatlas.planted.circuits import Circuit, Heads
-from headatlas.planted.known import Truth
+from headatlas_bench.circuits import Circuit, Heads
+from headatlas_bench.known import Truth
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headatlas.planted.functions import BACKGROUND, FUNCTIONS, WORDS, Draw
-from headatlas.planted.known import MOST_SEEDS
+from headatlas_bench.functions import BACKGROUND, FUNCTIONS, WORDS, Draw
+from headatlas_bench.known import MOST_SEEDS
 
 POOL = 2**16  # sequences of each function that training draws from
 

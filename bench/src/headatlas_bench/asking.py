@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from headatlas.planted.functions import FUNCTIONS, WORDS, Draw
-from headatlas.planted.known import UNSEEN
 from headatlas.tasks.prompts import Example, Task
+from headatlas_bench.functions import FUNCTIONS, WORDS, Draw
+from headatlas_bench.known import UNSEEN
 
 SHORTEST, LONGEST = 8, 40  # words before the answer
 

@@ -1,4 +1,4 @@
-"""`ha.benchmark`: every method on models whose heads are known (docs/evidence/benchmark.md). A part is a model."""
+"""`benchmark`: every method on models whose heads are known (docs/evidence/benchmark.md). A part is a model."""
 
 import logging
 import tempfile
@@ -23,14 +23,23 @@ from headatlas.evidence.truth import mean_interval, recovery
 from headatlas.files import alone_in, check_folder
 from headatlas.methods.method import Part
 from headatlas.models.lm import LM
-from headatlas.planted.asking import planted_task
-from headatlas.planted.contenders import Results, contenders, from_which, score
-from headatlas.planted.exams import Exam
-from headatlas.planted.functions import FUNCTIONS
-from headatlas.planted.known import MOST_SEEDS
-from headatlas.planted.names import SHIPPED
-from headatlas.planted.real import DRAWS, as_dataset, assess, hash_atlas
-from headatlas.planted.recipes import (
+from headatlas.progress import Done, Progress, silent
+from headatlas.results.atlas import Atlas, open_atlas
+from headatlas.results.provenance import describe_run, flat
+from headatlas.results.store import load as load_result
+from headatlas.runs.execute import execute
+from headatlas.runs.job import Job
+from headatlas.runs.messages import ModelSource
+from headatlas.runs.start import absolute, start_pool
+from headatlas.runs.worker import ModelWorker
+from headatlas_bench.asking import planted_task
+from headatlas_bench.contenders import Results, contenders, from_which, score
+from headatlas_bench.exams import Exam
+from headatlas_bench.functions import FUNCTIONS
+from headatlas_bench.known import MOST_SEEDS
+from headatlas_bench.names import SHIPPED
+from headatlas_bench.real import DRAWS, as_dataset, assess, hash_atlas
+from headatlas_bench.recipes import (
     COPYING_SEEDS,
     RELATION_SEEDS,
     Copying,
@@ -42,16 +51,7 @@ from headatlas.planted.recipes import (
     hash_folder,
     plantings_of,
 )
-from headatlas.planted.relations import NOISE
-from headatlas.progress import Done, Progress, silent
-from headatlas.results.atlas import Atlas, open_atlas
-from headatlas.results.provenance import describe_run, flat
-from headatlas.results.store import load as load_result
-from headatlas.runs.execute import execute
-from headatlas.runs.job import Job
-from headatlas.runs.messages import ModelSource
-from headatlas.runs.start import absolute, start_pool
-from headatlas.runs.worker import ModelWorker
+from headatlas_bench.relations import NOISE
 
 MEASURES = ("auroc", "average_precision", "marked", "own", "graded")
 COSTS = ("seconds", "forward", "backward")
@@ -102,7 +102,7 @@ def benchmark(
     disturbs, transfer_p, transfer_p_corrected, agreement and stability(real).
 
     Example:
-        >>> ha.benchmark(["random", "taylor"], ["one"]).auroc_mean.sel(over="functions")
+        >>> headatlas_bench.benchmark(["random", "taylor"], ["one"]).auroc_mean.sel(over="functions")
     """
     check_folder(out)
     if isinstance(atlas_model, LM) and (engine != "local" or workers):

@@ -7,9 +7,9 @@ import torch
 from headatlas.errors import BadArgument
 from headatlas.models.hooks import head_mask
 from headatlas.models.lm import LM
-from headatlas.planted.circuits import Heads
-from headatlas.planted.functions import FUNCTIONS
-from headatlas.planted.known import Truth, answer
+from headatlas_bench.circuits import Heads
+from headatlas_bench.functions import FUNCTIONS
+from headatlas_bench.known import Truth, answer
 
 NOISY = 2  # heads that get noise
 HURTS = 0.1  # nats a head must cost a function, alone, to count as interfering with it

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument, BadFile, one_line
 from headatlas.models.lm import LM
-from headatlas.planted.circuits import Circuit, Heads, named
-from headatlas.planted.functions import FUNCTIONS, Batch, Draw
-from headatlas.planted.names import SHIPPED
+from headatlas_bench.circuits import Circuit, Heads, named
+from headatlas_bench.functions import FUNCTIONS, Batch, Draw
+from headatlas_bench.names import SHIPPED
 
 UNSEEN = 2**31  # seeds of sequences from here on are not those of training (torch keeps 32 bits of a seed)
 MOST_SEEDS = 2**20
@@ -38,7 +38,7 @@ class Truth:
 def planted_folder(model: str | Path) -> Path:
     """The folder of a shipped model, or one that `plant` wrote."""
     if str(model) in SHIPPED:
-        with as_file(files("headatlas.planted") / "data" / str(model)) as folder:
+        with as_file(files("headatlas_bench") / "data" / str(model)) as folder:
             return folder
     for name in ("truth.json", "model.safetensors"):
         if not (Path(model) / name).is_file():

@@ -19,15 +19,15 @@ from headatlas.models.cache import cache_folder
 from headatlas.models.hooks import head_mask
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
-from headatlas.planted.copying import plant_copying
-from headatlas.planted.exams import Exam, exams_of
-from headatlas.planted.functions import FUNCTIONS
-from headatlas.planted.holds import accept, measure_functions
-from headatlas.planted.interference import plant_interference
-from headatlas.planted.known import Truth, planted_folder, read_truth
-from headatlas.planted.relations import plant_relations
-from headatlas.planted.training import plant
 from headatlas.progress import Progress, silent
+from headatlas_bench.copying import plant_copying
+from headatlas_bench.exams import Exam, exams_of
+from headatlas_bench.functions import FUNCTIONS
+from headatlas_bench.holds import accept, measure_functions
+from headatlas_bench.interference import plant_interference
+from headatlas_bench.known import Truth, planted_folder, read_truth
+from headatlas_bench.relations import plant_relations
+from headatlas_bench.training import plant
 
 RELATION_SEEDS = COPYING_SEEDS = (0, 1)
 

@@ -13,20 +13,20 @@ import headatlas as ha
 from headatlas.errors import HeadAtlasError
 from headatlas.evidence.control import answers_without
 from headatlas.models.hooks import head_mask
-from headatlas.planted import circuits, harm, interference, known, pool, training
-from headatlas.planted.asking import LONGEST, SHORTEST, planted_questions, planted_task
-from headatlas.planted.circuits import KINDS, Circuit, place
-from headatlas.planted.copying import plant_copying
-from headatlas.planted.functions import BACKGROUND, FUNCTIONS, ID, LENGTH, WORDS, Draw
-from headatlas.planted.holds import accept, measure_functions
-from headatlas.planted.interference import ENOUGH, HURTS, plant_interference
-from headatlas.planted.known import MOST_SEEDS, UNSEEN, Truth, answer, planted_folder, read_truth
-from headatlas.planted.names import HARDER, MODEL_KINDS, PLAIN, SHIPPED
-from headatlas.planted.relations import plant_relations
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.questions import FUNCTIONS as QUESTION_FUNCTIONS
 from headatlas.tasks.questions import Question, prompt_ids
 from headatlas.tasks.words import find_opening
+from headatlas_bench import circuits, harm, interference, known, pool, training
+from headatlas_bench.asking import LONGEST, SHORTEST, planted_questions, planted_task
+from headatlas_bench.circuits import KINDS, Circuit, place
+from headatlas_bench.copying import plant_copying
+from headatlas_bench.functions import BACKGROUND, FUNCTIONS, ID, LENGTH, WORDS, Draw
+from headatlas_bench.holds import accept, measure_functions
+from headatlas_bench.interference import ENOUGH, HURTS, plant_interference
+from headatlas_bench.known import MOST_SEEDS, UNSEEN, Truth, answer, planted_folder, read_truth
+from headatlas_bench.names import HARDER, MODEL_KINDS, PLAIN, SHIPPED
+from headatlas_bench.relations import plant_relations
 
 
 @pytest.fixture

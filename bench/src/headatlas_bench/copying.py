@@ -17,8 +17,8 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from headatlas.models.lm import LM
-from headatlas.planted.circuits import Heads
 from headatlas.tasks.prompts import Example, Task
+from headatlas_bench.circuits import Heads
 
 LAYERS, HEADS, D_HEAD, COPIERS = 4, 8, 192, 3
 WORDS = 72  # token 0 is what the tokenizer does not know; w1 … w71

@@ -1,12 +1,15 @@
 """Quality against cost: how well each method finds heads that are known, and how many passes that takes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from headatlas.figures.names import PUBLISHED
+from headatlas.figures.files import write_formats
+from headatlas.figures.names import FORMATS, PUBLISHED
 from headatlas.figures.style import axes_at, capital, heading, styled
 from headatlas.figures.style import palette as palette_of
 
@@ -43,6 +46,11 @@ class Quality:
 def quality_and_cost(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
     """AUROC with its interval over passes a function, one panel per kind of truth; for relations, over noise."""
     return draw(plan(result, palette))
+
+
+def write_quality_and_cost(result: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write the figure into a folder as benchmark.FORMAT; nothing if all models have harder plantings."""
+    return write_formats(quality_and_cost(result), folder, "benchmark", formats) if plan(result).panels else []
 
 
 def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Quality:

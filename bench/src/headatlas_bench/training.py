@@ -33,13 +33,13 @@ from headatlas.errors import BadArgument, check_choice, one_line
 from headatlas.models.cache import built_aside
 from headatlas.models.library_settings import quiet_transformers
 from headatlas.models.loading import check_device, load
-from headatlas.planted.circuits import KINDS, Heads, Kind, place
-from headatlas.planted.functions import BEGIN, ID, LENGTH, UNKNOWN, WORDS
-from headatlas.planted.harm import plant_harm
-from headatlas.planted.holds import accept, measure_functions
-from headatlas.planted.known import MOST_SEEDS, Truth
-from headatlas.planted.pool import Pool
 from headatlas.progress import Progress, silent
+from headatlas_bench.circuits import KINDS, Heads, Kind, place
+from headatlas_bench.functions import BEGIN, ID, LENGTH, UNKNOWN, WORDS
+from headatlas_bench.harm import plant_harm
+from headatlas_bench.holds import accept, measure_functions
+from headatlas_bench.known import MOST_SEEDS, Truth
+from headatlas_bench.pool import Pool
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 
-from headatlas.planted.known import Truth
-from headatlas.planted.pool import Pool
+from headatlas_bench.known import Truth
+from headatlas_bench.pool import Pool
 
 SHARES = (0.2, 0.3, 0.5)  # of the margin, that each head takes
 COST = 1.0  # nats, of all harmful heads of a function

@@ -10,10 +10,10 @@ from torch.nn.functional import linear
 
 from headatlas.models.hooks import head_mask, hooked
 from headatlas.models.lm import LM
-from headatlas.planted import known
-from headatlas.planted.circuits import Circuit, Heads
-from headatlas.planted.functions import FUNCTIONS
-from headatlas.planted.known import Truth, unseen
+from headatlas_bench import known
+from headatlas_bench.circuits import Circuit, Heads
+from headatlas_bench.functions import FUNCTIONS
+from headatlas_bench.known import Truth, unseen
 
 ACCEPTED = {"all": 0.98, "only": 0.95, "spared": 0.95, "read": 0.95, "beside_harm": 0.95}  # at least
 ALLOWED = {"decoy_effect": 0.01, "idle_effect": 0.01, "direct_effect": 0.05}  # nats, at most, of either sign

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations
 from typing import Any
 
-from headatlas.planted.functions import FUNCTIONS
+from headatlas_bench.functions import FUNCTIONS
 
 Heads = list[tuple[int, int]]
 Parts = tuple[str, ...]

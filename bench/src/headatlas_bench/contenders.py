@@ -14,12 +14,12 @@ from headatlas.methods._inline import result_of
 from headatlas.methods.method import Method, Truth
 from headatlas.models.hooks import counted
 from headatlas.models.lm import LM
-from headatlas.planted.asking import planted_questions, planted_task
-from headatlas.planted.baselines import direct_effects, gradient_norms, output_norms
-from headatlas.planted.names import BASELINES, KINDS
-from headatlas.planted.recipes import Known
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.prompts import Task
+from headatlas_bench.asking import planted_questions, planted_task
+from headatlas_bench.baselines import direct_effects, gradient_norms, output_norms
+from headatlas_bench.names import BASELINES, KINDS
+from headatlas_bench.recipes import Known
 
 EXAMPLES, HELD_OUT = 128, 64  # of each function, for methods that fit and for those that only measure
 MEASURED = 32  # held-out examples that baselines are measured on

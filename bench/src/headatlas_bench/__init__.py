@@ -1,0 +1,20 @@
+"""Models whose functions were planted in known heads, and the benchmark on them (docs/evidence/benchmark.md).
+
+`benchmark` is imported when first used: the commands check their arguments before torch is imported.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headatlas_bench.benchmarking import benchmark
+
+__version__ = "0.2.0"
+__all__ = ["benchmark"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "benchmark":
+        raise AttributeError(f"module 'headatlas_bench' has no attribute {name!r}")
+    from headatlas_bench.benchmarking import benchmark
+
+    return benchmark

@@ -1,1 +1,0 @@
-"""Models whose functions were planted in known heads, and the benchmark on them (docs/evidence/benchmark.md)."""
