@@ -25,12 +25,12 @@ def test_maps_prints_tables_and_writes_the_file(capsys, folder, relations, tmp_p
     assert (code, err) == (0, "")
     assert "one" in out
     assert "<script>" in out
-    assert "Checked in real runs" in out
+    assert "dynamic correlation" in out
     result = load(tmp_path / "out" / "maps.nc")
     assert {"score", "dynamic", "effect", "p_corrected", "baseline_score"} <= set(result.data_vars)
     code, out, _ = headatlas(capsys, "maps", folder, *options, "--json")
     assert code == 0
-    assert [row["relation"] for row in json.loads(out)["Relations and their heads"]] == ["<script>", "one"]
+    assert [row["relation"] for row in json.loads(out)["Relations (MAPS): each relation"]] == ["<script>", "one"]
 
 
 def test_maps_and_run_say_that_nothing_was_found(capsys, folder, relations, tmp_path, monkeypatch) -> None:
@@ -40,7 +40,7 @@ def test_maps_and_run_say_that_nothing_was_found(capsys, folder, relations, tmp_
     code, out, _ = headatlas(capsys, "maps", folder, *options)
     assert code == 0
     assert out.splitlines()[-2].startswith(nothing)
-    assert out.count("no head above chance (best ") == 2
+    assert out.count("no head above chance (best ") == 4  # scores and suppression of two relations
     _, out, _ = headatlas(capsys, "head", folder, "L1.H2", "--tokens", 2, "--atlas", tmp_path / "out")
     assert "at chance" in out
     _, out, _ = headatlas(capsys, "head", folder, "L1.H2", "--tokens", 2, "--atlas", tmp_path / "out", "--json")

@@ -53,13 +53,6 @@ def test_every_map_is_tested_alike(lm, result) -> None:
     np.testing.assert_array_equal(result.baseline, dissociated.baseline)
 
 
-def test_tables(result) -> None:
-    overall, each = get_method("compare_maps").tables(result).values()
-    assert [row["map"] for row in overall] == [row["map"] for row in each] == NAMES
-    assert {"first", "second"} <= set(each[0])
-    assert "itself / others at 16 heads" in overall[0]
-
-
 def test_each_map_and_each_test_is_a_part(lm) -> None:
     work = get_method("compare_maps").function(lm, TASKS, methods=["taylor", "ablate-own"])
     assert [part.name for part in work.parts] == [

@@ -9,9 +9,10 @@ import torch
 import headatlas as ha
 from headatlas.errors import BadArgument, BadFile
 from headatlas.methods.influence import measure as influence_measure
-from headatlas.methods.influence.measure import divergence, influence_tables
+from headatlas.methods.influence.measure import divergence
 from headatlas.models import single_heads
 from headatlas.models.lm import LM
+from headatlas.results.method_tables import method_tables
 from headatlas.tasks.texts import built_in_texts, load_texts
 from tests.models.handmade import ASK, CARRIER, FILL, SPOILER, WORDS, handmade
 from tests.models.tiny import TINY, build, tokenizer
@@ -78,8 +79,8 @@ def test_a_head_matters_only_for_texts_it_works_on() -> None:
         assert np.unravel_index(kl.argmax(), kl.shape) == head
         assert np.sort(kl, axis=None)[-2] < 1e-10
         np.testing.assert_allclose(kl, ha.influence(lm, {name: sets[name]}).kl.values[0], rtol=1e-5, atol=1e-12)
-    rows = influence_tables(result)["KL in nats without a head (last position)"]
-    assert [row["matter most"].split()[0] for row in rows] == ["L1.H2", "L1.H0"]
+    rows = method_tables(result)["Influence on texts: top heads"]
+    assert [row["top heads"].split()[0] for row in rows] == ["L1.H2", "L1.H0"]
 
 
 @pytest.mark.parametrize("size", [1e-6, 1e-3, 1.0, 60.0])

@@ -21,6 +21,7 @@ from headatlas.methods.salient.operations import explained_by, salient_operation
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
 from headatlas.models.weights import Weights
+from headatlas.results.method_tables import method_tables
 from headatlas.results.store import Finished, load
 from headatlas.tasks.relations import Relation, load_relations
 from headatlas.tasks.words import find_opening
@@ -396,17 +397,17 @@ def test_work_is_plain_data_and_planned_without_weights(folder) -> None:
 def test_what_the_command_prints() -> None:
     lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
     result = ha.maps(lm, RELATIONS, dynamic=3)
-    tables = get_method("maps").tables(result)
-    assert list(tables) == ["Relations and their heads", "Checked in real runs", "Heads by category"]
-    rows = {row["relation"]: row for row in tables["Relations and their heads"]}
-    assert rows["few"]["best heads"].startswith("10 of 10 pairs")
-    assert float(rows["one"]["chance"]) == pytest.approx(result.chance.sel(relation="one").item(), rel=0.1)
-    assert set(tables["Checked in real runs"][0]) == {"relation", "r in context", "r alone"}
-    heads = {row["category"]: row["heads"] for row in tables["Heads by category"]}
-    assert heads["Knowledge"] == int(result.member.sel(category_name="Knowledge").sum())
-    without = get_method("maps").tables(ha.maps(lm, RELATIONS, baselines=False))
-    assert not without["Checked in real runs"]
-    assert all("chance" not in row for row in without["Relations and their heads"])
+    tables = method_tables(result)
+    relations = {row["relation"]: row for row in tables["Relations (MAPS): each relation"]}
+    assert relations["few"]["left out"].startswith("10 of 10 pairs")
+    heads = {row["relation"]: row for row in tables["Relations (MAPS): top heads"] if row["measure"] == "score"}
+    assert heads["one"]["chance"] == pytest.approx(result.chance.sel(relation="one").item(), rel=0.1)
+    assert set(tables["dynamic correlation"][0]) == {"relation", "with", "without"}
+    members = {row["category name"]: row["member: heads"] for row in tables["Relations (MAPS): each category"]}
+    assert members["Knowledge"] == int(result.member.sel(category_name="Knowledge").sum())
+    without = method_tables(ha.maps(lm, RELATIONS, baselines=False))
+    assert "dynamic correlation" not in without
+    assert all("chance" not in row for row in without["Relations (MAPS): top heads"])
 
 
 def test_built_in_relations_can_be_asked_again() -> None:
@@ -481,9 +482,8 @@ def test_salient_is_of_all_heads(lm: LM, tmp_path) -> None:
     layers = [i for i, site in enumerate(lm.anatomy.sites) if site]
     assert result.amplification.isel(layer=layers).notnull().all()
     assert int(result.amplification.notnull().sum()) == 5 * lm.n_heads * len(layers)
-    [(title, rows)] = get_method("salient").tables(load(tmp_path / "salient.nc")).items()
-    assert f"of {lm.n_heads * len(layers)}," in title
-    assert float(rows[0]["amplified"]) == pytest.approx(float(result.amplification.max()), abs=0.01)
+    rows = method_tables(load(tmp_path / "salient.nc"))["Heads with the highest amplification"]
+    assert rows[0]["amplification"] == pytest.approx(float(result.amplification.max()), rel=0.01)
     assert len(rows) == 5 * 3
     for options in ({"top": 0}, {"outputs": 10_001}):
         with pytest.raises(BadArgument, match=f"{next(iter(options))} is .* from 1 to 10000"):

@@ -10,9 +10,10 @@ from headatlas.errors import BadArgument
 from headatlas.methods import get_method
 from headatlas.methods.retrieval import parts
 from headatlas.methods.retrieval.parts import answer_lines, count_copies, word_recall
-from headatlas.methods.retrieval.tables import retrieval_sentences, retrieval_tables
+from headatlas.methods.retrieval.sentences import retrieval_sentences
 from headatlas.models.attention import attention_of
 from headatlas.models.lm import LM
+from headatlas.results.method_tables import method_tables
 from headatlas.tasks.needles import Hidden, Needle, hide, load_sentences
 from headatlas.testing import tiny_lm
 from tests.models.copier import COPIERS, copier
@@ -61,7 +62,7 @@ def test_removing_them_breaks_needles(lm: LM, result: xr.Dataset) -> None:
     assert fifth < log_p.random_effect.notnull().sum() <= fifth + 20
     assert result.effect.sel(n_removed=[4, 8, 16, 32]).isnull().all()  # only two heads score
     assert result.questions.item() == 1
-    rows = retrieval_tables(result)["Removed while answering other needles: change of log P per token"]
+    rows = next(rows for title, rows in method_tables(result).items() if title.startswith("Tests"))
     assert [row["heads"] for row in rows] == [2]
 
 
@@ -158,8 +159,8 @@ def test_a_model_that_answers_nothing_has_no_scores(lm: LM, tmp_path) -> None:
     assert retrieval_sentences(result) == [
         "wrong: the model answered none of 6 questions, so there is no score. Try shorter texts"
     ]
-    heads = retrieval_tables(result)["Heads that copy the answer (share of its tokens)"]
-    assert [row["top heads"] for row in heads] == ["L1.H2 0.88 L1.H3 0.88", "none"]
+    heads = method_tables(result)["Retrieval heads: top heads"]
+    assert [row["top heads"] for row in heads] == ["L1.H2 0.875, L1.H3 0.875", "none"]
     ha.open(tmp_path)["retrieval"].heads.figure()  # can be drawn
 
 

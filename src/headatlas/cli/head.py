@@ -41,9 +41,9 @@ def head(
     import_torch()
     from headatlas.figures.files import write_card
     from headatlas.methods.salient.operations import explained_by
-    from headatlas.methods.salient.tables import operations as rows
     from headatlas.report.describe import describe_operations
     from headatlas.results.atlas import open_atlas
+    from headatlas.results.method_tables import list_rows
     from headatlas.tasks.relations import load_relations
 
     opened = open_atlas(atlas, "--atlas") if atlas else None
@@ -53,9 +53,9 @@ def head(
     if figure:
         write_card(card, figure)
     if as_json:
-        _print_json(rows(operations), explained, card, text)
+        _print_json(list_rows(operations), explained, card, text)
         return
-    show_table(f"{card.name} of {model}: what it amplifies, and what it makes of it", rows(operations))
+    show_table(f"{card.name} of {model}: what it amplifies, and what it makes of it", list_rows(operations))
     show("Relations that explain these mappings", explained)
     if opened is not None:
         _show_standing(card)

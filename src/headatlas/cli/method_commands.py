@@ -80,7 +80,7 @@ def run_method(
 ) -> None:
     """Compute a method, print its tables and its warnings."""
     import_torch()
-    from headatlas.methods._tables import generic_tables
+    from headatlas.results.method_tables import method_tables
     from headatlas.results.tables import warnings
     from headatlas.runs.public_call import compute
 
@@ -97,8 +97,7 @@ def run_method(
         workers=workers,
         progress=bar,
     )
-    tables = method.tables(result) if method.tables else generic_tables(method, result)
-    show_parts(tables, as_json, out / f"{method.name}.nc", warnings({method.name: result}))
+    show_parts(method_tables(result), as_json, out / f"{method.name}.nc", warnings({method.name: result}))
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -9,8 +9,7 @@ import torch
 import xarray as xr
 
 from headatlas.errors import check_count
-from headatlas.methods._tables import list_best, number
-from headatlas.methods.method import Part, Tables, Work
+from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
@@ -151,23 +150,6 @@ def adds_up(result: xr.Dataset) -> list[str]:
                 f" with so few steps, do not trust them (headatlas {result.attrs['method']} --steps)"
             )
     return lines
-
-
-def effect_tables(result: xr.Dataset, top: int = 5) -> Tables:
-    """A row per task: what the whole model does, and the heads that help and hurt it most."""
-    rows = []
-    for name in result.task.values.tolist():
-        one = result.sel(task=name)
-        rows.append(
-            {
-                "task": name,
-                "accuracy": number(one.whole_accuracy.item()),
-                "log P": number(one.baseline.item()),
-                "most needed": list_best(one.effect, top) or "-",
-                "most in the way": list_best(-one.effect, top, "{} -{:.2f}") or "-",
-            }
-        )
-    return {f"log P(target) lost without a head ({result.attrs.get('kind') or result.attrs['method']})": rows}
 
 
 def ask_held_out(lm: LM, subject: str) -> list[TokenExample]:

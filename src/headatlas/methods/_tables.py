@@ -3,8 +3,6 @@
 import numpy as np
 import xarray as xr
 
-from headatlas.methods.method import Method, Tables
-
 
 def best(score: xr.DataArray, n: int) -> list[tuple[int, int, float]]:
     """The n best heads of a map [layer, head] as (layer, head, value), best first; only what is above 0."""
@@ -26,17 +24,3 @@ def list_best(score: xr.DataArray, n: int, form: str = "{} {:.2f}", between: str
 
 def number(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.2f}"
-
-
-def generic_tables(method: Method, result: xr.Dataset, n: int = 5) -> Tables:
-    """What is printed of a method without tables of its own: of each measure, the top heads of every subject."""
-    tables = {}
-    for measure in method.measures:
-        score = result[measure.name]
-        score = score.mean([dim for dim in score.dims if dim not in (measure.over, "layer", "head")])
-        maps = {str(s): score.sel({measure.over: s}).transpose("layer", "head") for s in score[measure.over].values}
-        tables[f"{method.title}: {measure.name}"] = [
-            {measure.over: subject, "top heads": list_best(heads, n, "{} {:.3g}", ", ") or "none"}
-            for subject, heads in maps.items()
-        ]
-    return tables

@@ -39,7 +39,6 @@ MEANING = (
     tells="what gradients say a head contributes to a task, such that all heads add up",
     does_not_tell="what its removal does: all gates move together",
     cites=("Axiomatic Attribution for Deep Networks, Sundararajan, Taly & Yan, ICML 2017, arXiv 1703.01365",),
-    tables=lazily("headatlas.methods._effects:effect_tables"),
     sentences=lazily("headatlas.methods._effects:adds_up"),
     ask=lazily("headatlas.methods._effects:ask_training"),
     truths={"ig": Truth("functions", "effect", {"limit": 32})},

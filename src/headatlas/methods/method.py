@@ -152,7 +152,7 @@ class Method:
     """A method, as its file declares it.
 
     name, function, source: its name, the function it was declared on, and the package it comes from. The rest are the
-    arguments of `@method`, described there: title, measures, presets, tells, does_not_tell, cites, tables, sentences,
+    arguments of `@method`, described there: title, measures, presets, tells, does_not_tell, cites, sentences,
     ask, truths, cost, order, exports, needs_model and in_parts.
     """
 
@@ -164,7 +164,6 @@ class Method:
     tells: str
     does_not_tell: str
     cites: tuple[str, ...]
-    tables: Callable[[xr.Dataset], Tables] | None
     sentences: Callable[[xr.Dataset], list[str]] | None
     ask: Callable[..., list[TokenExample]] | None
     truths: Mapping[str, Truth]
@@ -196,7 +195,6 @@ def method(
     tells: str = "",
     does_not_tell: str = "",
     cites: Sequence[str] = (),
-    tables: Callable[[xr.Dataset], Tables] | None = None,
     sentences: Callable[[xr.Dataset], list[str]] | None = None,
     ask: Callable[..., list[TokenExample]] | None = None,
     truths: Mapping[str, Truth] | None = None,
@@ -211,13 +209,12 @@ def method(
     title: its name for people. measures: what it says of heads, the most telling first.
     presets: those of `run` that it belongs to, with the options each stands for.
     tells, does_not_tell, cites: what a reader of its maps must know.
-    tables(result): what its command prints, rows by title; without it, the top heads. sentences(result): what must be
-    known beside the tables of an atlas. ask(lm, subject): questions that its heads are removed on, and moved between,
-    where no truth is known. truths: by the name it has in the benchmark, which truth it answers there. cost(lm,
-    **options): of a function that returns a dataset. order: methods of a run go from the lowest. exports: files of
-    other tools that its maps are made for, the most fitting first; `headatlas export` writes them from its map unless
-    another is chosen. needs_model: whether it takes an LM; otherwise it takes `Parameters`, and no model is loaded
-    unless its `Work` needs one. in_parts: it returns `Work`, whose parts are done one by one.
+    sentences(result): what a reader of its tables must know. ask(lm, subject): questions that its heads are removed
+    on, and moved between, where no truth is known. truths: by the name it has in the benchmark, which truth it answers
+    there. cost(lm, **options): of a function that returns a dataset. order: methods of a run go from the lowest.
+    exports: files of other tools that its maps are made for, the most fitting first; `headatlas export` writes them
+    from its map unless another is chosen. needs_model: whether it takes an LM; otherwise it takes `Parameters`, and no
+    model is loaded unless its `Work` needs one. in_parts: it returns `Work`, whose parts are done one by one.
     """
 
     def declare(function: F) -> F:
@@ -230,7 +227,6 @@ def method(
             tells,
             does_not_tell,
             tuple(cites),
-            tables,
             sentences,
             ask,
             truths or {},

@@ -36,7 +36,6 @@ MEANING = (
     tells="what one gradient says a head is worth to a task",
     does_not_tell="what its removal does: that is guessed, and heads are taken one by one",
     cites=("Are Sixteen Heads Really Better than One?, Michel, Levy & Neubig, NeurIPS 2019, arXiv 1905.10650",),
-    tables=lazily("headatlas.methods._effects:effect_tables"),
     ask=lazily("headatlas.methods._effects:ask_training"),
     truths={"taylor": Truth("functions", "importance", {"limit": 32})},
     order=40,

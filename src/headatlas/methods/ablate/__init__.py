@@ -39,7 +39,6 @@ MEANING = (
     tells="what removing a head does to a task",
     does_not_tell="what it does where other heads stand in for it: heads are removed one by one",
     cites=("Are Sixteen Heads Really Better than One?, Michel, Levy & Neubig, NeurIPS 2019, arXiv 1905.10650",),
-    tables=lazily("headatlas.methods._effects:effect_tables"),
     ask=lazily("headatlas.methods._effects:ask_training"),
     truths={
         "ablate": Truth("functions", "effect", {"limit": 32}),

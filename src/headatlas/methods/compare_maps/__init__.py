@@ -23,7 +23,7 @@ from headatlas.methods._arguments import (
     Template,
     Test,
 )
-from headatlas.methods.method import Work, lazily, method
+from headatlas.methods.method import Work, method
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -38,7 +38,6 @@ MAPS: tuple[str, ...] = get_args(Map)
     title="Maps compared",
     tells="which method's heads a function needs and the others can spare",
     does_not_tell="which map is right: it tests sets of heads, not their order",
-    tables=lazily("headatlas.methods.compare_maps.tables:comparison_tables"),
     order=90,
     in_parts=True,
 )

@@ -15,7 +15,7 @@ from headatlas.errors import BadArgument
 from headatlas.methods._arguments import Batch, BatchTokens, Preset, Seeds, Shots, Strength, Updates
 from headatlas.methods._seeds import seed_numbers
 from headatlas.methods.gate.settings import HAS_ROLE
-from headatlas.methods.method import Measure, Part, Work, lazily, method
+from headatlas.methods.method import Measure, Part, Work, method
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     tells="which heads one task needs and a matched one can spare",
     does_not_tell="whether the lost task needs each of them: heads that neither task needs are lost too",
     cites=("Causal Head Gating, Nam et al., NeurIPS 2025, arXiv 2505.13737",),
-    tables=lazily("headatlas.methods.contrast.tables:contrast_tables"),
     order=55,
     in_parts=True,
 )

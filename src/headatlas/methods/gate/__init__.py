@@ -54,8 +54,7 @@ if TYPE_CHECKING:
     tells="which heads a task needs, which harm it, and which it does not mind, all heads fitted together",
     does_not_tell="which of several heads that can replace each other does the work",
     cites=("Causal Head Gating, Nam et al., NeurIPS 2025, arXiv 2505.13737",),
-    tables=lazily("headatlas.methods.gate.tables:gate_tables"),
-    sentences=lazily("headatlas.methods.gate.tables:gate_sentences"),
+    sentences=lazily("headatlas.methods.gate.sentences:gate_sentences"),
     ask=lazily("headatlas.methods._effects:ask_held_out"),
     truths={
         "gate": Truth("functions", "facilitation", {"proof": False, "seeds": 3}),

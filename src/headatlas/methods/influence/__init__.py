@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headatlas.errors import check_choice, check_count
 from headatlas.methods._arguments import BatchTokens, Template
-from headatlas.methods.method import Measure, Part, Truth, Work, lazily, method
+from headatlas.methods.method import Measure, Part, Truth, Work, method
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
@@ -43,7 +43,6 @@ MEANING = (
     cites=(
         "On the Role of Attention Heads in Large Language Model Safety (SHIPS), Zhou et al. 2024, arXiv 2410.13708",
     ),
-    tables=lazily("headatlas.methods.influence.measure:influence_tables"),
     truths={"influence": Truth("functions", "kl", {"limit": 32})},
     order=72,
     in_parts=True,

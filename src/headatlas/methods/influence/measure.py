@@ -11,8 +11,6 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument
 from headatlas.methods._effects import halves
-from headatlas.methods._tables import list_best, number
-from headatlas.methods.method import Tables
 from headatlas.models.cost import Cost
 from headatlas.models.interventions import LOGITS
 from headatlas.models.lm import LM, Text
@@ -136,21 +134,3 @@ def combine(lm: LM, sets: Mapping[str, Sequence[Piece]], *, done: Done, progress
     return xr.concat(results, "text_set").assign_coords(
         text_set=list(sets), half=["first", "second"], layer=range(lm.n_layers), head=range(lm.n_heads)
     )
-
-
-def influence_tables(result: xr.Dataset, top: int = 5) -> Tables:
-    """A row per set of texts: the heads that matter most for it."""
-    rows = []
-    for name in result.text_set.values.tolist():
-        one = result.sel(text_set=name)
-        most = one.kl.max()
-        rows.append(
-            {
-                "texts": name,
-                "number": int(one.texts),
-                "entropy": number(one.entropy.item()),
-                "matter most": list_best(one.kl, top) or "-",
-                "likeliest token changes, top head": f"{float(one.changed.where(one.kl == most).max()):.0%}",
-            }
-        )
-    return {f"KL in nats without a head ({result.attrs.get('positions', 'last')} position)": rows}

@@ -49,7 +49,6 @@ LIMITS = (
         "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
         " arXiv 2412.11965",
     ),
-    tables=lazily("headatlas.methods.maps.tables:map_tables"),
     ask=lazily("headatlas.methods.maps.causal:ask_relation"),
     truths={
         "maps": Truth("relations", "score", {"baselines": False}),

@@ -62,8 +62,7 @@ Seed = Annotated[int, "of splits, training and draws"]
     tells="which functions can be read from a head's output while the model answers",
     does_not_tell="whether a function needs the head, and how much of what is read is only wording",
     cites=("Cognitive Mirrors, Ma et al., NeurIPS 2025, arXiv 2512.10978",),
-    tables=lazily("headatlas.methods.probe.tables:probe_tables"),
-    sentences=lazily("headatlas.methods.probe.tables:probe_sentences"),
+    sentences=lazily("headatlas.methods.probe.sentences:probe_sentences"),
     ask=lazily("headatlas.methods.probe.proof:ask_validation"),
     truths={
         "probe": Truth("functions", "importance", {"proof": "none"}),

@@ -55,8 +55,7 @@ MEANING = (
         "Retrieval Head Mechanistically Explains Long-Context Factuality, Wu, Wang, Xiao, Peng & Fu, 2024,"
         " arXiv 2404.15574",
     ),
-    tables=lazily("headatlas.methods.retrieval.tables:retrieval_tables"),
-    sentences=lazily("headatlas.methods.retrieval.tables:retrieval_sentences"),
+    sentences=lazily("headatlas.methods.retrieval.sentences:retrieval_sentences"),
     truths={
         "retrieval": Truth("copying", "score", {"lengths": (128,), "new_tokens": 6, "causal": 0}, subject="needles")
     },

@@ -30,7 +30,6 @@ MOST = 10_000
         "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
         " arXiv 2412.11965",
     ),
-    tables=lazily("headatlas.methods.salient.tables:most_amplifying"),
     cost=lazily("headatlas.methods.salient.operations:salient_cost"),
     order=20,
     needs_model=False,
