@@ -411,30 +411,40 @@ class TestImport:
                 "a.csv",
                 "function,layer,head,importance\nA,0,0,1\nA,0,0,2\n",
                 "importance",
-                "row 2: function A, layer 0, head 0 stands there twice",
+                "row 2: layer 0, head 0 stands there twice",
             ),
             ("a.csv", "function,layer,head,importance\nA,-1,0,1\n", "importance", "row 1: layer is -1"),
             ("a.csv", "function,layer,head,importance\nA,x,0,1\n", "importance", "row 1: layer is 'x'"),
-            ("a.csv", "function,layer,head,importance\nA,0,0,much\n", "importance", "importance of A is 'much'"),
+            (
+                "a.csv",
+                "function,layer,head,importance\nA,0,0,much\n",
+                "importance",
+                "row 1: score is 'much', expected a finite number",
+            ),
             (
                 "a.csv",
                 "function,layer,head,importance\nA,999999999,0,1\n",
                 "importance",
-                "is one of them not an index?",
+                "row 1: layer is 999999999, expected a whole number from 0 to 9999",
             ),
             ("a.csv", "layer,head\n0,0\n", "importance", "lacks function, a value"),
-            ("a.csv", "", "importance", "cannot read"),
+            ("a.csv", "", "importance", "has no rows"),
             ("a.csv", "function,layer,head,importance\n", "importance", "has no rows"),
             ("a.csv", "function,layer,head,importance\n,0,0,1\n", "importance", "row 1: function is empty"),
-            ("a.csv", "function,layer,head,importance\nA,0,0,inf\n", "importance", "infinite"),
-            ("a.json", '{"A": [[[1]]]}', "importance", "has 3 dimensions"),
-            ("a.json", "[" * 100_000, "importance", "cannot read"),
+            (
+                "a.csv",
+                "function,layer,head,importance\nA,0,0,inf\n",
+                "importance",
+                "row 1: score is inf, expected a finite number",
+            ),
+            ("a.json", '{"A": [[[1]]]}', "importance", "layer 0, head 0: score is [1]"),
+            ("a.json", "[" * 100_000, "importance", "is nested too deeply"),
             ("a.json", SAME, "importance", "stands there twice"),
-            ("a.json", "{", "importance", "cannot read"),
-            ("a.json", '{"A": [[1, 2], [3]]}', "importance", "not a table of numbers"),
+            ("a.json", "{", "importance", "is not JSON"),
+            ("a.json", '{"A": [[1, 2], [3]]}', "importance", "layer 1 has 1 scores, but layer 0 has 2"),
             ("a.json", '{"A": [[1]], "B": [[1, 2]]}', "importance", "different sizes"),
             ("a.json", "{}", "importance", "expected an object of maps"),
-            ("a.json", '{"math": {"interference": [[1]]}}', "gate", "need a facilitation score"),
+            ("a.json", '{"math": {"interference": [[1]]}}', "gate", "every task needs a facilitation score"),
             ("a.json", '{"math": [[1]]}', "gate", "expected an object with facilitation"),
             ("a.txt", "", "importance", "expected a file that ends in .csv, .json, .npy"),
             ("a.csv", "", "scores", "--as is 'scores'"),
@@ -463,6 +473,22 @@ class TestImport:
         np.save(tmp_path / "z.npy", np.ones((2, 2, 2), complex))
         code, _, err = headatlas(capsys, "import", tmp_path / "z.npy", "--as", "importance", "--out", tmp_path / "z")
         assert (code, "holds complex128" in err) == (1, True)
+
+    def test_objects_may_have_seeds_and_missing_heads(self, tmp_path) -> None:
+        path = tmp_path / "a.json"
+        path.write_text(
+            '{"math": {"facilitation": [[[0.5, null]], [[0.25, NaN]]]}, "aba": {"facilitation": [[[1, 0]], [[0, 1]]]}}'
+        )
+        result = ha.import_scores(path, kind="gate")
+        assert result.facilitation.dims == ("task", "seed", "layer", "head")
+        np.testing.assert_array_equal(result["any"].sel(task="math"), [[0.5, np.nan]])
+        np.testing.assert_array_equal(result.always, [[[0.25, np.nan]], [[0, 0]]])
+        path.write_text('{"Retrieval": [[1, null]]}')
+        np.testing.assert_array_equal(ha.import_scores(path, kind="importance").importance, [[[1, np.nan]]])
+        np.save(tmp_path / "a.npy", np.arange(24.0).reshape(1, 3, 2, 2, 2))
+        np.testing.assert_array_equal(
+            ha.import_scores(tmp_path / "a.npy", kind="gate", names=["math"]).interference[0, 1], [[12, 13], [14, 15]]
+        )
 
     def test_nothing_in_a_file_is_run(self, capsys, tmp_path) -> None:
         np.save(tmp_path / "a.npy", np.array([print], dtype=object), allow_pickle=True)

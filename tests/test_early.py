@@ -9,9 +9,10 @@ import pytest
 import headatlas as ha
 from headatlas import terminal
 from headatlas.errors import BadArgument
+from headatlas.exchange import readable
 from headatlas.figures.all import FIGURES
 from headatlas.figures.style import PALETTES
-from headatlas.methods import compare_maps
+from headatlas.methods import compare_maps, importing_methods
 from headatlas.methods._seeds import seed_numbers
 from headatlas.methods.ablate import KINDS
 from headatlas.methods.method import PRESETS
@@ -19,8 +20,6 @@ from headatlas.models.families import find_anatomy
 from headatlas.models.head_names import shape
 from headatlas.models.memory import skeleton
 from headatlas.progress import doing
-from headatlas.results import importing
-from headatlas.results.importing.formats import READERS
 from headatlas.runs.estimate import estimate
 from headatlas.runs.start import ENGINES
 from headatlas.tasks.names import relation_names
@@ -192,8 +191,8 @@ def test_names_of_the_command_are_those_of_the_library() -> None:
         ("probe", "--kind", ("published", "per-head", "written", "used")),
         ("ablate", "--kind", KINDS),
         ("maps", "--input", ("stream", "published", "embedding")),
-        ("import", "--as", importing.METHODS),
-        ("import", "--format", READERS),
+        ("import", "--as", importing_methods()),
+        ("import", "--format", readable()),
         ("figures", "--only", FIGURES),
         ("figures", "--palette", PALETTES),
     ],

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from headatlas.errors import HeadAtlasError
     from headatlas.evidence.agreement import agreement, stability
     from headatlas.evidence.transfer import transfer
+    from headatlas.exchange.exporting import export
+    from headatlas.exchange.importing import import_scores
     from headatlas.live.view import view
     from headatlas.methods.method import Measure, Part, Truth, Work, method
     from headatlas.models.lm import LM
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from headatlas.models.weights import Weights
     from headatlas.results.agree import agree
     from headatlas.results.atlas import Atlas, compare, open
-    from headatlas.results.exporting.export import export
-    from headatlas.results.importing.scores import import_scores
     from headatlas.runs.run import run
 
 __version__ = "0.2.0"
@@ -67,8 +67,8 @@ _HOME = {
     "compare": "results.atlas",
     "edit": "edits.edit",
     "evaluate": "edits.measure",
-    "export": "results.exporting.export",
-    "import_scores": "results.importing.scores",
+    "export": "exchange.exporting",
+    "import_scores": "exchange.importing",
     "load": "models.loading",
     "method": "methods.method",
     "open": "results.atlas",

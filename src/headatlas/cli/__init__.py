@@ -8,10 +8,11 @@ import typer
 
 from headatlas.cli import (  # noqa: F401  # they add their commands
     atlas,
+    compare,
     edit,
+    exchange,
     head,
     lists,
-    published,
     view,
 )
 from headatlas.cli.app import app

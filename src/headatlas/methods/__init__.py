@@ -41,6 +41,11 @@ def get_method(name: str) -> Method:
     return methods()[name]
 
 
+def importing_methods() -> dict[str, str]:
+    """The method whose result published scores are read as, by the kind of scores."""
+    return {record.imports: name for name, record in methods().items() if record.imports}
+
+
 @cache
 def methods() -> Mapping[str, Method]:
     """All methods by name, in the order of a run. One that cannot be used is told in a line and left out."""

@@ -153,7 +153,7 @@ class Method:
 
     name, function, source: its name, the function it was declared on, and the package it comes from. The rest are the
     arguments of `@method`, described there: title, measures, presets, tells, does_not_tell, cites, sentences,
-    ask, truths, cost, order, exports, needs_model and in_parts.
+    ask, truths, cost, order, exports, imports, needs_model and in_parts.
     """
 
     name: str
@@ -172,6 +172,7 @@ class Method:
     exports: tuple[str, ...] = ()
     needs_model: bool = True
     in_parts: bool = False
+    imports: str = ""
     source: str = "headatlas"  # the package it comes from
 
     @property
@@ -203,6 +204,7 @@ def method(
     exports: Sequence[str] = (),
     needs_model: bool = True,
     in_parts: bool = False,
+    imports: str = "",
 ) -> Callable[[F], F]:
     """Declare a function f(lm, *, options) to be a method. It returns a Dataset over layers and heads, or `Work`.
 
@@ -213,8 +215,9 @@ def method(
     on, and moved between, where no truth is known. truths: by the name it has in the benchmark, which truth it answers
     there. cost(lm, **options): of a function that returns a dataset. order: methods of a run go from the lowest.
     exports: files of other tools that its maps are made for, the most fitting first; `headatlas export` writes them
-    from its map unless another is chosen. needs_model: whether it takes an LM; otherwise it takes `Parameters`, and no
-    model is loaded unless its `Work` needs one. in_parts: it returns `Work`, whose parts are done one by one.
+    from its map unless another is chosen. imports: the kind of published scores that `headatlas import --as` reads as
+    its result. needs_model: whether it takes an LM; otherwise it takes `Parameters`, and no model is loaded unless its
+    `Work` needs one. in_parts: it returns `Work`, whose parts are done one by one.
     """
 
     def declare(function: F) -> F:
@@ -235,6 +238,7 @@ def method(
             tuple(exports),
             needs_model,
             in_parts,
+            imports,
         )
         return function
 

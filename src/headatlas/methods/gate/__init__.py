@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     },
     order=50,
     in_parts=True,
+    imports="gate",
 )
 def gate(
     lm: LM,

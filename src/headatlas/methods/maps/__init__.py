@@ -58,6 +58,7 @@ LIMITS = (
     order=10,
     needs_model=False,
     in_parts=True,
+    imports="categories",
 )
 def maps(
     model: Parameters,

@@ -72,6 +72,7 @@ Seed = Annotated[int, "of splits, training and draws"]
     },
     order=60,
     in_parts=True,
+    imports="importance",
 )
 def probe(
     lm: LM,

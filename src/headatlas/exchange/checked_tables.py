@@ -1,21 +1,24 @@
-"""What every reader needs: text and JSON read strictly, and scores put in their place. Nothing that is read is run."""
+"""Read text and JSON strictly, and put scores in their place. Nothing that is read is run."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from headatlas.errors import BadArgument, BadFile, brief, did_you_mean, one_line
 
-MOST = 50_000_000  # numbers; more is a mistake
-LARGEST = 9_999  # number of a layer or head; more is not an index
+# More numbers than this are a mistake in the file.
+MAX_NUMBERS = 50_000_000
+# A larger number is not the index of a layer or head.
+MAX_INDEX = 9_999
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class Asked:
+class ImportOptions:
     """What the caller says of a file: the key its table lies below, tables' names, how many layers and heads."""
 
     key: str | None = None
@@ -24,18 +27,18 @@ class Asked:
     heads: int | None = None
 
     @property
-    def label(self) -> str:
-        """What the file's only table is called."""
+    def table_name(self) -> str:
+        """The name of the file's only table."""
         return self.key.split(".")[-1] if self.key else "score"
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What a file holds.
+    """Tables of scores from a file.
 
     scores: by the table's name, [layer, head]; NaN for heads that are not in it. low, high: their intervals.
-    repeats: what they are means of, [repeat, layer, head]. extra: what else is said of every head, [layer, head].
-    per_kv_head: heads are key-value heads. about: what else is known of the tables.
+    repeats: what they are means of, [repeat, layer, head]. extra: other values of every head, [layer, head].
+    per_kv_head: heads are key-value heads. about: attributes for the result.
     """
 
     scores: dict[str, np.ndarray]
@@ -115,7 +118,7 @@ def number(value: Any, where: str, what: str = "score") -> float:
 
 def index(value: Any, where: str, what: str, size: int | None) -> int:
     """The number of a layer or head. size: how many there are, if that is known."""
-    last = LARGEST if size is None else size - 1
+    last = MAX_INDEX if size is None else size - 1
     if not _is_number(value) or not 0 <= value <= last or value != int(value):
         why = "" if size is None else f": there are {size} {what}s"
         raise BadFile(f"{where}: {what} is {brief(value)}, expected a whole number from 0 to {last}{why}")
@@ -157,21 +160,27 @@ def place(
 
 def check_size(file: Path, repeats: int, layers: int, heads: int) -> None:
     """That so many numbers can be meant."""
-    if repeats * layers * heads > MOST:
+    if repeats * layers * heads > MAX_NUMBERS:
         times = f", {repeats} times" * (repeats > 1)
         raise BadFile(f"{file} would be {layers} layers × {heads} heads{times}: is one of them not an index?")
 
 
-def square(value: Any, where: str) -> np.ndarray:
-    """[layer, head] of a list of layers, each a list of one number for every head."""
+def square(value: Any, where: str, may_miss: bool = False) -> np.ndarray:
+    """[layer, head] of a list of layers, each a list of one number for every head.
+
+    may_miss: null and NaN mark missing heads; else they are errors.
+    """
     if not isinstance(value, list) or not value or not all(isinstance(row, list) and row for row in value):
         raise BadFile(f"{where} holds {brief(value)}, expected a list of layers, each a list of scores")
     for i, row in enumerate(value):
         if len(row) != len(value[0]):
             raise BadFile(f"{where}: layer {i} has {len(row)} scores, but layer 0 has {len(value[0])}")
-    return np.array(
-        [[number(v, f"{where}: layer {i}, head {j}") for j, v in enumerate(row)] for i, row in enumerate(value)]
-    )
+    scores = np.full((len(value), len(value[0])), np.nan)
+    for i, row in enumerate(value):
+        for j, score in enumerate(row):
+            if not may_miss or (score is not None and score == score):
+                scores[i, j] = number(score, f"{where}: layer {i}, head {j}")
+    return scores
 
 
 def same_shape(tables: Mapping[str, np.ndarray], file: Path, layers: int | None, heads: int | None) -> None:
@@ -187,7 +196,7 @@ def same_shape(tables: Mapping[str, np.ndarray], file: Path, layers: int | None,
             raise BadFile(f"{file}: tables have different sizes: {shapes[0]}, {shapes[1]}")
 
 
-def padded(tables: Mapping[str, np.ndarray], like: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+def padded(tables: Mapping[K, np.ndarray], like: Mapping[K, np.ndarray] | None = None) -> dict[K, np.ndarray]:
     """Tables [layer, head] made as large as the largest, with NaN. like: other tables that are as large."""
     sizes = [v.shape for v in (like or tables).values()]
     layers, heads = (max(size[i] for size in sizes) for i in (0, 1))
@@ -195,3 +204,12 @@ def padded(tables: Mapping[str, np.ndarray], like: Mapping[str, np.ndarray] | No
         name: np.pad(v, [(0, layers - v.shape[0]), (0, heads - v.shape[1])], constant_values=np.nan)
         for name, v in tables.items()
     }
+
+
+def mean_of_repeats(tables: dict[str, np.ndarray]) -> Tables:
+    """The means of scores [repeat, layer, head]; and, where a table has several repeats, each of them."""
+    means = {}
+    for name, scores in tables.items():
+        count = np.isfinite(scores).sum(0)
+        means[name] = np.where(count > 0, np.nansum(scores, 0) / np.maximum(count, 1), np.nan)
+    return Tables(means, repeats={name: scores for name, scores in tables.items() if len(scores) > 1})

@@ -1,6 +1,6 @@
 """Which maps of an atlas to write, in which format, and where."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +8,18 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument, CannotDo, brief, check_choice, check_count, did_you_mean
+from headatlas.exchange import writable
+from headatlas.exchange.export_request import ExportRequest, Files
+from headatlas.exchange.format import Format
 from headatlas.files import check_new, new_path
 from headatlas.methods import measures_of, methods
 from headatlas.results.about import unit
 from headatlas.results.agree import side_by_side
 from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.results.charts import overview
-from headatlas.results.exporting import FOLDERS, FORMATS, ONE_MAP, TABLES
-from headatlas.results.exporting.formats import WRITERS, Asked, Files
 
-USES = {"duo-attention": ("sink", "recent", "kv_heads", "fill"), "headkv": ("fill",)}  # options of some formats
-LISTED = 12  # charts that an error names, at most
+# Charts that an error names.
+MAX_LISTED = 12
 
 
 def export(
@@ -57,40 +58,42 @@ def export(
     Example:
         >>> ha.export("atlas", "duo-attention", "pattern", chart="streaming: passkeys")
     """
-    check_choice("to", to, FORMATS)
-    target = check_new(out, _kind(to))
-    if to in TABLES and target.suffix.lower() != f".{to}":
-        raise BadArgument(f"out is {str(out)!r}, expected a file that ends in .{to}")
+    check_choice("to", to, writable())
+    format = writable()[to]
+    target = check_new(out, _kind(format))
+    if format.ending and target.suffix.lower() != format.ending:
+        raise BadArgument(f"out is {str(out)!r}, expected a file that ends in {format.ending}")
     options = {"sink": sink, "recent": recent, "kv_heads": kv_heads, "fill": fill}
-    _check_options(to, options)
-    named = {"chart": chart, "method": method, "measure": measure, "subject": subject}
-    if chart is not None and (other := next((n for n in list(named)[1:] if named[n] is not None), None)):
-        raise BadArgument(f"chart is {chart!r} and {other} is {named[other]!r}: give one of them")
+    _check_options(format, options)
+    names = {"chart": chart, "method": method, "measure": measure, "subject": subject}
+    if chart is not None and (other := next((n for n in list(names)[1:] if names[n] is not None), None)):
+        raise BadArgument(f"chart is {chart!r} and {other} is {names[other]!r}: give one of them")
     maps, _ = side_by_side([atlas])
     charts = overview(maps)
     if not charts.sizes["chart"]:
         raise CannotDo(f"atlas {brief(str(atlas))} has no maps to export" if _is_path(atlas) else "atlas has no maps")
-    charts = _narrowed(charts, named)
-    if to in ONE_MAP:
+    charts = _narrowed(charts, names)
+    if format.one_map:
         charts = _only_one(charts, to, maps)
-    files = WRITERS[to](_asked(atlas, maps, charts, options))
-    _write(target, to, files)
+    assert format.write is not None
+    files = format.write(_request(atlas, maps, charts, options))
+    _write(target, format, files)
     source = f", {charts.chart.item()}" if charts.sizes["chart"] == 1 else ""
     return [f"wrote {target}: {to}{source}, {files.shape}", *files.notes]
 
 
-def _kind(to: str) -> str:
-    return "folder" if to in FOLDERS else "file"
+def _kind(format: Format) -> str:
+    return "folder" if format.is_folder else "file"
 
 
 def _is_path(atlas: Any) -> bool:
     return isinstance(atlas, str | Path)
 
 
-def _check_options(to: str, options: Mapping[str, Any]) -> None:
+def _check_options(format: Format, options: Mapping[str, Any]) -> None:
     for name, value in options.items():
-        if value is not None and name not in USES.get(to, ()):
-            raise BadArgument(f"{name} is {value!r}, which {to} does not take")
+        if value is not None and name not in format.export_options:
+            raise BadArgument(f"{name} is {value!r}, which {format.name} does not take")
     for name, least in (("sink", 0), ("recent", 1), ("kv_heads", 1)):
         if options[name] is not None:
             check_count(name, options[name], least)
@@ -98,9 +101,9 @@ def _check_options(to: str, options: Mapping[str, Any]) -> None:
         raise BadArgument(f"fill is {options['fill']}, expected a finite number")
 
 
-def _narrowed(charts: xr.Dataset, named: Mapping[str, str | None]) -> xr.Dataset:
+def _narrowed(charts: xr.Dataset, names: Mapping[str, str | None]) -> xr.Dataset:
     """The charts with these names."""
-    for coordinate, name in named.items():
+    for coordinate, name in names.items():
         if name is None:
             continue
         values = charts[coordinate].values.tolist()
@@ -112,47 +115,42 @@ def _narrowed(charts: xr.Dataset, named: Mapping[str, str | None]) -> xr.Dataset
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return f"{', '.join(map(repr, names[:LISTED]))}{more}"
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return f"{', '.join(map(repr, names[:MAX_LISTED]))}{more}"
 
 
-def _only_one(charts: xr.Dataset, to: str, maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
-    """One chart: of a method that is made for the format, where there is one; by its first measure.
-
-    maps: all of the atlas, for the error to name the method that is missing.
-    """
+def _only_one(charts: xr.Dataset, to: str, in_atlas: Collection[str]) -> xr.Dataset:
+    """One chart: of a method that is made for the format, where there is one; by its first measure."""
+    fit = {name: record.exports.index(to) for name, record in methods().items() if to in record.exports}
+    makers = sorted(fit, key=lambda name: fit[name])
     present = list(dict.fromkeys(charts.method.values.tolist()))
-    if len(present) > 1:
-        fits = [(methods()[name].exports.index(to), name) for name in present if _fits(name, to)]
-        present = [min(fits)[1]] if fits else present
-        charts = charts.isel(chart=np.flatnonzero(np.isin(charts.method, present)))
+    made = [name for name in makers if name in present]
+    if len(present) > 1 and made:
+        present = made[:1]
+        charts = charts.isel(chart=np.flatnonzero(charts.method == made[0]))
     if len(present) == 1:
         first = next(m.name for m in measures_of(present[0]) if m.name in charts.measure.values)
         charts = charts.isel(chart=np.flatnonzero(charts.measure == first))
     if charts.sizes["chart"] > 1:
-        known = _some(charts.chart.values.tolist())
-        if not any(_fits(name, to) for name in maps):
-            makers = sorted(
-                (method.exports.index(to), name) for name, method in methods().items() if to in method.exports
-            )
-            commands = " or ".join(f"`headatlas {name}`" for _, name in makers)
-            raise BadArgument(f"the atlas has no map made for {to}: make one with {commands}, or give chart: {known}")
-        raise BadArgument(f"chart is not given, and {to} holds one: give one of {known}")
+        labels = _some(charts.chart.values.tolist())
+        if not set(makers) & set(in_atlas):
+            commands = " or ".join(f"`headatlas {name.replace('_', '-')}`" for name in makers)
+            raise BadArgument(f"the atlas has no map made for {to}: make one with {commands}, or give chart: {labels}")
+        raise BadArgument(f"chart is not given, and {to} holds one: give one of {labels}")
     return charts
 
 
-def _fits(method: str, to: str) -> bool:
-    return method in methods() and to in methods()[method].exports
-
-
-def _asked(atlas: Any, maps: Mapping[str, xr.Dataset], charts: xr.Dataset, options: Mapping[str, Any]) -> Asked:
+def _request(
+    atlas: Any, maps: Mapping[str, xr.Dataset], charts: xr.Dataset, options: Mapping[str, Any]
+) -> ExportRequest:
+    """What the writer needs: the charts, and what results and atlas say of their model."""
     names = list(dict.fromkeys(charts.method.values.tolist()))
     about = maps[names[0]].attrs
     info = open_atlas(atlas, "atlas").info if _is_path(atlas) and Path(atlas).is_dir() else {}
     model = (atlas.info if isinstance(atlas, Atlas) else info).get("model", {})
     groups = options["kv_heads"] or about.get("n_kv_heads")
     kept = {name: about.get(name) if options[name] is None else options[name] for name in ("sink", "recent")}
-    return Asked(
+    return ExportRequest(
         charts,
         per_group=all(unit(maps[name]) != "Head" for name in names),
         model=str(about.get("model") or model.get("name", "")),
@@ -164,9 +162,9 @@ def _asked(atlas: Any, maps: Mapping[str, xr.Dataset], charts: xr.Dataset, optio
     )
 
 
-def _write(target: Path, to: str, files: Files) -> None:
-    """All of it, or nothing."""
-    with new_path(target, _kind(to)) as place:
+def _write(target: Path, format: Format, files: Files) -> None:
+    """Write all files, or none."""
+    with new_path(target, _kind(format)) as place:
         for name, content in files.content.items():
             path = place / name if name else place
             path.parent.mkdir(parents=True, exist_ok=True)

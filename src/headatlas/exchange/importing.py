@@ -1,4 +1,4 @@
-"""Other people's tables as datasets: which reader, what the dataset is called, and where it is kept."""
+"""Published tables as datasets: which format reads them, how the dataset is named, and where it is kept."""
 
 import re
 from collections.abc import Sequence
@@ -9,22 +9,15 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument, BadFile, HeadAtlasError, check_choice, check_count, check_there, one_line
+from headatlas.exchange import FORMATS, readable
+from headatlas.exchange.checked_tables import MAX_INDEX, ImportOptions, Tables
+from headatlas.exchange.format import Format, Source
+from headatlas.exchange.method_results import read_result
 from headatlas.files import check_folder
-from headatlas.methods import TABLE, method_names
+from headatlas.methods import TABLE, importing_methods, method_names
 from headatlas.models.head_names import shape
 from headatlas.results.about import unit
-from headatlas.results.importing import FORMATS, KINDS, METHODS
-from headatlas.results.importing.formats import READERS, guess
-from headatlas.results.importing.kinds import read_kind
-from headatlas.results.importing.numbers import LARGEST, Asked, Tables
 from headatlas.results.store import load, save
-
-CALLED = {name: name for name in ("retrieval-head", "headkv", "duo-attention", "minference", "headvis")} | {
-    "maps": "maps-dynamic"
-}
-"""What a result is called by its format, where that says whose it is; else it is called as the file."""
-
-USES = {"ranked": ("key",), "layers-by-heads": ("key",), "json": ("key",), "npy": ("names",)}  # options of some formats
 
 
 def import_scores(
@@ -67,31 +60,32 @@ def import_scores(
     """
     check_there("scores", path)
     file = Path(path)
+    kinds = importing_methods()
     if kind is not None and format is not None:
         raise BadArgument(f"format is {format!r} and kind is {kind!r}: give one of them")
-    for argument, value, choices in (("format", format, FORMATS), ("kind", kind, KINDS)):
-        if value is not None:
-            check_choice(argument, value, choices)
-    given = {"name": name, "key": key, "layers": layers, "heads": heads, "fill": fill, "names": names or None}
+    if format is not None:
+        check_choice("format", format, readable())
     if kind is not None:
-        _check_used(given, ("names",), f"kind {kind}")
+        check_choice("kind", kind, kinds)
+        unused = {"name": name, "key": key, "layers": layers, "heads": heads, "fill": fill}
+        _check_used(unused, (), f"kind {kind}")
     if fill is not None and not np.isfinite(fill):
         raise BadArgument(f"fill is {fill}, expected a finite number")
     check_folder(out)
     try:
         if kind is not None:
-            result = read_kind(file, kind, names)
-            origin = {"method": METHODS[kind], "model": model or file.stem, "source": file.name, "imported": 1}
+            result = read_result(file, kind, kinds[kind], names)
+            origin = {"method": kinds[kind], "model": model or file.stem, "source": file.name, "imported": 1}
         else:
-            asked = _asked(model, key, names, layers, heads)
-            format = format or guess(file)
-            check_there(
-                "scores", path, "file" if format not in ("duo-attention", "maps", "headvis") else "file or folder"
-            )
-            _check_used({"key": key, "names": names or None}, USES.get(format, ()), f"format {format}")
-            tables = READERS[format](file, asked)
-            result = _dataset(tables, asked.heads, fill, file)
-            origin = _origin(file, format, name, model, tables)
+            options = _import_options(model, key, names, layers, heads)
+            format = format or guess_format(file)
+            reader = readable()[format]
+            check_there("scores", path, "file or folder" if reader.is_folder else "file")
+            _check_used({"key": key, "names": names or None}, reader.import_options, f"format {format}")
+            assert reader.read is not None
+            tables = reader.read(file, options)
+            result = _dataset(tables, options.heads, fill, file)
+            origin = _origin(file, reader, name, model, tables)
     except (OSError, ValueError, TypeError, KeyError, EOFError, RecursionError, MemoryError, OverflowError) as e:
         if isinstance(e, HeadAtlasError):
             raise
@@ -109,15 +103,25 @@ def _check_used(given: dict[str, Any], used: Sequence[str], what: str) -> None:
             raise BadArgument(f"{argument} is {value!r}, which {what} does not take")
 
 
-def _asked(
+def guess_format(path: Path) -> str:
+    """The format of a file or folder, where only one can be meant."""
+    source = Source(path)
+    name = next((format.name for format in FORMATS if format.recognises and format.recognises(source)), None)
+    if name is None:
+        names = ", ".join(readable())
+        raise BadArgument(f"format is not given, and {path} does not show which it is: give one of {names}")
+    return name
+
+
+def _import_options(
     model: str | None, key: str | None, names: Sequence[str] | None, layers: int | None, heads: int | None
-) -> Asked:
+) -> ImportOptions:
     """What is known of the file; of a model on this machine, its layers and heads."""
     for argument, size in (("layers", layers), ("heads", heads)):
         if size is not None:
-            check_count(argument, size, 1, LARGEST + 1)
-    known = (shape(model) if model else None) or (None, None)
-    return Asked(key, list(names) if names else None, layers or known[0], heads or known[1])
+            check_count(argument, size, 1, MAX_INDEX + 1)
+    sizes = (shape(model) if model else None) or (None, None)
+    return ImportOptions(key, list(names) if names else None, layers or sizes[0], heads or sizes[1])
 
 
 def _dataset(tables: Tables, heads: int | None, fill: float | None, file: Path) -> xr.Dataset:
@@ -157,17 +161,17 @@ def _of_kv_heads(result: xr.Dataset, heads: int | None, file: Path) -> xr.Datase
     return spread.assign(own).assign_attrs(n_kv_heads=groups, per="KV group")
 
 
-def _origin(file: Path, format: str, name: str | None, model: str | None, tables: Tables) -> dict[str, Any]:
+def _origin(file: Path, format: Format, name: str | None, model: str | None, tables: Tables) -> dict[str, Any]:
     stem = file.stem if file.is_file() else file.absolute().name
     if name is None:
-        name = CALLED.get(format) or re.sub(r"[^\w.-]+", "-", stem).strip(".-")[:60] or "table"
+        name = format.result_name or re.sub(r"[^\w.-]+", "-", stem).strip(".-")[:60] or "table"
         name = f"{name}-table" if name in method_names() else name
     elif not re.fullmatch(r"\w[\w.-]{0,99}", name) or name in method_names():
         taken = "which is a method" if name in method_names() else "expected letters, numbers, - and _"
         raise BadArgument(f"name is {name!r}, {taken}: give another")
     about = {k: v if isinstance(v, str) else float(v) for k, v in tables.about.items()}
     said = _printable(str(about.pop("model_name", ""))).rstrip("/").split("/")[-1]
-    origin = {"method": name, "model": model or said or stem, "format": format, "source": file.name, "imported": 1}
+    origin = {"method": name, "model": model or said or stem, "format": format.name, "source": file.name, "imported": 1}
     return {k: _printable(v) if isinstance(v, str) else v for k, v in (about | origin).items()}
 
 
