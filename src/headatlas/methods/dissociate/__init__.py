@@ -75,7 +75,7 @@ def dissociate(
     shots: Shots = None,
     template: Template = True,
     updates: Updates = None,
-    penalty: Annotated[float | None, "Final λ: what a shut gate costs; by default what the preset says"] = None,
+    penalty: Annotated[float | None, "final λ: what a shut gate costs; by default what the preset says"] = None,
     own: Annotated[int | None, "examples of the function in an update; by default what the preset says"] = None,
     proof: Annotated[bool, "remove the heads for good, on questions that nothing was fitted to"] = True,
     batch_tokens: BatchTokens = None,
