@@ -9,20 +9,23 @@ layers, so draws from anywhere would bias the comparison. The tested heads may b
 for a map that means nothing.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
-import torch
 from scipy.stats import false_discovery_control
-from torch import Tensor
 
-from headatlas.models.cost import Cost, answering
-from headatlas.models.interventions import MEASURES, Change, answers_under
-from headatlas.models.lm import LM
-from headatlas.models.tokens import TokenExample
+# Results are read without torch, and their outcomes need `top_heads`: what runs models is imported where it is used.
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from headatlas.models.cost import Cost
+    from headatlas.models.lm import LM
+    from headatlas.models.tokens import TokenExample
 
 Heads = list[tuple[int, int]]
 """Heads as (layer, head)."""
@@ -206,6 +209,8 @@ def removal_cost(
     lm: LM, examples: Sequence[TokenExample], sets: int, draws: int, tokens: int | None = None, everywhere: bool = False
 ) -> Cost:
     """Of a control experiment with so many sets, whose value is of answers to these examples."""
+    from headatlas.models.cost import answering
+
     changes, rounds = 1 + sets * (1 + expected_draws(draws)), max(1.0, draws / DRAWS_PER_ROUND)
     return answering(lm, examples, changes, rounds=rounds, everywhere=everywhere, tokens=tokens)
 
@@ -217,6 +222,8 @@ def expected_draws(draws: int) -> float:
 
 def gates_without(sets: Sequence[Heads], shape: tuple[int, int], scale: float = 0.0) -> Tensor:
     """Gates [set, layer, head] that multiply each set's heads by `scale` and leave the rest."""
+    import torch
+
     gates = torch.ones(len(sets), *shape)
     for gate, heads in zip(gates, sets, strict=True):
         for layer, head in heads:
@@ -231,6 +238,8 @@ def answers_without(
 
     Returns [set, measure]: mean log P of an answer's tokens, and how often each is the likeliest (ANSWERS).
     """
+    from headatlas.models.interventions import MEASURES, Change, answers_under
+
     changes = [Change(gate) for gate in gates_without(sets, (lm.n_layers, lm.n_heads))]
     values = answers_under(lm, examples, changes, tokens=tokens).double().mean(1).numpy()
     return np.asarray(values[:, [MEASURES.index("log_p"), MEASURES.index("first")]])
