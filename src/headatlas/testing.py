@@ -31,6 +31,7 @@ from headatlas.methods.method import PRESETS, record_of
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
 from headatlas.results.store import load
+from headatlas.results.used import with_used
 from headatlas.runs.job import Job
 from headatlas.runs.messages import ModelSource, Step
 from headatlas.runs.public_call import compute
@@ -289,7 +290,8 @@ def check_parts(subject: Subject) -> None:
         left = worker(Step(job.name, part.do, part.arguments, part.outputs, needed, job.stamp))
         assert set(left) == set(part.outputs), f"{subject}: part {part.name!r} left {sorted(left)}"
         done |= left
-    _same(worker(Step(job.name, job.combine, job.arguments, (), done, job.stamp)), subject.result)
+    result = worker(Step(job.name, job.combine, job.arguments, (), done, job.stamp))
+    _same(result if job.used is None else with_used(result, job.used), subject.result)
 
 
 def check_costs(subject: Subject) -> None:

@@ -16,10 +16,12 @@ import headatlas as ha
 from headatlas.edits import checkpoint
 from headatlas.edits.change import HeadEdit, applied, make_edit
 from headatlas.edits.measure import WINDOW, text_loss
+from headatlas.edits.rows import load_tests, rows_of_atlas
 from headatlas.errors import BadArgument, BadFile, CannotDo
 from headatlas.models.log_probs import log_probs
 from headatlas.results.store import save
 from headatlas.tasks.bundles import held_out_bundles
+from headatlas.tasks.prompts import Task
 from headatlas.testing import tiny_lm, tiny_task
 from tests.models.tiny_gguf import tiny_llama, write_gguf
 
@@ -42,6 +44,12 @@ def atlas(model, tmp_path_factory):
     return folder
 
 
+def fresh(atlas: Path, task: Task, limit: int) -> Task:
+    (test,), refused = load_tests(tiny_lm(), task, rows_of_atlas(ha.open(atlas)), limit, None)
+    assert not refused
+    return test
+
+
 def test_the_card_tells_the_effect_beside_random_heads(model, atlas, tmp_path) -> None:
     out = ha.edit(
         model, atlas=atlas, sets="top 3 math by ablate", scale={"L1.H0": 0.5}, tasks=TASK, draws=6, out=tmp_path / "new"
@@ -53,7 +61,7 @@ def test_the_card_tells_the_effect_beside_random_heads(model, atlas, tmp_path) -
     (row,) = record["effects"]
     lm = ha.load(model)
     edit = make_edit(lm.anatomy, record["removed"], record["scaled"])
-    bundles = held_out_bundles(lm, TASK, 32)  # there are 12: none is left out
+    bundles = held_out_bundles(lm, fresh(atlas, TASK, 32), 32)  # of 24 rows, ablate used 4
     before = log_probs(lm, bundles)[0].mean().item()
     with applied(lm, edit):
         after, right = log_probs(lm, bundles)
@@ -72,7 +80,8 @@ def test_the_card_tells_the_effect_beside_random_heads(model, atlas, tmp_path) -
         *record["removed"],
         "L1.H0 × 0.5",
         "the map of math by ablate",
-        f"| first | 12 | {row['accuracy']:.2f}",
+        f"| first | 20 | 0 | {row['accuracy']:.2f}",
+        "None of these examples was used by the maps of the atlas (ablate)",
     ):
         assert words in text
     assert max(map(len, text.splitlines())) < 1000
@@ -80,7 +89,7 @@ def test_the_card_tells_the_effect_beside_random_heads(model, atlas, tmp_path) -
 
 def test_the_atlas_says_what_is_measured(model, atlas, tmp_path, monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr("headatlas.edits.edit._effects", lambda *a: asked.append(a[3]) or [])
+    monkeypatch.setattr("headatlas.edits.edit._effects", lambda *a: asked.append([t.name for t in a[3]]) or [])
     ha.edit(model, atlas=atlas, sets=["lowest 1 by ablate"], out=tmp_path / "a")
     ha.edit(model, remove="L0.H0", tasks=["copying"], out=tmp_path / "b")
     ha.edit(model, remove="L0.H0", out=tmp_path / "c")

@@ -29,6 +29,12 @@ Tasks = Annotated[
 ]
 
 
+Shots = Annotated[
+    int | None,
+    typer.Option(min=0, help="Few-shot examples in every prompt (default: as many as the map in the atlas had)."),
+]
+
+
 @app.command()
 def edit(
     model: Model,
@@ -57,6 +63,7 @@ def edit(
     ] = False,
     tasks: Tasks = "",
     limit: Annotated[int, typer.Option(min=1, help="Examples of each task that the effect is measured on.")] = 32,
+    shots: Shots = None,
     draws: Annotated[int, typer.Option(min=0, help="Draws of random heads beside it.")] = 20,
     measures: Annotated[
         bool, typer.Option("--measure/--no-measure", help="Whether to load the model and measure the effect.")
@@ -67,7 +74,8 @@ def edit(
 ) -> None:
     """Write a checkpoint with heads removed, scaled or steered, which needs no HeadAtlas, and a card with the effect.
 
-    The effect is measured on --tasks; without them, on the built-in tasks of the atlas.
+    The effect is measured on --tasks; without them, on the built-in tasks of the atlas. No row that a map of the atlas
+    used is a test row: if too few others are left, a task of --tasks is refused, and one of the atlas left out.
     """
     heads, factors = split_heads(remove) if remove is not None else [], split_scales(scale or ())
     directions = split_steers(steer or ())
@@ -88,7 +96,7 @@ def edit(
     shown.set(bar)
     request = Request(heads, factors, directions, atlas, tuple(sets or ()), prune)
     asked = (listed(tasks) if tasks else None) if measures else ()
-    report = write_edit(model, request, out, asked, limit, draws, device=device, dtype=dtype, progress=bar)
+    report = write_edit(model, request, out, asked, limit, draws, shots=shots, device=device, dtype=dtype, progress=bar)
     _show(report.record, report.folder, as_json)
 
 
@@ -108,7 +116,7 @@ def _show(record: dict[str, Any], folder: Path, as_json: bool) -> None:
     if record["pruned"]:
         typer.echo(saved_in_words(record["pruned"]))
     if record["effects"]:
-        show_table("Held-out examples before and after, and the same with random heads", record["effects"])
+        show_table("Test examples before and after, and the same with random heads", record["effects"])
     size = sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
     typer.echo(f"wrote {folder} ({size / 1e6:,.0f} MB)")
 
@@ -126,13 +134,19 @@ def evaluate(
         Path | None, typer.Option(callback=existing("file"), help="A file of plain text, for perplexity.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Held-out examples of each task.")] = 64,
+    shots: Shots = None,
+    atlas: Annotated[
+        Path | None,
+        typer.Option(callback=existing("folder"), help="An atlas: rows that its maps used are not tested."),
+    ] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
     as_json: Json = False,
 ) -> None:
     """Compare two models: accuracy and log P on tasks, perplexity on a text.
 
-    Without --tasks and --text, on math and syntax.
+    Without --tasks and --text, on math and syntax. Rows that maps used to choose the heads of an edited checkpoint are
+    not tested.
     """
     import_torch()
     from headatlas.edits.measure import TASKS, evaluation_rows
@@ -140,7 +154,8 @@ def evaluate(
 
     shown.set(bar)
     asked = listed(tasks) or (() if text else TASKS)
-    result = compared(model_a, model_b, asked, text=text, limit=limit, device=device, dtype=dtype, progress=bar)
+    ways: dict[str, Any] = {"device": device, "dtype": dtype, "progress": bar}
+    result = compared(model_a, model_b, asked, text=text, limit=limit, shots=shots, atlas=atlas, **ways)
     parts = evaluation_rows(result)
     if as_json:
         typer.echo(json.dumps(parts, indent=2))

@@ -33,7 +33,7 @@ def _front(record: Record) -> str:
 
 
 def _what(record: Record) -> list[str]:
-    source = f"Made from `{record['model']}` (weights {record['fingerprint']}) with HeadAtlas {__version__}."
+    source = f"Made from `{record['model']}` ({_identity(record)}) with HeadAtlas {__version__}."
     if record["dequantised"]:
         source += " Its weights came from a quantised GGUF file and are stored dequantised."
     lines = []
@@ -47,6 +47,17 @@ def _what(record: Record) -> list[str]:
     if pruned := record["pruned"]:
         lines.append(f"- {saved_in_words(pruned)}")
     return [source, "## What was done", "\n".join(lines)]
+
+
+def _identity(record: Record) -> str:
+    """The hashes of the weights, as the atlas has them if there is one."""
+    if "checked" not in record:
+        return f"fingerprint {record['fingerprint']}"
+    checked = record["checked"].replace("_", " ")
+    return (
+        f"fingerprint {record['fingerprint']}, values hash {record['values_hash']}, as in the atlas;"
+        f" the {checked} was checked"
+    )
 
 
 def saved_in_words(pruned: dict[str, Any]) -> str:
@@ -68,21 +79,26 @@ def _evidence(record: Record) -> list[str]:
 
 def _effect(record: Record) -> list[str]:
     rows = record["effects"]
+    refused = [f"Not measured: {why}." for why in record["not_measured"].values()]
     if not rows:
-        return ["## Effect", "Not measured. `headatlas evaluate ORIGINAL THIS --tasks …` does."]
-    head = "| task | examples | accuracy before | after | log P before | after | change | random heads | p |"
-    lines = [head, "|" + " --- |" * 9]
+        return ["## Effect", *refused, "Not measured. `headatlas evaluate ORIGINAL THIS --tasks …` does."]
+    head = "| task | examples | shots | accuracy before | after | log P before | after | change | random heads | p |"
+    lines = [head, "|" + " --- |" * 10]
     for r in rows:
         numbers = [r["accuracy"], r["accuracy_after"], r["log_p"], r["log_p_after"]]
         drawn = ["-", "-"] if r["p"] is None else [f"{r['random']:+.2f}", f"{r['p']:.2g}"]
-        cells = [r["task"], str(r["examples"]), *(f"{n:.2f}" for n in numbers), f"{r['change']:+.2f}", *drawn]
+        counts = [str(r["examples"]), str(r["shots"])]
+        cells = [r["task"], *counts, *(f"{n:.2f}" for n in numbers), f"{r['change']:+.2f}", *drawn]
         lines.append(f"| {' | '.join(cells)} |")
+    maps = ", ".join(record["rows_of"])
+    unused = f" None of these examples was used by the maps of the atlas ({maps})." if maps else ""
     told = (
-        "log P is the mean log P(target) of held-out examples, by this checkpoint (after) and the original (before)."
+        "log P is the mean log P(target) of examples, by this checkpoint (after) and the original (before)."
+        f"{unused} Shots: few-shot examples before each."
         f" Random heads: the same done to as many random heads of the same layers, {rows[0]['draws']} times, the mean"
         " change. p: how often they lower log P as much."
     )
-    return ["## Effect", "\n".join(lines), told]
+    return ["## Effect", "\n".join(lines), told, *refused]
 
 
 def _count(heads: Any) -> str:

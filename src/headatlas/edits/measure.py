@@ -12,21 +12,21 @@ import xarray as xr
 from torch.nn.functional import cross_entropy
 
 from headatlas.edits.change import HeadEdit, applied
+from headatlas.edits.rows import UsedRows, load_tests, rows_of_atlas, rows_of_checkpoint
 from headatlas.errors import BadArgument, BadFile, check_count, one_line
 from headatlas.evidence.control import Control, compare_with_random
 from headatlas.models.lm import LM, text_ids
-from headatlas.models.loading import load
+from headatlas.models.loading import find_folder, load
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import Bundle
 from headatlas.progress import Progress, silent
+from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.tasks.bundles import held_out_bundles
-from headatlas.tasks.labelled import named_task
 from headatlas.tasks.names import check_task, relation_names
-from headatlas.tasks.prompts import check_task_names, list_tasks
+from headatlas.tasks.prompts import Task, list_tasks
 
 TASKS = ("math", "syntax")
 LIMIT, DRAWS = 32, 20
-CHOSEN_ON = 32  # held-out examples that maps such as ablate's are measured on: heads are not tested on these
 WINDOW = 1024  # tokens of a text that are read at once
 BOOTSTRAP = 2000
 
@@ -39,23 +39,18 @@ class Scores:
     right: np.ndarray
 
 
-def check_tasks(tasks: Any, limit: int, draws: int = 0) -> bool:
+def check_tasks(tasks: Any, limit: int, draws: int = 0, shots: int | None = None) -> bool:
     """Whether there are tasks, once what is said of them is known to be right."""
     check_count("limit", limit, 1)
     check_count("draws", draws, 0)
+    if shots is not None:
+        check_count("shots", shots, 0)
     if tasks is None or (isinstance(tasks, Sized) and not len(tasks)):
         return False
     for _, task in list_tasks("tasks", tasks):
         if isinstance(task, str | Path):
             check_task(task, relation_names())
     return True
-
-
-def task_bundles(lm: LM, tasks: Any, limit: int, skip: int = 0) -> dict[str, list[Bundle]]:
-    """Held-out examples by task, as this model reads them. skip: not the first so many, where there are enough."""
-    loaded = [named_task(lm, name, task) for name, task in list_tasks("tasks", tasks)]
-    check_task_names(loaded)
-    return {t.name: held_out_bundles(lm, t, limit, max(0, min(skip, len(t.held_out) - limit))) for t in loaded}
 
 
 def score(lm: LM, bundles: Sequence[Bundle]) -> Scores:
@@ -67,13 +62,19 @@ def score(lm: LM, bundles: Sequence[Bundle]) -> Scores:
 
 
 def control(
-    lm: LM, edit: HeadEdit, tasks: Any, *, limit: int = LIMIT, draws: int = DRAWS, seed: int = 0, progress: Progress
+    lm: LM,
+    edit: HeadEdit,
+    tests: Sequence[Task],
+    *,
+    limit: int = LIMIT,
+    draws: int = DRAWS,
+    seed: int = 0,
+    progress: Progress,
 ) -> dict[str, tuple[Scores, Control[HeadEdit]]]:
     """Measure each task before the edit, and compare the edit with the same done to random heads of the same layers."""
-    bundles = task_bundles(lm, tasks, limit, CHOSEN_ON)
     return {
-        name: _control(lm, edit, bundles[name], draws, seed)
-        for name in progress(list(bundles), "the same with random heads")
+        task.name: _control(lm, edit, held_out_bundles(lm, task, limit), draws, seed)
+        for task in progress(tests, "the same with random heads")
     }
 
 
@@ -97,23 +98,25 @@ def _score_edited(lm: LM, edit: HeadEdit, bundles: Sequence[Bundle]) -> Scores:
         return score(lm, bundles)
 
 
-def after(lm: LM, tasks: Any, *, limit: int = LIMIT) -> dict[str, Scores]:
-    """Each task with the edited model, on the same examples."""
-    return {name: score(lm, of_task) for name, of_task in task_bundles(lm, tasks, limit, CHOSEN_ON).items()}
+def scores(lm: LM, tests: Sequence[Task], limit: int = LIMIT) -> dict[str, Scores]:
+    """Each task with a model, on its held-out examples."""
+    return {task.name: score(lm, held_out_bundles(lm, task, limit)) for task in tests}
 
 
 def effect_rows(
-    controls: dict[str, tuple[Scores, Control[HeadEdit]]], edited: dict[str, Scores]
+    tests: Sequence[Task], controls: dict[str, tuple[Scores, Control[HeadEdit]]], edited: dict[str, Scores]
 ) -> list[dict[str, Any]]:
     """Make a row per task: before, after, and the change with random heads."""
     rows = []
-    for task, (before, test) in controls.items():
-        after_edit = edited[task]
+    for task in tests:
+        before, test = controls[task.name]
+        after_edit = edited[task.name]
         draws = int(test.n_drawn[0])
         rows.append(
             {
-                "task": task,
+                "task": task.name,
                 "examples": len(before.log_p),
+                "shots": task.shots,
                 "accuracy": float(before.right.mean()),
                 "accuracy_after": float(after_edit.right.mean()),
                 "log_p": float(before.log_p.mean()),
@@ -137,6 +140,8 @@ def evaluate(
     *,
     text: str | Path | None = None,
     limit: int = 64,
+    shots: int | None = None,
+    atlas: Atlas | str | Path | None = None,
     device: str = "auto",
     dtype: str = "auto",
     progress: Progress = silent,
@@ -149,38 +154,57 @@ def evaluate(
         tasks: built-in tasks and relations, files, or examples of your own; () for none.
         text: a file of plain text. It is read in windows of up to 1,024 tokens, each half new.
         limit: held-out examples of each task.
+        shots: few-shot examples before each of them; by default as many as the maps that chose the heads had, else 1
+            for built-in tasks and 0 for others.
+        atlas: an atlas, or its folder, by which you changed one of the models. No row that its maps used is tested;
+            what `edit` made from an atlas knows its rows itself.
 
     Returns:
         accuracy and log_p(model, task); change(task), the change of mean log P(target) from a to b, with low and high,
-        95 % of a bootstrap over examples; examples(task). With a text: perplexity(model), per token of the model's own;
-        bits_per_byte(model), which does not depend on the tokenizer; tokens(model).
+        95 % of a bootstrap over examples; examples and shots(task). With a text: perplexity(model), per token of the
+        model's own; bits_per_byte(model), which does not depend on the tokenizer; tokens(model).
 
     Example:
         >>> ha.evaluate("smollm2", "smollm2-no-math", ["math", "syntax"])
     """
     if text is not None:
         text = _read(Path(text))
-    if not (asked := check_tasks(tasks, limit)) and text is None:
+    if not (asked := check_tasks(tasks, limit, shots=shots)) and text is None:
         raise BadArgument("tasks is empty and there is no text: nothing to measure")
-    names, scores, texts = [], [], []
+    tests: list[Task] = []
+    used = _used_rows((a, b), atlas) if asked else UsedRows()
+    names, measured, texts = [], [], []
     for model in progress([a, b], "measuring"):
         lm = model if isinstance(model, LM) else load(model, device, dtype)
-        bundles = task_bundles(lm, tasks, limit) if asked else {}
+        if asked and not tests:
+            tests, refused = load_tests(lm, tasks, used, limit, shots)
+            if refused:
+                raise BadArgument("; ".join(refused.values()))
         names.append(str(model) if not isinstance(model, LM) else lm.name)
-        scores.append({name: score(lm, of_task) for name, of_task in bundles.items()})
+        measured.append(scores(lm, tests, limit))
         texts.append(None if text is None else text_loss(lm, text))
         del lm
         gc.collect()  # before the next one is loaded
     names = names if names[0] != names[1] else [f"{names[0]} (a)", f"{names[1]} (b)"]
     result = xr.Dataset(coords={"model": names})
-    if scores[0]:
-        result = result.merge(_compare(scores))
+    if tests:
+        result = result.merge(_compare(measured)).assign(shots=("task", [task.shots for task in tests]))
     if text is not None:
         losses = np.array(texts)
         result["perplexity"] = "model", np.exp(losses[:, 0] / losses[:, 1])
         result["bits_per_byte"] = "model", losses[:, 0] / np.log(2) / len(text.encode())
         result["tokens"] = "model", losses[:, 1].astype(int)
     return result
+
+
+def _used_rows(models: Sequence[LM | str | Path], atlas: Atlas | str | Path | None) -> UsedRows:
+    """The rows that maps used: those of an atlas, and those noted beside edited checkpoints."""
+    used = UsedRows()
+    for model in models:
+        used |= UsedRows() if isinstance(model, LM) else rows_of_checkpoint(find_folder(model)[0])
+    if atlas is not None:
+        used |= rows_of_atlas(atlas if isinstance(atlas, Atlas) else open_atlas(atlas, "atlas"))
+    return used
 
 
 def _compare(scores: Sequence[dict[str, Scores]]) -> xr.Dataset:
@@ -239,7 +263,7 @@ def evaluation_rows(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
     parts: dict[str, list[dict[str, Any]]] = {}
     if "accuracy" in result:
         parts[f"{first} (a) and {second} (b)"] = [
-            {"task": str(task), "examples": int(one.examples)}
+            {"task": str(task), "examples": int(one.examples), "shots": int(one.shots)}
             | {f"{name}_{m}": float(one[name][i]) for name in ("accuracy", "log_p") for i, m in enumerate("ab")}
             | {name: float(one[name]) for name in ("change", "low", "high")}
             for task in result.task.values

@@ -23,9 +23,10 @@ _STEM = 6  # letters that 'interfering' and 'interference' must share
 
 @dataclass(frozen=True)
 class Chosen:
-    """Heads of a set. why: by which evidence, in a sentence. subjects: what the map is of."""
+    """Heads of a set. method: whose map. why: by which evidence, in a sentence. subjects: what the map is of."""
 
     text: str
+    method: str
     heads: list[tuple[int, int]]
     why: str
     subjects: list[str]
@@ -60,7 +61,8 @@ def _choose(atlas: Atlas, of: HeadSet) -> Chosen:
     if not heads:
         raise CannotDo(f"set {of.text!r} is empty: {of.method} has no such heads of {subject}{_verdict(result, one)}")
     why = f"the map of {subject} by {of.method}: {how}"
-    return Chosen(of.text, heads, why + _evidence(of.method, measure, result, subjects[0] if named else None), subjects)
+    why += _evidence(of.method, measure, result, subjects[0] if named else None)
+    return Chosen(of.text, of.method, heads, why, subjects)
 
 
 # --- what a set is of

@@ -16,8 +16,9 @@ from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import TokenExample
 from headatlas.progress import Done, Progress
 from headatlas.tasks.baseline import baseline
-from headatlas.tasks.bundles import held_out_bundles
+from headatlas.tasks.bundles import held_out_bundles, held_out_rows
 from headatlas.tasks.prompts import Task, hash_tasks, load_tasks
+from headatlas.tasks.used import used_rows
 
 OFF = 0.1  # share of what heads are worth that effects may be off by
 ASK = 24  # questions of the tests where no truth is known
@@ -79,6 +80,7 @@ def effects_work(
         data=hash_tasks(chosen),
         settings={"limit": limit, **settings},
         cost=_combine_cost,
+        used=used_rows(chosen, (row for task in chosen for row in held_out_rows(task, limit))),
     )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from headatlas.models.cost import Cost
     from headatlas.models.tokens import TokenExample
+    from headatlas.tasks.used import Used
 
 PRESETS = ("quick", "full")
 Tables = dict[str, list[dict[str, Any]]]
@@ -124,6 +125,8 @@ class Work:
         data: a hash of the data. settings: what the parts depend on. result_settings: what only the result depends on.
         cost: `cost(model, *arguments)`: what `combine` will take.
         needs_model: whether the model must be loaded; otherwise its parameters are read from disk.
+        used: the rows that the map is made from (`headatlas.tasks.used`); None: not recorded, so that its heads cannot
+            be tested on other rows.
     """
 
     summary: str
@@ -135,6 +138,7 @@ class Work:
     result_settings: Mapping[str, Any] = field(default_factory=dict)
     cost: Callable[..., Cost] | None = None
     needs_model: bool = True
+    used: Used | None = None
 
 
 @dataclass(frozen=True)

@@ -93,15 +93,25 @@ class Atlas(Mapping[str, xr.Dataset]):
         """When each method was completed."""
         return {name: m["time"] for name, m in self.info["methods"].items() if "time" in m}
 
-    def check_model(self, weights: Weights, name: str) -> None:
-        """That the atlas is of this model."""
+    def check_model(self, weights: Weights, name: str) -> dict[str, str]:
+        """Check that the atlas is of this model.
+
+        Returns:
+            The atlas's fingerprint and values_hash, and which of the two was checked: the fingerprint depends on how
+            the model is read and in which precision, the values_hash does not.
+        """
+        fingerprint, values_hash, checked = self.info["model"].get("fingerprint", ""), "", "fingerprint"
         for method in self.complete:
             stored = load_attributes(self.folder / f"{method}.nc")
-            same = weights.fingerprint() == stored.get("fingerprint")
-            if not same and weights.values_hash() != stored.get("values_hash"):
+            values_hash = str(stored.get("values_hash", ""))
+            if weights.fingerprint() == stored.get("fingerprint"):
+                continue
+            checked = "values_hash"
+            if weights.values_hash() != values_hash:
                 raise BadArgument(
                     f"atlas is {str(self.folder)!r}, whose {method}.nc is of {stored.get('model')}, not of this {name}"
                 )
+        return {"fingerprint": fingerprint, "values_hash": values_hash, "checked": checked}
 
     def __repr__(self) -> str:
         model, names = self.info["model"], ", ".join(self.complete) or "none yet"

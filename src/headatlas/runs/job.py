@@ -15,6 +15,8 @@ from headatlas.methods.method import Measure, Part, Work
 from headatlas.models.cost import Cost, Machine
 from headatlas.results.provenance import describe_run, flat
 from headatlas.results.store import Finished, load_attributes, save
+from headatlas.results.used import SHOTS, with_used
+from headatlas.tasks.used import Used
 
 KEPT = 0.5  # seconds to check a result and write it
 
@@ -32,6 +34,7 @@ class Job:
     settings: Mapping[str, Any] = field(default_factory=dict)
     cost: Callable[..., Cost] | None = None
     measures: Sequence[Measure] | None = None  # that the result must have; None: it is no map of heads
+    used: Used | None = None  # the rows that the result is made from; None: not recorded
 
     @property
     def key(self) -> str:
@@ -45,7 +48,8 @@ class Job:
 
     def state(self, folder: Path) -> str:
         """'done', 'begun' or 'to do', by what lies in the folder."""
-        if load_attributes(self.path(folder)).get("key") == self.key:
+        stored = load_attributes(self.path(folder))
+        if stored.get("key") == self.key and (self.used is None or SHOTS in stored):
             return "done"
         return "begun" if Finished.begun(folder / f".{self.name}", dict(self.stamp)) else "to do"
 
@@ -74,6 +78,8 @@ class Job:
         self._check(result)
         attributes = {"method": self.name, **self.stamp, **self.settings, "key": self.key}
         result = result.assign_attrs(attributes | result.attrs)
+        if self.used is not None:
+            result = with_used(result, self.used)
         save(result, self.path(folder))
         return result
 

@@ -26,8 +26,11 @@ from headatlas.progress import Done, Progress, doing, silent
 from headatlas.results.provenance import describe_model, describe_run, describe_weights, flat
 from headatlas.runs.job import Job
 from headatlas.runs.messages import ModelSource, Planned, PlanRequest, Step, TimeRequest
+from headatlas.tasks.used import Used
 
 T = TypeVar("T")
+# options that name rows: which of them a method uses, only its `Work` can say
+_DATA = {"tasks", "questions", "relations", "needles", "texts"}
 Model = LM | Parameters
 log = logging.getLogger(__name__)
 
@@ -158,6 +161,7 @@ def work_of(method: Method, model: Model, options: Mapping[str, Any]) -> Work:
         settings=plain,
         cost=None if method.cost is None else partial(_call_cost, method.cost),
         needs_model=method.needs_model,
+        used=None if _DATA & set(options) else Used(),
     )
 
 
@@ -186,7 +190,8 @@ def job_of(method: Method, work: Work, stamp: Mapping[str, Any]) -> Job:
     stamped = {**stamp, "data": work.data, **work.settings}
     parts = tuple(work.parts)
     settings, measures = work.result_settings, method.measures
-    return Job(method.name, work.summary, stamped, work.combine, work.arguments, parts, settings, work.cost, measures)
+    arguments = (stamped, work.combine, work.arguments, parts, settings, work.cost, measures, work.used)
+    return Job(method.name, work.summary, *arguments)
 
 
 def model_stamp(model: Model) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def few_shot_tasks(
         raise BadArgument(f"template is {brief(template)}, expected a text with {{}} where the source word goes")
     chosen = []
     for relation in [] if relations is None else load_relations(relations):
-        pairs = [(Example(template.replace("{}", s), f" {t}"), "") for s, t in relation.pairs]
+        pairs = [(Example(template.replace("{}", s), f" {t}", row=relation.row(s)), "") for s, t in relation.pairs]
         chosen.append(split_examples(relation.name, pairs))
     chosen += [] if tasks is None else load_tasks(lm, tasks, 0)
     check_task_names(chosen)

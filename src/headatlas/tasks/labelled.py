@@ -17,6 +17,7 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument, did_you_mean, list_names
 from headatlas.models.lm import LM
+from headatlas.models.loading import Parameters
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import Bundle, TokenExample, make_bundle
 from headatlas.tasks.bundles import bundles_of
@@ -24,6 +25,7 @@ from headatlas.tasks.names import check_task, relation_names
 from headatlas.tasks.prompts import Example, Task, check_task_names, list_tasks, load_tasks, split_examples
 from headatlas.tasks.questions import FEWEST, SPLITS, Question, function_names, load_questions, with_answer
 from headatlas.tasks.relations import Relation, load_relations
+from headatlas.tasks.used import Used, used_questions, used_rows
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +34,14 @@ VALIDATION = 0.2  # of the training examples of tasks, which have no such split
 
 @dataclass(frozen=True)
 class Labelled:
-    """Examples, and of each its function (a number into `names`), its split and its group."""
+    """Examples, and of each its function (a number into `names`), its split and its group; the rows they are from."""
 
     names: tuple[str, ...]
     examples: tuple[TokenExample, ...]
     function: np.ndarray
     split: np.ndarray
     group: np.ndarray
+    used: Used
 
     def of(self, split: str, function: int | None = None) -> list[int]:
         """The examples of a split, and of a function."""
@@ -137,6 +140,7 @@ def _from_questions(
         np.array([names.index(q.function) for q in questions]),
         np.array([q.split for q in questions]),
         np.array([groups.setdefault(q.group, len(groups)) for q in questions]),
+        used_questions(questions),
     )
 
 
@@ -149,7 +153,7 @@ def _tasks(lm: LM, tasks: Any, shots: int | None) -> list[Task]:
     return loaded
 
 
-def named_task(lm: LM, name: str, task: Any, shots: int | None = None) -> Task:
+def named_task(lm: LM | Parameters, name: str, task: Any, shots: int | None = None) -> Task:
     """A task or a relation, as a task. name: what the user calls it, or ''."""
     if isinstance(task, str):
         check_task(task, relation_names())
@@ -157,7 +161,7 @@ def named_task(lm: LM, name: str, task: Any, shots: int | None = None) -> Task:
     if isinstance(task, Relation):
         if task.prompt is None:
             raise BadArgument(f"relation {task.name!r} has no prompt to ask it with")
-        pairs = [(Example(task.prompt.replace("{}", s), f" {t}"), "") for s, t in task.pairs]
+        pairs = [(Example(task.row(s), f" {t}"), "") for s, t in task.pairs]
         return split_examples(name or task.name, pairs)
     return load_tasks(lm, {name: task} if name else [task], shots)[0]
 
@@ -186,6 +190,7 @@ def _from_tasks(
     function: list[int] = []
     split: list[str] = []
     group: list[int] = []
+    rows: list[Example] = []
     for number, task in enumerate(tasks):
         kept = tuple(e for e in task.train if (e.prompt, e.target) not in tested)
         if len(kept) < len(task.train):
@@ -193,6 +198,8 @@ def _from_tasks(
         most = each if limit is None else max(1, limit // len(tasks))
         parts = _splits(replace(task, train=kept), most, seed)
         shown = tuple(e for e in kept if e not in set(parts["validation"]))  # worked examples
+        rows += [e for part in parts.values() for e in part]
+        rows += shown if task.shots else ()  # any of them may be a few-shot example
         for name, part in parts.items():
             for bundle in bundles_of(lm, replace(task, train=shown, held_out=part), "held_out", seed):
                 group += [group[-1] + 1 if group else 0] * len(bundle.examples)
@@ -200,7 +207,8 @@ def _from_tasks(
                 function += [number] * len(bundle.examples)
                 split += [name] * len(bundle.examples)
     labels = tuple(t.name for t in tasks)
-    return Labelled(labels, tuple(examples), np.array(function), np.array(split), np.array(group))
+    used = used_rows(tasks, rows)
+    return Labelled(labels, tuple(examples), np.array(function), np.array(split), np.array(group), used)
 
 
 def _all(task: Task) -> set[tuple[Any, Any]]:

@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from importlib.resources import files
 from numbers import Integral
 from pathlib import Path
@@ -30,6 +31,7 @@ from headatlas.errors import (
     one_line,
 )
 from headatlas.models.lm import LM, Text
+from headatlas.models.loading import Parameters
 from headatlas.models.token_text import text_inside
 from headatlas.tasks.names import BUILT_IN, check_task
 from headatlas.tasks.words import word_ids
@@ -44,9 +46,12 @@ HELD_OUT = 0.2  # of tasks that come without splits
 
 @dataclass(frozen=True)
 class Example:
+    """row: the prompt that identifies the row, where a template asks it in other words."""
+
     prompt: Text
     target: Text
     kind: str = ""
+    row: str = dataclass_field(default="", repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ class Task:
         return replace(self, train=parts[0]), replace(self, train=parts[1])
 
 
-def load_tasks(lm: LM | None, tasks: Any, shots: Any = None) -> list[Task]:
+def load_tasks(lm: LM | Parameters | None, tasks: Any, shots: Any = None) -> list[Task]:
     """Tasks by name, file, `hf:` address, as examples, as {name: examples}, or as they are.
 
     shots: 1 for built-in tasks, 0 for your own. Without a model, tasks are read and checked, except aba_abb, which is
@@ -153,11 +158,11 @@ def hash_tasks(tasks: Iterable[Task]) -> str:
     return hashlib.sha256(repr(list(tasks)).encode()).hexdigest()[:16]
 
 
-def _load(lm: LM | None, name: str, task: Any) -> Task:
+def _load(lm: LM | Parameters | None, name: str, task: Any) -> Task:
     """A task; name: what the user calls it, or ''."""
     if isinstance(task, Task):
         train, held_out = (
-            _once(Example(_frozen(e.prompt), _frozen(e.target), e.kind) for e in part)
+            _once(replace(e, prompt=_frozen(e.prompt), target=_frozen(e.target)) for e in part)
             for part in (task.train, task.held_out)
         )
         return _checked(replace(task, train=train, held_out=held_out, name=name or task.name))
@@ -311,7 +316,7 @@ def check_shots(task: Task) -> None:
 ABA_ABB = {"train": 480, "held out": 160, "shots": 4}
 
 
-def aba_abb(lm: LM, seed: int = 0) -> Task:
+def aba_abb(lm: LM | Parameters, seed: int = 0) -> Task:
     """Lines of three random words, ABA or ABB; the first two of a last line ask for the third.
 
     The words are single tokens of this model's vocabulary; no word occurs twice within the prompts of an example.

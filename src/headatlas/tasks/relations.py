@@ -46,6 +46,10 @@ class Relation:
     source: str = ""
     multi_token: Literal["", "last-first"] = ""
 
+    def row(self, source: str) -> str:
+        """What identifies the row of a pair: the relation's own prompt, or the source alone."""
+        return (self.prompt or "{}").replace("{}", source)
+
 
 def load_relations(where: Any = None) -> list[Relation]:
     """The built-in relations (None), those of a folder of NAME.json files, one such file, a CSV file, a list or a dict.

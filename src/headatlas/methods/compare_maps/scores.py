@@ -111,6 +111,7 @@ def comparison_work(
         data=data.hash(),
         settings={"preset": preset, **settings.flat(), **made_from},
         result_settings={"maps": ranked},
+        used=data.used,
     )
 
 

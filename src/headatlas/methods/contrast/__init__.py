@@ -64,21 +64,25 @@ def contrast(
     """
     from headatlas.methods.contrast.fits import GATES, PairFit, combine, combine_cost, fit_cost, fit_pair
     from headatlas.methods.gate.settings import flat_settings, settings_of
+    from headatlas.tasks.bundles import held_out_rows
     from headatlas.tasks.prompts import hash_tasks
+    from headatlas.tasks.used import used_rows
 
     settings = settings_of(preset, strength, updates, batch)
     numbers = seed_numbers(settings.seeds if seeds is None else seeds)
     kept, lost = _one_task(lm, "keep", keep, shots), _one_task(lm, "lose", lose, shots)
     _check_matched(kept, lost)
+    both = (kept, lost)
     pair = PairFit(kept, lost, numbers, settings, batch_tokens)
     return Work(
         summary=f"{pair.name}: {len(numbers)} seeds",
         combine=combine,
         arguments=(pair,),
         parts=[Part(name=GATES, do=fit_pair, arguments=(pair,), cost=fit_cost)],
-        data=hash_tasks((kept, lost)),
+        data=hash_tasks(both),
         settings=flat_settings(settings) | {"seeds": numbers, "keep": kept.name, "lose": lost.name},
         cost=combine_cost,
+        used=used_rows(both, (row for t in both for row in (*t.train, *held_out_rows(t, settings.held_out)))),
     )
 
 

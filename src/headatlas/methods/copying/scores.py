@@ -28,6 +28,7 @@ from headatlas.models.memory import tokens_at_once
 from headatlas.models.patching import log_probs_patched, patching_cost
 from headatlas.models.tokens import make_bundle
 from headatlas.progress import Done, Progress, doing
+from headatlas.tasks.used import Used
 
 AT_ONCE = 8  # texts that are one part of the work
 STEPS = (1, 2, 4, 8, 16)  # heads removed
@@ -61,6 +62,7 @@ def copying_work(lm: LM, words: Any, n: int, length: int | None, seed: int, batc
         parts=parts,
         data=hash_texts(texts),
         settings={"texts": n, "length": size, "seed": seed},
+        used=Used(),
     )
 
 

@@ -73,6 +73,7 @@ def dissociation_work(
         data=data.hash(),
         settings={"preset": preset, **settings.flat(), "seeds": seeds},
         result_settings={"proof": int(proof)},
+        used=data.used,
     )
 
 

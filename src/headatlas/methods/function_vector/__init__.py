@@ -86,9 +86,10 @@ def function_vector(
     Example:
         >>> ha.function_vector("smollm2", ["word_to_antonym"]).heads.top(5)
     """
-    from headatlas.methods.function_vector.parts import Settings, combine, plan
+    from headatlas.methods.function_vector.parts import Settings, combine, plan, rows
     from headatlas.tasks.few_shot import few_shot_tasks
     from headatlas.tasks.prompts import hash_tasks
+    from headatlas.tasks.used import used_rows
 
     check_count("shots", shots, 2)
     check_count("limit", limit, 2)
@@ -109,4 +110,5 @@ def function_vector(
         parts=[part for one in plans for part in one.parts()],
         data=hash_tasks(chosen),
         settings={"shots": shots, "limit": limit, "top": top, "added_after": where, "draws": draws, "seed": seed},
+        used=used_rows(chosen, (row for task in chosen for row in rows(task, settings))),
     )

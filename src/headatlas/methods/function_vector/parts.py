@@ -20,7 +20,7 @@ from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.progress import Done, Progress
 from headatlas.tasks.few_shot import few_shot_prompts, few_shot_tasks, zero_shot_prompts
 from headatlas.tasks.names import BUILT_IN
-from headatlas.tasks.prompts import Task
+from headatlas.tasks.prompts import Example, Task
 
 MEASURES = ("probability", "accuracy")
 PROMPTS = ("few_shot", "shuffled", "zero_shot")
@@ -82,9 +82,8 @@ class Plan:
 
 def plan(lm: LM, task: Task, settings: Settings) -> Plan:
     """Prompts are made now, so that one that is too long is told before anything is computed."""
-    generator = np.random.default_rng([settings.seed, *task.name.encode()])
-    train, held_out = ([part[i] for i in generator.permutation(len(part))] for part in (task.train, task.held_out))
-    shuffled, right, testing = train[: settings.limit], train[::-1][: settings.limit], held_out[: settings.limit]
+    train, testing = _questions(task, settings)
+    shuffled, right = train[: settings.limit], train[::-1][: settings.limit]
     return Plan(
         task.name,
         settings,
@@ -94,6 +93,19 @@ def plan(lm: LM, task: Task, settings: Settings) -> Plan:
         tuple(zero_shot_prompts(lm, task, testing)),
         tuple(few_shot_prompts(lm, task, testing, 3 * settings.seed + 2)),
     )
+
+
+def rows(task: Task, settings: Settings) -> list[Example]:
+    """The rows that prompts are made of. Few-shot examples are drawn from all training rows."""
+    train, testing = _questions(task, settings)
+    return [*train, *testing]
+
+
+def _questions(task: Task, settings: Settings) -> tuple[list[Example], list[Example]]:
+    """Training questions in random order, and the held-out questions that are asked."""
+    generator = np.random.default_rng([settings.seed, *task.name.encode()])
+    train, held_out = ([part[i] for i in generator.permutation(len(part))] for part in (task.train, task.held_out))
+    return train, held_out[: settings.limit]
 
 
 def _means(lm: LM, plan: Plan, *, done: Done, progress: Progress) -> None:

@@ -96,7 +96,9 @@ def gate(
     from headatlas.methods.gate.fits import TaskFit, fit_cost, fit_task, seeds_together
     from headatlas.methods.gate.result import combine, combine_cost
     from headatlas.methods.gate.settings import flat_settings, settings_of
+    from headatlas.tasks.bundles import held_out_rows
     from headatlas.tasks.prompts import check_shots, hash_tasks, load_tasks
+    from headatlas.tasks.used import used_rows
 
     settings = settings_of(preset, strength, updates, batch)
     numbers = seed_numbers(settings.seeds if seeds is None else seeds)
@@ -110,6 +112,7 @@ def gate(
     )
     blocks = [block for fitted in (fits, *of_halves) for of in fitted for block in of.blocks()]
     names = ", ".join(t.name for t in chosen)
+    tested = max(settings.held_out, settings.switching)
     return Work(
         summary=f"{names}: {len(numbers)} seeds, {settings.free.updates} + {settings.pressed.updates} updates",
         combine=combine,
@@ -122,4 +125,5 @@ def gate(
         settings={"preset": preset, **flat_settings(settings), "seeds": numbers},
         result_settings={"halves": int(halves), "proof": int(proof)},
         cost=combine_cost,
+        used=used_rows(chosen, (row for task in chosen for row in (*task.train, *held_out_rows(task, tested)))),
     )

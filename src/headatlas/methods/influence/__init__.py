@@ -73,6 +73,7 @@ def influence(
     """
     from headatlas.methods.influence.measure import Piece, combine, encode, measure, piece_cost
     from headatlas.tasks.texts import hash_texts, load_texts
+    from headatlas.tasks.used import Used
 
     check_choice("positions", positions, POSITIONS)
     if limit is not None:
@@ -95,4 +96,5 @@ def influence(
         ],
         data=hash_texts(sets),
         settings={"positions": positions, "template": int(template)},
+        used=Used(),
     )

@@ -101,6 +101,7 @@ def maps(
     from headatlas.methods.maps.reading import BASELINES, choose_reading
     from headatlas.methods.maps.scores import Settings
     from headatlas.tasks.relations import hash_relations, load_relations
+    from headatlas.tasks.used import used_pairs
 
     _check(k, threshold, seed, dynamic, causal)
     chosen = load_relations(relations)
@@ -123,6 +124,7 @@ def maps(
         result_settings={"threshold": threshold, "baselines": int(baselines), "dynamic": dynamic, "causal": causal},
         cost=checks_cost,
         needs_model=bool(dynamic or causal),
+        used=used_pairs(chosen),
     )
 
 

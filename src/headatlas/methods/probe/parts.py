@@ -42,6 +42,7 @@ from headatlas.tasks.questions import (
     with_answer,
 )
 from headatlas.tasks.scoring import informative, is_right
+from headatlas.tasks.used import used_questions
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ def plan(lm: LM, options: Options) -> Work:
         result_settings={"kind": options.kind, "proof": proof, "everywhere": int(options.everywhere)}
         | options.settings.attributes(proof),
         cost=combine_cost,
+        used=used_questions(questions),
     )
 
 

@@ -24,6 +24,7 @@ from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.progress import Done, Progress
 from headatlas.tasks.needles import Hidden, Needle, check_needles, hash_needles, hide, load_needles, load_sentences
 from headatlas.tasks.scoring import words
+from headatlas.tasks.used import Used, text_id
 
 log = logging.getLogger(__name__)
 NOTHING = -1  # stands for no token
@@ -101,6 +102,7 @@ def plan(lm: LM, needles: Any, text: Any, asking: Asking, counting: Counting) ->
         settings=asdict(asking) | {"lengths": list(lengths), "template": int(asking.template)},
         result_settings={"kind": counting.kind, "recall": counting.recall, "seed": counting.seed},
         cost=combine_cost,
+        used=Used(frozenset(text_id(n.question, n.answer) for of_set in together.values() for n in of_set)),
     )
 
 

@@ -17,11 +17,12 @@ from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
 from headatlas.methods.method import Part, Work
 from headatlas.methods.streaming.learned import Fit, fit_alpha
 from headatlas.methods.streaming.scores import bundles_of, log_p_of_sets, losses_one_by_one
-from headatlas.methods.streaming.texts import MOST_KEYS, Texts, Window, passkey_texts, texts_of_task
+from headatlas.methods.streaming.texts import MOST_KEYS, Texts, Window, passkey_texts, rows_of_task, texts_of_task
 from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.lm import LM
 from headatlas.progress import Done, Progress
 from headatlas.tasks.prompts import load_tasks
+from headatlas.tasks.used import Used, used_rows
 
 TEXTS = {"one": 2, "learned": 8}  # of a map
 EIGHTH, QUARTER = 8, 4  # of a text is recent; of that is sink. In 2,048 tokens: 256 and 64, as published
@@ -90,7 +91,7 @@ class Piece:
 
 
 def streaming_work(lm: LM, tasks: Any, options: Options) -> Work:
-    texts, window = _texts(lm, tasks, options)
+    texts, window, used = _texts(lm, tasks, options)
     fit = Fit(options.updates, options.strength, options.lr) if options.kind == "learned" else None
     spans = [tuple(span) for span in lm.anatomy.layer_groups()]
     pieces, parts = [], []
@@ -123,16 +124,19 @@ def streaming_work(lm: LM, tasks: Any, options: Options) -> Work:
         data=hashlib.sha256(repr(texts).encode()).hexdigest()[:16],
         settings=settings,
         result_settings={"held_out": options.held_out, "draws": options.draws},
+        used=used,
     )
 
 
-def _texts(lm: LM, tasks: Any, options: Options) -> tuple[list[Texts], Window]:
+def _texts(lm: LM, tasks: Any, options: Options) -> tuple[list[Texts], Window, Used]:
     if tasks is not None:
-        texts = [texts_of_task(lm, task, options.texts, options.held_out) for task in load_tasks(lm, tasks)]
-        return texts, options.window(max(t.longest for t in texts))
+        chosen = load_tasks(lm, tasks)
+        texts = [texts_of_task(lm, task, options.texts, options.held_out) for task in chosen]
+        rows = (row for task in chosen for row in rows_of_task(task, options.texts, options.held_out))
+        return texts, options.window(max(t.longest for t in texts)), used_rows(chosen, rows)
     length = min(options.length, lm.anatomy.context or options.length)
     window = options.window(length)
-    return [passkey_texts(lm, length, options.keys, window, options.texts, options.held_out)], window
+    return [passkey_texts(lm, length, options.keys, window, options.texts, options.held_out)], window, Used()
 
 
 # --- maps

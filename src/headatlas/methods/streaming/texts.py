@@ -8,8 +8,8 @@ import numpy as np
 from headatlas.errors import BadArgument
 from headatlas.models.lm import LM
 from headatlas.models.tokens import without_end
-from headatlas.tasks.bundles import held_out_bundles
-from headatlas.tasks.prompts import Task
+from headatlas.tasks.bundles import held_out_bundles, held_out_rows
+from headatlas.tasks.prompts import Example, Task
 
 
 def _words(text: str) -> list[str]:
@@ -71,7 +71,6 @@ class Texts:
 
 def texts_of_task(lm: LM, task: Task, limit: int, held_out: int) -> Texts:
     """The user's own: targets are scored. Measured on training examples, tested on held-out ones."""
-    swapped = replace(task, train=task.held_out, held_out=task.train)
     sides = [
         tuple(
             ScoredText(e.prompt + e.target, tuple(range(len(e.prompt), len(e))))
@@ -80,9 +79,18 @@ def texts_of_task(lm: LM, task: Task, limit: int, held_out: int) -> Texts:
         )
         if n
         else ()
-        for side, n in ((swapped, limit), (task, held_out))
+        for side, n in ((_swapped(task), limit), (task, held_out))
     ]
     return Texts(task.name, *sides)
+
+
+def rows_of_task(task: Task, limit: int, held_out: int) -> list[Example]:
+    """The rows that `texts_of_task` reads."""
+    return held_out_rows(_swapped(task), limit) + held_out_rows(task, held_out)
+
+
+def _swapped(task: Task) -> Task:
+    return replace(task, train=task.held_out, held_out=task.train)
 
 
 def passkey_texts(lm: LM, length: int, keys: int, window: Window, limit: int, held_out: int) -> Texts:
