@@ -5,7 +5,7 @@ python benchmarks/edit.py atlas --task math --top 10
 
 Of each map in the atlas that has the task, the top heads are removed; of compare_maps, if it is there, the heads that
 each method chose itself. Beside them: random heads of the same layers as the first map's. Prints a Markdown table of
-changes of mean log P(target) on held-out examples that no map was measured on.
+changes of mean log P(target) on rows that no map of the atlas used.
 """
 
 import argparse
@@ -17,10 +17,12 @@ import numpy as np
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import headatlas as ha
-from headatlas.edits.measure import CHOSEN_ON, Scores, score, task_bundles
+from headatlas.edits.measure import Scores, scores
+from headatlas.edits.rows import load_tests, rows_of_atlas
 from headatlas.evidence.control import Heads, same_layers, top_heads
-from headatlas.models.loading import find_folder
+from headatlas.models.loading import find_folder, open_parameters
 from headatlas.results.charts import overview
+from headatlas.tasks.prompts import Task
 
 
 def sets_of(atlas: ha.Atlas, task: str, top: int) -> Iterator[tuple[str, Heads]]:
@@ -38,11 +40,11 @@ def sets_of(atlas: ha.Atlas, task: str, top: int) -> Iterator[tuple[str, Heads]]
                 yield f"compare_maps: {ranking}", heads
 
 
-def measured(folder: str | Path, tasks: list[str], limit: int) -> dict[str, Scores]:
+def measured(folder: str | Path, tests: list[Task], limit: int) -> dict[str, Scores]:
     """Tasks of a checkpoint that plain transformers loads."""
     model = AutoModelForCausalLM.from_pretrained(folder)
     lm = ha.load(model, tokenizer=AutoTokenizer.from_pretrained(folder))
-    return {name: score(lm, bundles) for name, bundles in task_bundles(lm, tasks, limit, CHOSEN_ON).items()}
+    return scores(lm, tests, limit)
 
 
 def main() -> None:
@@ -59,13 +61,16 @@ def main() -> None:
     sets = list(sets_of(atlas, args.task, args.top))
     draw = same_layers(atlas.info["model"]["n_heads"], np.random.default_rng(0))
     sets += [(f"random {i + 1}", draw(sets[0][1])) for i in range(args.draws)]
-    before = measured(find_folder(args.model)[0], tasks, args.limit)
+    tests, refused = load_tests(open_parameters(args.model), tasks, rows_of_atlas(atlas), args.limit, None)
+    if refused:
+        parser.error("; ".join(refused.values()))
+    before = measured(find_folder(args.model)[0], tests, args.limit)
     print(f"| heads of {args.task} by | removed | {' | '.join(tasks)} |\n|{' --- |' * (2 + len(tasks))}")
     cells = [f"{s.log_p.mean():.2f} ({s.right.mean():.0%})" for s in before.values()]
     print(f"| none: log P (accuracy) | 0 | {' | '.join(cells)} |", flush=True)
     for name, heads in sets:
         with tempfile.TemporaryDirectory() as aside:
-            now = measured(ha.edit(args.model, remove=heads, out=Path(aside) / "new", tasks=()), tasks, args.limit)
+            now = measured(ha.edit(args.model, remove=heads, out=Path(aside) / "new", tasks=()), tests, args.limit)
         cells = [f"{now[t].log_p.mean() - before[t].log_p.mean():+.2f} ({now[t].right.mean():.0%})" for t in before]
         print(f"| {name} | {len(heads)} | {' | '.join(cells)} |", flush=True)
 
