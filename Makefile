@@ -22,8 +22,8 @@ atlas: .venv/.ready
 	$(BIN)/headatlas run --out atlas
 
 test: .venv/.ready-dev browser
-	$(BIN)/ruff check src bench tests benchmarks scripts
-	$(BIN)/ruff format --check src bench tests benchmarks scripts
+	$(BIN)/ruff check src bench data tests benchmarks scripts
+	$(BIN)/ruff format --check src bench data tests benchmarks scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"

@@ -1,12 +1,9 @@
 """The shipped gate tasks, read as files: what is right in them is worked out here again, not asked of the generator."""
 
-import importlib.util
 import json
 import re
-import sys
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -31,30 +28,6 @@ def of_kind(task: str, kind: str) -> list[Row]:
     rows = [row for row in load(task) if row["kind"] == kind]
     assert rows, kind
     return rows
-
-
-@pytest.fixture(scope="module")
-def generator() -> ModuleType:
-    path = ROOT / "scripts" / "build_tasks.py"
-    spec = importlib.util.spec_from_file_location("build_tasks", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    sys.modules["build_tasks"] = module  # dataclasses look their module up there
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path[:] = before
-        del sys.modules["build_tasks"]
-    return module
-
-
-@pytest.mark.parametrize("task", KINDS)
-def test_the_generator_writes_the_shipped_bytes(generator: ModuleType, tmp_path: Path, task: str) -> None:
-    generator.main(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in FOLDER.iterdir())
-    assert (tmp_path / f"{task}.jsonl").read_bytes() == (FOLDER / f"{task}.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("task", KINDS)

@@ -1,15 +1,11 @@
 """The varied questions, read as files: sizes, splits, and every answer that can be worked out, worked out again."""
 
-import importlib.util
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable
 from importlib.resources import files
 from itertools import combinations, permutations
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -45,27 +41,6 @@ def of(name: str) -> list[Item]:
 
 def numbers(text: str) -> list[int]:
     return [int(n) for n in re.findall(r"\d+", text)]
-
-
-@pytest.fixture(scope="module")
-def generator() -> ModuleType:
-    path = Path(__file__).parents[2] / "scripts" / "build_varied.py"
-    spec = importlib.util.spec_from_file_location("build_varied", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path[:] = before
-    return module
-
-
-def test_the_generator_writes_the_shipped_bytes(generator: ModuleType, tmp_path: Path) -> None:
-    generator.write(tmp_path)
-    for split in SPLITS:
-        assert (tmp_path / f"{split}.json").read_bytes() == (FOLDER / f"{split}.json").read_bytes()
 
 
 # --- sizes and splits

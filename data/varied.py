@@ -1,25 +1,18 @@
-"""Build the varied questions of headatlas.tasks: each of the eight functions is asked about its own material.
+"""The varied questions: each of the eight functions is asked about its own material.
 
-    python3 scripts/build_varied.py src/headatlas/tasks/data/varied
-
-The output depends only on this file, varied_made.py, varied_words.py and varied_scenes.py. A function has six kinds of
-questions, a kind 25 questions in three wordings. The third wording is of the test split alone, and so are the names,
-things, facts, sentences and numbers: `material` lists them, and none is in two splits. What is asked of tables (facts,
-sentences, scenes) is here; what is drawn and worked out (passages, sums, rules, choices) is in varied_made.py.
+A function has six kinds of questions, a kind 25 questions in three wordings. The third wording is of the test split
+alone, and so are the names, things, facts, sentences and numbers: `material` lists them, and none is in two splits.
+What is asked of tables (facts, sentences, scenes) is here; what is drawn and worked out (passages, sums, rules,
+choices) is in varied_made.py.
 """
 
 import json
 import random
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-# The tests load this file from its path, when scripts/ is not where Python looks for modules.
-sys.path.insert(0, str(Path(__file__).parent))
-import varied_scenes as scenes
-import varied_words as words
-from varied_made import DECISION, LOGIC, MATH, RETRIEVAL, Asked, Draw, Kind, either, first_capital
+from varied_made import DECISION, LOGIC, MATH, RETRIEVAL, Asked, Draw, Kind, either, words
+from word_lists import capital
 
 SEED = 2027
 SIZES = {"train": 15, "validation": 4, "test": 6}  # questions of a kind
@@ -28,8 +21,8 @@ TRIES = 40  # draws of a question whose answer is to be rarer
 TABLES = {
     "Knowledge Recall": words.KNOWLEDGE,
     "Semantic Understanding": words.SEMANTIC,
-    "Syntactic Understanding": scenes.SYNTAX,
-    "Inference": scenes.INFERENCE,
+    "Syntactic Understanding": words.SYNTAX,
+    "Inference": words.INFERENCE,
 }
 MADE: dict[str, dict[str, Kind]] = {
     "Retrieval": RETRIEVAL,
@@ -100,9 +93,9 @@ def from_table(rng: random.Random, kind: str, table: dict[str, Any], split: str,
         material = [part for column in table["material"].split() for part in parts(row[column])]
         asked.append(
             Asked(
-                first_capital(main.format(**fills)),
-                first_capital(sub.format(**fills)),
-                first_capital(answer),
+                capital(main.format(**fills)),
+                capital(sub.format(**fills)),
+                capital(answer),
                 f"{kind} {wording + 1}{'ab'[turn % len(subs)] if len(subs) > 1 else ''}",
                 tuple(dict.fromkeys([*material, *draw.material])),
             )
@@ -154,11 +147,11 @@ def made(
         draw = Draw(rng, split, numbers)
         wording, turn = wording_of(split, len(asked))
         letter, main, sub, answer = make(draw, wording, turn)
-        same = [a.answer for a in asked].count(first_capital(answer))
+        same = [a.answer for a in asked].count(capital(answer))
         if main not in [a.main for a in asked] and (same <= len(asked) // 4 or tries > TRIES):
             numbers |= draw.drawn
             tries = 0
-            texts = (first_capital(t) for t in (main, sub, answer))
+            texts = (capital(t) for t in (main, sub, answer))
             asked.append(Asked(*texts, f"{kind} {wording + 1}{letter}", tuple(dict.fromkeys(draw.material))))
     return asked
 
@@ -169,13 +162,10 @@ def as_entry(function: str, asked: Asked) -> dict[str, Any]:
     return {"question": asked.main, "answer": asked.answer, "generated": [step]} | labels
 
 
-def write(folder: Path) -> None:
-    """A file for each split, with an entry a line."""
-    folder.mkdir(parents=True, exist_ok=True)
+def files() -> dict[str, str]:
+    """The text of each file by its name: one per split, with one entry per line."""
+    texts = {}
     for split, entries in build().items():
         lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
-        (folder / f"{split}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1] / "src/headatlas/tasks/data/varied"))
+        texts[f"{split}.json"] = f"[\n{lines}\n]\n"
+    return texts

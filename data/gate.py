@@ -1,24 +1,19 @@
-"""Build the gate tasks of headatlas.tasks: mathematics, syntax and common sense, one JSON Lines file each.
+"""The gate tasks: mathematics, syntax and common sense, one JSON Lines file each.
 
-    python scripts/build_tasks.py src/headatlas/tasks/data/gate
-
-The output depends only on this file and tasks_words.py. Every line holds a prompt, its one right target, the kind and
-the split. Examples that share a word (operands in arithmetic, the question in common sense) share the split.
+Every line holds a prompt, its one right target, the kind and the split. Examples that share a word (operands in
+arithmetic, the question in common sense) share the split.
 """
 
 import json
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-# The tests load this file from its path, when scripts/ is not where Python looks for modules.
-sys.path.insert(0, str(Path(__file__).parent))
-import tasks_words as words
+from word_lists import capital, read_lists, rows
 
+words = read_lists("gate")
 SEED = 2026
 HELD_OUT = 0.25
 LETTERS = "ABCD"
@@ -38,18 +33,9 @@ class Example:
     split: str = ""
 
 
-def rows(text: str) -> list[list[str]]:
-    """'a|b; c|d' to [['a', 'b'], ['c', 'd']]."""
-    return [row.strip().split("|") for row in text.split(";") if row.strip()]
-
-
 def slashed(text: str) -> list[list[str]]:
     """'walk/walked eat/ate' to [['walk', 'walked'], ['eat', 'ate']]."""
     return [item.split("/") for item in text.split()]
-
-
-def capital(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 # ---------------------------------------------------------------------------------------------------------------- math
@@ -433,13 +419,6 @@ def to_json_lines(examples: list[Example]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in TASKS:
-        (folder / f"{name}.jsonl").write_text(to_json_lines(build(name)), encoding="utf-8", newline="\n")
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: build_tasks.py FOLDER")
-    main(Path(sys.argv[1]))
+def files() -> dict[str, str]:
+    """The text of each file by its name."""
+    return {f"{name}.jsonl": to_json_lines(build(name)) for name in TASKS}

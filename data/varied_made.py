@@ -1,4 +1,4 @@
-"""Questions of build_varied.py that are drawn and worked out: passages, rules, choices and sums.
+"""Questions of varied.py that are drawn and worked out: passages, rules, choices and sums.
 
 A kind is a function of a draw, the wording (0 and 1; 2 is of the test split) and which of the questions in this wording
 it is. It returns a letter for the sub-question, the main question, the sub-question and the answer.
@@ -9,7 +9,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import varied_words as words
+from word_lists import Person, capital, read_lists
+
+words = read_lists("varied")
 
 SPLITS = ("train", "validation", "test")
 Made = tuple[str, str, str, str]
@@ -24,29 +26,6 @@ class Asked:
     answer: str
     template: str
     material: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Person:
-    """A name that knows its pronouns, for str.format: '{p} takes {p.his} bag'."""
-
-    name: str
-    girl: bool
-
-    def __str__(self) -> str:
-        return self.name
-
-    @property
-    def she(self) -> str:
-        return "she" if self.girl else "he"
-
-    @property
-    def her(self) -> str:
-        return "her" if self.girl else "him"
-
-    @property
-    def his(self) -> str:
-        return "her" if self.girl else "his"
 
 
 @dataclass
@@ -98,10 +77,6 @@ Kind = Callable[[Draw, int, int], Made]
 def either(options: Sequence[str], word: str = "or") -> str:
     """'a, b or c'."""
     return f"{', '.join(options[:-1])} {word} {options[-1]}"
-
-
-def first_capital(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def a(noun: str) -> str:
@@ -266,7 +241,7 @@ def condition(d: Draw, wording: int, i: int) -> Made:
     forward = i % 2 == 0
     fact = f"the {x} is {on}" if forward else f"the {y} is {down}"
     main = (
-        f"If the {x} is {on}, the {y} is {up}. {first_capital(fact)}.",
+        f"If the {x} is {on}, the {y} is {up}. {capital(fact)}.",
         f"Whenever the {x} is {on}, the {y} is {up}. Now {fact}.",
         f"The {x} is never {on} unless the {y} is {up}. At present {fact}.",
     )[wording]
@@ -462,7 +437,7 @@ def priority(d: Draw, wording: int, i: int) -> Made:
         d.material.remove(x)
     main = (
         f"{p} wants {a(home)} that is {good} above all, and {fine} if possible. {'; '.join(listed)}.",
-        f"{first_capital(home)}s to let: {'; '.join(listed)}. For {p} it must be {good} and should be {fine}.",
+        f"{capital(home)}s to let: {'; '.join(listed)}. For {p} it must be {good} and should be {fine}.",
         f"When {p} looks for {a(home)}, {good} comes first and {fine} second. {'; '.join(listed)}.",
     )[wording]
     sub = ("Which should {p} take?", "Which one should {p} rent?", "What is the best choice for {p}?")[wording].format(

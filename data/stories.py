@@ -1,29 +1,26 @@
-"""Build the CogQA questions of headatlas.tasks: main questions broken into sub-questions, one cognitive function each.
+"""The stories: main questions broken into sub-questions, one cognitive function each.
 
-    python3 scripts/build_cogqa.py src/headatlas/tasks/data/stories
-
-The output depends only on this file and cogqa_words.py. A probe of cognitive functions is worth nothing if the function
-can be read off the wording, so every sub-question is a form ("How many pens does Ann have?") that several functions
-share; the main question decides which function it calls for: a stated number is retrieved, "three boxes of twelve" is
-calculated, "as many as a spider has legs" is recalled, "a dozen" is understood. Names, numbers and things are drawn
-with a fixed seed; what is drawn next is what makes functions and forms most even.
+A probe of cognitive functions is worth nothing if the function can be read off the wording, so every sub-question is a
+form ("How many pens does Ann have?") that several functions share; the main question decides which function it calls
+for: a stated number is retrieved, "three boxes of twelve" is calculated, "as many as a spider has legs" is recalled, "a
+dozen" is understood. Names, numbers and things are drawn; what is drawn next is what makes functions and forms most
+even.
 """
 
 import json
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-# The tests load this file from its path, when scripts/ is not where Python looks for modules.
-sys.path.insert(0, str(Path(__file__).parent))
-import cogqa_words as words
+from word_lists import Person, capital, read_lists, rows
+
+words = read_lists("stories")
+# What many forms have in common stands there by its name.
+words.FORMS = {n: {k: getattr(words, v, v) for k, v in form.items()} for n, form in words.FORMS.items()}
 
 SEED = 2026
 MAIN = 416
@@ -62,33 +59,6 @@ AUXILIARIES = {INF: ["will"], DEC: ["should", "should", "should", "will"]}
 
 
 @dataclass(frozen=True)
-class Person:
-    """A name that knows its pronouns, for str.format: '{p} takes {p.his} bag'."""
-
-    name: str
-    girl: bool
-
-    def __str__(self) -> str:
-        return self.name
-
-    @property
-    def she(self) -> str:
-        return "she" if self.girl else "he"
-
-    @property
-    def her(self) -> str:
-        return "her" if self.girl else "him"
-
-    @property
-    def his(self) -> str:
-        return "her" if self.girl else "his"
-
-    @property
-    def hers(self) -> str:
-        return "hers" if self.girl else "his"
-
-
-@dataclass(frozen=True)
 class Item:
     """What one slot adds: a sentence or two to the main question, and the sub-question it answers.
 
@@ -118,17 +88,6 @@ class Scene:
 
     def pair(self) -> tuple[Person, Person]:
         return (self.a, self.b) if self.rng.random() < 0.5 else (self.b, self.a)
-
-
-@cache
-def rows(text: str) -> list[Row]:
-    """'a|b; c|d' to [['a', 'b'], ['c', 'd']], line breaks being spaces."""
-    parts = (re.sub(r"\s+", " ", row).strip() for row in text.split(";"))
-    return [part.split("|") for part in parts if part]
-
-
-def capital(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def stop(text: str) -> str:
@@ -875,40 +834,12 @@ def as_json(rng: Rng, mains: list[Main]) -> list[dict[str, Any]]:
     return entries
 
 
-def report(mains: list[Main]) -> None:
-    items = [i for m in mains for i in m.items]
-    counts = Counter(i.function for i in items)
-    print(f"{len(mains)} main questions, {len(items)} sub-questions")
-    forms = {f: {i.form for i in items if i.function == f} for f in FUNCTIONS}
-    for f in FUNCTIONS:
-        print(f"{f:24} {counts[f]:4} sub-questions, {len(forms[f]):3} forms")
-    by_base: dict[str, Counter[str]] = {}
-    for i in items:
-        by_base.setdefault(base_form(i), Counter())[i.function] += 1
-    for base, by_function in sorted(by_base.items(), key=lambda kv: -sum(kv[1].values())):
-        worded = Counter(
-            len({i.function for i in items if i.form == form})
-            for form in {i.form for i in items if base_form(i) == base}
-        )
-        print(
-            f"{base:16} {len(by_function)} functions",
-            " ".join(f"{''.join(w[0] for w in f.split())}:{n}" for f, n in by_function.items()),
-            dict(worded),
-        )
-
-
-def main() -> None:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1] / "src/headatlas/tasks/data/stories")
-    folder.mkdir(parents=True, exist_ok=True)
+def files() -> dict[str, str]:
+    """The text of each file by its name."""
     rng = random.Random(SEED)
     mains = build(rng)
     rng.shuffle(mains)
+    texts = {}
     for name, part in zip(("train", "test"), split(rng, mains), strict=True):
-        entries = as_json(rng, part)
-        (folder / f"{name}.json").write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        print(name, len(part))
-    report(mains)
-
-
-if __name__ == "__main__":
-    main()
+        texts[f"{name}.json"] = json.dumps(as_json(rng, part), indent=1, ensure_ascii=False) + "\n"
+    return texts
