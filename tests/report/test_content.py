@@ -34,6 +34,7 @@ def test_charts_are_the_overview_in_float32_with_their_intervals() -> None:
         measure = next(m for m in get_method(group["method"]).measures if m.name == group["measure"])
         assert group["says"].startswith(measure.meaning)
         assert group["subject"].lower() == measure.over
+        assert group["removal"] == (group["method"] == "ablate")
     assert sorted(c for g in page["groups"] for c in g["charts"]) == list(range(16))
 
 

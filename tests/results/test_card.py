@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from headatlas.figures.card import head_card
 from headatlas.results.card import card
 from tests.figures import synthetic
 
@@ -17,6 +18,18 @@ def test_a_head_s_standings_and_categories_are_those_of_the_maps() -> None:
     assert one.rank == int((importance > importance[1, 0]).sum()) + 1
     member = made["maps"].member[:, 1, 0].values
     assert known.categories == [str(n) for n, m in zip(made["maps"].category_name.values, member, strict=True) if m]
+
+
+def test_only_what_was_measured_by_removal_is_listed_as_removed() -> None:
+    ablate = synthetic.ablate(6, 8)
+    made = {"taylor": ablate.assign_attrs(method="taylor"), "ablate": ablate, "ig": ablate.assign_attrs(method="ig")}
+    known = card(made, 1, 0)
+    assert {s.method for s in known.standings} == {"taylor", "ablate", "ig"}
+    assert {s.method for s in known.standings if s.by_removal} == {"ablate"}
+    texts = [text.get_text() for text in head_card(made, 1, 0).texts]
+    first = texts.index("This head removed (log P lost)") + 1
+    value = {task: float(ablate.effect.sel(task=task, layer=1, head=0)) for task in ("math", "syntax")}
+    assert sorted(texts[first:]) == [f"{task}, ablate: {v:+.3f}" for task, v in value.items()]
 
 
 def test_at_chance_a_head_has_no_rank_and_comes_after_those_that_have_one() -> None:

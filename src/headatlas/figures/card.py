@@ -97,10 +97,8 @@ def _words(plan: Card) -> list[tuple[str, str]]:
     for s in sorted(roles, key=lambda s: (s.subject, -s.value)):
         by_task.setdefault(s.subject, []).append(f"{s.measure} {s.value:.2f}")
     section("Roles (mean over seeds)", [f"{task}: {', '.join(scores)}" for task, scores in by_task.items()])
-    alone = [s for s in plan.standings if s.measure == "effect"]
-    section(
-        "What it is worth alone (log P lost without it)", [f"{s.subject}, {s.method}: {s.value:+.3f}" for s in alone]
-    )
+    alone = [f"{s.subject}, {s.method}: {s.value:+.3f}" for s in plan.standings if s.by_removal]
+    section("This head removed (log P lost)", alone)
     sets = [
         f"{r.subject}, top {r.heads} by {r.why}: {r.measure} {r.change:+.2f}; random heads {r.random:+.2f}"
         + (f", p = {r.p:.2f}" if not np.isnan(r.p) else "")

@@ -57,6 +57,7 @@ def groups(charts: xr.Dataset, maps: Mapping[str, xr.Dataset]) -> Iterator[dict[
                     "title": f"{title_of(method)}: {measure.name}",
                     "subject": measure.over.capitalize(),
                     "says": measure.meaning + _unproven(maps[method], measure) + _at_chance(shown),
+                    "removal": measure.by_removal,
                     "charts": mine,
                     "scale": _scale_above(shown),
                 }

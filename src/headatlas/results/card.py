@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from headatlas.methods import measures_of
 from headatlas.methods._chance import members, no_rank
 from headatlas.results.charts import overview, ranks
 from headatlas.results.curves import change_at, ranked_by, removal, steps
@@ -25,6 +26,7 @@ class Standing:
     rank: int | None  # 1 is the highest; None: at chance, where ranks say nothing
     of: int
     chance: float  # the highest value that chance explains; NaN: not known
+    by_removal: bool  # measured with this head alone removed
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
             names = (here.method.item(), here.subject.item(), here.measure.item())
             numbers = (float(here.score), float(here.low), float(here.high))
             rank = None if here.at_chance else int(here["rank"])
-            standings.append(Standing(chart, *names, *numbers, rank, int(here.of), float(here.chance)))
+            by_removal = any(m.by_removal for m in measures_of(names[0]) if m.name == names[2])
+            standings.append(Standing(chart, *names, *numbers, rank, int(here.of), float(here.chance), by_removal))
             places[names] = _place(charts.score.isel(chart=i), layer, head)
     model = next((str(result.attrs["model"]) for result in maps.values() if "model" in result.attrs), "")
     categories = []

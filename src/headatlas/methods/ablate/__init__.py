@@ -33,6 +33,7 @@ MEANING = (
             label="log P lost without the head",
             repeats=("effect_half", "half"),
             examples=("examples", "limit"),
+            by_removal=True,
         )
     ],
     presets={"full": {"limit": 32}},

@@ -28,7 +28,7 @@ function roles(at) {
   return tasks.length ? [el("h3", {}, "Roles"), says, table("", ["Task", "facilitates", "interferes", "irrelevant"], tasks.map(line), [1, 2, 3])] : [];
 }
 function effects(at) {
-  const alone = data.charts.filter((c) => c.measure === "effect" && !missing(score(c)[at]));
+  const alone = data.charts.filter((c) => groupOf(c).removal && !missing(score(c)[at]));
   const sets = data.curves.map((curve) => ({ curve, step: stepOf(curve, at) })).filter(({ step }) => step !== null);
   const changes = ({ curve, step: i }) => {
     const change = (v) => (missing(v) ? "–" : number(v - curve.top[0]));
@@ -38,7 +38,7 @@ function effects(at) {
   };
   const made = [];
   const single = (c) => [`${groupOf(c).title.split(":")[0]}, ${words(c.subject)}`, number(score(c)[at]), place(c, at)];
-  if (alone.length) made.push(table("", ["This head removed", "Effect", "Rank"], alone.map(single), [1, 2]));
+  if (alone.length) made.push(table("", ["This head removed", "log P lost", "Rank"], alone.map(single), [1, 2]));
   if (sets.length) {
     made.push(muted("Sets of top heads it is in: change of log P when they are removed, and when as many random heads are."));
     made.push(table("", ["Set removed", "these", "random", "p"], sets.map(changes), [1, 2, 3]));
