@@ -115,7 +115,7 @@ def tab(shared: tuple["playwright.Page", list[str]]) -> Iterator["playwright.Pag
 def type_prompt(tab: "playwright.Page", prompt: str = PROMPT) -> None:
     tab.fill("#live-prompt", prompt)
     expect(tab.locator("#live-text span")).to_have_count(len(prompt.split()))
-    expect(tab.locator("#live-matrix")).to_be_visible()
+    expect(tab.locator("#live-next tbody tr").first).to_be_visible()
 
 
 def rows(tab: "playwright.Page") -> dict[str, list[float]]:
@@ -144,6 +144,7 @@ def pick(tab: "playwright.Page", head: str) -> None:
     expect(tab.locator("#tip")).to_contain_text(head)
     tab.mouse.click(*at)
     expect(tab.locator("#live-head-title")).to_contain_text(head)
+    expect(tab.locator("#live-matrix")).to_be_visible()
 
 
 def switch(tab: "playwright.Page", head: str) -> None:
@@ -292,6 +293,52 @@ def test_maps_are_measured_and_compared_with_random_heads(tab: "playwright.Page"
     expect(result.locator(".dots i")).to_have_count(6)
 
 
+def test_no_head_is_selected_until_heads_are_measured(opened: Open, server: Server) -> None:
+    tab = opened(server.url)
+    heading = tab.locator("#card h2")
+    expect(heading).to_have_text("No head selected")
+    type_prompt(tab)
+    expect(heading).to_have_text("No head selected")
+    expect(tab.locator("#live-head")).to_be_hidden()
+    tab.select_option("#live-set", "layer")
+    expect(tab.locator("#live-add")).to_be_disabled()  # there is no layer of a selected head
+    tab.click("#live-measure")
+    best = tab.locator("#live-maps .panel").nth(2).locator(".detail button").first
+    expect(best).to_be_visible(timeout=20000)
+    expect(heading).to_have_text(best.inner_text().split()[0])
+    expect(tab.locator("#live-matrix")).to_be_visible()
+    expect(tab.locator("#live-add")).to_be_enabled()
+
+
+def test_maps_say_which_heads_were_switched_and_the_measured_one_stays(tab: "playwright.Page") -> None:
+    type_prompt(tab)
+    tab.click("#live-measure")
+    panels = tab.locator("#live-maps .panel")
+    direct, slope, exact = (panels.nth(i) for i in range(3))
+    best = exact.locator(".detail button").first
+    expect(best).to_be_visible(timeout=20000)
+    measured, z = best.inner_text(), exact.locator(".js-plotly-plot").evaluate("d => d.data[0].z.flat()")
+    for panel in (direct, slope, exact):
+        expect(panel.locator(".of")).to_have_text("")
+    switch(tab, "L1.H3")
+    for panel in (direct, slope):
+        expect(panel.locator(".of")).to_have_text("with L1.H3 off")
+    expect(exact.locator(".of")).to_have_text("before the switch: all heads on")
+    expect(best).to_have_text(measured)
+    assert exact.locator(".js-plotly-plot").evaluate("d => d.data[0].z.flat()") == z
+    expect(tab.locator("#live-measure")).to_have_text("Measure again")
+    tab.click("#live-measure")
+    expect(exact.locator(".of")).to_have_text("with L1.H3 off", timeout=20000)
+    expect(tab.locator("#live-measure")).to_be_hidden()
+    tab.click("#live-clear")
+    expect(exact.locator(".of")).to_have_text("before the switch: with L1.H3 off")
+    for panel in (direct, slope):
+        expect(panel.locator(".of")).to_have_text("")
+    type_prompt(tab, "w1 w2")
+    expect(best).to_be_hidden()  # of another prompt
+    expect(exact.locator(".of")).to_have_text("")
+
+
 # --- sharing
 
 
@@ -373,10 +420,35 @@ def test_hostile_words_are_words(tab: "playwright.Page") -> None:
 
 
 def test_a_prompt_over_the_context_is_one_line(tab: "playwright.Page") -> None:
+    type_prompt(tab)
     tab.fill("#live-prompt", "w1 " * 65)
     expect(tab.locator("#live-message")).to_have_text("texts[0] is 65 tokens long, but the model's context is 64")
+    expect(tab.locator("#live-results")).to_be_hidden()  # the numbers of the prompt before
+    for name in ("next", "answer", "continuation"):
+        expect(tab.locator(f"#live-{name}")).to_have_text("")
     type_prompt(tab)
     expect(tab.locator("#live-message")).to_have_text("")
+
+
+def test_an_error_after_a_switch_leaves_no_numbers_of_the_model_before(opened: Open, server: Server) -> None:
+    tab = opened(server.url)
+    type_prompt(tab)
+    switch(tab, "L1.H3")
+    expect(tab.locator("#live-effect")).to_contain_text("Next token")
+    broken = '{"error": "out of memory"}\n'
+    tab.route("**/ask", lambda route: route.fulfill(body=broken, content_type="application/x-ndjson"))
+    tab.locator("#live-maps .panel").first.focus()
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("x")
+    expect(tab.locator("#live-message")).to_have_text("out of memory")
+    for name in ("next", "answer", "continuation", "effect", "writes"):
+        expect(tab.locator(f"#live-{name}")).to_have_text("")
+    expect(tab.locator("#live-matrix")).to_be_hidden()
+    expect(tab.locator("#live-maps .detail button")).to_have_count(0)
+    tab.unroute("**/ask")
+    tab.click("#live-undo")
+    expect(tab.locator("#live-next th")).to_have_count(3)
+    expect(tab.locator("#live-maps .of").first).to_have_text("with L1.H3 off")
 
 
 def test_a_model_that_does_not_tell_where_it_looks_shows_the_rest(opened: Open) -> None:
@@ -384,7 +456,8 @@ def test_a_model_that_does_not_tell_where_it_looks_shows_the_rest(opened: Open) 
     server = serve(falcon)
     try:
         tab = opened(server.url)
-        tab.fill("#live-prompt", PROMPT)
+        type_prompt(tab)
+        tab.locator("#live-maps .detail button").first.click()
         expect(tab.locator("#live-attention-state")).to_contain_text("does not tell where its heads look")
         expect(tab.locator("#live-matrix")).to_be_hidden()
         expect(tab.locator("#live-writes tbody tr").first).to_be_visible()
@@ -398,6 +471,8 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(opened: Open, server
     looks = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark" if dark else "light"}
     tab = opened(server.url, **looks)
     type_prompt(tab)
+    tab.locator("#live-maps .detail button").first.click()
+    expect(tab.locator("#live-matrix")).to_be_visible()
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from headatlas.figures import gates, importance
 from headatlas.methods import get_method, title_of
 from headatlas.report import heads as module
 from headatlas.report.charts import scale
 from headatlas.report.content import content
 from headatlas.results.charts import overview
+from tests.figures import synthetic
 from tests.report import small
 
 
@@ -70,23 +72,55 @@ def test_charts_know_their_chance_level_and_which_heads_are_above_it() -> None:
     page = content({"maps": maps_at_chance(), "gate": small.gate()}, small.INFO)
     score = small.maps().score.values
     first, second = page["charts"][:2]
-    assert (first["chance"], first["none"], first["note"]) == (0.7, False, "2 of 9 heads above chance")
+    untested = "not supported, p 0.5, 2 heads"
+    assert (first["chance"], first["none"], first["notes"]) == (0.7, False, ["2 of 9 heads above chance", untested])
     assert first["above"] == np.flatnonzero(score[0] > 0.7).tolist() != []
     assert (second["above"], second["none"]) == ([], True)
-    assert second["note"] == f"not above chance: best {np.nanmax(score[1]):.2g}, chance 1"
+    assert second["notes"][0] == f"not above chance: best {np.nanmax(score[1]):.2g}, chance 1"
     gate = next(c for c in page["charts"] if c["method"] == "gate")
-    assert (gate["chance"], gate["above"], gate["none"], gate["note"]) == (None, None, False, "")
+    assert (gate["chance"], gate["above"], gate["none"]) == (None, None, False)
+    assert gate["notes"] == ["not supported, p 0.2, 2 heads"]
     (says,) = (g["says"] for g in page["groups"] if g["measure"] == "score")
-    assert says.endswith("a map without a head above chance is grey: copying.")
+    marks = "Half colour strength: at chance. Framed: removed in the map's test, whose outcome is below its title."
+    assert says.endswith(marks)
     assert "chance" not in next(g["says"] for g in page["groups"] if g["measure"] == "suppression")
 
 
-def test_the_scale_is_of_the_maps_with_heads_above_chance_and_reaches_beyond_it() -> None:
-    maps = maps_at_chance()
-    maps["score"][1] *= 100
-    maps["chance"][1] = 100
-    ends = next(g["scale"] for g in content({"maps": maps}, small.INFO)["groups"] if g["measure"] == "score")
-    assert 0.7 <= ends["high"] <= 1
+def test_charts_have_the_marks_of_the_figures() -> None:
+    atlas = small.atlas()
+    page = content(atlas, small.INFO)
+    for method in ("probe", "maps", "dissociate"):
+        panels = {panel.title: panel for panel in importance.plan(atlas[method]).panels}
+        measure = get_method(method).measures[0].name
+        mine = [c for c in page["charts"] if (c["method"], c["measure"]) == (method, measure)]
+        assert {c["subject"] for c in mine} == set(panels)
+        for chart in mine:
+            panel = panels[chart["subject"]]
+            assert chart["tested"] == np.flatnonzero(panel.framed).tolist()
+            assert chart["notes"] == list(panel.notes)
+    for one, panel in zip(page["always"], gates.plan(atlas["gate"]).panels, strict=True):
+        assert one["tested"] == np.flatnonzero(panel.framed).tolist() != []
+        assert one["notes"] == list(panel.notes)
+
+
+def test_tested_heads_are_found_on_a_larger_grid() -> None:
+    info = {"model": {"n_layers": 6, "n_heads": 5}}
+    small_grid, large_grid = (content({"maps": small.maps()}, i)["charts"][0]["tested"] for i in (small.INFO, info))
+    assert [divmod(at, small.HEADS) for at in small_grid] == [divmod(at, 5) for at in large_grid] != []
+
+
+@pytest.mark.parametrize("method", ["probe", "maps", "dissociate", "ablate"])
+def test_the_colour_scale_is_that_of_the_figure(method: str) -> None:
+    atlas = {name: dataset for name, dataset in synthetic.atlas(30, 9).items() if name == method}
+    if method == "maps":
+        atlas["maps"] = synthetic.with_chance(atlas["maps"])
+    group = content(atlas, {})["groups"][0]
+    figure = importance.plan(atlas[method]).scale
+    assert (group["scale"]["low"], group["scale"]["high"]) == (figure.low, figure.high)
+    assert [tick["text"] for tick in group["scale"]["ticks"]] == figure.labels
+
+
+def test_the_scale_reaches_beyond_chance() -> None:
     few = np.zeros((1, 20, 20))
     few[0, 3, 3] = 0.6
     assert scale(few, 0.5)["high"] >= 0.5
@@ -101,8 +135,34 @@ def test_levels_may_differ_between_heads_and_unproven_functions_have_none() -> N
     np.testing.assert_allclose(unpack(first["chance"]), 0.8 * probe.importance[0].values.ravel(), rtol=1e-6)
     assert (first["above"], second["above"], second["none"]) == (None, [], True)
     proven, unproven = content({"dissociate": small.dissociate()}, small.INFO)["charts"]
-    assert (proven["note"], proven["none"]) == ("", False)
-    assert (unproven["note"], unproven["unranked"], unproven["none"]) == ("not supported", "not supported", True)
+    assert (proven["notes"], proven["none"]) == (["supported, p 0.01, 2 heads"], False)
+    assert (unproven["notes"], unproven["unranked"]) == (["not supported: no heads found"], "not supported")
+    assert unproven["none"]
+
+
+def test_the_page_opens_on_the_best_supported_map() -> None:
+    def opens_on(maps: dict[str, xr.Dataset]) -> tuple[str, str]:
+        page = content(maps, {})
+        chart = page["charts"][page["first"]]
+        return chart["method"], chart["subject"]
+
+    atlas = small.atlas()
+    assert opens_on(atlas) == ("dissociate", "Retrieval")  # the only one that is supported
+    untested = {name: atlas[name] for name in ("maps", "probe")}
+    assert opens_on(untested) == ("probe", "Retrieval")
+    supported = atlas["maps"].assign(p_corrected=(("relation", "n_removed"), [[0.5], [0.001]]))
+    assert opens_on(atlas | {"maps": supported}) == ("maps", "copying")
+    at_chance = supported.assign(chance=("relation", [0.7, 1.0]))  # a test of heads that chance explains
+    assert opens_on({"maps": at_chance}) == ("maps", "country_to_capital")
+    assert content({}, {})["first"] is None
+
+
+def test_methods_that_failed_are_named_with_their_reason() -> None:
+    done, failed = {"complete": True}, {"complete": False, "why": "the model has no <b>"}
+    info = small.INFO | {"methods": {"probe": done, "salient": failed, "gate": failed}}
+    page = content({"probe": small.probe()}, info, {"gate": 3.0})
+    assert page["failed"] == [{"title": title_of("salient"), "why": "the model has no <b>"}]
+    assert content(small.atlas(), small.INFO)["failed"] == []
 
 
 def test_categories_leave_out_heads_that_are_members_by_scores_at_chance() -> None:
@@ -228,8 +288,6 @@ def test_without_charts_there_is_still_a_page(maps: dict[str, xr.Dataset]) -> No
 
 def test_specialisation_has_whose_heads_were_removed_in_rows_and_the_verdicts() -> None:
     page = content(small.atlas(), small.INFO)
-    (says,) = (g["says"] for g in page["groups"] if g["method"] == "dissociate")
-    assert says.endswith("(see Specialisation): Inference.")
     (special,) = page["special"]
     assert special["rows"] == ["Retrieval"]  # Inference has no heads of its own
     assert special["columns"] == ["Retrieval", "Inference"]
@@ -239,9 +297,21 @@ def test_specialisation_has_whose_heads_were_removed_in_rows_and_the_verdicts() 
         "function": "Retrieval",
         "heads": 2,
         "own": -1.25,
-        "others": -0.05,
+        "others": 0.05,
         "random": -0.5,
         "p": 0.01,
         "verdict": "heads of its own",
     }
     assert (second["heads"], second["own"], second["verdict"]) == (0, None, "none found")
+
+
+def test_the_others_changes_are_shown_by_their_mean_size() -> None:
+    names = ["Retrieval", "Inference", "Math"]
+    result = small.dissociate(names)
+    result.other_effect[0, 1:] = [0.4, -0.6]
+    assert content({"dissociate": result}, {})["special"][0]["verdicts"][0]["others"] == 0.5
+
+
+def test_only_methods_that_remove_heads_are_listed_as_removal() -> None:
+    effects = {name: small.ablate().assign_attrs(method=name) for name in ("ablate", "taylor", "ig")}
+    assert [g["method"] for g in content(effects, {})["groups"] if g["removal"]] == ["ablate"]

@@ -11,6 +11,7 @@ import pytest
 import xarray as xr
 
 from headatlas.methods import get_method, title_of
+from headatlas.report.content import content
 from headatlas.report.page import embed, page
 from headatlas.results.agree import agree, side_by_side
 from tests.report import small
@@ -427,26 +428,39 @@ def test_what_the_removal_of_one_function_s_heads_did_is_told(tab: "playwright.P
     assert cells.all_inner_texts() == ["Retrieval", "−1.25", "−0.05"]
 
 
+def framed(chart: "playwright.Locator") -> set[tuple[int, int]]:
+    """The heads (layer, head) around which a map draws frames."""
+    x, y = chart.evaluate("d => d.data.length > 1 ? [d.data[1].x, d.data[1].y] : [[], []]")
+    corners = range(0, len(x), 6)  # five points and a gap for each head
+    return {(int(y[i] + 0.5), int(x[i] + 0.5)) for i in corners}
+
+
 @needs_browser
-def test_maps_at_chance_are_grey_and_their_heads_have_no_rank(opened: Open) -> None:
+def test_maps_at_chance_are_drawn_dimmed_and_their_heads_have_no_rank(opened: Open) -> None:
     maps = small.maps()
     score = maps.score.values
     maps = maps.assign(chance=("relation", [0.7, 1.0]))
     tab = opened({"maps": maps})
+    end = content({"maps": maps}, small.INFO)["groups"][0]["scale"]["high"]
     panels = tab.locator("#small .panel")
-    assert panels.nth(0).locator(".detail").inner_text() == "2 of 9 heads above chance"
-    assert panels.nth(1).locator(".detail").inner_text().startswith("not above chance: best ")
-    drawn = np.array(panels.nth(0).locator(".js-plotly-plot").evaluate(Z), dtype=float)
-    np.testing.assert_array_equal(drawn > 0.51, score[0].ravel() > 0.7)  # at chance: the colour of 0
-    colours = panels.nth(1).locator(".js-plotly-plot").evaluate("d => d.data[0].colorscale.map((c) => c[1])")
-    assert len(set(colours)) == 1
+    outcome = "not supported, p 0.5, 2 heads"
+    assert panels.nth(0).locator(".detail").all_inner_texts() == ["2 of 9 heads above chance", outcome]
+    assert panels.nth(1).locator(".detail").first.inner_text().startswith("not above chance: best ")
+    for i, level in enumerate((0.7, 1.0)):
+        chart = panels.nth(i).locator(".js-plotly-plot")
+        drawn = np.array(chart.evaluate(Z), dtype=float)
+        strength = np.where(score[i] > level, 1, 0.5).ravel()
+        np.testing.assert_allclose(drawn, 0.51 + 0.49 * strength * score[i].ravel() / end, atol=1e-6)
+        top = np.argsort(-np.nan_to_num(score[i], nan=-1), axis=None)[:2]
+        assert framed(chart) == {divmod(int(at), small.HEADS) for at in top}
+        assert len(set(chart.evaluate("d => d.data[0].colorscale.map((c) => c[1])"))) > 5
     assert "not above chance" not in tab.locator("#large").inner_text()
     ranks = tab.locator("#top tbody tr td:first-child").all_inner_texts()
     assert ranks == [
         str(i + 1) if v > 0.7 else "at chance" for i, v in enumerate(sorted(score[0][score[0] >= 0])[::-1])
     ]
     click_head(tab, "#small .panel:nth-child(2)", 3, 1)
-    assert tab.locator("#tip").inner_text().endswith("at chance (1)")
+    assert "at chance (1)" in tab.locator("#tip").inner_text()
     assert "not above chance" in tab.locator("#top caption").inner_text()
     assert set(tab.locator("#top tbody tr td:first-child").all_inner_texts()) == {"at chance"}
     assert "copying: rank" not in tab.locator("#card").inner_text()
@@ -457,13 +471,73 @@ def test_maps_at_chance_are_grey_and_their_heads_have_no_rank(opened: Open) -> N
 
 
 @needs_browser
-def test_where_nothing_is_above_chance_there_are_no_colours(opened: Open) -> None:
+def test_where_nothing_is_above_chance_there_are_colours_and_a_scale(opened: Open) -> None:
     tab = opened({"maps": small.maps().assign(chance=("relation", [1.0, 1.0]))})
-    tab.select_option("#method", label=f"{MAPS}: score")
-    assert tab.locator("#scale").inner_text() == "None of these maps has a head above chance."
-    assert "is grey: all of them." in tab.locator("#says").inner_text()
-    tab.select_option("#method", label=f"{MAPS}: suppression")
-    assert tab.locator("#scale .strip").count() == 1  # nothing tells its chance level
+    for measure in ("score", "suppression"):
+        tab.select_option("#method", label=f"{MAPS}: {measure}")
+        assert tab.locator("#scale .strip").count() == 1
+
+
+@needs_browser
+def test_frames_leave_the_axes_as_they_are_and_are_on_always_and_any_too(tab: "playwright.Page") -> None:
+    tab.select_option("#method", label="Dissociate: importance")
+    chart = tab.locator("#large .js-plotly-plot")
+    assert len(framed(chart)) == 2
+    assert chart.evaluate("d => [d.layout.xaxis.range, d.layout.yaxis.range]") == [[-0.5, 2.5], [3.5, -0.5]]
+    assert tab.locator("#large .detail").inner_text() == "supported, p 0.01, 2 heads"
+    tab.select_option("#subject", label="Inference")
+    assert tab.locator("#large .detail").inner_text() == "not supported: no heads found"
+    assert framed(chart) == set()
+    panel = tab.locator("#always-maps .panel").first
+    assert panel.locator(".detail").all_inner_texts() == ["minimum of 2 seeds", "not supported, p 0.2, 2 heads"]
+    assert len(framed(panel.locator(".js-plotly-plot"))) == 2
+
+
+@needs_browser
+def test_the_category_map_is_one_row_of_five_and_says_how_its_axes_differ(tab: "playwright.Page") -> None:
+    panels = tab.locator("#categories-maps .panel")
+    boxes = [panel.bounding_box() for panel in panels.all()]
+    assert len(boxes) == 5
+    assert len({box["y"] for box in boxes}) == 1
+    assert len({round(box["width"]) for box in boxes}) == 1
+    heights = {round(chart.bounding_box()["height"]) for chart in panels.locator(".chart").all()}
+    assert len(heights) == 1
+    chart = panels.first.locator(".js-plotly-plot")
+    titles = "d => [d.layout.xaxis.title.text, d.layout.yaxis.title.text, d.layout.yaxis.range]"
+    assert chart.evaluate(titles) == ["Layer", "Head", [-0.5, 2.5]]
+    assert "layers run across and heads from 0 at the bottom" in tab.locator("#categories .about").inner_text()
+
+
+@needs_browser
+def test_failed_methods_are_named_as_text_on_the_page(opened: Open) -> None:
+    why = {"complete": False, "why": IMAGE}
+    tab = opened(small.atlas(), small.INFO | {"methods": {"taylor": why}})
+    failed = tab.locator("#failed")
+    assert failed.locator("li").all_inner_texts() == [f"{title_of('taylor')}: {IMAGE}"]
+    assert failed.locator("img").count() == 0
+    assert opened(small.atlas()).locator("#failed").is_hidden()
+
+
+@needs_browser
+def test_a_card_lists_gradients_not_as_removal(opened: Open) -> None:
+    taylor = small.ablate().assign_attrs(method="taylor")
+    for maps, listed in (({"ablate": small.ablate(), "taylor": taylor}, True), ({"taylor": taylor}, False)):
+        removal = opened(maps).locator("#card table", has_text="This head removed").all_inner_texts()
+        assert len(removal) == listed
+        assert all("Ablation, math" in text and "Gradients" not in text for text in removal)
+
+
+@needs_browser
+def test_the_page_begins_with_a_supported_map_and_its_best_head(opened: Open) -> None:
+    tab = opened(small.atlas())
+    assert tab.locator("#method option:checked").inner_text() == "Dissociate: importance"
+    assert tab.locator("#subject option:checked").inner_text() == "Retrieval"
+    importance = small.dissociate().importance[0].values
+    best = "L{}.H{}".format(*np.unravel_index(int(np.nanargmax(importance)), importance.shape))
+    assert tab.locator("#card h2").inner_text() == best
+    supported = small.maps().assign(p_corrected=(("relation", "n_removed"), [[0.5], [0.001]]))
+    tab = opened({"maps": supported})
+    assert tab.locator("#subject option:checked").inner_text() == "copying"
 
 
 @needs_browser

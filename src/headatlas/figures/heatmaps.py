@@ -13,12 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from headatlas.figures.style import Palette, axes_at, heading, styled, ticks, wrap
-from headatlas.results.scale import range_of
+from headatlas.results.scale import DIMMED, range_of
 
 TITLE, NOTE = 9, 6.5  # points
 ABSENT = "#bdbdbd"  # layers without heads
 NOTE_LINE = 0.13  # inches
-DIMMED = 0.5  # strength of the colours of heads at chance
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from headatlas.figures.small_panels import legend_below, small_panels
 from headatlas.figures.style import capital, heading, styled
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import about
-from headatlas.results.curves import removal
+from headatlas.results.curves import has_curves, removal
 
 NEEDS = "what removing heads did: effect, random_effect, p and baseline over n_removed"
 SAYS = (
@@ -35,14 +35,6 @@ LINES: dict[str, tuple[str, str, Literal["-", "--", ":"]]] = {
 
 def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
     return of_each("removal-{method}", maps, has_curves, removal_curves, SAYS)
-
-
-def has_curves(result: xr.Dataset) -> bool:
-    """Whether it has all that `removal` reads; a dataset of the user's own may have half of it."""
-    if not {"effect", "random_effect"} <= set(result) or "n_removed" not in result.effect.dims:
-        return False
-    named = all(d in result.coords for d in result.effect.dims)
-    return named and ("measure" not in result.dims or "baseline" in result) and bool(result.effect.notnull().any())
 
 
 @dataclass(frozen=True)

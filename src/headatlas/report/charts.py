@@ -1,6 +1,6 @@
 """The page's charts: scores of all heads, grouped by what is drawn side by side on one colour scale."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,10 +8,11 @@ import xarray as xr
 
 from headatlas.evidence.agreement import spearman_matrix
 from headatlas.methods import measures_of, methods, title_of
-from headatlas.methods._chance import above_in_words, no_rank, none_in_words
-from headatlas.methods.method import Measure
+from headatlas.methods._chance import above_in_words, no_rank, none_in_words, scale_level
 from headatlas.report.numbers import pack, plain, plain_list
 from headatlas.results.agree import square
+from headatlas.results.charts import MAP
+from headatlas.results.outcomes import Outcome, outcomes
 from headatlas.results.scale import range_of
 from headatlas.results.tables import agreed as agreed_rows
 from headatlas.results.tables import between_atlases
@@ -20,31 +21,76 @@ PAIRS = 50  # that are listed, at most
 FIRST = ("function", "relation", "task")  # what the first groups are about; others come after
 
 
-def chart(one: xr.Dataset) -> dict[str, Any]:
+def chart_rows(charts: xr.Dataset, maps: Mapping[str, xr.Dataset]) -> list[dict[str, Any]]:
+    """Every chart as the page draws it, with the outcome of its map's removal test."""
+    tested = {method: outcomes(method, result) for method, result in maps.items()}
+    rows = []
+    for i in range(charts.sizes["chart"]):
+        one = charts.isel(chart=i)
+        outcome = tested[one.method.item()].get((one.measure.item(), one.subject.item()))
+        rows.append(_chart(one, maps[one.method.item()], outcome))
+    return rows
+
+
+def _chart(one: xr.Dataset, result: xr.Dataset, outcome: Outcome | None) -> dict[str, Any]:
     names = {n: one[n].item() for n in ("method", "measure", "subject")}
     interval = {n: pack(one[n].values) if one[n].notnull().any() else None for n in ("low", "high")}
-    return names | {"score": pack(one.score.values)} | interval | _chance(one)
+    chance = _chance(one)
+    above = above_in_words(one.score.values, one.chance.values, one.at_chance.values)
+    notes = [line for line in (above, outcome.text if outcome else "") if line]
+    if chance["none"] and not notes:
+        notes = [none_in_words(one.method.item())]
+    grid = {d: one[d].values.tolist() for d in MAP}
+    test = {"tested": on_grid(outcome.removed, result, grid) if outcome else [], "notes": notes}
+    return names | {"score": pack(one.score.values)} | interval | chance | test
+
+
+def on_grid(heads: np.ndarray, result: xr.Dataset, grid: Mapping[str, list[int]]) -> list[int]:
+    """The places of some heads of a result, bool [layer, head], among all heads of the page's grid."""
+    mask = xr.DataArray(heads, {d: result[d].values for d in MAP}, MAP)
+    return [int(place) for place in np.flatnonzero(mask.reindex(grid, fill_value=False).values)]
 
 
 def _chance(one: xr.Dataset) -> dict[str, Any]:
-    """Of a chart: its chance level (a number, or one for each head), the heads above it (None: all, or not known), and
-    a note about it."""
+    """Of a chart: its chance level (a number, or one for each head), and the heads above it (None: all, or not
+    known)."""
     levels = np.unique(one.chance.values[np.isfinite(one.chance.values)])
     level = None if not len(levels) else plain(levels[0]) if len(levels) == 1 else pack(one.chance.values)
     above = ~one.at_chance.values & np.isfinite(one.score.values)
-    none = bool(one.none_above)
-    words = above_in_words(one.score.values, one.chance.values, one.at_chance.values)
     return {
         "chance": level,
         "above": np.flatnonzero(above).tolist() if one.at_chance.any() else None,
-        "none": none,
+        "none": bool(one.none_above),
         "unranked": no_rank(one.method.item()),
-        "note": words or (none_in_words(one.method.item()) if none else ""),
     }
 
 
-def groups(charts: xr.Dataset, maps: Mapping[str, xr.Dataset]) -> Iterator[dict[str, Any]]:
-    """Charts that are drawn side by side on one colour scale: those of one measure of one method."""
+def first_chart(charts: xr.Dataset, maps: Mapping[str, xr.Dataset]) -> int | None:
+    """The chart that the page opens on: supported by its test with the lowest p, then of the most heads.
+
+    Without a supported one, the first that has a head above chance. Only charts of a method's first measure count.
+    """
+    tested = {method: outcomes(method, result) for method, result in maps.items()}
+    places = {method: place for place, method in enumerate(page_order(maps))}
+    ranked = []
+    for i in range(charts.sizes["chart"]):
+        one = charts.isel(chart=i)
+        method, measure, subject = (one[n].item() for n in ("method", "measure", "subject"))
+        outcome = tested[method].get((measure, subject))
+        supported = outcome is not None and outcome.supported and not one.none_above
+        evidence = (outcome.p, -outcome.n_removed) if outcome and supported else (1.0, 0)
+        main = measure == measures_of(method)[0].name
+        ranked.append((not main, not supported, bool(one.none_above), *evidence, places[method], i))
+    return min(ranked)[-1] if ranked else None
+
+
+def groups(
+    charts: xr.Dataset, rows: Sequence[Mapping[str, Any]], maps: Mapping[str, xr.Dataset]
+) -> Iterator[dict[str, Any]]:
+    """Charts that are drawn side by side on one colour scale: those of one measure of one method.
+
+    rows: what `chart_rows` says of the charts.
+    """
     each = list(zip(charts.method.values.tolist(), charts.measure.values.tolist(), strict=True))
     for method in page_order(maps):
         for measure in measures_of(method):
@@ -56,10 +102,10 @@ def groups(charts: xr.Dataset, maps: Mapping[str, xr.Dataset]) -> Iterator[dict[
                     "measure": measure.name,
                     "title": f"{title_of(method)}: {measure.name}",
                     "subject": measure.over.capitalize(),
-                    "says": measure.meaning + _unproven(maps[method], measure) + _at_chance(shown),
-                    "removal": measure.by_removal,
+                    "says": measure.meaning + _marks(shown, [rows[i] for i in mine]),
                     "charts": mine,
-                    "scale": _scale_above(shown),
+                    "removal": measure.by_removal,
+                    "scale": scale(shown.score.values, scale_level(shown.chance)),
                 }
 
 
@@ -75,32 +121,14 @@ def page_order(maps: Iterable[str]) -> list[str]:
     return sorted(maps, key=lambda m: (m not in methods(), places[m], registered.index(m)))
 
 
-def _at_chance(charts: xr.Dataset) -> str:
-    """How maps with a chance level are coloured, and which have no head above it."""
-    if not charts.chance.notnull().any():
-        return ""
-    names = charts.subject.values[charts.none_above.values].tolist()
-    which = "all of them" if len(names) == charts.sizes["chart"] else ", ".join(names)
-    text = " Heads at chance have the colour of 0; a map without a head above chance is grey"
-    return text + (f": {which}." if names else ".")
-
-
-def _unproven(result: xr.Dataset, measure: Measure) -> str:
-    """Which maps' heads were not proven."""
-    if measure.above not in result or result[measure.above].dims != (measure.over,):
-        return ""
-    each = zip(result[measure.over].values, result[measure.above].values, strict=True)
-    names = [str(subject) for subject, proven in each if not proven]
-    return f" Not proven, so no evidence by itself (see Specialisation): {', '.join(names)}." if names else ""
-
-
-def _scale_above(charts: xr.Dataset) -> dict[str, Any]:
-    """The scale of the maps that are not grey, for those that reach beyond chance."""
-    values, coloured = charts.score.values, ~charts.none_above.values
-    level = charts.chance.where(~charts.at_chance).values[coloured]
-    shown = values[coloured] if coloured.any() else values
-    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0))
-    return scale(shown, float(np.nanmax(level, initial=0.0))) | {"largest": largest}
+def _marks(charts: xr.Dataset, rows: Sequence[Mapping[str, Any]]) -> str:
+    """What dimmed and framed heads are, where there are any."""
+    text = ""
+    if charts.at_chance.any():
+        text += f" Half colour strength: {rows[0]['unranked']}."
+    if any(row["tested"] for row in rows):
+        text += " Framed: removed in the map's test, whose outcome is below its title."
+    return text
 
 
 def scale(values: np.ndarray, chance: float = 0.0) -> dict[str, Any]:

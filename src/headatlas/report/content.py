@@ -12,10 +12,11 @@ import xarray as xr
 
 from headatlas.methods import methods, title_of
 from headatlas.progress import in_words
-from headatlas.report.charts import agreement, chart, groups, page_order
+from headatlas.report.charts import agreement, chart_rows, first_chart, groups, page_order
 from headatlas.report.heads import always, categories, tokens
 from headatlas.report.proof import curves, evidence, special
 from headatlas.results.charts import overview
+from headatlas.results.scale import DIMMED
 
 Maps = Mapping[str, xr.Dataset]
 ARXIV = re.compile(r",? arXiv ([\d.]+)$")
@@ -38,17 +39,20 @@ def content(
     grid = {"layer": layers, "head": heads}
     charts = overview(maps)
     charts = charts.reindex(grid, fill_value={"at_chance": False}) if charts.sizes["chart"] else charts
-    rows = [chart(charts.isel(chart=i)) for i in range(charts.sizes["chart"])]
+    rows = chart_rows(charts, maps)
     return {
         "model": str(model.get("name") or "a model"),
         "pending": [
             title_of(method) + ("" if left is None else f" (about {in_words(left)})")
             for method, left in (pending or {}).items()
         ],
+        "failed": _failed(info, pending or {}),
         "layers": layers,
         "heads": heads,
         "charts": rows,
-        "groups": list(groups(charts, maps)),
+        "first": first_chart(charts, maps),
+        "dimmed": DIMMED,
+        "groups": list(groups(charts, rows, maps)),
         "categories": categories(maps.values(), grid),
         "always": list(always(maps.values(), grid)),
         "curves": list(curves(maps, rows)),
@@ -65,6 +69,16 @@ def _grid(maps: Maps, dim: str, size: object) -> list[int]:
     """Numbers of the layers or heads that the model or any dataset has."""
     named = [int(v) for result in maps.values() if dim in result.dims for v in result[dim].values]
     return sorted({*named, *range(size if isinstance(size, int) else 0)})
+
+
+def _failed(info: Mapping[str, Any], pending: Mapping[str, float | None]) -> list[dict[str, str]]:
+    """Methods that were asked for and could not be done, and why."""
+    methods_of_run = dict(info.get("methods") or {}).items()
+    return [
+        {"title": title_of(name), "why": str(about["why"])}
+        for name, about in methods_of_run
+        if not about.get("complete") and about.get("why") and name not in pending
+    ]
 
 
 def _provenance(maps: Maps, info: Mapping[str, Any]) -> list[dict[str, Any]]:

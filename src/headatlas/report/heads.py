@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headatlas.figures.gates import OVER, has_always_any
+from headatlas.figures.gates import OVER, ROLES, SEEDS, has_always_any
 from headatlas.figures.names import PUBLISHED
 from headatlas.figures.style import PALETTES
 from headatlas.methods import measures_of
 from headatlas.methods._chance import members
+from headatlas.report.charts import on_grid
 from headatlas.report.numbers import pack, plain
+from headatlas.results.outcomes import outcomes
 from headatlas.tasks.relations import CATEGORIES
 
 COLOURS = dict(zip(CATEGORIES, PALETTES[PUBLISHED].categories, strict=True))
@@ -51,13 +53,22 @@ def categories(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | No
 
 
 def always(results: Iterable[xr.Dataset], grid: Grid) -> Iterator[dict[str, Any]]:
-    """What heads do to every task over all seeds: the least and the most."""
+    """What heads do to every task over all seeds: the least and the most. With the outcome of the task's test."""
     for result in results:
-        for i, task in enumerate(result["task"].values.tolist() if has_always_any(result) else []):
+        if not has_always_any(result):
+            continue
+        tested = outcomes(str(result.attrs.get("method", "")), result)
+        for i, task in enumerate(result["task"].values.tolist()):
+            outcome = tested.get((ROLES[0], str(task)))
             for name, title in OVER.items():
+                notes = [f"{SEEDS[name]} of {result.sizes['seed']} seeds"] if "seed" in result.sizes else []
+                test = {
+                    "tested": on_grid(outcome.removed, result, grid) if outcome else [],
+                    "notes": notes + ([outcome.text] if outcome else []),
+                }
                 values = result[name].isel(task=i).transpose("layer", "head").reindex(grid).values
                 words = str(task).replace("_", " ").capitalize()
-                yield {"title": f"{words} ({title})", "task": str(task), "values": pack(values)}
+                yield {"title": f"{words} ({title})", "task": str(task), "values": pack(values)} | test
 
 
 def tokens(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:

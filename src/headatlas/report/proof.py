@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headatlas.figures.removal import has_curves
 from headatlas.methods import title_of
 from headatlas.report.numbers import plain, plain_list
 from headatlas.results.curves import changes, ranked_by, removal
@@ -27,7 +26,7 @@ TESTED = ("verdict", "n_removed", "effect", "other_effect", "random_effect", "p_
 
 def curves(maps: Maps, charts: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Removal curves, each with the chart whose top heads were removed: what tells whether one head was among them."""
-    all_curves = removal({method: result for method, result in maps.items() if has_curves(result)})
+    all_curves = removal(maps)
     for i in range(all_curves.sizes["curve"]):
         one = all_curves.isel(curve=i)
         one = one.isel(removed=one.top.notnull().values)
@@ -64,7 +63,7 @@ def _verdicts(result: xr.Dataset) -> Iterator[dict[str, Any]]:
     (over,) = result.verdict.dims
     for i, name in enumerate(result[over].values.tolist()):
         one = result.isel({over: i})
-        means = {"own": one.effect, "others": one.other_effect.mean(), "random": one.random_effect.mean()}
+        means = {"own": one.effect, "others": abs(one.other_effect).mean(), "random": one.random_effect.mean()}
         yield {
             "function": str(name),
             "heads": int(one.n_removed),

@@ -27,6 +27,14 @@ def removal(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
     return xr.concat(rows, "curve", coords=list(NAMES), join="outer")
 
 
+def has_curves(result: xr.Dataset) -> bool:
+    """Whether it has all that `removal` reads; a dataset of the user's own may have half of it."""
+    if not {"effect", "random_effect"} <= set(result) or "n_removed" not in result.effect.dims:
+        return False
+    named = all(d in result.coords for d in result.effect.dims)
+    return named and ("measure" not in result.dims or "baseline" in result) and bool(result.effect.notnull().any())
+
+
 def ranked_by(method: str, why: str) -> str:
     """The measure that heads were ranked by for a curve: the role it is of, or the method's first."""
     names = [m.name for m in measures_of(method)]
@@ -73,7 +81,7 @@ def _in_words(measure: str) -> str:
 
 
 def _rows(method: str, result: xr.Dataset) -> Iterator[xr.Dataset]:
-    if "effect" not in result or "n_removed" not in result.effect.dims:
+    if not has_curves(result):
         return
     named, baseline = "change of log P", xr.DataArray(0.0)
     if "measure" in result.effect.dims:

@@ -41,14 +41,16 @@ def outcomes(method: str, result: xr.Dataset) -> dict[tuple[str, str], Outcome]:
     Where several numbers of heads were removed, it is of the smallest that is at least `MIN_HEADS`.
     """
     measures = measures_of(method)
-    if "effect" in result and measures and result.effect.dims == (measures[0].over,):
-        return _by_subject(measures[0].name, result)
+    scored = [m.name for m in measures if m.name in result]
+    if "effect" in result and scored and result.effect.dims == (measures[0].over,):
+        return _by_subject(scored[0], result)
     curves = removal({method: result})
     tested = {}
     for i in range(curves.sizes["curve"]):
         curve = curves.isel(curve=i)
         measure, subject = ranked_by(method, curve.why.item()), curve.subject.item()
-        tested[measure, subject] = _of_curve(curve, _scores(result, measure, subject))
+        if measure in scored:
+            tested[measure, subject] = _of_curve(curve, _scores(result, measure, subject))
     return tested
 
 

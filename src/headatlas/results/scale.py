@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 MAX_CLIPPED = 0.05  # share of a map's cells that may lie beyond the end of the scale
+DIMMED = 0.5  # share of their value that heads at chance are coloured by
 ABOVE_CHANCE = 1.25  # the scale ends at least this many chance levels from 0, so that noise stays dark
 
 

@@ -4,10 +4,13 @@ const token = new URLSearchParams(location.search).get("token") ?? "";
 const DROPPED = Symbol("dropped"); // a newer question took its place
 
 let prompts = 0; // how many there have been
-async function ask(kind, place, question, partial) { // what comes after another prompt was given is dropped
-  const mine = prompts, result = await (data.live.recorded ? fromRecord(kind, question) : fromServer(kind, place, question, partial));
-  if (mine !== prompts) throw DROPPED;
-  return result;
+async function ask(kind, place, question, partial) { // what comes after another prompt was given, errors too, is dropped
+  const mine = prompts;
+  try {
+    return await (data.live.recorded ? fromRecord(kind, question) : fromServer(kind, place, question, partial));
+  } finally {
+    if (mine !== prompts) throw DROPPED;
+  }
 }
 async function fromServer(kind, place, question, partial = () => {}) {
   const body = JSON.stringify({ kind, page: pageId, place, ...question });

@@ -8,11 +8,25 @@ function question(extra = {}) {
   const { prompt } = now, answers = { target: got.before?.target.ids ?? now.target, other: got.before?.other?.ids ?? now.other };
   return { prompt, heads: switched(), ...answers, ...extra };
 }
-async function tell(work) { // errors are one line under the prompt; a dropped question is nobody's concern
+async function tell(work, failed = () => {}) { // errors are one line under the prompt; a dropped question is nobody's concern
   try { await work(); return true; } catch (error) {
-    if (error !== DROPPED) $("live-message").textContent = error.message;
+    if (error === DROPPED) return false;
+    $("live-message").textContent = error.message;
+    failed();
     return false;
   }
+}
+const NUMBERS = ["live-next", "live-answer", "live-continuation"];
+const dimNumbers = (on) => NUMBERS.forEach((id) => $(id).classList.toggle("waiting", on));
+function clearNumbers() { // after an error: numbers of another question must not stand there
+  NUMBERS.forEach((id) => $(id).replaceChildren());
+  dimNumbers(false);
+  for (const kind of ["direct", "slope"]) showMap(kind, null);
+  for (const id of ["live-writes", "live-thumbnails"]) $(id).replaceChildren();
+  delete got.after;
+  delete got.attention;
+  showAttention();
+  card();
 }
 
 // ---------- a new prompt, or answer
@@ -22,28 +36,30 @@ function typed() {
   typing = setTimeout(prompted, 150);
 }
 function prompted() {
-  const { prompt } = now, mine = ++turn;
+  const { prompt } = now;
+  turn++;
   [now.prompt, now.target, now.other] = ["prompt", "target", "other"].map((n) => $(`live-${n}`).value);
   if (prompt !== now.prompt) now.token = null;
   if (prompt !== now.prompt && data.live.recorded) now.heads.clear(); // each prompt has heads of its own
   for (const name of Object.keys(got)) delete got[name];
   prompts++;
-  forgetExact();
+  maps.exact.asked = null;
+  for (const kind of Object.keys(maps)) showMap(kind, null);
   $("live-control-result").replaceChildren();
   $("live-message").textContent = "";
   keep();
   $("live-steps").hidden = Boolean(now.prompt);
   if (!now.prompt) { $("live-results").hidden = true; return; }
+  const failed = () => { clearNumbers(); $("live-results").hidden = true; };
   tell(async () => {
-    $("live-next").classList.add("waiting");
+    dimNumbers(true);
     const before = await ask("next", "prompt", question({ heads: [], target: now.target, other: now.other }));
-    if (mine !== turn) return;
     got.before = before;
     if (data.live.recorded) showRecorded();
     $("live-results").hidden = false;
     showText();
-    await changed();
-  });
+    changed();
+  }, failed);
 }
 
 // ---------- heads switched
@@ -62,14 +78,14 @@ function travel(from, to) {
 async function changed() {
   const mine = ++turn;
   keep();
-  forgetExact();
+  labelMaps();
   $("live-control-result").replaceChildren();
   showHeads();
   for (const view of views) if (!view.stale) view.mark();
   card();
   if (!got.before) return;
   await tell(async () => {
-    $("live-next").classList.add("waiting");
+    dimNumbers(true);
     const heads = switched();
     const after = heads.length ? await ask("next", "after", question()) : null;
     if (mine !== turn) return;
@@ -79,7 +95,7 @@ async function changed() {
     askMaps();
     if (data.live.recorded && !heads.length) askExact();
     askContinuations();
-  });
+  }, () => { if (mine === turn) clearNumbers(); });
 }
 function showHeads() {
   const chip = ([l, h, s]) => {
@@ -101,7 +117,7 @@ function showNext() {
   const pick = (t) => el("button", { type: "button", title: "follow this answer", onclick: () => { $("live-target").value = t.text; prompted(); } }, visible(t.text));
   const line = (t) => ({ cells: [pick(t), bar(t.before, "before"), ...(after ? [bar(t.p, "after")] : [])], current: before.target.ids.length === 1 && before.target.ids[0] === t.id });
   $("live-next").replaceChildren(table("", ["Token", "as it is", ...(after ? ["switched"] : [])], (after ?? before).next.map(line), [1, 2]));
-  $("live-next").classList.remove("waiting");
+  dimNumbers(false);
   const value = (of) => of.target.log_p - (of.other?.log_p ?? 0);
   const name = `log P(${before.target.tokens.map(visible).join("|")})${before.other ? ` − log P(${before.other.tokens.map(visible).join("|")})` : ""}`;
   const change = after ? [` → `, el("b", {}, number(value(after))), ` (${number(value(after) - value(before))})`] : [];
@@ -140,41 +156,69 @@ function makeMaps() {
   for (const [kind, map] of Object.entries(maps)) {
     const limit = () => map.values.reduce((m, v) => (Number.isNaN(v) ? m : Math.max(m, Math.abs(v))), 1e-9);
     const z = (at) => (!map.values ? 0.5 : missing(map.values[at]) ? null : 0.5 + (0.5 * map.values[at]) / limit());
-    const tip = (at) => [nameOf(at), map.values ? `${map.title}: ${number(map.values[at])}` : "not asked yet"];
-    map.view = grid($("live-maps"), { title: map.title, label: `Map of heads: ${map.title}`, z, colours: () => plain(PALETTES.diverging), tip, height: 430, note: " " });
+    const tip = (at) => [nameOf(at), map.values ? `${map.title}: ${number(map.values[at])}` : "not asked yet", ...(map.label.textContent ? [map.label.textContent] : [])];
+    map.view = grid($("live-maps"), { title: map.title, label: `Map of heads: ${map.title}`, z, colours: () => plain(PALETTES.diverging), tip, height: 430, notes: ["", " "] });
     map.view.steady = true;
-    map.note = map.view.root.querySelector(".detail");
+    [map.label, map.note] = map.view.root.querySelectorAll(".detail");
+    map.label.classList.add("of");
     if (kind === "exact") {
-      map.button = el("button", { type: "button", id: "live-measure", onclick: askExact }, "Measure");
+      map.button = el("button", { type: "button", id: "live-measure", onclick: measure }, "Measure");
       map.view.root.insertBefore(map.button, map.view.root.lastChild);
     }
   }
 }
-function showMap(kind, result) {
+function showMap(kind, result, heads = []) { // heads: those that were switched when it was asked
   const map = maps[kind];
   map.values = result && floats(result.map);
-  const best = result ? range(N).filter((at) => !missing(map.values[at])).sort((a, b) => map.values[b] - map.values[a]).slice(0, 3) : [];
-  const button = (at) => el("button", { type: "button", onclick: () => select(at) }, `${nameOf(at)} ${number(map.values[at])}`);
-  map.note.replaceChildren(...(best.length ? best.map(button) : [" "]));
+  map.heads = heads;
+  map.best = result ? range(N).filter((at) => !missing(map.values[at])).sort((a, b) => map.values[b] - map.values[a]).slice(0, 3) : [];
   map.view.root.classList.toggle("waiting", !result);
+  showBest(map);
+  labelMaps();
   stale(map.view);
 }
+function showBest(map) {
+  const button = (at) => el("button", { type: "button", onclick: () => select(at) }, `${nameOf(at)} ${number(map.values[at])}`);
+  map.note.replaceChildren(...(map.best.length ? map.best.map(button) : [" "]));
+}
+function inWords(heads) {
+  if (!heads.length) return "all heads on";
+  const one = ([l, h, s]) => `${nameOf(l * H + h)} ${s ? `× ${s}` : "off"}`;
+  return `with ${heads.length > 3 ? `${heads.length} heads switched` : heads.map(one).join(", ")}`;
+}
+const asNow = (map) => String(map.heads) === String(switched());
+function labelMaps() { // which model a map is of: the whole one, one with heads switched, or one as it was before the last switch
+  for (const map of Object.values(maps)) {
+    const of = map.values && (map.heads.length || !asNow(map)) ? inWords(map.heads) : "";
+    map.label.textContent = of && !asNow(map) ? `before the switch: ${of}` : of;
+  }
+  const { button, asked, values } = maps.exact;
+  button.hidden = Boolean(data.live.recorded) || Boolean(values && asNow(maps.exact));
+  button.disabled = asked?.of === String(switched());
+  button.textContent = values ? "Measure again" : "Measure";
+}
 function askMaps() {
-  for (const kind of ["direct", "slope"]) tell(async () => showMap(kind, await ask(kind, kind, question())));
+  for (const kind of ["direct", "slope"]) {
+    const heads = switched();
+    tell(async () => showMap(kind, await ask(kind, kind, question()), heads), () => showMap(kind, null));
+  }
 }
-function forgetExact() {
-  maps.exact.button.hidden = Boolean(data.live.recorded);
-  maps.exact.button.disabled = false;
-  showMap("exact", null);
+async function askExact() { // whether it was measured
+  const map = maps.exact, heads = switched(), asked = { of: String(heads) };
+  map.asked = asked;
+  labelMaps();
+  const measured = await tell(async () => {
+    const result = await ask("exact", "exact", question(), (m) => (map.note.textContent = `${Math.round(m.progress * 100)} %`));
+    showMap("exact", result, heads);
+  });
+  if (map.asked !== asked) return measured; // asked anew
+  map.asked = null;
+  showBest(map);
+  labelMaps();
+  return measured;
 }
-function askExact() {
-  const { button, note } = maps.exact;
-  button.disabled = true;
-  tell(async () => {
-    const result = await ask("exact", "exact", question(), (m) => (note.textContent = `${Math.round(m.progress * 100)} %`));
-    showMap("exact", result);
-    button.hidden = true;
-  }).then((done) => { if (!done) { button.disabled = false; note.textContent = " "; } });
+async function measure() {
+  if (await askExact()) select(maps.exact.best[0]);
 }
 
 // ---------- random heads beside
@@ -208,6 +252,8 @@ function showControl({ effect, random, p, all }) {
 const others = (at) => switched().filter(([l, h]) => l * H + h !== at); // a head that is off is shown as it would be
 function askHead() {
   const at = state.at;
+  $("live-head").hidden = at === null;
+  if (at === null) $("live-head-title").textContent = "No head is selected yet: measure, or click one in a map";
   if (at === null || !got.before) return;
   const layer = Math.floor(at / H), head = at % H;
   $("live-head-title").textContent = `Head ${nameOf(at)} on this prompt`;
@@ -229,6 +275,7 @@ function askHead() {
 }
 function askWrites() {
   const at = state.at, layer = Math.floor(at / H), head = at % H;
+  if (at === null) return;
   ask("writes", "writes", question({ layer, head, heads: others(at), token: now.token ?? -1 })).then((result) => {
     const rows = range(result.raised.length).map((i) => {
       const [up, down] = [result.raised[i], result.lowered[i]];
@@ -304,9 +351,11 @@ function fillSets() {
   fill($("live-set"), [...groups, ["Around the selected head", [["layer", "its layer"], ["kv", `its key-value group (${H / kv} heads)`]]]]);
   suggest();
 }
+const aroundNone = () => ($("live-add").disabled = !data.charts[$("live-set").value] && state.at === null); // a set around no head
 function suggest() { // as many heads as were removed to test the map, else those above chance, else 8
   const chart = data.charts[$("live-set").value];
   $("live-count").disabled = !chart;
+  aroundNone();
   if (!chart) return;
   const tested = data.special.filter((s) => groupOf(chart).title.startsWith(`${s.title}:`)).flatMap((s) => s.verdicts).find((v) => v.function === chart.subject);
   $("live-count").value = tested?.heads || Math.min(chart.above?.length || 8, 32);
@@ -341,7 +390,7 @@ function restore() {
   undone.future = [];
   if (data.live.recorded && !now.prompt) [$("live-prompt").value, $("live-target").value] = [data.live.prompts[0].prompt, data.live.prompts[0].target];
   showTab(then.tab);
-  if (then.at !== null) select(then.at, false);
+  select(then.at, false);
   prompted();
 }
 const copied = (text, what) => navigator.clipboard.writeText(text).then(() => `${what} copied.`, () => "The browser does not let this page copy.").then((say) => ($("live-share-state").textContent = say));
@@ -354,7 +403,8 @@ function asJson() {
   const { before, after, control, attention } = got;
   const head = attention && { head: nameOf(attention.at), tokens: before.tokens, attention: range(before.tokens.length).map((q) => Array.from(attention.weights.slice(q * before.tokens.length, q * before.tokens.length + q + 1))) };
   const each = Object.fromEntries(Object.entries(maps).filter(([, m]) => m.values).map(([k, m]) => [k, range(N / H).map((l) => Array.from(m.values.slice(l * H, l * H + H), (v) => (missing(v) ? null : v)))]));
-  const all = { model: data.model, prompt: now.prompt, switched: switched(), before, after: after ?? null, control: control ?? null, maps: each, ...head };
+  const of = Object.fromEntries(Object.keys(each).map((k) => [k, maps[k].heads]));
+  const all = { model: data.model, prompt: now.prompt, switched: switched(), before, after: after ?? null, control: control ?? null, maps: each, maps_switched: of, ...head };
   save("headatlas.json", new Blob([JSON.stringify(all, null, 1)], { type: "application/json" }));
 }
 function asPicture() { // prompt, next tokens before and after, the head's attention
@@ -455,5 +505,5 @@ live.start = () => {
   });
   addEventListener("hashchange", restore);
   restore();
-  live.picked = () => { keep(); askHead(); };
+  live.picked = () => { keep(); aroundNone(); askHead(); };
 };

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 MEANING = (
     "Heads this function needs and the other functions can spare, from gates fitted for that; they sum to 1. It is"
-    " causal for the set of heads as a whole; one head's share is not its effect alone. Empty where removing the heads"
-    " did not prove, on test questions, that they are the function's own."
+    " causal for the set of heads as a whole; one head's share is not its effect alone. Not supported where removing"
+    " the heads did not show, on test questions, that they are the function's own."
 )
 
 

@@ -10,8 +10,8 @@ const PALETTES = {
 };
 const ROLES = { facilitation: "facilitating", interference: "interfering", irrelevance: "irrelevant" };
 const ROLE_FROM = 0.5; // a head has a role from this score on, as published
-const passed = data.groups.find((g) => g.charts.some((c) => !data.charts[c].none)); // do not begin with maps that mean nothing
-const state = { group: passed ?? data.groups[0], chart: null, threshold: 0, at: null };
+const REMOVED = "removed in the test";
+const state = { group: data.groups.find((g) => g.charts.includes(data.first)), chart: null, threshold: 0, at: null };
 const views = new Set(); // all that can be drawn: { root, draw, mark }
 const live = { toggle: () => {}, picked: () => {}, button: () => [], crosses: () => [], start: () => {} }; // what a page with a model behind it does more (live/web/live.js)
 
@@ -91,7 +91,10 @@ function twoHalves(palette) {
 }
 const plain = (palette) => palette.map((c, i) => [i / (palette.length - 1), c]);
 const paletteOf = (scale) => PALETTES[scale.diverging ? "diverging" : "viridis"];
-const shade = (chart, at) => along(groupOf(chart).scale, atChance(chart, at) ? 0 : score(chart)[at]); // at chance: as 0
+function shade(chart, at) { // as in figures: what is at chance is clipped as the rest, then dimmed
+  const { scale } = groupOf(chart), v = Math.min(scale.high, Math.max(scale.low, score(chart)[at]));
+  return along(scale, atChance(chart, at) ? data.dimmed * v : v);
+}
 const along = (scale, v) => Math.min(1, Math.max(0, (v - scale.low) / (scale.high - scale.low)));
 function scaleBar(root, title, palette, ticks) {
   const at = (t) => el("span", { style: `left:${t.at * 100}%` }, t.text);

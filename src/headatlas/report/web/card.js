@@ -2,7 +2,7 @@
 const muted = (text) => el("p", { className: "muted" }, text);
 function card() {
   const { at } = state, root = $("card");
-  if (at === null) { root.replaceChildren(el("h2", {}, "No head selected"), el("p", {}, "Click a head in any map.")); return; }
+  if (at === null) { root.replaceChildren(el("h2", {}, "No head selected"), el("p", {}, data.live ? "Measure which heads matter for a prompt, or click one in a map." : "Click a head in any map.")); return; }
   const where = `Layer ${data.layers[Math.floor(at / H)]}, head ${data.heads[at % H]} of ${data.model}${categoryOf(at)}`;
   root.replaceChildren(el("h2", {}, nameOf(at)), muted(where), ...live.button(at), ...highest(at), ...roles(at), ...effects(at), ...salient(at), ...scores(at));
 }

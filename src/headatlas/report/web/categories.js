@@ -21,7 +21,8 @@ function categories() {
   const same = { tip, across: "layer", gap: Math.max(H, N / H) > 40 ? 0 : 1 }, parent = $("categories-maps");
   const label = `Map of heads by category: ${bits.filter((b) => b > 0).length} of ${bits.filter((b) => b >= 0).length} heads have one.`;
   const all = { title: "All Categories", label, z: kind(kindOf, kinds().length), colours: () => steps(kinds().map((k) => k[1])) };
-  grid(parent, { ...same, ...all, most: 420, className: "panel whole" }).steady = true;
+  parent.classList.add("row-of-five");
+  grid(parent, { ...same, ...all }).steady = true;
   names.forEach((title, i) => {
     const has = (b) => (b > 0 && b & (1 << i) ? 1 : 0), of = `Map of the ${bits.filter(has).length} heads of category ${title}.`;
     grid(parent, { ...same, title, label: of, z: kind(has, 2), colours: () => steps([css("--line"), colours[i]]) }).steady = true;
@@ -30,12 +31,12 @@ function categories() {
 function always() {
   scaleBar($("always-scale"), "Facilitation", PALETTES.turbo, [0, 0.2, 0.4, 0.6, 0.8, 1].map((at) => ({ at, text: at.toFixed(1) })));
   $("always-maps").classList.add("pairs");
-  for (const { title, values } of data.always) {
+  for (const { title, values, tested, notes } of data.always) {
     const v = floats(values), high = v.filter((x) => x >= ROLE_FROM).length;
-    const tip = (at) => [nameOf(at), `${title}: ${number(v[at])}`];
+    const tip = (at) => [nameOf(at), `${title}: ${number(v[at])}`, ...(tested.includes(at) ? [REMOVED] : [])];
     const label = `Heat map of ${title}: ${high} heads are at least ${ROLE_FROM}.`;
     const z = (at) => (missing(v[at]) ? null : v[at]);
-    grid($("always-maps"), { title, label, z, colours: () => plain(PALETTES.turbo), tip }).steady = true;
+    grid($("always-maps"), { title, notes, label, z, colours: () => plain(PALETTES.turbo), tip, framed: tested }).steady = true;
   }
 }
 

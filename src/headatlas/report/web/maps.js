@@ -3,18 +3,17 @@ function fill(select, groups, extra = []) { // groups: [label, [[value, text], â
   const option = ([value, text]) => el("option", { value }, text);
   select.replaceChildren(...extra.map(option), ...groups.map(([label, each]) => (label ? el("optgroup", { label }, ...each.map(option)) : each.map(option))).flat());
 }
-function showGroup() {
+function showGroup(first = state.group.charts[0]) {
   const { group } = state;
   $("subject-name").textContent = group.subject;
   $("overview-noun").textContent = group.subject.toLowerCase();
   $("overview-colour").textContent = group.scale.diverging ? "red is above 0 and blue below" : "the brighter the cell, the higher its score";
   $("says").textContent = [group.says, data.evidence?.method === group.method ? data.evidence.caution : ""].join(" ").trim();
   fill($("subject"), [["", group.charts.map((c) => [c, words(data.charts[c].subject)])]]);
-  if (group.charts.every((c) => data.charts[c].none)) $("scale").replaceChildren("None of these maps has a head above chance.");
-  else scaleBar($("scale"), group.title, paletteOf(group.scale), group.scale.ticks);
+  scaleBar($("scale"), group.title, paletteOf(group.scale), group.scale.ticks);
   dropViews($("small"));
   for (const c of group.charts) chartGrid($("small"), data.charts[c], { onPick: () => showChart(c) }).chart = c;
-  showChart(group.charts[0]);
+  showChart(first);
 }
 function showChart(c) {
   if (state.chart === c && $("large").firstChild) return;
@@ -36,7 +35,7 @@ function showTop() {
   const wide = rows.some((r) => r.cells[3]);
   const cut = (cells) => (wide ? cells : cells.slice(0, 3));
   rows.forEach((r) => (r.cells = cut(r.cells)));
-  const none = chart.none ? `; ${chart.note}` : "";
+  const none = chart.none ? `; ${chart.notes[0]}` : "";
   $("top").replaceChildren(table(`Highest heads: ${words(chart.subject)}${none}`, cut(["Rank", "Head", groupOf(chart).measure, "Interval"]), rows, [2, 3]));
 }
 let fading = 0;
@@ -49,12 +48,12 @@ function fadeLater() { // the words at once, the maps when the slider rests for 
 }
 
 // ---------- selection
-function select(at, say = true) {
+function select(at, say = true) { // null: none
   state.at = at;
   for (const view of views) if (!view.stale) view.mark();
   if (state.chart !== null) showTop();
   card();
-  if ($("bar")) { $("head").value = nameOf(at); $("goto-message").textContent = ""; }
+  if ($("bar")) { $("head").value = at === null ? "" : nameOf(at); $("goto-message").textContent = ""; }
   live.picked();
   if (!say) return;
   const chart = data.charts[state.chart];

@@ -58,22 +58,42 @@ function dropViews(parent) {
 }
 
 // ---------- a map of all heads
-function grid(parent, { title, note = "", label, z, colours, tip, onPick = () => {}, across = "head", most = 300, height = 0, gap = 0, className = "panel" }) {
+// Frames around heads, light within dark, to be seen on any colour. As two lines: a shape for each head would be slow.
+function frames(heads, byLayer, pixels) {
+  const x = [], y = [];
+  for (const at of heads) {
+    const [layer, head] = [data.layers[Math.floor(at / H)], data.heads[at % H]];
+    for (const [down, right] of [[-0.5, -0.5], [-0.5, 0.5], [0.5, 0.5], [0.5, -0.5], [-0.5, -0.5]]) {
+      x.push(byLayer ? layer + down : head + right);
+      y.push(byLayer ? head + right : layer + down);
+    }
+    x.push(null); // a gap before the next
+    y.push(null);
+  }
+  const width = Math.min(1.6, Math.max(0.6, pixels / 9));
+  const line = (color, width) => ({ type: "scatter", mode: "lines", x, y, line: { color, width }, hoverinfo: "skip" });
+  return heads.length ? [line("#000000", 2.6 * width), line("#ffffff", width)] : [];
+}
+function grid(parent, { title, notes = [], framed = [], label, z, colours, tip, onPick = () => {}, across = "head", most = 300, height = 0, gap = 0, className = "panel" }) {
   const div = el("div", { className: "chart", role: "img" });
-  const root = el("div", { className, tabIndex: 0, role: "group" }, el("h3", {}, title), ...(note ? [el("p", { className: "detail" }, note)] : []), div);
+  const root = el("div", { className, tabIndex: 0, role: "group" }, el("h3", {}, title), ...notes.map((note) => el("p", { className: "detail" }, note)), div);
   root.setAttribute("aria-label", `${title}: map of heads; arrow keys move the selected head`);
   div.setAttribute("aria-label", label);
   parent.append(root);
   const byLayer = across === "layer", [x, y] = byLayer ? [data.layers, data.heads] : [data.heads, data.layers];
   const cell = (row, column) => (byLayer ? column * H + row : row * H + column);
   div.style.height = `${height || Math.round(Math.min(most, Math.max(150, (div.clientWidth - 50) * (y.length / x.length) + 42)))}px`;
-  const heads = { ...axis("Head"), ...wholeNumbers(data.heads) }, layers = { ...axis("Layer"), ...wholeNumbers(data.layers) };
+  const ends = (numbers) => [numbers[0] - 0.5, numbers.at(-1) + 0.5]; // as the cells end: frames must not widen the axes
+  const heads = { ...axis("Head"), ...wholeNumbers(data.heads), range: ends(data.heads) };
+  const layers = { ...axis("Layer"), ...wholeNumbers(data.layers), range: byLayer ? ends(data.layers) : ends(data.layers).reverse() };
   function draw() {
     const values = y.map((_, r) => x.map((_, c) => z(cell(r, c))));
     const looks = { zmin: 0, zmax: 1, colorscale: colours(), showscale: false, xgap: gap, ygap: gap, hoverinfo: "none" };
-    const axes = byLayer ? { xaxis: layers, yaxis: heads } : { xaxis: heads, yaxis: { ...layers, autorange: "reversed" } };
+    const axes = byLayer ? { xaxis: layers, yaxis: heads } : { xaxis: heads, yaxis: layers };
     for (const a of Object.values(axes)) a.color = css("--muted");
-    Plotly.react(div, [{ type: "heatmap", x, y, z: values, ...looks }], layout({ ...axes, uirevision: 1 }), CONFIG);
+    const pixels = Math.min((div.clientWidth - 50) / x.length, (div.clientHeight - 42) / y.length);
+    const heatmap = { type: "heatmap", x, y, z: values, ...looks };
+    Plotly.react(div, [heatmap, ...frames(framed, byLayer, pixels)], layout({ ...axes, uirevision: 1 }), CONFIG);
     const pointed = ({ pointIndex: [r, c] }) => cell(r, c);
     events(div, (p) => tip(pointed(p)), (p, e) => { if (e.shiftKey) live.toggle(pointed(p)); else { onPick(); select(pointed(p)); } });
   }
@@ -100,16 +120,15 @@ function move(down, right) {
 function chartGrid(parent, chart, options = {}) {
   const { scale } = groupOf(chart), values = score(chart);
   const z = (at) => (missing(values[at]) ? null : (kept(values[at]) ? 0.51 : 0) + 0.49 * shade(chart, at));
-  const top = best(chart), grey = () => [[0, css("--line")], [1, css("--line")]];
-  const highest = top === undefined ? "" : ` Highest: ${nameOf(top)}, ${number(values[top])}, ${placed(chart, top)}.`;
-  const label = `Heat map of ${full(chart)}, by layer and head.${chart.none ? ` Grey: ${chart.note}.` : highest}`;
-  const colours = chart.none ? grey : () => twoHalves(paletteOf(scale));
-  return grid(parent, { title: words(chart.subject), note: chart.note, label, z, colours, tip: (at) => tipOf(chart, at), ...options });
+  const top = best(chart), highest = top === undefined ? "" : ` Highest: ${nameOf(top)}, ${number(values[top])}, ${placed(chart, top)}.`;
+  const label = `Heat map of ${full(chart)}, by layer and head.${highest}${chart.notes.map((note) => ` ${note}.`).join("")}`;
+  const tip = (at) => tipOf(chart, at), colours = () => twoHalves(paletteOf(scale));
+  return grid(parent, { title: words(chart.subject), notes: chart.notes, framed: chart.tested, label, z, colours, tip, ...options });
 }
 function tipOf(chart, at) {
   if (missing(score(chart)[at])) return [nameOf(at), "no head here, or no score"];
   const between = interval(chart, at);
   const lines = [`${nameOf(at)} (layer ${data.layers[Math.floor(at / H)]}, head ${data.heads[at % H]})`, `${full(chart)}: ${number(score(chart)[at])}`];
-  return [...lines, placed(chart, at), ...(between ? [`interval ${between}`] : [])];
+  return [...lines, placed(chart, at), ...(between ? [`interval ${between}`] : []), ...(chart.tested.includes(at) ? [REMOVED] : [])];
 }
 

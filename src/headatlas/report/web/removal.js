@@ -44,7 +44,7 @@ function special() {
     const parts = [el("h3", {}, s.title)];
     if (s.verdicts.length) {
       const rows = s.verdicts.map((v) => [words(v.function), v.heads || "–", number(v.own), number(v.others), number(v.random), number(v.p), v.verdict]);
-      parts.push(table("On test questions: change of log P per answer token", ["Function", "Heads", "Itself", "Others", "Random heads", "p, corrected", "Result"], rows, [1, 2, 3, 4, 5]));
+      parts.push(table("On test questions: change of log P per answer token", ["Function", "Heads", "Itself", "Others, mean size", "Random heads", "p, corrected", "Result"], rows, [1, 2, 3, 4, 5]));
     }
     if (s.rows.length) {
       const rows = s.rows.map((r, i) => [words(r), ...s.values[i].map(cell)]);

@@ -3,6 +3,11 @@ function pending() {
   $("pending").textContent = `Still being computed: ${data.pending.join(", ")}. This page loads new results by itself.`;
   $("pending").hidden = false;
 }
+function failed() {
+  const line = ({ title, why }) => el("li", {}, `${title}: ${why}`);
+  $("failed").replaceChildren(el("p", {}, "Could not be done:"), el("ul", {}, ...data.failed.map(line)));
+  $("failed").hidden = false;
+}
 const memory = `headatlas ${data.model}`;
 function remember() {
   const { group, chart, at, threshold } = state, subject = data.charts[chart]?.subject, theme = document.documentElement.dataset.theme;
@@ -64,7 +69,7 @@ function start() {
     $("method").value = data.groups.indexOf(state.group);
     listen();
     finder();
-    showGroup();
+    showGroup(data.first);
   } else {
     $("bar").remove();
     const none = "This atlas holds no map of heads yet. Run a method (the command headatlas methods lists them) and make the report again.";
@@ -77,8 +82,10 @@ function start() {
   if (data.agreement) agreement();
   if (data.evidence) evidence();
   provenance();
-  const first = charts ? best(data.charts[state.chart]) : undefined;
-  if (first !== undefined) select(first, false); else if (data.live) select(0, false); else if (data.categories || data.always.length) card(); else $("card").remove();
+  if (charts && !data.live) select(best(data.charts[state.chart]) ?? null, false); // a live page selects one when heads were measured
+  else if (data.live || data.categories || data.always.length) card();
+  else $("card").remove();
+  if (data.failed.length) failed();
   if (data.pending.length) pending();
   if (!data.live) addEventListener("pagehide", remember);
   if (charts && !data.live) recall();
