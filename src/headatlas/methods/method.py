@@ -53,8 +53,8 @@ class Measure:
     low, high: the variables with an interval. repeats: a variable, and the dimension over which it shows how stable the
     map is. examples: the variable or attribute that says how many examples a map is of, and the option that asks for
     more. shared: heads of a key-value group have one value, which is the group's too, instead of their sum.
-    aliases: other names that subjects can be asked for by, each with the subject's own. by_removal: a score was measured
-    with that head alone removed; cards list it as such.
+    aliases: other names that subjects can be asked for by, each with the subject's own. by_removal: a score was
+    measured with that head alone removed; cards list it as such.
     """
 
     name: str
