@@ -43,18 +43,24 @@ def _call(address: str, *arguments: Any, **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Measure:
-    """A variable of a method's result over (`over`, …, layer, head): what it says of every head.
+    """A variable of a method's result over (`over`, …, layer, head): what it says about every head.
 
-    name, over: the variable, and the dimension that names what it is about (function, relation, task, …).
-    meaning: what a number means, and what it does not; figures and the page print it. label: what stands beside the
-    colours, if not the name. chance: the variable with the highest score that chance explains. above: the variable that
-    says which heads, or which maps as a whole, are above chance or proven; unproven: what the others are called.
-    at_least: the score from which a head is one of the map's own, where neither of these says it.
-    low, high: the variables with an interval. repeats: a variable, and the dimension over which it shows how stable the
-    map is. examples: the variable or attribute that says how many examples a map is of, and the option that asks for
-    more. shared: heads of a key-value group have one value, which is the group's too, instead of their sum.
-    aliases: other names that subjects can be asked for by, each with the subject's own. by_removal: a score was
-    measured with that head alone removed; cards list it as such.
+    Args:
+        name: the variable.
+        over: the dimension that names what it is about: function, relation, task, …
+        meaning: what a number means, and what it does not; figures and the page print it.
+        label: what is written at the colours, if not the name.
+        units: of its values; empty for a share or a score.
+        chance: the variable with the highest score that chance explains.
+        above: the variable that says which heads, or which maps as a whole, are above chance or supported.
+        unproven: what the others are called.
+        at_least: the score from which a head counts as found, where neither of these says it.
+        low, high: the variables with an interval.
+        repeats: a variable, and the dimension over which it shows how stable the map is.
+        examples: the variable or attribute with the number of examples, and the option that raises it.
+        shared: heads of a key-value group share one value, which is the group's too, instead of their sum.
+        aliases: other names of subjects, each with the subject's own.
+        by_removal: whether a score was measured with that head alone removed; cards list it as such.
     """
 
     name: str
@@ -72,6 +78,16 @@ class Measure:
     shared: bool = False
     aliases: tuple[tuple[str, str], ...] = ()
     by_removal: bool = False
+    units: str = ""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What a variable of a result is: its name in tables and figures, its units, and a sentence about it."""
+
+    long_name: str
+    units: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -159,7 +175,7 @@ class Method:
 
     name, function, source: its name, the function it was declared on, and the package it comes from. The rest are the
     arguments of `@method`, described there: title, measures, presets, tells, does_not_tell, cites, sentences,
-    ask, truths, cost, order, exports, imports, needs_model and in_parts.
+    ask, truths, cost, order, exports, imports, variables, needs_model and in_parts.
     """
 
     name: str
@@ -176,6 +192,7 @@ class Method:
     cost: Callable[..., Cost] | None
     order: float
     exports: tuple[str, ...] = ()
+    variables: Mapping[str, Variable] = field(default_factory=dict)
     needs_model: bool = True
     in_parts: bool = False
     imports: str = ""
@@ -208,43 +225,52 @@ def method(
     cost: Callable[..., Cost] | None = None,
     order: float = 50,
     exports: Sequence[str] = (),
+    variables: Mapping[str, Variable] | None = None,
     needs_model: bool = True,
     in_parts: bool = False,
     imports: str = "",
 ) -> Callable[[F], F]:
     """Declare a function f(lm, *, options) to be a method. It returns a Dataset over layers and heads, or `Work`.
 
-    title: its name for people. measures: what it says of heads, the most telling first.
-    presets: those of `run` that it belongs to, with the options each stands for.
-    tells, does_not_tell, cites: what a reader of its maps must know.
-    sentences(result): what a reader of its tables must know. ask(lm, subject): questions that its heads are removed
-    on, and moved between, where no truth is known. truths: by the name it has in the benchmark, which truth it answers
-    there. cost(lm, **options): of a function that returns a dataset. order: methods of a run go from the lowest.
-    exports: files of other tools that its maps are made for, the most fitting first; `headatlas export` writes them
-    from its map unless another is chosen. imports: the kind of published scores that `headatlas import --as` reads as
-    its result. needs_model: whether it takes an LM; otherwise it takes `Parameters`, and no model is loaded unless its
-    `Work` needs one. in_parts: it returns `Work`, whose parts are done one by one.
+    Args:
+        title: its name for people.
+        measures: what it says about heads, the most telling first.
+        variables: the other variables of its result, by name; those of `headatlas.results.variables.COMMON` are known.
+        presets: the presets of `run` that it belongs to, with the options in which each differs from the signature.
+        tells, does_not_tell, cites: what a reader of its maps must know.
+        sentences: `sentences(result)`: what a reader of its tables must know.
+        ask: `ask(lm, subject)`: questions that heads are removed on, and moved between, where no truth is known.
+        truths: by their names in the benchmark, the truths that it answers.
+        cost: `cost(lm, **options)`, for a function that returns a dataset.
+        order: methods of a run are done from the lowest.
+        exports: formats of other tools that its maps suit, the best first; `headatlas export` writes them from its map
+            unless another is chosen.
+        imports: the kind of published scores that `headatlas import --as` reads as its result.
+        needs_model: whether it takes an LM; otherwise it takes `Parameters`, and no model is loaded unless its `Work`
+            needs one.
+        in_parts: it returns `Work`, whose parts are done one by one.
     """
 
     def declare(function: F) -> F:
         vars(function)["method"] = Method(
-            function.__name__,
-            function,
-            title,
-            tuple(measures),
-            presets or {},
-            tells,
-            does_not_tell,
-            tuple(cites),
-            sentences,
-            ask,
-            truths or {},
-            cost,
-            order,
-            tuple(exports),
-            needs_model,
-            in_parts,
-            imports,
+            name=function.__name__,
+            function=function,
+            title=title,
+            measures=tuple(measures),
+            presets=presets or {},
+            tells=tells,
+            does_not_tell=does_not_tell,
+            cites=tuple(cites),
+            sentences=sentences,
+            ask=ask,
+            truths=truths or {},
+            cost=cost,
+            order=order,
+            exports=tuple(exports),
+            imports=imports,
+            variables=variables or {},
+            needs_model=needs_model,
+            in_parts=in_parts,
         )
         return function
 

@@ -1,0 +1,66 @@
+"""What the variables of results mean: the names that methods share, and those that a method declares.
+
+A result carries it in the attributes of each variable (`long_name`, `units` and `description`), so that tables, figures
+and other people's scripts read it there.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import xarray as xr
+
+from headatlas.methods.method import Measure, Variable
+
+COMMON: Mapping[str, Variable] = {
+    "contribution": Variable(
+        "contribution", "nats", "What a head adds to log P(target): above 0 it helps, below 0 it harms."
+    ),
+    "contribution_half": Variable("contribution by half", "nats", "The contribution on each half of the examples."),
+    "importance": Variable("importance", "", "Mean absolute size of what a head does; 0 means nothing."),
+    "score": Variable("score", "", "How strongly a head does what the subject names; higher means more."),
+    "score_half": Variable("score by half", "", "The score on each half of the examples."),
+    "effect": Variable("change", "nats", "Change that the intervention causes; below 0 the model gets worse."),
+    "random_effect": Variable(
+        "random heads", "nats", "The same change for each draw of random heads, as many in each layer."
+    ),
+    "other_effect": Variable(
+        "others", "nats", "The change of each other subject when this subject's heads are removed; below 0 is worse."
+    ),
+    "lowest_effect": Variable("lowest heads", "nats", "The change without the lowest heads; below 0 is worse."),
+    "p": Variable("p", "", "Share of random draws that do at least as much, the tested set included."),
+    "p_corrected": Variable(
+        "p, corrected", "", "p corrected for the number of tests, by Benjamini and Hochberg's procedure."
+    ),
+    "n_removed": Variable("heads", "heads", "Number of heads that the intervention changes."),
+    "baseline": Variable("log P", "nats", "Mean log P(target) of the whole model on the measured examples."),
+    "whole_accuracy": Variable("accuracy", "share", "Share of examples that the whole model gets right."),
+    "guess_accuracy": Variable("best guess", "share", "Share right when the commonest answer is always given."),
+    "examples": Variable("examples", "examples", "Number of examples that the map is measured on."),
+    "questions": Variable("questions", "questions", "Number of questions that the test uses."),
+    "selected": Variable("selected", "", "Whether the head is in the set that the test removes."),
+    "gate": Variable("gate", "", "Fitted gate of a head: 0 is closed, 1 is open."),
+    "nll": Variable("−log P", "nats", "Mean −log P(target) on held-out examples under the gates."),
+    "always": Variable("lowest over seeds", "", "Lowest score over seeds: high means that every seed agrees."),
+    "any": Variable("highest over seeds", "", "Highest score over seeds: high means that at least one seed found it."),
+    "accuracy": Variable("accuracy", "share", "Share of held-out examples that are answered right."),
+    "verdict": Variable("verdict", "", "The outcome of the test in words."),
+    "proven": Variable("supported", "", "Whether the test supports the map."),
+}
+
+
+def describe_variables(
+    result: xr.Dataset, measures: Sequence[Measure] = (), variables: Mapping[str, Variable] | None = None
+) -> xr.Dataset:
+    """Return the result with `long_name`, `units` and `description` on each variable that is known.
+
+    What a method declares goes before its measures, and these before the common names. Attributes that a variable has
+    already are kept.
+    """
+    of_measures = {m.name: Variable(m.label or m.name.replace("_", " "), m.units, m.meaning) for m in measures}
+    known = {**COMMON, **of_measures, **(variables or {})}
+    described = result.copy()
+    for name, values in described.data_vars.items():
+        if name in known:
+            variable = known[str(name)]
+            texts = {"long_name": variable.long_name, "units": variable.units, "description": variable.description}
+            values.attrs = {**texts, **values.attrs}
+    return described
