@@ -85,6 +85,19 @@ def test_an_atlas_without_the_map_a_format_is_for_names_the_command(tmp_path, ma
         ha.export(others, to, tmp_path / "a")
 
 
+def test_names_of_subjects_may_hold_any_character(tmp_path) -> None:
+    names = ["a\0b", "\x1b[31m", '"q",\n', "é\u2028"]
+    made = result("streaming", "task", "need", np.zeros((len(names), LAYERS, HEADS))).assign_coords(task=names)
+    for to in ("csv", "json"):
+        ha.export(made, to, target(tmp_path, to))
+    with target(tmp_path, "csv").open(encoding="utf-8", newline="") as file:
+        assert list(dict.fromkeys(row["subject"] for row in csv.DictReader(file))) == names
+    rows = json.loads(target(tmp_path, "json").read_text(encoding="utf-8"))
+    assert list(dict.fromkeys(row["subject"] for row in rows)) == names
+    ha.export(made.assign_attrs(model="\udcff"), "headvis", tmp_path / "headvis", chart="streaming: é\u2028")
+    assert json.loads((tmp_path / "headvis" / "config.json").read_text())["model_name"] == "\udcff"
+
+
 def test_a_row_has_its_rank_and_nothing_where_there_is_no_number(tmp_path, maps) -> None:
     maps["retrieval"].score[0, 3] = np.nan
     ha.export(maps, "csv", tmp_path / "a.csv", method="retrieval")

@@ -14,6 +14,7 @@ TOGETHER = [
     ["tests/test_atlas.py"],
     ["tests/models/test_families.py"],
     ["tests/bench/test_planted.py"],
+    ["tests/test_sentencepiece.py"],
     ["tests/test_probe_public.py"],
     ["tests/test_typed.py"],
 ]

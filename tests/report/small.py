@@ -108,7 +108,7 @@ def salient(token: str = " Paris", layers: int = LAYERS, heads: int = HEADS) -> 
     dims, shape = ("layer", "head", "rank", "output"), (layers, heads, 2, 2)
     return dataset(
         {
-            "token": (dims[:3], np.full(shape[:3], token, object)),
+            "token": (dims[:3], np.array([token] * (layers * heads * 2), dtype=object).reshape(shape[:3])),
             "amplification": (dims[:3], np.full(shape[:3], 7.0)),
             "strongest": (dims, np.full(shape, " France", object)),
             "suppressed": (dims, np.full(shape, " Rome", object)),

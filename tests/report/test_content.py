@@ -251,6 +251,11 @@ def test_salient_tokens_are_numbers_in_one_list_and_fewer_where_heads_are_many(m
     assert len(unpack(few["token"], "<u4")) == 12
 
 
+def test_nul_is_a_token_of_the_page_too() -> None:
+    tokens = content({"salient": small.salient("\0")}, small.INFO)["tokens"]
+    assert tokens["texts"] == ["\0", " France", " Rome"]
+
+
 def test_provenance_tells_model_run_settings_and_data() -> None:
     page = content(small.atlas(), small.INFO)
     rows = {(t["title"], *row) for t in page["provenance"] for row in t["rows"]}

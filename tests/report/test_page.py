@@ -12,7 +12,7 @@ import xarray as xr
 
 from headatlas.methods import get_method, title_of
 from headatlas.report.content import content
-from headatlas.report.page import embed, page
+from headatlas.report.page import embed, page, write_report
 from headatlas.results.agree import agree, side_by_side
 from tests.report import small
 
@@ -29,6 +29,11 @@ def test_embedded_json_holds_no_markup() -> None:
     text = embed({"a": "</script><!--&\u2028\u2029\ud800"})
     assert not set(text) & set("<>&\u2028\u2029")
     text.encode()
+
+
+def test_a_model_may_have_a_name_that_is_not_utf8(tmp_path) -> None:
+    write_report({"salient": small.salient()}, {"model": {"name": "\udcff"}}, tmp_path / "report.html")
+    assert "<title>HeadAtlas: \\udcff</title>" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_hostile_names_are_nowhere_in_the_text_of_the_page() -> None:
@@ -365,6 +370,12 @@ def test_hostile_names_and_tokens_are_shown_as_text(opened: Open) -> None:
     inside = tab.locator("main, #card, header, #bar")
     assert sum(part.locator("img, b, script, svg a").count() for part in inside.all()) == 0
     assert tab.locator("body > script").count() == 3
+
+
+@needs_browser
+def test_control_characters_of_tokens_are_shown(opened: Open) -> None:
+    tab = opened(small.atlas() | {"salient": small.salient("\0\n\x1b\x7f ")})
+    assert tab.locator("#card td code >> nth=0").text_content() == "␀␊␛␡ "
 
 
 @needs_browser

@@ -6,6 +6,7 @@ import xarray as xr
 
 import headatlas as ha
 from headatlas.errors import BadFile
+from headatlas.files import read_json, write_json
 from headatlas.results.provenance import describe_run
 from headatlas.results.reading import complete
 from headatlas.results.store import ESCAPED, SCHEMA, load, load_attributes, save
@@ -80,6 +81,8 @@ def test_lone_surrogates_are_read_back(tmp_path) -> None:
     assert back.task.values.tolist() == ["math", "\ud800"]
     assert load_attributes(tmp_path / "gate.nc")["data"] == "\udcff.jsonl"
     np.testing.assert_array_equal(back.facilitation.sel(task="\ud800"), result.facilitation.sel(task="\ud800"))
+    write_json(tmp_path / "atlas.json", {"data": "\udcff.jsonl é"})
+    assert read_json(tmp_path / "atlas.json") == {"data": "\udcff.jsonl é"}
 
 
 def test_ordinary_texts_are_stored_as_they_are(tmp_path) -> None:

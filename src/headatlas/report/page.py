@@ -45,7 +45,7 @@ def write_report(
     """
     text = page(maps, info, pending or {}, tab, agreed)
     with atomic_file(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # a folder's name may not be UTF-8
 
 
 def page(
