@@ -222,5 +222,4 @@ def folded_copy(lm: LM, edit: HeadEdit) -> LM:
             bias = add_constants(weight, module.bias, site, layer, edit)
             module.bias = nn.Parameter(bias.to(weight), requires_grad=False)
         module.weight = nn.Parameter(scale_heads(weight, site, edit.gate[layer], weight.dtype), requires_grad=False)
-    vars(model).pop("_headatlas", None)  # what was remembered of the original
     return LM(model, lm._tokenizer, f"{lm.name}, edited")

@@ -14,17 +14,15 @@ Models that do not go through the interface compute their attention in full anyw
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from inspect import unwrap
-from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headatlas.errors import UnsupportedModel
+from headatlas.models.attention_interface import attention_implementation_kept, attention_through, plain_attention
 from headatlas.models.hooks import hooked
 from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
@@ -55,8 +53,7 @@ def attention_of(
         ordinary = _run(lm, ids, None)
     square = (len(ids), 1, ids.shape[1], ids.shape[1])
     hidden = torch.full(square, torch.finfo(lm.model.dtype).min, dtype=lm.model.dtype, device=ids.device).triu(1)
-    before = lm.model.config._attn_implementation
-    try:
+    with attention_implementation_kept(lm):
         lm.model.set_attn_implementation("eager")
         for mask in (None, hidden):
             try:
@@ -68,8 +65,6 @@ def attention_of(
             same = all((z[i] - ordinary[i]).float().norm() <= close * ordinary[i].float().norm() for i in ordinary)
             if same and set(attention) == wanted:
                 return attention
-    finally:
-        lm.model.set_attn_implementation(before)
     raise UnsupportedModel(f"{type(lm.model).__name__} does not tell where its heads look")
 
 
@@ -110,9 +105,6 @@ def _kept(
             hook = module.register_forward_hook(partial(take, layer, site.n_heads), prepend=True)
             stack.callback(hook.remove)
         yield attention
-
-
-_ONE = Lock()  # the interface is the same for all models of a process
 
 
 @torch.no_grad()
@@ -196,59 +188,47 @@ def _beside(
         apart[sites[module]] = (plain - kernel).norm() / kernel.norm().clamp(min=torch.finfo(plain.dtype).tiny)
         kept[sites[module]] = keep(attention[0])
 
-    with _interface_read({module for module, i in sites.items() if i in layers}, rows, read):
+    with _interface_read(lm, [module for module, i in sites.items() if i in layers], rows, read):
         yield
 
 
 @contextmanager
-def _interface_read(modules: set[nn.Module], rows: Tensor, read: Callable[..., None]) -> Iterator[None]:
+def _interface_read(
+    lm: LM, modules: Collection[nn.Module], rows: Tensor, read: Callable[[nn.Module, Tensor, Tensor, Tensor], None]
+) -> Iterator[None]:
     """Calls read(module, kernel's output, plain output, attention), the last two of these rows only, whenever one of
     the modules runs its attention through the interface. What the model computes does not change. Where its plain
     attention takes other arguments, nothing is read."""
-    configs: list[Any] = [m.config for m in modules if _plain_attention(m) and hasattr(m, "config")]
-    names = {config._attn_implementation for config in configs}
 
-    def function_for(kernel: Callable[..., Any] | None) -> Callable[..., Any]:
-        def attend(
-            module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
-        ) -> Any:
-            plain = _plain_attention(module)
-            usual: Any = kernel or plain  # there is no kernel called 'eager': it is the model's own
-            output, weights = usual(module, query, key, value, attention_mask, **options)
-            if module in modules and plain and (attention_mask is None or getattr(attention_mask, "ndim", 0) == 4):
-                here, exact = rows.to(query.device), torch.promote_types(query.dtype, torch.float32)
-                with torch.no_grad():
-                    seen = _mask_rows(attention_mask, here, key.shape[2], options.get("sliding_window"))
-                    few = (t.to(exact) for t in (query[:, :, here], key, value, seen))
-                    try:
-                        beside = plain(module, *few, **options)
-                    except torch.OutOfMemoryError:
-                        raise
-                    except (RuntimeError, TypeError, ValueError, AttributeError):
-                        return output, weights
-                    read(module, output, *beside)
-            return output, weights
+    def attend(
+        plain: Callable[..., Any],
+        kernel: Callable[..., tuple[Tensor, Any]],
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Any,
+        **options: Any,
+    ) -> tuple[Tensor, Any]:
+        output, weights = kernel(module, query, key, value, mask, **options)
+        if mask is None or getattr(mask, "ndim", 0) == 4:
+            here, exact = rows.to(query.device), torch.promote_types(query.dtype, torch.float32)
+            with torch.no_grad():
+                seen = _mask_rows(mask, here, key.shape[2], options.get("sliding_window"))
+                few = (t.to(exact) for t in (query[:, :, here], key, value, seen))
+                try:
+                    computed, attention = plain(module, *few, **options)
+                except torch.OutOfMemoryError:
+                    raise
+                except (RuntimeError, TypeError, ValueError, AttributeError):
+                    return output, weights
+                read(module, output, computed, attention)
+        return output, weights
 
-        return attend
-
-    with _ONE:
-        before = {name: ALL_ATTENTION_FUNCTIONS._local_mapping.get(name) for name in names}
-        try:
-            for name in names:
-                ALL_ATTENTION_FUNCTIONS[name] = function_for(ALL_ATTENTION_FUNCTIONS.get(name))
-            yield
-        finally:
-            for name, function in before.items():
-                if function is None:
-                    del ALL_ATTENTION_FUNCTIONS[name]
-                else:
-                    ALL_ATTENTION_FUNCTIONS[name] = function
-
-
-def _plain_attention(module: nn.Module) -> Callable[..., Any] | None:
-    """What a model's own file computes attention with, where no kernel is asked for; None, if it does it otherwise."""
-    function: Callable[..., Any] | None = unwrap(type(module).forward).__globals__.get("eager_attention_forward")
-    return function
+    plain = {module: plain_attention(module) for module in modules if hasattr(module, "config")}
+    functions = {module: partial(attend, function) for module, function in plain.items() if function}
+    with attention_through(lm, functions) if functions else nullcontext():
+        yield
 
 
 def _mask_rows(mask: Tensor | None, rows: Tensor, keys: int, window: int | None) -> Tensor:

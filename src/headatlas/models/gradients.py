@@ -5,17 +5,17 @@ of 32 prompts of syntax, one was off by 364 % in layer 0 of Qwen2.5-Coder-1.5B. 
 (docs/evidence/larger-model.md). Matrices stay as they are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
-from torch.nn.functional import rms_norm
+from torch import Tensor, nn
+from torch.nn.functional import layer_norm, rms_norm
 
+from headatlas.models.hooks import forward_replaced
 from headatlas.models.lm import LM
-from headatlas.models.state import state_of
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -23,15 +23,16 @@ HALF = (torch.bfloat16, torch.float16)
 @contextmanager
 def for_gradients(lm: LM) -> Iterator[None]:
     """Weights without gradients and, in half precision, a float32 stream; as they were before when the block ends."""
-    learning = [p for p in lm.model.parameters() if p.requires_grad]
-    try:
-        for p in learning:
-            p.requires_grad_(False)
-        with float32_stream(lm):
-            yield
-    finally:
-        for p in learning:
-            p.requires_grad_(True)
+    with lm.state.lock:
+        learning = [p for p in lm.model.parameters() if p.requires_grad]
+        try:
+            for p in learning:
+                p.requires_grad_(False)
+            with float32_stream(lm):
+                yield
+        finally:
+            for p in learning:
+                p.requires_grad_(True)
 
 
 @contextmanager
@@ -41,25 +42,37 @@ def float32_stream(lm: LM) -> Iterator[None]:
     if dtype not in HALF:
         yield
         return
-    norms = [m for m in lm.model.get_submodule(lm.anatomy.blocks).modules() if is_norm(m)]
-    layer_norms = [m for m in lm.model.modules() if isinstance(m, nn.LayerNorm) and m.weight is not None]
-    plain = state_of(lm.model).plain
+    blocks = f"{lm.anatomy.blocks}."
     with ExitStack() as stack:
+        stack.enter_context(lm.state.lock)
         embedding = lm.model.get_input_embeddings()
         stack.callback(embedding.register_forward_hook(lambda module, args, output: output.float()).remove)
-        for norm in layer_norms:
-            if norm.weight.dtype == dtype:  # on a CPU, they want the type of what they get
-                stack.callback(norm.to, dtype)
-                norm.float()
-        for norm in norms:
-            kind: Any = type(norm)
-            if norm not in plain:
-                plain[norm] = _is_plain(norm)
-            stack.callback(setattr, norm, "__class__", kind)
-            norm.__class__ = _in_half(kind, dtype, _epsilon(norm) if plain[norm] else None)
+        for name, module in lm.model.named_modules():
+            forward = _layer_norm_in(module, dtype)
+            if name.startswith(blocks) and is_norm(module):
+                if name not in lm.state.plain_norms:
+                    lm.state.plain_norms[name] = _is_plain(module)
+                forward = partial(_in_half, module, forward or module.forward, dtype, lm.state.plain_norms[name])
+            if forward is not None:
+                stack.enter_context(forward_replaced(module, forward))
         for device in {p.device.type for p in lm.model.parameters()}:
             stack.enter_context(torch.autocast(device, dtype))
         yield
+
+
+def _layer_norm_in(module: nn.Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor] | None:
+    """The forward of a layer norm with weights in `dtype`, with them in the type of its input, as CPUs want it."""
+    if type(module).forward is not nn.LayerNorm.forward or "forward" in vars(module):
+        return None
+    norm: Any = module
+    if norm.weight is None or norm.weight.dtype != dtype:
+        return None
+
+    def forward(x: Tensor) -> Tensor:
+        bias = None if norm.bias is None else norm.bias.to(x.dtype)
+        return layer_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), bias, norm.eps)
+
+    return forward
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -72,8 +85,8 @@ def _is_plain(norm: Any) -> bool:
     """Whether a norm is x / √(mean x² + ε) · weight, tried on some numbers: PyTorch does that in one kernel, where
     models launch eight."""
     epsilon = _epsilon(norm)
-    if epsilon is None or not isinstance(getattr(norm, "weight", None), torch.Tensor):
-        return False
+    if epsilon is None or not isinstance(getattr(norm, "weight", None), torch.Tensor) or "forward" in vars(norm):
+        return False  # accelerate's forward brings offloaded weights in
     try:
         x = torch.linspace(-1, 2, 4 * norm.weight.numel()).sin().view(4, *norm.weight.shape).to(norm.weight.device)
         expected, result = norm(x).float(), _plain(norm, x, epsilon)
@@ -90,14 +103,11 @@ def _epsilon(norm: Any) -> float | None:
     return next((e for name in ("variance_epsilon", "eps") if isinstance(e := getattr(norm, name, None), float)), None)
 
 
-@cache
-def _in_half(kind: type[nn.Module], dtype: torch.dtype, epsilon: float | None) -> type[nn.Module]:
-    """Norms of this kind that give half precision: else each of the matrices behind them would round it for itself.
-    epsilon: of plain ones."""
-
-    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if epsilon is not None and len(args) == 1 and not kwargs:  # some norms take a gate, too
-            return _plain(self, args[0], epsilon).to(dtype)
-        return kind.forward(self, *args, **kwargs).to(dtype)
-
-    return type(kind.__name__, (kind,), {"forward": forward})
+def _in_half(
+    norm: nn.Module, forward: Callable[..., Tensor], dtype: torch.dtype, plain: bool, *args: Any, **kwargs: Any
+) -> Tensor:
+    """A norm that gives half precision: else each of the matrices behind it would round its output for itself."""
+    epsilon = _epsilon(norm)
+    if plain and epsilon is not None and len(args) == 1 and not kwargs:  # some norms take a gate, too
+        return _plain(norm, args[0], epsilon).to(dtype)
+    return forward(*args, **kwargs).to(dtype)

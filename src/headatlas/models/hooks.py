@@ -14,7 +14,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headatlas.errors import BadArgument
@@ -170,6 +170,20 @@ def reading_inputs(model: PreTrainedModel, anatomy: Anatomy, on_x: Callable[[int
             projection = model.get_submodule(site.latent or site.value)
             stack.callback(projection.register_forward_pre_hook(partial(hook, layer)).remove)
         yield
+
+
+@contextmanager
+def forward_replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Run `forward` in place of a module's own while the block runs. The model's lock is to be held."""
+    before = vars(module).get("forward")  # accelerate sets one
+    vars(module)["forward"] = forward
+    try:
+        yield
+    finally:
+        if before is None:
+            del vars(module)["forward"]
+        else:
+            vars(module)["forward"] = before
 
 
 @contextmanager

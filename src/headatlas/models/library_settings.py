@@ -2,13 +2,39 @@
 
 import logging
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
+from threading import Lock
 
 import torch
 from transformers.utils import logging as transformers_logging
 
 
+def process_wide(setting: Callable[[], AbstractContextManager[None]]) -> Callable[[], AbstractContextManager[None]]:
+    """Let a setting of the whole process hold as long as a block of any thread needs it, and restore it then."""
+    lock, applied, users = Lock(), ExitStack(), 0
+
+    @wraps(setting)
+    @contextmanager
+    def shared() -> Iterator[None]:
+        nonlocal users
+        with lock:
+            if not users:
+                applied.enter_context(setting())
+            users += 1
+        try:
+            yield
+        finally:
+            with lock:
+                users -= 1
+                if not users:
+                    applied.close()
+
+    return shared
+
+
+@process_wide
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """No progress bars, load reports or warnings from transformers, its hub client and accelerate inside the block."""
@@ -30,6 +56,7 @@ def quiet_transformers() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
+@process_wide
 @contextmanager
 def without_cudnn_attention() -> Iterator[None]:
     """Other kernels than cuDNN's. Its gradients are NaN for masked rows of 64 more than a multiple of 128 tokens where

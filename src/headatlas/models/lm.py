@@ -1,11 +1,14 @@
 """A language model with its attention heads in reach."""
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from inspect import signature
 from itertools import takewhile
 from numbers import Integral
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -27,12 +30,37 @@ from headatlas.models.hooks import (
     patch_edit,
 )
 from headatlas.models.library_settings import without_cudnn_attention
-from headatlas.models.state import state_of
 from headatlas.models.token_text import text_inside
 from headatlas.models.weights import Weights
 
 Text = str | Sequence[int]
 """A text, or its token ids."""
+
+
+@dataclass
+class State:
+    """What is known of a model while it is used, shared by all LMs of that model.
+
+    lock: held by whoever changes more of the model than its hooks.
+    edit_batches: batch sizes that the edits in force were made for.
+    packing_trials: width of packed rows, longest text, whether texts shared beginnings, whether the result was right.
+    batch_divisor: tokens at once are divided by this; doubled whenever memory runs out.
+    tokens_that_fit: how many tokens fit at once on its GPUs, once that is known.
+    plain_norms: whether a norm is x / √(mean x² + ε) · weight, once that was tried.
+    planned_tokens: how many would be run at once where its work is planned for, if it has no weights here.
+    """
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    edit_batches: list[int] = field(default_factory=list)
+    packing_trials: list[tuple[int, int, bool, bool]] = field(default_factory=list)
+    batch_divisor: int = 1
+    tokens_that_fit: int | None = None
+    plain_norms: dict[str, bool] = field(default_factory=dict)
+    planned_tokens: int | None = None
+
+
+# Kept here and not on the model, which is the user's and may be copied, pickled or shared.
+_states: WeakKeyDictionary[nn.Module, State] = WeakKeyDictionary()
 
 
 class LM:
@@ -51,6 +79,7 @@ class LM:
         self._tokenizer = tokenizer
         self.anatomy = find_anatomy(model)
         self.weights = Weights.from_model(model, self.anatomy)
+        self.state = _states.setdefault(model, State())
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -117,7 +146,7 @@ class LM:
     @property
     def _batched(self) -> list[int]:
         """Batch sizes that the edits in force were made for."""
-        return state_of(self.model).batched
+        return self.state.edit_batches
 
     # --- texts and batches
 

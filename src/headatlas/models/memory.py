@@ -14,7 +14,6 @@ from transformers.pytorch_utils import Conv1D
 
 from headatlas.errors import BadArgument, CannotDo, OutOfMemory, one_line
 from headatlas.models.library_settings import quiet_transformers
-from headatlas.models.state import state_of
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
@@ -84,14 +83,13 @@ def free_room(devices: Iterable[int]) -> float:
     return float(sum(cuda.mem_get_info(i)[0] + cuda.memory_reserved(i) - cuda.memory_allocated(i) for i in devices))
 
 
-def fitting(model: nn.Module, layers: int, dtype: torch.dtype) -> int:
+def fitting(lm: "LM") -> int:
     """How many tokens fit at once beside a model on its GPUs, were these otherwise empty: the same for all workers."""
-    state = state_of(model)
-    if state.fitting is None:
-        devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    if lm.state.tokens_that_fit is None:
+        devices = {p.device for p in lm.model.parameters() if p.device.type == "cuda"}
         room = sum(torch.cuda.get_device_properties(d).total_memory - SPARE for d in devices)
-        state.fitting = memory(model, layers, dtype).largest(room)
-    return state.fitting
+        lm.state.tokens_that_fit = memory(lm.model, lm.n_layers, lm.model.dtype).largest(room)
+    return lm.state.tokens_that_fit
 
 
 def tokens_at_once(lm: "LM", tokens: int | None) -> int:
@@ -99,14 +97,14 @@ def tokens_at_once(lm: "LM", tokens: int | None) -> int:
     memory has run out before."""
     if tokens is not None and tokens < 1:
         raise BadArgument(f"batch_tokens is {tokens}, expected at least 1")
-    planned = state_of(lm.model).planned
+    planned = lm.state.planned_tokens
     if tokens is None and planned is not None:
         tokens = planned
     elif tokens is None and lm.device.type == "cuda":
-        tokens = min(good_on_gpu(lm), max(FEWEST, fitting(lm.model, lm.n_layers, lm.model.dtype)))
+        tokens = min(good_on_gpu(lm), max(FEWEST, fitting(lm)))
     elif tokens is None:
         tokens = 2048
-    return max(1, tokens // state_of(lm.model).fewer)
+    return max(1, tokens // lm.state.batch_divisor)
 
 
 def good_on_gpu(lm: "LM") -> int:
@@ -124,5 +122,5 @@ def halve_batch_on_oom(lm: "LM", tokens: int) -> Iterator[None]:
             raise
         if tokens <= FEWEST:
             raise CannotDo(f"out of memory, even with batch_tokens={tokens}: {one_line(e)}") from e
-        state_of(lm.model).fewer *= 2
+        lm.state.batch_divisor *= 2
         raise OutOfMemory(f"out of memory with batch_tokens={tokens}: going on with batch_tokens={tokens // 2}") from e

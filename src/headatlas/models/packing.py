@@ -18,7 +18,6 @@ from torch.nn.functional import one_hot
 from headatlas.models.hooks import hooked
 from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
-from headatlas.models.state import state_of
 from headatlas.models.tokens import Bundle, TokenExample
 
 ROW = 256  # tokens a packed row is filled to, about: attention looks over all of the row
@@ -170,7 +169,7 @@ def _can_pack(lm: LM, bundles: Sequence[Bundle]) -> bool:
         return False
     width = _width(lm, bundles, _bins(bundles))
     longest = max(bundle.shared + bundle.rest for bundle in bundles)
-    tried = state_of(lm.model).packed
+    tried = lm.state.packing_trials
     sharing = any(len(bundle.examples) > 1 and bundle.shared for bundle in bundles)
     if any(good and width <= w and longest <= n and sharing <= s for w, n, s, good in tried):
         return True

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headatlas.models.cost import Cost, a_pass
-from headatlas.models.hooks import hooked
+from headatlas.models.hooks import forward_replaced, hooked
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batches, log_probs, score_targets
 from headatlas.models.memory import halve_batch_on_oom
@@ -136,19 +136,13 @@ def recorded(lm: LM) -> Iterator[Record]:
 @contextmanager
 def replayed(lm: LM, layer: int, record: Record, copies: int = 1) -> Iterator[None]:
     """Start at block `layer`, on the recorded batch repeated `copies` times."""
-    skipped = [lm.model.get_submodule(f"{lm.anatomy.blocks}.{i}") for i in range(layer)]
-    before = [block.__dict__.get("forward") for block in skipped]
     output = _repeat(record[layer - 1], copies) if layer else None
-    try:
-        for block in skipped:
-            block.forward = lambda *args, **kwargs: output
+    with ExitStack() as stack:
+        stack.enter_context(lm.state.lock)
+        for i in range(layer):
+            block = lm.model.get_submodule(f"{lm.anatomy.blocks}.{i}")
+            stack.enter_context(forward_replaced(block, lambda *args, **kwargs: output))
         yield
-    finally:
-        for block, own in zip(skipped, before, strict=True):
-            if own is None:
-                del block.forward
-            else:  # accelerate sets a forward of its own
-                block.forward = own
 
 
 def _repeat(output: Any, copies: int) -> Any:

@@ -14,7 +14,6 @@ from headatlas.models.cost import Machine, measure_machine
 from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.models.loading import check_device, load_skeleton
 from headatlas.models.memory import SPARE, Memory, check_room, good_on_gpu, memory, tokens_at_once
-from headatlas.models.state import state_of
 from headatlas.progress import Progress, doing, silent
 from headatlas.runs.job import Job, Jobs
 from headatlas.runs.request import check_run
@@ -62,7 +61,7 @@ def estimate(
     if place.type == "cuda":
         room = gpus_per_job * (torch.cuda.get_device_properties(place).total_memory - SPARE)
         check_room(lm.name, needs, precision, room + gpus_per_job * SPARE, gpus_per_job)
-        state_of(lm.model).planned = at_once = min(good_on_gpu(lm), needs.largest(room))
+        lm.state.planned_tokens = at_once = min(good_on_gpu(lm), needs.largest(room))
     with doing(progress, f"timing {place} on copies of the model with few layers"):
         machine = machine or measure_machine(lm.model.config, lm.n_layers, place, precision)
     seconds = {name: _seconds(jobs[name], lm, machine) for name in progress(list(jobs), "adding up what the jobs take")}

@@ -14,7 +14,6 @@ from headatlas.models.interventions import answer_states
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batches
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
-from headatlas.models.state import state_of
 from headatlas.models.token_text import text_inside
 from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.progress import Done, Progress, silent
@@ -99,7 +98,7 @@ def generate_answers(
     done = {} if done is None else done
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     budget = tokens_at_once(lm, None)
-    batch = max(1, 32 // state_of(lm.model).fewer, budget // (max(map(len, prompts)) + max_new_tokens))
+    batch = max(1, 32 // lm.state.batch_divisor, budget // (max(map(len, prompts)) + max_new_tokens))
     answers: list[list[int]] = [[] for _ in prompts]
     for start in progress(range(0, len(order), batch), label):
         chosen = order[start : start + batch]
