@@ -72,7 +72,7 @@ def dissociated(result: xr.Dataset, subject: str) -> list[dict]:
             row |= {
                 "its own": f"{float(one.effect):+.2f}",
                 "random heads": f"{float(one.random_effect.mean()):+.2f}",
-                "the others": f"{others.mean():+.2f} ({others.min():+.2f} to {others.max():+.2f})",
+                "the others": f"±{abs(others).mean():.2f} ({others.min():+.2f} to {others.max():+.2f})",
                 "p": f"{float(one.p_corrected):.3f}",
             }
         rows.append(row | {"verdict": str(one.verdict.item())})
