@@ -27,9 +27,9 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton, open_weights
 from headatlas.models.memory import GIB, SPARE, memory, tokens_at_once
 from headatlas.runs.estimate import estimate
-from headatlas.runs.public_call import compute
-from headatlas.runs.request import check_run
-from headatlas.runs.worker import job_of, work_of
+from headatlas.runs.run import compute
+from headatlas.runs.selection import select_methods
+from headatlas.runs.worker import plan_of, work_of
 
 MODEL = ["smollm2"]  # whose tokenizer models with random weights get
 SHAPES = {  # layers, hidden size, MLP size, heads, KV heads
@@ -110,7 +110,7 @@ def check_plan(options: argparse.Namespace) -> None:
     print(machine)
     print("method        estimated      real  real / estimated   million tokens: estimated, real   learning: …")
     total = [0.0, 0.0]
-    for method, chosen in check_run(options.preset, methods):
+    for method, chosen in select_methods(options.preset, methods):
         if options.updates and "updates" in method.options:
             chosen = {**chosen, "updates": options.updates}
         try:
@@ -118,7 +118,7 @@ def check_plan(options: argparse.Namespace) -> None:
         except HeadAtlasError as e:
             print(f"{method.name:12} {e}")
             continue
-        expected = sum(job_of(method, work, {}).expected(lm, machine).values())
+        expected = sum(plan_of(method, work, {}).expected(lm, machine).values())
         steps = [*((part.cost, part.arguments) for part in work.parts), (work.cost, work.arguments)]
         in_all = sum((cost(lm, *arguments) for cost, arguments in steps if cost is not None), Cost())
         if expected > options.most:

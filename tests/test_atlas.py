@@ -17,8 +17,8 @@ import headatlas as ha
 from headatlas.errors import BadArgument, BadFile, CannotDo
 from headatlas.models.lm import LM
 from headatlas.results.store import load, save
-from headatlas.runs.messages import ModelSource
-from headatlas.runs.request import check_run
+from headatlas.runs.selection import select_methods
+from headatlas.runs.where import Where
 from headatlas.runs.worker import ModelWorker
 from tests.figures import synthetic
 from tests.models.tiny import TINY, build, tokenizer
@@ -42,8 +42,8 @@ def made(tmp_path) -> Path:
 
 
 def states(lm: LM, out: Path, methods: list[str], preset: str = "quick") -> dict[str, str]:
-    planned = ModelWorker(ModelSource(lm)).plan(check_run(preset, methods))
-    return {name: job.state(out) for name, job in planned.jobs.items()}
+    planned = ModelWorker(lm, Where()).plan(select_methods(preset, methods))
+    return {name: plan.state(out) for name, plan in planned.possible.items()}
 
 
 def run(lm: LM, out: Path, methods: list[str], **options) -> ha.Atlas:

@@ -14,7 +14,7 @@ from headatlas.cli.app import app
 from headatlas.methods import methods, preset_methods
 from headatlas.models.cache import cache_folder
 from headatlas.models.families import FAMILIES
-from headatlas.runs.public_call import compute
+from headatlas.runs.run import compute
 from headatlas_bench.contenders import contenders
 from headatlas_bench.names import KINDS
 

@@ -21,7 +21,7 @@ from headatlas.models.head_names import shape
 from headatlas.models.memory import skeleton
 from headatlas.progress import doing
 from headatlas.runs.estimate import estimate
-from headatlas.runs.start import ENGINES
+from headatlas.runs.where import ENGINES
 from headatlas.tasks.names import relation_names
 from headatlas.tasks.questions import CONTEXTS
 from headatlas.tasks.relations import load_relations

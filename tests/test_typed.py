@@ -16,7 +16,7 @@ from headatlas.figures.arguments import one_map
 from headatlas.figures.importance import plan
 from headatlas.methods import get_method, methods
 from headatlas.models.lm import LM
-from headatlas.runs import public_call as call
+from headatlas.runs import run as runs
 from headatlas.tasks.prompts import Example, load_tasks
 from tests.figures import synthetic
 from tests.models.tiny import TINY, build, tokenizer
@@ -47,13 +47,13 @@ class Planned(Exception):
 def only_planned(monkeypatch) -> None:
     """No work is done. Methods that give a dataset at once check their arguments as they run, and do run."""
 
-    def execute(pool, jobs, folder, progress):
-        if any(get_method(name).in_parts for name in jobs):
-            raise Planned([job.says for job in jobs.values()])
-        return work(pool, jobs, folder, progress)
+    def execute(pool, plans, folder, progress, timeline):
+        if any(get_method(name).in_parts for name in plans):
+            raise Planned([plan.work.summary for plan in plans.values()])
+        return work(pool, plans, folder, progress, timeline)
 
-    work = call.execute
-    monkeypatch.setattr(call, "execute", execute)
+    work = runs.execute
+    monkeypatch.setattr(runs, "execute", execute)
 
 
 class TestTasks:

@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +47,16 @@ def umask() -> int:
 
 
 def check_folder(out: str | Path | None) -> None:
-    """Make the folder for results now, so that work is not done that could not be kept."""
+    """Check that results can be written to a folder, so that no work is done that could not be kept."""
     if out is None:
         return
-    if Path(out).exists() and not Path(out).is_dir():
+    path = Path(out)
+    if path.exists() and not path.is_dir():
         raise BadArgument(f"out is {str(out)!r}, which is a file: give a folder")
-    try:
-        Path(out).mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise CannotDo(f"cannot make the folder {out}: {e.strerror}") from e
+    first = next((p for p in (path, *path.absolute().parents) if p.exists()), path)
+    if not first.is_dir() or not os.access(first, os.W_OK):
+        reason = "cannot be written to" if first.is_dir() else "is a file"
+        raise CannotDo(f"cannot make the folder {out}: {first} {reason}")
 
 
 def check_new(out: str | Path, kind: str = "folder") -> Path:
@@ -85,9 +86,7 @@ def new_path(out: Path, kind: str = "file") -> Iterator[Path]:
     finally:
         if aside is not None:
             shutil.rmtree(aside, ignore_errors=True)
-        for folder in missing:
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
+        _remove_empty(missing)
 
 
 @contextmanager
@@ -100,19 +99,41 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process while it writes results. Half-written files of killed processes are removed."""
-    lock = FileLock(folder / ".lock", timeout=0, is_singleton=True)  # the system lets go of it however a process ends
+    """Make a folder, and hold it for this process while it writes results.
+
+    Half-written files of killed processes are removed, and a new folder in which nothing was written.
+    """
+    check_folder(folder)
+    missing = [p for p in (folder, *folder.parents) if not p.exists()]
+    path = folder / ".lock"
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path, timeout=0, is_singleton=True)  # the system releases it however a process ends
         with lock:
-            if lock.lock_counter == 1:
+            outermost = lock.lock_counter == 1
+            if outermost:
                 for place in ("", "figures/", ".*/"):  # results, figures, parts of interrupted work
                     for left in folder.glob(f"{place}.*{_UNFINISHED}"):
                         left.unlink(missing_ok=True)
-            yield
+            try:
+                yield
+            finally:
+                if outermost:
+                    with suppress(OSError):  # Windows keeps files that are open
+                        path.unlink()
     except Timeout as e:
         raise CannotDo(f"another headatlas is at work in {folder}: wait for it, or give another folder") from e
     except OSError as e:
         raise CannotDo(f"cannot write to {folder}: {e.strerror}") from e
+    finally:
+        _remove_empty(missing)
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders that are empty, the innermost first."""
+    for folder in folders:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def is_full(error: Exception) -> bool:

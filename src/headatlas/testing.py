@@ -32,9 +32,9 @@ from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
 from headatlas.results.store import load
 from headatlas.results.used import with_used
-from headatlas.runs.job import Job
-from headatlas.runs.messages import ModelSource, Step
-from headatlas.runs.public_call import compute
+from headatlas.runs.plan import Plan
+from headatlas.runs.run import compute
+from headatlas.runs.where import Where
 from headatlas.runs.worker import ModelWorker
 from headatlas.tasks.names import FUNCTIONS
 from headatlas.tasks.prompts import Example, Task
@@ -167,13 +167,13 @@ class Subject:
         return compute(self.method, lm, self.options | options, out=out, progress=progress)
 
     @cached_property
-    def job(self) -> Job:
+    def plan(self) -> Plan:
         """Its work, planned but not done."""
-        worker = ModelWorker(ModelSource(self.lm))
-        job = worker.plan([(self.method, self.method.in_preset(PRESETS[0], self.options))]).jobs[self.method.name]
-        if not isinstance(job, Job):
-            raise job
-        return job
+        worker = ModelWorker(self.lm, Where())
+        plan = worker.plan([(self.method, self.method.in_preset(PRESETS[0], self.options))]).plans[self.method.name]
+        if not isinstance(plan, Plan):
+            raise plan
+        return plan
 
 
 def check_method(function: Callable[..., Any], **options: Any) -> None:
@@ -246,8 +246,8 @@ def check_stored(subject: Subject) -> None:
         file = Path(folder) / f"{subject.method.name}.nc"
         subject.compute(subject.lm, out=Path(folder))
         _same(load(file), subject.result)
-        others = [p.name for p in Path(folder).iterdir() if p != file and not p.name.endswith(".lock")]
-        assert not others, f"{subject}: left {others} beside its result"
+        others = {p.name for p in Path(folder).iterdir()} - {file.name, "atlas.json"}
+        assert not others, f"{subject}: left {sorted(others)} in the folder of its result"
         written = file.stat().st_mtime_ns
         _same(subject.compute(subject.lm, out=Path(folder)), subject.result)
         assert file.stat().st_mtime_ns == written, f"{subject}: computed again although nothing had changed"
@@ -279,25 +279,26 @@ def check_resumable(subject: Subject) -> None:
 
 def check_parts(subject: Subject) -> None:
     """Its work can be sent elsewhere, and done there part by part in any order."""
-    job: Job = pickle.loads(pickle.dumps(subject.job))  # noqa: S301  # our own, a line ago
-    worker = ModelWorker(ModelSource(subject.lm))
+    plan: Plan = pickle.loads(pickle.dumps(subject.plan))  # noqa: S301  # our own, a line ago
+    worker = ModelWorker(subject.lm, Where())
     done: dict[str, tuple[np.ndarray, ...]] = {}
-    waiting = list(job.parts)[::-1]
+    waiting = list(plan.work.parts)[::-1]
     while waiting:
         part = next(p for p in waiting if set(p.inputs) <= set(done))
         waiting.remove(part)
-        needed = {n: done[n] for n in part.inputs}
-        left = worker(Step(job.name, part.do, part.arguments, part.outputs, needed, job.stamp))
+        inputs = {name: done[name] for name in part.inputs}
+        left = worker.do(part.do, part.arguments, part.outputs, inputs, plan.stamp)
         assert set(left) == set(part.outputs), f"{subject}: part {part.name!r} left {sorted(left)}"
         done |= left
-    result = worker(Step(job.name, job.combine, job.arguments, (), done, job.stamp))
-    _same(result if job.used is None else with_used(result, job.used), subject.result)
+    work = plan.work
+    result = worker.do(work.combine, work.arguments, (), done, plan.stamp)
+    _same(result if work.used is None else with_used(result, work.used), subject.result)
 
 
 def check_costs(subject: Subject) -> None:
     """Its costs, if it declares any, can be computed beforehand, and are plausible."""
-    job = subject.job
-    steps = [*((p.cost, p.arguments) for p in job.parts), (job.cost, job.arguments)]
+    work = subject.plan.work
+    steps = [*((p.cost, p.arguments) for p in work.parts), (work.cost, work.arguments)]
     costs = [sum(astuple(cost(subject.lm, *arguments))) for cost, arguments in steps if cost is not None]
     assert all(np.isfinite(c) and c >= 0 for c in costs), f"{subject}: a cost is negative or not finite"
     assert not costs or sum(costs) > 0, f"{subject}: its costs are all 0"

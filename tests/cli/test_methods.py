@@ -18,7 +18,7 @@ from headatlas.methods.method import PRESETS, Measure, method
 from tests.registry import find_methods_again
 from tests.test_cli import headatlas
 
-COMMON = {"--out", "--device", "--dtype", "--engine", "--address", "--workers", "--preset", "--json"}
+COMMON = {"--out", "--device", "--dtype", "--engine", "--address", "--gpus-per-job", "--workers", "--preset", "--json"}
 NOT_ON_THE_COMMAND_LINE = {"maps", "preset"}
 GROUP = get_command(cli.app)
 
@@ -38,7 +38,7 @@ def called(monkeypatch) -> dict[str, Any]:
 def help_of(name: str) -> str:
     """In one line."""
     command = GROUP.get_command(None, name)
-    with command.make_context("headatlas " + name, ["x"], resilient_parsing=True) as context:
+    with command.make_context("headatlas " + name, ["x"], resilient_parsing=True, terminal_width=10_000) as context:
         return " ".join(command.get_help(context).split())
 
 
@@ -78,7 +78,7 @@ def test_without_options_the_method_and_its_preset_decide(capsys, called, name) 
     assert code == 0
     options = {"keep": "math", "lose": "syntax"} if required else {}
     common = {"preset": "quick", "out": Path("atlas"), "device": "auto", "dtype": "auto", "engine": "local"}
-    rest = {"address": None, "workers": None, "as_json": False}
+    rest = {"address": None, "gpus_per_job": None, "workers": None, "as_json": False}
     assert called == {"method": name, "model": None, "options": options} | common | rest
 
 
@@ -118,7 +118,7 @@ def test_the_model_of_an_atlas_is_the_default_in_its_folder(tmp_path, monkeypatc
         models.append(model)
         raise BadArgument("stop")
 
-    monkeypatch.setattr("headatlas.runs.public_call.compute", compute)
+    monkeypatch.setattr("headatlas.runs.run.compute", compute)
     for text in (None, "{", "[]", '{"model": {"name": "gpt2"}}'):
         if text is not None:
             (tmp_path / "atlas.json").write_text(text)

@@ -10,34 +10,38 @@ from pathlib import Path
 import pytest
 
 from headatlas.engines import pool
-from headatlas.engines.pool import Pool, WorkItem
+from headatlas.engines.pool import Pool, Task
 from headatlas.engines.processes import Processes
 from headatlas.errors import BadArgument, CannotDo
 
 
-def make(folder: Path):
-    """A worker that notes when it was made, and does what it is told."""
-    (folder / f"made {os.getpid()}").touch()
+class Worker:
+    """Notes when it was made; its methods are what tasks call."""
 
-    def answer(what):
-        kind, *rest = what
-        if kind == "add":
-            return sum(rest)
-        if kind == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if kind == "die once":
-            if not (folder / "died").exists():
-                (folder / "died").touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            return "alive"
-        if kind == "log":
-            logging.getLogger("headatlas.somewhere").warning("careful: %s", rest[0])
-            return None
-        if kind == "bad":
-            raise BadArgument("x is 3, expected 4")
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / f"made {os.getpid()}").touch()
+
+    def add(self, *numbers: int) -> int:
+        return sum(numbers)
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_once(self) -> str:
+        if not (self.folder / "died").exists():
+            (self.folder / "died").touch()
+            self.die()
+        return "alive"
+
+    def log(self, text: str) -> None:
+        logging.getLogger("headatlas.somewhere").warning("careful: %s", text)
+
+    def refuse(self) -> None:
+        raise BadArgument("x is 3, expected 4")
+
+    def fail(self) -> None:
         raise ZeroDivisionError("a\nb")
-
-    return answer
 
 
 def cannot_make(folder: Path):
@@ -48,11 +52,11 @@ def dies_at_once(folder: Path):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def asking(*what, name: str = "", group: str = "g", needs: tuple[str, ...] = ()) -> WorkItem:
-    return WorkItem(name or str(what), group, lambda: what, frozenset(needs))
+def asking(call, *arguments, name: str = "", group: str = "g", needs: tuple[str, ...] = ()) -> Task:
+    return Task(name or str((call, *arguments)), group, call, lambda: arguments, frozenset(needs))
 
 
-def workers(folder: Path, size: int = 2, made_by=make) -> Pool:
+def workers(folder: Path, size: int = 2, made_by=Worker) -> Pool:
     return Pool(Processes(partial(made_by, folder), size))
 
 
@@ -75,7 +79,7 @@ def test_an_item_whose_worker_died_is_done_again(tmp_path, caplog) -> None:
     with workers(tmp_path) as pool_:
         replies = {
             p.name: a.value
-            for p, a in pool_.run([asking("die once", name="risky"), *(asking("add", i) for i in range(4))])
+            for p, a in pool_.run([asking("die_once", name="risky"), *(asking("add", i) for i in range(4))])
         }
     assert replies["risky"] == "alive"
     assert len(replies) == 5
@@ -98,9 +102,13 @@ def test_an_item_that_always_kills_is_given_up_with_its_group(tmp_path, caplog) 
 
 def test_errors_come_back_as_one_line(tmp_path) -> None:
     with workers(tmp_path, 1) as pool_:
-        (_, bad), (_, bug) = pool_.run([asking("bad", group="a"), asking("bug", group="b")])
+        (_, bad), (_, bug) = pool_.run([asking("refuse", group="a"), asking("fail", group="b")])
+    assert isinstance(bad.error, BadArgument)
     assert str(bad.error) == "x is 3, expected 4"
-    assert str(bug.error) == "ZeroDivisionError: a"
+    assert isinstance(bug.error, CannotDo)
+    assert str(bug.error) == "unexpected ZeroDivisionError: a"
+    assert 'raise ZeroDivisionError("a\\nb")' in bug.error.__notes__[0]  # the traceback, for --debug
+    assert bug.error_at("part").args == ("part, on this machine: unexpected ZeroDivisionError: a",)
 
 
 def test_what_workers_log_is_logged_here(tmp_path, caplog) -> None:

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,12 +15,11 @@ import headatlas as ha
 from headatlas.engines.ray import Cluster
 from headatlas.errors import BadArgument, CannotDo, MissingExtra
 from headatlas.methods import get_method
-from headatlas.methods.method import Part
+from headatlas.methods.method import Part, Work
 from headatlas.models.lm import LM
 from headatlas.runs.execute import execute
-from headatlas.runs.job import Job
-from headatlas.runs.messages import ModelSource, Step
-from headatlas.runs.start import absolute, start_workers
+from headatlas.runs.plan import Plan
+from headatlas.runs.where import Where, absolute, start_workers
 from headatlas.runs.worker import ModelWorker
 from headatlas.tasks.prompts import load_tasks
 from headatlas_bench import benchmark
@@ -76,6 +74,11 @@ def fills_memory(model, *, done, progress) -> None:
     raise torch.OutOfMemoryError("no room")
 
 
+def planned(name: str, combine, *parts: Part) -> Plan:
+    """Work that needs no model."""
+    return Plan(name, Work(summary="", combine=combine, parts=parts), {"read_from": "", "fingerprint": ""})
+
+
 def once(do):
     """A progress that does something when the first job has come back."""
 
@@ -105,20 +108,22 @@ def test_parameters_alone_load_no_model(model, tmp_path, monkeypatch) -> None:
 
 
 def test_a_worker_with_another_checkpoint_is_told_before_any_work(model) -> None:
-    worker = ModelWorker(ModelSource(str(model), "cpu"))
-    stamp = worker.plan([(get_method("salient"), {})]).jobs["salient"].stamp
-    step = Step("salient", lambda model, *, done, progress: 1, (), (), {}, stamp)
-    assert worker(step) == 1
+    worker = ModelWorker(str(model), Where("cpu"))
+    stamp = worker.plan([(get_method("salient"), {})]).possible["salient"].stamp
+
+    def one(model, *, done, progress) -> int:
+        return 1
+
+    assert worker.do(one, (), (), {}, stamp) == 1
     with pytest.raises(CannotDo, match="fingerprint is .* there, but another where the work was planned"):
-        worker(replace(step, stamp={**stamp, "fingerprint": "another"}))
+        worker.do(one, (), (), {}, {**stamp, "fingerprint": "another"})
 
 
 def test_a_job_for_which_memory_does_not_suffice_is_given_up_and_not_the_others(model, tmp_path) -> None:
-    stamp = {"read_from": "", "fingerprint": ""}
-    jobs = {"large": Job("large", "", stamp, fills_memory), "failing": Job("failing", "", stamp, fails)}
-    with start_workers(model) as pool:
-        outcomes = {outcome.name: str(outcome.error) for outcome in execute(pool, jobs, tmp_path)}
-    assert outcomes == {"large": "out of memory: no room", "failing": "it never works"}
+    plans = {"large": planned("large", fills_memory), "failing": planned("failing", fails)}
+    with start_workers(model, Where()) as pool:
+        errors = {name: str(result.error) for name, result in execute(pool, plans, tmp_path)}
+    assert errors == {"large": "out of memory: no room", "failing": "it never works"}
 
 
 def test_names_and_paths_for_workers(tmp_path, monkeypatch) -> None:
@@ -237,15 +242,10 @@ class TestBadInput:
             ha.run(model, tmp_path, workers=1)
 
     def test_a_job_that_always_fails_is_told_once_with_its_name(self, model, tmp_path) -> None:
-        stamp = {"read_from": "", "fingerprint": ""}
-        jobs = {
-            "failing": Job(
-                "failing", "", stamp, fails, parts=[Part(name="first", do=fails), Part(name="second", do=fails)]
-            )
-        }
-        with start_workers(model, workers=1) as pool:
-            [outcome] = execute(pool, jobs, tmp_path)
-        assert str(outcome.error) == "failing: first, on this machine: it never works"
+        plan = planned("failing", fails, Part(name="first", do=fails), Part(name="second", do=fails))
+        with start_workers(model, Where(workers=1)) as pool:
+            [(name, result)] = execute(pool, {"failing": plan}, tmp_path)
+        assert (name, str(result.error)) == ("failing", "failing: first, on this machine: it never works")
 
     def test_what_cannot_be_planned_is_noted_and_the_rest_done(self, model, tmp_path) -> None:
         made = run(model, tmp_path, ["maps", "pattern"], workers=1)  # no word of ours is one token of this model
@@ -255,7 +255,7 @@ class TestBadInput:
     def test_engines_and_what_goes_with_them(self, model, tmp_path) -> None:
         with pytest.raises(BadArgument, match="engine is 'slurm', expected one of local, ray"):
             ha.run(model, tmp_path, engine="slurm")
-        with pytest.raises(BadArgument, match="a cluster's address goes with engine ray"):
+        with pytest.raises(BadArgument, match="an address needs engine 'ray'"):
             ha.run(model, tmp_path, address="auto")
         with pytest.raises(BadArgument, match="workers is 0, expected a whole number from 1"):
             ha.run(model, tmp_path, workers=0)
@@ -277,14 +277,14 @@ def test_room_for_workers_is_counted_machine_by_machine(machines) -> None:
 
 def test_each_process_sees_its_own_gpus(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    assert start_workers("m", gpus_per_job=4).backend.free == ["0,1,2,3", "4,5,6,7"]
-    assert start_workers("m", workers=3).backend.size == 3
+    assert start_workers("m", Where(gpus_per_job=4)).backend.free == ["0,1,2,3", "4,5,6,7"]
+    assert start_workers("m", Where(workers=3)).backend.size == 3
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "8,9,10,11,12,13,14,15")
-    assert start_workers("m", gpus_per_job=4).backend.free == ["8,9,10,11", "12,13,14,15"]
-    assert start_workers("m", gpus_per_job=8).backend.local  # all of them for this process
-    assert start_workers("m", device="cpu").backend.local
+    assert start_workers("m", Where(gpus_per_job=4)).backend.free == ["8,9,10,11", "12,13,14,15"]
+    assert start_workers("m", Where(gpus_per_job=8)).backend.local  # all of them for this process
+    assert start_workers("m", Where(device="cpu")).backend.local
     with pytest.raises(BadArgument, match="workers is 3, but there are GPUs for 2"):
-        start_workers("m", gpus_per_job=4, workers=3)
+        start_workers("m", Where(gpus_per_job=4, workers=3))
 
 
 def test_on_the_command_line(model, tmp_path, capsys) -> None:

@@ -5,26 +5,27 @@ import torch
 
 import headatlas as ha
 from headatlas.errors import CannotDo
-from headatlas.methods.method import Part
+from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost
 from headatlas.models.loading import load_skeleton
 from headatlas.runs.estimate import estimate, makespan
-from headatlas.runs.job import Job
+from headatlas.runs.plan import Plan
 from tests.models.test_cost import LLAMA, MACHINE
 
 
-def job(*parts: tuple[float, tuple[str, ...]], rest: float) -> Job:
-    made = [
+def plan(*parts: tuple[float, tuple[str, ...]], rest: float) -> Plan:
+    parts = [
         Part(name=f"p{i}", do=lambda *a: None, inputs=needs, cost=lambda model, s=seconds: Cost(seconds=s))
         for i, (seconds, needs) in enumerate(parts)
     ]
-    return Job("job", "", {}, lambda *a: None, parts=made, cost=lambda model: Cost(seconds=rest))
+    work = Work(summary="", combine=lambda *a: None, parts=parts, cost=lambda model: Cost(seconds=rest))
+    return Plan("job", work, {})
 
 
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 11), (2, 7), (9, 6)])
 def test_the_end_depends_on_workers_and_on_what_waits_for_what(workers, seconds) -> None:
-    jobs = {"a": job((1, ()), (3, ("p0",)), (3, ("p0",)), rest=2), "b": job(rest=2), "c": CannotDo("no")}
-    assert makespan(jobs, {"a": [1, 3, 3, 2], "b": [2], "c": "no"}, workers) == seconds
+    plans = {"a": plan((1, ()), (3, ("p0",)), (3, ("p0",)), rest=2), "b": plan(rest=2), "c": CannotDo("no")}
+    assert makespan(plans, {"a": [1, 3, 3, 2], "b": [2], "c": "no"}, workers) == seconds
 
 
 def test_an_estimate_needs_no_weights(tmp_path, monkeypatch) -> None:

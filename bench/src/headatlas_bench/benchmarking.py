@@ -21,16 +21,15 @@ from headatlas.errors import BadArgument, check_choice
 from headatlas.evidence.control import top_heads
 from headatlas.evidence.truth import mean_interval, recovery
 from headatlas.files import alone_in, check_folder
-from headatlas.methods.method import Part
+from headatlas.methods.method import Part, Work
 from headatlas.models.lm import LM
 from headatlas.progress import Done, Progress, silent
 from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.results.provenance import describe_run, flat
 from headatlas.results.store import load as load_result
 from headatlas.runs.execute import execute
-from headatlas.runs.job import Job
-from headatlas.runs.messages import ModelSource
-from headatlas.runs.start import absolute, start_pool
+from headatlas.runs.plan import Plan
+from headatlas.runs.where import Where, absolute
 from headatlas.runs.worker import ModelWorker
 from headatlas_bench.asking import planted_task
 from headatlas_bench.contenders import Results, contenders, from_which, score
@@ -105,26 +104,24 @@ def benchmark(
         >>> headatlas_bench.benchmark(["random", "taylor"], ["one"]).auroc_mean.sel(over="functions")
     """
     check_folder(out)
+    where = Where(device=device, engine=engine, address=address, workers=workers)
     if isinstance(atlas_model, LM) and (engine != "local" or workers):
         raise BadArgument("atlas_model is an LM, but workers load it themselves: give its name or folder")
     atlas = open_atlas(atlas, "atlas") if isinstance(atlas, str | Path) else atlas
-    job = plan_benchmark(methods, models, atlas, atlas_model, seed, device, progress)
-    here = partial(ModelWorker, ModelSource(""), None, progress)
-    elsewhere = partial(ModelWorker, ModelSource(""), torch.get_num_threads())
+    plan = plan_benchmark(methods, models, atlas, atlas_model, seed, device, progress)
+    here = partial(ModelWorker, "", where, None, progress)
+    elsewhere = partial(ModelWorker, "", where, torch.get_num_threads())
     with tempfile.TemporaryDirectory() as aside:
         folder = Path(aside if out is None else out)
-        if isinstance(atlas_model, LM):
-            pool = Pool(Local(here))
-        else:
-            pool = start_pool(here, elsewhere, engine, address, None, workers, device)
+        pool = Pool(Local(here)) if isinstance(atlas_model, LM) else where.pool(here, elsewhere)
         with alone_in(folder), pool:
-            if job.state(folder) == "done":
-                return load_result(job.path(folder))
-            [outcome] = execute(pool, {job.name: job}, folder, progress)
-    if outcome.error:
-        raise outcome.error
-    assert outcome.result is not None
-    return outcome.result
+            if plan.state(folder) == "done":
+                return load_result(plan.path(folder))
+            [(_, result)] = execute(pool, {plan.method: plan}, folder, progress)
+    if result.error is not None:
+        raise result.error
+    dataset: xr.Dataset = result.value
+    return dataset
 
 
 def plan_benchmark(
@@ -135,8 +132,8 @@ def plan_benchmark(
     seed: int,
     device: str,
     progress: Progress,
-) -> Job:
-    """`benchmark` as a job: a part for each model, and one for the real model's maps."""
+) -> Plan:
+    """Plan `benchmark`: a part for each model, and one for the real model's maps."""
     chosen = _choose(methods, seed)
     if not chosen or not models:
         raise BadArgument(f"{'models' if chosen else 'methods'} is empty: name at least one")
@@ -173,7 +170,8 @@ def plan_benchmark(
     text = f"{len(chosen)} methods on {stamp['model']}"
     arguments = (chosen, [cell for of in cells.values() for cell in of], real)
     settings = {"methods": ", ".join(chosen), "atlas": real}
-    return Job("benchmark", text, stamp | versions, combine, arguments, parts, settings)
+    work = Work(summary=text, combine=combine, arguments=arguments, parts=parts, result_settings=settings)
+    return Plan("benchmark", work, stamp | versions)
 
 
 def _choose(methods: Sequence[str] | None, seed: int) -> dict[str, str]:

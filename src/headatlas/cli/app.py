@@ -3,7 +3,8 @@
 import csv
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ import typer.core
 
 from headatlas import __version__
 from headatlas.cli.plug_ins import command_entries, load_command, report_taken
-from headatlas.errors import BadArgument, check_choice, check_names, check_there
+from headatlas.errors import BadArgument, CannotDo, check_choice, check_names, check_there
 from headatlas.methods import get_method, method_names
 from headatlas.methods.method import PRESETS
 from headatlas.progress import doing
@@ -145,6 +146,10 @@ Engine = Annotated[
 Address = Annotated[
     str | None, typer.Option(help="HOST:PORT of a Ray cluster, or auto. Without it, Ray is started here.")
 ]
+GpusPerJob = Annotated[
+    int | None,
+    typer.Option(min=0, help="GPUs that a worker spreads the model over. Without it, one, if there are any."),
+]
 Workers = Annotated[int | None, typer.Option(min=1, help="How many at most. Without it, as many as there is room for.")]
 Preset = Annotated[
     str,
@@ -177,6 +182,15 @@ def show_parts(
     for sentence in sentences:
         typer.echo(sentence)
     typer.echo(f"wrote {path}")
+
+
+@contextmanager
+def resumable(out: Path) -> Iterator[None]:
+    """Say how to resume what is interrupted while it writes to a folder."""
+    try:
+        yield
+    except KeyboardInterrupt as e:
+        raise CannotDo(f"interrupted: the same command with --out {out} resumes") from e
 
 
 def import_torch() -> None:

@@ -2,9 +2,8 @@
 
 import shlex
 import sys
-import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +13,7 @@ from headatlas.cli.app import (
     Device,
     Dtype,
     Engine,
+    GpusPerJob,
     Json,
     Model,
     Preset,
@@ -24,20 +24,23 @@ from headatlas.cli.app import (
     import_torch,
     listed,
     one_of,
+    resumable,
     show,
     show_table,
     some_of,
 )
+from headatlas.cli.display import Display
 from headatlas.figures.names import FIGURES, FORMATS, PALETTES, STYLES
 from headatlas.methods import method_names
 from headatlas.progress import doing, shown
 from headatlas.report import PAGE
-from headatlas.runs.request import check_run
+from headatlas.runs.selection import select_methods
 from headatlas.tasks.names import FUNCTIONS
-from headatlas.terminal import RunDisplay, bar
+from headatlas.terminal import bar
 
 if TYPE_CHECKING:
     from headatlas.results.atlas import Atlas
+    from headatlas.runs.where import WhereOptions
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", callback=existing("folder"), help="Folder of an atlas, or of any head maps.")
@@ -65,10 +68,6 @@ Functions = Annotated[
         help="Functions, for the methods that take some, with commas between. Without it, what their preset says.",
     ),
 ]
-GpusPerJob = Annotated[
-    int | None,
-    typer.Option(min=0, help="GPUs that a worker spreads the model over. Without it, one, if there are any."),
-]
 
 
 @app.command()
@@ -95,97 +94,58 @@ def run(
 
     The page is there after the first method, and fills up as others finish.
     """
-    check_run(preset, listed(methods), listed(functions))
+    select_methods(preset, listed(methods), listed(functions))
     import_torch()
     from headatlas.runs import run as runs
 
+    where: WhereOptions = {
+        "device": device,
+        "dtype": dtype,
+        "engine": engine,
+        "address": address,
+        "gpus_per_job": gpus_per_job,
+        "workers": workers,
+    }
     if only_plan:
-        with doing(bar, "counting the workers there is room for"):
-            from headatlas.runs.start import count_workers
-
-            size = workers or count_workers(engine, address, gpus_per_job, device)
-        _show_estimate(model, size, gpus_per_job or 1, device, dtype, preset, listed(methods), listed(functions))
+        _show_estimate(model, where, preset, listed(methods), listed(functions))
         return
-    display = _Display(out, open_page)
+    display = Display(out, open_page)
     shown.set(display)
-    atlas = runs.run(
-        model,
-        out,
-        preset=preset,
-        methods=listed(methods),
-        functions=listed(functions),
-        device=device,
-        dtype=dtype,
-        engine=engine,
-        address=address,
-        gpus_per_job=gpus_per_job,
-        workers=workers,
-        command=shlex.join(["headatlas", *sys.argv[1:]]),
-        progress=display,
-        watch=display,
-    )
-    failed = _show_atlas(atlas, display.jobs)
+    with resumable(out):
+        atlas = runs.run(
+            model,
+            out,
+            preset=preset,
+            methods=listed(methods),
+            functions=listed(functions),
+            command=shlex.join(["headatlas", *sys.argv[1:]]),
+            progress=display,
+            watch=display,
+            **where,
+        )
+    failed = _show_atlas(atlas, display.methods)
     display.open(out / PAGE)
-    if failed and (methods or failed == len(display.jobs)):
+    if failed and (methods or failed == len(display.methods)):
         raise typer.Exit(1)
 
 
-class _Display(RunDisplay):
-    """Shows the plan too, and opens the page if that is asked for."""
-
-    def __init__(self, out: Path, opens: bool) -> None:
-        super().__init__()
-        self.out, self.opens, self.jobs = out, opens, list[str]()
-
-    def planned(self, plan: Any) -> None:
-        from headatlas.runs import tables
-
-        self.jobs = list(plan.jobs)
-        show_table(f"Plan for {plan.title}", tables.plan(plan.jobs, self.out))
-
-    def drawn(self, page: Path) -> None:
-        super().drawn(page)
-        self.open(page)
-
-    def open(self, page: Path) -> None:
-        """In a browser, once, if that is asked for."""
-        if self.opens:
-            self.opens = False
-            if not webbrowser.open(page.absolute().as_uri()):
-                typer.echo(f"no browser could be started: open {page} yourself", err=True)
-
-
 def _show_estimate(
-    model: str,
-    workers: int,
-    gpus_per_job: int,
-    device: str,
-    dtype: str,
-    preset: str,
-    methods: list[str] | None,
-    functions: list[str] | None,
+    model: str, where: "WhereOptions", preset: str, methods: list[str] | None, functions: list[str] | None
 ) -> None:
     from headatlas.runs import tables
     from headatlas.runs.estimate import estimate
+    from headatlas.runs.where import Where
 
-    result = estimate(
-        model,
-        workers=workers,
-        gpus_per_job=gpus_per_job,
-        device=device,
-        dtype=dtype,
-        progress=bar,
-        preset=preset,
-        methods=methods,
-        functions=functions,
-    )
+    with doing(bar, "counting the workers there is room for"):
+        where["workers"] = where["workers"] or Where(**where).count_workers()
+    result = estimate(model, preset=preset, methods=methods, functions=functions, progress=bar, **where)
     show_table(f"Estimate for {result.title}, on {result.machine.name}", tables.estimate(result))
     for line in tables.estimate_in_words(result):
         typer.echo(line)
 
 
 def _show_atlas(atlas: "Atlas", planned: list[str]) -> int:
-    """Print an atlas and what was written. Returns how many of the planned methods could not be done."""
+    """Print an atlas and what was written. Return how many of the planned methods could not be done or drawn."""
     from headatlas.results import tables
 
     results, title = atlas.results, "Top heads and their evidence"
@@ -195,10 +155,11 @@ def _show_atlas(atlas: "Atlas", planned: list[str]) -> int:
     show(title, rows)
     for line in tables.warnings(results):
         typer.echo(line)
-    methods = atlas.info["methods"].items()
-    failed = {name: about["why"] for name, about in methods if name in planned and not about["complete"]}
-    for name, why in failed.items():
-        typer.echo(f"{name} could not be done: {why}")
+    noted = {name: about for name, about in atlas.info["methods"].items() if name in planned}
+    failed = [f"{name} could not be done: {about['why']}" for name, about in noted.items() if not about["complete"]]
+    failed += [f"{name} could not be drawn: {a['not_drawn']}" for name, a in noted.items() if "not_drawn" in a]
+    for line in failed:
+        typer.echo(line)
     drawn = sum(name.endswith(".png") for name in atlas.info["shown"]["files"])
     files = [*(f"{method}.nc" for method in atlas.complete), f"{drawn} figures", str(atlas.folder / PAGE)]
     typer.echo(f"wrote {', '.join(files)}")

@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,19 +15,22 @@ from headatlas.cli.app import (
     Device,
     Dtype,
     Engine,
+    GpusPerJob,
     Json,
     Preset,
     Workers,
     check_model,
     import_torch,
+    resumable,
     show_parts,
 )
+from headatlas.cli.display import Display
 from headatlas.cli.options import Data, check_functions, reading
 from headatlas.cli.plug_ins import as_command
 from headatlas.errors import BadArgument
 from headatlas.methods.method import PRESETS, Method, Option
 from headatlas.models.default_model import DEFAULT_MODEL
-from headatlas.terminal import bar
+from headatlas.progress import shown
 
 PYTHON_ONLY = ("maps", "preset")  # arrays; and an option that every command has
 INDEX = "atlas.json"
@@ -75,6 +80,7 @@ def run_method(
     dtype: Dtype = "auto",
     engine: Engine = "local",
     address: Address = None,
+    gpus_per_job: GpusPerJob = None,
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
@@ -82,21 +88,27 @@ def run_method(
     import_torch()
     from headatlas.results.method_tables import method_tables
     from headatlas.results.tables import warnings
-    from headatlas.runs.public_call import compute
+    from headatlas.runs import run as runs
 
-    result = compute(
-        method,
-        model or _model_of(out) or DEFAULT_MODEL,
-        options,
-        preset=preset,
-        out=out,
-        device=device,
-        dtype=dtype,
-        engine=engine,
-        address=address,
-        workers=workers,
-        progress=bar,
-    )
+    display = Display(out, shows_plan=not as_json)
+    shown.set(display)
+    with resumable(out):
+        result = runs.compute(
+            method,
+            model or _model_of(out) or DEFAULT_MODEL,
+            options,
+            preset=preset,
+            out=out,
+            command=shlex.join(["headatlas", *sys.argv[1:]]),
+            progress=display,
+            watch=display,
+            device=device,
+            dtype=dtype,
+            engine=engine,
+            address=address,
+            gpus_per_job=gpus_per_job,
+            workers=workers,
+        )
     show_parts(method_tables(result), as_json, out / f"{method.name}.nc", warnings({method.name: result}))
 
 

@@ -11,7 +11,7 @@ from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any
 
-from headatlas.engines.pool import MakeWorker, Reply, Worker
+from headatlas.engines.pool import MakeWorker, Result, Worker
 
 
 class Processes:
@@ -24,18 +24,18 @@ class Processes:
         self.make, self.size, self.free = make, size, list(gpus)
         self.of: dict[int, str] = {}
 
-    def start(self) -> tuple[Any, "Future[Reply]"]:
+    def start(self) -> tuple[Any, "Future[Result]"]:
         worker = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
         self.of[id(worker)] = gpus = self.free.pop() if self.free else ""
         with _without_main():
             return worker, worker.submit(_hello, gpus)
 
-    def prepare(self, worker: Any) -> "Future[Reply]":
-        future: Future[Reply] = worker.submit(_prepare, self.make)
+    def prepare(self, worker: Any) -> "Future[Result]":
+        future: Future[Result] = worker.submit(_prepare, self.make)
         return future
 
-    def send(self, worker: Any, message: Any) -> "Future[Reply]":
-        future: Future[Reply] = worker.submit(_send, message)
+    def send(self, worker: Any, call: str, arguments: tuple[Any, ...]) -> "Future[Result]":
+        future: Future[Result] = worker.submit(_send, call, arguments)
         return future
 
     def stop(self, worker: Any) -> None:
@@ -68,7 +68,7 @@ def _worker() -> Worker:
     return Worker("this machine" + (f", GPU {gpus}" if gpus else ""))
 
 
-def _hello(gpus: str) -> Reply:
+def _hello(gpus: str) -> Result:
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus  # before torch looks
     Thread(target=_end_with_parent, daemon=True).start()
@@ -83,9 +83,9 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _prepare(make: MakeWorker) -> Reply:
+def _prepare(make: MakeWorker) -> Result:
     return _worker().prepare(make)
 
 
-def _send(message: Any) -> Reply:
-    return _worker().send(message)
+def _send(call: str, arguments: tuple[Any, ...]) -> Result:
+    return _worker().send(call, arguments)

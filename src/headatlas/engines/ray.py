@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from ipaddress import ip_address
 from typing import Any
 
-from headatlas.engines.pool import MakeWorker, Reply, Worker
+from headatlas.engines.pool import MakeWorker, Result, Worker
 from headatlas.errors import BadArgument, CannotDo, MissingExtra, one_line
 
 INSTALL = "pip install 'headatlas[ray]'"
@@ -60,16 +60,16 @@ class Cluster:
             self.ray.exceptions.OutOfMemoryError,
         )
 
-    def start(self) -> tuple[Any, "Future[Reply]"]:
+    def start(self) -> tuple[Any, "Future[Result]"]:
         worker = self.ray.remote(max_restarts=0, **self.needs)(_Actor).remote(self.gpus)
         return worker, worker.hello.remote().future()
 
-    def prepare(self, worker: Any) -> "Future[Reply]":
-        future: Future[Reply] = worker.prepare.remote(self.make).future()
+    def prepare(self, worker: Any) -> "Future[Result]":
+        future: Future[Result] = worker.prepare.remote(self.make).future()
         return future
 
-    def send(self, worker: Any, message: Any) -> "Future[Reply]":
-        future: Future[Reply] = worker.send.remote(message).future()
+    def send(self, worker: Any, call: str, arguments: tuple[Any, ...]) -> "Future[Result]":
+        future: Future[Result] = worker.send.remote(call, arguments).future()
         return future
 
     def stop(self, worker: Any) -> None:
@@ -92,14 +92,14 @@ class _Actor:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the machine's GPUs belong to other workers
         self.worker = Worker(f"{platform.node()} ({ray.util.get_node_ip_address()})")
 
-    def hello(self) -> Reply:
+    def hello(self) -> Result:
         return self.worker.hello()
 
-    def prepare(self, make: MakeWorker) -> Reply:
+    def prepare(self, make: MakeWorker) -> Result:
         return self.worker.prepare(make)
 
-    def send(self, message: Any) -> Reply:
-        return self.worker.send(message)
+    def send(self, call: str, arguments: tuple[Any, ...]) -> Result:
+        return self.worker.send(call, arguments)
 
 
 def _connect(address: str | None) -> Any:

@@ -72,13 +72,10 @@ def _grid(maps: Maps, dim: str, size: object) -> list[int]:
 
 
 def _failed(info: Mapping[str, Any], pending: Mapping[str, float | None]) -> list[dict[str, str]]:
-    """Methods that were asked for and could not be done, and why."""
+    """Methods that were asked for and could not be done, or drawn, and why."""
     methods_of_run = dict(info.get("methods") or {}).items()
-    return [
-        {"title": title_of(name), "why": str(about["why"])}
-        for name, about in methods_of_run
-        if not about.get("complete") and about.get("why") and name not in pending
-    ]
+    reasons = {name: about.get("not_drawn" if about.get("complete") else "why") for name, about in methods_of_run}
+    return [{"title": title_of(name), "why": str(why)} for name, why in reasons.items() if why and name not in pending]
 
 
 def _provenance(maps: Maps, info: Mapping[str, Any]) -> list[dict[str, Any]]:

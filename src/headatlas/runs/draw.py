@@ -2,36 +2,57 @@
 
 import hashlib
 import json
+import logging
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import xarray as xr
+
 from headatlas import __version__
+from headatlas.engines.pool import attempt
 from headatlas.progress import Progress
 from headatlas.report import PAGE
-from headatlas.results.atlas import Atlas
-from headatlas.results.reading import complete
-from headatlas.runs.index import Index
+from headatlas.runs.manifest import Manifest
 from headatlas.runs.timeline import Timeline
 
+log = logging.getLogger(__name__)
 
-def draw_atlas(index: Index, progress: Progress, timeline: Timeline | None = None) -> None:
-    """Draw the figures of results that are new, and write the page. timeline: of what is still to come."""
+
+def draw_atlas(manifest: Manifest, progress: Progress, timeline: Timeline | None = None) -> None:
+    """Draw the figures of results that are new, and write the page. timeline: of what is still to come.
+
+    A result that cannot be drawn is noted in atlas.json with the reason, and the others are drawn.
+    """
+    pending = {} if timeline is None else {method: timeline.left(method) for method in timeline.pending}
+    drawn = attempt(lambda: _draw(manifest, pending, progress))
+    if drawn.error is None:
+        return
+    for name in manifest.drawable:
+        if (alone := attempt(lambda name=name: _draw_alone(manifest, name))).error is not None:  # type: ignore[misc]
+            manifest.note_not_drawn(name, str(alone.error))
+    drawn = attempt(lambda: _draw(manifest, pending, progress))
+    if drawn.error is not None:
+        log.warning("figures and page could not be drawn: %s", drawn.error)
+
+
+def _draw(manifest: Manifest, pending: Mapping[str, float | None], progress: Progress) -> None:
     from headatlas.figures.all import pictures  # what draws is imported once there is something to draw
     from headatlas.figures.files import files_of, write_picture
     from headatlas.report.page import write_report
 
-    folder, info = index.folder, index.info
-    pending = {} if timeline is None else {job: timeline.left(job) for job in timeline.pending}
-    hashes = {name: _hash((folder / f"{name}.nc").read_bytes()) for name in complete(folder)}
-    key = _hash([__version__, info["methods"], hashes, list(pending)])
+    folder, info, results = manifest.folder, manifest.info, manifest.drawable
+    key = _hash([__version__, info["methods"], manifest.hashes, list(pending)])
     shown = info.get("shown") or {"key": "", "files": [], "pictures": {}}
     if shown["key"] == key and all((folder / name).is_file() for name in shown["files"]):
         return
-    atlas = Atlas(folder, info)
-    results, when = atlas.results, atlas.when
-    drawn, written = {}, [folder / PAGE]
+    when = manifest.when
+    drawn: dict[str, str] = {}
+    written = [folder / PAGE]
     for picture in progress(list(pictures(results)), "drawing"):
-        drawn[picture.name] = _hash([__version__, [(name, hashes[name], when.get(name)) for name in picture.methods]])
+        sources = [(name, manifest.hashes[name], when.get(name)) for name in picture.methods]
+        drawn[picture.name] = _hash([__version__, sources])
         files = files_of(picture, folder / "figures")
         if shown["pictures"].get(picture.name) != drawn[picture.name] or not all(f.is_file() for f in files):
             write_picture(picture, results, folder / "figures", when=when)
@@ -41,9 +62,21 @@ def draw_atlas(index: Index, progress: Progress, timeline: Timeline | None = Non
     for name in set(shown["files"]) - set(names):  # figures of results that are gone
         (folder / "figures" / Path(name).name).unlink(missing_ok=True)
     info["shown"] = {"key": key, "files": names, "pictures": drawn}
-    index.write()
+    manifest.write()
+
+
+def _draw_alone(manifest: Manifest, name: str) -> None:
+    """Draw one result somewhere else, to see whether it can be drawn."""
+    from headatlas.figures.all import pictures
+    from headatlas.figures.files import write_picture
+    from headatlas.report.page import page
+
+    results: dict[str, xr.Dataset] = {name: manifest.results[name]}
+    with tempfile.TemporaryDirectory() as folder:
+        for picture in pictures(results):
+            write_picture(picture, results, Path(folder), when=manifest.when)
+    page(results, manifest.info)
 
 
 def _hash(value: Any) -> str:
-    data = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return hashlib.sha256(data).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

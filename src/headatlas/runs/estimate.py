@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -15,9 +15,10 @@ from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.models.loading import check_device, load_skeleton
 from headatlas.models.memory import SPARE, Memory, check_room, good_on_gpu, memory, tokens_at_once
 from headatlas.progress import Progress, doing, silent
-from headatlas.runs.job import Job, Jobs
-from headatlas.runs.request import check_run
-from headatlas.runs.worker import Model, job_of, model_stamp, work_of
+from headatlas.runs.plan import Plan, Plans
+from headatlas.runs.selection import select_methods
+from headatlas.runs.where import Where, WhereOptions
+from headatlas.runs.worker import Model, model_stamp, plan_of, work_of
 
 
 @dataclass(frozen=True)
@@ -44,66 +45,70 @@ def estimate(
     preset: str = "quick",
     methods: Sequence[str] | str | None = None,
     functions: Sequence[str] | str | None = None,
-    workers: int = 1,
-    gpus_per_job: int = 1,
-    device: str = "auto",
-    dtype: str = "auto",
     machine: Machine | None = None,
     progress: Progress = silent,
+    **where: Unpack[WhereOptions],
 ) -> Estimate:
-    """Plan a run on so many workers, each as fast as this machine. preset, methods, functions: as in `run`."""
-    request = check_run(preset, methods, functions)
-    place = check_device(device)
+    """Estimate a run on so many workers (by default one), each as fast as this machine.
+
+    preset, methods, functions, where: as in `run`.
+    """
+    selected = select_methods(preset, methods, functions)
+    place = Where(**where)
+    device, gpus = check_device(place.device), place.gpus_per_job or 1
     with doing(progress, f"reading the configuration of {model}"):
-        lm, precision = load_skeleton(model, dtype, device)
-    jobs = _plan(lm, request, progress)
+        lm, precision = load_skeleton(model, place.dtype, place.device)
+    plans = _plan(lm, selected, progress)
     needs, at_once = memory(lm.model, lm.n_layers, precision), tokens_at_once(lm, None)
-    if place.type == "cuda":
-        room = gpus_per_job * (torch.cuda.get_device_properties(place).total_memory - SPARE)
-        check_room(lm.name, needs, precision, room + gpus_per_job * SPARE, gpus_per_job)
+    if device.type == "cuda":
+        room = gpus * (torch.cuda.get_device_properties(device).total_memory - SPARE)
+        check_room(lm.name, needs, precision, room + gpus * SPARE, gpus)
         lm.state.planned_tokens = at_once = min(good_on_gpu(lm), needs.largest(room))
-    with doing(progress, f"timing {place} on copies of the model with few layers"):
-        machine = machine or measure_machine(lm.model.config, lm.n_layers, place, precision)
-    seconds = {name: _seconds(jobs[name], lm, machine) for name in progress(list(jobs), "adding up what the jobs take")}
+    with doing(progress, f"timing {device} on copies of the model with few layers"):
+        machine = machine or measure_machine(lm.model.config, lm.n_layers, device, precision)
+    seconds = {
+        name: _seconds(plans[name], lm, machine) for name in progress(list(plans), "adding up what the jobs take")
+    }
+    workers = place.workers or 1
     return Estimate(
         f"{lm.name}: {lm.n_layers} layers × {lm.n_heads} heads, {str(precision).removeprefix('torch.')}",
         machine,
         needs,
         at_once,
         seconds,
-        makespan(jobs, seconds, workers),
+        makespan(plans, seconds, workers),
         workers,
     )
 
 
-def _plan(model: Model, methods: Sequence[tuple[Method, Mapping[str, Any]]], progress: Progress) -> Jobs:
-    jobs: dict[str, Job | HeadAtlasError] = {}
+def _plan(model: Model, methods: Sequence[tuple[Method, Mapping[str, Any]]], progress: Progress) -> Plans:
+    plans: dict[str, Plan | HeadAtlasError] = {}
     stamp = model_stamp(model)
     for method, options in progress(methods, "planning"):
         try:
-            jobs[method.name] = job_of(method, work_of(method, model, options), stamp)
+            plans[method.name] = plan_of(method, work_of(method, model, options), stamp)
         except HeadAtlasError as e:
-            jobs[method.name] = e
-    return jobs
+            plans[method.name] = e
+    return plans
 
 
-def _seconds(job: Job | HeadAtlasError, model: Model, machine: Machine) -> list[float] | str:
+def _seconds(plan: Plan | HeadAtlasError, model: Model, machine: Machine) -> list[float] | str:
     """Of each part, and of the result in the end; or why there is none. What has no estimate counts as nothing."""
-    if isinstance(job, HeadAtlasError):
-        return str(job)
-    return list(job.expected(model, machine).values())
+    if isinstance(plan, HeadAtlasError):
+        return str(plan)
+    return list(plan.expected(model, machine).values())
 
 
-def makespan(jobs: Jobs, seconds: Mapping[str, Sequence[float] | str], workers: int) -> float:
+def makespan(plans: Plans, seconds: Mapping[str, Sequence[float] | str], workers: int) -> float:
     """When the last job ends, if each worker takes the next one that can begin, as `engines.pool` does."""
     waiting: list[tuple[float, frozenset[str], frozenset[str]]] = []  # seconds, what it leaves, what it needs
-    for name, job in jobs.items():
+    for name, plan in plans.items():
         each = seconds[name]
-        if isinstance(job, Job) and not isinstance(each, str):
-            for part, of_part in zip(job.parts, each, strict=False):
+        if isinstance(plan, Plan) and not isinstance(each, str):
+            for part, of_part in zip(plan.work.parts, each, strict=False):
                 leaves, needs = (frozenset(f"{name} {x}" for x in xs) for xs in (part.outputs, part.inputs))
                 waiting.append((of_part, leaves, needs))
-            everything = frozenset(f"{name} {leaf}" for part in job.parts for leaf in part.outputs)
+            everything = frozenset(f"{name} {leaf}" for part in plan.work.parts for leaf in part.outputs)
             waiting.append((each[-1], frozenset(), everything))
     now, done, busy = 0.0, set[str](), list[tuple[float, int, frozenset[str]]]()
     while waiting or busy:

@@ -1,55 +1,31 @@
-"""Do jobs: every part that is not done yet, on any number of workers, then the result. One way for every engine."""
+"""Do plans: every part that is not done yet, on any number of workers, then the results. One way for every engine."""
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import xarray as xr
-
-from headatlas.engines.pool import Pool, Reply, WorkItem
-from headatlas.errors import CannotDo, HeadAtlasError
-from headatlas.methods.method import Method
+from headatlas.engines.pool import Pool, Result, Task, attempt
+from headatlas.errors import HeadAtlasError
 from headatlas.progress import Progress, Watch, silent
 from headatlas.results.store import Finished
-from headatlas.runs.job import Job
-from headatlas.runs.messages import Planned, PlanRequest, Step, TimeRequest
+from headatlas.runs.plan import Plan
 from headatlas.runs.timeline import Timeline
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a job went: its result, or why there is none; and the seconds that workers spent on it."""
-
-    name: str
-    result: xr.Dataset | None
-    error: HeadAtlasError | None
-    seconds: float
-
-
-def ask_for_plan(pool: Pool, methods: Sequence[tuple[Method, Mapping[str, Any]]]) -> Planned:
-    """Jobs for these methods, planned by a worker, for it has the model."""
-    [(_, reply)] = pool.run([WorkItem("plan", "plan", lambda: PlanRequest(methods))])
-    if reply.error:
-        raise _told("", reply)
-    planned: Planned = reply.value
-    return planned
-
-
-def ask_for_time(pool: Pool, jobs: Mapping[str, Job], watch: Watch) -> Timeline:
-    """How long jobs will take, by a worker that has the model: the quickest first, what cannot be told last."""
-    expected = {name: {job.item(): 0.0} for name, job in jobs.items()}
-    if jobs:
-        [(_, reply)] = pool.run([WorkItem("time", "time", lambda: TimeRequest(list(jobs.values())))])
-        if reply.error:
-            log.info("how long it will take cannot be told: %s", reply.error)
-        expected = reply.value or expected
-    expected = dict(sorted(expected.items(), key=lambda of: sum(of[1].values()) or math.inf))
+def expect(pool: Pool, plans: Mapping[str, Plan], watch: Watch) -> Timeline:
+    """Ask a worker how long plans will take, and put the quickest first, those without an estimate last."""
+    expected = {name: {plan.task_name(): 0.0} for name, plan in plans.items()}
+    try:
+        if plans:
+            expected = pool.ask("expected", list(plans.values()))
+    except HeadAtlasError as e:
+        log.info("how long it will take is not known: %s", e)
+    expected = dict(sorted(expected.items(), key=lambda item: sum(item[1].values()) or math.inf))
     timeline = Timeline(expected, pool.backend.size, watch)
     watch.begins(timeline)
     return timeline
@@ -57,38 +33,40 @@ def ask_for_time(pool: Pool, jobs: Mapping[str, Job], watch: Watch) -> Timeline:
 
 def execute(
     pool: Pool,
-    jobs: Mapping[str, Job],
+    plans: Mapping[str, Plan],
     folder: Path,
     progress: Progress = silent,
     timeline: Timeline | None = None,
-) -> Iterator[Outcome]:
-    """Do jobs; each is yielded when its result is written. Until then its parts are kept in the folder, to resume.
+) -> Generator[tuple[str, Result]]:
+    """Do plans; yield each method with its result once that is written. Until then, its parts are kept to resume.
 
     timeline: is told what begins and ends.
     """
-    finished = {name: job.finished_parts(folder) for name, job in jobs.items()}
+    finished = {name: plan.finished_parts(folder) for name, plan in plans.items()}
     counted = silent if pool.backend.local else progress  # a local worker's parts show their own
-    timeline = timeline or Timeline({name: {} for name in jobs})
-    local = pool.backend.local
-    items = [item for name, job in jobs.items() for item in _items(job, finished[name], local, timeline)]
-    size = min(pool.backend.size, len(items))
-    bar = iter(counted(range(len(items)), f"{len(items)} jobs on {size} worker{'s' * (size != 1)}"))
-    seconds = dict.fromkeys(jobs, 0.0)
+    timeline = timeline or Timeline({name: {} for name in plans})
+    tasks = [task for name, plan in plans.items() for task in _tasks(plan, finished[name], pool, timeline)]
+    size = min(pool.backend.size, len(tasks))
+    bar = iter(counted(range(len(tasks)), f"{len(tasks)} jobs on {size} worker{'s' * (size != 1)}"))
+    seconds = dict.fromkeys(plans, 0.0)
     failed: set[str] = set()
     try:
-        for item, reply in pool.run(items):
+        for task, result in pool.run(tasks):
             next(bar, None)
-            name = item.group
-            seconds[name] += reply.seconds
-            timeline.end(item.name, reply.seconds)
-            if reply.error:
+            name, plan = task.group, plans[task.group]
+            seconds[name] += result.seconds
+            timeline.end(task.name, result.seconds)
+            if result.error is not None:
                 if name not in failed:
                     failed.add(name)
-                    yield Outcome(name, None, _told(item.name, reply), seconds[name])
-            elif isinstance(reply.value, xr.Dataset):
-                yield _kept(jobs[name], reply.value, folder, finished[name], seconds[name])
+                    yield name, Result(error=result.error_at(task.name), seconds=seconds[name])
+            elif task.name == plan.task_name():
+                written = attempt(lambda plan=plan, value=result.value: plan.write(value, folder))  # type: ignore[misc]
+                if written.error is None:
+                    finished[name].clear()
+                yield name, replace(written, seconds=seconds[name])
             elif not pool.backend.local:
-                finished[name].update(reply.value)
+                finished[name].update(result.value)
         list(bar)
     finally:
         for done in finished.values():
@@ -96,50 +74,29 @@ def execute(
                 done.clear()  # nothing to resume
 
 
-def _items(job: Job, done: Finished, local: bool, timeline: Timeline) -> Iterator[WorkItem]:
-    """What of a job is to be sent: parts that are missing, and the result."""
-    missing = [part for part in job.parts if any(leaf not in done for leaf in part.outputs)]
-    left_by = {leaf: job.item(part.name) for part in missing for leaf in part.outputs}
+def _tasks(plan: Plan, done: Finished, pool: Pool, timeline: Timeline) -> Iterator[Task]:
+    """What of a plan is to be done: parts whose arrays are missing, and the result."""
+
+    def arguments(
+        name: str, do: Callable[..., Any], given: tuple[Any, ...], outputs: tuple[str, ...], read: tuple[str, ...]
+    ) -> Callable[[], tuple[Any, ...]]:
+        """A local worker gets the folder itself, others the arrays they read from it."""
+
+        def make() -> tuple[Any, ...]:
+            timeline.begin(plan.method, name)
+            arrays = done if pool.backend.local else {array: done[array] for array in read if array in done}
+            return do, given, outputs, arrays, plan.stamp
+
+        return make
+
+    missing = [part for part in plan.work.parts if any(array not in done for array in part.outputs)]
+    made_by = {array: plan.task_name(part.name) for part in missing for array in part.outputs}
     for part in missing:
-        needed = (*part.inputs, *part.outputs)
-        name = job.item(part.name)
-        step = partial(_step, job, name, part.do, part.arguments, part.outputs, needed, done, local, timeline)
-        needs = frozenset(left_by[leaf] for leaf in part.inputs if leaf in left_by)
-        yield WorkItem(name, job.name, step, needs)
-    everything = tuple(leaf for part in job.parts for leaf in part.outputs)
-    step = partial(_step, job, job.item(), job.combine, job.arguments, (), everything, done, local, timeline)
-    yield WorkItem(job.item(), job.name, step, frozenset(left_by.values()))
-
-
-def _step(
-    job: Job,
-    item: str,
-    do: Any,
-    arguments: tuple[Any, ...],
-    leaves: tuple[str, ...],
-    needed: tuple[str, ...],
-    done: Finished,
-    local: bool,
-    timeline: Timeline,
-) -> Step:
-    """A local worker gets the folder itself, others the arrays they need from it."""
-    timeline.begin(job.name, item)
-    arrays = done if local else {leaf: done[leaf] for leaf in needed if leaf in done}
-    return Step(job.name, do, arguments, leaves, arrays, job.stamp)
-
-
-def _kept(job: Job, result: xr.Dataset, folder: Path, done: Finished, seconds: float) -> Outcome:
-    try:
-        result = job.keep(result, folder)
-    except CannotDo as e:
-        return Outcome(job.name, None, e, seconds)
-    done.clear()
-    return Outcome(job.name, result, None, seconds)
-
-
-def _told(item: str, reply: Reply) -> HeadAtlasError:
-    """A worker's error; of another process, with where it was."""
-    assert reply.error is not None
-    if not reply.where:
-        return reply.error
-    return CannotDo(f"{item}, on {reply.where}: {reply.error}" if item else f"{reply.where}: {reply.error}")
+        name = plan.task_name(part.name)
+        make = arguments(name, part.do, part.arguments, part.outputs, (*part.inputs, *part.outputs))
+        needs = frozenset(made_by[array] for array in part.inputs if array in made_by)
+        yield Task(name, plan.method, "do", make, needs)
+    name, work = plan.task_name(), plan.work
+    every = tuple(array for part in work.parts for array in part.outputs)
+    make = arguments(name, work.combine, work.arguments, (), every)
+    yield Task(name, plan.method, "do", make, frozenset(made_by.values()))

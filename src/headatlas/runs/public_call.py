@@ -2,8 +2,8 @@
 
 import functools
 import inspect
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -11,61 +11,18 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import xarray as xr
 
-from headatlas.errors import BadArgument, CannotDo, brief, check_choice, did_you_mean
-from headatlas.files import alone_in, check_folder
+from headatlas.errors import BadArgument, brief, check_choice, did_you_mean
 from headatlas.methods.method import PRESETS, Method, kinds_of
 from headatlas.models.default_model import DEFAULT_MODEL
-from headatlas.models.lm import LM
-from headatlas.progress import Progress, silent
-from headatlas.results.store import load
-from headatlas.runs.execute import ask_for_plan, execute
-from headatlas.runs.job import check_model
-from headatlas.runs.start import start_workers
-
-
-def compute(
-    method: Method,
-    model: LM | str | Path = DEFAULT_MODEL,
-    options: Mapping[str, Any] | None = None,
-    *,
-    preset: str = "quick",
-    out: str | Path | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-    engine: str = "local",
-    address: str | None = None,
-    workers: int | None = None,
-    progress: Progress = silent,
-) -> xr.Dataset:
-    """A method's result; read, if it lies in `out` already."""
-    check_folder(out)
-    options = method.in_preset(preset, options or {})
-    ways: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
-    with tempfile.TemporaryDirectory() as aside:
-        folder = Path(aside if out is None else out)
-        with start_workers(model, device=device, dtype=dtype, progress=progress, **ways) as pool:
-            job = ask_for_plan(pool, [(method, options)]).jobs[method.name]
-            if isinstance(job, Exception):
-                raise job
-            with alone_in(folder):
-                if job.state(folder) == "done":
-                    return load(job.path(folder))
-                check_model({method.name: job}, folder)
-                [outcome] = execute(pool, {method.name: job}, folder, progress)
-    if outcome.result is None:
-        raise outcome.error or CannotDo(f"{method.name} gave nothing")
-    return outcome.result
+from headatlas.runs.run import compute
+from headatlas.runs.where import Where
 
 
 def public_call(method: Method) -> Callable[..., xr.Dataset]:
     """A method as users call it: its options, and those that all methods have."""
     own = list(inspect.signature(method.function).parameters.values())[1:]
     first = inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=DEFAULT_MODEL)
-    common = {
-        n: p
-        for n, p in inspect.signature(compute).parameters.items()
-        if n not in ("method", "model", "options", *(p.name for p in own))
-    }
+    common = {name: p for name, p in _common_options().items() if name not in {p.name for p in own}}
     options = [p.replace(annotation=method.options[p.name].kind) for p in own if p.name != "progress"]
     signature = inspect.Signature(
         [first, *options, *common.values(), *(p for p in own if p.name == "progress")], return_annotation=xr.Dataset
@@ -99,6 +56,16 @@ def _check_names(name: str, signature: inspect.Signature, args: Sequence[Any], k
         raise TypeError(f"{name}() takes {', '.join(positional)} by position: give {extra} by its argument's name")
     for unknown in kwargs.keys() - parameters.keys():
         raise TypeError(f"{name}() has no argument {unknown!r}.{did_you_mean(unknown, parameters)}")
+
+
+def _common_options() -> dict[str, inspect.Parameter]:
+    """The options of every method: what `compute` takes, and where it is done."""
+    taken = inspect.signature(compute).parameters
+    where = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)
+        for f in fields(Where)
+    ]
+    return {p.name: p for p in (taken["preset"], taken["out"], *where, taken["progress"])}
 
 
 TYPES: Mapping[Any, tuple[tuple[type, ...], str]] = {  # what may be given for a type, and what it is called

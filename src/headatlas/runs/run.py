@@ -1,21 +1,30 @@
-"""`run`: plan → execute → store → draw, once, for every engine."""
+"""`run`, and `compute` for one method: plan → execute → write → draw, once, for every engine."""
 
-from collections.abc import Sequence
+import inspect
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any, Unpack
+
+import xarray as xr
 
 from headatlas.engines.pool import Pool
+from headatlas.errors import did_you_mean
 from headatlas.files import alone_in, check_folder
+from headatlas.methods.method import Method
 from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, Watch, silent
 from headatlas.report import PAGE
 from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.runs.draw import draw_atlas
-from headatlas.runs.execute import ask_for_plan, ask_for_time, execute
-from headatlas.runs.index import Index
-from headatlas.runs.job import check_model
-from headatlas.runs.request import check_run
-from headatlas.runs.start import start_workers
+from headatlas.runs.execute import execute, expect
+from headatlas.runs.manifest import Manifest
+from headatlas.runs.plan import Plan, RunPlan
+from headatlas.runs.selection import select_methods
+from headatlas.runs.timeline import Timeline
+from headatlas.runs.where import Where, WhereOptions, start_workers
 
 
 def run(
@@ -25,16 +34,11 @@ def run(
     preset: str = "quick",
     methods: Sequence[str] | str | None = None,
     functions: Sequence[str] | str | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-    engine: str = "local",
-    address: str | None = None,
-    gpus_per_job: int | None = None,
-    workers: int | None = None,
     draw: bool = True,
     command: str = "",
     progress: Progress = silent,
     watch: Watch | None = None,
+    **where: Unpack[WhereOptions],
 ) -> Atlas:
     """Map a model into the folder `out`, draw it, write its page. Run again, it does what is missing or has changed.
 
@@ -43,55 +47,134 @@ def run(
         preset: 'quick' for a laptop, 'full' as published.
         methods: which ones; without it, the preset's.
         functions: cognitive functions, for the methods that take some; without it, what their preset says.
-        engine: 'local' is this process, or one for each GPU if there are several; 'ray' is a cluster
-            (docs/how-to/cluster.md).
-        address: of the cluster, or 'auto'; without one, Ray is started on this machine.
-        gpus_per_job: a model larger than one GPU is spread over so many.
-        workers: how many at most. The results are the same with any number and any engine.
         draw: also the figures and the page, after every method: there is something to look at while the rest is done.
         watch: is told what happens.
+        where: device ('auto', 'cpu', 'cuda' or 'cuda:N') and dtype ('auto' is that of the files);
+            engine, 'local' (this process, or one per GPU if there are several) or 'ray' (docs/how-to/cluster.md);
+            address of the cluster, or 'auto' (without it, Ray is started on this machine); gpus_per_job, over which a
+            model larger than one GPU is spread; workers, at most so many. The results are the same with any number and
+            any engine.
 
     Returns:
-        The atlas. A method that could not be done is noted in atlas.json, with the reason.
+        The atlas. A method that failed is noted in atlas.json, with the reason, and the others are done.
     """
-    request, folder, watch = check_run(preset, methods, functions), Path(out), watch or Watch()
-    pool = start_workers(
+    for unknown in where.keys() - WhereOptions.__annotations__.keys():
+        known = [*inspect.signature(run).parameters, *WhereOptions.__annotations__]
+        raise TypeError(f"run() has no argument {unknown!r}.{did_you_mean(unknown, known)}")
+    selected = select_methods(preset, methods, functions)
+    _carry_out(
         model,
-        device=device,
-        dtype=dtype,
-        engine=engine,
-        address=address,
-        gpus_per_job=gpus_per_job,
-        workers=workers,
+        Path(out),
+        selected,
+        Where(**where),
+        draw=draw,
+        estimate=True,
+        stop_at_error=False,
+        command=command,
         progress=progress,
+        watch=watch or Watch(),
     )
-    with pool:
-        check_folder(folder)
-        with alone_in(folder):
-            planned = ask_for_plan(pool, request)
-            watch.planned(planned)
-            check_model(planned.jobs, folder)
-            index = Index(folder, planned, command)
-            _do_jobs(pool, index, draw, progress, watch)
-            if draw:
-                draw_atlas(index, progress)
-    return open_atlas(folder)
+    return open_atlas(out)
 
 
-def _do_jobs(pool: Pool, index: Index, draw: bool, progress: Progress, watch: Watch) -> None:
+def compute(
+    method: Method,
+    model: LM | str | Path = DEFAULT_MODEL,
+    options: Mapping[str, Any] | None = None,
+    *,
+    preset: str = "quick",
+    out: str | Path | None = None,
+    command: str = "",
+    progress: Progress = silent,
+    watch: Watch | None = None,
+    **where: Unpack[WhereOptions],
+) -> xr.Dataset:
+    """Return a method's result; it is read if it is in the folder `out` already. The first error is raised.
+
+    Args:
+        out: an atlas, or a new folder; without it, nothing is kept.
+        where: as in `run`.
+    """
+    check_folder(out)
+    selected = [(method, method.in_preset(preset, options or {}))]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary if out is None else out)
+        manifest = _carry_out(
+            model,
+            folder,
+            selected,
+            Where(**where),
+            draw=False,
+            estimate=watch is not None,  # it takes seconds, which one method without a display does not repay
+            stop_at_error=True,
+            command=command,
+            progress=progress,
+            watch=watch or Watch(),
+        )
+    return manifest.results[method.name]
+
+
+def _carry_out(
+    model: LM | str | Path,
+    folder: Path,
+    selected: Sequence[tuple[Method, Mapping[str, Any]]],
+    where: Where,
+    *,
+    draw: bool,
+    estimate: bool,
+    stop_at_error: bool,
+    command: str,
+    progress: Progress,
+    watch: Watch,
+) -> Manifest:
+    """Do methods with their options, and keep atlas.json true.
+
+    Args:
+        estimate: how long it will take, before it begins.
+        stop_at_error: raise the first error, once it is noted.
+    """
+    with start_workers(model, where, progress) as pool, alone_in(folder):
+        planned: RunPlan = pool.ask("plan", selected)
+        if stop_at_error:
+            for plan in planned.plans.values():
+                if not isinstance(plan, Plan):
+                    raise plan
+        planned.check_folder(folder)
+        watch.planned(planned)
+        manifest = Manifest(folder, planned, command)
+        timeline = expect(pool, manifest.to_do, watch) if estimate else None
+        _do_plans(pool, manifest, timeline, draw, stop_at_error, progress, watch)
+        if draw:
+            draw_atlas(manifest, progress)
+    return manifest
+
+
+def _do_plans(
+    pool: Pool,
+    manifest: Manifest,
+    timeline: Timeline | None,
+    draw: bool,
+    stop_at_error: bool,
+    progress: Progress,
+    watch: Watch,
+) -> None:
     """Do what is to be done, and show each result while the others are still to come."""
-    timeline, page = ask_for_time(pool, index.to_do, watch), index.folder / PAGE
+    timeline = timeline or Timeline({name: {} for name in manifest.to_do})
+    page = manifest.folder / PAGE
+    plans = {name: manifest.to_do[name] for name in timeline.expected}
     try:
-        jobs = {name: index.to_do[name] for name in timeline.expected}
-        for outcome in execute(pool, jobs, index.folder, progress, timeline):
-            index.note(outcome.name, outcome.error, outcome.seconds)
-            timeline.finish(outcome.name, outcome.error)
-            if draw and timeline.pending and outcome.result is not None:
-                draw_atlas(index, progress, timeline)
-                watch.drawn(page)
+        with closing(execute(pool, plans, manifest.folder, progress, timeline)) as results:
+            for name, result in results:
+                manifest.note(name, result)
+                timeline.finish(name, result.error)
+                if result.error is not None and stop_at_error:
+                    raise result.error
+                if draw and timeline.pending and result.error is None:
+                    draw_atlas(manifest, progress, timeline)
+                    watch.drawn(page)
     except BaseException:
         if draw and page.exists():
-            draw_atlas(index, silent)  # the page must not wait for what will not come
+            draw_atlas(manifest, silent)  # the page must not wait for results that will not come
         raise
     finally:
         watch.ends()

@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headatlas.models.memory import GIB
-from headatlas.runs.job import Job, Jobs
+from headatlas.runs.plan import Plan, Plans
 
 if TYPE_CHECKING:
     from headatlas.runs.estimate import Estimate
 
 
-def plan(jobs: Jobs, folder: Path) -> list[dict[str, Any]]:
+def plan(plans: Plans, folder: Path) -> list[dict[str, Any]]:
     """What `run` is about to do: a row per method."""
     return [
-        {"method": name, "state": job.state(folder), "what": job.says}
-        if isinstance(job, Job)
-        else {"method": name, "state": "cannot be done", "what": str(job)}
-        for name, job in jobs.items()
+        {"method": name, "state": plan.state(folder), "what": plan.work.summary}
+        if isinstance(plan, Plan)
+        else {"method": name, "state": "cannot be done", "what": str(plan)}
+        for name, plan in plans.items()
     ]
 
 

@@ -1,6 +1,6 @@
-"""What does the work: it loads a model once, plans jobs for it, and does their parts.
+"""What does the work: it loads a model once, plans methods for it, and does their parts.
 
-It lives in this process, in another one, or on a Ray cluster. It is sent `PlanRequest`s and `Step`s: plain data.
+It lives in this process, in another one, or on a Ray cluster; its methods are called with plain data.
 """
 
 import gc
@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 import xarray as xr
 
+from headatlas.engines.pool import attempt
 from headatlas.errors import CannotDo, HeadAtlasError, OutOfMemory, one_line
 from headatlas.methods.method import Method, Work
 from headatlas.models.cost import Cost, measure_loaded
@@ -24,9 +25,11 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import Parameters, load, load_skeleton, open_parameters
 from headatlas.progress import Done, Progress, doing, silent
 from headatlas.results.provenance import describe_model, describe_run, describe_weights, flat
-from headatlas.runs.job import Job
-from headatlas.runs.messages import ModelSource, Planned, PlanRequest, Step, TimeRequest
+from headatlas.runs.plan import Plan, RunPlan
 from headatlas.tasks.used import Used
+
+if TYPE_CHECKING:
+    from headatlas.runs.where import Where
 
 T = TypeVar("T")
 # options that name rows: which of them a method uses, only its `Work` can say
@@ -36,60 +39,65 @@ log = logging.getLogger(__name__)
 
 
 class ModelWorker:
-    """threads: of torch, for sums are the same only if they are cut alike."""
+    """Does tasks on a model.
 
-    def __init__(self, source: ModelSource, threads: int | None = None, progress: Progress = silent) -> None:
+    Args:
+        source: the model, or what to load it from; '' where parts bring their own models.
+        where: on which device, in which dtype, and whether over all GPUs that this process sees.
+        threads: of torch, because sums are the same only if they are split alike.
+    """
+
+    def __init__(
+        self, source: LM | str, where: "Where", threads: int | None = None, progress: Progress = silent
+    ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
-        self.source, self.progress = source, progress
-        self.model: Model | None = source.model if isinstance(source.model, LM) else None
+        self.source, self.where, self.progress = source, where, progress
+        self.model: Model | None = source if isinstance(source, LM) else None
         self.held = ExitStack()
         self.stamp: dict[str, Any] = {}
-
-    def __call__(self, message: PlanRequest | TimeRequest | Step) -> Any:
-        if isinstance(message, PlanRequest):
-            return self.plan(message.methods)
-        return self.expected(message.jobs) if isinstance(message, TimeRequest) else self.do(message)
 
     def close(self) -> None:
         self.held.close()
 
     # --- planning
 
-    def plan(self, methods: Sequence[tuple[Method, Mapping[str, Any]]]) -> Planned:
-        """Plan on a model without weights, so that wrong arguments are told before any are loaded."""
+    def plan(self, methods: Sequence[tuple[Method, Mapping[str, Any]]]) -> RunPlan:
+        """Plan methods with their options, on a model without weights: wrong arguments are found before any load."""
         bare = self._bare(not any(method.needs_model for method, _ in methods))
-        works = [(method, _work_or_error(method, bare, options, self.progress)) for method, options in methods]
-        planned = [work for _, work in works if isinstance(work, Work)]
-        if not planned:
-            return Planned(*_described(bare), {m.name: w for m, w in works if isinstance(w, HeadAtlasError)})
-        model = self.loaded(any(work.needs_model for work in planned), bare)
-        jobs = {m.name: job_of(m, work, self.stamp) if isinstance(work, Work) else work for m, work in works}
-        return Planned(*_described(model), jobs)
+        works = {method.name: self._work(method, bare, options) for method, options in methods}
+        planned = [work for work in works.values() if isinstance(work, Work)]
+        model = self.loaded(any(work.needs_model for work in planned), bare) if planned else bare
+        plans: dict[str, Plan | HeadAtlasError] = {}
+        for method, _ in methods:
+            work = works[method.name]
+            plans[method.name] = plan_of(method, work, self.stamp) if isinstance(work, Work) else work
+        return RunPlan(*_described(model), plans)
+
+    def _work(self, method: Method, model: Model, options: Mapping[str, Any]) -> Work | HeadAtlasError:
+        with doing(self.progress, f"planning {method.name}"):
+            result = attempt(lambda: work_of(method, model, options))
+        work: Work | HeadAtlasError = result.error or result.value
+        return work
 
     def _bare(self, parameters: bool) -> Model:
         """The model without its weights, unless it is loaded already."""
         if self.model is not None:
             return self.model
-        source = self.source
-        assert not isinstance(source.model, LM)
-        with doing(self.progress, f"opening {source.model}"):
+        assert not isinstance(self.source, LM)
+        with doing(self.progress, f"opening {self.source}"):
             if parameters:
-                return open_parameters(source.model, source.device)
-            return load_skeleton(source.model, source.dtype, source.device)[0]
+                return open_parameters(self.source, self.where.device)
+            return load_skeleton(self.source, self.where.dtype, self.where.device)[0]
 
-    def loaded(self, loads: bool, bare: Model | None = None) -> Model:
+    def loaded(self, needs_model: bool, bare: Model | None = None) -> Model:
         """The model, with its weights hashed once for all that is stamped."""
-        if self.model is None or (loads and not isinstance(self.model, LM)):
-            source = self.source
-            assert not isinstance(source.model, LM)
-            if loads:
-                tokenizer = bare._tokenizer if isinstance(bare, LM) else None
-                with doing(self.progress, f"loading {source.model}"):
-                    spread = "auto" if source.spread else None
-                    self.model = load(source.model, source.device, source.dtype, tokenizer=tokenizer, device_map=spread)
+        if self.model is None or (needs_model and not isinstance(self.model, LM)):
+            assert not isinstance(self.source, LM)
+            if needs_model:
+                self.model = self._load(self.source, bare)
             else:
-                self.model = bare if isinstance(bare, Parameters) else open_parameters(source.model, source.device)
+                self.model = bare if isinstance(bare, Parameters) else open_parameters(self.source, self.where.device)
             self.stamp = {}
         if not self.stamp:
             with doing(self.progress, f"reading the weights of {self.model.name} for their fingerprint"):
@@ -97,29 +105,50 @@ class ModelWorker:
                 self.stamp = model_stamp(self.model)
         return self.model
 
-    def expected(self, jobs: Sequence[Job]) -> dict[str, dict[str, float]]:
-        """Seconds of every item of work, by job; without the model in memory, none is known."""
+    def _load(self, source: str, bare: Model | None) -> LM:
+        tokenizer = bare._tokenizer if isinstance(bare, LM) else None
+        device_map = "auto" if self.where.spreads else None
+        with doing(self.progress, f"loading {source}"):
+            return load(source, self.where.device, self.where.dtype, tokenizer=tokenizer, device_map=device_map)
+
+    def expected(self, plans: Sequence[Plan]) -> dict[str, dict[str, float]]:
+        """Seconds of every task, by method; without the model in memory, none is known."""
         if not isinstance(self.model, LM):
-            return {job.name: dict.fromkeys([*(job.item(p.name) for p in job.parts), job.item()], 0.0) for job in jobs}
+            names = {
+                plan.method: [*(plan.task_name(p.name) for p in plan.work.parts), plan.task_name()] for plan in plans
+            }
+            return {method: dict.fromkeys(tasks, 0.0) for method, tasks in names.items()}
         with doing(self.progress, "estimating how long it will take"):
             machine = measure_loaded(self.model)
-            return {job.name: job.expected(self.model, machine) for job in jobs}
+            return {plan.method: plan.expected(self.model, machine) for plan in plans}
 
     # --- doing
 
-    def do(self, step: Step) -> Any:
-        """The arrays that a part leaves, or the result of a job."""
+    def do(
+        self,
+        do: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        outputs: tuple[str, ...],
+        done: Done,
+        stamp: Mapping[str, Any],
+    ) -> Any:
+        """Do a part and return its arrays by name; without outputs, combine the parts and return the result.
+
+        Args:
+            done: the arrays of earlier parts.
+            stamp: of the plan; a model that differs from the one it was made for is refused.
+        """
         model = None
-        if step.stamp.get("read_from"):  # the benchmark's jobs bring their own models
-            model = self.loaded(step.stamp["read_from"] == "memory")
-            for key, value in step.stamp.items():
+        if stamp.get("read_from"):  # the benchmark's parts bring their own models
+            model = self.loaded(stamp["read_from"] == "memory")
+            for key, value in stamp.items():
                 if self.stamp.get(key, value) != value:
                     raise CannotDo(f"{key} is {self.stamp[key]} there, but {value} where the work was planned")
         try:
-            result = retry_smaller(lambda: step.do(model, *step.arguments, done=step.done, progress=self.progress))
-        except torch.OutOfMemoryError as e:  # where nothing can be halved: this job is given up, not the others
+            result = retry_smaller(lambda: do(model, *arguments, done=done, progress=self.progress))
+        except torch.OutOfMemoryError as e:  # where nothing can be halved: this method is given up, not the others
             raise CannotDo(f"out of memory: {one_line(e)}") from e
-        return {leaf: step.done[leaf] for leaf in step.leaves} if step.leaves else result
+        return {name: done[name] for name in outputs} if outputs else result
 
 
 def retry_smaller(do: Callable[[], T]) -> T:
@@ -132,16 +161,6 @@ def retry_smaller(do: Callable[[], T]) -> T:
         gc.collect()  # what the error held on to
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-
-
-def _work_or_error(
-    method: Method, model: Model, options: Mapping[str, Any], progress: Progress
-) -> Work | HeadAtlasError:
-    try:
-        with doing(progress, f"planning {method.name}"):
-            return work_of(method, model, options)
-    except HeadAtlasError as e:
-        return e
 
 
 def work_of(method: Method, model: Model, options: Mapping[str, Any]) -> Work:
@@ -185,13 +204,9 @@ def _plain(value: Any) -> Any:
     return "" if value is None else list(value) if isinstance(value, tuple) else value
 
 
-def job_of(method: Method, work: Work, stamp: Mapping[str, Any]) -> Job:
-    """A job: work, with the stamp of the model and all else that it depends on."""
-    stamped = {**stamp, "data": work.data, **work.settings}
-    parts = tuple(work.parts)
-    settings, measures = work.result_settings, method.measures
-    arguments = (stamped, work.combine, work.arguments, parts, settings, work.cost, measures, work.used)
-    return Job(method.name, work.summary, *arguments)
+def plan_of(method: Method, work: Work, stamp: Mapping[str, Any]) -> Plan:
+    """A method's work, with the stamp of the model and all else that it depends on."""
+    return Plan(method.name, work, {**stamp, "data": work.data, **work.settings}, method.measures)
 
 
 def model_stamp(model: Model) -> dict[str, Any]:

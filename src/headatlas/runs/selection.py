@@ -1,4 +1,4 @@
-"""What `run` is asked for, checked by name: apart from what does the work, so that it can be told at once."""
+"""Which methods a run does, checked by name, apart from what does the work: a mistake is reported at once."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,12 +9,14 @@ from headatlas.methods.method import PRESETS, Method
 from headatlas.tasks.names import FUNCTIONS
 
 
-def check_run(
+def select_methods(
     preset: str, methods: Sequence[str] | str | None = None, functions: Sequence[str] | str | None = None
 ) -> list[tuple[Method, dict[str, Any]]]:
-    """The methods of a run in their order, with the options of each.
+    """Return the methods of a run in their order, with the options of each.
 
-    methods: without any, the preset's. functions: of those methods that take some.
+    Args:
+        methods: without any, the preset's.
+        functions: for those methods that take some.
     """
     check_choice("preset", preset, PRESETS)
     names = preset_methods(preset) if methods is None else check_names("methods", methods, method_names())

@@ -1,0 +1,146 @@
+"""A plan: one method's work on one model, stamped. It is plain data, so that any worker can do its parts."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from headatlas.errors import BadArgument, CannotDo, HeadAtlasError
+from headatlas.methods.method import Measure, Work
+from headatlas.models.cost import Cost, Machine
+from headatlas.results.provenance import describe_run, flat
+from headatlas.results.store import Finished, load_attributes, save
+from headatlas.results.used import SHOTS, with_used
+
+SECONDS_TO_WRITE = 0.5  # to check a result and write it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a method will do.
+
+    Args:
+        method: its name, which is the name of its file too.
+        stamp: model, data, settings and versions, on which every part depends.
+        measures: that the result must have; without them, it is no map of heads.
+    """
+
+    method: str
+    work: Work
+    stamp: Mapping[str, Any]
+    measures: Sequence[Measure] | None = None
+
+    @property
+    def key(self) -> str:
+        """A hash of all that the result depends on. Versions of other libraries are noted, but not part of it."""
+        libraries = set(flat(describe_run())) - {"headatlas"}
+        depends = {k: v for k, v in {**self.stamp, **self.work.result_settings}.items() if k not in libraries}
+        return hashlib.sha256(json.dumps(depends, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+    def path(self, folder: Path) -> Path:
+        """Its result in a folder."""
+        return folder / f"{self.method}.nc"
+
+    def state(self, folder: Path) -> str:
+        """Return 'done', 'begun' or 'to do', by what is in the folder."""
+        stored = load_attributes(self.path(folder))
+        if stored.get("key") == self.key and (self.work.used is None or SHOTS in stored):
+            return "done"
+        return "begun" if Finished.begun(self._parts_folder(folder), dict(self.stamp)) else "to do"
+
+    def task_name(self, part: str = "result") -> str:
+        """What a part, or the result, is called among the tasks of all plans."""
+        return f"{self.method}: {part}"
+
+    def expected(self, model: Any, machine: Machine) -> dict[str, float]:
+        """Return the seconds of every part and of the result, by task. What has no estimate counts as nothing."""
+        steps = [(self.task_name(p.name), p.cost, p.arguments) for p in self.work.parts]
+        steps.append((self.task_name(), self.work.cost, self.work.arguments))
+        costs = {name: Cost() if cost is None else cost(model, *arguments) for name, cost, arguments in steps}
+        costs[self.task_name()] += Cost(seconds=SECONDS_TO_WRITE)
+        return {name: machine.seconds(cost) for name, cost in costs.items()}
+
+    def finished_parts(self, folder: Path) -> Finished:
+        """What interrupted work left in the folder."""
+        return Finished(self._parts_folder(folder), dict(self.stamp))
+
+    def forget_parts(self, folder: Path) -> None:
+        """Remove what is only needed to resume."""
+        shutil.rmtree(self._parts_folder(folder), ignore_errors=True)
+
+    def write(self, result: xr.Dataset, folder: Path) -> xr.Dataset:
+        """Check that a result is what its method declares, and write it, stamped."""
+        self._check(result)
+        attributes = {"method": self.method, **self.stamp, **self.work.result_settings, "key": self.key}
+        result = result.assign_attrs(attributes | result.attrs)
+        if self.work.used is not None:
+            result = with_used(result, self.work.used)
+        save(result, self.path(folder))
+        return result
+
+    def _parts_folder(self, folder: Path) -> Path:
+        return folder / f".{self.method}"
+
+    def _check(self, result: xr.Dataset) -> None:
+        if self.measures is None:
+            return
+        if not isinstance(result, xr.Dataset) or not {"layer", "head"} <= set(result.dims):
+            dims = tuple(getattr(result, "dims", ()))
+            hint = ": declare in_parts=True" if isinstance(result, Work) else ""
+            raise CannotDo(
+                f"method {self.method} gave a {type(result).__name__} over {dims},"
+                f" expected a Dataset over layer and head{hint}"
+            )
+        for measure in self.measures:
+            dims = result[measure.name].dims if measure.name in result else ()
+            if not {measure.over, "layer", "head"} <= set(dims) or measure.over not in result.coords:
+                raise CannotDo(
+                    f"method {self.method}: {measure.name} is over ({', '.join(map(str, dims))}),"
+                    f" expected ({measure.over}, layer, head) with a label for each {measure.over}"
+                )
+
+
+Plans = Mapping[str, Plan | HeadAtlasError]
+"""By method: its plan, or why it cannot be done."""
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run will do.
+
+    Args:
+        model: a description of it, for atlas.json.
+        title: the same for people.
+    """
+
+    model: Mapping[str, Any]
+    title: str
+    plans: Plans
+
+    @property
+    def possible(self) -> dict[str, Plan]:
+        """The plans that can be done."""
+        return {name: plan for name, plan in self.plans.items() if isinstance(plan, Plan)}
+
+    def check_folder(self, folder: Path) -> None:
+        """Check that the results in a folder are of the same model.
+
+        Read from disk and from memory it may differ in precision, and so in its fingerprint.
+        """
+        planned = next((plan.stamp for plan in self.possible.values()), {})
+        for path in sorted(folder.glob("*.nc")) if planned else ():
+            stored = load_attributes(path)
+            if not stored:
+                continue  # damaged: the error comes when it is read
+            same = stored.get("fingerprint") == planned["fingerprint"] or (
+                stored.get("values_hash") == planned["values_hash"] and stored.get("read_from") != planned["read_from"]
+            )
+            if not same:
+                other = f"of another model ({stored.get('model')!r})"
+                kind = f"imported ({stored['source']})" if "imported" in stored else other
+                raise BadArgument(f"out is {str(folder)!r}, where {path.name} is {kind}: give another folder")
