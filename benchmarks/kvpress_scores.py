@@ -1,4 +1,4 @@
-"""kvpress' own scores of KV heads, to stand beside our maps in benchmarks/cache.py.
+"""kvpress' own scores of KV heads, to stand beside our maps in benchmarks/kv_cache.py.
 
     python benchmarks/kvpress_scores.py FILE.npy [--model smollm2] [--texts 10]
 

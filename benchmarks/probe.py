@@ -31,7 +31,7 @@ from headatlas.methods.probe.wording import bag_of_words
 from headatlas.models.hooks import hooked
 from headatlas.models.tokens import TokenExample
 from headatlas.results.store import load
-from headatlas.tasks.names import FUNCTIONS, QUESTIONS
+from headatlas.tasks.built_in import FUNCTIONS, QUESTIONS
 from headatlas.tasks.questions import SPLITS, Question, in_words, load_questions, with_answer
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import headatlas as ha
 from headatlas.methods.probe.features import generate_answers
-from headatlas.tasks.names import QUESTIONS
+from headatlas.tasks.built_in import QUESTIONS
 from headatlas.tasks.questions import Question, function_names, load_questions, prompt_ids
 from headatlas.tasks.scoring import is_right
 

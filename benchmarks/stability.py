@@ -30,7 +30,7 @@ from headatlas.methods import methods
 from headatlas.methods.method import Method
 from headatlas.results.agreement import LEAST, STABLE, rounded_up
 from headatlas.runs.run import compute
-from headatlas.tasks.names import BUILT_IN
+from headatlas.tasks.built_in import BUILT_IN
 from headatlas.tasks.prompts import Task, aba_abb, load_tasks
 from headatlas.tasks.relations import load_relations
 

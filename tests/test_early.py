@@ -22,7 +22,7 @@ from headatlas.models.memory import skeleton
 from headatlas.progress import doing
 from headatlas.runs.estimate import estimate
 from headatlas.runs.where import ENGINES
-from headatlas.tasks.names import relation_names
+from headatlas.tasks.built_in import relation_names
 from headatlas.tasks.questions import CONTEXTS
 from headatlas.tasks.relations import load_relations
 from headatlas_bench import commands as benchmark_commands

@@ -36,7 +36,7 @@ from headatlas.runs.plan import Plan
 from headatlas.runs.run import compute
 from headatlas.runs.where import Where
 from headatlas.runs.worker import ModelWorker
-from headatlas.tasks.names import FUNCTIONS
+from headatlas.tasks.built_in import FUNCTIONS
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import Relation
 

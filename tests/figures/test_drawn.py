@@ -13,7 +13,7 @@ from PIL import Image
 from headatlas import figures
 from headatlas.errors import BadArgument
 from headatlas.figures.all import pictures
-from headatlas.figures.files import write_figures
+from headatlas.figures.saving import write_figures
 from headatlas.figures.style import PALETTES, save
 from headatlas.methods._chance import none_above
 from headatlas.results.about import by_kv_group

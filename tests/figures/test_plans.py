@@ -11,12 +11,12 @@ from headatlas.errors import BadArgument
 from headatlas.figures import categories, gates, importance, layers, removal, tradeoff
 from headatlas.figures.agreement_matrix import plan as plan_agreement
 from headatlas.figures.all import caption, pictures
+from headatlas.figures.colour_scale import neat_step
 from headatlas.figures.map_comparison import plan as plan_comparison
 from headatlas.figures.specialisation_matrix import plan as plan_specialisation
 from headatlas.figures.style import PALETTES, columns, heading, printable, ticks, wrap
 from headatlas.methods import title_of
 from headatlas.results.about import by_kv_group
-from headatlas.results.scale import neat_step
 from headatlas.tasks.questions import FUNCTIONS
 from tests.figures import synthetic
 

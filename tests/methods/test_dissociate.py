@@ -21,8 +21,8 @@ from headatlas.models.lm import LM
 from headatlas.models.log_probs import log_probs
 from headatlas.models.tokens import make_bundle
 from headatlas.results.method_tables import method_tables
+from headatlas.tasks.built_in import BUILT_IN, FUNCTIONS
 from headatlas.tasks.labelled import Labelled, load_labelled, log_p_per_token
-from headatlas.tasks.names import BUILT_IN, FUNCTIONS
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import Relation
 from headatlas.testing import tiny_questions as questions

@@ -6,7 +6,7 @@ import headatlas as ha
 from headatlas.errors import BadArgument
 from headatlas.methods import methods
 from headatlas.models.lm import LM
-from headatlas.tasks.names import FUNCTIONS, QUESTIONS
+from headatlas.tasks.built_in import FUNCTIONS, QUESTIONS
 from headatlas.testing import tiny_lm
 
 TAKERS = ("probe", "dissociate", "compare_maps")

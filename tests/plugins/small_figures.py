@@ -4,15 +4,15 @@ from functools import partial
 
 import pytest
 
-from headatlas.figures import files
-from headatlas.figures.names import FORMATS
+from headatlas.figures import saving
+from headatlas.figures.figure_names import FORMATS
 from headatlas.figures.style import check_formats, save
 
 
 def draw_small() -> None:
     """Draw small PNG files in this process, unless a format is asked for."""
-    files.check_formats = lambda formats: ["png"] if formats == FORMATS else check_formats(formats)
-    files.save = partial(save, dpi=40)
+    saving.check_formats = lambda formats: ["png"] if formats == FORMATS else check_formats(formats)
+    saving.save = partial(save, dpi=40)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,5 +30,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def print_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures as users get them: in every format, in print quality."""
-    monkeypatch.setattr(files, "check_formats", check_formats)
-    monkeypatch.setattr(files, "save", save)
+    monkeypatch.setattr(saving, "check_formats", check_formats)
+    monkeypatch.setattr(saving, "save", save)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headatlas.figures.card import head_card
+from headatlas.figures.head_summary import head_card
 from headatlas.results.card import card
 from tests.figures import synthetic
 

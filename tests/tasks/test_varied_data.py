@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from headatlas.methods.probe.wording import bag_of_words
+from headatlas.tasks.built_in import FUNCTIONS
 from headatlas.tasks.labelled import load_labelled
-from headatlas.tasks.names import FUNCTIONS
 from headatlas.tasks.questions import SPLITS, in_words, load_questions
 from headatlas.testing import tiny_lm
 

@@ -8,8 +8,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from headatlas.figures.files import write_formats
-from headatlas.figures.names import FORMATS, PUBLISHED
+from headatlas.figures.figure_names import FORMATS, PUBLISHED
+from headatlas.figures.saving import write_formats
 from headatlas.figures.style import axes_at, capital, heading, styled
 from headatlas.figures.style import palette as palette_of
 

@@ -30,8 +30,8 @@ from headatlas.models.tokens import Bundle, TokenExample, make_bundle
 from headatlas.progress import Done, Progress
 from headatlas.results.agreement import agreement_of, stability_of
 from headatlas.results.atlas import Atlas, open_atlas
+from headatlas.tasks.built_in import BUILT_IN
 from headatlas.tasks.few_shot import few_shot_tasks
-from headatlas.tasks.names import BUILT_IN
 from headatlas.tasks.prompts import Task, hash_tasks, load_tasks
 
 DRAWS = 59  # of random heads, at most

@@ -30,12 +30,12 @@ from headatlas.cli.app import (
     some_of,
 )
 from headatlas.cli.display import Display
-from headatlas.figures.names import FIGURES, FORMATS, PALETTES, STYLES
+from headatlas.figures.figure_names import FIGURES, FORMATS, PALETTES, STYLES
 from headatlas.methods import method_names
 from headatlas.progress import doing, shown
 from headatlas.report import PAGE
 from headatlas.runs.selection import select_methods
-from headatlas.tasks.names import FUNCTIONS
+from headatlas.tasks.built_in import FUNCTIONS
 from headatlas.terminal import bar
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def figures(
 ) -> None:
     """Draw an atlas as the published figures: a file per figure and format, and a caption beside each."""
     import_torch()
-    from headatlas.figures.files import write_figures
+    from headatlas.figures.saving import write_figures
     from headatlas.results.atlas import open_atlas
 
     atlas = open_atlas(folder)

@@ -65,7 +65,7 @@ def agree(
 
 def _draw(result: Any, atlases: list[Path], out: Path) -> None:
     """A figure of all pairs, and a page of all maps."""
-    from headatlas.figures.files import write_agreement
+    from headatlas.figures.saving import write_agreement
     from headatlas.report.page import write_report
     from headatlas.results.agree import side_by_side
 

@@ -11,7 +11,7 @@ from headatlas.edits.arguments import GRAMMAR, parse_set, split_heads, split_sca
 from headatlas.errors import BadArgument
 from headatlas.models.head_names import check_head, head_numbers, shape
 from headatlas.progress import shown
-from headatlas.tasks.names import check_task, relation_names
+from headatlas.tasks.built_in import check_task, relation_names
 from headatlas.terminal import bar
 
 SHOWN = 20  # heads
@@ -101,7 +101,7 @@ def edit(
 
 
 def _show(record: dict[str, Any], folder: Path, as_json: bool) -> None:
-    from headatlas.edits.card import saved_in_words
+    from headatlas.edits.model_card import saved_in_words
 
     if as_json:
         typer.echo(json.dumps(record | {"folder": str(folder)}, indent=2))

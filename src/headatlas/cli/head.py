@@ -39,7 +39,7 @@ def head(
     if known_shape:
         check_head(*numbers, *known_shape)
     import_torch()
-    from headatlas.figures.files import write_card
+    from headatlas.figures.saving import write_card
     from headatlas.methods.salient.operations import explained_by
     from headatlas.report.describe import describe_operations
     from headatlas.results.atlas import open_atlas

@@ -14,7 +14,7 @@ from headatlas.cli.app import listed
 from headatlas.errors import BadArgument, check_choice, check_names, check_there, did_you_mean
 from headatlas.methods._seeds import seed_numbers
 from headatlas.methods.method import Method, Option, kinds_of
-from headatlas.tasks.names import FUNCTIONS, built_in_questions, check_questions, check_task, relation_names
+from headatlas.tasks.built_in import FUNCTIONS, built_in_questions, check_questions, check_task, relation_names
 
 LISTS = (list, tuple, Sequence)
 NAMES = "NAME,NAME"

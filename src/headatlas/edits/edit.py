@@ -13,10 +13,10 @@ import numpy as np
 
 from headatlas import __version__
 from headatlas.edits import measure
-from headatlas.edits.card import RECORD, Record, card
 from headatlas.edits.change import HeadEdit, make_edit
 from headatlas.edits.checkpoint import CARD, write_checkpoint
 from headatlas.edits.fold import Source, fold, folded_copy, open_source
+from headatlas.edits.model_card import RECORD, Record, card
 from headatlas.edits.prune import Saved, prune
 from headatlas.edits.rows import UsedRows, load_tests, rows_of_atlas, rows_of_checkpoint, write_rows
 from headatlas.edits.sets import Chosen, choose
@@ -32,7 +32,7 @@ from headatlas.models.weights import Weights
 from headatlas.progress import Progress, doing, silent
 from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.results.charts import overview
-from headatlas.tasks.names import BUILT_IN, relation_names
+from headatlas.tasks.built_in import BUILT_IN, relation_names
 from headatlas.tasks.prompts import Task
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import Bundle
 from headatlas.progress import Progress, silent
 from headatlas.results.atlas import Atlas, open_atlas
+from headatlas.tasks.built_in import check_task, relation_names
 from headatlas.tasks.bundles import held_out_bundles
-from headatlas.tasks.names import check_task, relation_names
 from headatlas.tasks.prompts import Task, list_tasks
 
 TASKS = ("math", "syntax")

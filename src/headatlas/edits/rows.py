@@ -13,8 +13,8 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import Parameters
 from headatlas.results.atlas import Atlas
 from headatlas.results.used import used_by
+from headatlas.tasks.built_in import BUILT_IN, relation_names
 from headatlas.tasks.labelled import named_task
-from headatlas.tasks.names import BUILT_IN, relation_names
 from headatlas.tasks.prompts import Task, check_shots, check_task_names, list_tasks
 from headatlas.tasks.used import Used, row_id
 

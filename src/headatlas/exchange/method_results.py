@@ -22,7 +22,7 @@ from headatlas.errors import BadArgument, BadFile, brief
 from headatlas.exchange.checked_tables import Entry, padded, place, read_json, square
 from headatlas.exchange.head_rows import Row, read_csv
 from headatlas.methods import measures_of
-from headatlas.tasks.names import FUNCTIONS
+from headatlas.tasks.built_in import FUNCTIONS
 
 SUBJECTS = ("function", "relation", "category", "task", "name")
 VALUES = ("importance", "score", "value", "effect", "member")

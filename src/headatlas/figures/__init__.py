@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headatlas.figures.agreement_matrix import agreed as agreed
     from headatlas.figures.agreement_matrix import agreement as agreement
-    from headatlas.figures.card import head_card as head_card
     from headatlas.figures.categories import category_map as category_map
     from headatlas.figures.gates import always_any as always_any
+    from headatlas.figures.head_summary import head_card as head_card
     from headatlas.figures.importance import importance_grid as importance_grid
     from headatlas.figures.layers import layer_profile as layer_profile
     from headatlas.figures.map_comparison import comparison as comparison
@@ -25,7 +25,7 @@ _HOME = {
     "always_any": "gates",
     "category_map": "categories",
     "comparison": "map_comparison",
-    "head_card": "card",
+    "head_card": "head_summary",
     "importance_grid": "importance",
     "layer_profile": "layers",
     "removal_curves": "removal",

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from headatlas.errors import BadArgument
 from headatlas.evidence.agreement import spearman_matrix
 from headatlas.figures.arguments import check_dataset, lacks
+from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.matrix import Matrix, draw
-from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of

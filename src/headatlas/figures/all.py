@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from headatlas.errors import BadArgument, check_choice, check_names
-from headatlas.figures.names import FIGURES, MARKED, MODULES, PUBLISHED, STYLED, STYLES
+from headatlas.figures.figure_names import FIGURES, MARKED, MODULES, PUBLISHED, STYLED, STYLES
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of

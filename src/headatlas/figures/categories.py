@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from headatlas.errors import check_choice
 from headatlas.figures.arguments import check_dataset, lacks
-from headatlas.figures.names import MARKED, PUBLISHED, STYLES
+from headatlas.figures.figure_names import MARKED, PUBLISHED, STYLES
 from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.style import axes_at, heading, styled, ticks, wrap
 from headatlas.figures.style import palette as palette_of

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from headatlas.errors import check_choice
 from headatlas.figures.arguments import check_dataset, lacks
+from headatlas.figures.figure_names import MARKED, PUBLISHED, STYLES
 from headatlas.figures.heatmaps import Heatmaps, Panel, Scale, axis_ticks, draw, marks_key
-from headatlas.figures.names import MARKED, PUBLISHED, STYLES
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import capital
 from headatlas.figures.style import palette as palette_of

@@ -12,8 +12,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from headatlas.figures.colour_scale import DIMMED, range_of
 from headatlas.figures.style import Palette, axes_at, heading, styled, ticks, wrap
-from headatlas.results.scale import DIMMED, range_of
 
 TITLE, NOTE = 9, 6.5  # points
 ABSENT = "#bdbdbd"  # layers without heads

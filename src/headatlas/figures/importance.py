@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from headatlas.errors import check_choice
 from headatlas.figures import gates
 from headatlas.figures.arguments import one_map
+from headatlas.figures.figure_names import MARKED, PUBLISHED, STYLES
 from headatlas.figures.heatmaps import Heatmaps, Panel, axis_ticks, draw, marks_key, scale_of
-from headatlas.figures.names import MARKED, PUBLISHED, STYLES
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import capital, columns
 from headatlas.figures.style import palette as palette_of
@@ -21,7 +21,7 @@ from headatlas.methods import measures_of
 from headatlas.methods._chance import above_in_words, at_chance, chance, no_rank, scale_level
 from headatlas.results.about import about, subject_dim, unit
 from headatlas.results.outcomes import outcomes
-from headatlas.tasks.names import FUNCTIONS
+from headatlas.tasks.built_in import FUNCTIONS
 
 NEEDS = "a map over layer and head"
 SAYS = (
@@ -53,7 +53,7 @@ def importance_grid(
     Args:
         result: a method's dataset, a DataArray with layer and head, or an array [layer, head] or [map, layer, head].
         variable: the dataset's map over (…, layer, head) to draw (default: the one that the method declares first).
-        palette: name of the colours, one of `headatlas.figures.names.PALETTES`.
+        palette: name of the colours, one of `headatlas.figures.figure_names.PALETTES`.
         style: 'marked', or 'published' for the plain values on the published scale.
     """
     return draw(plan(result, variable, palette, style))

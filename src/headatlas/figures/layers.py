@@ -10,7 +10,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument
-from headatlas.figures.names import PUBLISHED
+from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import axes_at, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from headatlas.evidence.selective import WEIGHT
 from headatlas.figures.arguments import check_dataset, lacks
-from headatlas.figures.names import PUBLISHED
+from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.style import axes_at, capital, heading, styled
 from headatlas.figures.style import palette as palette_of

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 
 from headatlas.errors import BadArgument
 from headatlas.figures.arguments import check_dataset
-from headatlas.figures.names import PUBLISHED
+from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.small_panels import legend_below, small_panels
 from headatlas.figures.style import capital, heading, styled

@@ -8,13 +8,13 @@ from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument
 from headatlas.figures.arguments import check_dataset
+from headatlas.figures.colour_scale import neat_step
+from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.matrix import Matrix, draw
-from headatlas.figures.names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import about
 from headatlas.results.curves import changes
-from headatlas.results.scale import neat_step
 
 NEEDS = "specialisation(function, masked, measure), or effect(function) and other_effect(function, other)"
 SAYS = (

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument, check_choice, did_you_mean
-from headatlas.figures import names
-from headatlas.figures.names import FORMATS
+from headatlas.figures import figure_names
+from headatlas.figures.figure_names import FORMATS
 
 SHEET = Path(__file__).parent / "headatlas.mplstyle"
 P = ParamSpec("P")
@@ -50,7 +50,7 @@ _GREY = Palette(
     ("#ffffff", "#8a8a8a", "#2b2b2b"),
     ("#000000", "#4d4d4d", "#7a7a7a", "#a3a3a3"),
 )
-PALETTES = dict(zip(names.PALETTES, (_PUBLISHED, _COLOUR_BLIND, _GREY), strict=True))
+PALETTES = dict(zip(figure_names.PALETTES, (_PUBLISHED, _COLOUR_BLIND, _GREY), strict=True))
 
 
 def palette(name: str) -> Palette:

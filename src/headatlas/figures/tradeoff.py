@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from headatlas.figures.arguments import check_dataset, lacks
-from headatlas.figures.names import PUBLISHED
+from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.small_panels import legend_below, small_panels
 from headatlas.figures.style import heading, styled

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from headatlas.tasks.names import QUESTIONS
+from headatlas.tasks.built_in import QUESTIONS
 
 Tasks = Annotated[Any, "built-in tasks, files with prompt and target, 'hf:' addresses, or examples of your own"]
 FunctionTasks = Annotated[

@@ -7,13 +7,13 @@ import numpy as np
 import xarray as xr
 
 from headatlas.evidence.agreement import spearman_matrix
+from headatlas.figures.colour_scale import range_of
 from headatlas.methods import measures_of, methods, title_of
 from headatlas.methods._chance import above_in_words, no_rank, none_in_words, scale_level
 from headatlas.report.numbers import pack, plain, plain_list
 from headatlas.results.agree import square
 from headatlas.results.charts import MAP
 from headatlas.results.outcomes import Outcome, outcomes
-from headatlas.results.scale import range_of
 from headatlas.results.tables import agreed as agreed_rows
 from headatlas.results.tables import between_atlases
 

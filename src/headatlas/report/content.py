@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from headatlas.figures.colour_scale import DIMMED
 from headatlas.methods import methods, title_of
 from headatlas.progress import in_words
 from headatlas.report.charts import agreement, chart_rows, first_chart, groups, page_order
 from headatlas.report.heads import always, categories, tokens
 from headatlas.report.proof import curves, evidence, special
 from headatlas.results.charts import overview
-from headatlas.results.scale import DIMMED
 
 Maps = Mapping[str, xr.Dataset]
 ARXIV = re.compile(r",? arXiv ([\d.]+)$")

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.gates import OVER, ROLES, SEEDS, has_always_any
-from headatlas.figures.names import PUBLISHED
 from headatlas.figures.style import PALETTES
 from headatlas.methods import measures_of
 from headatlas.methods._chance import members

@@ -39,7 +39,7 @@ def draw_atlas(manifest: Manifest, progress: Progress, timeline: Timeline | None
 
 def _draw(manifest: Manifest, pending: Mapping[str, float | None], progress: Progress) -> None:
     from headatlas.figures.all import pictures  # what draws is imported once there is something to draw
-    from headatlas.figures.files import files_of, write_picture
+    from headatlas.figures.saving import files_of, write_picture
     from headatlas.report.page import write_report
 
     folder, info, results = manifest.folder, manifest.info, manifest.drawable
@@ -68,7 +68,7 @@ def _draw(manifest: Manifest, pending: Mapping[str, float | None], progress: Pro
 def _draw_alone(manifest: Manifest, name: str) -> None:
     """Draw one result somewhere else, to see whether it can be drawn."""
     from headatlas.figures.all import pictures
-    from headatlas.figures.files import write_picture
+    from headatlas.figures.saving import write_picture
     from headatlas.report.page import page
 
     results: dict[str, xr.Dataset] = {name: manifest.results[name]}

@@ -6,7 +6,7 @@ from typing import Any
 from headatlas.errors import BadArgument, check_choice, check_names
 from headatlas.methods import get_method, method_names, preset_methods
 from headatlas.methods.method import PRESETS, Method
-from headatlas.tasks.names import FUNCTIONS
+from headatlas.tasks.built_in import FUNCTIONS
 
 
 def select_methods(

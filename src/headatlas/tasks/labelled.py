@@ -20,8 +20,8 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import Parameters
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import Bundle, TokenExample, make_bundle
+from headatlas.tasks.built_in import check_task, relation_names
 from headatlas.tasks.bundles import bundles_of
-from headatlas.tasks.names import check_task, relation_names
 from headatlas.tasks.prompts import Example, Task, check_task_names, list_tasks, load_tasks, split_examples
 from headatlas.tasks.questions import FEWEST, SPLITS, Question, function_names, load_questions, with_answer
 from headatlas.tasks.relations import Relation, load_relations

@@ -33,7 +33,7 @@ from headatlas.errors import (
 from headatlas.models.lm import LM, Text
 from headatlas.models.loading import Parameters
 from headatlas.models.token_text import text_inside
-from headatlas.tasks.names import BUILT_IN, check_task
+from headatlas.tasks.built_in import BUILT_IN, check_task
 from headatlas.tasks.words import word_ids
 
 EXPECTED = (

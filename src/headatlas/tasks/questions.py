@@ -32,8 +32,8 @@ from headatlas.errors import (
 )
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample, encode_target, without_end
+from headatlas.tasks.built_in import FUNCTIONS, QUESTIONS, built_in_questions, check_questions
 from headatlas.tasks.chat import chat_text, chats
-from headatlas.tasks.names import FUNCTIONS, QUESTIONS, built_in_questions, check_questions
 
 log = logging.getLogger(__name__)
 

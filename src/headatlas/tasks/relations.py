@@ -20,7 +20,7 @@ from headatlas.errors import (
     did_you_mean,
     one_line,
 )
-from headatlas.tasks.names import relation_names
+from headatlas.tasks.built_in import relation_names
 
 CATEGORIES = ("Algorithmic", "Knowledge", "Linguistic", "Translation")
 OTHER = "Other"  # the category of relations that name none

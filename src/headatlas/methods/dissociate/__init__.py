@@ -26,7 +26,7 @@ from headatlas.methods._arguments import (
     Updates,
 )
 from headatlas.methods.method import Measure, Truth, Work, lazily, method
-from headatlas.tasks.names import BUILT_IN
+from headatlas.tasks.built_in import BUILT_IN
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM

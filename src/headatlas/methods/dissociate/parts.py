@@ -16,8 +16,8 @@ from headatlas.models.cost import SAMPLED, Cost, learning, reading
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
 from headatlas.progress import Done, Progress, doing
+from headatlas.tasks.built_in import FUNCTIONS
 from headatlas.tasks.labelled import Labelled, log_p_per_token, named_task
-from headatlas.tasks.names import FUNCTIONS
 from headatlas.tasks.questions import load_questions, with_answer
 
 BASELINE = "baseline"

@@ -18,8 +18,8 @@ from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.progress import Done, Progress
+from headatlas.tasks.built_in import BUILT_IN
 from headatlas.tasks.few_shot import few_shot_prompts, few_shot_tasks, zero_shot_prompts
-from headatlas.tasks.names import BUILT_IN
 from headatlas.tasks.prompts import Example, Task
 
 MEASURES = ("probability", "accuracy")

@@ -110,8 +110,8 @@ def probe(
     from headatlas.methods.probe.parts import plan
     from headatlas.methods.probe.settings import PRESETS, Options
     from headatlas.models.cache import cache_folder
+    from headatlas.tasks.built_in import built_in_questions
     from headatlas.tasks.judge import Judge
-    from headatlas.tasks.names import built_in_questions
     from headatlas.tasks.questions import load_questions
 
     _check(keep, answers, seed, k=k, limit=limit, batch_tokens=batch_tokens)

@@ -5,7 +5,7 @@ After Wu et al. 2024 (Retrieval Head Mechanistically Explains Long-Context Factu
 1. A needle, a sentence found nowhere else, is put into a long text at several depths. A question that only the needle
    answers follows (`tasks.needles`).
 2. The model answers greedily, up to the end of a line.
-3. At every step of the answer, for every head: the position that it attends to most (`models.attended`). If that
+3. At every step of the answer, for every head: the position that it attends to most (`models.attention`). If that
    position is in the needle's answer and holds the token being written, the head has copied that token.
 4. A head's score for one text is the share of the needle's tokens that it copied, each counted once. As the released
    code counts (`kind="published-code"`), every step counts, repeats too.

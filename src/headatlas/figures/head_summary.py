@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from headatlas.errors import BadArgument, brief
+from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.gates import ROLES
-from headatlas.figures.names import PUBLISHED
 from headatlas.figures.style import palette as palette_of
 from headatlas.figures.style import printable, styled, wrap
 from headatlas.models.head_names import check_head, head_numbers

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from headatlas.figures.agreement_matrix import AGREED, agreed
 from headatlas.figures.all import caption, pictures
-from headatlas.figures.card import draw as draw_card
-from headatlas.figures.names import FORMATS, MARKED, PUBLISHED
+from headatlas.figures.figure_names import FORMATS, MARKED, PUBLISHED
+from headatlas.figures.head_summary import draw as draw_card
 from headatlas.figures.picture import Picture
 from headatlas.figures.style import check_formats, save
 from headatlas.files import atomic_file

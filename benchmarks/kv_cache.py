@@ -1,7 +1,7 @@
 """Does a map help to compress a cache? What is lost when KV heads that need it least see first and last tokens only.
 
-    python benchmarks/cache.py [--model smollm2] [--device auto] [--length 1024] [--texts 8] [--draws 5] [--out FILE]
-    python benchmarks/cache.py --length 256 --texts 1 --draws 1        less than ten minutes on one busy core
+    python benchmarks/kv_cache.py [--model smollm2] [--device auto] [--length 1024] [--texts 8] [--draws 5] [--out FILE]
+    python benchmarks/kv_cache.py --length 256 --texts 1 --draws 1        less than ten minutes on one busy core
 
 At 25, 50 and 75 % of the cache: KV heads keep everything, or the first `sink` and the last `recent` tokens, so many of
 them that a text of `length` tokens takes this share of the cache. They are chosen
