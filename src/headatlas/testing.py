@@ -27,7 +27,7 @@ import xarray as xr
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from headatlas.methods.method import PRESETS, record_of
+from headatlas.methods.method import PRESETS, call_with, record_of
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
 from headatlas.results.store import load
@@ -299,7 +299,7 @@ def check_costs(subject: Subject) -> None:
     """Its costs, if it declares any, can be computed beforehand, and are plausible."""
     work = subject.plan.work
     steps = [*((p.cost, p.arguments) for p in work.parts), (work.cost, work.arguments)]
-    costs = [sum(astuple(cost(subject.lm, *arguments))) for cost, arguments in steps if cost is not None]
+    costs = [sum(astuple(call_with(cost, subject.lm, arguments))) for cost, arguments in steps if cost is not None]
     assert all(np.isfinite(c) and c >= 0 for c in costs), f"{subject}: a cost is negative or not finite"
     assert not costs or sum(costs) > 0, f"{subject}: its costs are all 0"
 

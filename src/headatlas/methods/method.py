@@ -30,6 +30,7 @@ PRESETS = ("quick", "full")
 Tables = dict[str, list[dict[str, Any]]]
 """Rows of plain values by the title of their table."""
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def lazily(address: str) -> Callable[..., Any]:
@@ -107,22 +108,33 @@ class Truth:
     subject: str = ""
 
 
+Arguments = Mapping[str, Any] | tuple[Any, ...]
+"""Plain values for a function of a part, by name."""
+
+
+def call_with(function: Callable[..., T], model: Any, arguments: Arguments, **context: Any) -> T:
+    """Call a function of a part with its model and arguments."""
+    if isinstance(arguments, tuple):
+        return function(model, *arguments, **context)
+    return function(model, **arguments, **context)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """A piece of a method's work that any worker can do by itself.
 
     Args:
         name: what it is called in the folder, in plans and in errors.
-        do: a module-level function `do(model, *arguments, done=…, progress=…)` with plain arguments. It finds the
+        do: a module-level function `do(model, **arguments, done=…, progress=…)` with plain arguments. It finds the
             arrays in `inputs` in `done`, and puts those in `outputs` there. What it returns is not used.
         outputs: names of the arrays it computes; without any, its own name.
         inputs: names of the arrays of other parts that it reads.
-        cost: `cost(model, *arguments)`: what it will take, for `run --plan`.
+        cost: `cost(model, **arguments)`: what it will take, for `run --plan`.
     """
 
     name: str
     do: Callable[..., object]
-    arguments: tuple[Any, ...] = ()
+    arguments: Arguments = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     cost: Callable[..., Cost] | None = None
@@ -138,10 +150,10 @@ class Work:
 
     Args:
         summary: what will be done, in a few words, for the plan.
-        combine: a module-level function `combine(model, *arguments, done=…, progress=…)` that makes the result from the
-            arrays of the parts.
+        combine: a module-level function `combine(model, **arguments, done=…, progress=…)` that makes the result from
+            the arrays of the parts.
         data: a hash of the data. settings: what the parts depend on. result_settings: what only the result depends on.
-        cost: `cost(model, *arguments)`: what `combine` will take.
+        cost: `cost(model, **arguments)`: what `combine` will take.
         needs_model: whether the model must be loaded; otherwise its parameters are read from disk.
         used: the rows that the map is made from (`headatlas.tasks.used`); None: not recorded, so that its heads cannot
             be tested on other rows.
@@ -149,7 +161,7 @@ class Work:
 
     summary: str
     combine: Callable[..., xr.Dataset]
-    arguments: tuple[Any, ...] = ()
+    arguments: Arguments = field(default_factory=dict)
     parts: Sequence[Part] = ()
     data: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from typing import Any
 
 from headatlas.engines.pool import Pool, Result, Task, attempt
 from headatlas.errors import HeadAtlasError
+from headatlas.methods.method import Arguments
 from headatlas.progress import Progress, Watch, silent
 from headatlas.results.store import Finished
 from headatlas.runs.plan import Plan
@@ -78,7 +79,7 @@ def _tasks(plan: Plan, done: Finished, pool: Pool, timeline: Timeline) -> Iterat
     """What of a plan is to be done: parts whose arrays are missing, and the result."""
 
     def arguments(
-        name: str, do: Callable[..., Any], given: tuple[Any, ...], outputs: tuple[str, ...], read: tuple[str, ...]
+        name: str, do: Callable[..., Any], given: Arguments, outputs: tuple[str, ...], read: tuple[str, ...]
     ) -> Callable[[], tuple[Any, ...]]:
         """A local worker gets the folder itself, others the arrays they read from it."""
 

@@ -4,18 +4,19 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
 from headatlas.errors import BadArgument, CannotDo, HeadAtlasError
-from headatlas.methods.method import Measure, Work
+from headatlas.methods.method import Measure, Variable, Work, call_with
 from headatlas.models.cost import Cost, Machine
 from headatlas.results.provenance import describe_run, flat
 from headatlas.results.store import Finished, load_attributes, save
 from headatlas.results.used import SHOTS, with_used
+from headatlas.results.variables import describe_variables
 
 SECONDS_TO_WRITE = 0.5  # to check a result and write it
 
@@ -28,12 +29,14 @@ class Plan:
         method: its name, which is the name of its file too.
         stamp: model, data, settings and versions, on which every part depends.
         measures: that the result must have; without them, it is no map of heads.
+        variables: what the method says of other variables.
     """
 
     method: str
     work: Work
     stamp: Mapping[str, Any]
     measures: Sequence[Measure] | None = None
+    variables: Mapping[str, Variable] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -61,7 +64,7 @@ class Plan:
         """Return the seconds of every part and of the result, by task. What has no estimate counts as nothing."""
         steps = [(self.task_name(p.name), p.cost, p.arguments) for p in self.work.parts]
         steps.append((self.task_name(), self.work.cost, self.work.arguments))
-        costs = {name: Cost() if cost is None else cost(model, *arguments) for name, cost, arguments in steps}
+        costs = {name: Cost() if cost is None else call_with(cost, model, arguments) for name, cost, arguments in steps}
         costs[self.task_name()] += Cost(seconds=SECONDS_TO_WRITE)
         return {name: machine.seconds(cost) for name, cost in costs.items()}
 
@@ -77,6 +80,7 @@ class Plan:
         """Check that a result is what its method declares, and write it, stamped."""
         self._check(result)
         attributes = {"method": self.method, **self.stamp, **self.work.result_settings, "key": self.key}
+        result = describe_variables(result, self.measures or (), self.variables)
         result = result.assign_attrs(attributes | result.attrs)
         if self.work.used is not None:
             result = with_used(result, self.work.used)

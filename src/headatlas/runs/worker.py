@@ -19,7 +19,7 @@ import xarray as xr
 
 from headatlas.engines.pool import attempt
 from headatlas.errors import CannotDo, HeadAtlasError, OutOfMemory, one_line
-from headatlas.methods.method import Method, Work
+from headatlas.methods.method import Arguments, Method, Work, call_with
 from headatlas.models.cost import Cost, measure_loaded
 from headatlas.models.lm import LM
 from headatlas.models.loading import Parameters, load, load_skeleton, open_parameters
@@ -127,7 +127,7 @@ class ModelWorker:
     def do(
         self,
         do: Callable[..., Any],
-        arguments: tuple[Any, ...],
+        arguments: Arguments,
         outputs: tuple[str, ...],
         done: Done,
         stamp: Mapping[str, Any],
@@ -145,7 +145,7 @@ class ModelWorker:
                 if self.stamp.get(key, value) != value:
                     raise CannotDo(f"{key} is {self.stamp[key]} there, but {value} where the work was planned")
         try:
-            result = retry_smaller(lambda: do(model, *arguments, done=done, progress=self.progress))
+            result = retry_smaller(lambda: call_with(do, model, arguments, done=done, progress=self.progress))
         except torch.OutOfMemoryError as e:  # where nothing can be halved: this method is given up, not the others
             raise CannotDo(f"out of memory: {one_line(e)}") from e
         return {name: done[name] for name in outputs} if outputs else result
@@ -206,7 +206,8 @@ def _plain(value: Any) -> Any:
 
 def plan_of(method: Method, work: Work, stamp: Mapping[str, Any]) -> Plan:
     """A method's work, with the stamp of the model and all else that it depends on."""
-    return Plan(method.name, work, {**stamp, "data": work.data, **work.settings}, method.measures)
+    stamped = {**stamp, "data": work.data, **work.settings}
+    return Plan(method.name, work, stamped, method.measures, method.variables)
 
 
 def model_stamp(model: Model) -> dict[str, Any]:
