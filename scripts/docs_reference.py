@@ -33,6 +33,7 @@ All methods also take:
 | `dtype` | auto | auto (the checkpoint's own on a GPU, float32 on a CPU), float32, bfloat16, float16 or float64 |
 | `engine` | local | local (this machine, one process for each GPU) or ray ([a cluster](../how-to/cluster.md)) |
 | `address` | | of a Ray cluster, or auto |
+| `gpus_per_job` | | GPUs over which a worker spreads the model |
 | `workers` | | how many at most |
 | `progress` | silent | Python only: is told how far the work is |
 

@@ -136,7 +136,7 @@ def test_an_interruption_is_one_line_and_1(capsys, folder, monkeypatch) -> None:
 
     monkeypatch.setattr("headatlas.runs.run.run", stop)
     code, _, err = headatlas(capsys, "run", folder)
-    assert (code, err) == (1, "error: interrupted\n")
+    assert (code, err) == (1, "error: interrupted: the same command with --out atlas resumes\n")
 
 
 def test_a_bug_is_one_line_too(capsys, folder, monkeypatch) -> None:
