@@ -55,3 +55,10 @@ def test_declarations_are_light() -> None:
         path = SOURCE / "methods" / f"{method}.py"
         path = path if path.is_file() else SOURCE / "methods" / method / "__init__.py"
         assert not heavy.findall(path.read_text()), method
+
+
+def test_files_outside_methods_have_names_of_their_own() -> None:
+    """But those that compare maps in several folders, and commands that are named after their work."""
+    shared = {"__init__", "agreement", "arguments", "atlas", "charts", "compare", "edit", "tables", "used", "view"}
+    names = [path.stem for path in SOURCE.rglob("*.py") if not name(path).startswith("methods/")]
+    assert {stem for stem in names if names.count(stem) > 1} <= shared

@@ -65,6 +65,41 @@ def comparison_work(
     needed = [*names, *(["ablate"] if "ablate-own" in names and "ablate" not in (*own, *names) else [])]
     needed.sort(key=lambda name: name == "ablate-own")  # which is made from the others
     ranked = [*own, *names]
+    made = _map_parts(data, own, needed, sizes, targets, probe)
+    tests = [
+        Part(
+            name=removal_name(name, t),
+            do=remove,
+            arguments=(name, t),
+            inputs=(dissociation.BASELINE, map_name(name, t.name)),
+            cost=removal_cost,
+        )
+        for name in ranked
+        for t in targets
+    ]
+    hashes = [f"{name} {hashlib.sha256(scores.tobytes()).hexdigest()[:16]}" for name, scores in own.items()]
+    made_from = {"taylor": str(sizes.taylor), "ablate": str(sizes.ablate), "gate": str(sizes.gate), "own_maps": hashes}
+    return Work(
+        summary=f"{', '.join(ranked)}: {len(data.names)} functions",
+        combine=combine,
+        arguments=(targets, ranked),
+        parts=[dissociation.baseline_part(data, batch_tokens), *made, *tests],
+        data=data.hash(),
+        settings={"preset": preset, **settings.flat(), **made_from},
+        result_settings={"maps": ranked},
+        used=data.used,
+    )
+
+
+def _map_parts(
+    data: Labelled,
+    own: Mapping[str, np.ndarray],
+    needed: Sequence[str],
+    sizes: Sizes,
+    targets: Sequence[Target],
+    probe: Work | None,
+) -> list[Part]:
+    """The parts that make maps, or keep the user's."""
     made = [
         Part(name=f"{name}: maps", do=keep_maps, arguments=(name, data, scores), outputs=_map_names(name, data))
         for name, scores in own.items()
@@ -90,29 +125,7 @@ def comparison_work(
                 Part(name=map_name(name, t.name), do=make_map, arguments=(name, t, sizes), inputs=needs, cost=map_cost)
                 for t in targets
             ]
-    tests = [
-        Part(
-            name=removal_name(name, t),
-            do=remove,
-            arguments=(name, t),
-            inputs=(dissociation.BASELINE, map_name(name, t.name)),
-            cost=removal_cost,
-        )
-        for name in ranked
-        for t in targets
-    ]
-    hashes = [f"{name} {hashlib.sha256(scores.tobytes()).hexdigest()[:16]}" for name, scores in own.items()]
-    made_from = {"taylor": str(sizes.taylor), "ablate": str(sizes.ablate), "gate": str(sizes.gate), "own_maps": hashes}
-    return Work(
-        summary=f"{', '.join(ranked)}: {len(data.names)} functions",
-        combine=combine,
-        arguments=(targets, ranked),
-        parts=[dissociation.baseline_part(data, batch_tokens), *made, *tests],
-        data=data.hash(),
-        settings={"preset": preset, **settings.flat(), **made_from},
-        result_settings={"maps": ranked},
-        used=data.used,
-    )
+    return made
 
 
 def map_name(name: str, function: str) -> str:
