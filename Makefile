@@ -54,14 +54,14 @@ docs-benchmark: .venv/.ready-dev
 	$(BIN)/headatlas ablate --limit 16 --out atlas
 	$(BIN)/headatlas benchmark --atlas atlas --out benchmark
 	for seed in 1 2; do $(BIN)/headatlas benchmark --models spare-one,spare-two,joint-one,joint-two --seed $$seed --out benchmark-$$seed; done
-	$(BIN)/python scripts/docs_benchmark.py benchmark benchmark-1 benchmark-2
+	$(BIN)/python bench/scripts/docs_benchmark.py benchmark benchmark-1 benchmark-2
 
 docs-examples: .venv/.ready-dev
 	$(BIN)/python scripts/docs_examples.py build/examples
 
 docs-stability: .venv/.ready-dev
-	$(BIN)/python benchmarks/stability.py smollm2 --out build/stability
-	$(BIN)/python scripts/docs_stability.py build/stability
+	$(BIN)/python -m headatlas_bench.stability smollm2 --out build/stability
+	$(BIN)/python bench/scripts/docs_stability.py build/stability
 
 docs-view: .venv/.ready-dev browser
 	$(BIN)/python scripts/docs_view.py

@@ -1,5 +1,6 @@
 """What the benchmarks share: seconds and memory of pieces of work, and a large model with random weights."""
 
+import argparse
 import re
 import statistics
 import threading
@@ -11,6 +12,14 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config
 
 import headatlas as ha
+
+
+def arguments(description: str | None, **defaults: object) -> argparse.ArgumentParser:
+    """A parser that explains itself, with these options and their defaults."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+    return parser
 
 
 def timed(work: Callable[[], object]) -> float:

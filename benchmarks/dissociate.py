@@ -6,12 +6,11 @@ Seconds of the quickest of three rounds, in one process, after a warm-up. Beside
 heads, with random scores in place of fitted ones.
 """
 
-import argparse
 from dataclasses import replace
 
 import numpy as np
 import torch
-from common import timed
+from common import arguments, timed
 
 import headatlas as ha
 from headatlas.methods.dissociate.fits import fit, settings_of
@@ -41,13 +40,12 @@ def measure(lm: ha.LM, preset: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="smollm2")
+    parser = arguments(__doc__, model="smollm2", device="auto")
     parser.add_argument("--preset", choices=["quick", "full"], default="full")
     parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
     options = parser.parse_args()
     for dtype in options.dtype:
-        measure(ha.load(options.model, dtype=dtype), options.preset)
+        measure(ha.load(options.model, options.device, dtype), options.preset)
         torch.cuda.empty_cache()
 
 

@@ -8,12 +8,12 @@ each method chose itself. Beside them: random heads of the same layers as the fi
 changes of mean log P(target) on rows that no map of the atlas used.
 """
 
-import argparse
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from common import arguments
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import headatlas as ha
@@ -48,14 +48,10 @@ def measured(folder: str | Path, tests: list[Task], limit: int) -> dict[str, Sco
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(
+        __doc__, model="smollm2", task="math", others="syntax,commonsense,aba_abb", top=10, limit=64, draws=3
+    )
     parser.add_argument("atlas")
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--task", default="math")
-    parser.add_argument("--others", default="syntax,commonsense,aba_abb")
-    parser.add_argument("--top", type=int, default=10)
-    parser.add_argument("--limit", type=int, default=64)
-    parser.add_argument("--draws", type=int, default=3)
     args = parser.parse_args()
     atlas, tasks = ha.open(args.atlas), [args.task, *args.others.split(",")]
     sets = list(sets_of(atlas, args.task, args.top))

@@ -3,7 +3,6 @@
 python benchmarks/edit_memory.py --layers 12 --out /tmp/large
 """
 
-import argparse
 import json
 import shutil
 from concurrent.futures import ProcessPoolExecutor
@@ -11,7 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from common import PeakMemory, timed
+from common import PeakMemory, arguments, timed
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaConfig
@@ -46,8 +45,7 @@ def write(folder: Path, layers: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=12)
+    parser = arguments(__doc__, layers=12)
     parser.add_argument("--out", required=True, help="a folder to work in, on a disk with room")
     args = parser.parse_args()
     old, new = Path(args.out) / "old", Path(args.out) / "new"

@@ -8,11 +8,10 @@ warm-up; medians are compared. Only ratios mean anything. One run per head is ti
 layers: they all cost the same.
 """
 
-import argparse
 from unittest.mock import patch
 
 import torch
-from common import in_turn, llama_8b
+from common import arguments, in_turn, llama_8b
 
 import headatlas as ha
 from headatlas.methods.function_vector import effects
@@ -67,12 +66,8 @@ def random_prompts(lm: ha.LM, count: int, tokens: int) -> list[TokenExample]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, model="smollm2", device="auto", rounds=1, prompts=8)
     parser.add_argument("--shape", action="store_true")
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--prompts", type=int, default=8)
     options = parser.parse_args()
     if options.shape:
         lm = llama_8b()

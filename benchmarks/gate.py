@@ -15,7 +15,6 @@ Each pair runs in one process, in turn, after a warm-up; medians are compared. O
 CPU.
 """
 
-import argparse
 import random
 from contextlib import nullcontext
 from dataclasses import replace
@@ -23,7 +22,7 @@ from itertools import combinations
 from unittest.mock import patch
 
 import torch
-from common import in_turn, kernels, llama_8b, qwen_1_5b, timed
+from common import arguments, in_turn, kernels, llama_8b, qwen_1_5b, timed
 
 import headatlas as ha
 from headatlas.methods.ablate.one_by_one import ablate
@@ -209,30 +208,23 @@ def presets(lm: ha.LM) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, model="smollm2", device="auto", rounds=7, updates=60, prompts=64)
     parser.add_argument("what", choices=["update", "published", "ablate", "shape", "single-head", "presets"])
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--updates", type=int, default=60)
-    parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument(
         "--profile", type=int, default=0, metavar="N", help="shape: also time by kernel, and the N longest"
     )
     options = parser.parse_args()
     if options.what == "shape":
-        shape(options.rounds, options.profile)
-        return
+        return shape(options.rounds, options.profile)
     lm = ha.load(options.model, options.device)
     print(lm)
-    if options.what == "update":
-        update(lm, options.rounds)
-    elif options.what == "published":
-        published(lm, options.updates)
-    elif options.what in ("single-head", "presets"):
-        (single_head if options.what == "single-head" else presets)(lm)
-    else:
-        ablation(lm, options.prompts)
+    return {
+        "update": lambda: update(lm, options.rounds),
+        "published": lambda: published(lm, options.updates),
+        "ablate": lambda: ablation(lm, options.prompts),
+        "single-head": lambda: single_head(lm),
+        "presets": lambda: presets(lm),
+    }[options.what]()
 
 
 if __name__ == "__main__":

@@ -3,9 +3,8 @@
 python benchmarks/ig.py smollm2 --task math
 """
 
-import argparse
-
 import torch
+from common import arguments
 
 import headatlas as ha
 from headatlas.methods._effects import held_out_questions
@@ -16,12 +15,8 @@ from headatlas.tasks.prompts import load_tasks
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, task="math", steps=32, device="auto", dtype="auto")
     parser.add_argument("model")
-    parser.add_argument("--task", default="math")
-    parser.add_argument("--steps", type=int, default=32)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--dtype", default="auto")
     options = parser.parse_args()
     lm = ha.load(options.model, options.device, options.dtype)
     example = held_out_questions(lm, *load_tasks(lm, options.task), 4)[0]

@@ -8,11 +8,9 @@ warm-up; medians are compared. Only ratios mean anything. One pass per head is t
 layers: they all cost the same.
 """
 
-import argparse
-
 import numpy as np
 import torch
-from common import in_turn, llama_8b
+from common import arguments, in_turn, llama_8b
 
 import headatlas as ha
 from headatlas.methods.influence.measure import Piece, divergence, encode, influences
@@ -60,11 +58,8 @@ def random_texts(lm: ha.LM, count: int, tokens: int) -> tuple[tuple[int, ...], .
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, model="smollm2", device="auto", rounds=1)
     parser.add_argument("--shape", action="store_true")
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--set", default="story", choices=list(built_in_texts()))
     options = parser.parse_args()
     lm = llama_8b() if options.shape else ha.load(options.model, options.device)

@@ -17,13 +17,13 @@ likeliest; needles, the same of the words of an answer, after the question; perp
 Answers are given, not generated: each token is predicted after the right ones before it.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from common import arguments
 
 import headatlas as ha
 from headatlas.methods.streaming.scores import scored_log_p
@@ -81,12 +81,7 @@ def measured(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--length", type=int, default=1024)
-    parser.add_argument("--texts", type=int, default=8)
-    parser.add_argument("--draws", type=int, default=5)
+    parser = arguments(__doc__, model="smollm2", device="auto", length=1024, texts=8, draws=5)
     parser.add_argument("--kvpress", type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

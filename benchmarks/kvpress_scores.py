@@ -6,12 +6,12 @@ kvpress (docs/how-to/export.md says how to have it beside HeadAtlas) scores the 
 query looks among mean keys. It reads chapters of BookSum from the hub; here it gets pieces of our own text instead.
 """
 
-import argparse
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+from common import arguments
 from kvpress.presses import duo_attention_press
 
 import headatlas as ha
@@ -19,10 +19,8 @@ from headatlas.tasks.needles import load_sentences
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, model="smollm2", device="auto", texts=10)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--texts", type=int, default=10)
     options = parser.parse_args()
     sentences = load_sentences()
     size = len(sentences) // options.texts
@@ -30,7 +28,7 @@ def main() -> None:
     chapters = SimpleNamespace(to_pandas=lambda: pd.DataFrame({"chapter": pieces}))
     duo_attention_press.load_dataset = lambda *_, **__: chapters
     duo_attention_press.AutoTokenizer = SimpleNamespace(from_pretrained=lambda _: lm.tokenizer)
-    lm = ha.load(options.model)
+    lm = ha.load(options.model, options.device)
     scores = duo_attention_press.duo_attention_on_the_fly(lm.model, num_samples=options.texts)
     np.save(options.out, scores)
     print(f"wrote {options.out}: {scores.shape[0]} layers × {scores.shape[1]} KV heads")

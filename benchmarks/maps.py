@@ -6,14 +6,13 @@
 Both run in one process; the loop on a few layers, because every layer costs it the same. Every decision is compared.
 """
 
-import argparse
 import statistics
-import time
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
 import torch
-from common import kernels
+from common import arguments, kernels, timed
 
 from headatlas.methods.maps.pairs import Pairs, drop_small, single_token_pairs
 from headatlas.methods.maps.reading import Reading
@@ -39,7 +38,7 @@ def random_weights(shape: str, device: torch.device) -> SimpleNamespace:
 
     values, outputs = ([draw(*size) for _ in range(layers)] for size in ((kv, d, d_head), (heads, d_head, d)))
     embedding, rows = draw(vocabulary, d), draw(vocabulary, d)
-    anatomy = SimpleNamespace(sites=[True] * layers, n_layers=layers, n_heads=heads, n_kv_heads=kv)
+    anatomy = SimpleNamespace(layers_with_heads=list(range(layers)), n_layers=layers, n_heads=heads, n_kv_heads=kv)
     return SimpleNamespace(
         anatomy=anatomy,
         value=values.__getitem__,
@@ -77,33 +76,24 @@ class Only:
     def __init__(self, weights, layers: list[int]) -> None:
         self.weights = weights
         a = weights.anatomy
-        sites = [site if i in layers else None for i, site in enumerate(a.sites)]
-        self.anatomy = SimpleNamespace(sites=sites, n_layers=a.n_layers, n_heads=a.n_heads, n_kv_heads=a.n_kv_heads)
+        rest = {"n_layers": a.n_layers, "n_heads": a.n_heads, "n_kv_heads": a.n_kv_heads}
+        self.anatomy = SimpleNamespace(layers_with_heads=layers, **rest)
 
     def __getattr__(self, name: str):
         return getattr(self.weights, name)
 
 
-def timed(work, device: torch.device, rounds: int = 1) -> tuple[float, np.ndarray]:
+def median_of(rounds: int, work: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
     """Median seconds over the rounds, and the last result."""
-    seconds = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        result = work()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds), result
+    results: list[np.ndarray] = []
+    return statistics.median(timed(lambda: results.append(work())) for _ in range(rounds)), results[-1]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="smollm2")
+    parser = arguments(__doc__, model="smollm2", device="auto", rounds=3)
     parser.add_argument("--shape", choices=SHAPES)
     parser.add_argument("--pairs", type=int, default=2000, help="random pairs, with --shape")
     parser.add_argument("--layers", type=int, default=3, help="layers the loop is run on, evenly spaced (0: all)")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", type=int, default=0, metavar="N", help="also time by kernel, and the N longest")
     options = parser.parse_args()
     device = check_device(options.device)
@@ -120,10 +110,10 @@ def main() -> None:
     n_layers = weights.anatomy.n_layers
     layers = np.linspace(0, n_layers - 1, min(options.layers or n_layers, n_layers)).round().astype(int).tolist()
     hits(Only(weights, layers[:1]), pairs, PUBLISHED, device=device)  # warm up
-    fast, ours = timed(lambda: hits(weights, pairs, PUBLISHED, device=device)[0], device, options.rounds)
+    fast, ours = median_of(options.rounds, lambda: hits(weights, pairs, PUBLISHED, device=device)[0])
     if options.profile:
         print(kernels(lambda: hits(weights, pairs, PUBLISHED, device=device), options.profile))
-    slow, expected = timed(lambda: loop(weights, pairs, layers, device), device)
+    slow, expected = median_of(1, lambda: loop(weights, pairs, layers, device))
     all_slow = slow * n_layers / len(layers)
     differ = int((ours[layers] != expected).sum())
     heads = f"{n_layers} layers × {weights.anatomy.n_heads} heads"

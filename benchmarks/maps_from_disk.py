@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 import torch
-from common import PeakMemory, timed
+from common import PeakMemory, arguments, timed
 from safetensors.torch import save_file
 from transformers import LlamaConfig
 
@@ -98,10 +98,9 @@ def measure(folder: Path, n_pairs: int, input: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, pairs=200)
     parser.add_argument("--shape", choices=SHAPES, default="small")
     parser.add_argument("--folder", type=Path, required=True, help="where to write the checkpoint; removed afterwards")
-    parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--input", choices=["published", "stream"], default="published")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -7,10 +7,9 @@ Scores are shares of pairs hit by the best head of each relation; chance is the 
 Pearson's, over heads × templates, with scores in real runs, in context and as if the head attended to the word alone.
 """
 
-import argparse
-
 import numpy as np
 import torch
+from common import arguments
 
 import headatlas as ha
 from headatlas.methods.maps.dynamic import dynamic_scores
@@ -98,13 +97,12 @@ def compare_openings(lm: LM, dynamic: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, device="auto")
     parser.add_argument("what", choices=["inputs", "openings"])
     parser.add_argument("model", nargs="?", default="smollm2")
     parser.add_argument("--relations", default=",".join(FEW), help="for inputs")
     parser.add_argument("--dynamic", type=int, default=10, help="pairs a relation in real runs")
     parser.add_argument("--causal", type=int, default=16, help="prompts a relation for removal")
-    parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     lm = ha.load(options.model, options.device, dtype="float32")
     if options.what == "inputs":

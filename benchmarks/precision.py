@@ -6,11 +6,11 @@ Gradients are of log P in every head's gate (`taylor`). The error of an example 
 heads, in mean sizes of its gradients there. Printed are the median over examples and the worst.
 """
 
-import argparse
 from contextlib import nullcontext
 from unittest.mock import patch
 
 import torch
+from common import arguments
 from torch import Tensor
 
 import headatlas as ha
@@ -27,11 +27,9 @@ def gradients(lm: ha.LM, tasks: list[str], limit: int) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, limit=16, device="auto")
     parser.add_argument("model")
     parser.add_argument("--tasks", nargs="+", default=["math", "syntax"])
-    parser.add_argument("--limit", type=int, default=16)
-    parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     exact = gradients(ha.load(options.model, options.device, "float32"), options.tasks, options.limit)
     half = ha.load(options.model, options.device, "bfloat16")

@@ -10,16 +10,16 @@
 Each pair runs in one process, in turn, after a warm-up. Only ratios mean anything.
 """
 
-import argparse
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
-from common import PeakMemory, llama_8b, timed
+from common import PeakMemory, arguments, llama_8b, timed
 
 import headatlas as ha
 from headatlas.methods._gradients import gate_gradients
@@ -66,8 +66,7 @@ def one_by_one(lm: ha.LM, examples: list[TokenExample], free: bool = False) -> l
     return kept
 
 
-def compare_capture(name: str, count: int) -> None:
-    lm = ha.load(name)
+def compare_capture(lm: ha.LM, count: int) -> None:
     questions = load_questions("stories", limit=count)
     examples = [with_answer(lm, q, q.answer) for q in questions]
     groups, features = by_main(questions), room(lm, len(examples))
@@ -115,8 +114,7 @@ def compare_memory() -> None:
     print(f"growth from 400 to 1600 examples: {peaks[2] - peaks[1]:.0f} MB")
 
 
-def compare_batches(name: str, count: int) -> None:
-    lm = ha.load(name)
+def compare_batches(lm: ha.LM, count: int) -> None:
     questions = load_questions("stories", limit=count)
     examples = [with_answer(lm, q, q.answer) for q in questions]
     features = room(lm, len(examples))
@@ -165,9 +163,8 @@ def measure_shape() -> None:
     print(f"a bare forward pass {1e3 * passes:.2f} ms a prompt: ours is {ours / passes:.2f} × that")
 
 
-def compare_causal(name: str, folder: str) -> None:
+def compare_causal(lm: ha.LM, folder: str) -> None:
     """Spearman over heads of importance and the absolute gradient of log P(answer) in each head's gate, by function."""
-    lm = ha.load(name)
     result = load(Path(folder) / "probe.nc")
     questions = [q for q in load_questions("stories") if q.split == "test"]
     for function in result.function.values.tolist():
@@ -191,21 +188,15 @@ def compare_words() -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, model="smollm2", device="auto", questions=200, atlas="atlas")
     parser.add_argument("what", choices=["capture", "memory", "batch", "shape", "words", "causal"])
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--questions", type=int, default=200)
-    parser.add_argument("--atlas", default="atlas")
     options = parser.parse_args()
-    if options.what == "capture":
-        compare_capture(options.model, options.questions)
-    elif options.what == "memory":
-        compare_memory()
-    elif options.what == "batch":
-        compare_batches(options.model, options.questions)
-    elif options.what == "words":
-        compare_words()
-    elif options.what == "causal":
-        compare_causal(options.model, options.atlas)
-    else:
-        measure_shape()
+    loaded = partial(ha.load, options.model, options.device)
+    {
+        "capture": lambda: compare_capture(loaded(), options.questions),
+        "memory": compare_memory,
+        "batch": lambda: compare_batches(loaded(), options.questions),
+        "shape": measure_shape,
+        "words": compare_words,
+        "causal": lambda: compare_causal(loaded(), options.atlas),
+    }[options.what]()

@@ -5,9 +5,8 @@ python benchmarks/questions.py MODEL --dtype bfloat16
 Test questions are answered greedily, in the chat template; `headatlas.tasks.scoring.is_right` says what counts.
 """
 
-import argparse
-
 import numpy as np
+from common import arguments
 
 import headatlas as ha
 from headatlas.methods.probe.features import generate_answers
@@ -25,10 +24,8 @@ def answered_right(lm: ha.LM, questions: list[Question]) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, dtype="auto", device="auto")
     parser.add_argument("model")
-    parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     lm = ha.load(options.model, options.device, options.dtype)
     print(f"{lm}\n| function | " + " | ".join(QUESTIONS) + " |\n| --- | " + " | ".join("---" for _ in QUESTIONS) + " |")

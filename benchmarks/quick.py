@@ -3,12 +3,13 @@
 python benchmarks/quick.py gate seeds=2 pressed.updates=30 --out try/gate-30     then: … presets.py FULL try/gate-30
 """
 
-import argparse
 import ast
 import time
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
+
+from common import arguments
 
 import headatlas as ha
 
@@ -23,12 +24,9 @@ def changed(settings: Any, name: str, value: Any) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, model="smollm2", device="auto", dtype="float32")
     parser.add_argument("method", choices=PRESETS_OF)
     parser.add_argument("settings", nargs="*", help="name=value")
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--out", required=True)
     args = parser.parse_args()
     presets = import_module(f"headatlas.methods.{PRESETS_OF[args.method]}").PRESETS

@@ -8,12 +8,11 @@ compared by their medians; only the ratio means anything. On a GPU, memory is wh
 the length and at the whole: it must grow with the length, not with its square.
 """
 
-import argparse
 import statistics
 from collections.abc import Callable
 
 import torch
-from common import llama_8b, timed
+from common import arguments, llama_8b, timed
 
 import headatlas as ha
 from headatlas.models.attention import _beside_the_kernel, attended_most
@@ -29,12 +28,7 @@ def peak(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--tokens", type=int, default=1024)
-    parser.add_argument("--answer", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = arguments(__doc__, model="smollm2", device="auto", tokens=1024, answer=32, rounds=5)
     options = parser.parse_args()
     lm = llama_8b() if options.model == "8b" else ha.load(options.model, options.device)
     vocabulary = lm.model.get_input_embeddings().num_embeddings

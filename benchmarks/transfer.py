@@ -7,11 +7,11 @@ For every map of these methods in the atlases: the top 5 % of heads, on the prom
 docs/concepts/evidence.md says what the columns are. 14 maps of the default model take half an hour on one core.
 """
 
-import argparse
 import json
 from pathlib import Path
 
 import numpy as np
+from common import arguments
 
 import headatlas as ha
 from headatlas.evidence.agreement import TOP
@@ -54,13 +54,9 @@ def line(row: dict[str, float | str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, model="smollm2", device="auto", pairs=24, draws=59)
     parser.add_argument("atlases", nargs="+", type=Path)
     parser.add_argument("--methods", default="gate,dissociate,function_vector")
-    parser.add_argument("--pairs", type=int, default=24)
-    parser.add_argument("--draws", type=int, default=59)
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     lm = ha.load(options.model, options.device)

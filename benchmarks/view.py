@@ -10,7 +10,6 @@ switch      next tokens without a head that was not switched off before, against
 attention   a head's pattern once the prompt was run
 """
 
-import argparse
 import http.client
 import json
 import statistics
@@ -21,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import torch
-from common import llama_8b, timed
+from common import arguments, llama_8b, timed
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -78,12 +77,8 @@ def one_round(lm: ha.LM, server: Server, prompt: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="smollm2")
+    parser = arguments(__doc__, model="smollm2", device="auto", tokens=64, rounds=5)
     parser.add_argument("--shape", choices=["8b"])
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     lm = ha.LM(llama_8b().model, numbers(), "8b") if options.shape else ha.load(options.model, options.device)
     live = Live(lm)

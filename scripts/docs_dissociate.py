@@ -2,16 +2,13 @@
 
 import json
 import sys
-from pathlib import Path
+
+from docs_pages import FIGURES, ROOT, save_pictures, table, write_block
 
 import headatlas as ha
-from headatlas.figures.all import pictures
-from headatlas.figures.style import save
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.prompts import load_tasks
 
-ROOT = Path(__file__).parent.parent
-FIGURES = ROOT / "docs" / "figures"
 SHOWN = ("importance-dissociate", "trade-off", "specialisation-dissociate")
 BEGIN, END = (
     "<!-- before and after: written by `make docs-dissociate` -->\n",
@@ -28,10 +25,8 @@ def block(run: dict) -> str:
         " heads that the",
         "quick preset found for one task (`make docs-dissociate`):",
         "",
-        f"| without the heads of | {' | '.join(tasks)} |",
-        f"| --- | {' | '.join('---' for _ in tasks)} |",
+        *table({"without the heads of": row} | {t: right[t] for t in tasks} for row, right in run["right"].items()),
     ]
-    lines += [f"| {row} | {' | '.join(str(run['right'][row][t]) for t in tasks)} |" for row in run["right"]]
     lines += ["", "One prompt of each, and how the model goes on:", "", "```"]
     for example in run["examples"]:
         lines.append(f"{example['task']}: {example['prompt']!r}  (right: {example['target']!r})")
@@ -42,10 +37,7 @@ def block(run: dict) -> str:
 def main(folder: str) -> None:
     atlas = ha.open(folder)
     result, lm = atlas["dissociate"], ha.load(atlas.info["model"]["name"])
-    FIGURES.mkdir(exist_ok=True)
-    for picture in pictures({"dissociate": result}):
-        if picture.name in SHOWN:
-            save(picture.draw(), FIGURES / f"{picture.name}.png", "png", dpi=110)
+    save_pictures({"dissociate": result}, SHOWN)
     names = [str(f) for f in result.function.values]
     rows = {"none": None} | {
         name: result.heads.gates(name) for name in names if result.selected.sel(function=name).any()
@@ -72,9 +64,7 @@ def main(folder: str) -> None:
         )
     run = {"model": lm.name, "asked": ASKED, "tasks": names, "right": right, "examples": examples}
     (FIGURES / "dissociate-run.json").write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n")
-    page = ROOT / "docs" / "methods" / "dissociate.md"
-    before, _, rest = page.read_text().partition(BEGIN)
-    page.write_text(before + BEGIN + block(run) + END + rest.partition(END)[2])
+    write_block(ROOT / "docs" / "methods" / "dissociate.md", BEGIN, block(run), END)
 
 
 def answers(lm: ha.LM, prompts: list, gate: object) -> list[list[int]]:

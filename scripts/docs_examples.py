@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from docs_pages import FIGURES, ROOT, save_pictures
+
 import headatlas as ha
-from headatlas.figures.all import pictures
 from headatlas.figures.style import save
 from headatlas.tasks.relations import load_relations
 
-ROOT = Path(__file__).parent.parent
-FIGURES, EXAMPLES = ROOT / "docs" / "figures", ROOT / "docs" / "examples"
+EXAMPLES = ROOT / "docs" / "examples"
 AGREE = [f"atlas/{method}.nc" for method in ("pattern", "taylor", "ig", "ablate")]
 COMMANDS = {
     "maps": "headatlas maps smollm2 --dynamic 25 --causal 16 --out atlas",
@@ -63,10 +63,7 @@ def main(folder: str, *names: str) -> None:
             )
             lines = [line.rstrip() for line in done.stdout.splitlines()]
             (EXAMPLES / f"{name}.txt").write_text("\n".join([f"$ {command}", *lines]) + "\n")
-    results = ha.open(work / "atlas").results
-    for picture in pictures(results):
-        if picture.name in SHOWN:
-            save(picture.draw(), FIGURES / f"{picture.name}.png", "png", dpi=110)
+    save_pictures(ha.open(work / "atlas").results, SHOWN)
     agreed = ha.figures.agreed(ha.agree(*(work / name for name in AGREE)))
     save(agreed, FIGURES / "agree.png", "png", dpi=110)
 

@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 from textwrap import fill
 
+from docs_pages import FIGURES, ROOT, save_pictures, table, write_block
+
 import headatlas as ha
 from headatlas.figures import head_card
-from headatlas.figures.all import pictures
 from headatlas.figures.style import save
 from headatlas.results import tables
 
-ROOT = Path(__file__).parent.parent
-FIGURES = ROOT / "docs" / "figures"
 SHOWN = (
     "importance-maps",
     "importance-probe",
@@ -39,10 +38,8 @@ def block(run: dict) -> str:
     lines = [
         f"What `make atlas` says about {run['model']} ({run['shape']}):",
         "",
-        "| " + " | ".join(keys) + " |",
-        "| " + " | ".join("---" for _ in keys) + " |",
+        *table({key: row[key] for key in keys} for row in run["evidence"]),
     ]
-    lines += ["| " + " | ".join(str(row[key]) for key in keys) + " |" for row in run["evidence"]]
     lines += ["", EXPLAINED, "", "Beside it:", ""]
     lines += [fill(line, 120, initial_indent="- ", subsequent_indent="  ") for line in run["warnings"]]
     took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in run["seconds"].items())
@@ -53,10 +50,7 @@ def block(run: dict) -> str:
 def main(folder: str) -> None:
     atlas = ha.open(folder)
     results, info = atlas.results, atlas.info
-    FIGURES.mkdir(exist_ok=True)
-    for picture in pictures(results):
-        if picture.name in SHOWN:
-            save(picture.draw(), FIGURES / f"{picture.name}.png", "png", dpi=110)
+    save_pictures(results, SHOWN)
     save(head_card(results, "L23.H4"), FIGURES / "card.png", "png", dpi=110)
     screenshot(Path(folder).resolve() / "report.html", FIGURES / "report.png")
     run = {
@@ -69,10 +63,7 @@ def main(folder: str) -> None:
         "cores": "2 CPU cores",
     }
     (FIGURES / "default-run.json").write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n")
-    for page in (ROOT / "README.md", ROOT / "docs" / "evidence" / "default-model.md"):
-        before, mark, rest = page.read_text().partition(BEGIN)
-        if mark:
-            page.write_text(before + BEGIN + block(run) + END + rest.partition(END)[2])
+    write_block(ROOT / "docs" / "evidence" / "default-model.md", BEGIN, block(run), END)
 
 
 def screenshot(page: Path, path: Path) -> None:

@@ -13,17 +13,13 @@ from textwrap import wrap
 
 import numpy as np
 import xarray as xr
-from docs_benchmark import table
+from docs_pages import ROOT, save_pictures, table, write_block
 
 import headatlas as ha
-from headatlas.figures.all import pictures
-from headatlas.figures.style import save
 from headatlas.report import PAGE as REPORT
 from headatlas.report.page import write_report
 from headatlas.results import tables
 
-ROOT = Path(__file__).parent.parent
-FIGURES = ROOT / "docs" / "figures"
 PAGE = ROOT / "docs" / "evidence" / "larger-model.md"
 ATLAS = ROOT / "docs" / "atlases" / "qwen2.5-coder-1.5b-instruct"
 TASKS = ATLAS.with_name(f"{ATLAS.name}-tasks")  # dissociate by its full preset, on the four tasks
@@ -186,17 +182,11 @@ def tables_of(results: dict[str, xr.Dataset]) -> dict[str, list[str]]:
 
 
 def draw(results: dict[str, xr.Dataset], varied: dict[str, xr.Dataset], tasks: dict[str, xr.Dataset]) -> None:
-    for picture in pictures(results):
-        if picture.name in SHOWN:
-            save(picture.draw(), FIGURES / f"qwen-{picture.name}.png", "png", dpi=110)
+    save_pictures(results, SHOWN, "qwen-")
     for name, beside in (("varied", varied), ("tasks", tasks)):
-        for picture in pictures({"dissociate": beside["dissociate"]}):
-            if picture.name in ("importance-dissociate", "trade-off"):
-                save(picture.draw(), FIGURES / f"qwen-{name}-{picture.name}.png", "png", dpi=110)
+        save_pictures({"dissociate": beside["dissociate"]}, ("importance-dissociate", "trade-off"), f"qwen-{name}-")
     four = results["maps"].sel(relation=FOUR)
-    for picture in pictures({"maps": four}):
-        if picture.name in ("importance-maps", "removal-maps"):
-            save(picture.draw(), FIGURES / f"qwen-four-{picture.name}.png", "png", dpi=110)
+    save_pictures({"maps": four}, ("importance-maps", "removal-maps"), "qwen-four-")
 
 
 def main(folder: str, *chosen: str) -> None:
@@ -212,13 +202,8 @@ def main(folder: str, *chosen: str) -> None:
     blocks["varied words"] = probe_in_words(varied["probe"])
     blocks["varied functions"] = table(functions(varied["probe"], varied["dissociate"]))
     blocks["tasks"] = table(dissociated(tasks["dissociate"], "task"))
-    page = PAGE.read_text()
     for name in chosen or blocks:
-        before, mark, rest = page.partition(MARK.format(name))
-        if not mark:
-            raise SystemExit(f"{PAGE} has no {MARK.format(name).strip()}")
-        page = before + mark + "\n".join([*blocks[name], ""]) + END + rest.partition(END)[2]
-    PAGE.write_text(page)
+        write_block(PAGE, MARK.format(name), "\n".join([*blocks[name], ""]), END)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """What the pages say is what the program does."""
 
-import importlib.util
 import inspect
 import json
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -97,12 +97,12 @@ def test_every_method_is_on_the_first_page() -> None:
 @pytest.mark.parametrize("page", ["methods.md", "commands.md"])
 def test_the_reference_is_what_methods_and_commands_declare(page) -> None:
     """`make docs` writes it."""
-    assert (ROOT / "docs" / "reference" / page).read_text() == _script("docs_reference").pages()[page]
+    assert (ROOT / "docs" / "reference" / page).read_text() == import_module("docs_reference").pages()[page]
 
 
 def test_the_reference_tells_the_options_that_all_methods_have() -> None:
     common = set(inspect.signature(compute).parameters) - {"method", "model", "options"}
-    assert set(re.findall(r"^\| `(\w+)`", _script("docs_reference").METHODS, flags=re.MULTILINE)) == common
+    assert set(re.findall(r"^\| `(\w+)`", import_module("docs_reference").METHODS, flags=re.MULTILINE)) == common
 
 
 PROSE = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md")] + PAGES
@@ -115,19 +115,10 @@ def test_lines_of_prose_are_short(page) -> None:
     assert not [line for line in prose.splitlines() if len(line) > 120 and not line.lstrip().startswith("|")]
 
 
-def _script(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    return script
-
-
 def test_the_tables_of_the_benchmark_are_those_it_gave() -> None:
     """What `make docs-benchmark` wrote stands there unchanged."""
-    script = _script("docs_benchmark")
+    script = import_module("docs_benchmark")
     run = json.loads((ROOT / "docs" / "figures" / "benchmark.json").read_text())
-    readme = (ROOT / "README.md").read_text()
-    assert script.BEGIN not in readme or script.BEGIN + script.readme_block(run) + script.END in readme
     page = (ROOT / "docs" / "evidence" / "benchmark.md").read_text()
     assert script.BEGIN + script.page_block(run) + script.END in page
     assert run["planted"] == script.planted()
@@ -147,7 +138,7 @@ def test_the_benchmark_has_every_method_or_says_why_not() -> None:
 
 def test_harder_plantings_are_those_that_ship_and_every_method_is_measured_on_them() -> None:
     run = json.loads((ROOT / "docs" / "figures" / "benchmark.json").read_text())
-    assert run["harder"] == _script("docs_benchmark").harder()
+    assert run["harder"] == import_module("docs_benchmark").harder()
     plantings = {row["planting"] for row in run["plantings"]}
     assert plantings == {"redundant", "backup", "decoy", "shared", "relay", "harmful"}
     by_kind = {kind: {n for n, c in contenders().items() if c.truth.kind == kind} for kind in KINDS}
@@ -173,22 +164,21 @@ def test_the_benchmark_says_that_targets_are_met() -> None:
 
 def test_the_numbers_of_the_default_run_are_those_it_gave() -> None:
     """What `make docs-figures` wrote stands there unchanged."""
-    script = _script("docs_figures")
+    script = import_module("docs_figures")
     run = json.loads((ROOT / "docs" / "figures" / "default-run.json").read_text())
-    readme, page = ((ROOT / p).read_text() for p in ("README.md", "docs/evidence/default-model.md"))
+    page = (ROOT / "docs" / "evidence" / "default-model.md").read_text()
     assert script.BEGIN + script.block(run) + script.END in page
-    assert script.BEGIN not in readme or script.BEGIN + script.block(run) + script.END in readme
 
 
 def test_examples_are_of_the_commands_that_the_script_runs() -> None:
     """What `make docs-examples` wrote begins with its command."""
     first = {p.stem: p.read_text().partition("\n")[0] for p in (ROOT / "docs" / "examples").glob("*.txt")}
-    assert first == {name: f"$ {command}" for name, command in _script("docs_examples").COMMANDS.items()}
+    assert first == {name: f"$ {command}" for name, command in import_module("docs_examples").COMMANDS.items()}
 
 
 def test_answers_before_and_after_are_those_of_the_run() -> None:
     """What `make docs-dissociate` wrote into its page stands there unchanged."""
-    script = _script("docs_dissociate")
+    script = import_module("docs_dissociate")
     run = json.loads((ROOT / "docs" / "figures" / "dissociate-run.json").read_text())
     assert script.BEGIN + script.block(run) + script.END in (ROOT / "docs" / "methods" / "dissociate.md").read_text()
 

@@ -1,6 +1,6 @@
 """How stable maps are: every method asked twice, of disjoint halves of its data and from other seeds.
 
-    python benchmarks/stability.py smollm2 --out stability [--methods taylor ablate] [--examples 16 32 64 128 256 448]
+    python -m headatlas_bench.stability smollm2 --out stability [--methods taylor ablate] [--examples 16 32 64]
 
 Of each two maps, the Spearman correlation over heads, subject by subject (task, function, relation, …). A map "of n
 examples" is compared with itself by two maps of n / 2 examples each. `taylor`, `ablate` and `ig` get two halves of a
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 import headatlas as ha
@@ -375,13 +376,6 @@ def table_by_examples(run: Mapping[str, Any]) -> list[dict[str, str]]:
     return rows
 
 
-def show(rows: list[dict[str, str]]) -> list[str]:
-    """Rows as a table in Markdown."""
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    lines = ["| " + " | ".join(keys) + " |", "| " + " | ".join("---" for _ in keys) + " |"]
-    return lines + ["| " + " | ".join(row.get(key, "–") for key in keys) + " |" for row in rows]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
@@ -401,7 +395,8 @@ def main() -> None:
     path = options.out / FILE
     measure_all(asking, asked, path, options.budget - (time.monotonic() - began))
     run = json.loads(path.read_text())
-    print("\n".join(["", *show(table(run)), "", *show(table_by_examples(run))]))
+    for rows in (table(run), table_by_examples(run)):
+        print(f"\n{pd.DataFrame(rows).fillna('–').to_string(index=False)}" if rows else "")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The benchmark's tables and figure in README.md and docs/evidence/benchmark.md: `make docs-benchmark`."""
+"""The benchmark's tables and figure in docs/evidence/benchmark.md: `make docs-benchmark`."""
 
 import json
 import sys
@@ -18,8 +18,9 @@ from headatlas_bench.known import planted_folder
 from headatlas_bench.names import HARDER, PLAIN
 from headatlas_bench.quality_and_cost import quality_and_cost
 
-ROOT = Path(__file__).parent.parent
-FIGURES = ROOT / "docs" / "figures"
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+from docs_pages import FIGURES, ROOT, table, write_block
+
 BEGIN, END = "<!-- benchmark: written by `make docs-benchmark` -->\n", "<!-- end of benchmark -->"
 COUNTED = fill(
     "*forward* and *backward* are passes of one example, per function;"
@@ -28,19 +29,6 @@ COUNTED = fill(
     " *between halves* and *between seeds*, how far maps agree with the quick preset's examples.",
     120,
 )
-
-
-def table(rows: list[dict]) -> list[str]:
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    lines = ["| " + " | ".join(keys) + " |", "| " + " | ".join("---" for _ in keys) + " |"]
-    cells = [["–" if row.get(key) is None else str(row[key]) for key in keys] for row in rows]
-    return lines + ["| " + " | ".join(row) + " |" for row in cells]
-
-
-def readme_block(run: dict) -> str:
-    """Every method once, at the lowest noise."""
-    short = [row for row in run["table"] if "noise" not in row["truth"] or row["truth"].endswith("noise 0")]
-    return "\n".join([*table(short), "", COUNTED]) + "\n"
 
 
 def page_block(run: dict) -> str:
@@ -179,11 +167,7 @@ def main(*folders: str) -> None:
     if {"ablate", "gate", "maps"} <= set(result.contender.values.tolist()):
         save(quality_and_cost(result), FIGURES / "benchmark.png", "png", dpi=110)
     (FIGURES / "benchmark.json").write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n")
-    pages = {ROOT / "README.md": readme_block(run), ROOT / "docs" / "evidence" / "benchmark.md": page_block(run)}
-    for page, block in pages.items():
-        before_it, mark, rest = page.read_text().partition(BEGIN)
-        if mark:
-            page.write_text(before_it + BEGIN + block + END + rest.partition(END)[2])
+    write_block(ROOT / "docs" / "evidence" / "benchmark.md", BEGIN, page_block(run), END)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How stable each map is, in docs/evidence/default-model.md: `make docs-stability`.
 
-python scripts/docs_stability.py DIR     DIR has what benchmarks/stability.py wrote
+python bench/scripts/docs_stability.py DIR     DIR has what `python -m headatlas_bench.stability` wrote
 """
 
 import json
@@ -9,11 +9,12 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "benchmarks"))
-import stability  # noqa: E402
+from headatlas_bench import stability
 
-RUN = ROOT / "docs" / "figures" / "stability.json"
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+from docs_pages import FIGURES, ROOT, table, write_block
+
+RUN = FIGURES / "stability.json"
 PAGE = ROOT / "docs" / "evidence" / "default-model.md"
 BEGIN, END = "<!-- stability -->\n", "<!-- end of stability -->"
 READ = (
@@ -28,14 +29,14 @@ READ = (
 def block(run: dict[str, Any]) -> str:
     """The page's part."""
     lines = [
-        f"Measured on {run['model']} ({run['device']}, float32) by `python benchmarks/stability.py`:",
+        f"Measured on {run['model']} ({run['device']}, float32) by `python -m headatlas_bench.stability`:",
         "",
-        *stability.show(stability.table(run)),
+        *table(stability.table(run)),
         "",
         *fill(READ.format(preset=run["preset"]), 120).splitlines(),
     ]
     if rows := stability.table_by_examples(run):
-        lines += ["", "By the number of examples, both halves together:", "", *stability.show(rows)]
+        lines += ["", "By the number of examples, both halves together:", "", *table(rows)]
     if errors := {row["method"]: row["error"] for row in run["rows"] if "error" in row}:
         told = [f"{name}: {why}" for name, why in errors.items()]
         lines += ["", "Not measured:", ""]
@@ -46,10 +47,7 @@ def block(run: dict[str, Any]) -> str:
 def main(folder: str) -> None:
     run = json.loads((Path(folder) / stability.FILE).read_text())
     RUN.write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n")
-    before, mark, rest = PAGE.read_text().partition(BEGIN)
-    if not mark:
-        raise SystemExit(f"{PAGE} has no {BEGIN.strip()}: nowhere to write the table to")
-    PAGE.write_text(before + BEGIN + block(run) + END + rest.partition(END)[2])
+    write_block(PAGE, BEGIN, block(run), END)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,7 @@
-"""benchmarks/stability.py: its numbers against those made by hand, and its tables for a run that is known."""
+"""headatlas_bench.stability: its numbers against those made by hand, and its tables for a run that is known."""
 
-import importlib.util
+import importlib
 import json
-import sys
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 from scipy.stats import spearmanr
@@ -13,22 +10,9 @@ import headatlas as ha
 from headatlas.errors import BadArgument
 from headatlas.tasks.prompts import Example, Task, load_tasks
 from headatlas.testing import tiny_lm, tiny_task
+from headatlas_bench import stability as bench
 
-ROOT = Path(__file__).parents[2]
 TASKS = (tiny_task("a", 0), tiny_task("b", 1))
-
-
-def script(path: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(spec.name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def bench() -> ModuleType:
-    return script("benchmarks/stability.py")
 
 
 def row(method: str, over: str, examples: int | None, draw: int = 0, **spearman: float | None) -> dict:
@@ -51,7 +35,7 @@ RUN = {
 }
 
 
-def test_halves_of_a_task_share_nothing(bench) -> None:
+def test_halves_of_a_task_share_nothing() -> None:
     (math,) = load_tasks(None, "math")
     for draw in (0, 1):
         first, second = (bench.half_of(math, 40, draw, half) for half in (0, 1))
@@ -68,7 +52,7 @@ def test_halves_of_a_task_share_nothing(bench) -> None:
         bench.half_of(math, 300, 0, 0)
 
 
-def test_the_numbers_are_those_made_by_hand(bench, tmp_path) -> None:
+def test_the_numbers_are_those_made_by_hand(tmp_path) -> None:
     lm = tiny_lm()
     asking = bench.Asking(lm, tasks=TASKS)
     path = tmp_path / bench.FILE
@@ -84,7 +68,7 @@ def test_the_numbers_are_those_made_by_hand(bench, tmp_path) -> None:
             assert measured["spearman"][task.name] == pytest.approx(spearmanr(a, b).statistic)
 
 
-def test_a_map_that_no_example_changes_is_stable(bench) -> None:
+def test_a_map_that_no_example_changes_is_stable() -> None:
     """Prompts that differ in spaces alone are the same tokens, so both halves ask the same."""
     examples = tuple(Example(f"w1{' ' * i}w2 w3", " w4") for i in range(1, 17))
     asking = bench.Asking(tiny_lm(), tasks=(Task("same", examples[:8], examples[8:]),))
@@ -93,7 +77,7 @@ def test_a_map_that_no_example_changes_is_stable(bench) -> None:
     assert set(seeds) == {"induction", "previous", "duplicate", "sink", "self"}
 
 
-def test_an_interrupted_run_goes_on(bench, tmp_path, monkeypatch) -> None:
+def test_an_interrupted_run_goes_on(tmp_path, monkeypatch) -> None:
     asking, path = bench.Asking(tiny_lm(), tasks=TASKS), tmp_path / bench.FILE
     asked = [bench.Asked("taylor", "half", 4), bench.Asked("taylor", "half", 8), bench.Asked("taylor", "half", 80)]
     calls = []
@@ -110,7 +94,7 @@ def test_an_interrupted_run_goes_on(bench, tmp_path, monkeypatch) -> None:
         bench.measure_all(bench.Asking(tiny_lm(), "full"), iter(asked), path, 1e9)
 
 
-def test_the_plan_has_every_method_with_a_map_and_the_effects_first(bench) -> None:
+def test_the_plan_has_every_method_with_a_map_and_the_effects_first() -> None:
     asked = list(bench.plan(bench.measured_methods(), [16, 128], 2))
     assert [(a.method, a.examples) for a in asked[:4]] == [*((n, 16) for n in bench.EFFECTS), ("taylor", 128)]
     assert {a.method for a in asked} == {n for n, m in bench.methods().items() if m.measures}
@@ -119,7 +103,7 @@ def test_the_plan_has_every_method_with_a_map_and_the_effects_first(bench) -> No
     assert with_seeds == {"contrast", "copying", "dissociate", "function_vector", "gate", "pattern", "probe"}
 
 
-def test_tables_of_a_known_run(bench) -> None:
+def test_tables_of_a_known_run() -> None:
     rows = {r["method"]: r for r in bench.table(RUN)}
     assert set(rows) == {"taylor", "ablate", "gate", "salient"}
     assert rows["taylor"] == {
@@ -140,8 +124,8 @@ def test_tables_of_a_known_run(bench) -> None:
     assert bench.needed({16: -0.2}) == "more than 1,300 (extrapolated from 16)"
 
 
-def test_the_page_says_what_was_measured(bench) -> None:
-    docs = script("scripts/docs_stability.py")
+def test_the_page_says_what_was_measured() -> None:
+    docs = importlib.import_module("docs_stability")
     assert "| taylor | 16 | 0.30 (0.20 to 0.40) | 0.46 |" in docs.block(RUN)
     assert "- retrieval: none answered" in docs.block(RUN)
     page = docs.PAGE.read_text()
@@ -150,7 +134,7 @@ def test_the_page_says_what_was_measured(bench) -> None:
         assert docs.BEGIN + docs.block(json.loads(docs.RUN.read_text())) + docs.END in page
 
 
-def test_the_probe_is_asked_halves_of_the_built_in_questions(bench, monkeypatch) -> None:
+def test_the_probe_is_asked_halves_of_the_built_in_questions(monkeypatch) -> None:
     """Which share no main question, and are tested on the same ones."""
     given: list[dict] = []
     monkeypatch.setattr(bench.Asking, "map", lambda self, name, **options: given.append(options))

@@ -1,0 +1,36 @@
+"""What the scripts that write into docs/ share: tables, blocks of pages, and figures."""
+
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+import xarray as xr
+
+from headatlas.figures.all import pictures
+from headatlas.figures.style import save
+
+ROOT = Path(__file__).parents[1]
+FIGURES = ROOT / "docs" / "figures"
+
+
+def table(rows: Iterable[Mapping[str, object]]) -> list[str]:
+    """Rows as a table in Markdown, line by line; a dash where a row has no value."""
+    rows = list(rows)
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    lines = ["| " + " | ".join(keys) + " |", "| " + " | ".join("---" for _ in keys) + " |"]
+    cells = [["–" if row.get(key) is None else str(row[key]) for key in keys] for row in rows]
+    return lines + ["| " + " | ".join(row) + " |" for row in cells]
+
+
+def write_block(page: Path, begin: str, text: str, end: str) -> None:
+    """Replace what stands between two marks on a page."""
+    before, mark, rest = page.read_text().partition(begin)
+    if not mark:
+        raise SystemExit(f"{page} has no {begin.strip()}")
+    page.write_text(before + begin + text + end + rest.partition(end)[2])
+
+
+def save_pictures(results: Mapping[str, xr.Dataset], names: Collection[str], prefix: str = "") -> None:
+    """Draw the figures of these names into docs/figures."""
+    for picture in pictures(results):
+        if picture.name in names:
+            save(picture.draw(), FIGURES / f"{prefix}{picture.name}.png", "png", dpi=110)
