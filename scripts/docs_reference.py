@@ -76,8 +76,11 @@ def section(method: Method) -> str:
             f"| `{o.name}` | {kind_in_words(o.kind)} | {default_in_words(o.default)} | {o.help} |"
             for o in method.options.values()
         ] + [""]
-    presets = [f"{name}{_options(options)}" for name, options in method.presets.items()]
-    lines += [f"In `run`: {'; '.join(presets) or 'only if asked for by name'}.", ""]
+    presets = "; ".join(f"{name}{_options(options)}" for name, options in method.presets.items())
+    if method.run_presets:
+        lines += [f"In `run`: {presets}.", ""]
+    else:
+        lines += [f"In `run`: only by name{f'. Presets: {presets}' * bool(presets)}.", ""]
     if method.cites:
         lines += [fill(f"After {'; '.join(method.cites)}.", 120), ""]
     return "\n".join(lines)

@@ -153,6 +153,8 @@ def far(
     width: Annotated[int, "how wide"],
     names: Annotated[list[str] | None, "of things"] = None,
     numbers: Annotated[list[int], "some"] = (1, 2),  # type: ignore[assignment]
+    widths: Annotated[int | tuple[int, int], "one for both sides, or one each"] = 1,
+    rates: Annotated[tuple[float, float], "at the start and the end"] = (0.1, 0.01),
     form: Annotated[Literal["round", "square"], "its form"] = "round",
     size: int | float | Literal["any"] = "any",
     place: Path | None = None,
@@ -162,11 +164,18 @@ def far(
     raise NotImplementedError
 
 
+@method(title="By name only", presets={"quick": {"width": 3}, "full": {}}, in_run=False)
+def aside(lm: Any, *, width: Annotated[int, "how wide"] = 9) -> xr.Dataset:
+    """Set aside."""
+    raise NotImplementedError
+
+
 @pytest.fixture
 def plug_ins(monkeypatch):
     """Two methods of other packages, one of them broken."""
     entries = [
         EntryPoint("far", "tests.cli.test_methods:far", methods.GROUP),
+        EntryPoint("aside", "tests.cli.test_methods:aside", methods.GROUP),
         EntryPoint("broken", "tests.no_such_module:broken", methods.GROUP),
     ]
     monkeypatch.setattr(methods, "entry_points", lambda group: entries)
@@ -194,12 +203,38 @@ def test_a_plug_in_has_a_command_and_a_broken_one_a_line(capsys, called, plug_in
     assert called["options"] == expected
     for wrong, says in (
         (["--numbers", "1,b"], "--numbers is 'b', expected a whole number"),
+        (["--widths", "two"], "--widths is 'two', expected a whole number"),
+        (["--rates", "0.1,b"], "--rates is 'b', expected a number"),
         (["--form", "rond"], "--form is 'rond', expected one of round, square. Did you mean 'round'?"),
         (["--size", "an"], "expected a whole number or a number or any. Did you mean 'any'?"),
     ):
         code, _, err = headatlas(capsys, "far", *wrong)
         assert code == 2
         assert says in err
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        (["--widths", "2"], {"widths": 2}),
+        (["--widths", "2,3"], {"widths": [2, 3]}),
+        (["--rates", "0.5,1"], {"rates": [0.5, 1.0]}),
+    ],
+)
+def test_several_numbers_are_comma_separated(capsys, called, plug_ins, given, option) -> None:
+    help_text = help_of("far")
+    assert "--widths N or N,N" in help_text
+    assert "--rates X,X" in help_text
+    assert headatlas(capsys, "far", *given)[0] == 0
+    assert called["options"] == option
+
+
+def test_a_method_by_name_only_has_presets_but_is_in_none_of_run(capsys, called, plug_ins) -> None:
+    assert {"far"} <= set(methods.preset_methods("quick"))
+    assert "aside" not in {*methods.preset_methods("quick"), *methods.preset_methods("full")}
+    assert "[default: 3 in quick, 9 in full]" in help_of("aside")
+    _, out, _ = headatlas(capsys, "methods", "--json")
+    assert {row["name"]: row["presets"] for row in json.loads(out)}["aside"] == []
 
 
 def test_what_a_preset_gives_need_not_be_given(capsys, called, plug_ins) -> None:

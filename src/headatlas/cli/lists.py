@@ -17,7 +17,7 @@ def methods(as_json: Json = False) -> None:
             "name": method.name,
             "title": method.title,
             "measures": [f"{measure.name} over {measure.over}" for measure in method.measures],
-            "presets": list(method.presets),
+            "presets": method.run_presets,
             "source": method.source,
         }
         for method in registered().values()

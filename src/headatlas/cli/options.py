@@ -18,6 +18,7 @@ from headatlas.tasks.built_in import FUNCTIONS, built_in_questions, check_questi
 
 LISTS = (list, tuple, Sequence)
 NAMES = "NAME,NAME"
+LIST_METAVARS = {int: "N,N", float: "X,X"}
 
 
 def _files(param: typer.CallbackParam, value: list[Path] | None) -> list[Path] | None:
@@ -56,7 +57,11 @@ def reading(method: Method, option: Option) -> Reading:
     if len(kinds) == 1 and kinds[0] in (bool, Path):
         return Reading(kinds[0])
     if several := [kind for kind in kinds if get_origin(kind) in LISTS]:
-        return Reading(str, NAMES, partial(_several, get_args(several[0])[:1], choices))
+        items = get_args(several[0])[:1]
+        metavar = LIST_METAVARS.get(items[0], NAMES) if items else NAMES
+        if items and items[0] in kinds:
+            return Reading(str, f"{metavar[0]} or {metavar}", partial(_one_or_several, items, choices))
+        return Reading(str, metavar, partial(_several, items, choices))
     number = ["N"] if int in kinds else ["X"] if float in kinds else []
     return Reading(str, "|".join([*number, *choices]) or "TEXT", partial(_one, kinds, choices))
 
@@ -116,6 +121,11 @@ def _several(kinds: Sequence[Any], choices: Sequence[str], name: str, value: str
     if names and choices:
         check_names(name, names, choices)
     return names and [_one(kinds, choices, name, text) for text in names]
+
+
+def _one_or_several(kinds: Sequence[Any], choices: Sequence[str], name: str, value: str) -> Any:
+    """Read one value, or several with commas between."""
+    return (_several if "," in value else _one)(kinds, choices, name, value)
 
 
 def _names(choices: Sequence[str], name: str, value: str) -> list[str] | str | None:

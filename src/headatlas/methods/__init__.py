@@ -66,7 +66,7 @@ def methods() -> Mapping[str, Method]:
 def preset_methods(preset: str) -> list[str]:
     """The methods of a preset of `run`."""
     check_choice("preset", preset, PRESETS)
-    return [name for name, method in methods().items() if preset in method.presets]
+    return [name for name, method in methods().items() if preset in method.run_presets]
 
 
 def measures_of(method: str) -> tuple[Measure, ...]:

@@ -187,7 +187,7 @@ class Method:
 
     name, function, source: its name, the function it was declared on, and the package it comes from. The rest are the
     arguments of `@method`, described there: title, measures, presets, tells, does_not_tell, cites, sentences,
-    ask, truths, cost, order, exports, imports, variables, needs_model and in_parts.
+    ask, truths, cost, order, exports, imports, variables, needs_model, in_parts and in_run.
     """
 
     name: str
@@ -207,6 +207,7 @@ class Method:
     variables: Mapping[str, Variable] = field(default_factory=dict)
     needs_model: bool = True
     in_parts: bool = False
+    in_run: bool = True
     imports: str = ""
     source: str = "headatlas"  # the package it comes from
 
@@ -214,6 +215,11 @@ class Method:
     def options(self) -> dict[str, Option]:
         """The arguments of its function but the model, by name; without `progress`, which whoever runs it gives."""
         return {o.name: o for o in _options(self.function) if o.name != "progress"}
+
+    @property
+    def run_presets(self) -> list[str]:
+        """The presets of `run` that include it."""
+        return list(self.presets) if self.in_run else []
 
     def in_preset(self, preset: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """These options, and those of the preset where they say nothing; `preset` too, if the function takes it."""
@@ -240,6 +246,7 @@ def method(
     variables: Mapping[str, Variable] | None = None,
     needs_model: bool = True,
     in_parts: bool = False,
+    in_run: bool = True,
     imports: str = "",
 ) -> Callable[[F], F]:
     """Declare a function f(lm, *, options) to be a method. It returns a Dataset over layers and heads, or `Work`.
@@ -248,7 +255,7 @@ def method(
         title: its name for people.
         measures: what it says about heads, the most telling first.
         variables: the other variables of its result, by name; those of `headatlas.results.variables.COMMON` are known.
-        presets: the presets of `run` that it belongs to, with the options in which each differs from the signature.
+        presets: by preset, the options in which it differs from the signature. `run` includes the method in these.
         tells, does_not_tell, cites: what a reader of its maps must know.
         sentences: `sentences(result)`: what a reader of its tables must know.
         ask: `ask(lm, subject)`: questions that heads are removed on, and moved between, where no truth is known.
@@ -261,6 +268,7 @@ def method(
         needs_model: whether it takes an LM; otherwise it takes `Parameters`, and no model is loaded unless its `Work`
             needs one.
         in_parts: it returns `Work`, whose parts are done one by one.
+        in_run: whether the presets of `run` include it; otherwise it must be named there.
     """
 
     def declare(function: F) -> F:
@@ -283,6 +291,7 @@ def method(
             variables=variables or {},
             needs_model=needs_model,
             in_parts=in_parts,
+            in_run=in_run,
         )
         return function
 
