@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from common import arguments, kernels, timed
 
-from headatlas.methods.maps.pairs import Pairs, drop_small, single_token_pairs
-from headatlas.methods.maps.reading import Reading
-from headatlas.methods.maps.scores import hits
+from headatlas.methods.maps.compute import Pairs, drop_small, single_token_pairs
+from headatlas.methods.maps.proof import find_hits
 from headatlas.models.loading import check_device, open_weights
 from headatlas.tasks.relations import load_relations
 
@@ -24,8 +23,6 @@ SHAPES = {  # layers, heads, KV heads, d_head, d_model, vocabulary
     "llama-3.1-8b": (32, 32, 8, 128, 4096, 128_256),
     "gpt2-xl": (48, 25, 25, 64, 1600, 50_257),
 }
-
-PUBLISHED = Reading("published")
 
 
 def random_weights(shape: str, device: torch.device) -> SimpleNamespace:
@@ -83,6 +80,10 @@ class Only:
         return getattr(self.weights, name)
 
 
+def hits(weights, pairs: Pairs, device: torch.device) -> np.ndarray:
+    return find_hits(SimpleNamespace(weights=weights, device=device), pairs, input="published")[0]
+
+
 def median_of(rounds: int, work: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
     """Median seconds over the rounds, and the last result."""
     results: list[np.ndarray] = []
@@ -109,10 +110,10 @@ def main() -> None:
         pairs = drop_small(single_token_pairs(relations, tokenizer, size, "auto"), len(relations), 30)
     n_layers = weights.anatomy.n_layers
     layers = np.linspace(0, n_layers - 1, min(options.layers or n_layers, n_layers)).round().astype(int).tolist()
-    hits(Only(weights, layers[:1]), pairs, PUBLISHED, device=device)  # warm up
-    fast, ours = median_of(options.rounds, lambda: hits(weights, pairs, PUBLISHED, device=device)[0])
+    hits(Only(weights, layers[:1]), pairs, device)  # warm up
+    fast, ours = median_of(options.rounds, lambda: hits(weights, pairs, device))
     if options.profile:
-        print(kernels(lambda: hits(weights, pairs, PUBLISHED, device=device), options.profile))
+        print(kernels(lambda: hits(weights, pairs, device), options.profile))
     slow, expected = median_of(1, lambda: loop(weights, pairs, layers, device))
     all_slow = slow * n_layers / len(layers)
     differ = int((ours[layers] != expected).sum())

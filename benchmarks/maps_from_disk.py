@@ -16,15 +16,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from common import PeakMemory, arguments, timed
 from safetensors.torch import save_file
 from transformers import LlamaConfig
 
-from headatlas.methods.maps.pairs import Pairs
-from headatlas.methods.maps.reading import Reading
-from headatlas.methods.maps.scores import hits
+from headatlas.methods.maps.compute import Pairs
+from headatlas.methods.maps.proof import find_hits
 from headatlas.models.weights import Weights
 from headatlas.terminal import bar
 
@@ -91,9 +91,14 @@ def measure(folder: Path, n_pairs: int, input: str) -> None:
     vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
     source, target = torch.randint(vocabulary, (2, n_pairs), generator=torch.Generator().manual_seed(1))
     pairs = Pairs(torch.zeros(n_pairs, dtype=torch.long), source, target, torch.full_like(source, 25))
-    reading = Reading(input, (0, 1, 2) if input == "stream" else ())
+    opening = (0, 1, 2) if input == "stream" else ()
+
+    def work() -> object:
+        model = SimpleNamespace(weights=Weights.from_disk(folder), device="cpu")
+        return find_hits(model, pairs, input=input, opening=opening, progress=bar)
+
     with PeakMemory() as memory:
-        seconds = timed(lambda: hits(Weights.from_disk(folder), pairs, reading, progress=bar))
+        seconds = timed(work)
     print(json.dumps({"before_mb": memory.before, "peak_mb": memory.peak, "seconds": seconds}))
 
 

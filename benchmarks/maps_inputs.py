@@ -12,10 +12,8 @@ import torch
 from common import arguments
 
 import headatlas as ha
-from headatlas.methods.maps.dynamic import dynamic_scores
-from headatlas.methods.maps.pairs import drop_small, single_token_pairs
-from headatlas.methods.maps.reading import Reading
-from headatlas.methods.maps.scores import hits, shares
+from headatlas.methods.maps.compute import drop_small, shares, single_token_pairs
+from headatlas.methods.maps.proof import dynamic_scores, find_hits
 from headatlas.models.lm import LM
 from headatlas.tasks.relations import load_relations
 from headatlas.tasks.words import find_opening
@@ -77,20 +75,18 @@ def compare_openings(lm: LM, dynamic: int) -> None:
     few = few[(few.relation[:, None] == few.relation).tril(-1).sum(1) < dynamic]
     known = tokenizer.get_vocab()
     texts = [t for t in OPENINGS if not t.startswith("<") or t in known]
-    readings = {
-        "published": Reading("published"),
-        "embedding": Reading("embedding"),
-        "stream, nothing": Reading("stream"),
-    }
-    readings |= {f"stream, {t!r}": Reading("stream", find_opening(tokenizer, t)) for t in texts}
+    readings = {name: {"input": name, "opening": ()} for name in ("published", "embedding")}
+    readings |= {"stream, nothing": {"input": "stream", "opening": ()}}
+    readings |= {f"stream, {t!r}": {"input": "stream", "opening": find_opening(tokenizer, t)} for t in texts}
     print("input | best score | chance | r alone | r in context")
     for name, reading in readings.items():
         score, chance = (
-            shares(hits(lm.weights, p, reading, device=lm.device)[0], p, n, lm.anatomy)
-            for p in (pairs, pairs.with_targets_shuffled(0))
+            shares(find_hits(lm, p, **reading)[0], p, n, lm.anatomy) for p in (pairs, pairs.with_targets_shuffled(0))
         )
-        static = hits(lm.weights, few, reading, device=lm.device)[0]
-        r = dynamic_scores(lm, few, static, reading, [x.name for x in relations]).dynamic_correlation.mean("relation")
+        static, _ = find_hits(lm, few, **reading)
+        names = [x.name for x in relations]
+        result = dynamic_scores(lm, few, static, names, input=reading["input"])
+        r = result.dynamic_correlation.mean("relation")
         best, luck = (np.nanmean(np.nanmax(a, (1, 2))) for a in (score, chance))
         alone, context = (r.sel(context=c).item() for c in ("without", "with"))
         print(f"{name} | {best:.2f} | {luck:.2f} | {alone:.2f} | {context:.2f}", flush=True)

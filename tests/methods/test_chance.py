@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import headatlas as ha
-from headatlas.methods.maps.chance import SURE, chance_level
+from headatlas.methods.maps.compute import FALSE_MAP_RATE, chance_level
 from headatlas.models.lm import LM
 from headatlas.tasks.relations import Relation
 from tests.models.tiny import TINY, VOCABULARY, build, tokenizer
@@ -24,7 +24,7 @@ def drawn(seed: int, clump: float, relations: int = 20, layers: int = 28, heads:
     return (hits / pairs[:, None, None]).astype(np.float32), pairs
 
 
-@pytest.mark.parametrize(("clump", "share"), [(0.0, SURE), (0.1, 0.15), (0.02, 0.25)])
+@pytest.mark.parametrize(("clump", "share"), [(0.0, FALSE_MAP_RATE), (0.1, 0.15), (0.02, 0.25)])
 def test_models_that_know_nothing_show_nothing(clump: float, share: float) -> None:
     """clump: hits of one head come together, the more so the smaller it is. It is estimated, so more slips through."""
     shown = []

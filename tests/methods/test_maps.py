@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from safetensors.torch import load_file, save_file
 from tokenizers.processors import TemplateProcessing
 
@@ -13,10 +14,19 @@ import headatlas as ha
 from headatlas.errors import BadArgument, BadFile
 from headatlas.methods import get_method
 from headatlas.methods.maps import ranks
-from headatlas.methods.maps.dynamic import _run, check_dynamic
-from headatlas.methods.maps.pairs import Pairs, choose_k, choose_pairs, multi_token_pairs, single_token_pairs
-from headatlas.methods.maps.reading import BASELINES, Reading
-from headatlas.methods.maps.scores import Settings, hits, members, score_relations
+from headatlas.methods.maps.compute import (
+    BASELINES,
+    Pairs,
+    choose_k,
+    choose_pairs,
+    head_values,
+    layer_parts,
+    members,
+    multi_token_pairs,
+    score_relations,
+    single_token_pairs,
+)
+from headatlas.methods.maps.proof import check_dynamic, find_hits, run_at_last_token
 from headatlas.methods.salient.operations import explained_by, salient_operations
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
@@ -29,7 +39,8 @@ from tests.models.tiny import TINY, VOCABULARY, build, tokenizer
 
 BY_ID = {t.id: t for t in TINY}
 WORDS = VOCABULARY - 4
-PUBLISHED, STREAM = Reading("published"), Reading("stream", (0,))
+PUBLISHED = {"input": "published", "opening": ()}
+STREAM = {"input": "stream", "opening": (0,)}
 
 
 @pytest.fixture(autouse=True)
@@ -48,9 +59,14 @@ RELATIONS = [
 ]
 
 
-def scored(lm: LM, relations, reading: Reading, **options):
-    settings = Settings(reading, **options)
-    return score_relations(lm, relations, choose_pairs(lm, relations, settings.k, settings.min_pairs), settings)
+def scored(lm: LM, relations, reading, *, k="auto", threshold=0.15, min_pairs=30, baselines=BASELINES) -> xr.Dataset:
+    pairs = choose_pairs(lm, relations, k, min_pairs)
+    done: dict[str, tuple[np.ndarray, ...]] = {}
+    for part in layer_parts(lm, pairs, **reading, baselines=baselines, seed=0):
+        part.do(lm, **part.arguments, done=done)
+    return score_relations(
+        lm, relations, pairs, done, k=k, threshold=threshold, min_pairs=min_pairs, baselines=baselines
+    )
 
 
 @pytest.fixture(
@@ -93,7 +109,7 @@ def straightforward_stream(lm: LM, relations, k: int) -> tuple[np.ndarray, np.nd
     for r, rel in enumerate(relations):
         hit = {}
         for source, target in ((int(s[1:]) + 4, int(t[1:]) + 4) for s, t in rel.pairs):
-            _, x = _run(lm, [[0, source]])
+            _, x = run_at_last_token(lm, [[0, source]])
             for layer, entering in x.items():
                 block = lm.model.get_submodule(f"{a.blocks}.{layer}")
                 value = weights.values(layer, entering)[0]
@@ -181,7 +197,9 @@ def test_half_precision_weights_are_scored_in_float32() -> None:
 
 
 def test_layer_zero_reads_the_embedding_and_so_may_all_layers(lm: LM) -> None:
-    mlp, plain = (scored(lm, RELATIONS, Reading(input), baselines=()) for input in ("published", "embedding"))
+    mlp, plain = (
+        scored(lm, RELATIONS, PUBLISHED | {"input": input}, baselines=()) for input in ("published", "embedding")
+    )
     np.testing.assert_array_equal(mlp.score[:, 0], plain.score[:, 0])
     assert not np.array_equal(mlp.score[:2, -1], plain.score[:2, -1])
 
@@ -280,17 +298,19 @@ def test_a_relation_that_allows_it_goes_by_parts_of_words() -> None:
     assert result.left_out.values[1] == ""
 
 
-@pytest.mark.parametrize("reading", [PUBLISHED, STREAM], ids=["published", "stream"])
-def test_baselines_have_other_heads_of_the_same_shape(lm: LM, reading) -> None:
+@pytest.mark.parametrize("input", ["published", "stream"])
+def test_baselines_have_other_heads_of_the_same_shape(lm: LM, input) -> None:
     layers = [i for i, s in enumerate(lm.anatomy.sites) if s]
     x = torch.randn(5, lm.d_model, dtype=lm.model.dtype, generator=torch.Generator().manual_seed(0))
-    own, targets, random = (reading.heads(lm.weights, name, layers[-1], x, seed=1) for name in ("maps", *BASELINES))
+    own, targets, random = (
+        head_values(lm.weights, name, layers[-1], x, input=input, seed=1) for name in ("maps", *BASELINES)
+    )
     assert all(torch.equal(a, b) for a, b in zip(targets, own, strict=True))
     for drawn, theirs in zip(random, own, strict=True):
         assert drawn.shape == theirs.shape
         assert not torch.equal(drawn, theirs)
         assert 0.2 < drawn.std() / theirs.std() < 5
-    assert torch.equal(random[1], reading.heads(lm.weights, "random", layers[-1], x, seed=1)[1])  # seeded
+    assert torch.equal(random[1], head_values(lm.weights, "random", layers[-1], x, input=input, seed=1)[1])  # seeded
 
 
 def test_targets_are_shuffled_within_their_relation() -> None:
@@ -350,7 +370,7 @@ def test_interrupted_work_goes_on_where_it_was(tmp_path, monkeypatch) -> None:
     again = ha.maps(lm, RELATIONS, out=tmp_path, progress=count, baselines=False)
     assert worked == [2]
     np.testing.assert_array_equal(again.score, complete.score)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "maps.nc"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["atlas.json", "maps.nc"]
     assert load(tmp_path / "maps.nc").score.equals(again.score)
     ha.maps(lm, RELATIONS, out=tmp_path, progress=count, min_pairs=11, baselines=False)
     assert worked == [2, 0, 1, 2]  # another setting: nothing of the old is used
@@ -385,8 +405,8 @@ def test_work_is_plain_data_and_planned_without_weights(folder) -> None:
     assert work.needs_model
     [part] = work.parts
     assert part.outputs[:3] == ("maps layer 0", "targets layer 0", "random layer 0")
-    assert part.cost(lm, *part.arguments).operations > 0
-    assert work.cost(lm, *work.arguments).tokens > 3 * 2 * 4  # pairs of two relations in four templates
+    assert part.cost(lm, **part.arguments).operations > 0
+    assert work.cost(lm, **work.arguments).tokens > 3 * 2 * 4  # pairs of two relations in four templates
     raw = get_method("maps").function(lm, prompted, input="published", baselines=False)
     assert not raw.needs_model
     assert [name for part in raw.parts for name in part.outputs] == [f"maps layer {i}" for i in range(lm.n_layers)]
@@ -402,11 +422,12 @@ def test_what_the_command_prints() -> None:
     assert relations["few"]["left out"].startswith("10 of 10 pairs")
     heads = {row["relation"]: row for row in tables["Relations (MAPS): top heads"] if row["measure"] == "score"}
     assert heads["one"]["chance"] == pytest.approx(result.chance.sel(relation="one").item(), rel=0.1)
-    assert set(tables["dynamic correlation"][0]) == {"relation", "with", "without"}
+    [correlations] = [rows for title, rows in tables.items() if title.startswith("dynamic correlation: Pearson")]
+    assert set(correlations[0]) == {"relation", "with", "without"}
     members = {row["category name"]: row["member: heads"] for row in tables["Relations (MAPS): each category"]}
     assert members["Knowledge"] == int(result.member.sel(category_name="Knowledge").sum())
     without = method_tables(ha.maps(lm, RELATIONS, baselines=False))
-    assert "dynamic correlation" not in without
+    assert not any(title.startswith("dynamic correlation") for title in without)
     assert all("chance" not in row for row in without["Relations (MAPS): top heads"])
 
 
@@ -441,14 +462,14 @@ def test_a_word_alone_is_without_context(lm: LM) -> None:
     """A one-token text attends to nothing but itself, so its z is its value vector."""
     if lm.name == "qwen3_next":
         return  # it gates what its attention puts out, so z is more than the values
-    z, x = _run(lm, [[7], [9]])
+    z, x = run_at_last_token(lm, [[7], [9]])
     for layer in z:
         alone = lm.weights.values(layer, x[layer]).repeat_interleave(lm.n_heads // lm.n_kv_heads, dim=1)
         torch.testing.assert_close(z[layer], alone, rtol=1e-5, atol=1e-5)
 
 
 def test_dynamic_scores_and_their_correlation(lm: LM) -> None:
-    result = check_dynamic(lm, RELATIONS, Settings(STREAM, dynamic=12))
+    result = check_dynamic(lm, RELATIONS, limit=12, **STREAM)
     assert result.dynamic_pairs.values.tolist() == [12, 12, 0]
     assert result.dynamic.dims == ("context", "template", "relation", "layer", "head")
     here = result.dynamic.isel(relation=[0, 1], layer=-1)
@@ -500,12 +521,12 @@ def test_mappings_are_explained_by_relations() -> None:
 
 def test_pairs_are_computed_once() -> None:
     pairs = Pairs(*(torch.tensor(t) for t in ([0, 1, 1], [5, 5, 6], [7, 7, 8], [10, 10, 10])))
-    once, index = pairs.unique()
-    assert len(once) == 2
-    assert torch.equal(once.source[index], pairs.source)
+    distinct, index = pairs.unique()
+    assert len(distinct) == 2
+    assert torch.equal(distinct.source[index], pairs.source)
     lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
     np.testing.assert_array_equal(
-        hits(lm.weights, once, PUBLISHED)[0][..., index.numpy()], hits(lm.weights, pairs, PUBLISHED)[0]
+        find_hits(lm, distinct, **PUBLISHED)[0][..., index.numpy()], find_hits(lm, pairs, **PUBLISHED)[0]
     )
 
 

@@ -8,7 +8,7 @@ import xarray as xr
 
 import headatlas as ha
 from headatlas.evidence.control import DRAWS_PER_ROUND, answers_without, correct_p, same_layers
-from headatlas.methods.maps.causal import DRAWS, rank_heads, relation_questions, removal_curves
+from headatlas.methods.maps.proof import MAX_DRAWS, rank_heads, relation_questions, removal_curves
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
 from headatlas.results.method_tables import method_tables
@@ -130,7 +130,7 @@ def test_in_a_map(family, tmp_path) -> None:
     one = result.sel(relation="known")
     assert one.baseline.sel(measure="accuracy") == 1
     assert one.effect.sel(n_removed=1).notnull().all()
-    assert one.p.sel(n_removed=1) >= 1 / (1 + DRAWS)
+    assert one.p.sel(n_removed=1) >= 1 / (1 + MAX_DRAWS)
     assert result.score.sel(relation="long").notnull().any()
     assert result.effect.sel(relation=["unasked", "long"]).isnull().all()  # no prompt, no answer of one token
     rows = next(rows for title, rows in method_tables(result).items() if title.startswith("Tests"))

@@ -104,7 +104,7 @@ def test_split_products_on_a_gpu_are_off_by_no_more_than_they_may(shift) -> None
     a, b = (torch.randn(s, generator=torch.Generator().manual_seed(0)) + shift for s in ((64, 8192), (128, 8192)))
     with ranks._tf32(True):
         ours = (ranks._split(a.cuda()) @ ranks._split(b.cuda(), right=True).T).cpu()
-    may = (ranks.SPLIT + 8192 * ranks.SUM) * a.norm(dim=1)[:, None] * b.norm(dim=1)
+    may = (ranks.SPLIT_ERROR + 8192 * ranks.SUM_ERROR) * a.norm(dim=1)[:, None] * b.norm(dim=1)
     assert ((ours - a.double() @ b.double().T).abs() <= may).all()
 
 
@@ -198,7 +198,7 @@ def test_products_of_split_numbers_in_tf32_are_nearly_those_in_float32(shift) ->
     with Cut():
         ours = ranks._split(a) @ ranks._split(b, right=True).T
     exact, bound = a.double() @ b.double().T, a.double().abs() @ b.double().abs().T
-    assert ((ours - exact).abs() <= ranks.SPLIT * bound).all()
+    assert ((ours - exact).abs() <= ranks.SPLIT_ERROR * bound).all()
 
 
 def test_counting_with_a_margin_equals_counting_one_by_one() -> None:
@@ -225,11 +225,11 @@ def test_where_memory_is_short_fewer_logits_are_held_at_once(monkeypatch) -> Non
         return plain(logits, goal, margin)
 
     monkeypatch.setattr(ranks, "_compare", short)
-    monkeypatch.setattr(ranks, "FEWEST", 30)
+    monkeypatch.setattr(ranks, "MIN_LOGITS", 30)
     monkeypatch.setitem(ranks.SIZES, "cpu", ranks.Sizes((3, 5, 8), 13, 60, 4000, 4000, 1))
     for ours, theirs in zip(extremes(z, W_O, target, k, Vocabulary(U.T)), expected, strict=True):
         assert torch.equal(ours, theirs)
     assert max(held) > 60
-    monkeypatch.setattr(ranks, "FEWEST", 2000)
+    monkeypatch.setattr(ranks, "MIN_LOGITS", 2000)
     with pytest.raises(torch.OutOfMemoryError):
         extremes(z, W_O, target, k, Vocabulary(U.T))

@@ -64,7 +64,7 @@ def _without_heads(result: xr.Dataset) -> dict[str, xr.DataArray]:
     coordinates = {n: c for n, c in result.coords.items() if n not in result.dims}
     variables = {str(n): v for n, v in (coordinates | dict(result.data_vars)).items()}
     flags = {n: v for n, v in variables.items() if v.dtype == bool and set(HEADS) < set(v.dims)}
-    counts = {n: v.sum(HEADS).rename(f"{_label(v)}: heads") for n, v in flags.items()}
+    counts = {n: v.sum(HEADS, keep_attrs=False).rename(f"{_label(v)}: heads") for n, v in flags.items()}
     return variables | counts
 
 
@@ -110,7 +110,7 @@ def _top_heads(result: xr.Dataset, measure: Measure, top: int) -> Iterator[dict[
         if flags is not None:
             above = score.where(~_head_map(flags.sel({measure.over: subject})).astype(bool))
             row["above chance"] = f"{int(above.notnull().sum())} of {int(score.notnull().sum())}"
-        if level is not None and level.dims == (measure.over,):
+        if level is not None and level.dims == (measure.over,) and _has_content(level):
             row["chance"] = _cell(level.sel({measure.over: subject}).item())
         listed = _listed(above, top, unit_name)
         highest = _listed(score, 1, unit_name)

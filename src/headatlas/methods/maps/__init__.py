@@ -2,26 +2,26 @@
 
 After MAPS (Elhelo & Geva, ACL 2025, arXiv 2412.11965). No data, no loaded model.
 
-1. A pair (s, t) of a relation is used when, behind a space, both are one token; a relation when enough pairs remain.
-   Where they do not, a relation that allows it goes by the last token of s and the first of t (`pairs`).
-2. x is what the head gets of s: by default what the model itself has there behind a short opening; the published
-   choices are block 0's MLP of E[s], or E[s] itself (`reading`).
-3. The head turns x into logits, x · W_V · W_O · U (`reading` says with which biases and norms).
+1. A pair (s, t) of a relation is used if both are one token behind a space, and a relation if enough pairs remain.
+   Otherwise, a relation that allows it uses the last token of s and the first of t.
+2. x is what the head gets of s: by default what the model has there behind a short opening; the published choices are
+   block 0's MLP of E[s], or E[s] itself.
+3. The head turns x into logits, x · W_V · W_O · U. The stream includes biases and the scales of norms.
 4. The pair is hit when t is among the k largest of these, suppressed when among the k smallest (`ranks` decides it).
-5. A relation's score is the share of its pairs that are hit; its suppression the share suppressed (`scores`).
+5. A relation's score is the share of its pairs that are hit; its suppression the share suppressed.
 6. A head belongs to a category when a score or suppression of one of its relations reaches the threshold.
 
-Beside it, the weaker multi-token score (last token of s, first token of t, over all pairs), and baselines that show
-what scores chance gives (`reading`). From them, for each relation, the highest score that chance explains (`chance`).
-Two checks need the loaded model: scores in real runs (`dynamic`), and removal of the top heads (`causal`).
+In addition, the weaker multi-token score (last token of s, first token of t, over all pairs), and the scores of two
+baselines: shuffled targets and random heads. They give the highest score of each relation that chance explains
+(`compute.chance_level`). Two tests need the loaded model (`proof`): scores in real runs, and removal of the top heads.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from headatlas.errors import BadArgument, check_count
-from headatlas.methods.method import Measure, Truth, Work, lazily, method
+from headatlas.errors import BadArgument, check_choice, check_count
+from headatlas.methods.method import Measure, Truth, Variable, Work, lazily, method
 
 if TYPE_CHECKING:
     from headatlas.models.loading import Parameters
@@ -42,6 +42,36 @@ LIMITS = (
         Measure("score", over="relation", meaning=SCORE + LIMITS, chance="chance"),
         Measure("suppression", over="relation", meaning=SUPPRESSION + LIMITS, chance="chance_suppression"),
     ],
+    variables={
+        "pairs": Variable("pairs", "pairs", "Number of pairs that score and suppression are measured on."),
+        "k": Variable("k", "tokens", "Number of largest, or smallest, outputs that a hit, or a suppression, is among."),
+        "left_out": Variable("left out", "", "Why the relation has no score; empty if it has one."),
+        "multi_token": Variable(
+            "multi-token", "", "Whether pairs are the last token of the source and the first of the target."
+        ),
+        "score_multi": Variable("score, multi-token", "", "Score of all pairs: last token of source, first of target."),
+        "suppression_multi": Variable(
+            "suppression, multi-token", "", "Suppression of all pairs: last token of source, first of target."
+        ),
+        "pairs_multi": Variable("pairs, multi-token", "pairs", "Number of pairs of the multi-token score."),
+        "member": Variable("member", "", "Whether score or suppression reaches the threshold in the category."),
+        "member_from_multi": Variable(
+            "from multi-token", "", "Whether the members of the category come from the multi-token score."
+        ),
+        "baseline_score": Variable("score, baseline", "", "Score of models without relations: what chance gives."),
+        "baseline_suppression": Variable(
+            "suppression, baseline", "", "Suppression of models without relations: what chance gives."
+        ),
+        "chance": Variable("chance", "", "Highest score that chance explains; NaN without baselines."),
+        "chance_suppression": Variable(
+            "chance of suppression", "", "Highest suppression that chance explains; NaN without baselines."
+        ),
+        "dynamic": Variable("score in real runs", "", "Share of pairs that the head hits in real runs."),
+        "dynamic_correlation": Variable(
+            "dynamic correlation", "", "Pearson correlation of scores in real runs with those from parameters."
+        ),
+        "dynamic_pairs": Variable("dynamic pairs", "pairs", "Number of pairs of the scores in real runs."),
+    },
     presets={"quick": {}, "full": {"dynamic": 64, "causal": 64}},
     tells="which relations between words a head's parameters implement",
     does_not_tell="when the head does so in a text, or whether an answer depends on it",
@@ -49,7 +79,7 @@ LIMITS = (
         "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
         " arXiv 2412.11965",
     ),
-    ask=lazily("headatlas.methods.maps.causal:ask_relation"),
+    ask=lazily("headatlas.methods.maps.proof:ask_relation"),
     truths={
         "maps": Truth("relations", "score", {"baselines": False}),
         "maps-published": Truth("relations", "score", {"baselines": False, "input": "published"}),
@@ -63,7 +93,7 @@ LIMITS = (
 def maps(
     model: Parameters,
     relations: Annotated[
-        Any, "built-in relations by name, a folder, a JSON or CSV file, or pairs of your own by name"
+        Any, "built-in relations by name, a folder, a JSON or CSV file, or your pairs by name (default: all built-in)"
     ] = None,
     *,
     k: Annotated[int | Literal["auto"], "how many of the largest outputs are a hit; 'auto': as published"] = "auto",
@@ -71,68 +101,74 @@ def maps(
     min_pairs: Annotated[int, "relations with fewer pairs are left out"] = 30,
     input: Annotated[Input, "what a head gets of a word: the model's own stream, or from raw weights"] = "stream",
     opening: Annotated[str | None, "text before the word in a stream; by default 'The word is'"] = None,
-    baselines: Annotated[bool, "score shuffled targets and random heads beside it, to see what chance gives"] = True,
-    dynamic: Annotated[int, "check scores in real runs on up to so many pairs a relation"] = 0,
-    causal: Annotated[int, "check by removing heads on up to so many prompts a relation"] = 0,
-    seed: Annotated[int, "of the baselines, and of what is drawn for the checks"] = 0,
+    baselines: Annotated[bool, "also score shuffled targets and random heads, for the level of chance"] = True,
+    dynamic: Annotated[int, "test scores in real runs on at most this many pairs per relation; 0: no test"] = 0,
+    causal: Annotated[int, "test by removing heads on at most this many prompts per relation; 0: no test"] = 0,
+    seed: Annotated[int, "random seed for the baselines and the tests"] = 0,
 ) -> Work:
     """Which relations every head implements, from its parameters alone (docs/methods/maps.md).
 
-    Of a model on disk only the tensors needed are read, layer by layer; it is loaded for the checks alone.
-    relations: the 20 built-in ones or some of them by name, a folder, a JSON or CSV file, or your own pairs by name:
-    {"capitals": [("France", "Paris"), …]}.
-    input: 'stream', what the model itself has at the word behind a short opening; 'published', block 0's MLP of its
-    embedding; or 'embedding'. The last two use raw weights, as published.
+    Of a model on disk only the tensors needed are read, layer by layer; it is loaded for the tests alone.
 
-    Returns score and suppression(relation, layer, head); score_multi and suppression_multi, the same of multi-token
-    pairs; pairs, pairs_multi, k, left_out, multi_token(relation); member(category, layer, head),
-    member_from_multi(category); baseline_score and baseline_suppression(control, relation, layer, head), chance and
-    chance_suppression(relation).
-    With dynamic: dynamic(context, template, relation, layer, head), dynamic_correlation(context, relation),
-    dynamic_pairs(relation).
-    With causal: baseline(relation, measure), effect and other_effect(relation, n_removed, measure),
-    random_effect(relation, n_removed, draw, measure), p and p_corrected(relation, n_removed), questions(relation).
+    Args:
+        relations: the 20 built-in ones or some of them by name, a folder, a JSON or CSV file, or your own pairs by
+            name: {"capitals": [("France", "Paris"), …]}.
+        input: 'stream', what the model itself has at the word behind a short opening; 'published', block 0's MLP of
+            its embedding; or 'embedding'. The last two use raw weights, as published.
+
+    Returns:
+        score and suppression(relation, layer, head); score_multi and suppression_multi, the same of multi-token pairs;
+        pairs, pairs_multi, k, left_out, multi_token(relation); member(category, layer, head),
+        member_from_multi(category); baseline_score and baseline_suppression(control, relation, layer, head), chance and
+        chance_suppression(relation).
+        With dynamic: dynamic(context, template, relation, layer, head), dynamic_correlation(context, relation),
+        dynamic_pairs(relation).
+        With causal: baseline(relation, measure), effect and other_effect(relation, n_removed, measure),
+        random_effect(relation, n_removed, draw, measure), p and p_corrected(relation, n_removed), questions(relation).
 
     Example:
         >>> ha.maps("smollm2", ["country_to_capital"]).score.max()
     """
-    from headatlas.methods.maps.pairs import choose_pairs
-    from headatlas.methods.maps.parts import checks_cost, combine, layer_parts
-    from headatlas.methods.maps.reading import BASELINES, choose_reading
-    from headatlas.methods.maps.scores import Settings
+    from headatlas.methods.maps.compute import BASELINES, choose_pairs, combine, layer_parts
+    from headatlas.methods.maps.proof import checks_cost
     from headatlas.tasks.relations import hash_relations, load_relations
     from headatlas.tasks.used import used_pairs
+    from headatlas.tasks.words import find_opening
 
-    _check(k, threshold, seed, dynamic, causal)
-    chosen = load_relations(relations)
-    reading = choose_reading(input, opening, model.tokenizer)
-    settings = Settings(reading, k, threshold, min_pairs, BASELINES if baselines else (), seed, dynamic, causal)
-    pairs = choose_pairs(model, chosen, k, min_pairs)
+    _check(k, threshold, input, opening, seed, dynamic, causal)
+    listed = load_relations(relations)
+    pairs = choose_pairs(model, listed, k, min_pairs)
+    opening_tokens = find_opening(model.tokenizer, opening) if input == "stream" else ()
+    variants = BASELINES if baselines else ()
+    depends = {"k": k, "min_pairs": min_pairs, "seed": seed, "input": input}
+    result_depends = {"threshold": threshold, "dynamic": dynamic, "causal": causal}
+    reading: dict[str, Any] = {"input": input, "opening": opening_tokens, "baselines": variants, "seed": seed}
     return Work(
-        summary=f"{len(chosen)} relations, {sum(len(r.pairs) for r in chosen):,} pairs, from the parameters alone",
+        summary=f"{len(listed)} relations, {sum(len(r.pairs) for r in listed):,} pairs, from the parameters alone",
         combine=combine,
-        arguments=(chosen, pairs, settings),
-        parts=layer_parts(model, pairs, settings),
-        data=hash_relations(chosen),
-        settings={
-            "k": k,
-            "min_pairs": min_pairs,
-            "seed": seed,
-            "input": input,
-            "opening": " ".join(map(str, reading.opening)),
-        },
-        result_settings={"threshold": threshold, "baselines": int(baselines), "dynamic": dynamic, "causal": causal},
+        arguments={"relations": listed, "pairs": pairs, **depends, **result_depends, **reading},
+        parts=layer_parts(model, pairs, **reading),
+        data=hash_relations(listed),
+        settings=depends | {"opening": " ".join(map(str, opening_tokens))},
+        result_settings=result_depends | {"baselines": int(baselines)},
         cost=checks_cost,
         needs_model=bool(dynamic or causal),
-        used=used_pairs(chosen),
+        used=used_pairs(listed),
     )
 
 
-def _check(k: int | str, threshold: float, seed: int, dynamic: int, causal: int) -> None:
+def _check(
+    k: int | str, threshold: float, input: str, opening: str | None, seed: int, dynamic: int, causal: int
+) -> None:
     if not 0 < threshold <= 1:
         raise BadArgument(f"threshold is {threshold}, expected more than 0 and at most 1")
     if k != "auto" and (isinstance(k, str) or k < 1):
         raise BadArgument(f"k is {k}, expected 'auto' or at least 1")
+    check_choice("input", input, get_args(Input))
+    if opening is not None and input != "stream":
+        raise BadArgument(
+            f"opening is {opening!r}, but input={input!r} reads no text: leave it out, or use input='stream'"
+        )
     check_count("seed", seed, 0, 2**32 - 1)
     check_count("dynamic", dynamic, 0)
     check_count("causal", causal, 0)

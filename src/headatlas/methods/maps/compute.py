@@ -1,0 +1,580 @@
+"""The algorithm of `maps`: pairs, what heads get of a word, which pairs they hit, scores and their level of chance."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import xarray as xr
+from scipy.stats import betabinom, binom
+from torch import Tensor
+
+from headatlas.errors import BadArgument, BadFile
+from headatlas.methods.maps import Input
+from headatlas.methods.maps.ranks import Vocabulary, extremes, join, ranking_cost, sizes
+from headatlas.methods.method import Part
+from headatlas.models.cost import Cost
+from headatlas.models.families import Anatomy
+from headatlas.models.lm import LM
+from headatlas.models.loading import Parameters
+from headatlas.models.weights import Weights
+from headatlas.progress import Done, Progress, silent
+from headatlas.tasks.relations import COPYING, Relation, categories
+from headatlas.tasks.words import word_ids
+
+K = int | Literal["auto"]
+LARGE_VOCABULARY = 100_000
+MIN_TARGET_LETTERS = 3  # a multi-token target's first token must carry meaning: not " n" for "nación"
+BASELINES = ("targets", "random")
+"""Models without relations: the same heads with shuffled targets, and heads with random W_V and W_O."""
+FALSE_MAP_RATE = 0.05  # how often a map of a model that knows no relation may show a head above chance
+MAX_KEPT_NUMBERS = 1 << 28  # of U in float32, on a CPU: a copy buys speed, but a large one takes most of the memory
+
+
+# --- step 1: pairs
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Token pairs of several relations, [pair] each: the relation, its source and target token, and its k."""
+
+    relation: Tensor
+    source: Tensor
+    target: Tensor
+    k: Tensor
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __add__(self, other: "Pairs") -> "Pairs":
+        return Pairs(*(torch.cat(both) for both in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+    def __getitem__(self, keep: Tensor) -> "Pairs":
+        return Pairs(*(values[keep] for values in vars(self).values()))
+
+    def with_targets_shuffled(self, seed: int) -> "Pairs":
+        """Return the same pairs with the targets of each relation shuffled among its sources."""
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.rand(len(self), generator=generator).argsort()
+        target = self.target.clone()
+        target[self.relation.argsort(stable=True)] = self.target[order[self.relation[order].argsort(stable=True)]]
+        return replace(self, target=target)
+
+    def unique(self) -> tuple["Pairs", Tensor]:
+        """Return each (source, target, k) once, whatever its relation, and the index of each pair among them."""
+        table = torch.stack([torch.zeros_like(self.source), self.source, self.target, self.k], dim=1)
+        distinct, index = torch.unique(table, dim=0, return_inverse=True)
+        return Pairs(*distinct.T), index
+
+
+@dataclass(frozen=True)
+class RelationPairs:
+    """The pairs of some relations: of one token on both sides, and of several tokens.
+
+    Args:
+        single, multi: pairs of the relations that have enough of them.
+        n_single, n_multi: the number of pairs of each relation, [relation].
+        multi_token: whether `single` has multi-token pairs of a relation, [relation].
+    """
+
+    single: Pairs
+    multi: Pairs
+    n_single: np.ndarray
+    n_multi: np.ndarray
+    multi_token: np.ndarray
+
+    @cached_property
+    def distinct(self) -> tuple[Pairs, Tensor]:
+        """Each pair to score, once, and the index of each pair of `single` and then `multi` among them."""
+        return (self.single + self.multi).unique()
+
+    def by_variant(self, baselines: Iterable[str], seed: int) -> dict[str, Pairs]:
+        """Return the pairs that the model's heads ('maps') and those of each baseline are scored on."""
+        shuffled = self.single.with_targets_shuffled(seed)
+        return {"maps": self.distinct[0]} | {b: shuffled if b == "targets" else self.single for b in baselines}
+
+
+def choose_k(relation: str, vocabulary: int, k: K) -> int:
+    """Return k as published: 10, or 1 for copying; for vocabularies over 100,000 tokens 25, or 3."""
+    if k != "auto":
+        return k
+    small, large = (1, 3) if relation in COPYING else (10, 25)
+    return large if vocabulary > LARGE_VOCABULARY else small
+
+
+def choose_pairs(model: Parameters, relations: Sequence[Relation], k: K, min_pairs: int) -> RelationPairs:
+    """Return the pairs that a model's tokenizer allows, of the relations that have enough."""
+    n = len(relations)
+    vocabulary = model.weights.unembedding().shape[1]
+    single = single_token_pairs(relations, model.tokenizer, vocabulary, k)
+    multi = multi_token_pairs(relations, model.tokenizer, vocabulary, k)
+    allowed = torch.tensor([r.multi_token == "last-first" for r in relations])
+    multi_token = allowed & (torch.bincount(single.relation, minlength=n) < min_pairs)
+    single = single[~multi_token[single.relation]] + multi[multi_token[multi.relation]]
+    n_single = torch.bincount(single.relation, minlength=n).numpy()
+    n_multi = torch.bincount(multi.relation, minlength=n).numpy()
+    pairs = RelationPairs(
+        single=drop_small(single, n, min_pairs),
+        multi=drop_small(multi, n, min_pairs),
+        n_single=n_single,
+        n_multi=n_multi,
+        multi_token=multi_token.numpy(),
+    )
+    if not len(pairs.single) and not len(pairs.multi):
+        raise BadArgument(
+            f"relations: none of the {n} has {min_pairs} pairs left (the most is {max(n_single.max(), n_multi.max())}):"
+            " a pair counts when both words are one token behind a space"
+        )
+    return pairs
+
+
+def single_token_pairs(relations: Sequence[Relation], tokenizer: Any, vocabulary: int, k: K) -> Pairs:
+    """Return the pairs of one token each."""
+    rows = [
+        (i, source[0], target[0], choose_k(relation.name, vocabulary, k))
+        for i, relation in enumerate(relations)
+        for source, target in _encode(relation, tokenizer)
+        if len(source) == len(target) == 1
+    ]
+    return _pairs_from_rows(rows)
+
+
+def multi_token_pairs(relations: Sequence[Relation], tokenizer: Any, vocabulary: int, k: K) -> Pairs:
+    """Return all pairs by the last token of the source and the first of the target, each token pair once.
+
+    Pairs whose target token is too short to carry meaning are left out.
+    """
+    rows = [
+        (i, source[-1], target[0], choose_k(relation.name, vocabulary, k))
+        for i, relation in enumerate(relations)
+        for source, target in _encode(relation, tokenizer)
+        if (relation.name in COPYING or source[-1] != target[0])
+        and (len(target) == 1 or len(tokenizer.decode(target[:1]).strip()) >= MIN_TARGET_LETTERS)
+    ]
+    return _pairs_from_rows(list(dict.fromkeys(rows)))
+
+
+def drop_small(pairs: Pairs, n_relations: int, min_pairs: int) -> Pairs:
+    """Drop the relations that have too few pairs to be scored."""
+    enough = torch.bincount(pairs.relation, minlength=n_relations) >= min_pairs
+    return pairs[enough[pairs.relation]]
+
+
+def _encode(relation: Relation, tokenizer: Any) -> list[tuple[list[int], list[int]]]:
+    """Return the token ids of both sides of each pair that the tokenizer knows."""
+    sources, targets = (word_ids(tokenizer, words) for words in zip(*relation.pairs, strict=True))
+    return [(source, target) for source, target in zip(sources, targets, strict=True) if source and target]
+
+
+def _pairs_from_rows(rows: list[tuple[int, int, int, int]]) -> Pairs:
+    table = torch.tensor(rows, dtype=torch.long).reshape(-1, 4)
+    return Pairs(*table.T)
+
+
+# --- steps 2 and 3: what heads get of a word, and how they write to the logits
+
+
+def visit_inputs(
+    weights: Weights,
+    sources: Tensor,
+    layers: Sequence[int],
+    visit: Callable[[int, Tensor], None],
+    *,
+    input: Input,
+    opening: Sequence[int],
+    device: torch.device | str,
+    progress: Progress,
+) -> None:
+    """Call visit(layer, x [source, d_model]) for some layers, in their order, with what their heads get of each word.
+
+    stream     What the model itself has at the word behind the opening: one pass over all words gives every layer's x,
+               normed as the layer norms it.
+    published  Block 0's MLP of the embedding, on its own norm and without the residual; in layer 0, the embedding.
+    embedding  The embedding in all layers.
+    """
+    if input == "stream":
+        ticks = iter(progress(layers, "maps"))
+
+        def visit_and_tick(layer: int, x: Tensor) -> None:
+            if layer in layers:
+                next(ticks, None)
+                visit(layer, x)
+
+        texts = torch.tensor([*opening, 0]).repeat(len(sources), 1)
+        texts[:, -1] = sources
+        weights.run(texts, visit_and_tick, device)
+        next(ticks, None)
+        return
+    embedding = weights.embedding()
+    embedded = embedding[sources.to(embedding.device)]
+    embedded = embedded.to(torch.promote_types(embedded.dtype, torch.float32))
+    later = weights.first_mlp(embedded) if input == "published" else embedded
+    for layer in progress(layers, "maps"):
+        visit(layer, embedded if layer == 0 else later)
+
+
+def head_values(
+    weights: Weights, variant: str, layer: int, x: Tensor, *, input: Input, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Return the values [KV head, source, d_head] of a layer from x [source, d_model], and what multiplies them.
+
+    The second is W_O [head, d_head, d_model] with the scales of the norms before U. The published inputs use raw
+    weights: no bias and no norm.
+
+    Args:
+        variant: 'random' for random heads, anything else for the model's.
+    """
+    output = weights.output(layer)
+    if variant == "random":
+        value = x @ _random_like(weights.value(layer), seed, 2 * layer).to(x)
+        output = _random_like(output, seed, 2 * layer + 1)
+    elif input == "stream":
+        value = weights.values(layer, x).transpose(0, 1)
+    else:
+        value = x @ weights.value(layer).to(x)
+    return value, scale_output(weights, layer, output.to(x), input)
+
+
+def scale_output(weights: Weights, layer: int, output: Tensor, input: Input) -> Tensor:
+    """Multiply W_O [head, d_head, d_model] by the scales of the norms between it and U, where the input has them.
+
+    A norm also divides by one positive number per text, which changes no rank.
+    """
+    return weights.through_norms(layer, output) if input == "stream" else output
+
+
+def _random_like(tensor: Tensor, seed: int, salt: int) -> Tensor:
+    """Return random numbers of a tensor's shape and standard deviation."""
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + salt)
+    return torch.randn(tensor.shape, generator=generator) * tensor.float().std().cpu()
+
+
+# --- step 4: which pairs are hit
+
+
+def collect_hits(done: Done, variant: str, anatomy: Anatomy, n_pairs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Join what `score_layers` found: two bool arrays [layer, head, pair], False in layers without heads."""
+    hit, suppressed = np.zeros((2, anatomy.n_layers, anatomy.n_heads, n_pairs), dtype=bool)
+    for layer in anatomy.layers_with_heads:
+        hit[layer], suppressed[layer] = done[f"{variant} layer {layer}"]
+    return hit, suppressed
+
+
+@torch.no_grad()
+def score_layers(
+    model: Parameters | LM,
+    *,
+    variants: Mapping[str, Pairs],
+    layers: Sequence[int],
+    input: Input,
+    opening: Sequence[int],
+    seed: int,
+    done: Done,
+    progress: Progress = silent,
+) -> None:
+    """Put the hits and suppressions of some layers, [head, pair] each, into `done` under 'VARIANT layer 3'.
+
+    Args:
+        variants: the pairs of each variant: 'maps', the model's heads, and any of the `BASELINES`.
+    """
+    missing = [i for i in layers if any(f"{variant} layer {i}" not in done for variant in variants)]
+    if not missing:
+        return
+    weights = model.weights
+    device = model.device
+    rows = weights.unembedding().T.to(device)
+    dtype = torch.promote_types(rows.dtype, torch.float32)
+    vocabulary = Vocabulary(rows, dtype, seed, keep=rows.is_cuda or rows.numel() <= MAX_KEPT_NUMBERS)
+    sources, index = torch.cat([p.source for p in variants.values()]).unique(return_inverse=True)
+    source_index = dict(zip(variants, index.to(device).split([len(p) for p in variants.values()]), strict=True))
+    waiting: dict[str, list[tuple[int, Tensor, Tensor]]] = {variant: [] for variant in variants}  # layer, z, W_O
+    finite = _FiniteChecks()
+
+    def add_layer(layer: int, x: Tensor) -> None:
+        x = x.to(device, dtype)
+        finite.add(f"what enters layer {layer}'s attention", x)
+        for variant in variants:
+            value, output = head_values(weights, variant, layer, x, input=input, seed=seed)
+            finite.add(f"layer {layer}'s W_V or W_O", value, output)
+            z = value[:, source_index[variant]].repeat_interleave(weights.anatomy.n_heads // len(value), dim=0)
+            waiting[variant].append((layer, z, output))
+            if len(waiting[variant]) == sizes(rows).layers:
+                decide(variant)
+
+    def decide(variant: str) -> None:
+        finite.raise_if_not()
+        waiting_layers, z, W_O = zip(*waiting[variant], strict=True)
+        target = variants[variant].target.to(device)
+        k = variants[variant].k.to(device)
+        both = extremes(join(z), join(W_O), target, k, vocabulary)
+        top, bottom = (hit.unflatten(0, (len(waiting_layers), -1)).cpu().numpy() for hit in both)
+        done.update({f"{variant} layer {layer}": (top[i], bottom[i]) for i, layer in enumerate(waiting_layers)})
+        waiting[variant].clear()
+
+    def labelled(items: Sequence[Any], label: str) -> Iterable[Any]:
+        return progress(items, f"{label}, layers {layers[0]} to {layers[-1]}")
+
+    visit_inputs(weights, sources, missing, add_layer, input=input, opening=opening, device=device, progress=labelled)
+    for variant in variants:
+        if waiting[variant]:
+            decide(variant)
+
+
+@dataclass
+class _FiniteChecks:
+    """Tensors that must be finite, looked at together: each look makes a GPU wait for the host."""
+
+    checks: list[tuple[str, tuple[Tensor, ...], Tensor]] = field(default_factory=list)
+
+    def add(self, label: str, *tensors: Tensor) -> None:
+        self.checks.append((label, tensors, torch.stack([torch.isfinite(t).all() for t in tensors]).all()))
+
+    def raise_if_not(self) -> None:
+        """Raise for the first tensor with a number that is not finite; otherwise forget them all."""
+        checks = self.checks.copy()
+        self.checks.clear()
+        if not checks or torch.stack([finite for _, _, finite in checks]).all():
+            return
+        label, tensors = next((label, tensors) for label, tensors, finite in checks if not finite)
+        bad = sum(int((~torch.isfinite(t)).sum()) for t in tensors)
+        total = sum(t.numel() for t in tensors)
+        raise BadFile(f"{label}: {bad} of {total} numbers are NaN or infinite, so no head can be scored")
+
+
+# --- steps 5 and 6: scores and categories
+
+
+def score_relations(
+    model: Parameters,
+    relations: Sequence[Relation],
+    pairs: RelationPairs,
+    done: Done,
+    *,
+    k: K,
+    threshold: float,
+    min_pairs: int,
+    baselines: Sequence[str],
+) -> xr.Dataset:
+    """Make the map from what `score_layers` found in all layers."""
+    anatomy = model.weights.anatomy
+    n = len(relations)
+    vocabulary = model.weights.unembedding().shape[1]
+    (score, suppression), multi = _model_shares(done, pairs, n, anatomy)
+    baseline_score, baseline_suppression = _baseline_shares(done, pairs, n, anatomy, baselines)
+    category = [r.category for r in relations]
+    member, from_multi = _category_members([score, suppression], multi, category, threshold)
+    ks = np.array([choose_k(r.name, vocabulary, k) for r in relations])
+    dims = ("relation", "layer", "head")
+    return xr.Dataset(
+        {
+            "score": (dims, score),
+            "suppression": (dims, suppression),
+            "pairs": ("relation", pairs.n_single),
+            "score_multi": (dims, multi[0]),
+            "suppression_multi": (dims, multi[1]),
+            "pairs_multi": ("relation", pairs.n_multi),
+            "multi_token": ("relation", pairs.multi_token),
+            "left_out": ("relation", _why_left_out(relations, pairs.n_single, min_pairs)),
+            "k": ("relation", ks),
+            "member": (("category", "layer", "head"), member),
+            "member_from_multi": ("category", from_multi),
+            "baseline_score": (("control", *dims), baseline_score),
+            "baseline_suppression": (("control", *dims), baseline_suppression),
+            "chance": ("relation", chance_level(baseline_score, pairs.n_single, ks, vocabulary)),
+            "chance_suppression": ("relation", chance_level(baseline_suppression, pairs.n_single, ks, vocabulary)),
+        },
+        coords={
+            "relation": [r.name for r in relations],
+            "category": ("relation", category),
+            "category_name": ("category", list(categories(category))),
+            "control": list(baselines),
+            "layer": range(anatomy.n_layers),
+            "head": range(anatomy.n_heads),
+        },
+    )
+
+
+def shares(hit: np.ndarray, pairs: Pairs, n_relations: int, anatomy: Anatomy) -> np.ndarray:
+    """Return the share of each relation's pairs, [relation, layer, head]; NaN without pairs or without heads."""
+    belongs = np.eye(n_relations, dtype=np.float32)[pairs.relation.numpy()]  # [pair, relation]
+    counts = belongs.sum(0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.moveaxis(hit.astype(np.float32) @ belongs, -1, 0) / counts[:, None, None]
+    share[:, anatomy.layers_without_heads] = np.nan
+    return share.astype(np.float32)
+
+
+def members(score: np.ndarray, suppression: np.ndarray, category: Sequence[str], threshold: float) -> np.ndarray:
+    """Return which heads belong to each category, [category, layer, head]; a NaN score does not count."""
+    reached = np.fmax(np.nan_to_num(score, nan=-1), np.nan_to_num(suppression, nan=-1)) >= threshold
+    return np.stack([reached[[c == wanted for c in category]].any(axis=0) for wanted in categories(category)])
+
+
+def _model_shares(
+    done: Done, pairs: RelationPairs, n: int, anatomy: Anatomy
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return [score, suppression] of single-token pairs, and of multi-token pairs; [relation, layer, head] each."""
+    distinct, index = pairs.distinct
+    n_single = len(pairs.single)
+    both = [hit[..., index.numpy()] for hit in collect_hits(done, "maps", anatomy, len(distinct))]
+    return (
+        [shares(hit[..., :n_single], pairs.single, n, anatomy) for hit in both],
+        [shares(hit[..., n_single:], pairs.multi, n, anatomy) for hit in both],
+    )
+
+
+def _baseline_shares(
+    done: Done, pairs: RelationPairs, n: int, anatomy: Anatomy, baselines: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return score and suppression of the baselines, [baseline, relation, layer, head] each."""
+    single = pairs.single
+    values = np.empty((2, len(baselines), n, anatomy.n_layers, anatomy.n_heads), dtype=np.float32)
+    for i, baseline in enumerate(baselines):
+        values[:, i] = [shares(hit, single, n, anatomy) for hit in collect_hits(done, baseline, anatomy, len(single))]
+    return values[0], values[1]
+
+
+def _category_members(
+    single: list[np.ndarray], multi: list[np.ndarray], category: Sequence[str], threshold: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `members`, and which categories are taken from multi-token pairs because they would be empty."""
+    member = members(single[0], single[1], category, threshold)
+    member_multi = members(multi[0], multi[1], category, threshold)
+    from_multi = np.asarray(~member.any(axis=(1, 2)) & member_multi.any(axis=(1, 2)))
+    member[from_multi] = member_multi[from_multi]
+    return member, from_multi
+
+
+def _why_left_out(relations: Sequence[Relation], n_pairs: np.ndarray, min_pairs: int) -> np.ndarray:
+    reasons = [
+        "" if n >= min_pairs else f"{n} of {len(r.pairs)} pairs are one token on both sides, {min_pairs} are needed"
+        for r, n in zip(relations, n_pairs, strict=True)
+    ]
+    return np.array(reasons, dtype=object)
+
+
+# --- the level of chance
+
+
+def chance_level(baseline: np.ndarray, pairs: np.ndarray, k: np.ndarray, vocabulary: int) -> np.ndarray:
+    """Return the highest score of each relation that chance explains, [relation]; a head above it is above chance.
+
+    A head must score higher than every head of every baseline. It must also hit more pairs than a binomial distribution
+    allows, at the baseline's mean rate or that of a random ranking (k / vocabulary), whichever is higher: 5 % over all
+    heads and relations together (Bonferroni). Where a baseline itself exceeds that, hits come in clumps (a head that
+    writes "he" whatever it reads hits every pair with that target), and a beta-binomial of the same mean and variance
+    takes the binomial's place.
+
+    Args:
+        baseline: scores of models without the relation, [baseline, relation, layer, head]; NaN marks a missing score.
+        pairs, k: of each relation.
+    """
+    level = np.full(len(pairs), np.nan, dtype=np.float32)
+    scored = np.isfinite(baseline)
+    if not scored.any():
+        return level
+    tail = FALSE_MAP_RATE / scored.any(axis=0).sum()
+    for r in np.flatnonzero(scored.any(axis=(0, 2, 3))):
+        n = int(pairs[r])
+        hits = [np.rint(scores[np.isfinite(scores)] * n) for scores in baseline[:, r]]
+        highest = max(_hits_by_chance(h, n, min(1.0, k[r] / vocabulary), tail) for h in hits if len(h))
+        level[r] = np.float32(highest) / np.float32(n)
+    return level
+
+
+def _hits_by_chance(hits: np.ndarray, n: int, min_rate: float, tail: float) -> float:
+    """Return the number of hits in n pairs that one of these heads exceeds with a probability of at most `tail`."""
+    mean = hits.mean() / n
+    highest = float(binom.isf(tail, n, max(mean, min_rate)))
+    if highest < hits.max() < n and mean < 1:
+        correlation = (hits.var() / (n * mean * (1 - mean)) - 1) / (n - 1)  # between the hits of two pairs
+        if 0 < correlation < 1:
+            shape = np.array([mean, 1 - mean]) * (1 - correlation) / correlation
+            highest = float(betabinom.isf(tail, n, *shape))
+    return max(highest, float(hits.max()))
+
+
+# --- parts, and their result
+
+
+def layer_parts(
+    model: Parameters,
+    pairs: RelationPairs,
+    *,
+    input: Input,
+    opening: Sequence[int],
+    baselines: Sequence[str],
+    seed: int,
+) -> list[Part]:
+    """Return parts of a few layers each; a stream passes through all layers, so that it is one part."""
+    anatomy = model.weights.anatomy
+    groups = anatomy.layer_groups(anatomy.n_layers) if input == "stream" else anatomy.layer_groups()
+    variants = pairs.by_variant(baselines, seed)
+    shared = {"variants": variants, "input": input, "opening": opening, "seed": seed}
+    return [
+        Part(
+            name=f"maps, layers {layers[0]} to {layers[-1]}",
+            do=score_layers,
+            arguments=shared | {"layers": layers},
+            outputs=tuple(f"{variant} layer {i}" for i in layers for variant in variants),
+            cost=layers_cost,
+        )
+        for layers in groups
+    ]
+
+
+def combine(
+    model: Parameters,
+    *,
+    relations: Sequence[Relation],
+    pairs: RelationPairs,
+    input: Input,
+    opening: Sequence[int],
+    k: K,
+    threshold: float,
+    min_pairs: int,
+    baselines: Sequence[str],
+    seed: int,
+    dynamic: int,
+    causal: int,
+    done: Done,
+    progress: Progress,
+) -> xr.Dataset:
+    """Make the map, and test it. The tests need a loaded model."""
+    from headatlas.methods.maps.proof import check_causal, check_dynamic  # which imports from this file
+
+    result = score_relations(
+        model, relations, pairs, done, k=k, threshold=threshold, min_pairs=min_pairs, baselines=baselines
+    )
+    if dynamic:
+        assert isinstance(model, LM)
+        how: dict[str, Any] = {"k": k, "min_pairs": min_pairs, "input": input, "opening": opening, "seed": seed}
+        result = result.merge(check_dynamic(model, relations, limit=dynamic, **how, progress=progress))
+    if causal:
+        assert isinstance(model, LM)
+        result = result.merge(check_causal(model, relations, result, limit=causal, seed=seed, progress=progress))
+    text = model.tokenizer.decode(opening)
+    return result.set_xindex("category_name").assign_attrs(opening_text=text)
+
+
+RANDOM_NUMBERS_PER_SECOND = 1e8
+
+
+def layers_cost(
+    model: Parameters,
+    *,
+    variants: Mapping[str, Pairs],
+    layers: Sequence[int],
+    input: Input,
+    opening: Sequence[int],
+    seed: int,
+) -> Cost:
+    """Return what `score_layers` will take."""
+    anatomy = model.weights.anatomy
+    texts = len(variants["maps"].source.unique()) * (1 + len(opening))
+    run = Cost(tokens=texts, passes=1) if input == "stream" else Cost()
+    random_numbers = len(layers) * 2 * anatomy.n_heads * anatomy.d_head * anatomy.d_model if len(variants) > 1 else 0
+    seconds = 0.3 + 0.02 * len(layers) + random_numbers / RANDOM_NUMBERS_PER_SECOND
+    return run + ranking_cost(anatomy, len(layers), sum(map(len, variants.values()))) + Cost(seconds=seconds)
