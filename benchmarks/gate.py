@@ -17,7 +17,6 @@ CPU.
 
 import random
 from contextlib import nullcontext
-from dataclasses import replace
 from itertools import combinations
 from unittest.mock import patch
 
@@ -26,8 +25,7 @@ from common import arguments, in_turn, kernels, llama_8b, qwen_1_5b, timed
 
 import headatlas as ha
 from headatlas.methods.ablate.one_by_one import ablate
-from headatlas.methods.gate.fits import FITS, TaskFit, fit_task, likelihood, slope, start
-from headatlas.methods.gate.settings import PRESETS, Schedule
+from headatlas.methods.gate.compute import FITS, Schedule, draw_theta, fit_task, loss_and_gradient, negative_log_p
 from headatlas.models.gradients import for_gradients
 from headatlas.models.log_probs import batched_log_probs, log_probs
 from headatlas.models.tokens import Bundle, TokenExample, encode_target, make_bundle
@@ -55,7 +53,7 @@ def random_bundles(lm: ha.LM, count: int, tokens: int) -> list[Bundle]:
 def update(lm: ha.LM, rounds: int, examples: int = 8, tokens: int = 16) -> None:
     """Both take the loss at the last token of the same random texts; the bare one's gradient is in the embeddings."""
     bundles = random_bundles(lm, examples, tokens)
-    theta = start(lm, range(GATES))
+    theta = draw_theta(lm, range(GATES))
     ids = torch.tensor([s.examples[0].prompt for s in bundles], device=lm.device).repeat(GATES, 1)
     embedded = lm.model.get_input_embeddings()(ids).detach()
 
@@ -66,7 +64,7 @@ def update(lm: ha.LM, rounds: int, examples: int = 8, tokens: int = 16) -> None:
 
     def gated() -> None:
         with for_gradients(lm):
-            slope(lm, theta, [(s,) for s in bundles], likelihood, 10**9)
+            loss_and_gradient(lm, theta, [(s,) for s in bundles], negative_log_p, 10**9)
 
     once, ours = in_turn(rounds, bare, gated)
     print(f"update, {GATES} gates × {examples} texts of {tokens} tokens")
@@ -99,11 +97,11 @@ def published(lm: ha.LM, updates: int) -> None:
     nll = [[-batched_log_probs(lm, held_out, masks[k])[0].mean().item() for k in fits]]
 
     task = Task("capitals", *(tuple(Example(a.prompt, a.target) for a in part) for part in (train, every[64:])))
-    settings = replace(PRESETS["full"], free=schedule, pressed=schedule, batch=8)
+    fitting = {"free": schedule, "pressed": schedule, "strength": 0.1, "batch": 8, "low": 0.0}
     fitted: list[torch.Tensor] = []
 
     def ours() -> None:
-        fitted.extend(fit_task(lm, TaskFit(task, range(GATES), settings)))
+        fitted.extend(fit_task(lm, task, range(GATES), **fitting))
 
     seconds.append(timed(ours))
     nll.append([-batched_log_probs(lm, held_out, theta.sigmoid())[0].mean().item() for theta in fitted])
@@ -155,7 +153,7 @@ def shape(rounds: int, longest: int) -> None:
 def streams(lm: ha.LM, rounds: int, longest: int, texts: int, tokens: int, seeds: int) -> None:
     """With the stream in bfloat16, and in float32 as fits have it; beside them what the published code does."""
     bundles = [(s,) for s in random_bundles(lm, texts, tokens)]
-    theta = start(lm, range(seeds))
+    theta = draw_theta(lm, range(seeds))
     ids = torch.tensor([s[0].examples[0].prompt for s in bundles], device="cuda").repeat(seeds, 1)
 
     def hooks() -> None:
@@ -166,7 +164,7 @@ def streams(lm: ha.LM, rounds: int, longest: int, texts: int, tokens: int, seeds
         torch.autograd.grad(logits[:, -1].float().log_softmax(-1)[:, 0].sum(), leaf)
 
     def update() -> None:
-        slope(lm, theta, bundles, likelihood, 10**9)
+        loss_and_gradient(lm, theta, bundles, negative_log_p, 10**9)
 
     lm.model.requires_grad_(False)
     (bare,) = in_turn(rounds, hooks)

@@ -1,6 +1,6 @@
 """The quick preset of a method with other settings, to see what they cost: benchmarks/presets.py compares the maps.
 
-python benchmarks/quick.py gate seeds=2 pressed.updates=30 --out try/gate-30     then: … presets.py FULL try/gate-30
+python benchmarks/quick.py gate seeds=2 updates=24,30 --out try/gate-30     then: … presets.py FULL try/gate-30
 """
 
 import ast
@@ -12,8 +12,9 @@ from typing import Any
 from common import arguments
 
 import headatlas as ha
+from headatlas.methods import get_method
 
-PRESETS_OF = {"gate": "gate.settings", "probe": "probe.settings", "dissociate": "dissociate.fits"}
+PRESETS_OF = {"probe": "probe.settings", "dissociate": "dissociate.fits"}
 NO_PROOF = {"gate": {"proof": False}, "probe": {"proof": "none"}, "dissociate": {"proof": False}}
 
 
@@ -25,17 +26,22 @@ def changed(settings: Any, name: str, value: Any) -> Any:
 
 def main() -> None:
     parser = arguments(__doc__, model="smollm2", device="auto", dtype="float32")
-    parser.add_argument("method", choices=PRESETS_OF)
+    parser.add_argument("method", choices=NO_PROOF)
     parser.add_argument("settings", nargs="*", help="name=value")
     parser.add_argument("--out", required=True)
     args = parser.parse_args()
-    presets = import_module(f"headatlas.methods.{PRESETS_OF[args.method]}").PRESETS
+    options = dict(NO_PROOF[args.method])
     for setting in args.settings:
-        name, value = setting.split("=", 1)
-        presets["quick"] = changed(presets["quick"], name, ast.literal_eval(value))
+        name, text = setting.split("=", 1)
+        value = ast.literal_eval(text)
+        if name in get_method(args.method).options:
+            options[name] = value
+        else:
+            presets = import_module(f"headatlas.methods.{PRESETS_OF[args.method]}").PRESETS
+            presets["quick"] = changed(presets["quick"], name, value)
     lm = ha.load(args.model, args.device, args.dtype)
     start = time.perf_counter()
-    getattr(ha, args.method)(lm, out=args.out, **NO_PROOF[args.method])
+    getattr(ha, args.method)(lm, out=args.out, **options)
     print(f"{args.method} {' '.join(args.settings)}: {time.perf_counter() - start:.1f} s")
 
 

@@ -14,7 +14,7 @@ import click
 import typer.main
 
 from headatlas.methods import methods
-from headatlas.methods.method import Method, kinds_of
+from headatlas.methods.method import PRESETS, Method, Option, kinds_of
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 METHODS = """# Methods: every option
@@ -73,14 +73,10 @@ def section(method: Method) -> str:
     if method.options:
         lines += ["| option | type | default | means |", "| --- | --- | --- | --- |"]
         lines += [
-            f"| `{o.name}` | {kind_in_words(o.kind)} | {default_in_words(o.default)} | {o.help} |"
+            f"| `{o.name}` | {kind_in_words(o.kind)} | {default_in_words(method, o)} | {o.help} |"
             for o in method.options.values()
         ] + [""]
-    presets = "; ".join(f"{name}{_options(options)}" for name, options in method.presets.items())
-    if method.run_presets:
-        lines += [f"In `run`: {presets}.", ""]
-    else:
-        lines += [f"In `run`: only by name{f'. Presets: {presets}' * bool(presets)}.", ""]
+    lines += [f"In `run`: {', '.join(method.run_presets) or 'only by name'}.", ""]
     if method.cites:
         lines += [fill(f"After {'; '.join(method.cites)}.", 120), ""]
     return "\n".join(lines)
@@ -118,10 +114,6 @@ def help_of(name: str, command: Any) -> str:
     return "\n".join([f"## {name}", "", "```text", *lines, "```", ""])
 
 
-def _options(options: Any) -> str:
-    return f" ({', '.join(f'{k} {v}' for k, v in options.items())})" if options else ""
-
-
 def kind_in_words(kind: Any) -> str:
     parts = []
     for one in kinds_of(kind):
@@ -132,7 +124,15 @@ def kind_in_words(kind: Any) -> str:
     return " or ".join(p for p in parts if p)
 
 
-def default_in_words(default: Any) -> str:
+def default_in_words(method: Method, option: Option) -> str:
+    """An option's default; that of each preset, if they differ."""
+    defaults = {p: _in_words(method.presets.get(p, {}).get(option.name, option.default)) for p in PRESETS}
+    if len(set(defaults.values())) == 1:
+        return defaults[PRESETS[0]]
+    return "; ".join(f"{words} in {preset}" for preset, words in defaults.items() if words)
+
+
+def _in_words(default: Any) -> str:
     if default is inspect.Parameter.empty:
         return "must be given"
     if isinstance(default, tuple):

@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import headatlas as ha
-from headatlas.methods.gate.fits import likelihood, slope, start
+from headatlas.methods.gate.compute import draw_theta, loss_and_gradient, negative_log_p
 from headatlas.methods.maps.ranks import Vocabulary, extremes
 from headatlas.methods.probe import parts
 from headatlas.methods.probe.features import generate_answers
@@ -62,11 +62,11 @@ def test_where_heads_look_most_is_the_same_on_a_gpu(tiny) -> None:
 def test_gate_gradients_on_a_gpu_equal_those_on_the_cpu(tiny) -> None:
     on_cpu, on_gpu = ha.load(build(tiny)), ha.load(build(tiny).to("cuda"))
     matched = [(make_bundle(group),) for group in questions()]
-    theta = start(on_cpu, [0, 1])
+    theta = draw_theta(on_cpu, [0, 1])
     tolerance = max(tiny.tolerance, 1e-6) * 100
-    expected = slope(on_cpu, theta, matched, likelihood, 10**6)
+    expected = loss_and_gradient(on_cpu, theta, matched, negative_log_p, 10**6)
     for tokens in (10**6, 60):
-        for a, b in zip(slope(on_gpu, theta, matched, likelihood, tokens), expected, strict=True):
+        for a, b in zip(loss_and_gradient(on_gpu, theta, matched, negative_log_p, tokens), expected, strict=True):
             torch.testing.assert_close(a.cpu(), b, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 

@@ -15,10 +15,11 @@ Its class decides the code. A path that does not exist, an unknown name or a val
 that exists and cannot be used (damaged, of another layout, not readable) could not be done.
 """
 
+import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,20 @@ def check_count(argument: str, value: Any, least: int, most: int | None = None, 
         limits = f", at least {least}" if most is None else f" from {least} to {most}"
         raise BadArgument(f"{argument} is {brief(value)}, expected a whole number{limits}{f': {why}' * bool(why)}")
     return int(value)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite real number; True and False are not."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, Real) and math.isfinite(float(value))
+
+
+def check_positive(argument: str, value: Any, why: str = "") -> float:
+    """A number above 0. why: what it is, for the error."""
+    if not is_number(value) or not value > 0:
+        raise BadArgument(f"{argument} is {brief(value)}, expected a number above 0{f': {why}' * bool(why)}")
+    return float(value)
 
 
 def check_there(argument: str, path: str | Path, kind: str = "file or folder", also: str = "") -> None:

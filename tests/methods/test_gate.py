@@ -11,11 +11,18 @@ from transformers import LlamaConfig
 
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
-from headatlas.methods.contrast.fits import objective
-from headatlas.methods.gate import fits
-from headatlas.methods.gate.fits import TaskFit, fit, fit_task, likelihood, seeds_together, slope, start
-from headatlas.methods.gate.result import gate_tasks
-from headatlas.methods.gate.settings import PRESETS, Schedule
+from headatlas.methods import get_method
+from headatlas.methods.contrast.compute import capped_gap
+from headatlas.methods.gate import compute
+from headatlas.methods.gate.compute import (
+    Schedule,
+    draw_theta,
+    fit_gates,
+    fit_task,
+    loss_and_gradient,
+    negative_log_p,
+    split_seeds,
+)
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs, log_probs, score_targets
 from headatlas.models.memory import skeleton
@@ -26,9 +33,7 @@ from tests.models.handmade import CARRIER, HEADS, LAYERS, SPOILER, handmade, rep
 from tests.models.tiny import TINY, VOCABULARY, build, tokenizer
 
 BY_ID = {t.id: t for t in TINY}
-SETTINGS = replace(
-    PRESETS["full"], free=Schedule(60, 0.2, 0.05), pressed=Schedule(150, 0.3, 0.1), batch=8, strength=0.05, held_out=16
-)
+FOUR = Schedule(4, 0.2, 0.1)
 
 
 def random_examples(lm: LM, lengths=((3, 1), (1, 2), (5, 1)), beginning: int = 0, seed: int = 0) -> list[TokenExample]:
@@ -56,13 +61,15 @@ def tiny() -> LM:
 @pytest.fixture
 def brief(monkeypatch):
     """The quick preset, quicker."""
-    few = replace(PRESETS["quick"], free=Schedule(3, 0.4, 0.1), pressed=Schedule(4, 0.4, 0.1), steps=(4,))
-    monkeypatch.setitem(PRESETS, "quick", few)
+    presets = get_method("gate").presets
+    few = {"updates": (3, 4), "free_lr": (0.4, 0.1), "pressed_lr": (0.4, 0.1), "steps": (4,)}
+    monkeypatch.setitem(presets, "quick", {**presets["quick"], **few})
 
 
 def test_roles_of_heads_known_by_construction() -> None:
-    lm = handmade()
-    result = gate_tasks(lm, [TaskFit(repeat_the_word(), range(5), SETTINGS)]).sel(task="repeat")
+    fitting = {"updates": (60, 150), "free_lr": (0.2, 0.05), "pressed_lr": (0.3, 0.1), "strength": 0.05, "batch": 8}
+    options = {**fitting, "seeds": 5, "held_out": 16, "proof": False}
+    result = ha.gate(handmade(), repeat_the_word(), preset="full", **options).sel(task="repeat")
     idle = [(i, j) for i in range(LAYERS) for j in range(HEADS) if (i, j) not in (CARRIER, SPOILER)]
     for seed in range(5):
         one = result.sel(seed=seed)
@@ -89,6 +96,32 @@ def test_switching_off_bears_the_roles_out() -> None:
     assert (result.p_corrected >= result.p).all()
 
 
+def test_updates_are_one_number_or_one_for_each_stage(tiny) -> None:
+    few = {"seeds": 1, "batch": 2, "proof": False}
+    both, each, other = (ha.gate(tiny, words(), updates=updates, **few) for updates in (3, (3, 3), (3, 4)))
+    assert each.gate.equals(both.gate)
+    assert other.gate.sel(fit="free").equals(both.gate.sel(fit="free"))
+    assert not other.gate.sel(fit="retain").equals(both.gate.sel(fit="retain"))
+    assert (other.attrs["free_updates"], other.attrs["pressed_updates"]) == (3, 4)
+
+
+def test_options_of_the_test_decide_how_it_is_done(tiny, brief) -> None:
+    result = ha.gate(tiny, words(), seeds=1, steps=(1, 2), draws=3, switching=4)
+    assert result.effect.n_removed.values.tolist() == [1, 2]
+    assert result.sizes["draw"] == 3
+    settings = {name: np.ravel(result.attrs[name]).tolist() for name in ("steps", "draws", "switching", "held_out")}
+    assert settings == {"steps": [1, 2], "draws": [3], "switching": [4], "held_out": [32]}
+    again = ha.gate(tiny, words(), seeds=1, steps=(1, 2), draws=4, switching=4)
+    assert again.attrs["key"] != result.attrs["key"]
+
+
+@pytest.mark.parametrize("options", [{}, {"halves": True}])
+def test_every_variable_says_what_it_is(tiny, brief, options) -> None:
+    result = ha.gate(tiny, words(), seeds=1, **options)
+    for name, variable in result.data_vars.items():
+        assert {"long_name", "units", "description"} <= set(variable.attrs), name
+
+
 def test_the_proof_can_be_left_out(tiny, brief) -> None:
     with_proof, without = (ha.gate(tiny, words(), seeds=1, proof=proof) for proof in (True, False))
     assert not {"effect", "random_effect", "p", "p_corrected"} & set(without)
@@ -100,7 +133,7 @@ def test_contrastive_gating_loses_what_is_to_be_lost() -> None:
     """One head carries the first half of the words, another the second half."""
     lm = handmade({(0, 3): range(7), (1, 0): range(7, 14)}, spoiler=False)
     first, second = repeat_the_word(range(7), "first"), repeat_the_word(range(7, 14), "second")
-    result = ha.contrast(lm, keep=first, lose=second, seeds=3, updates=100)
+    result = ha.contrast(lm, keep=first, lose=second, seeds=3, updates=200)
     assert result.task.values.tolist() == ["first kept, second lost"]
     assert (result.lost.values[0, :, 1, 0] >= 0.9).all()
     assert (result.lost.values[0, :, 0, 3] <= 0.1).all()
@@ -115,7 +148,7 @@ def test_contrastive_gating_loses_what_is_to_be_lost() -> None:
 def test_the_contrast_stops_paying_at_five() -> None:
     keep = torch.tensor([[-1.0, -2.0]], requires_grad=True)
     lose = torch.tensor([[-9.0, -3.0]], requires_grad=True)
-    value = objective([keep, lose])
+    value = capped_gap([keep, lose])
     assert value.tolist() == [[-5.0, -1.0]]
     value.sum().backward()
     assert keep.grad.tolist() == [[0.0, -1.0]]
@@ -124,12 +157,12 @@ def test_the_contrast_stops_paying_at_five() -> None:
 def test_gradients_equal_finite_differences() -> None:
     lm = LM(build(BY_ID["gpt2"]), None, "gpt2")  # float64 throughout
     matched = [(make_bundle(random_examples(lm, beginning=4)),), (make_bundle(random_examples(lm, seed=1)),)]
-    theta = start(lm, [0, 1]).double()
-    _, gradient = slope(lm, theta, matched, likelihood, 10**6)
+    theta = draw_theta(lm, [0, 1]).double()
+    _, gradient = loss_and_gradient(lm, theta, matched, negative_log_p, 10**6)
     for gate, layer, head in [(0, 0, 1), (1, 1, 2), (1, 0, 0)]:
         step = torch.zeros_like(theta)
         step[gate, layer, head] = 1e-5
-        up, down = (slope(lm, theta + s, matched, likelihood, 10**6)[0].double() for s in (step, -step))
+        up, down = (loss_and_gradient(lm, theta + s, matched, negative_log_p, 10**6)[0].double() for s in (step, -step))
         assert (up - down)[gate].item() / 2e-5 == pytest.approx(gradient[gate, layer, head].item(), rel=1e-5, abs=1e-8)
         assert (up - down)[1 - gate].item() == 0  # one gate's θ is nothing to another
 
@@ -138,19 +171,19 @@ def test_gradients_equal_finite_differences() -> None:
 def test_batches_padding_and_sharing_change_nothing(family) -> None:
     lm = LM(build(BY_ID[family]), None, family)
     groups = [random_examples(lm, beginning=6, seed=s) for s in range(4)]
-    theta = start(lm, [0, 1, 2])
+    theta = draw_theta(lm, [0, 1, 2])
     alone = [(make_bundle([a]),) for group in groups for a in group]
     together = [(make_bundle(group),) for group in groups]
-    loss, gradient = slope(lm, theta, alone, likelihood, 10**6)
+    loss, gradient = loss_and_gradient(lm, theta, alone, negative_log_p, 10**6)
     for matched, tokens in [(alone, 1), (alone, 40), (together, 10**6), (together, 60), (together, 1)]:
-        again = slope(lm, theta, matched, likelihood, tokens)
+        again = loss_and_gradient(lm, theta, matched, negative_log_p, tokens)
         torch.testing.assert_close(again[0], loss, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(again[1], gradient, rtol=1e-4, atol=1e-6)
 
 
 def test_a_seed_comes_out_the_same_in_any_company(tiny) -> None:
-    few = replace(SETTINGS, free=Schedule(4, 0.2, 0.1), pressed=Schedule(4, 0.2, 0.1))
-    three, alone = (fit_task(tiny, TaskFit(words(), seeds, few)) for seeds in ([5, 6, 7], [6]))
+    few = {"free": FOUR, "pressed": FOUR, "strength": 0.05, "batch": 8, "low": 0.0}
+    three, alone = (fit_task(tiny, words(), seeds, **few) for seeds in ([5, 6, 7], [6]))
     torch.testing.assert_close(three[:, 1:2], alone, rtol=1e-4, atol=1e-4)
 
 
@@ -158,8 +191,8 @@ def test_one_update_is_adam_on_the_published_loss(tiny) -> None:
     """Oracle: the loss as METHODS writes it, through autograd, text by text, and torch's own clipping and Adam."""
     bundles = [(make_bundle([TokenExample((1, 2, 3), (4,))]),), (make_bundle([TokenExample((5, 6), (7, 8))]),)]
     pressure = torch.tensor([0.3, -0.3])
-    first = start(tiny, [0, 1]) * 3  # some beyond ± 4
-    result = fit(tiny, first, pressure, repeat(bundles), Schedule(2, 0.1, 0.05))
+    first = draw_theta(tiny, [0, 1]) * 3  # some beyond ± 4
+    result = fit_gates(tiny, first, pressure, repeat(bundles), Schedule(2, 0.1, 0.05))
     for s in range(2):
         theta = first[s].clone().requires_grad_()
         adam = torch.optim.Adam([theta], lr=0.1)
@@ -235,14 +268,14 @@ def test_an_interrupted_fit_goes_on_at_the_last_finished_stage(tiny, brief, tmp_
 
 def test_a_loss_that_is_not_a_number_says_where_and_keeps_what_was_done(tiny, brief, tmp_path, monkeypatch) -> None:
     calls: list[int] = []
-    plain = fits.log_probs
+    plain = compute.log_probs
 
     def spoiled(*args, **options):
         calls.append(1)
         log_p, right = plain(*args, **options)
         return (log_p * torch.nan if len(calls) > 5 else log_p), right
 
-    monkeypatch.setattr(fits, "log_probs", spoiled)
+    monkeypatch.setattr(compute, "log_probs", spoiled)
     with pytest.raises(CannotDo, match=r"words: retain and remove: loss is nan at update \d of 4"):
         ha.gate(tiny, words(), seeds=1, batch=4, out=tmp_path)
     assert [p.name for p in (tmp_path / ".gate").glob("*.npz")] == ["words%2C seed 0%3A free.npz"]
@@ -255,7 +288,7 @@ def test_running_out_of_memory_names_the_flag(tiny, brief, monkeypatch, error) -
     def full(*args, **options):
         raise error
 
-    monkeypatch.setattr(fits, "log_probs", full)
+    monkeypatch.setattr(compute, "log_probs", full)
     with pytest.raises(CannotDo, match="out of memory, even with batch_tokens=64: "):
         ha.gate(tiny, words(), seeds=1, batch_tokens=512)
 
@@ -263,7 +296,7 @@ def test_running_out_of_memory_names_the_flag(tiny, brief, monkeypatch, error) -
 def test_running_out_of_memory_halves_what_is_run_at_once_and_changes_nothing(tiny, brief, monkeypatch, caplog) -> None:
     fresh = LM(build(TINY[0]), tokenizer(), "tiny")
     complete = ha.gate(fresh, words(), seeds=2, batch=16, batch_tokens=512)
-    plain, sizes = fits.log_probs, []
+    plain, sizes = compute.log_probs, []
 
     def small(lm, bundles, gate, **options):
         sizes.append(len(gate) * sum(len(s.examples) * (s.shared + s.rest) for s in bundles))
@@ -271,7 +304,7 @@ def test_running_out_of_memory_halves_what_is_run_at_once_and_changes_nothing(ti
             raise torch.OutOfMemoryError("CUDA out of memory")
         return plain(lm, bundles, gate, **options)
 
-    monkeypatch.setattr(fits, "log_probs", small)
+    monkeypatch.setattr(compute, "log_probs", small)
     halved = ha.gate(fresh, words(), seeds=2, batch=16, batch_tokens=512)
     np.testing.assert_allclose(halved.gate, complete.gate, atol=1e-5)
     told = [r.getMessage() for r in caplog.records if "out of memory" in r.getMessage()]
@@ -283,7 +316,7 @@ def test_running_out_of_memory_halves_what_is_run_at_once_and_changes_nothing(ti
 
 
 def test_other_runtime_errors_are_not_about_memory(tiny, brief, monkeypatch) -> None:
-    monkeypatch.setattr(fits, "log_probs", lambda *a, **k: (_ for _ in ()).throw(RuntimeError("a bug")))
+    monkeypatch.setattr(compute, "log_probs", lambda *a, **k: (_ for _ in ()).throw(RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
         ha.gate(tiny, words(), seeds=1)
 
@@ -298,6 +331,16 @@ def test_other_runtime_errors_are_not_about_memory(tiny, brief, monkeypatch) -> 
         ({"strength": float("nan")}, "strength is nan"),
         ({"preset": "quik"}, "preset is 'quik', expected one of quick, full. Did you mean 'quick'?"),
         ({"updates": 0}, "updates is 0, expected a whole number from 1"),
+        ({"updates": (3, 0)}, "updates is 0, expected a whole number from 1"),
+        ({"updates": (3, 4, 5)}, r"updates is \(3, 4, 5\), expected one number, or two: of the free and the pressed"),
+        ({"updates": "3"}, "updates is '3', expected a whole number from 1"),
+        ({"free_lr": 0.1}, "free_lr is 0.1, expected two numbers: the learning rate at start and end"),
+        ({"pressed_lr": (0.1, 0)}, "pressed_lr is 0, expected a number above 0"),
+        ({"low": 1}, "low is 1, expected a number from 0 to below 1"),
+        ({"held_out": 0}, "held_out is 0, expected a whole number from 1"),
+        ({"switching": 0}, "switching is 0, expected a whole number from 1"),
+        ({"steps": [1, 0]}, "steps is 0, expected a whole number from 1"),
+        ({"draws": 0}, "draws is 0, expected a whole number from 1"),
         ({"batch": 0}, "batch is 0, expected a whole number from 1"),
         ({"batch_tokens": 0}, "batch_tokens is 0, expected at least 1"),
         ({"shots": -1}, "shots is -1, expected 0 or more"),
@@ -328,6 +371,9 @@ def test_bad_settings(tiny, options, message) -> None:
         ({"keep": "maths"}, "task 'maths' is neither built in"),
         ({"seeds": 0}, "seeds is 0, expected a whole number from 1"),
         ({"strength": -0.1}, "strength is -0.1, expected a number above 0"),
+        ({"updates": (3, 4)}, r"updates is \(3, 4\), expected a whole number"),
+        ({"lr": 0.1}, "lr is 0.1, expected two numbers: the learning rate at start and end"),
+        ({"held_out": 0}, "held_out is 0, expected a whole number from 1"),
     ],
 )
 def test_bad_contrasts(tiny, options, message) -> None:
@@ -443,8 +489,8 @@ def test_a_large_model_is_cut_by_seed(wide, together) -> None:
     }
     lm = LM(skeleton(LlamaConfig(hidden_size=wide, vocab_size=VOCABULARY, **shape)), tokenizer(), "a shape")
     task = Task("words", tuple(Example(" ".join([f"w{i}"] * 40), f" w{i + 1}") for i in range(80)), (), shots=0)
-    fit = TaskFit(task, range(10), PRESETS["full"], together=seeds_together(lm, task, PRESETS["full"]))
-    assert [len(block.seeds) for block in fit.blocks()] == [together] * (10 // together)
+    blocks = split_seeds(lm, task, range(10), batch=64)
+    assert [len(block) for block in blocks] == [together] * (10 // together)
 
 
 def test_targets_are_summed_one_by_one() -> None:

@@ -12,7 +12,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import headatlas as ha
 from headatlas.methods.dissociate.fits import PRESETS, fit
-from headatlas.methods.gate.fits import likelihood, slope, start
+from headatlas.methods.gate.compute import draw_theta, loss_and_gradient, negative_log_p
 from headatlas.models.attention import attention_of_texts
 from headatlas.models.hooks import hooked
 from headatlas.models.lm import LM
@@ -49,8 +49,10 @@ def check_gradients(dtype: torch.dtype, device: str) -> None:
     matched = [(make_bundle([a]),) for a in examples]
     width = lay_out(single, [s for (s,) in matched]).inputs["input_ids"].shape[1]
     assert width == (690 if device == "cpu" else 704)
-    theta = start(single, [0, 1])
-    (loss, gradient), (loss_32, gradient_32) = (slope(lm, theta, matched, likelihood, 10**6) for lm in (half, single))
+    theta = draw_theta(single, [0, 1])
+    (loss, gradient), (loss_32, gradient_32) = (
+        loss_and_gradient(lm, theta, matched, negative_log_p, 10**6) for lm in (half, single)
+    )
     torch.testing.assert_close(loss, loss_32, rtol=0.02, atol=0)
     # bfloat16 holds scores near −120 to half a unit only
     assert (gradient - gradient_32).abs().max() < 0.4 * gradient_32.abs().max()

@@ -11,7 +11,7 @@ from transformers import LlamaConfig
 
 from headatlas.errors import CannotDo
 from headatlas.methods.ablate.one_by_one import ablate
-from headatlas.methods.gate.fits import likelihood, slope
+from headatlas.methods.gate.compute import loss_and_gradient, negative_log_p
 from headatlas.models.cost import CHANGED, Cost, Machine, answering, learning, measure_machine, reading
 from headatlas.models.interventions import Change, answers_under
 from headatlas.models.lm import LM
@@ -130,7 +130,7 @@ def test_passes_and_tokens_are_those_made(budget) -> None:
     check(lm, patching_cost(lm, PROMPTS, 2, tokens=budget), patched)
     theta = torch.zeros(7, lm.n_layers, lm.n_heads)
     learned = learning(lm, bundles, 7, tokens=budget)
-    update = partial(slope, lm, theta, [(bundle,) for bundle in bundles], likelihood, budget)
+    update = partial(loss_and_gradient, lm, theta, [(bundle,) for bundle in bundles], negative_log_p, budget)
     check(lm, Cost(tokens=learned.learned, passes=learned.learning), update)
 
 

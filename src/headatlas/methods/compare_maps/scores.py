@@ -7,7 +7,7 @@ are not what a method's own call gives: this is the one place that knows how oth
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,7 @@ from headatlas.methods.ablate.one_by_one import ablate
 from headatlas.methods.dissociate import parts as dissociation
 from headatlas.methods.dissociate.fits import Settings
 from headatlas.methods.dissociate.parts import Target, targets_of
-from headatlas.methods.gate import settings as gating
-from headatlas.methods.gate.fits import TaskFit, fit_cost, fit_task
+from headatlas.methods.gate.compute import Schedule, fit_cost, fit_task
 from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost, learning
 from headatlas.models.lm import LM
@@ -39,15 +38,22 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sizes:
-    """Examples of each function that a map is made from; of gate, its settings."""
+    """Examples of each function that a map is made from; of gate, the arguments of its fit."""
 
     taylor: int
     ablate: int
-    gate: gating.Settings
+    gate: Mapping[str, Any]
 
 
-_GATE = gating.PRESETS["quick"]
-_GATE_FULL = replace(_GATE, free=gating.Schedule(60, 0.3, 0.1), pressed=gating.Schedule(120, 0.3, 0.1), batch=8)
+_GATE = {  # those of gate's quick preset
+    "seeds": range(2),
+    "free": Schedule(24, 0.4, 0.2),
+    "pressed": Schedule(30, 0.5, 0.1),
+    "strength": 0.4,
+    "batch": 2,
+    "low": 0.5,
+}
+_GATE_FULL = {**_GATE, "free": Schedule(60, 0.3, 0.1), "pressed": Schedule(120, 0.3, 0.1), "batch": 8}
 SIZES = {"quick": Sizes(16, 8, _GATE), "full": Sizes(96, 48, _GATE_FULL)}
 
 
@@ -173,7 +179,7 @@ def make_map(lm: LM, name: str, target: Target, sizes: Sizes, *, done: Done, pro
         effects, _ = ablate(lm, examples, tokens=tokens, label=label, progress=progress)
         score = (effects / _lengths(examples)).mean(0).numpy()
     elif name == "gate":
-        theta = fit_task(lm, _gating(target, sizes), progress=progress)
+        theta = fit_task(lm, _gate_task(target), **sizes.gate, batch_tokens=target.batch_tokens, progress=progress)
         score = theta[-1].sigmoid().mean(0).numpy()  # facilitation: what stays open although shutting it pays
     else:
         score = _lost(lm, target, done, progress)
@@ -188,7 +194,9 @@ def map_cost(lm: LM, name: str, target: Target, sizes: Sizes) -> Cost:
     if name == "ablate":
         bundles = [make_bundle([a]) for a in _examples(target, sizes.ablate)]
         return changing_cost(lm, bundles, lm.layers_with_heads, tokens_at_once(lm, target.batch_tokens))
-    return fit_cost(lm, _gating(target, sizes)) if name == "gate" else dissociation.fit_cost(lm, target)
+    if name == "gate":
+        return fit_cost(lm, _gate_task(target), **sizes.gate, batch_tokens=target.batch_tokens)
+    return dissociation.fit_cost(lm, target)
 
 
 def _lost(lm: LM, target: Target, done: Done, progress: Progress) -> np.ndarray:
@@ -212,12 +220,11 @@ def _examples(target: Target, n: int) -> list[TokenExample]:
     return [target.data.examples[i] for i in order[:n]]
 
 
-def _gating(target: Target, sizes: Sizes) -> TaskFit:
+def _gate_task(target: Target) -> Task:
     """A function's training examples as a task for gate; what that holds out is not used."""
     training = (target.data.examples[i] for i in target.data.of("train", target.function))
     examples = tuple(Example(a.prompt, a.target) for a in training)
-    task = Task(target.name, examples, examples[:1])
-    return TaskFit(task, range(sizes.gate.seeds), sizes.gate, target.batch_tokens)
+    return Task(target.name, examples, examples[:1])
 
 
 def checked_map(name: str, score: Any, data: Labelled, lm: LM) -> np.ndarray:

@@ -9,13 +9,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-from headatlas.errors import BadArgument
-from headatlas.methods._arguments import Batch, BatchTokens, Preset, Seeds, Shots, Strength, Updates
-from headatlas.methods._seeds import seed_numbers
-from headatlas.methods.gate.settings import HAS_ROLE
-from headatlas.methods.method import Measure, Part, Work, method
+from headatlas.errors import BadArgument, check_count
+from headatlas.methods._arguments import Batch, BatchTokens, Low, Seeds, Shots, Strength
+from headatlas.methods._seeds import MOST_EXAMPLES, seed_numbers
+from headatlas.methods.gate import HAS_ROLE, Pair
+from headatlas.methods.method import Measure, Part, Variable, Work, method
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
@@ -37,20 +38,37 @@ if TYPE_CHECKING:
     tells="which heads one task needs and a matched one can spare",
     does_not_tell="whether the lost task needs each of them: heads that neither task needs are lost too",
     cites=("Causal Head Gating, Nam et al., NeurIPS 2025, arXiv 2505.13737",),
+    variables={
+        "gate": Variable("gate", "", "Fitted gate of a head: 0 is closed, 1 is open."),
+        "nll": Variable(
+            "−log P", "nats", "Mean −log P(target) on held-out examples, of the whole model and under the gates."
+        ),
+        "accuracy": Variable(
+            "accuracy", "share", "Share of held-out examples done right by the whole model and under the gates."
+        ),
+    },
+    # as of gate, whose two stages are one here
+    presets={
+        "quick": {"seeds": 2, "strength": 0.4, "updates": 54, "batch": 2, "low": 0.5, "held_out": 32},
+        "full": {},
+    },
     order=55,
     in_parts=True,
+    in_run=False,
 )
 def contrast(
     lm: LM,
     *,
-    keep: Annotated[Any, "the task to keep: a built-in one, a file, or examples of your own"],
+    keep: Annotated[Any, "the task to keep: a built-in one, a file, or a list of examples"],
     lose: Annotated[Any, "the task to lose; its examples match those of keep, one by one"],
-    seeds: Seeds = None,
-    preset: Preset = "quick",
+    seeds: Seeds = 10,
     shots: Shots = None,
-    strength: Strength = None,
-    updates: Updates = None,
-    batch: Batch = None,
+    strength: Strength = 0.1,
+    updates: Annotated[int, "updates of the fit"] = 1000,
+    lr: Annotated[Pair, "learning rate at the start and at the end"] = (0.5, 0.1),
+    batch: Batch = 64,
+    low: Low = 0.0,
+    held_out: Annotated[int, "held-out examples of each task that the gates are measured on"] = 128,
     batch_tokens: BatchTokens = None,
 ) -> Work:
     """Which heads the task `lose` needs and the task `keep` can spare (docs/methods/contrast.md).
@@ -62,27 +80,31 @@ def contrast(
     Example:
         >>> ha.contrast("smollm2", keep="capitals.jsonl", lose="currencies.jsonl").lost.mean("seed")
     """
-    from headatlas.methods.contrast.fits import GATES, PairFit, combine, combine_cost, fit_cost, fit_pair
-    from headatlas.methods.gate.settings import flat_settings, settings_of
+    from headatlas.methods.contrast.compute import GATES, combine, combine_cost, fit_cost, fit_pair
+    from headatlas.methods.gate.compute import check_fitting, make_schedule
     from headatlas.tasks.bundles import held_out_rows
     from headatlas.tasks.prompts import hash_tasks
     from headatlas.tasks.used import used_rows
 
-    settings = settings_of(preset, strength, updates, batch)
-    numbers = seed_numbers(settings.seeds if seeds is None else seeds)
-    kept, lost = _one_task(lm, "keep", keep, shots), _one_task(lm, "lose", lose, shots)
-    _check_matched(kept, lost)
-    both = (kept, lost)
-    pair = PairFit(kept, lost, numbers, settings, batch_tokens)
+    numbers = seed_numbers(seeds)
+    schedule = make_schedule(updates, lr, "lr")
+    fitting = check_fitting(strength, batch, low)
+    held_out = check_count("held_out", held_out, 1, MOST_EXAMPLES)
+    pair = (_one_task(lm, "keep", keep, shots), _one_task(lm, "lose", lose, shots))
+    _check_matched(*pair)
+    names = {"keep": pair[0].name, "lose": pair[1].name}
+    common = {"pair": pair, "seeds": numbers, "batch_tokens": batch_tokens}
+    fit_arguments = {**common, **fitting, "schedule": schedule}
     return Work(
-        summary=f"{pair.name}: {len(numbers)} seeds",
+        summary=f"keep {names['keep']}, lose {names['lose']}: {len(numbers)} seeds, {schedule.updates} updates",
         combine=combine,
-        arguments=(pair,),
-        parts=[Part(name=GATES, do=fit_pair, arguments=(pair,), cost=fit_cost)],
-        data=hash_tasks(both),
-        settings=flat_settings(settings) | {"seeds": numbers, "keep": kept.name, "lose": lost.name},
+        arguments={**common, "held_out": held_out},
+        parts=[Part(name=GATES, do=fit_pair, arguments=fit_arguments, cost=fit_cost)],
+        data=hash_tasks(pair),
+        settings={**asdict(schedule), **fitting, "seeds": numbers, **names},
+        result_settings={"held_out": held_out},
         cost=combine_cost,
-        used=used_rows(both, (row for t in both for row in (*t.train, *held_out_rows(t, settings.held_out)))),
+        used=used_rows(pair, (row for t in pair for row in (*t.train, *held_out_rows(t, held_out)))),
     )
 
 
@@ -90,19 +112,21 @@ def _one_task(lm: LM, argument: str, task: Any, shots: int | None) -> Task:
     from headatlas.tasks.prompts import list_tasks, load_tasks
 
     task = list(task) if isinstance(task, Iterator) else task
-    if (n := len(list_tasks(argument, task))) > 1:
-        raise BadArgument(f"{argument} has {n} tasks, expected one")
+    n_tasks = len(list_tasks(argument, task))
+    if n_tasks > 1:
+        raise BadArgument(f"{argument} has {n_tasks} tasks, expected one")
     return load_tasks(lm, task, shots)[0]
 
 
 def _check_matched(keep: Task, lose: Task) -> None:
-    """That example i of both can be the same question."""
+    """Check that example i of both can be the same question."""
     if keep.train == lose.train:
-        raise BadArgument("keep and lose are the same examples: nothing tells them apart")
+        raise BadArgument("keep and lose are the same examples: no gates could separate them")
     for split in ("train", "held_out"):
-        a, b = (len(getattr(t, split)) for t in (keep, lose))
-        if a != b:
+        n_keep = len(getattr(keep, split))
+        n_lose = len(getattr(lose, split))
+        if n_keep != n_lose:
             raise BadArgument(
-                f"keep has {a} {split} examples and lose has {b}:"
+                f"keep has {n_keep} {split} examples and lose has {n_lose}:"
                 " they must match, example by example, in the same order"
             )

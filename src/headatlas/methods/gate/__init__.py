@@ -6,21 +6,23 @@
    (pressure towards 1) for retain, which gives G⁺, and λ < 0 (pressure towards 0) for remove, which gives G⁻.
 4. facilitation = G⁻: kept although dropping it would pay. interference = 1 − G⁺: dropped although keeping it would pay.
    irrelevance = G⁺ · (1 − G⁻): goes whichever way it is pushed.
-5. Proof: from G⁺, the top heads of each role are switched off against on, on held-out examples; so are random heads.
+5. Test: from G⁺, the top heads of each role are switched off and on, on held-out examples; so are random heads.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from headatlas.methods._arguments import Batch, BatchTokens, Preset, Seeds, Shots, Strength, Tasks, Updates
+from headatlas.methods._arguments import Batch, BatchTokens, Low, Seeds, Shots, Strength, Tasks
 from headatlas.methods._seeds import seed_numbers
-from headatlas.methods.gate.settings import HAS_ROLE
-from headatlas.methods.method import Measure, Part, Truth, Work, lazily, method
+from headatlas.methods.method import Measure, Truth, Variable, Work, lazily, method
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
+
+HAS_ROLE = 0.5  # the lowest score with which a head has a role
+Pair = tuple[float, float]
 
 
 @method(
@@ -50,11 +52,42 @@ if TYPE_CHECKING:
             at_least=HAS_ROLE,
         ),
     ],
-    presets={"quick": {}, "full": {}},
+    variables={
+        "gate": Variable("gate", "", "Fitted gate of a head in each of the three fits: 0 is closed, 1 is open."),
+        "summary": Variable(
+            "score over seeds", "", "Each score over seeds: lowest, highest, mean, standard deviation."
+        ),
+        "share": Variable("share of heads", "share", f"Share of heads whose score is at least {HAS_ROLE}."),
+        "effect": Variable(
+            "off − on",
+            "nats",
+            "Log P(target) with the top heads of a role off minus on, under the retained gates; below 0 they help.",
+        ),
+        "random_effect": Variable("random heads", "nats", "The same for each draw of random heads of the same layers."),
+        "facilitation_half": Variable("facilitation by half", "", "Facilitation from each half of the training data."),
+        "interference_half": Variable("interference by half", "", "Interference from each half of the training data."),
+        "irrelevance_half": Variable("irrelevance by half", "", "Irrelevance from each half of the training data."),
+    },
+    presets={
+        # gates start half open: so few updates cannot repair a model with half of its heads shut
+        "quick": {
+            "seeds": 2,
+            "strength": 0.4,
+            "updates": (24, 30),
+            "free_lr": (0.4, 0.2),
+            "batch": 2,
+            "low": 0.5,
+            "held_out": 32,
+            "switching": 6,
+            "steps": (32,),
+            "draws": 20,
+        },
+        "full": {},
+    },
     tells="which heads a task needs, which harm it, and which it does not mind, all heads fitted together",
     does_not_tell="which of several heads that can replace each other does the work",
     cites=("Causal Head Gating, Nam et al., NeurIPS 2025, arXiv 2505.13737",),
-    sentences=lazily("headatlas.methods.gate.sentences:gate_sentences"),
+    sentences=lazily("headatlas.methods.gate.proof:sentences"),
     ask=lazily("headatlas.methods._effects:ask_held_out"),
     truths={
         "gate": Truth("functions", "facilitation", {"proof": False, "seeds": 3}),
@@ -70,15 +103,21 @@ def gate(
     lm: LM,
     tasks: Tasks = ("math", "syntax"),
     *,
-    seeds: Seeds = None,
-    preset: Preset = "quick",
+    seeds: Seeds = 10,
     shots: Shots = None,
-    strength: Strength = None,
-    updates: Updates = None,
-    batch: Batch = None,
+    strength: Strength = 0.1,
+    updates: Annotated[int | tuple[int, int], "updates of each fit, or of the free fit and of the other two"] = 500,
+    free_lr: Annotated[Pair, "learning rate of the free fit at its start and at its end"] = (0.1, 0.01),
+    pressed_lr: Annotated[Pair, "learning rate of the other two fits at their start and at their end"] = (0.5, 0.1),
+    batch: Batch = 64,
+    low: Low = 0.0,
+    held_out: Annotated[int, "held-out examples of each task that the gates are measured on"] = 128,
+    switching: Annotated[int, "held-out examples of each task that heads are switched off on"] = 64,
+    steps: Annotated[Sequence[int], "numbers of heads to switch off at once"] = (1, 2, 4, 8, 16, 32),
+    draws: Annotated[int, "random sets of heads that each test compares with, at most"] = 199,
     batch_tokens: BatchTokens = None,
     halves: Annotated[bool, "fit each half of the data too"] = False,
-    proof: Annotated[bool, "switch the heads of each role off, against random heads"] = True,
+    proof: Annotated[bool, "test the map: switch off the heads of each role, and random heads"] = True,
 ) -> Work:
     """Which heads a task needs, which it would be better without, which are idle (docs/methods/gate.md).
 
@@ -93,37 +132,32 @@ def gate(
     Example:
         >>> ha.gate("smollm2", "math", seeds=2).facilitation.mean("seed")
     """
-    from headatlas.methods.gate.fits import TaskFit, fit_cost, fit_task, seeds_together
-    from headatlas.methods.gate.result import combine, combine_cost
-    from headatlas.methods.gate.settings import flat_settings, settings_of
+    from headatlas.methods.gate import compute
     from headatlas.tasks.bundles import held_out_rows
     from headatlas.tasks.prompts import check_shots, hash_tasks, load_tasks
     from headatlas.tasks.used import used_rows
 
-    settings = settings_of(preset, strength, updates, batch)
-    numbers = seed_numbers(settings.seeds if seeds is None else seeds)
-    chosen = load_tasks(lm, tasks, shots)
-    split = [[replace(t.halves()[i], name=f"{t.name}, half {i}") for t in chosen] for i in (0, 1) if halves]
-    for task in (task for group in (chosen, *split) for task in group):
+    numbers = seed_numbers(seeds)
+    schedules = compute.make_schedules(updates, free_lr, pressed_lr)
+    fitting = compute.check_fitting(strength, batch, low)
+    measured = compute.check_counts(held_out=held_out, switching=switching, steps=steps, draws=draws)
+    loaded = load_tasks(lm, tasks, shots)
+    groups = [loaded, *([compute.half_of(task, i) for task in loaded] for i in (0, 1) if halves)]
+    all_tasks = [task for group in groups for task in group]
+    for task in all_tasks:
         check_shots(task)
-    fits, *of_halves = (
-        [TaskFit(t, numbers, settings, batch_tokens, seeds_together(lm, t, settings)) for t in group]
-        for group in (chosen, *split)
-    )
-    blocks = [block for fitted in (fits, *of_halves) for of in fitted for block in of.blocks()]
-    names = ", ".join(t.name for t in chosen)
-    tested = max(settings.held_out, settings.switching)
+    blocks = {task.name: compute.split_seeds(lm, task, numbers, fitting["batch"]) for task in all_tasks}
+    fit_arguments = {**schedules, **fitting, "batch_tokens": batch_tokens}
+    rows = (row for t in loaded for row in (*t.train, *held_out_rows(t, max(held_out, switching))))
+    names = ", ".join(task.name for task in loaded)
     return Work(
-        summary=f"{names}: {len(numbers)} seeds, {settings.free.updates} + {settings.pressed.updates} updates",
-        combine=combine,
-        arguments=(fits, of_halves, proof),
-        parts=[
-            Part(name=block.name, do=fit_task, arguments=(block,), outputs=block.stages, cost=fit_cost)
-            for block in blocks
-        ],
-        data=hash_tasks(chosen),
-        settings={"preset": preset, **flat_settings(settings), "seeds": numbers},
-        result_settings={"halves": int(halves), "proof": int(proof)},
-        cost=combine_cost,
-        used=used_rows(chosen, (row for task in chosen for row in (*task.train, *held_out_rows(task, tested)))),
+        summary=f"{names}: {len(numbers)} seeds, {compute.count_updates(schedules)} updates",
+        combine=compute.combine,
+        arguments={"groups": groups, "blocks": blocks, "proof": proof, "batch_tokens": batch_tokens, **measured},
+        parts=[compute.fit_part(task, block, fit_arguments) for task in all_tasks for block in blocks[task.name]],
+        data=hash_tasks(loaded),
+        settings={**compute.plain_settings(schedules), **fitting, "seeds": numbers},
+        result_settings={**measured, "halves": int(halves), "proof": int(proof)},
+        cost=compute.combine_cost,
+        used=used_rows(loaded, rows),
     )

@@ -1,0 +1,127 @@
+"""Fit gates under which one task is done and another is not."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from headatlas.methods.gate.compute import Schedule, draw_theta, fit_gates
+from headatlas.models.cost import SAMPLED, Cost, learning, reading
+from headatlas.models.lm import LM
+from headatlas.models.log_probs import batched_log_probs
+from headatlas.models.memory import tokens_at_once
+from headatlas.progress import Done, Progress
+from headatlas.tasks.baseline import baseline
+from headatlas.tasks.bundles import batches_of, held_out_bundles
+from headatlas.tasks.prompts import Task
+
+GATES = "gates"  # the part that fits them, and its array
+MAX_GAP = 5.0  # nats; a lost task that is worse than the kept one by more no longer lowers the loss
+
+Pair = tuple[Task, Task]
+"""The task to keep and the task to lose; example i of both asks the same."""
+
+
+def capped_gap(log_p: list[Tensor]) -> Tensor:
+    """The objective: −log P of the kept task minus that of the lost one, at least −MAX_GAP."""
+    keep, lose = log_p
+    return (lose - keep).clamp(min=-MAX_GAP)
+
+
+def fit_pair(
+    lm: LM,
+    *,
+    pair: Pair,
+    seeds: Sequence[int],
+    schedule: Schedule,
+    strength: float,
+    batch: int,
+    low: float,
+    batch_tokens: int | None,
+    done: Done,
+    progress: Progress,
+) -> None:
+    """Fit the gates of a pair; leaves θ [seed, layer, head]."""
+    keep, lose = pair
+    theta = fit_gates(
+        lm,
+        draw_theta(lm, seeds, low),
+        torch.full((len(seeds),), -strength),
+        batches_of(lm, pair, batch, seed=0),
+        schedule,
+        objective=capped_gap,
+        batch_tokens=batch_tokens,
+        label=f"keep {keep.name}, lose {lose.name}",
+        progress=progress,
+    )
+    done[GATES] = (theta.numpy(),)
+
+
+def fit_cost(
+    lm: LM,
+    *,
+    pair: Pair,
+    seeds: Sequence[int],
+    schedule: Schedule,
+    batch: int,
+    batch_tokens: int | None,
+    **_: object,
+) -> Cost:
+    tokens = max(1, tokens_at_once(lm, batch_tokens) // 2)  # both tasks at once
+    cost = Cost()
+    for matched in islice(batches_of(lm, pair, batch, seed=0), SAMPLED):
+        for bundles in zip(*matched, strict=True):  # of either task
+            cost += learning(lm, bundles, len(seeds), tokens=tokens)
+    return cost * (schedule.updates / SAMPLED)
+
+
+def combine(
+    lm: LM,
+    *,
+    pair: Pair,
+    seeds: Sequence[int],
+    held_out: int,
+    batch_tokens: int | None,
+    done: Done,
+    progress: Progress,
+) -> xr.Dataset:
+    """Measure both tasks on held-out examples: with the whole model, and under the fitted and the rounded gates."""
+    gate = torch.from_numpy(done[GATES][0]).sigmoid()
+    nll = np.empty((2, 3, len(seeds)))
+    accuracy = np.empty((2, 3, len(seeds)))
+    for side, task in enumerate(pair):
+        bundles = held_out_bundles(lm, task, held_out)
+        quality = baseline(lm, task, bundles, batch_tokens)
+        nll[side, 0] = -quality["baseline"]
+        accuracy[side, 0] = quality["whole_accuracy"]
+        for row, gates in enumerate((gate, gate.round()), 1):
+            log_p, right = batched_log_probs(lm, bundles, gates, batch_tokens)
+            nll[side, row] = -log_p.mean(1)
+            accuracy[side, row] = right.float().mean(1)
+    gate[:, lm.layers_without_heads] = torch.nan
+    keep, lose = pair
+    dims = ("task", "seed", "layer", "head")
+    return xr.Dataset(
+        {
+            "gate": (dims, gate[None].numpy()),
+            "lost": (dims, (1 - gate)[None].numpy()),
+            "nll": (("side", "gates", "seed"), nll),
+            "accuracy": (("side", "gates", "seed"), accuracy),
+        },
+        coords={
+            "task": [f"{keep.name} kept, {lose.name} lost"],
+            "seed": seeds,
+            "side": ["keep", "lose"],
+            "gates": ["whole", "fitted", "rounded"],
+            "layer": range(lm.n_layers),
+            "head": range(lm.n_heads),
+        },
+    )
+
+
+def combine_cost(lm: LM, *, pair: Pair, seeds: Sequence[int], held_out: int, batch_tokens: int | None) -> Cost:
+    bundles = [bundle for task in pair for bundle in held_out_bundles(lm, task, held_out)]
+    return reading(lm, bundles, 1 + 2 * len(seeds), tokens=batch_tokens)
