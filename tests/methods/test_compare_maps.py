@@ -82,8 +82,8 @@ def test_maps_are_made_from_training_examples_only(lm, monkeypatch) -> None:
         seen.update(examples)
         return torch.zeros(len(examples), lm.n_layers, lm.n_heads)
 
-    def gate(lm, of, **options):
-        seen.update(TokenExample(e.prompt, e.target) for e in (*of.task.train, *of.task.held_out))
+    def gate(lm, task, **options):
+        seen.update(TokenExample(e.prompt, e.target) for e in (*task.train, *task.held_out))
         return torch.zeros(3, 1, lm.n_layers, lm.n_heads)
 
     monkeypatch.setattr(scores, "gate_gradients", effects)
