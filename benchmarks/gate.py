@@ -24,7 +24,7 @@ import torch
 from common import arguments, in_turn, kernels, llama_8b, qwen_1_5b, timed
 
 import headatlas as ha
-from headatlas.methods.ablate.one_by_one import ablate
+from headatlas.methods.ablate.compute import ablate_heads
 from headatlas.methods.gate.compute import FITS, Schedule, draw_theta, fit_task, loss_and_gradient, negative_log_p
 from headatlas.models.gradients import for_gradients
 from headatlas.models.log_probs import batched_log_probs, log_probs
@@ -121,7 +121,7 @@ def ablation(lm: ha.LM, prompts: int) -> None:
     effects: list[torch.Tensor] = []
 
     def replayed() -> None:
-        effects[:] = [ablate(lm, examples)[0].mean(0)]
+        effects[:] = [ablate_heads(lm, examples)[0].mean(0)]
 
     @torch.no_grad()
     def one_by_one(logits_everywhere: bool, heads: int = 9) -> None:
@@ -183,10 +183,10 @@ def single_head(lm: ha.LM) -> None:
     gates = ha.gate(lm, tasks)
     maps = {
         "facilitation": gates.facilitation.mean("seed"),
-        "ablate zero": ha.ablate(lm, tasks, limit=8).effect,
-        "ablate mean": ha.ablate(lm, tasks, kind="mean", limit=8).effect,
-        "taylor": ha.taylor(lm, tasks, limit=8).effect,
-        "ig": ha.ig(lm, tasks, limit=8).effect,
+        "ablate zero": ha.ablate(lm, tasks, limit=8).contribution,
+        "ablate mean": ha.ablate(lm, tasks, kind="mean", limit=8).contribution,
+        "taylor": ha.taylor(lm, tasks, limit=8).contribution,
+        "ig": ha.ig(lm, tasks, limit=8).contribution,
     }
     stable = ha.stability(gates.facilitation).spearman.values.round(2)
     print(f"stability of facilitation over seeds: Spearman {stable} ({tasks})")

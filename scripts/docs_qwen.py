@@ -102,7 +102,7 @@ def vectors(result: xr.Dataset) -> list[dict]:
     for name in result.task.values.tolist():
         one = result.sel(task=name)
         accuracy = one.baseline.sel(measure="accuracy")
-        added = accuracy.sel(prompt="zero_shot") + one.vector_effect.sel(measure="accuracy")
+        added = accuracy.sel(prompt="zero_shot") + one.effect.sel(measure="accuracy")
         rows.append(
             {
                 "task": name,

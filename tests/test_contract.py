@@ -83,7 +83,7 @@ def test_padding_does_not_matter(name) -> None:
     call = getattr(ha, name)
 
     def summed(examples: tuple[Example, ...]) -> np.ndarray:
-        return call(lm, replace(short, held_out=examples), limit=8).effect.values[0] * len(examples)
+        return call(lm, replace(short, held_out=examples), limit=8).contribution.values[0] * len(examples)
 
     alone = summed(short.held_out) + 0.5 * summed((long, replace(long, kind="again")))
     np.testing.assert_allclose(summed((*short.held_out, long)), alone, rtol=1e-3, atol=1e-5)

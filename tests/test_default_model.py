@@ -79,7 +79,7 @@ def test_ablation_names_the_head_that_maps_names(lm) -> None:
     pairs = [("France", "Paris"), ("Italy", "Rome"), ("Japan", "Tokyo")]
     capitals = [{"prompt": f"The capital of {c} is", "target": f" {t}", "split": "held_out"} for c, t in pairs]
     capitals += [{"prompt": "The capital of Egypt is", "target": " Cairo", "split": "train"}]
-    effect = ha.ablate(lm, capitals, limit=5).effect.isel(task=0)
+    effect = ha.ablate(lm, capitals, limit=5).contribution.isel(task=0)
     top = effect.argmax(("layer", "head"))
     assert (top["layer"].item(), top["head"].item()) == (23, 4)
 

@@ -113,7 +113,7 @@ def test_heads_changed_one_by_one_on_a_gpu_as_on_the_cpu(tiny) -> None:
     tasks = {"next": [(f"w{i}", f" w{i + 1}") for i in range(30)]}
     told = [ha.function_vector(lm, tasks=tasks, shots=4, limit=3, draws=2, layer=1) for lm in (on_cpu, on_gpu)]
     moved = [ha.influence(lm, ["w1 w5 w9", "w3 w2"], positions="all") for lm in (on_cpu, on_gpu)]
-    for name, (one, other) in {"effect": told, "vector": told, "vector_effect": told, "kl": moved}.items():
+    for name, (one, other) in {"contribution": told, "vector": told, "effect": told, "kl": moved}.items():
         a, b = (torch.tensor(each[name].values) for each in (one, other))
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6, equal_nan=True)
 

@@ -62,7 +62,7 @@ def test_the_numbers_are_those_made_by_hand(tmp_path) -> None:
     for n, measured in zip((4, 8), run["rows"], strict=True):
         for task in TASKS:
             a, b = (
-                ha.taylor(lm, bench.half_of(task, n // 2, 0, half), limit=n // 2).effect.values.ravel()
+                ha.taylor(lm, bench.half_of(task, n // 2, 0, half), limit=n // 2).contribution.values.ravel()
                 for half in (0, 1)
             )
             assert measured["spearman"][task.name] == pytest.approx(spearmanr(a, b).statistic)

@@ -123,7 +123,7 @@ def test_directions_are_read_from_a_result(model, tmp_path) -> None:
         {
             "vector": (("task", "d_model"), generator.normal(size=(2, 48))),
             "mean": (("task", "layer", "head", "d_head"), generator.normal(size=(2, 3, 6, 10))),
-            "effect": (("task", "layer", "head"), np.zeros((2, 3, 6))),
+            "contribution": (("task", "layer", "head"), np.zeros((2, 3, 6))),
         },
         one,
     )

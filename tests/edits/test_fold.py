@@ -196,9 +196,9 @@ def test_removed_heads_are_zero_in_every_map_of_the_edited_model(tmp_path) -> No
     new, task = ha.load(tmp_path / "new"), tiny_task("first", 0)
     gone = {"layer": [1, 2], "head": [3, 0]}
     effects = [
-        ha.ablate(new, task, limit=8).effect,
-        ha.taylor(new, task, limit=8).effect,
-        ha.ig(new, task, limit=8).effect,
+        ha.ablate(new, task, limit=8).contribution,
+        ha.taylor(new, task, limit=8).contribution,
+        ha.ig(new, task, limit=8).contribution,
     ]
     effects += [ha.maps(new, relations=tiny_relations()).score]
     for map_ in effects:

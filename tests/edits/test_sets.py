@@ -86,7 +86,7 @@ def atlas(tmp_path_factory):
     """Of 2 layers × 3 heads; layer 1 of ablate has a head that was not measured."""
     heads = {"layer": [0, 1], "head": [0, 1, 2]}
     effect = np.array([[[0.5, 0.1, -0.2], [0.3, np.nan, 0.0]], [[0.0, 0.2, -0.6], [0.4, np.nan, 0.1]]])
-    ablate = xr.Dataset({"effect": over("task", effect)}, {"task": TASKS, **heads})
+    ablate = xr.Dataset({"contribution": over("task", effect)}, {"task": TASKS, **heads})
     role = np.zeros((2, 2, 2, 3))  # task, seed, layer, head
     role[1, :, 0, 2], role[1, 0, 1, 1] = 0.9, 1.0  # of one seed only: 0.5 on average
     gate = xr.Dataset(

@@ -93,7 +93,7 @@ def ablate(layers: int, heads: int, seed: int = 0) -> xr.Dataset:
     effect = np.random.default_rng(seed).normal(0, 0.1, (2, layers, heads))
     coords = {"task": ["math", "syntax"], "layer": range(layers), "head": range(heads)}
     return xr.Dataset(
-        {"effect": (("task", *MAP), effect)}, coords=coords, attrs={"method": "ablate", "model": "synthetic"}
+        {"contribution": (("task", *MAP), effect)}, coords=coords, attrs={"method": "ablate", "model": "synthetic"}
     )
 
 

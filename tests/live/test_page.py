@@ -55,7 +55,7 @@ def atlas(lm: LM) -> dict[str, xr.Dataset]:
     """A map whose heads fall from L0.H0 on."""
     effect = -np.arange(lm.n_layers * lm.n_heads, dtype=float).reshape(1, lm.n_layers, lm.n_heads)
     coords = {"task": ["math"], "layer": range(lm.n_layers), "head": range(lm.n_heads)}
-    return {"taylor": xr.Dataset({"effect": (("task", "layer", "head"), effect)}, coords, {"method": "taylor"})}
+    return {"taylor": xr.Dataset({"contribution": (("task", "layer", "head"), effect)}, coords, {"method": "taylor"})}
 
 
 def serve(lm: LM, port: int = 0) -> Server:

@@ -87,7 +87,7 @@ def test_maps_are_made_from_training_examples_only(lm, monkeypatch) -> None:
         return torch.zeros(3, 1, lm.n_layers, lm.n_heads)
 
     monkeypatch.setattr(scores, "gate_gradients", effects)
-    monkeypatch.setattr(scores, "ablate", lambda *a, **o: (effects(*a), None))
+    monkeypatch.setattr(scores, "ablate_heads", lambda *a, **o: (effects(*a), None))
     monkeypatch.setattr(scores, "fit_task", gate)
     for name in ("taylor", "ablate", "gate"):
         seen.clear()

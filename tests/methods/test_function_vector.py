@@ -210,7 +210,7 @@ def carried():
 
 
 def test_it_finds_the_head_that_carries_the_task(carried) -> None:
-    effect = carried.effect.sel(task="after").values
+    effect = carried.contribution.sel(task="after").values
     assert np.unravel_index(effect.argmax(), effect.shape) == CARRIER
     assert effect.max() > 0.9
     assert np.sort(np.abs(effect), axis=None)[-2] < 1e-3
@@ -222,9 +222,9 @@ def test_it_finds_the_head_that_carries_the_task(carried) -> None:
 
 def test_its_vector_does_the_task_without_examples(carried) -> None:
     one = carried.isel(task=0)
-    assert one.vector_effect.sel(measure="probability") > 0.9
-    assert one.vector_effect.sel(measure="accuracy") > 0.9
-    by_layer = one.vector_effect_by_layer.sel(measure="probability").values
+    assert one.effect.sel(measure="probability") > 0.9
+    assert one.effect.sel(measure="accuracy") > 0.9
+    by_layer = one.effect_by_layer.sel(measure="probability").values
     assert by_layer[:2].min() > 0.9
     assert abs(by_layer[2]) < 1e-3  # too late: the MLP that reads it was before
     assert one.added_at in (0, 1)
@@ -241,7 +241,7 @@ def test_without_anything_to_learn_no_head_carries_it() -> None:
 
     other = np.random.default_rng(5).permutation(WORDS)
     result = ha.function_vector(carrying(), tasks=pairs(lambda i: WORDS + int(other[i])), shots=4, limit=3, draws=2)
-    assert np.abs(result.effect).max() < 0.2
+    assert np.abs(result.contribution).max() < 0.2
     assert len(vector_sentences(result)) == 1
 
 

@@ -9,8 +9,8 @@ import torch
 import headatlas as ha
 from headatlas.errors import BadArgument, UnsupportedModel
 from headatlas.methods._gradients import gate_gradients, midpoints
-from headatlas.methods.ablate import one_by_one
-from headatlas.methods.ablate.one_by_one import ablate
+from headatlas.methods.ablate import compute
+from headatlas.methods.ablate.compute import ablate_heads
 from headatlas.methods.pattern import pattern
 from headatlas.models import single_heads
 from headatlas.models.lm import LM
@@ -46,7 +46,7 @@ def log_p(lm: LM, example: TokenExample) -> float:
 @pytest.mark.parametrize("kind", ["zero", "mean", "resample"])
 def test_ablate_equals_one_run_per_head_and_text(kind) -> None:
     lm = lm_of("llama")
-    effect, baseline = ablate(lm, EXAMPLES, kind, tokens=25)
+    effect, baseline = ablate_heads(lm, EXAMPLES, kind, tokens=25)
     texts = [a.prompt + a.target[:-1] for a in EXAMPLES]
     z = lm.head_outputs(texts)
     mean = z.flatten(0, 1)[~z.flatten(0, 1).isnan().any((1, 2, 3))].mean(0)
@@ -71,7 +71,7 @@ def test_ablate_equals_one_run_per_head_and_text(kind) -> None:
 
 
 def test_ablate_finds_the_carrier_and_the_spoiler() -> None:
-    effect = ha.ablate(handmade(), repeat_the_word(), limit=20).effect.sel(task="repeat").values
+    effect = ha.ablate(handmade(), repeat_the_word(), limit=20).contribution.sel(task="repeat").values
     assert np.unravel_index(effect.argmax(), effect.shape) == CARRIER
     assert np.unravel_index(effect.argmin(), effect.shape) == SPOILER
     assert (np.sort(np.abs(effect), axis=None)[:6] < 1e-5).all()
@@ -79,11 +79,11 @@ def test_ablate_finds_the_carrier_and_the_spoiler() -> None:
 
 def test_a_model_that_cannot_be_replayed_is_run_whole_and_that_is_said(monkeypatch, caplog) -> None:
     lm = lm_of("llama")
-    expected, _ = ablate(lm, EXAMPLES)
-    monkeypatch.setattr(one_by_one, "can_replay", lambda *a: False)
+    expected, _ = ablate_heads(lm, EXAMPLES)
+    monkeypatch.setattr(compute, "can_replay", lambda *a: False)
     monkeypatch.setattr(single_heads, "replayed", None)  # would fail if it were used
     with caplog.at_level(logging.WARNING, "headatlas"):
-        effect, _ = ablate(lm, EXAMPLES)
+        effect, _ = ablate_heads(lm, EXAMPLES)
     torch.testing.assert_close(effect, expected)
     assert "cannot be replayed from the middle: every head costs a whole run" in caplog.text
 
@@ -139,8 +139,8 @@ def test_ig_says_so_where_it_does_not_add_up() -> None:
     assert float(fine.without_heads[0]) == pytest.approx(float(expected), abs=1e-5)
     assert warnings({"ig": fine}) == unstable({"ig": fine})
     worth = float(fine.baseline[0] - fine.without_heads[0])
-    coarse = fine.assign(effect=fine.effect + (30 - worth) / fine.effect[0].size)
-    assert f"effects add up to 30.0, but all heads together are worth {worth:.1f}" in "".join(warnings({"ig": coarse}))
+    coarse = fine.assign(contribution=fine.contribution + (30 - worth) / fine.contribution[0].size)
+    assert f"contributions add up to 30.0, but all heads together add {worth:.1f}" in "".join(warnings({"ig": coarse}))
     old = coarse.drop_vars("without_heads")
     assert warnings({"ig": old}) == unstable({"ig": old})
 
@@ -151,13 +151,13 @@ def test_one_form_for_all(name, tmp_path) -> None:
     task = [{"prompt": f"w{i} w{i + 1}", "target": f" w{i + 2}"} for i in range(30)]
     result = getattr(ha, name)(lm, task, limit=6, out=tmp_path)
     stored = load(tmp_path / f"{name}.nc")
-    assert stored.effect.equals(result.effect)
-    assert stored.effect.dims == stored.importance.dims == ("task", "layer", "head")
+    assert stored.contribution.equals(result.contribution)
+    assert stored.contribution.dims == stored.importance.dims == ("task", "layer", "head")
     assert stored.baseline.dims == ("task",)
-    assert stored.effect.isel(layer=lm.layers_without_heads).isnull().all()
-    halves = stored.effect_half.mean("half")
-    np.testing.assert_allclose(halves, stored.effect, rtol=1e-4, atol=1e-6)
-    assert (stored.importance >= np.abs(stored.effect) - 1e-6).where(stored.effect.notnull(), True).all()
+    assert stored.contribution.isel(layer=lm.layers_without_heads).isnull().all()
+    halves = stored.contribution_half.mean("half")
+    np.testing.assert_allclose(halves, stored.contribution, rtol=1e-4, atol=1e-6)
+    assert (stored.importance >= np.abs(stored.contribution) - 1e-6).where(stored.contribution.notnull(), True).all()
     with pytest.raises(BadArgument, match="limit is 1, expected a whole number, at least 2"):
         getattr(ha, name)(lm, task, limit=1)
 
@@ -165,11 +165,11 @@ def test_one_form_for_all(name, tmp_path) -> None:
 def test_bad_ways_of_ablating() -> None:
     lm = lm_of("llama")
     with pytest.raises(BadArgument, match="kind is 'noise', expected one of zero, mean, resample"):
-        ablate(lm, EXAMPLES, "noise")
+        ablate_heads(lm, EXAMPLES, "noise")
     with pytest.raises(BadArgument, match="kind is 'noise', expected one of zero, mean, resample"):
         ha.ablate(lm, "math", kind="noise")
     with pytest.raises(BadArgument, match="needs at least 2 examples"):
-        ablate(lm, EXAMPLES[:1], "resample")
+        ablate_heads(lm, EXAMPLES[:1], "resample")
     with pytest.raises(BadArgument, match="steps is 0"):
         ha.ig(lm, "math", steps=0)
 
@@ -238,7 +238,7 @@ def test_patterns_asked_wrongly() -> None:
 
 def test_one_layer_can_be_replayed(caplog) -> None:
     with caplog.at_level(logging.WARNING, "headatlas"):
-        ablate(looking("previous"), EXAMPLES)
+        ablate_heads(looking("previous"), EXAMPLES)
     assert not [r for r in caplog.records if r.name.startswith("headatlas")]
 
 

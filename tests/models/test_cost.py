@@ -10,7 +10,7 @@ import torch
 from transformers import LlamaConfig
 
 from headatlas.errors import CannotDo
-from headatlas.methods.ablate.one_by_one import ablate
+from headatlas.methods.ablate.compute import ablate_heads
 from headatlas.methods.gate.compute import loss_and_gradient, negative_log_p
 from headatlas.models.cost import CHANGED, Cost, Machine, answering, learning, measure_machine, reading
 from headatlas.models.interventions import Change, answers_under
@@ -142,7 +142,7 @@ def test_passes_and_tokens_of_heads_changed_one_by_one_are_those_made(layers, bu
     check(
         lm,
         changing_cost(lm, bundles, layers, budget=budget),
-        lambda: ablate(lm, PROMPTS, layers=layers, tokens=budget),
+        lambda: ablate_heads(lm, PROMPTS, layers=layers, tokens=budget),
     )
 
 

@@ -15,7 +15,7 @@ from headatlas.edits.checkpoint import write_checkpoint
 from headatlas.edits.fold import fold, folded_copy, open_source
 from headatlas.edits.prune import prune
 from headatlas.errors import UnsupportedModel
-from headatlas.methods.ablate.one_by_one import ablate
+from headatlas.methods.ablate.compute import ablate_heads
 from headatlas.models.families import FAMILIES
 from headatlas.models.interventions import Change, answer_states, answers_under
 from headatlas.models.lm import LM
@@ -307,8 +307,8 @@ def test_replay_equals_whole_runs(tiny: Tiny) -> None:
     examples = [a for group in questions() for a in group][:5]
     assert can_replay(lm, [make_bundle([a]) for a in examples[:2]])
     for how in ("zero", "mean", "resample"):
-        fast, baseline = ablate(lm, examples, how, tokens=90)
-        slow, _ = ablate(lm, examples, how, replay=False)
+        fast, baseline = ablate_heads(lm, examples, how, tokens=90)
+        slow, _ = ablate_heads(lm, examples, how, replay=False)
         close = max(tiny.tolerance, 1e-6) * 10
         torch.testing.assert_close(fast, slow, rtol=close, atol=close, equal_nan=True)
         assert torch.isfinite(fast[:, layers(lm)]).all()

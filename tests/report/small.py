@@ -99,9 +99,9 @@ def gate(tasks: tuple[str, ...] = ("math", "syntax"), **sizes: int) -> xr.Datase
 
 
 def ablate() -> xr.Dataset:
-    return dataset({"effect": (("task", "layer", "head"), scores(7, 2) - 0.5)}, task=["math", "syntax"]).assign_attrs(
-        method="ablate"
-    )
+    return dataset(
+        {"contribution": (("task", "layer", "head"), scores(7, 2) - 0.5)}, task=["math", "syntax"]
+    ).assign_attrs(method="ablate")
 
 
 def salient(token: str = " Paris", layers: int = LAYERS, heads: int = HEADS) -> xr.Dataset:

@@ -227,7 +227,7 @@ def test_the_finder_places_heads_by_any_charts_and_selects_them(tab: "playwright
     tab.select_option("#finder-colour", label="Inference (Probe: importance)")
     chart = tab.locator("#finder-chart .js-plotly-plot")
     x, y = chart.evaluate("d => [d.data[0].x, d.data[0].y]")
-    effect, score = small.ablate().effect.values[0].ravel(), small.maps().score.values[1].ravel()
+    effect, score = small.ablate().contribution.values[0].ravel(), small.maps().score.values[1].ravel()
     scored = ~np.isnan(effect)
     np.testing.assert_allclose(x, effect[scored], atol=1e-6)
     np.testing.assert_allclose(y, score[scored], atol=1e-6)

@@ -28,8 +28,8 @@ def taylor(*correlations: float, n: int = 16) -> xr.Dataset:
     """A result of taylor with a task for each correlation."""
     both = np.stack([halves_that_correlate(r) for r in correlations])
     data = {
-        "effect": (("task", "layer", "head"), both.mean(1)),
-        "effect_half": (("task", "half", "layer", "head"), both),
+        "contribution": (("task", "layer", "head"), both.mean(1)),
+        "contribution_half": (("task", "half", "layer", "head"), both),
         "examples": ("task", [n] * len(both)),
     }
     return xr.Dataset(data, {"task": [f"t{i}" for i in range(len(both))]}, {"method": "taylor"})

@@ -28,7 +28,7 @@ def test_only_what_was_measured_by_removal_is_listed_as_removed() -> None:
     assert {s.method for s in known.standings if s.by_removal} == {"ablate"}
     texts = [text.get_text() for text in head_card(made, 1, 0).texts]
     first = texts.index("This head removed (log P lost)") + 1
-    value = {task: float(ablate.effect.sel(task=task, layer=1, head=0)) for task in ("math", "syntax")}
+    value = {task: float(ablate.contribution.sel(task=task, layer=1, head=0)) for task in ("math", "syntax")}
     assert sorted(texts[first:]) == [f"{task}, ablate: {v:+.3f}" for task, v in value.items()]
 
 

@@ -44,7 +44,7 @@ def test_unproven_functions_are_at_chance() -> None:
 @pytest.mark.parametrize("made", [synthetic.gate, synthetic.ablate, synthetic.maps])
 def test_without_a_baseline_no_level_is_known(made) -> None:
     result = made(3, 4)
-    for measure in ("score", "suppression", "facilitation", "effect", "member"):
+    for measure in ("score", "suppression", "facilitation", "contribution", "member"):
         assert chance(result, measure) is None
         assert at_chance(result, measure) is None
     charts = overview({made.__name__: result})

@@ -71,7 +71,7 @@ def test_of_several_measures_of_a_test_the_first_is_printed() -> None:
         random_effect=(("task", "measure", "draw"), np.zeros((2, 2, 3))),
         p=("task", [0.01, 0.5]),
     ).assign_coords(measure=["log_p", "rank"])
-    rows = method_tables(result)["Tests: change of log_p without the heads, and without random heads"]
+    rows = method_tables(result)["Tests: change of log_p, compared with random heads"]
     assert [row["change"] for row in rows] == [-0.5, -0.25]
 
 

@@ -25,7 +25,7 @@ from headatlas.methods import measures_of
 from headatlas.tasks.built_in import FUNCTIONS
 
 SUBJECTS = ("function", "relation", "category", "task", "name")
-VALUES = ("importance", "score", "value", "effect", "member")
+VALUES = ("importance", "score", "value", "contribution", "effect", "member")
 # By subject, then by variable: [seed, layer, head].
 Maps = dict[str, dict[str, np.ndarray]]
 

@@ -8,7 +8,7 @@ import xarray as xr
 from headatlas.errors import BadArgument, brief
 from headatlas.methods import measures_of, methods
 
-USUAL = ("importance", "score", "effect")
+USUAL = ("importance", "score", "contribution")
 EXPECTED = "a result of a method, a labelled array with layer and head, or an array [layer, head]"
 
 

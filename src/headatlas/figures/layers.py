@@ -63,7 +63,7 @@ def layer_profile(maps: Any, *, palette: str = PUBLISHED) -> Figure:
 
 
 def plan(maps: Maps, colours: str = PUBLISHED) -> Profiles:
-    """What the profiles show: of each method its first measure, of effects their size."""
+    """What the profiles show: of each method its first measure, of contributions their size."""
     charts = overview(maps)
     each = [_profile(method, maps[method], charts) for method in dict.fromkeys(charts.method.values.tolist())]
     panels = [panel for panel in each if panel.lines]
@@ -94,7 +94,7 @@ def _profile(method: str, result: xr.Dataset, charts: xr.Dataset) -> Profile:
     by_layer = score.sum("head").transpose("chart", "layer").values
     lines = {s: v / t for s, v, t in zip(subjects, by_layer, total, strict=True) if t > 0}
     n = by_layer.shape[1]
-    title = f"{title_of(method)}: {'|effect|' if measure.name == 'effect' else measure.name}{averaged}"
+    title = f"{title_of(method)}: {'|contribution|' if measure.name == 'contribution' else measure.name}{averaged}"
     return Profile(title, (np.arange(n) + 0.5) / n, lines, frozenset(s for s in lines if none[s]), no_rank(method))
 
 

@@ -1,8 +1,8 @@
 """ig: what removing a head would do to log P(target), from gradients integrated while all gates go from 0 to 1.
 
-1. Every head's output is multiplied by a gate; all gates stand at the middle of one of `steps` equal parts of [0, 1].
-2. effect = ∂ log P(target) / ∂ gate, averaged over the steps (integrated gradients, Sundararajan et al. 2017).
-3. Over all heads, effects add up to log P(target) of the whole model minus that without any head.
+1. Every head's output is multiplied by a gate; all gates are set to the middle of one of `steps` equal parts of [0, 1].
+2. contribution = ∂ log P(target) / ∂ gate, averaged over the steps (integrated gradients, Sundararajan et al. 2017).
+3. Over all heads, contributions add up to log P(target) of the whole model minus that without any head.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from headatlas.errors import check_count
 from headatlas.methods._arguments import BatchTokens, Shots, Tasks
-from headatlas.methods.method import Measure, Truth, Work, lazily, method
+from headatlas.methods.method import Measure, Truth, Variable, Work, lazily, method
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
 
-MOST_STEPS = 10_000  # more is a mistake
+MAX_STEPS = 10_000  # more can only be a mistake
 MEANING = (
     "log P(target) lost without each head, as gradients between shut and open gates predict it."
     " An estimate, not a removal."
@@ -27,21 +27,25 @@ MEANING = (
     title="Integrated gradients",
     measures=[
         Measure(
-            "effect",
+            "contribution",
             over="task",
             meaning=MEANING,
             label="log P lost without the head",
-            repeats=("effect_half", "half"),
+            units="nats",
+            repeats=("contribution_half", "half"),
             examples=("examples", "limit"),
         )
     ],
     presets={"full": {"limit": 32}},
     tells="what gradients say a head contributes to a task, such that all heads add up",
     does_not_tell="what its removal does: all gates move together",
+    variables={
+        "without_heads": Variable("log P without heads", "nats", "Mean log P(target) of the model without any head.")
+    },
     cites=("Axiomatic Attribution for Deep Networks, Sundararajan, Taly & Yan, ICML 2017, arXiv 1703.01365",),
-    sentences=lazily("headatlas.methods._effects:adds_up"),
+    sentences=lazily("headatlas.methods._effects:sum_sentences"),
     ask=lazily("headatlas.methods._effects:ask_training"),
-    truths={"ig": Truth("functions", "effect", {"limit": 32})},
+    truths={"ig": Truth("functions", "contribution", {"limit": 32})},
     order=45,
     in_parts=True,
 )
@@ -49,26 +53,35 @@ def ig(
     lm: LM,
     tasks: Tasks = ("math", "syntax"),
     *,
-    steps: Annotated[int, "places between 0 and 1 that gradients are taken at"] = 16,
+    steps: Annotated[int, "values of the gates between 0 and 1 at which gradients are taken"] = 16,
     limit: Annotated[int, "held-out examples of each task"] = 16,
     shots: Shots = None,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """`taylor` integrated while all gates go from 0 to 1 together: effects add up to what all heads contribute.
+    """`taylor` integrated while all gates go from 0 to 1 together: contributions add up to that of all heads.
 
     Returns:
-        effect(task, layer, head), ∂ log P(target) / ∂ gate, averaged over the steps;
-        importance(task, layer, head), the mean of its absolute value over examples; effect_half(task, half, layer,
-        head); baseline(task) and without_heads(task), log P(target) of the whole model and of one without heads: if
-        effects do not add up to the difference, there were too few steps; whole_accuracy(task).
+        contribution(task, layer, head), ∂ log P(target) / ∂ gate, averaged over the steps;
+        importance(task, layer, head), the mean of its absolute value over examples; contribution_half(task, half,
+        layer, head); baseline(task) and without_heads(task), log P(target) of the whole model and of one without
+        heads: if contributions do not add up to the difference, there were too few steps; whole_accuracy(task).
 
     Example:
         >>> ha.ig("smollm2", "math", steps=8).heads.top(5)
     """
-    from headatlas.methods._effects import effects_work
-    from headatlas.methods._gradients import Gradients, midpoints
+    from headatlas.methods._effects import contribution_work
+    from headatlas.methods._gradients import compute_gradients, gradients_cost
 
-    check_count("steps", steps, 1, MOST_STEPS)
-    effects = Gradients(midpoints(steps))
-    settings = {"steps": steps}
-    return effects_work("ig", lm, tasks, effects, limit, shots, batch_tokens, settings=settings, without_heads=True)
+    check_count("steps", steps, 1, MAX_STEPS)
+    return contribution_work(
+        "ig",
+        lm,
+        tasks,
+        compute=compute_gradients,
+        cost=gradients_cost,
+        limit=limit,
+        shots=shots,
+        batch_tokens=batch_tokens,
+        settings={"steps": steps},
+        without_heads=True,
+    )

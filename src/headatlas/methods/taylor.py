@@ -1,7 +1,7 @@
 """taylor: what removing a head would do to log P(target), read from one gradient instead of tried.
 
-1. Every head's output is multiplied by a gate that stands at 1.
-2. effect = ∂ log P(target) / ∂ gate, one backward pass for all heads and examples (Michel et al. 2019).
+1. Every head's output is multiplied by a gate of 1.
+2. contribution = ∂ log P(target) / ∂ gate, one backward pass for all heads and examples (Michel et al. 2019).
 3. importance = the mean of its absolute value over examples.
 """
 
@@ -24,11 +24,12 @@ MEANING = (
     title="Gradients (Taylor)",
     measures=[
         Measure(
-            "effect",
+            "contribution",
             over="task",
             meaning=MEANING,
             label="log P lost without the head",
-            repeats=("effect_half", "half"),
+            units="nats",
+            repeats=("contribution_half", "half"),
             examples=("examples", "limit"),
         )
     ],
@@ -52,14 +53,23 @@ def taylor(
     """`ablate` guessed from one gradient.
 
     Returns:
-        effect(task, layer, head), ∂ log P(target) / ∂ gate;
-        importance(task, layer, head), the mean of its absolute value over examples; effect_half(task, half, layer,
-        head); baseline(task), log P(target) of the whole model; whole_accuracy(task).
+        contribution(task, layer, head), ∂ log P(target) / ∂ gate;
+        importance(task, layer, head), the mean of its absolute value over examples; contribution_half(task, half,
+        layer, head); baseline(task), log P(target) of the whole model; whole_accuracy(task).
 
     Example:
         >>> ha.taylor("smollm2", "math").heads.top(5)
     """
-    from headatlas.methods._effects import effects_work
-    from headatlas.methods._gradients import Gradients
+    from headatlas.methods._effects import contribution_work
+    from headatlas.methods._gradients import compute_gradients, gradients_cost
 
-    return effects_work("taylor", lm, tasks, Gradients(), limit, shots, batch_tokens)
+    return contribution_work(
+        "taylor",
+        lm,
+        tasks,
+        compute=compute_gradients,
+        cost=gradients_cost,
+        limit=limit,
+        shots=shots,
+        batch_tokens=batch_tokens,
+    )

@@ -3,7 +3,7 @@
 1. Numbers and texts about the result as a whole, then about each subject, seed, question, …: a table per dimension.
    Of flags of heads, how many are set.
 2. For every measure and subject: how many heads are above chance, and the top heads.
-3. If heads were removed or switched: a row per test, with the change, that of random heads, and p.
+3. If heads were removed, switched or added: a row per test, with the change, that of random heads, and p.
 4. Small arrays over two or three other dimensions: a table each.
 
 Of several measures of the same test, the first is printed.
@@ -54,7 +54,7 @@ def method_tables(result: xr.Dataset, top: int = 5) -> Tables:
     tables |= _lists_of_heads(result, top)
     if tested:
         of_measure = f" of {result['measure'].item()}" if "measure" in result.coords else ""
-        tables[f"Tests: change{of_measure} without the heads, and without random heads"] = _tests(result, tested)
+        tables[f"Tests: change{of_measure}, compared with random heads"] = _tests(result, tested)
     tables |= {_title(values): list(_matrix(values)) for values in plain.values() if values.ndim > 1}
     return {title: rows for title, rows in tables.items() if rows}
 
@@ -155,7 +155,7 @@ def list_rows(of_head: xr.Dataset, n: int | None = None) -> list[dict[str, Any]]
 
 def _test_variables(result: xr.Dataset) -> list[str]:
     """The variables of tests: the change, that of random and other heads, and p; none where nothing was tested."""
-    if not {"effect", "random_effect", "p"} <= set(result) or set(HEADS) & set(result["effect"].dims):
+    if not {"effect", "random_effect", "p"} <= set(result):
         return []
     dims = result["effect"].dims
     same = [str(n) for n, v in result.data_vars.items() if str(n).endswith("_effect") and set(dims) <= set(v.dims)]
@@ -169,7 +169,7 @@ def _tests(result: xr.Dataset, tested: list[str]) -> list[dict[str, Any]]:
     rows = []
     for labels in product(*(result[d].values.tolist() for d in dims)):
         one = result[tested].sel(dict(zip(dims, labels, strict=True)))
-        if "baseline" in result:
+        if "baseline" in result and set(result["baseline"].dims) <= set(dims):
             whole = result["baseline"]
             place = {d: v for d, v in zip(dims, labels, strict=True) if d in whole.dims}
             one = xr.Dataset({"baseline": whole.sel(place).drop_vars(list(one.coords), errors="ignore")}).merge(one)

@@ -13,11 +13,12 @@ from zipfile import BadZipFile
 import numpy as np
 import xarray as xr
 
-from headatlas.errors import BadFile, CannotDo, one_line
+from headatlas.errors import BadFile, CannotDo, brief, one_line
 from headatlas.files import atomic_file
 from headatlas.results import accessor as accessor  # so that every result read or written has `.heads`
 
-SCHEMA = 2  # of the names of variables and attributes in files
+SCHEMA = 3  # of the names of variables and attributes in files
+RELEASES = {"1": "0.1", "2": "0.2"}  # of HeadAtlas that wrote files of earlier schemas
 ESCAPED = "escaped:"  # begins texts that are stored with Python's escapes
 UNSTORABLE = re.compile(f"[\x00\ud800-\udfff]|^{ESCAPED}")  # HDF5 text holds neither NUL nor lone surrogates
 
@@ -35,14 +36,23 @@ def load(path: Path) -> xr.Dataset:
         dataset = xr.load_dataset(path, engine="h5netcdf")
     except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError) as e:
         raise BadFile(f"cannot read {path} as a head map: {one_line(e)}") from e
-    schema = dataset.attrs.get("schema", 1)
-    if str(schema) != str(SCHEMA):
-        raise BadFile(
-            f"{path} was written by another version of HeadAtlas (schema {schema}, this one reads {SCHEMA}):"
-            " run it again, or install headatlas<0.2"
-        )
+    schema = str(dataset.attrs.get("schema", 1))
+    if schema != str(SCHEMA):
+        raise BadFile(f"{path} {_of_other_schema(schema)}")
     dataset = _with_texts(dataset, _unescape)
     return dataset.set_xindex("category_name") if "category_name" in dataset.coords else dataset
+
+
+def _of_other_schema(schema: str) -> str:
+    if schema not in RELEASES:
+        return (
+            f"has schema {brief(schema)}, but this version reads schema {SCHEMA}: install the HeadAtlas that wrote it"
+        )
+    release = RELEASES[schema]
+    return (
+        f"was written by HeadAtlas {release} (schema {schema}; this version reads schema {SCHEMA}):"
+        f" run the method again, or read the file with headatlas=={release}.*"
+    )
 
 
 def load_attributes(path: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """ablate: what removing one head does to log P(target), for every head.
 
 1. A head is removed: its output is set to zero, to its mean over the data, or to its value on another prompt.
-2. effect = log P(target) of the whole model minus that without the head.
+2. contribution = log P(target) of the whole model minus that without the head.
 3. importance = the mean of its absolute value over examples.
 """
 
@@ -27,11 +27,12 @@ MEANING = (
     title="Ablation",
     measures=[
         Measure(
-            "effect",
+            "contribution",
             over="task",
             meaning=MEANING,
             label="log P lost without the head",
-            repeats=("effect_half", "half"),
+            units="nats",
+            repeats=("contribution_half", "half"),
             examples=("examples", "limit"),
             by_removal=True,
         )
@@ -42,10 +43,10 @@ MEANING = (
     cites=("Are Sixteen Heads Really Better than One?, Michel, Levy & Neubig, NeurIPS 2019, arXiv 1905.10650",),
     ask=lazily("headatlas.methods._effects:ask_training"),
     truths={
-        "ablate": Truth("functions", "effect", {"limit": 32}),
-        "ablate-mean": Truth("functions", "effect", {"limit": 32, "kind": "mean"}),
-        "ablate-resample": Truth("functions", "effect", {"limit": 32, "kind": "resample"}),
-        "ablate-interference": Truth("interference", "effect", {"limit": 32}, sign=-1),
+        "ablate": Truth("functions", "contribution", {"limit": 32}),
+        "ablate-mean": Truth("functions", "contribution", {"limit": 32, "kind": "mean"}),
+        "ablate-resample": Truth("functions", "contribution", {"limit": 32, "kind": "resample"}),
+        "ablate-interference": Truth("interference", "contribution", {"limit": 32}, sign=-1),
     },
     order=70,
     in_parts=True,
@@ -65,19 +66,27 @@ def ablate(
     """What removing each head alone does.
 
     Returns:
-        effect(task, layer, head), mean log P(target) of the whole model minus that without the head;
-        importance(task, layer, head), the mean of its absolute value over examples; effect_half(task, half, layer,
-        head); baseline(task), log P(target) of the whole model; whole_accuracy(task).
+        contribution(task, layer, head), mean log P(target) of the whole model minus that without the head;
+        importance(task, layer, head), the mean of its absolute value over examples; contribution_half(task, half,
+        layer, head); baseline(task), log P(target) of the whole model; whole_accuracy(task).
 
     Example:
         >>> ha.ablate("smollm2", "math", kind="mean").heads.top(5)
     """
-    from headatlas.methods._effects import effects_work
-    from headatlas.methods.ablate.one_by_one import Ablation
+    from headatlas.methods._effects import contribution_work
+    from headatlas.methods.ablate.compute import compute_removals, removals_cost
     from headatlas.models.families import LAYERS_PER_PART
 
     check_choice("kind", kind, KINDS)
-    settings = {"kind": kind}
-    return effects_work(
-        "ablate", lm, tasks, Ablation(kind), limit, shots, batch_tokens, span=LAYERS_PER_PART, settings=settings
+    return contribution_work(
+        "ablate",
+        lm,
+        tasks,
+        compute=compute_removals,
+        cost=removals_cost,
+        limit=limit,
+        shots=shots,
+        batch_tokens=batch_tokens,
+        settings={"kind": kind},
+        layers_per_part=LAYERS_PER_PART,
     )

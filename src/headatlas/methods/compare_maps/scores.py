@@ -18,7 +18,7 @@ from headatlas.errors import BadArgument, CannotDo
 from headatlas.evidence.selective import removal_results
 from headatlas.methods._gradients import gate_gradients
 from headatlas.methods._inline import do_work
-from headatlas.methods.ablate.one_by_one import ablate
+from headatlas.methods.ablate.compute import ablate_heads
 from headatlas.methods.dissociate import parts as dissociation
 from headatlas.methods.dissociate.fits import Settings
 from headatlas.methods.dissociate.parts import Target, targets_of
@@ -176,7 +176,7 @@ def make_map(lm: LM, name: str, target: Target, sizes: Sizes, *, done: Done, pro
         score = (slopes / _lengths(examples)).mean(0).numpy()
     elif name == "ablate":
         examples = _examples(target, sizes.ablate)
-        effects, _ = ablate(lm, examples, tokens=tokens, label=label, progress=progress)
+        effects, _ = ablate_heads(lm, examples, tokens=tokens, label=label, progress=progress)
         score = (effects / _lengths(examples)).mean(0).numpy()
     elif name == "gate":
         theta = fit_task(lm, _gate_task(target), **sizes.gate, batch_tokens=target.batch_tokens, progress=progress)

@@ -4,8 +4,9 @@ After Function Vectors in Large Language Models (Todd et al., ICLR 2024, arXiv 2
 
 1. Few-shot prompts of a task: worked examples, then a question. A head's mean output at the last token, over prompts.
 2. The same kind of prompts with shuffled answers: every worked example has the answer of another one.
-3. effect = the mean rise of P(right answer) in these when one head's output at the last token is replaced by its mean.
-4. The function vector is the sum of the means of the `top` heads with the highest effect, each through W_O.
+3. contribution = the mean rise of P(right answer) in these when one head's output at the last token is replaced by its
+   mean.
+4. The function vector is the sum of the means of the `top` heads with the highest contribution, each through W_O.
 5. It is added to the residual stream after a layer, at the last token of questions without any example. The layer is
    the best of about ten on other questions. So are those of vectors made of random heads of the same layers, the
    control.
@@ -36,11 +37,11 @@ MEANING = (
     title="Function vectors",
     measures=[
         Measure(
-            "effect",
+            "contribution",
             over="task",
             meaning=MEANING,
             label="rise of P",
-            repeats=("effect_half", "half"),
+            repeats=("contribution_half", "half"),
             examples=("limit", "limit"),
         )
     ],
@@ -75,11 +76,11 @@ def function_vector(
     template; tasks have prompts of their own. A fifth of the examples is held out, for prompts without examples.
 
     Returns:
-        effect(task, layer, head), the mean rise of P(right answer); effect_half(task, half, layer, head);
+        contribution(task, layer, head), the mean rise of P(right answer); contribution_half(task, half, layer, head);
         selected(task, layer, head), the heads of the function vector; vector(task, d_model), the vector itself;
         baseline(task, prompt, measure), probability and accuracy of the model as it is, few-shot, with shuffled answers
-        and zero-shot; added_at(task), the layer it is added after; vector_effect(task, measure), how much that raises
-        zero-shot answers; vector_effect_by_layer(task, layer, measure), the same after every layer;
+        and zero-shot; added_at(task), the layer it is added after; effect(task, measure), how much that raises
+        zero-shot answers; effect_by_layer(task, layer, measure), the same after every layer;
         random_effect(task, draw, measure), with vectors of random heads; p and p_corrected(task), how often these raise
         the probability as much.
 

@@ -159,14 +159,14 @@ def combine(lm: LM, plans: Sequence[Plan], *, done: Done, progress: Progress) ->
         selected, vector, few_shot, by_layer, layer, effect, random_effect, p = done[one.vector]
         after, zero = by_layer[:-1], by_layer[-1]
         variables = {
-            "effect": (("layer", "head"), each.mean(0)),
-            "effect_half": (("half", "layer", "head"), halves(each)),
+            "contribution": (("layer", "head"), each.mean(0)),
+            "contribution_half": (("half", "layer", "head"), halves(each)),
             "selected": (("layer", "head"), selected),
             "vector": ("d_model", vector),
             "baseline": (("prompt", "measure"), np.stack([few_shot, before.mean(0), zero])),
             "added_at": int(layer),
-            "vector_effect": ("measure", effect),
-            "vector_effect_by_layer": (("layer", "measure"), after - zero),
+            "effect": ("measure", effect),
+            "effect_by_layer": (("layer", "measure"), after - zero),
             "random_effect": (("draw", "measure"), random_effect),
             "p": p,
         }
