@@ -157,7 +157,7 @@ def test_a_set_says_its_evidence(atlas) -> None:
     assert chosen.why.startswith("the map of math by dissociate: the heads it selected. The method tells which heads")
     assert "top 2 changed log P per token by -1.50 (random heads -0.20, p = 0.01)" in chosen.why
     assert choose(atlas, "lowest 1 by ablate")[0].why.startswith(
-        "the map of math, syntax (the mean) by ablate: lowest 1 by effect."
+        "the map of math, syntax (the mean) by ablate: lowest 1 by contribution."
     )
     interfering = choose(atlas, "interfering by gate, syntax")[0].why
     assert (

@@ -229,7 +229,7 @@ def test_a_head_is_switched_off_undone_and_redone(tab: "playwright.Page", lm: LM
 
 def test_a_set_of_the_atlas_a_layer_and_a_scale(tab: "playwright.Page", lm: LM) -> None:
     type_prompt(tab)
-    tab.select_option("#live-set", label="math: highest by Gradients (Taylor): effect")
+    tab.select_option("#live-set", label="math: highest by Gradients (Taylor): contribution")
     tab.fill("#live-count", "4")
     tab.locator("#live-scale").fill("0.5")
     tab.click("#live-add")

@@ -216,20 +216,20 @@ def test_methods_and_subjects_can_be_switched(tab: "playwright.Page") -> None:
     assert tab.locator("#top tbody tr >> nth=0").inner_text().split() == ["1", best, f"{float(score.max()):.3g}"]
     tab.locator("#top button >> nth=0").click()
     playwright.expect(tab.locator("#card h2")).to_have_text(best)
-    tab.select_option("#method", label="Ablation: effect")
+    tab.select_option("#method", label="Ablation: contribution")
     assert tab.locator("#scale").inner_text().count("0.0") >= 1
 
 
 @needs_browser
 def test_the_finder_places_heads_by_any_charts_and_selects_them(tab: "playwright.Page") -> None:
-    tab.select_option("#finder-x", label="math (Ablation: effect)")
+    tab.select_option("#finder-x", label="math (Ablation: contribution)")
     tab.select_option("#finder-y", label=f"copying ({MAPS}: score)")
     tab.select_option("#finder-colour", label="Inference (Probe: importance)")
     chart = tab.locator("#finder-chart .js-plotly-plot")
     x, y = chart.evaluate("d => [d.data[0].x, d.data[0].y]")
-    effect, score = small.ablate().contribution.values[0].ravel(), small.maps().score.values[1].ravel()
-    scored = ~np.isnan(effect)
-    np.testing.assert_allclose(x, effect[scored], atol=1e-6)
+    contribution, score = small.ablate().contribution.values[0].ravel(), small.maps().score.values[1].ravel()
+    scored = ~np.isnan(contribution)
+    np.testing.assert_allclose(x, contribution[scored], atol=1e-6)
     np.testing.assert_allclose(y, score[scored], atol=1e-6)
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
