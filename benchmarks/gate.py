@@ -188,12 +188,12 @@ def single_head(lm: ha.LM) -> None:
         "taylor": ha.taylor(lm, tasks, limit=8).contribution,
         "ig": ha.ig(lm, tasks, limit=8).contribution,
     }
-    stable = ha.stability(gates.facilitation).spearman.values.round(2)
+    stable = ha.compare(gates.facilitation, over="seed").spearman.values.round(2)
     print(f"stability of facilitation over seeds: Spearman {stable} ({tasks})")
     for a, b in combinations(maps, 2):
-        agreed = ha.agreement(maps[a], maps[b])
+        agreed = ha.compare(maps[a], maps[b])
         rows = ((t, agreed.sel(task=t)) for t in tasks)
-        told = (f"{t} {one.spearman:.2f} (p {one.spearman_p:.4f}), top 5 % {one.overlap:.2f}" for t, one in rows)
+        told = (f"{t} {one.spearman:.2f} (p {one.p:.4f}), top 5 % {one.shared / one.top:.2f}" for t, one in rows)
         print(f"  {a} and {b}: {'; '.join(told)}")
 
 
@@ -201,7 +201,7 @@ def presets(lm: ha.LM) -> None:
     tasks = ("math", "syntax")
     quick, full = (ha.gate(lm, tasks, preset=name) for name in ("quick", "full"))
     for role in ("facilitation", "interference", "irrelevance"):
-        agreed = ha.agreement(quick[role].mean("seed"), full[role].mean("seed")).spearman.values.round(3).tolist()
+        agreed = ha.compare(quick[role].mean("seed"), full[role].mean("seed")).spearman.values.round(3).tolist()
         print(f"{role}: Spearman of quick and full {dict(zip(tasks, agreed, strict=True))}")
 
 

@@ -171,8 +171,8 @@ def compare_causal(lm: ha.LM, folder: str) -> None:
         examples = [with_answer(lm, q, q.answer) for q in questions if q.function == function][:32]
         worth = np.abs(gate_gradients(lm, examples).numpy()).mean(0)
         importance = result.importance.sel(function=function, drop=True)
-        agreed = ha.agreement(importance, importance.copy(data=worth))
-        print(f"{function:25} Spearman {float(agreed.spearman):+.2f}  p {float(agreed.spearman_p):.3f}")
+        agreed = ha.compare(importance, importance.copy(data=worth))
+        print(f"{function:25} Spearman {float(agreed.spearman):+.2f}  p {float(agreed.p):.3f}")
 
 
 def compare_words() -> None:

@@ -14,8 +14,7 @@ import numpy as np
 from common import arguments
 
 import headatlas as ha
-from headatlas.evidence.agreement import TOP
-from headatlas.evidence.control import correct_p, top_heads
+from headatlas.evidence.control import TOP_SHARE, correct_p, top_heads
 from headatlas.evidence.transfer import transfer_heads
 from headatlas.methods import get_method
 
@@ -29,7 +28,7 @@ def rows_of(lm: ha.LM, atlas: ha.Atlas, method: str, pairs: int, draws: int) -> 
     for subject in result[first.over].values.tolist():
         score = result[first.name].sel({first.over: subject})
         score = (score.mean("seed") if "seed" in score.dims else score).transpose("layer", "head").values
-        heads = top_heads(score, max(1, round(TOP * np.isfinite(score).sum())))
+        heads = top_heads(score, max(1, round(TOP_SHARE * np.isfinite(score).sum())))
         moved = transfer_heads(lm, record.ask(lm, subject), heads, n=pairs, draws=draws)
         row = {
             "method": method,

@@ -30,7 +30,7 @@ COMMANDS = {
     "streaming": "headatlas streaming smollm2 --out atlas",
     "streaming-learned": "headatlas streaming smollm2 --kind learned --out learned",
     "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --shots 2 --out atlas",
-    "agree": f"headatlas agree {' '.join(AGREE)}",
+    "agree": f"headatlas compare {' '.join(AGREE)} --top 20",
 }
 SHOWN = [
     f"importance-{method}" for method in ("pattern", "retrieval", "taylor", "ig", "ablate", "streaming", "contrast")
@@ -64,7 +64,7 @@ def main(folder: str, *names: str) -> None:
             lines = [line.rstrip() for line in done.stdout.splitlines()]
             (EXAMPLES / f"{name}.txt").write_text("\n".join([f"$ {command}", *lines]) + "\n")
     save_pictures(ha.open(work / "atlas").results, SHOWN)
-    agreed = ha.figures.agreed(ha.agree(*(work / name for name in AGREE)))
+    agreed = ha.figures.agreed(ha.compare(*(work / name for name in AGREE)))
     save(agreed, FIGURES / "agree.png", "png", dpi=110)
 
 

@@ -304,7 +304,7 @@ class TestAsking:
             (["figures", "DIR", "--palette", "rainbow"], "palette is 'rainbow'"),
             (["figures", "/no/such"], "DIR is '/no/such': no such folder"),
             (["report", "/no/such"], "DIR is '/no/such': no such folder"),
-            (["compare", "DIR", "/no/such"], "DIR_B is '/no/such': no such folder"),
+            (["compare", "DIR", "/no/such"], "ATLAS is '/no/such': no such folder"),
         ],
     )
     def test_asked_wrongly(self, capsys, made, arguments, says) -> None:

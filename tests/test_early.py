@@ -72,7 +72,7 @@ WRONG = [
     (["heads", "nowhere"], "ATLAS is 'nowhere': no such folder"),
     (["heads", "nowhere.nc"], "ATLAS is 'nowhere.nc': no such file"),
     (["report", "nowhere"], "DIR is 'nowhere': no such folder"),
-    (["compare", ".", "nowhere"], "DIR_B is 'nowhere': no such folder"),
+    (["compare", ".", "nowhere"], "ATLAS is 'nowhere': no such folder"),
     (["import", "nowhere.csv", "--as", "gate", "--out", "x"], "SCORES is 'nowhere.csv': no such file"),
     (["import", ".", "--format", "retrieval-heads", "--out", "x"], "Did you mean 'retrieval-head'?"),
     (["agree", ".", "nowhere"], "ATLAS is 'nowhere': no such folder"),

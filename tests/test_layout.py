@@ -59,6 +59,6 @@ def test_declarations_are_light() -> None:
 
 def test_files_outside_methods_have_names_of_their_own() -> None:
     """But those that compare maps in several folders, and commands that are named after their work."""
-    shared = {"__init__", "agreement", "arguments", "atlas", "charts", "compare", "edit", "tables", "used", "view"}
+    shared = {"__init__", "arguments", "atlas", "charts", "compare", "edit", "tables", "used", "view"}
     names = [path.stem for path in SOURCE.rglob("*.py") if not name(path).startswith("methods/")]
     assert {stem for stem in names if names.count(stem) > 1} <= shared

@@ -94,7 +94,7 @@ def test_in_a_run(installed, model, tmp_path) -> None:
     assert set(rows.method) == {"size", "taylor"}
     card = here["size"].heads.card("L1.H2")
     assert [s.method for s in card.standings] == ["size", "size"]
-    assert np.isfinite(ha.agreement(here["size"]["size"], here["taylor"].contribution).spearman).all()
+    assert np.isfinite(ha.compare(here["size"]["size"], here["taylor"].contribution).spearman).all()
 
 
 @pytest.mark.slow

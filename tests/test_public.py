@@ -10,8 +10,8 @@ from tests.models.tiny import TINY, build, tokenizer
 
 def test_public_names() -> None:
     nouns = ["LM", "Atlas", "HeadAtlasError", "Measure", "Part", "Truth", "Weights", "Work"]
-    verbs = ["agree", "agreement", "compare", "edit", "evaluate", "export", "figures", "import_scores"]
-    verbs += ["load", "method", "open", "run", "stability", "transfer", "view"]
+    verbs = ["compare", "edit", "evaluate", "export", "figures", "import_scores"]
+    verbs += ["load", "method", "open", "run", "transfer", "view"]
     methods = ["ablate", "compare_maps", "contrast", "dissociate", "gate", "ig", "maps", "pattern", "probe", "salient"]
     methods += ["copying", "function_vector", "influence", "retrieval", "streaming", "taylor"]
     assert ha.__all__ == nouns + verbs

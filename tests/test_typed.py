@@ -195,7 +195,7 @@ class TestAtlas:
         for draw in (figures.layer_profile, figures.agreement, lambda maps: figures.head_card(maps, "L0.H0")):
             with pytest.raises(BadArgument, match="maps"):
                 draw(wrong)
-        with pytest.raises(BadArgument, match=r"^[ab](\['maps'\])? is"):
+        with pytest.raises(BadArgument, match=r"^(atlas(\['maps'\])? is|map a has)"):
             ha.compare(wrong, wrong)
 
     def test_the_page_of_an_atlas_draws_from_it(self, made) -> None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headatlas import figures
+    from headatlas.comparison.compare import compare
     from headatlas.edits.edit import edit
     from headatlas.edits.measure import evaluate
     from headatlas.errors import HeadAtlasError
-    from headatlas.evidence.agreement import agreement, stability
     from headatlas.evidence.transfer import transfer
     from headatlas.exchange.exporting import export
     from headatlas.exchange.importing import import_scores
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from headatlas.models.lm import LM
     from headatlas.models.loading import load
     from headatlas.models.weights import Weights
-    from headatlas.results.agree import agree
-    from headatlas.results.atlas import Atlas, compare, open
+    from headatlas.results.atlas import Atlas, open
     from headatlas.runs.run import run
 
 __version__ = "0.2.0"
@@ -36,8 +35,6 @@ __all__ = [
     "Truth",
     "Weights",
     "Work",
-    "agree",
-    "agreement",
     "compare",
     "edit",
     "evaluate",
@@ -48,7 +45,6 @@ __all__ = [
     "method",
     "open",
     "run",
-    "stability",
     "transfer",
     "view",
 ]
@@ -62,9 +58,7 @@ _HOME = {
     "Truth": "methods.method",
     "Weights": "models.weights",
     "Work": "methods.method",
-    "agree": "results.agree",
-    "agreement": "evidence.agreement",
-    "compare": "results.atlas",
+    "compare": "comparison.compare",
     "edit": "edits.edit",
     "evaluate": "edits.measure",
     "export": "exchange.exporting",
@@ -73,7 +67,6 @@ _HOME = {
     "method": "methods.method",
     "open": "results.atlas",
     "run": "runs.run",
-    "stability": "evidence.agreement",
     "transfer": "evidence.transfer",
     "view": "live.view",
 }

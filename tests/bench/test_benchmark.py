@@ -10,6 +10,7 @@ import xarray as xr
 from sklearn.metrics import roc_auc_score
 
 import headatlas as ha
+from headatlas.comparison.reliability import stability_of
 from headatlas.errors import BadArgument, HeadAtlasError
 from headatlas.evidence.control import correct_p
 from headatlas.evidence.truth import mean_interval, recovery
@@ -18,7 +19,6 @@ from headatlas.models.hooks import counted
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import TokenExample, make_bundle
-from headatlas.results.agreement import agreement_of, stability_of
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas_bench import benchmark, tables
 from headatlas_bench import benchmarking as module
@@ -29,7 +29,7 @@ from headatlas_bench.contenders import EXAMPLES, HELD_OUT, contenders
 from headatlas_bench.functions import FUNCTIONS
 from headatlas_bench.known import planted_folder, read_truth
 from headatlas_bench.names import BASELINES
-from headatlas_bench.real import remove_top, transfer_top
+from headatlas_bench.real import agreement_of, remove_top, transfer_top
 from headatlas_bench.recipes import RELATION_SEEDS
 from tests.figures import synthetic
 from tests.models.tiny import TINY, build, tokenizer
@@ -409,7 +409,7 @@ class TestReal:
         gate = maps["gate"].facilitation.mean("seed")
         for task in gate.task.values:
             assert -1 <= agree["gate", task] <= 1
-            expected = ha.stability(maps["gate"].facilitation.sel(task=task)).spearman
+            expected = ha.compare(maps["gate"].facilitation.sel(task=task), over="seed").spearman
             assert again["gate", task] == pytest.approx(float(expected))
 
     def test_transfer_tells_carriers_from_decoys(self) -> None:

@@ -376,7 +376,7 @@ class TestProof:
         result = synthetic.probe(6, 8, ["A", "B"])
         plan = plan_agreement({"probe": result, "gate": synthetic.gate(6, 8)})
         a, b = (result.importance.sel(function=f) for f in "AB")
-        assert plan.values[0, 1] == pytest.approx(float(ha.agreement(a, b, draws=1).spearman))
+        assert plan.values[0, 1] == pytest.approx(float(ha.compare(a, b, draws=1).spearman))
         assert plan.rows[2] == "gate: math, facilitation"
         roles = ("facilitation", "interference", "irrelevance")
         assert list(plan.beside) == [f"{task}, {role}" for task in ("math", "syntax") for role in roles]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import headatlas as ha
+from headatlas.comparison.reliability import unstable
 from headatlas.errors import BadArgument, UnsupportedModel
 from headatlas.methods._gradients import gate_gradients, midpoints
 from headatlas.methods.ablate import compute
@@ -16,7 +17,6 @@ from headatlas.models import single_heads
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import log_probs
 from headatlas.models.tokens import TokenExample, make_bundle
-from headatlas.results.agreement import unstable
 from headatlas.results.store import load
 from headatlas.results.tables import warnings
 from headatlas.tasks.bundles import held_out_bundles

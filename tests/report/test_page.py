@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from headatlas.comparison.compare import compare
+from headatlas.comparison.side_by_side import side_by_side
 from headatlas.methods import get_method, title_of
 from headatlas.report.content import content
 from headatlas.report.page import embed, page, write_report
-from headatlas.results.agree import agree, side_by_side
 from tests.report import small
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page's tests need playwright")
@@ -267,7 +268,7 @@ def test_a_click_on_an_agreement_puts_both_charts_into_the_finder(tab: "playwrig
 def test_maps_of_several_atlases_are_listed_by_how_far_they_agree(opened: Open) -> None:
     theirs = small.maps()[["score"]].rename(relation="table").assign_coords(table=[HOSTILE, "copying"])
     atlases = {"maps": small.maps()}, {"theirs": theirs}
-    tab = opened(side_by_side(atlases)[0], agreed=agree(*atlases, draws=10))
+    tab = opened(side_by_side(atlases)[0], agreed=compare(*atlases, draws=10))
     first = tab.locator("#agreement-pairs tbody tr").first
     cells = first.locator("td").all_inner_texts()
     assert cells[:4] == [f"{MAPS}: score, country to capital", f"theirs: score, {HOSTILE}", "head", "1.00"]

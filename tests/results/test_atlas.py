@@ -151,19 +151,3 @@ def test_all_top_heads_with_their_evidence(made) -> None:
 def test_wrong_arguments_of_heads(made, arguments, says) -> None:
     with pytest.raises(BadArgument, match=says):
         ha.open(made).heads(**arguments)
-
-
-def test_two_checkpoints_are_compared_head_by_head_and_other_models_by_depth(made, tmp_path) -> None:
-    same = ha.compare(made, made)
-    assert bool(same.head_by_head)
-    assert float(same.spearman.min()) == pytest.approx(1)
-    assert float(same.depth_r.min()) == pytest.approx(1)
-    for name, result in synthetic.atlas(24, 4).items():
-        save(result, tmp_path / "other" / f"{name}.nc")
-    other = ha.compare(made, tmp_path / "other")
-    assert not bool(other.head_by_head)
-    assert other.spearman.isnull().all()
-    assert float(other.depth_r.sel(chart="probe: Math Calculation")) > 0.5  # both are made to be late
-    assert float(other.depth_a.sel(chart="probe: Math Calculation")) > 0.7
-    assert tables.compared(same)[0]["spearman"] == pytest.approx(1)
-    assert "spearman" not in tables.compared(other)[0]

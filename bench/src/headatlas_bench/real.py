@@ -1,16 +1,18 @@
 """Where no truth is known: agreement, stability, removal and transfer tests of the results of an atlas."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
+from headatlas.comparison.pairs import spearman_matrix
+from headatlas.comparison.reliability import stability_of
 from headatlas.errors import HeadAtlasError
-from headatlas.evidence.agreement import TOP
 from headatlas.evidence.control import (
+    TOP_SHARE,
     Heads,
     Value,
     cached_by_heads,
@@ -21,15 +23,15 @@ from headatlas.evidence.control import (
     top_heads,
 )
 from headatlas.evidence.transfer import transfer_heads
-from headatlas.methods import methods
+from headatlas.methods import measures_of, methods
 from headatlas.methods.method import Method
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import Bundle, TokenExample, make_bundle
 from headatlas.progress import Done, Progress
-from headatlas.results.agreement import agreement_of, stability_of
 from headatlas.results.atlas import Atlas, open_atlas
+from headatlas.results.charts import overview
 from headatlas.tasks.built_in import BUILT_IN
 from headatlas.tasks.few_shot import few_shot_tasks
 from headatlas.tasks.prompts import Task, hash_tasks, load_tasks
@@ -45,6 +47,21 @@ COLUMNS = ("agreement", "stability", *REMOVAL, *TRANSFER)
 def hash_atlas(atlas: Atlas) -> str:
     keys = {name: result.attrs.get("key", "") for name, result in atlas.items()}
     return hashlib.sha256(f"{atlas.info['model']['fingerprint']} {keys}".encode()).hexdigest()[:16]
+
+
+def agreement_of(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], float]:
+    """(method, subject) → mean Spearman with the first measures of other methods that have the same subject."""
+    charts = overview(results)
+    flat = charts.score.transpose("chart", "layer", "head").values.reshape(charts.sizes["chart"], -1)
+    labels = list(zip(charts.method.values, charts.measure.values, charts.subject.values, strict=True))
+    first = [i for i, (method, measure, _) in enumerate(labels) if measures_of(method)[0].name == measure]
+    rho = spearman_matrix(flat)
+    means = {}
+    for i in first:
+        others = [j for j in first if j != i and labels[j][2] == labels[i][2]]
+        if others:
+            means[str(labels[i][0]), str(labels[i][2])] = float(np.nanmean(rho[i, others]))
+    return means
 
 
 def assess(
@@ -106,7 +123,7 @@ def transfer_top(
 
 
 def _top(scores: np.ndarray) -> Heads:
-    return top_heads(scores, max(1, round(TOP * np.isfinite(scores).sum())))
+    return top_heads(scores, max(1, round(TOP_SHARE * np.isfinite(scores).sum())))
 
 
 def _spread(prompts: list[TokenExample], n: int) -> list[TokenExample]:

@@ -25,11 +25,10 @@ import pandas as pd
 import xarray as xr
 
 import headatlas as ha
+from headatlas.comparison.reliability import LEAST, STABLE, between_repeats, of_more_data, rounded_up, times_needed
 from headatlas.errors import BadArgument, HeadAtlasError
-from headatlas.evidence.agreement import of_more_data, stability, times_needed
 from headatlas.methods import methods
 from headatlas.methods.method import Method
-from headatlas.results.agreement import LEAST, STABLE, rounded_up
 from headatlas.runs.run import compute
 from headatlas.tasks.built_in import BUILT_IN
 from headatlas.tasks.prompts import Task, aba_abb, load_tasks
@@ -232,7 +231,7 @@ def agreement_of(asking: Asking, asked: Asked) -> dict[str, float | None]:
     else:
         first, second = xr.align(*HALVES.get(asked.method, own_halves)(asking, asked), join="inner")
         repeated = xr.concat([first, second], "half")
-    again = stability(repeated, asked.over).spearman
+    again = between_repeats(repeated, asked.over).spearman
     return {str(s): None if np.isnan(r) else float(r) for s, r in zip(again[over].values, again.values, strict=True)}
 
 

@@ -146,6 +146,7 @@ def _show_estimate(
 
 def _show_atlas(atlas: "Atlas", planned: list[str]) -> int:
     """Print an atlas and what was written. Return how many of the planned methods could not be done or drawn."""
+    from headatlas.comparison.reliability import unstable
     from headatlas.results import tables
 
     results, title = atlas.results, "Top heads and their evidence"
@@ -153,7 +154,7 @@ def _show_atlas(atlas: "Atlas", planned: list[str]) -> int:
         title += " (interval: 95 % of a bootstrap, or the range over seeds;"
         title += " p: how often random heads of the same layers lower it as much)"
     show(title, rows)
-    for line in tables.warnings(results):
+    for line in [*tables.warnings(results), *unstable(results)]:
         typer.echo(line)
     noted = {name: about for name, about in atlas.info["methods"].items() if name in planned}
     failed = [f"{name} could not be done: {about['why']}" for name, about in noted.items() if not about["complete"]]
@@ -284,22 +285,3 @@ def heads(
     else:
         rows = tables.evidence(results, top or 3)
         show("Top heads and their evidence", rows if as_json else tables.evidence_in_words(rows), as_json, as_csv)
-
-
-@app.command()
-def compare(
-    folder_a: Annotated[Path, typer.Argument(metavar="DIR_A", callback=existing("folder"), help="An atlas.")],
-    folder_b: Annotated[Path, typer.Argument(metavar="DIR_B", callback=existing("folder"), help="Another one.")],
-    as_json: Json = False,
-    as_csv: Csv = False,
-) -> None:
-    """Agreement of two atlases: by relative depth, and head by head where both models have the same heads."""
-    import_torch()
-    import headatlas as ha
-    from headatlas.results import tables
-
-    result = ha.compare(folder_a, folder_b)
-    title = "Charts of both"
-    if not result.head_by_head:
-        title += " (different numbers of heads: by relative depth only)"
-    show(title, tables.compared(result), as_json, as_csv)

@@ -10,7 +10,8 @@ from headatlas.progress import doing
 from headatlas.report import PAGE
 from headatlas.terminal import bar
 
-SHOWN = 30  # pairs, at most
+# Pairs of different maps that the terminal shows.
+MAX_SHOWN = 30
 
 
 def _atlases(param: typer.CallbackParam, value: list[Path]) -> list[Path]:
@@ -18,58 +19,85 @@ def _atlases(param: typer.CallbackParam, value: list[Path]) -> list[Path]:
 
 
 @app.command()
-def agree(
+def compare(
     atlases: Annotated[
         list[Path],
         typer.Argument(metavar="ATLAS", callback=_atlases, help="Folders of atlases, or their .nc files."),
     ],
+    over: Annotated[
+        str | None,
+        typer.Option(callback=one_of("seed", "half"), help="seed or half: compare each map with itself over these."),
+    ] = None,
     by: Annotated[
         str | None,
         typer.Option(callback=one_of("kv-group"), help="kv-group: compare the maximum and the mean of each KV group."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many top heads to compare; at most half of them.")] = 20,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Number of top heads to compare, at most half of them. Default: 5 %.")
+    ] = None,
     kv_heads: Annotated[int | None, typer.Option(min=1, help="KV heads of a layer, if no atlas says it.")] = None,
-    within_layers: Annotated[
-        bool, typer.Option("--within-layers", help="p: shuffle heads within their layers, not over the whole model.")
-    ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for a figure, and a page of all maps.")] = None,
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
-    """Do maps agree, whoever made them? Every two charts of these atlases, which must have the same layers and heads.
+    """Do maps agree? Every two maps of these atlases, whoever made them: ours, imported tables, other models.
 
-    Spearman's correlation over heads, with p (corrected for the number of pairs) from shuffled heads; how many of the
-    top heads are the same, and how many would be by chance; and how well each finds the top heads of the other (AUROC:
-    1 always, 0.5 by chance). By KV group where a map has no more. The p of one pair, and more, are in --json.
+    Spearman's correlation over heads, with p from heads shuffled within their layers (corrected for the number of
+    pairs); how many of the top heads are the same, and how many would be by chance; how well each map finds the top
+    heads of the other (AUROC: 1 always, 0.5 by chance). By KV group where a map has no more; by relative depth only
+    where layers or heads differ. The p of one pair, and more, are in --json.
     """
     import_torch()
+    from headatlas.comparison import pair_rows as tables
+    from headatlas.comparison.compare import compare as compare_maps
     from headatlas.files import check_folder
-    from headatlas.results import tables
-    from headatlas.results.agree import agree as compare
 
     check_folder(out)
     with doing(bar, "comparing maps"):
-        result = compare(*atlases, by=by, top=top, kv_heads=kv_heads, within_layers=within_layers)  # type: ignore[arg-type]
-    rows = tables.agreed(result)
-    if as_json or as_csv:
+        result = compare_maps(*atlases, over=over, by=by, top=top, kv_heads=kv_heads)  # type: ignore[arg-type]
+    plain = as_json or as_csv
+    if over is not None:
+        rows = tables.repeat_rows(result)
+        title = f"{len(rows)} maps, the least stable first"
+        show(title, rows if plain else tables.repeats_in_words(rows, over), as_json, as_csv)
+        return
+    rows = tables.pair_rows(result)
+    if plain:
         show("", rows, as_json, as_csv)
     else:
-        words = tables.agreed_in_words(tables.between_atlases(rows))
-        show(f"{len(words)} comparisons of {result.sizes['chart']} maps, the closest first", words[:SHOWN])
-        if len(words) > SHOWN:
-            lowest = words[-1]["spearman"]
-            typer.echo(f"and {len(words) - SHOWN} more, down to {lowest}: --json prints all, --out draws them")
+        _show(rows, result.sizes["chart"])
     if out is not None:
         _draw(result, atlases, out)
 
 
+def _show(rows: list[dict[str, Any]], n_maps: int) -> None:
+    """The maps that two atlases have both, then the other pairs."""
+    from headatlas.comparison import pair_rows as tables
+
+    same = [row for row in rows if row["same"]]
+    if same:
+        title = "Maps of both"
+        if tables.only_by_depth(same):
+            title += " (different numbers of layers or heads: by relative depth only)"
+        show(title, tables.same_maps_in_words(same))
+    words = tables.pairs_in_words([row for row in tables.between_atlases(rows) if not row["same"]])
+    if words:
+        show(f"{len(words)} {'other ' * bool(same)}comparisons of {n_maps} maps, the closest first", words[:MAX_SHOWN])
+    if len(words) > MAX_SHOWN:
+        lowest = words[-1]["spearman"]
+        typer.echo(f"and {len(words) - MAX_SHOWN} more, down to {lowest}: --json prints all, --out draws them")
+    if not same and not words:
+        typer.echo("no two of these maps have a head in common, or all scores of a map are equal")
+
+
 def _draw(result: Any, atlases: list[Path], out: Path) -> None:
     """A figure of all pairs, and a page of all maps."""
+    from headatlas.comparison.side_by_side import check_one_size, side_by_side
     from headatlas.figures.saving import write_agreement
     from headatlas.report.page import write_report
-    from headatlas.results.agree import side_by_side
 
-    maps, _ = side_by_side(atlases)
+    maps, origin = side_by_side(atlases)
+    check_one_size(maps, origin)
     models = dict.fromkeys(str(m.attrs.get("model", "")) for m in maps.values())
     info = {"model": {"name": ", ".join(filter(None, models))}, "run": {}, "methods": {}}
     paths = [path for path in write_agreement(result, out) if path.suffix == ".png"]

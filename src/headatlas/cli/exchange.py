@@ -57,7 +57,7 @@ Fill = Annotated[float | None, typer.Option(help="Score of heads that the table 
 @app.command("import")
 def import_scores(
     scores: Scores,
-    out: Annotated[Path, typer.Option(help="Folder for the dataset, which figures, report and agree then take.")],
+    out: Annotated[Path, typer.Option(help="Folder for the dataset, which figures, report and compare then take.")],
     format: Format = None,
     kind: Kind = None,
     model: ModelName = None,

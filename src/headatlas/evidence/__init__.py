@@ -1,1 +1,1 @@
-"""Whether a map is true: the removal experiment, selectivity, agreement, known heads."""
+"""Whether a map is true: the removal experiment, selectivity, known heads."""

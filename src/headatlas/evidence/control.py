@@ -35,6 +35,8 @@ Value = Callable[[Sequence[S]], np.ndarray]
 """Sets → the value of each, [set] or [set, measure]; the test is about the first measure."""
 
 DRAWS_PER_ROUND = 20
+# Share of all heads that are the top heads of a map.
+TOP_SHARE = 0.05
 MAX_EXTREME = 5  # draws at least as extreme as the tested set; then the answer is plain
 EXTREMITY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "lower": lambda effect: effect,

@@ -23,8 +23,7 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadArgument, brief, check_count
-from headatlas.evidence.agreement import TOP
-from headatlas.evidence.control import Heads, cached_by_heads, compare_with_random, same_layers, top_heads
+from headatlas.evidence.control import TOP_SHARE, Heads, cached_by_heads, compare_with_random, same_layers, top_heads
 from headatlas.models.hooks import head_mask, hooked
 from headatlas.models.interventions import shares
 from headatlas.models.lm import LM
@@ -274,5 +273,5 @@ def _choose_heads(lm: LM, heads: Any, top: int | None) -> Heads:
     known = int(np.isfinite(heads).sum())
     if not known:
         raise BadArgument("heads is a map without any finite score, expected at least one")
-    number = max(1, round(TOP * known)) if top is None else check_count("top", top, 1, known)
+    number = max(1, round(TOP_SHARE * known)) if top is None else check_count("top", top, 1, known)
     return top_heads(heads, number)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from headatlas.comparison.side_by_side import check_one_size, side_by_side
 from headatlas.errors import BadArgument, CannotDo, brief, check_choice, check_count, did_you_mean
 from headatlas.exchange import writable
 from headatlas.exchange.export_request import ExportRequest, Files
@@ -14,7 +15,6 @@ from headatlas.exchange.format import Format
 from headatlas.files import check_new, new_path
 from headatlas.methods import measures_of, methods
 from headatlas.results.about import unit
-from headatlas.results.agree import side_by_side
 from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.results.charts import overview
 
@@ -68,7 +68,9 @@ def export(
     names = {"chart": chart, "method": method, "measure": measure, "subject": subject}
     if chart is not None and (other := next((n for n in list(names)[1:] if names[n] is not None), None)):
         raise BadArgument(f"chart is {chart!r} and {other} is {names[other]!r}: give one of them")
-    maps, _ = side_by_side([atlas])
+    maps, origin = side_by_side([atlas])
+    if maps:
+        check_one_size(maps, origin)
     charts = overview(maps)
     if not charts.sizes["chart"]:
         raise CannotDo(f"atlas {brief(str(atlas))} has no maps to export" if _is_path(atlas) else "atlas has no maps")

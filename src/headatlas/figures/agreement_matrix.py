@@ -8,8 +8,9 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
+from headatlas.comparison.compare import square
+from headatlas.comparison.pairs import spearman_matrix
 from headatlas.errors import BadArgument
-from headatlas.evidence.agreement import spearman_matrix
 from headatlas.figures.arguments import check_dataset, lacks
 from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.matrix import Matrix, draw
@@ -17,7 +18,6 @@ from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
 from headatlas.methods._chance import no_rank
-from headatlas.results.agree import square
 from headatlas.results.charts import overview
 from headatlas.results.reading import results_of
 
@@ -79,18 +79,18 @@ def plan(maps: Maps, colours: str = PUBLISHED) -> Matrix:
 
 
 def agreed(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
-    """Spearman correlation of every two maps that `ha.agree` compared; of KV groups, by their maximum.
+    """Spearman correlation of every two maps that `ha.compare` compared; of KV groups, by their maximum.
 
-    result: what `ha.agree` returned.
+    result: what `ha.compare` returned.
     """
-    check_dataset(result, "the pairs of ha.agree")
+    check_dataset(result, "the pairs of ha.compare")
     return draw(plan_agreed(result, palette))
 
 
 def plan_agreed(result: xr.Dataset, colours: str = PUBLISHED) -> Matrix:
-    """What the matrix of `ha.agree` shows: the maps that can be compared, atlas by atlas."""
+    """What the matrix of `ha.compare` shows: the maps that can be compared, atlas by atlas."""
     if not {"a", "b", "chart", "spearman"} <= set(result.variables):
-        raise lacks(result, ("a", "b", "chart", "spearman"), "the pairs of ha.agree")
+        raise lacks(result, ("a", "b", "chart", "spearman"), "the pairs of ha.compare")
     values = square(result)
     known = np.flatnonzero(values.notnull().any("other").values)
     if not len(known):

@@ -74,7 +74,7 @@ def write_card(known: Card, path: Path) -> None:
 
 
 def write_agreement(result: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Draw what `ha.agree` found, a file per format, and a caption."""
+    """Draw what `ha.compare` found, a file per format, and a caption."""
     paths = write_formats(agreed(result), folder, "agreement", formats)
     with atomic_file(folder / "agreement.txt") as aside:
         aside.write_text(f"{AGREED}\n", encoding="utf-8")

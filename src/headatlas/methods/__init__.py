@@ -13,8 +13,8 @@ from headatlas.methods.method import PRESETS, Measure, Method, record_of
 
 GROUP = "headatlas.methods"
 COMMANDS = """
-    agree benchmark compare edit evaluate export figures head heads import import_scores load methods models open plant
-    report run stability tasks view
+    benchmark compare edit evaluate export figures head heads import import_scores load methods models open plant
+    report run tasks view
 """
 """Names that no method may have: commands and public calls."""
 TABLE = Measure(

@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headatlas.evidence.agreement import spearman_matrix
+from headatlas.comparison.compare import square
+from headatlas.comparison.pair_rows import between_atlases, pair_rows
+from headatlas.comparison.pairs import spearman_matrix
 from headatlas.figures.colour_scale import range_of
 from headatlas.methods import measures_of, methods, title_of
 from headatlas.methods._chance import above_in_words, no_rank, none_in_words, scale_level
 from headatlas.report.numbers import pack, plain, plain_list
-from headatlas.results.agree import square
 from headatlas.results.charts import MAP
 from headatlas.results.outcomes import Outcome, outcomes
-from headatlas.results.tables import agreed as agreed_rows
-from headatlas.results.tables import between_atlases
 
 PAIRS = 50  # that are listed, at most
 FIRST = ("function", "relation", "task")  # what the first groups are about; others come after
@@ -147,7 +146,7 @@ def scale(values: np.ndarray, chance: float = 0.0) -> dict[str, Any]:
 def agreement(charts: xr.Dataset, agreed: xr.Dataset | None = None) -> dict[str, Any] | None:
     """Spearman over heads of every two charts; none where one is constant or fewer than three heads have both.
 
-    agreed: what `agree` says of these charts: its numbers then, and the closest pairs.
+    agreed: what `compare` says of these charts: its numbers then, and the closest pairs.
     """
     n = charts.sizes["chart"]
     if n < 2:
@@ -159,6 +158,6 @@ def agreement(charts: xr.Dataset, agreed: xr.Dataset | None = None) -> dict[str,
         }
     names = charts.chart.values.tolist()
     matrix = square(agreed).sel(chart=names, other=names).values
-    closest = between_atlases(agreed_rows(agreed))[:PAIRS]
+    closest = between_atlases(pair_rows(agreed))[:PAIRS]
     pairs = [row | {"a": names.index(row["a"]), "b": names.index(row["b"])} for row in closest]
     return {"spearman": [plain_list(row) for row in matrix], "pairs": pairs}

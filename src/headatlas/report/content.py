@@ -31,7 +31,7 @@ def content(
     """Everything on the page, for datasets by method and what atlas.json says; what is missing is left out.
 
     pending: methods that are still being computed, and the seconds each will take, as far as known. agreed: what
-    `agree` says of these maps.
+    `compare` says of these maps.
     """
     maps = {method: result.assign_attrs(method=method) for method, result in maps.items()}
     model = dict(info.get("model") or {})

@@ -41,7 +41,7 @@ def write_report(
     """Write the page of an atlas: datasets by method, and what atlas.json says.
 
     pending: methods that are still being computed, with the seconds that each will take, as far as known. agreed: what
-    `agree` says of these maps.
+    `compare` says of these maps.
     """
     text = page(maps, info, pending or {}, tab, agreed)
     with atomic_file(path) as aside:

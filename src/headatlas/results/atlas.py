@@ -16,8 +16,7 @@ from headatlas.methods import measures_of
 from headatlas.results import tables
 from headatlas.results.about import by_kv_group
 from headatlas.results.accessor import show_atlas
-from headatlas.results.compare import compare as compare_charts
-from headatlas.results.reading import complete, load_result, results_of
+from headatlas.results.reading import complete, load_result
 from headatlas.results.store import load_attributes
 
 if TYPE_CHECKING:
@@ -135,18 +134,6 @@ def by_unit(results: dict[str, xr.Dataset], unit: str | None, n_kv_heads: int | 
     counts = [n_kv_heads, *(r.attrs.get("n_kv_heads") for r in measured.values())]
     groups = next((n for n in counts if n is not None), None)
     return {name: by_kv_group(r.assign_attrs(method=name), groups) for name, r in measured.items()}
-
-
-def compare(a: Mapping[str, xr.Dataset] | str | Path, b: Mapping[str, xr.Dataset] | str | Path) -> xr.Dataset:
-    """Agreement of two atlases, chart by chart: by relative depth, and head by head where both have the same heads.
-
-    Each is an atlas, its folder, or results by method.
-    """
-    first, second = (
-        open_atlas(atlas, name).results if isinstance(atlas, str | Path) else results_of(name, atlas)
-        for name, atlas in (("a", a), ("b", b))
-    )
-    return compare_charts(first, second)
 
 
 def open(path: str | Path) -> Atlas | xr.Dataset:

@@ -12,7 +12,6 @@ from headatlas.methods import measures_of, methods
 from headatlas.methods._chance import NONE_ABOVE, at_chance, no_rank, none_in_words
 from headatlas.methods._tables import best, head_name
 from headatlas.results.about import unit
-from headatlas.results.agreement import unstable
 from headatlas.results.card import Card
 from headatlas.results.charts import overview, ranks
 from headatlas.results.outcomes import Outcome, outcomes
@@ -22,13 +21,13 @@ UNPROVEN: dict[str, Any] = dict.fromkeys(("removed", "of", "change", "random", "
 
 
 def warnings(maps: Maps) -> list[str]:
-    """What a reader of the tables must know before believing them: what was not found, and what is not stable."""
+    """What a reader of the tables must know before believing them: what was not found."""
     lines = _above_chance(maps)
     for name, result in maps.items():
         method = methods().get(name)
         if method is not None and method.sentences is not None and "imported" not in result.attrs:
             lines += [f"{name}: {line.removeprefix(f'{name}: ')}" for line in method.sentences(result)]
-    return lines + unstable(maps)
+    return lines
 
 
 def _above_chance(maps: Maps) -> list[str]:
@@ -181,50 +180,6 @@ def heads_in_words(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {k: v for k, v in row.items() if k != "at_chance" and (k != "chance" or known)}
         | {"rank": no_rank(row["method"]) if row["at_chance"] else row["rank"]}
-        for row in rows
-    ]
-
-
-def compared(comparison: xr.Dataset) -> list[dict[str, Any]]:
-    """A row per chart that two atlases share."""
-    by_head = {"spearman": "spearman", "p": "spearman_p", "top 5 % shared": "overlap", "p of it": "overlap_p"}
-    by_depth = {"depth in A": "depth_a", "in B": "depth_b", "r over depth": "depth_r"}
-    names = (by_head if comparison.head_by_head else {}) | by_depth
-    return [
-        {"chart": str(chart)} | {title: _or_none(comparison[name][i]) for title, name in names.items()}
-        for i, chart in enumerate(comparison.chart.values)
-    ]
-
-
-def agreed(agreement: xr.Dataset) -> list[dict[str, Any]]:
-    """Every pair of `agree`, the highest correlation first, with all that is known of it."""
-    names = ["a", "b", "atlas_a", "atlas_b", "unit", "n", "top", "spearman", "p", "p_corrected"]
-    names += ["shared", "shared_by_chance", "auroc_ab", "auroc_ba"]
-    values = [agreement[name].values.tolist() for name in names]
-    rows = [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
-    rows.sort(key=lambda row: -row["spearman"] if row["spearman"] == row["spearman"] else math.inf)
-    rows = [{k: _or_none(v) if isinstance(v, float) else v for k, v in row.items()} for row in rows]
-    return [row | {k: None if row[k] is None else int(row[k]) for k in ("n", "top")} for row in rows]
-
-
-def between_atlases(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of `agreed`: the pairs between atlases, if there are several; without those that cannot be compared."""
-    known = [row for row in rows if row["spearman"] is not None]
-    return [row for row in known if row["atlas_a"] != row["atlas_b"]] or known
-
-
-def agreed_in_words(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`agreed` for people."""
-    return [
-        {
-            "A": row["a"],
-            "B": row["b"],
-            "per": row["unit"],
-            "spearman": round(row["spearman"], 3),
-            "p, corrected": row["p_corrected"],
-        }
-        | {"top shared": f"{row['shared']:.3g} of {row['top']}", "by chance": f"{row['shared_by_chance']:.2g}"}
-        | {"AUROC A→B": round(row["auroc_ab"], 3), "B→A": round(row["auroc_ba"], 3)}
         for row in rows
     ]
 

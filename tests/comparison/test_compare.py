@@ -9,11 +9,13 @@ from scipy.stats import false_discovery_control, spearmanr
 from sklearn.metrics import roc_auc_score
 
 import headatlas as ha
+from headatlas.comparison.compare import DEPTH, GROUP, MAXIMUM, MEAN, square
+from headatlas.comparison.pairs import all_pairs
+from headatlas.comparison.side_by_side import side_by_side
 from headatlas.errors import BadArgument, BadFile
-from headatlas.evidence.agreement import all_pairs
 from headatlas.figures.agreement_matrix import plan_agreed
 from headatlas.report.content import content
-from headatlas.results.agree import GROUP, MAXIMUM, MEAN, side_by_side, square
+from headatlas.results import store
 from tests.figures import synthetic
 from tests.test_cli import headatlas
 
@@ -48,33 +50,43 @@ def pair(result: xr.Dataset, a: str, b: str, unit: str | None = None) -> xr.Data
     return result.isel(pair=np.flatnonzero(chosen.values)).squeeze("pair")
 
 
-def check(one: xr.Dataset, x: np.ndarray, y: np.ndarray, top: int) -> None:
-    """That a pair's numbers are those of two flat maps without ties."""
+def check(one: xr.Dataset, x: np.ndarray, y: np.ndarray, top: int, draws: int = 400) -> None:
+    """That a pair's numbers are those of two maps [layer, head] without ties."""
     both = np.isfinite(x) & np.isfinite(y)
+    layer = np.nonzero(both)[0]
     x, y = x[both], y[both]
-    expected = spearmanr(x, y, alternative="greater")
+    spearman = spearmanr(x, y).statistic
     assert int(one.n) == len(x)
-    assert float(one.spearman) == pytest.approx(expected.statistic)
-    # of 4000 draws, four standard errors; scipy's p is an approximation too
-    assert float(one.p) == pytest.approx(expected.pvalue, abs=0.005 + 4 * np.sqrt(expected.pvalue / 4000))
+    assert float(one.spearman) == pytest.approx(spearman)
     best = [set(np.argsort(v)[-top:]) for v in (x, y)]
-    assert float(one.shared) == pytest.approx(len(best[0] & best[1]))
+    shared = len(best[0] & best[1])
+    assert float(one.shared) == pytest.approx(shared)
     assert float(one.shared_by_chance) == pytest.approx(top * top / len(x))
     marks = [np.isin(np.arange(len(x)), list(heads)) for heads in best]
     assert float(one.auroc_ab) == pytest.approx(roc_auc_score(marks[1], x))
     assert float(one.auroc_ba) == pytest.approx(roc_auc_score(marks[0], y))
+    # The slow way: shuffle each layer by itself, and compute both numbers anew. Four standard errors of both shares.
+    generator = np.random.default_rng(11)
+    as_high = np.zeros(2)
+    for _ in range(draws):
+        order = np.concatenate([generator.permutation(np.flatnonzero(layer == i)) for i in np.unique(layer)])
+        shuffled = y[order]
+        found = set(np.argsort(shuffled)[-top:])
+        as_high += [spearmanr(x, shuffled).statistic >= spearman - 1e-9, len(best[0] & found) >= shared]
+    for p, share in zip((one.p, one.p_shared), as_high / draws, strict=True):
+        assert float(p) == pytest.approx(share, abs=0.01 + 4 * np.sqrt(share * (1 - share) * (1 / draws + 1 / 1000)))
 
 
 def test_every_pair_is_what_scipy_and_sklearn_say(maps) -> None:
-    result = ha.agree({"one": table("one", maps[:3])}, {"two": table("two", maps[3])}, top=TOP, draws=4000)
+    result = ha.compare({"one": table("one", maps[:3])}, {"two": table("two", maps[3])}, top=TOP, draws=1000)
     names = ["one: t0", "one: t1", "one: t2", "two: t0"]
     assert result.chart.values.tolist() == names
     assert result.sizes["pair"] == 6
     for i in range(4):
         for j in range(i + 1, 4):
-            check(pair(result, names[i], names[j]), maps[i].ravel(), maps[j].ravel(), TOP)
+            check(pair(result, names[i], names[j]), maps[i], maps[j], TOP)
     assert set(result.unit.values) == {"head"}
-    assert pair(result, "one: t0", "one: t1").p.item() == pytest.approx(1 / 4001)
+    assert pair(result, "one: t0", "one: t1").p.item() == pytest.approx(1 / 1001)
     between = result.isel(pair=np.flatnonzero((result.atlas_a != result.atlas_b).values))
     np.testing.assert_allclose(between.p_corrected, false_discovery_control(between.p))
     assert (result.p_corrected >= result.p).all()
@@ -90,7 +102,7 @@ def test_heads_that_tie_for_the_last_place_share_it() -> None:
     generator = np.random.default_rng(1)
     x = np.where(generator.random((LAYERS, HEADS)) < 0.5, 0.0, generator.integers(0, 4, (LAYERS, HEADS)))
     y = np.where(generator.random((LAYERS, HEADS)) < 0.9, 0.0, 1.0)
-    one = ha.agree(table("x", x), table("y", y), top=TOP, draws=10)
+    one = ha.compare(table("x", x), table("y", y), top=TOP, draws=10)
     assert float(one.spearman.item()) == pytest.approx(spearmanr(x.ravel(), y.ravel()).statistic)
     weights = []
     for score in (x.ravel(), y.ravel()):
@@ -112,79 +124,80 @@ def test_maps_per_kv_group_are_compared_with_the_maximum_and_the_mean_of_heads(m
     spread = table("kv", np.repeat(coarse, HEADS // GROUPS, axis=-1), n_kv_heads=GROUPS)
     groups = table("kv", coarse, unit="KV group", n_kv_heads=GROUPS)
     for kv in (spread, groups):
-        result = ha.agree(kv, table("heads", maps[:2]), top=6, draws=4000)
+        result = ha.compare(kv, table("heads", maps[:2]), top=6, draws=1000)
         for unit, of_groups in expected.items():
-            check(pair(result, "kv: t0", "heads: t0", unit), coarse[0].ravel(), of_groups.ravel(), 6)
-        check(pair(result, "kv: t0", "kv: t1", GROUP), coarse[0].ravel(), coarse[1].ravel(), 6)
+            check(pair(result, "kv: t0", "heads: t0", unit), coarse[0], of_groups, 6)
+        check(pair(result, "kv: t0", "kv: t1", GROUP), coarse[0], coarse[1], 6)
         assert pair(result, "heads: t0", "heads: t1").unit.item() == "head"
         assert result.sizes["pair"] == 1 + 1 + 2 * 4
         at_most = square(result).sel(chart="kv: t0", other="heads: t0").item()
         assert at_most == pair(result, "kv: t0", "heads: t0", MAXIMUM).spearman.item()
-    alone = ha.agree(groups, top=6, draws=10)
+    alone = ha.compare(groups, top=6, draws=10)
     assert (alone.unit.item(), int(alone.n.item())) == (GROUP, LAYERS * GROUPS)
 
 
 def test_all_maps_by_kv_group(maps) -> None:
     heads = table("heads", maps[[0, 3]])
-    result = ha.agree(heads, by="kv-group", kv_heads=GROUPS, top=6, draws=4000)
+    result = ha.compare(heads, by="kv-group", kv_heads=GROUPS, top=6, draws=1000)
     parts = maps[[0, 3]].reshape(2, LAYERS, GROUPS, -1)
     for unit, values in ((MAXIMUM, parts.max(-1)), (MEAN, parts.mean(-1))):
-        check(pair(result, "heads: t0", "heads: t1", unit), values[0].ravel(), values[1].ravel(), 6)
-    by_head = ha.agree(heads, top=6, draws=10)
-    same = ha.agree(heads, by="kv-group", kv_heads=HEADS, top=6, draws=10)  # every head is a group
+        check(pair(result, "heads: t0", "heads: t1", unit), values[0], values[1], 6)
+    by_head = ha.compare(heads, top=6, draws=10)
+    same = ha.compare(heads, by="kv-group", kv_heads=HEADS, top=6, draws=10)  # every head is a group
     assert same.spearman.item() == by_head.spearman.item()
     assert same.unit.values.tolist() == [GROUP]
     with pytest.raises(BadArgument, match="kv_heads is not known of these maps: give it"):
-        ha.agree(heads, by="kv-group")
+        ha.compare(heads, by="kv-group")
     with pytest.raises(BadArgument, match="kv_heads is 5, which does not divide the 12 heads"):
-        ha.agree(heads, by="kv-group", kv_heads=5)
+        ha.compare(heads, by="kv-group", kv_heads=5)
     with pytest.raises(BadArgument, match="by is 'group', expected kv-group"):
-        ha.agree(heads, by="group")
+        ha.compare(heads, by="group")
 
 
-def test_agreement_about_layers_alone_does_not_count_within_layers() -> None:
+def test_agreement_about_layers_alone_does_not_count() -> None:
     generator = np.random.default_rng(3)
     depth = np.arange(LAYERS)[:, None]
     maps = depth + generator.normal(size=(2, LAYERS, HEADS))
-    anywhere = ha.agree(table("x", maps), draws=500)
-    within = ha.agree(table("x", maps), draws=500, within_layers=True)
-    assert anywhere.spearman.item() == within.spearman.item() > 0.7
-    assert anywhere.p.item() == pytest.approx(1 / 501)
-    assert within.p.item() > 0.1
+    by_layer = ha.compare(table("x", maps), draws=500)
+    assert by_layer.spearman.item() > 0.7
+    assert by_layer.p.item() > 0.1
     maps[1] = maps[0] + 0.1 * generator.normal(size=maps[0].shape)
-    assert ha.agree(table("x", maps), draws=500, within_layers=True).p.item() == pytest.approx(1 / 501)
+    by_head = ha.compare(table("x", maps), draws=500)
+    assert by_head.p.item() == by_head.p_shared.item() == pytest.approx(1 / 501)
 
 
 def test_p_is_uniform_by_chance() -> None:
     generator = np.random.default_rng(4)
-    p = all_pairs(generator.normal(size=(24, 60)), np.repeat(np.arange(6), 10), 5, draws=99)["p"]
-    p = p[np.triu_indices(24, 1)]
-    assert 0.4 < p.mean() < 0.6
-    assert 0.02 < (p <= 0.1).mean() < 0.2
+    p = all_pairs(generator.normal(size=(24, 60)), np.repeat(np.arange(6), 10), 5, draws=99)
+    # Few heads are shared, so that many draws share as many: p_shared is more often near 1 than p.
+    for name, largest in (("p", 0.6), ("p_shared", 0.85)):
+        values = p[name][np.triu_indices(24, 1)]
+        assert 0.4 < values.mean() < largest
+        assert (values <= 0.1).mean() < 0.2
 
 
 def test_maps_that_cannot_be_compared_have_no_numbers(maps) -> None:
     flat = np.full((LAYERS, HEADS), 0.5)
     alone = np.full((LAYERS, HEADS), np.nan)
     alone[0, :2] = 1, 2  # two heads are too few
-    result = ha.agree(table("x", np.stack([maps[0], flat, alone, maps[1]])), draws=10)
+    result = ha.compare(table("x", np.stack([maps[0], flat, alone, maps[1]])), draws=10)
     for a, b in (("x: t0", "x: t1"), ("x: t0", "x: t2"), ("x: t1", "x: t2")):
         one = pair(result, a, b)
         assert all(np.isnan(one[name]) for name in ("spearman", "p", "shared", "auroc_ab", "auroc_ba"))
     assert np.isfinite(pair(result, "x: t0", "x: t3").spearman)
     assert plan_agreed(result).rows == ["x: t0", "x: t3"]
     with pytest.raises(BadArgument, match="no two maps in which heads differ"):
-        plan_agreed(ha.agree(table("x", np.stack([flat, flat])), draws=1))
+        plan_agreed(ha.compare(table("x", np.stack([flat, flat])), draws=1))
 
 
 def test_top_heads_are_at_most_half(maps) -> None:
-    result = ha.agree(table("x", maps[:2]), top=1000, draws=1)
+    result = ha.compare(table("x", maps[:2]), top=1000, draws=1)
     assert result.top.item() == LAYERS * HEADS / 2
     for top in (0, -1, 2.5, "20"):
         with pytest.raises(BadArgument, match="top is "):
-            ha.agree(table("x", maps[:2]), top=top)
+            ha.compare(table("x", maps[:2]), top=top)
     with pytest.raises(BadArgument, match="draws is 0"):
-        ha.agree(table("x", maps[:2]), draws=0)
+        ha.compare(table("x", maps[:2]), draws=0)
 
 
 def test_a_method_that_several_atlases_have_is_named_after_them(tmp_path) -> None:
@@ -199,7 +212,7 @@ def test_a_method_that_several_atlases_have_is_named_after_them(tmp_path) -> Non
     none = {f"{c['method']}: {c['subject']}": c["none"] for c in charts}
     assert none["A/maps: relation_1, score"]
     assert not none["B/maps: relation_1, score"]
-    result = ha.agree(first, second, draws=10)
+    result = ha.compare(first, second, draws=10)
     same = pair(result, "A/maps: relation_0, score", "B/maps: relation_0, score")
     assert same.spearman.item() == pytest.approx(1)
     assert (same.atlas_a.item(), same.atlas_b.item()) == ("A", "B")
@@ -215,38 +228,52 @@ def test_atlases_are_folders_files_or_results(tmp_path, maps) -> None:
         str(tmp_path / "x" / "y" / "two.nc"),
         table("four", maps[1]),
     ]
-    result = ha.agree(*atlases, draws=10)
+    result = ha.compare(*atlases, draws=10)
     assert result.chart.values.tolist() == ["one: score", "three: score", "two: score", "four: t0"]
     assert result.atlas.values.tolist() == ["x", str(tmp_path / "z" / "x"), "two", "D"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadFile, match="is not an atlas"):
-        ha.agree(tmp_path / "x", tmp_path / "empty")
+        ha.compare(tmp_path / "x", tmp_path / "empty")
     with pytest.raises(BadArgument, match="atlas is .*: no such file or folder"):
-        ha.agree(tmp_path / "nowhere")
+        ha.compare(tmp_path / "nowhere")
     with pytest.raises(BadArgument, match="atlas is 5, expected an atlas"):
-        ha.agree(5)
+        ha.compare(5)
     with pytest.raises(BadArgument, match="atlases is empty"):
-        ha.agree()
+        ha.compare()
     with pytest.raises(BadArgument, match="atlases have 1 maps, expected at least two"):
-        ha.agree(tmp_path / "x")
+        ha.compare(tmp_path / "x")
 
 
-def test_maps_of_different_models_are_not_compared(maps) -> None:
-    with pytest.raises(
-        BadArgument, match="A has 10 layers × 12 heads, B has 9 layers × 12 heads: maps of different mod"
-    ):
-        ha.agree(table("x", maps[0]), table("y", maps[1, :9]))
+def test_maps_of_different_models_are_compared_by_depth(maps) -> None:
+    """Head by head only within a model; a map of twice the layers has the same profile."""
+    generator = np.random.default_rng(6)
+    late = np.arange(LAYERS)[:, None] ** 2 + generator.random((LAYERS, HEADS))
+    twice = np.repeat(late, 2, axis=0)
+    result = ha.compare(table("x", np.stack([late, maps[0]])), table("y", np.stack([twice, -twice])), draws=10)
+    across = pair(result, "x: t0", "y: t0")
+    assert (across.unit.item(), int(across.n)) == (DEPTH, 0)
+    assert all(np.isnan(across[name]) for name in ("spearman", "p", "p_corrected", "shared", "auroc_ab"))
+    assert across.depth_r.item() == pytest.approx(1)
+    assert pair(result, "y: t0", "y: t1").spearman.item() == pytest.approx(-1)
+    assert result.depth.sel(chart="x: t0").item() == pytest.approx(result.depth.sel(chart="y: t1").item())
+    assert result.depth.sel(chart="x: t0").item() > 0.7
+    assert result.sizes["pair"] == 6
+    with pytest.raises(BadArgument, match="x has 10 layers × 12 heads, y has 9 layers × 12 heads: maps of different"):
+        ha.export({"x": table("x", maps[0]), "y": table("y", maps[1, :9])}, "csv", "a.csv")
+
+
+def test_models_with_other_groups_are_not_compared(maps) -> None:
     two, three = table("x", maps[0], n_kv_heads=2), table("y", maps[1], n_kv_heads=3)
     with pytest.raises(BadArgument, match="atlases have 2 and 3 KV heads: maps of different models"):
-        ha.agree(two, three)
-    assert ha.agree(two, three, kv_heads=3, draws=1).sizes["pair"] == 1
+        ha.compare(two, three)
+    assert ha.compare(two, three, kv_heads=3, draws=1).sizes["pair"] == 1
     with pytest.raises(BadArgument, match="B has 5 KV groups, but others have 12 heads: maps of different models"):
-        ha.agree(table("x", maps[0]), table("y", np.ones((LAYERS, 5)), unit="KV group"))
+        ha.compare(table("x", maps[0]), table("y", np.ones((LAYERS, 5)), unit="KV group"))
 
 
 def test_the_figure_and_the_page_have_its_numbers(maps) -> None:
     atlases = [table("one", maps[:2]), table("two", maps[3])]
-    result = ha.agree(*atlases, draws=10)
+    result = ha.compare(*atlases, draws=10)
     plan = plan_agreed(result)
     assert plan.rows == ["one: t0", "one: t1", "two: t0"]
     assert plan.borders == [2]
@@ -256,7 +283,7 @@ def test_the_figure_and_the_page_have_its_numbers(maps) -> None:
     assert agreement["spearman"][0][2] == pytest.approx(plan.values[0, 2], abs=1e-4)
     assert [(row["a"], row["b"]) for row in agreement["pairs"]] == [(0, 2), (1, 2)]  # between atlases, closest first
     json.dumps(agreement, allow_nan=False)
-    with pytest.raises(BadArgument, match="the figure needs the pairs of ha.agree"):
+    with pytest.raises(BadArgument, match="the figure needs the pairs of ha.compare"):
         ha.figures.agreed(atlases[0])
 
 
@@ -266,7 +293,7 @@ def test_the_command(capsys, tmp_path, maps) -> None:
         np.save(tmp_path / f"{name}.npy", scores)
         ha.import_scores(tmp_path / f"{name}.npy", model="m", out=tmp_path / "atlases" / name)
     atlases = [tmp_path / "atlases" / name for name in ("one", "two")]
-    code, out, err = headatlas(capsys, "agree", *atlases, "--top", 10, "--out", tmp_path / "out")
+    code, out, err = headatlas(capsys, "compare", *atlases, "--top", 10, "--out", tmp_path / "out")
     assert code == 0, err
     lines = out.splitlines()
     assert lines[0] == "36 comparisons of 13 maps, the closest first"
@@ -275,13 +302,35 @@ def test_the_command(capsys, tmp_path, maps) -> None:
     assert "of 10" in lines[2]
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {"agreement.png", "agreement.txt", "report.html"}
-    code, out, _ = headatlas(capsys, "agree", *atlases, "--top", 10, "--json")
+    code, out, _ = headatlas(capsys, "compare", *atlases, "--top", 10, "--json")
     rows = json.loads(out)
     assert (code, len(rows)) == (0, 13 * 12 / 2)
     assert all(row["top"] == 10 for row in rows)
     assert [row["spearman"] for row in rows] == sorted((row["spearman"] for row in rows), reverse=True)
-    code, _, err = headatlas(capsys, "agree", *atlases, "--by", "kv-group")
+    code, _, err = headatlas(capsys, "compare", *atlases, "--by", "kv-group")
     assert (code, "kv_heads is not known" in err) == (2, True)
-    code, out, _ = headatlas(capsys, "agree", *atlases, "--by", "kv-group", "--kv-heads", 3, "--csv")
-    assert out.splitlines()[0].startswith("a,b,atlas_a,atlas_b,unit,n,top,spearman,p,p_corrected,shared")
+    code, out, _ = headatlas(capsys, "compare", *atlases, "--by", "kv-group", "--kv-heads", 3, "--csv")
+    assert out.splitlines()[0].startswith("a,b,atlas_a,atlas_b,same,unit,n,top,spearman,p,p_corrected,shared")
     assert len(out.splitlines()) == 1 + 13 * 12
+
+
+def test_repeats_of_results_by_map(capsys, tmp_path) -> None:
+    """Every measure whose repeats are over the dimension; the mean of k repeats by Spearman and Brown."""
+    gates = synthetic.gate(LAYERS, HEADS)
+    result = ha.compare({"gate": gates, "maps": synthetic.maps(LAYERS, HEADS)}, over="seed")
+    assert result.chart.values.tolist() == [f"gate: {task}, facilitation" for task in gates.task.values]
+    k = gates.sizes["seed"]
+    for chart, task in zip(result.chart.values, gates.task.values, strict=True):
+        score = gates.facilitation.sel(task=task).values.reshape(k, -1)
+        r = np.mean([spearmanr(score[i], score[j]).statistic for i in range(k) for j in range(i + 1, k)])
+        assert result.spearman.sel(chart=chart).item() == pytest.approx(r)
+        assert result.spearman_whole.sel(chart=chart).item() == pytest.approx(k * r / (1 + (k - 1) * r))
+    with pytest.raises(BadArgument, match="over is 'half', but no map here has several halves"):
+        ha.compare({"gate": gates}, over="half")
+    store.save(gates, tmp_path / "gate.nc")
+    code, out, _ = headatlas(capsys, "compare", tmp_path, "--over", "seed")
+    assert (code, f"{len(gates.task)} maps, the least stable first" in out) == (0, True)
+    rows = json.loads(headatlas(capsys, "compare", tmp_path, "--over", "seed", "--json")[1])
+    assert [row["spearman"] for row in rows] == sorted(result.spearman.values)
+    code, _, err = headatlas(capsys, "compare", tmp_path, "--over", "prompt")
+    assert (code, "--over is 'prompt', expected one of seed, half" in err) == (2, True)

@@ -1,0 +1,97 @@
+"""The results of several atlases as one set of results, each under a name of its own."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from headatlas.errors import BadArgument
+from headatlas.methods import TABLE
+from headatlas.results.about import unit
+from headatlas.results.atlas import Atlas, open_atlas
+from headatlas.results.charts import MAP, overview
+from headatlas.results.reading import results_of
+
+Results = Mapping[str, xr.Dataset]
+
+
+def side_by_side(atlases: Sequence[Any]) -> tuple[dict[str, xr.Dataset], dict[str, str]]:
+    """All results of several atlases by unique names, and the atlas that each name is from.
+
+    A method that only one has keeps its name; one that several have becomes a table for each. Results by KV group are
+    spread to heads.
+    """
+    rows = [
+        (label, method, result)
+        for label, results in named_results(atlases).items()
+        for method, result in results.items()
+        if overview({method: result}).chart.size
+    ]
+    # Heads of a layer, by the number of layers: what results by KV group are spread to.
+    heads: dict[int, int] = {}
+    for _, _, result in rows:
+        if unit(result) == "Head":
+            layers = result.sizes["layer"]
+            heads[layers] = max(heads.get(layers, 0), result.sizes["head"])
+    methods = [method for _, method, _ in rows]
+    maps: dict[str, xr.Dataset] = {}
+    origin: dict[str, str] = {}
+    for label, method, result in rows:
+        result = _spread(result, heads.get(result.sizes["layer"]), label)
+        name = method if methods.count(method) == 1 else f"{label}/{method}"
+        maps[name] = result if name == method else _as_table(method, result)
+        origin[name] = label
+    return maps, origin
+
+
+def check_one_size(maps: Results, origin: Mapping[str, str]) -> None:
+    """That all results have the same layers and heads."""
+    sizes = {name: (result.sizes["layer"], result.sizes["head"]) for name, result in maps.items()}
+    first, *others = sizes
+    for name in others:
+        if sizes[name] != sizes[first]:
+            labels = origin if origin[name] != origin[first] else {name: name, first: first}
+            shapes = [f"{labels[n]} has {sizes[n][0]} layers × {sizes[n][1]} heads" for n in (first, name)]
+            raise BadArgument(f"{shapes[0]}, {shapes[1]}: maps of different models?")
+
+
+def named_results(atlases: Sequence[Any]) -> dict[str, Results]:
+    """Results by the name of their atlas: its folder, as far as that is its own; else a letter."""
+    if not atlases:
+        raise BadArgument("atlases is empty, expected some to compare")
+    named: dict[str, Results] = {}
+    for i, atlas in enumerate(atlases):
+        path = Path(atlas) if isinstance(atlas, str | Path) else atlas.folder if isinstance(atlas, Atlas) else None
+        names = [] if path is None else [path.stem if path.is_file() else path.absolute().name, str(path)]
+        label = next(name for name in (*names, chr(ord("A") + i % 26), f"atlas {i}") if name and name not in named)
+        results = open_atlas(path, "atlas") if path is not None and path.is_dir() else results_of("atlas", atlas)
+        groups = results.info["model"].get("n_kv_heads") if isinstance(results, Atlas) else None
+        known = {} if groups is None else {"n_kv_heads": groups}
+        named[label] = {
+            method: result.assign_attrs(known | result.attrs | {"method": method}) for method, result in results.items()
+        }
+    return named
+
+
+def _spread(result: xr.Dataset, heads: int | None, label: str) -> xr.Dataset:
+    """Results by KV group, with each group's scores for all of its heads."""
+    groups = result.sizes["head"]
+    if unit(result) == "Head" or heads is None:
+        return result
+    if heads % groups:
+        raise BadArgument(f"{label} has {groups} KV groups, but others have {heads} heads: maps of different models?")
+    spread = result.isel(head=np.repeat(np.arange(groups), heads // groups)).assign_coords(head=range(heads))
+    attributes = {name: value for name, value in result.attrs.items() if name not in ("unit", "group_size")}
+    return spread.drop_attrs().assign_attrs(attributes | {"n_kv_heads": groups})
+
+
+def _as_table(method: str, result: xr.Dataset) -> xr.Dataset:
+    """A result as a table, whose name does not have to be that of a method."""
+    charts = overview({method: result})
+    labels = [label.removeprefix(f"{method}: ") for label in charts.chart.values.tolist()]
+    table = charts[["score", "low", "high"]].rename(chart=TABLE.over).drop_vars(("method", "measure", "subject"))
+    if bool(charts.at_chance.any()):
+        table = table.assign(above_chance_score=((TABLE.over, *MAP), ~charts.at_chance.transpose("chart", *MAP).values))
+    return table.assign_coords({TABLE.over: labels}).assign_attrs(result.attrs)
