@@ -8,9 +8,9 @@ import xarray as xr
 import headatlas as ha
 from headatlas.errors import BadArgument
 from headatlas.methods import get_method
-from headatlas.methods.retrieval import parts
-from headatlas.methods.retrieval.parts import answer_lines, count_copies, word_recall
-from headatlas.methods.retrieval.sentences import retrieval_sentences
+from headatlas.methods.retrieval import compute
+from headatlas.methods.retrieval.compute import answer_lines, count_copies, word_recall
+from headatlas.methods.retrieval.proof import retrieval_sentences
 from headatlas.models.attention import attention_of
 from headatlas.models.lm import LM
 from headatlas.results.method_tables import method_tables
@@ -142,7 +142,7 @@ def test_texts_are_answered_as_many_at_once_as_fit(lm: LM, monkeypatch) -> None:
         return plain(batch, *rest, **options)
 
     monkeypatch.setattr(lm, "generate_ids", generate)
-    monkeypatch.setattr(parts, "tokens_at_once", lambda lm, tokens: 40)
+    monkeypatch.setattr(compute, "tokens_at_once", lambda lm, tokens: 40)
     assert answer_lines(lm, prompts, 5) == [plain([prompts[0]], 5)[0]] * 7
     assert sizes == [3, 3, 1]
 

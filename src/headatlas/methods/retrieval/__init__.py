@@ -11,28 +11,29 @@ After Wu et al. 2024 (Retrieval Head Mechanistically Explains Long-Context Factu
    code counts (`kind="published-code"`), every step counts, repeats too.
 5. The score is the mean over the texts that were answered: at least half of the words of the needle's answer were
    written.
-6. Needles that had no part in the score are asked with the best heads removed, and with random heads of the same layers
-   (`proof`).
+6. The model answers needles that had no part in the score without the best heads, and without random heads of the same
+   layers (`proof`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from headatlas.errors import BadArgument, check_choice, check_count
 from headatlas.methods._arguments import BatchTokens, Template
-from headatlas.methods.method import Measure, Truth, Work, lazily, method
+from headatlas.methods.method import Measure, Part, Truth, Variable, Work, lazily, method
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
 
-KINDS = ("paper", "published-code")
-MOST_DEPTHS, MOST_TOKENS = 1000, 10_000  # more is a mistake
+Kind = Literal["paper", "published-code"]
+MAX_DEPTHS = 1000  # more is a mistake
+MAX_NEW_TOKENS = 10_000  # more is a mistake
 MEANING = (
     "Share of a needle's tokens that the head copied: it attended most to the very token that was then written."
     " Mean over the needles that the model answered. It is where a head looks while the model copies, not that the"
-    " answer needs it; the removal curves tell that."
+    " answer needs it; the removal curves show that."
 )
 
 
@@ -48,6 +49,20 @@ MEANING = (
             examples=("answered", "limit"),
         )
     ],
+    variables={
+        "each": Variable("score of a text", "", "Share of the answer's tokens in one text that the head copied."),
+        "set": Variable("needles", "", "Set of needles that the text's needle is from."),
+        "needle": Variable("needle", "", "Sentence hidden in the text."),
+        "answer": Variable("answer", "", "Part of the needle that answers the question."),
+        "length": Variable("length", "tokens", "Length of the prompt."),
+        "depth": Variable("depth", "", "Place of the needle in the text: 0 is its beginning, 1 its end."),
+        "response": Variable("response", "", "What the model wrote."),
+        "recall": Variable("recall", "share", "Share of the answer's words in the response."),
+        "used": Variable("used", "", "Whether the text is part of the score: its question was answered."),
+        "held_out": Variable("held out", "", "Whether the needle is kept for the removal test."),
+        "asked": Variable("asked", "texts", "Number of texts that the score could be made from."),
+        "answered": Variable("answered", "texts", "Number of these texts that were answered; the score is their mean."),
+    },
     presets={"full": {"lengths": (1024, 2048, 4096), "depths": 10, "limit": 12, "causal": 8}},
     tells="which heads look at the answer in a long text while the model writes it",
     does_not_tell="whether the answer needs each of them: only sets of them are removed",
@@ -55,7 +70,7 @@ MEANING = (
         "Retrieval Head Mechanistically Explains Long-Context Factuality, Wu, Wang, Xiao, Peng & Fu, 2024,"
         " arXiv 2404.15574",
     ),
-    sentences=lazily("headatlas.methods.retrieval.sentences:retrieval_sentences"),
+    sentences=lazily("headatlas.methods.retrieval.proof:retrieval_sentences"),
     truths={
         "retrieval": Truth("copying", "score", {"lengths": (128,), "new_tokens": 6, "causal": 0}, subject="needles")
     },
@@ -65,50 +80,84 @@ MEANING = (
 )
 def retrieval(
     lm: LM,
-    needles: Annotated[Any, "a file with needle, question and answer, or needles of your own; by default, ours"] = None,
+    needles: Annotated[Any, "a file with needle, question and answer, or your needles (default: built-in)"] = None,
     *,
-    text: Annotated[Any, "a text file to hide them in; by default, our own text"] = None,
-    lengths: Annotated[Sequence[int], "tokens of the prompts, at most; longer than the context means what fits"] = (
+    text: Annotated[Any, "a text file to hide them in (default: built-in)"] = None,
+    lengths: Annotated[Sequence[int], "tokens of the prompts; longer ones are cut to what fits into the context"] = (
         512,
     ),
     depths: Annotated[int, "how many places of a needle, evenly from the text's beginning to its end"] = 3,
     kind: Annotated[
-        Literal["paper", "published-code"],
+        Kind,
         "a token of the needle counts once, as in the paper, or every time it is copied, as in the released code",
     ] = "paper",
-    limit: Annotated[int, "needles of each set that the score is made from"] = 6,
-    causal: Annotated[int, "other needles to check with, by removing heads; 0: no check"] = 4,
+    limit: Annotated[int, "needles of each set for the score"] = 6,
+    causal: Annotated[int, "other needles of each set, to test by removing heads; 0: no test"] = 4,
     recall: Annotated[float, "share of its words that must be written for a needle to count as answered"] = 0.5,
     new_tokens: Annotated[int, "tokens of an answer, at most"] = 50,
     template: Template = True,
     batch_tokens: BatchTokens = None,
-    seed: Annotated[int, "of the random heads"] = 0,
+    seed: Annotated[int, "random seed for the random heads"] = 0,
 ) -> Work:
     """Which heads copy the answer out of a long text (docs/methods/retrieval.md).
 
-    needles: our own, invented facts; a file, JSON Lines or CSV, with needle, question and answer (the part of the
-    needle that is the answer); a list of such; or several sets by name. A set has a map of its own.
+    Args:
+        needles: our own, invented facts; a file, JSON Lines or CSV, with needle, question and answer (the part of the
+            needle that is the answer); a list of such; or several sets by name. Each set has its own map.
 
-    Returns score(needles, layer, head); score_half(needles, half, layer, head), of every other needle; asked and
-    answered(needles), how many; each(test, layer, head), the score of each text; set, needle, answer, length, depth,
-    response, recall, used and held_out(test), what each text was, how much of the answer was written, whether it is
-    part of the score, or kept to check with.
-    A set of which no needle was answered has no score: NaN.
-    With causal: baseline(needles, measure), effect(needles, n_removed, measure), random_effect(needles, n_removed,
-    draw, measure), p and p_corrected(needles, n_removed), questions(needles).
+    Returns:
+        score(needles, layer, head); score_half(needles, half, layer, head), of every other needle; asked and
+        answered(needles), how many; each(test, layer, head), the score of each text; set, needle, answer, length,
+        depth, response, recall, used and held_out(test), what each text was, how much of the answer was written,
+        whether it is part of the score, or kept for the test. A set of which no needle was answered has no score: NaN.
+        With causal: baseline(needles, measure), effect(needles, n_removed, measure), random_effect(needles, n_removed,
+        draw, measure), p and p_corrected(needles, n_removed), questions(needles).
 
     Example:
         >>> ha.retrieval("smollm2", lengths=(256,), depths=1, limit=2, causal=0).heads.top(5)
     """
-    from headatlas.methods.retrieval.parts import Asking, Counting, plan
+    from headatlas.methods.retrieval.compute import (
+        choose_needles,
+        combine,
+        combine_cost,
+        fitting_lengths,
+        hide_needles,
+        read_cost,
+        read_texts,
+    )
+    from headatlas.tasks.needles import check_needles, hash_needles, load_needles, load_sentences
+    from headatlas.tasks.used import Used, text_id
 
-    check_choice("kind", kind, KINDS)
-    check_count("depths", depths, 1, MOST_DEPTHS)
+    _check(kind, depths, limit, causal, recall, new_tokens, seed)
+    fitting = fitting_lengths(lm, lengths, new_tokens)
+    sentences = load_sentences(text, fitting[-1])
+    sets = {name: choose_needles(name, listed, limit, causal) for name, listed in load_needles(needles).items()}
+    plain_sets = {name: tuple(needle for needle, _ in listed) for name, listed in sets.items()}
+    check_needles(lm, plain_sets, sentences, fitting[0], template)
+    texts = hide_needles(sets, sentences, fitting, depths)
+    answering = {"new_tokens": new_tokens, "template": template}
+    amounts = {"depths": depths, "limit": limit, "causal": causal}
+    counting = {"kind": kind, "recall": recall, "seed": seed}
+    return Work(
+        summary=f"{sum(len(t.depths) for t in texts)} texts of {' and '.join(f'{n:,}' for n in fitting)} tokens,"
+        " a needle in each",
+        combine=combine,
+        arguments={"texts": texts, "template": template, "batch_tokens": batch_tokens, **counting},
+        parts=[Part(name=t.name, do=read_texts, arguments={"texts": t, **answering}, cost=read_cost) for t in texts],
+        data=hash_needles(plain_sets, sentences),
+        settings=amounts | {"lengths": list(fitting), "new_tokens": new_tokens, "template": int(template)},
+        result_settings=counting,
+        cost=combine_cost,
+        used=Used(frozenset(text_id(n.question, n.answer) for listed in plain_sets.values() for n in listed)),
+    )
+
+
+def _check(kind: str, depths: int, limit: int, causal: int, recall: float, new_tokens: int, seed: int) -> None:
+    check_choice("kind", kind, get_args(Kind))
+    check_count("depths", depths, 1, MAX_DEPTHS)
     check_count("limit", limit, 1)
     check_count("causal", causal, 0)
-    check_count("new_tokens", new_tokens, 1, MOST_TOKENS)
+    check_count("new_tokens", new_tokens, 1, MAX_NEW_TOKENS)
     check_count("seed", seed, 0, 2**32 - 1)
     if not 0 <= recall <= 1:
         raise BadArgument(f"recall is {recall}, expected 0 to 1")
-    asking = Asking(lengths, depths, limit, causal, new_tokens, template)
-    return plan(lm, needles, text, asking, Counting(kind, recall, batch_tokens, seed))

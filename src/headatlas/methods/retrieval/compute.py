@@ -1,0 +1,298 @@
+"""The algorithm of `retrieval`: texts with needles, answers, which of their tokens heads copied, and scores."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from headatlas.errors import BadArgument, CannotDo, brief
+from headatlas.evidence.control import removal_cost
+from headatlas.methods.retrieval.proof import MAX_DRAWS, N_REMOVED, check_removal
+from headatlas.models.attention import attended_most
+from headatlas.models.cost import Cost, reading
+from headatlas.models.lm import LM
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
+from headatlas.models.tokens import TokenExample, make_bundle
+from headatlas.progress import Done, Progress
+from headatlas.tasks.needles import Hidden, Needle, hide
+from headatlas.tasks.scoring import words
+
+log = logging.getLogger(__name__)
+NO_TOKEN = -1
+
+
+# --- texts
+
+
+@dataclass(frozen=True)
+class NeedleTexts:
+    """One needle in texts of one length, a text for each depth.
+
+    Args:
+        number: of the needle in its set, from 1.
+        sentences: of the text around it.
+        held_out: whether the needle is kept for the test, so that it has no part in the score.
+    """
+
+    set: str
+    number: int
+    needle: Needle
+    sentences: Sequence[str]
+    length: int
+    depths: Sequence[float]
+    held_out: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.set}: needle {self.number}, {self.length} tokens"
+
+    def prompts(self, lm: LM, template: bool) -> list[Hidden]:
+        """Return the prompt of each text."""
+        return [hide(lm, self.needle, self.sentences, self.length, depth, template) for depth in self.depths]
+
+
+def fitting_lengths(lm: LM, lengths: Any, new_tokens: int) -> tuple[int, ...]:
+    """Return the lengths in order, each once, none longer than what fits into the context with the answer."""
+    listed: Any = [lengths] if isinstance(lengths, Integral) else lengths
+    plain = isinstance(listed, Sequence) and not isinstance(listed, str)
+    if not plain or not listed or not all(isinstance(n, Integral) and int(n) > 0 for n in listed):
+        raise BadArgument(f"lengths is {brief(lengths)}, expected numbers of tokens, such as (512, 1024)")
+    longest = (lm.anatomy.context or 10**9) - new_tokens
+    if longest < 1:
+        raise BadArgument(f"new_tokens is {new_tokens}, but the model's context is {lm.anatomy.context} tokens")
+    if max(map(int, listed)) > longest:
+        log.warning("lengths: %s leaves %d tokens for a prompt; longer ones are cut to that", lm.name, longest)
+    return tuple(sorted({min(int(n), longest) for n in listed}))
+
+
+def choose_needles(name: str, needles: Sequence[Needle], limit: int, causal: int) -> list[tuple[Needle, bool]]:
+    """Return the needles of a set for the score, and then those kept for the test, each with whether it is kept."""
+    rest = len(needles) - causal
+    if rest < 1:
+        raise BadArgument(
+            f"causal is {causal}, but set {name!r} has {len(needles)} needle{'s' * (len(needles) != 1)}:"
+            " at least one must be left for the score"
+        )
+    return [(needle, False) for needle in needles[: min(limit, rest)]] + [(needle, True) for needle in needles[rest:]]
+
+
+def hide_needles(
+    sets: Mapping[str, Sequence[tuple[Needle, bool]]], sentences: Sequence[str], lengths: Sequence[int], n_depths: int
+) -> list[NeedleTexts]:
+    """Return the texts of all needles. A needle that is kept for the test is in one text alone."""
+    depths = (0.5,) if n_depths == 1 else tuple(np.linspace(0, 1, n_depths).round(4).tolist())
+    texts = []
+    for name, needles in sets.items():
+        for i, (needle, held_out) in enumerate(needles):
+            first = i * len(sentences) // len(needles)  # so that needles are hidden in different parts of the text
+            around = (*sentences[first:], *sentences[:first])
+            if held_out:
+                texts.append(NeedleTexts(name, i + 1, needle, around, lengths[0], (depths[i % n_depths],), True))
+            else:
+                texts += [NeedleTexts(name, i + 1, needle, around, length, depths, False) for length in lengths]
+    return texts
+
+
+# --- answers, and which of their tokens heads copied
+
+
+def read_texts(lm: LM, *, texts: NeedleTexts, new_tokens: int, template: bool, done: Done, progress: Progress) -> None:
+    """Answer the question of each text, and count the needle's tokens that every head copied. A part of the work.
+
+    Puts into `done`: tokens copied, each counted once, and as often as copied, [text, layer, head] both; the tokens of
+    the needle's answer [text]; the tokens of the answer [text, token]; the length of the prompt [text]. Where heads
+    look is not read if the needle is kept for the test.
+    """
+    n = len(texts.depths)
+    once = np.zeros((n, lm.n_layers, lm.n_heads), np.int32)
+    often = np.zeros_like(once)
+    needle_size = np.zeros(n, np.int32)
+    prompt_size = np.zeros(n, np.int32)
+    written = np.full((n, new_tokens), NO_TOKEN)
+    prompts = texts.prompts(lm, template)
+    answers = answer_lines(lm, [prompt.ids for prompt in prompts], new_tokens)
+    for i, (prompt, answer) in enumerate(progress(list(zip(prompts, answers, strict=True)), texts.name)):
+        if answer and not texts.held_out:
+            try:
+                once[i], often[i] = count_copies(lm, prompt, answer)
+            except torch.OutOfMemoryError as e:
+                raise CannotDo(f"out of memory with a text of {len(prompt.ids)} tokens: give shorter lengths") from e
+        needle_size[i] = prompt.end - prompt.start
+        prompt_size[i] = len(prompt.ids)
+        written[i, : len(answer)] = answer
+    done[texts.name] = (once, often, needle_size, written, prompt_size)
+
+
+def answer_lines(lm: LM, prompts: Sequence[Sequence[int]], new_tokens: int) -> list[list[int]]:
+    """Return what the model writes after each prompt, greedily, up to the end of its line.
+
+    As many prompts run at once as fit into memory.
+    """
+
+    def line_ends(ids: Tensor, *_: Any, **__: Any) -> Tensor:
+        return torch.tensor([ends(token) for token in ids[:, -1].tolist()], device=ids.device)
+
+    def ends(token: int) -> bool:
+        return "\n" in lm.tokenizer.decode([token])
+
+    budget = tokens_at_once(lm, None)
+    batch_size = max(1, budget // (max(map(len, prompts)) + new_tokens))
+    lines = []
+    for first in range(0, len(prompts), batch_size):
+        with halve_batch_on_oom(lm, budget):
+            batch = [list(prompt) for prompt in prompts[first : first + batch_size]]
+            lines += lm.generate_ids(batch, new_tokens, stopping_criteria=[line_ends])
+    return [line[: next((i + 1 for i, token in enumerate(line) if ends(token)), None)] for line in lines]
+
+
+def count_copies(lm: LM, prompt: Hidden, answer: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many tokens of the needle's answer every head copied: each counted once, and as often as copied."""
+    first = len(prompt.ids) - 1  # the token before the answer writes its first one
+    position = attended_most(lm, (*prompt.ids, *answer[:-1]), range(first, first + len(answer)))  # [layer, head, step]
+    attended_token = torch.tensor(prompt.ids)[position.clamp(0, first)]
+    in_needle = (position >= prompt.start) & (position < prompt.end)
+    copied = in_needle & (attended_token == torch.tensor(list(answer)))
+    places = torch.arange(prompt.start, prompt.end)
+    once = (copied[..., None] & (position[..., None] == places)).any(2).sum(-1)
+    return once.numpy(), copied.sum(-1).numpy()
+
+
+def word_recall(response: str, answer: str) -> float:
+    """Return the share of the answer's words that were written, each as often as it occurs."""
+    wanted = Counter(words(answer))
+    return (wanted & Counter(words(response))).total() / wanted.total()
+
+
+# --- scores
+
+
+def combine(
+    lm: LM,
+    *,
+    texts: Sequence[NeedleTexts],
+    kind: str,
+    recall: float,
+    template: bool,
+    batch_tokens: int | None,
+    seed: int,
+    done: Done,
+    progress: Progress,
+) -> xr.Dataset:
+    """Make the map from the texts that were answered, and test it on the needles kept for that."""
+    tests = xr.concat([_tests(lm, t, kind, recall, done[t.name]) for t in texts], "test")
+    sets = list(dict.fromkeys(t.set for t in texts))
+    number = tests.number.values
+    has_heads = xr.DataArray([i in lm.layers_with_heads for i in range(lm.n_layers)], dims="layer")
+    tests["each"] = tests.each.where(has_heads & ~tests.held_out)
+    for_score = {name: ~tests.held_out.values & (tests.set.values == name) for name in sets}
+    scored = {name: tests.used.values & (tests.set.values == name) for name in sets}
+    halves = [[_mean(tests.each, scored[name] & (number % 2 == odd)) for odd in (1, 0)] for name in sets]
+    result = tests.drop_vars("number").assign(
+        score=(("needles", "layer", "head"), np.stack([_mean(tests.each, scored[name]) for name in sets])),
+        score_half=(("needles", "half", "layer", "head"), np.array(halves)),
+        asked=("needles", [int(for_score[name].sum()) for name in sets]),
+        answered=("needles", [int(scored[name].sum()) for name in sets]),
+    )
+    result = result.assign_coords(
+        needles=sets, half=["first", "second"], layer=range(lm.n_layers), head=range(lm.n_heads)
+    )
+    for_test = [t for t in texts if t.held_out]
+    if for_test:
+        questions = {
+            name: _questions(lm, [t for t in for_test if t.set == name], recall, template, done) for name in sets
+        }
+        tested = check_removal(lm, questions, result.score, seed=seed, tokens=batch_tokens, progress=progress)
+        result = result.merge(tested)
+    return result
+
+
+def _tests(lm: LM, texts: NeedleTexts, kind: str, recall: float, arrays: tuple[np.ndarray, ...]) -> xr.Dataset:
+    """Return what `read_texts` found, text by text."""
+    once, often, needle_size, written, prompt_size = arrays
+    responses = [_decode(lm, tokens) for tokens in written]
+    recalls = np.array([word_recall(response, texts.needle.answer) for response in responses])
+    copied = once if kind == "paper" else often
+    n = len(texts.depths)
+    return xr.Dataset(
+        {
+            "each": (("test", "layer", "head"), (copied / needle_size[:, None, None]).astype(np.float32)),
+            "set": ("test", [texts.set] * n),
+            "needle": ("test", [texts.needle.text] * n),
+            "answer": ("test", [texts.needle.answer] * n),
+            "number": ("test", [texts.number] * n),
+            "length": ("test", prompt_size.astype(np.int64)),
+            "depth": ("test", list(texts.depths)),
+            "response": ("test", responses),
+            "recall": ("test", recalls),
+            "used": ("test", (recalls >= recall) & (not texts.held_out)),
+            "held_out": ("test", [texts.held_out] * n),
+        }
+    )
+
+
+def _questions(
+    lm: LM,
+    for_test: Iterable[NeedleTexts],
+    recall: float,
+    template: bool,
+    done: Mapping[str, tuple[np.ndarray, ...]],
+) -> list[TokenExample]:
+    """Return prompts of needles kept for the test, with the answers that the model gave, if they are right."""
+    questions = []
+    for texts in for_test:
+        written = done[texts.name][3]
+        for prompt, tokens in zip(texts.prompts(lm, template), written, strict=True):
+            answer = tuple(tokens[tokens != NO_TOKEN].tolist())
+            if answer and word_recall(_decode(lm, tokens), texts.needle.answer) >= recall:
+                questions.append(TokenExample(prompt.ids, answer))
+    return questions
+
+
+def _decode(lm: LM, tokens: np.ndarray) -> str:
+    return str(lm.tokenizer.decode(tokens[tokens != NO_TOKEN].tolist(), skip_special_tokens=True)).strip()
+
+
+def _mean(scores: xr.DataArray, selected: np.ndarray) -> np.ndarray:
+    """Return the mean over the selected tests, [layer, head]; NaN where none is selected."""
+    values = scores.values[selected]
+    return values.mean(0) if len(values) else np.full(scores.shape[1:], np.nan, np.float32)
+
+
+# --- what that takes
+
+PASSES_PER_LOOK = 1.5  # that a pass costs if it also returns where heads look
+SECONDS_PER_HIDDEN_TOKEN = 1.2e-5  # of the host, to make a text with a needle
+
+
+def read_cost(lm: LM, *, texts: NeedleTexts, new_tokens: int, **_: Any) -> Cost:
+    """Return what `read_texts` will take.
+
+    It needs passes to answer: one for the prompts that fit at once, and one for every token of the longest answer. Then
+    one for each text, to see where heads look.
+    """
+    n = len(texts.depths)
+    text = make_bundle([TokenExample((0,) * texts.length, (0,))])
+    prompts = reading(lm, [text], n)
+    answer_length = min(new_tokens, _answer_length(lm, texts))
+    answers = Cost(tokens=n * answer_length, passes=prompts.passes * answer_length)
+    looking = Cost() if texts.held_out else n * PASSES_PER_LOOK * reading(lm, [text])
+    return prompts + answers + looking + Cost(seconds=SECONDS_PER_HIDDEN_TOKEN * n * texts.length)
+
+
+def _answer_length(lm: LM, texts: NeedleTexts) -> int:
+    """Return the tokens of an answer (typical): a sentence with the needle's answer in it."""
+    return 2 * len(lm.encode(texts.needle.answer)[0])
+
+
+def combine_cost(lm: LM, *, texts: Sequence[NeedleTexts], batch_tokens: int | None, **_: Any) -> Cost:
+    """Return what the test will take."""
+    for_test = [t for t in texts if t.held_out]
+    examples = [TokenExample((0,) * t.length, (0,) * _answer_length(lm, t)) for t in for_test]
+    return removal_cost(lm, examples, len(N_REMOVED), MAX_DRAWS, batch_tokens) if examples else Cost()
