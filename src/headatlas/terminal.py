@@ -91,7 +91,7 @@ class RunDisplay(Watch):
         self.part = before
 
     def begins(self, timeline: "Timeline") -> None:
-        if not timeline.expected:
+        if not timeline.seconds:
             return
         self.timeline = timeline
         if sys.stderr.isatty():
@@ -105,8 +105,7 @@ class RunDisplay(Watch):
         self.since = time.monotonic()
         self.due = self.since + 2 * EVERY
         if self.live is None:
-            own = self.timeline.left(job)
-            _say(f"{self._place(job)}{'' if own is None else f', about {in_words(own)}'}; {self._left()}")
+            _say(f"{self._place(job)}, about {in_words(self.timeline.left(job))}; {self._left()}")
 
     def job_ends(self, job: str, error: Exception | None) -> None:
         assert self.timeline is not None
@@ -128,16 +127,15 @@ class RunDisplay(Watch):
         if self.live is None and self.timeline is not None and self.timeline.begun and now >= self.due:
             self.due = now + 2 * (now - self.since)
             label, done, of = self.part
-            _say(f"{self._place(self.timeline.begun[-1])}: {label}, {done} of {of}; {self._left()}")
+            _say(f"{self._place(list(self.timeline.begun)[-1])}: {label}, {done} of {of}; {self._left()}")
 
     def _place(self, job: str) -> str:
         assert self.timeline is not None
-        return f"method {list(self.timeline.expected).index(job) + 1} of {len(self.timeline.expected)}: {job}"
+        return f"method {list(self.timeline.seconds).index(job) + 1} of {len(self.timeline.seconds)}: {job}"
 
     def _left(self) -> str:
         assert self.timeline is not None
-        left = self.timeline.left()
-        return "the time left is not known" if left is None else f"about {in_words(left)} left in all"
+        return f"about {in_words(self.timeline.left())} left in all"
 
     def _rendered(self) -> "RenderableType":
         from rich.progress_bar import ProgressBar
@@ -149,7 +147,7 @@ class RunDisplay(Watch):
         grid.add_column(no_wrap=True)
         if self.timeline is None:
             return grid
-        place = self._place(self.timeline.begun[-1]) if self.timeline.begun else "starting"
+        place = self._place(list(self.timeline.begun)[-1]) if self.timeline.begun else "starting"
         grid.add_row(place, ProgressBar(1, self.timeline.share, width=24), self._left())
         label, done, parts = self.part
         grid.add_row(f"  {label}", ProgressBar(parts or 1, done, width=24), f"{done} of {parts}" if parts > 1 else "")

@@ -31,25 +31,25 @@ def scores(lm: ha.LM) -> xr.Dataset:
     return xr.Dataset({"score": (("thing", "layer", "head"), values)}, coords)
 
 
-@method(title="Divides by zero", measures=MEASURES, order=1)
+@method(title="Divides by zero", measures=MEASURES, seconds=1)
 def divides(lm: ha.LM) -> xr.Dataset:
     """Divide by zero."""
     return scores(lm) / (1 // 0)
 
 
-@method(title="Plans by zero", measures=MEASURES, order=2, in_parts=True)
+@method(title="Plans by zero", measures=MEASURES, seconds=2, in_parts=True)
 def plans(lm: ha.LM) -> ha.Work:
     """Divide by zero while it is planned."""
     raise ZeroDivisionError(f"of {lm.name}")
 
 
-@method(title="Cannot be written", measures=MEASURES, order=3)
+@method(title="Cannot be written", measures=MEASURES, seconds=3)
 def unwritable(lm: ha.LM) -> xr.Dataset:
     """Return what no file can hold."""
     return scores(lm).assign_attrs(unknown=object())
 
 
-@method(title="Cannot be drawn", measures=MEASURES, order=4)
+@method(title="Cannot be drawn", measures=MEASURES, seconds=4)
 def undrawable(lm: ha.LM, *, factor: Annotated[float, "of the scores"] = 1.0) -> xr.Dataset:
     """Return what the test makes impossible to draw."""
     return scores(lm) * factor

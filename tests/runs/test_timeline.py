@@ -15,7 +15,8 @@ from headatlas.runs.timeline import PRIOR, Timeline
 from headatlas.terminal import RunDisplay
 from headatlas.testing import tiny_lm
 
-EXPECTED = {"quick": {"quick: result": 10.0}, "slow": {"slow: a": 20.0, "slow: result": 10.0}}
+USUAL = {"quick": 10.0, "slow": 30.0}
+TASKS = {"quick": 1, "slow": 3}
 
 
 class Clock:
@@ -31,30 +32,33 @@ def clock() -> Clock:
 
 
 def test_time_left_follows_the_pace(clock) -> None:
-    timeline = Timeline(EXPECTED, clock=clock)
+    timeline = Timeline(USUAL, TASKS, clock=clock)
     assert timeline.left() == 40
     assert timeline.left("slow") == 30
-    timeline.begin("quick", "quick: result")
+    timeline.begin("quick")
     clock.now = 4.0
     assert timeline.left() == 36
-    clock.now = 25.0  # later than expected: it may end any moment, and says nothing of the others yet
+    clock.now = 25.0  # later than usual: it may end any moment, and says nothing of the others yet
     assert timeline.left() == 30
-    timeline.end("quick: result", 25.0)
+    timeline.end("quick", 25.0)
     timeline.finish("quick", None)
     pace = (PRIOR + 25) / (PRIOR + 10)
     assert timeline.pending == ["slow"]
-    assert timeline.left() == pytest.approx(30 * pace)
-    assert timeline.left("slow") == timeline.left()
+    assert timeline.left() == timeline.left("slow") == pytest.approx(30 * pace)
     assert timeline.share == pytest.approx(1 - 30 / 40)
-    assert Timeline(EXPECTED, workers=2, clock=clock).left() == 20
+    assert timeline.seconds_of("quick") == 25
+    assert Timeline(USUAL, TASKS, workers=2, clock=clock).left() == 20
 
 
-def test_without_an_estimate_no_time_is_told(clock) -> None:
-    timeline = Timeline({"known": {"known: result": 5.0}, "unknown": {"unknown: result": 0.0}}, clock=clock)
-    assert timeline.left() is None
-    assert timeline.left("known") == 5
-    timeline.finish("unknown", None)
-    assert timeline.left() == 5
+def test_ended_tasks_and_time_shorten_what_is_left(clock) -> None:
+    timeline = Timeline(USUAL, TASKS, clock=clock)
+    timeline.begin("slow")
+    timeline.end("slow", 1.0)  # faster than usual
+    assert timeline.left("slow") == pytest.approx(20)
+    clock.now = 25.0
+    assert timeline.left("slow") == pytest.approx(5)
+    clock.now = 300.0
+    assert timeline.left("slow") == 0
 
 
 def test_a_log_gets_few_lines_however_many_updates_there_are(clock, monkeypatch) -> None:
@@ -62,12 +66,12 @@ def test_a_log_gets_few_lines_however_many_updates_there_are(clock, monkeypatch)
     monkeypatch.setattr(terminal, "_say", lines.append)
     monkeypatch.setattr(terminal.time, "monotonic", clock)
     display = RunDisplay()
-    timeline = Timeline(EXPECTED, watch=display, clock=clock)
+    timeline = Timeline(USUAL, TASKS, watch=display, clock=clock)
     display.begins(timeline)
-    timeline.begin("quick", "quick: result")
+    timeline.begin("quick")
     for _ in display(range(2000), "fitting"):
         clock.now += 1
-    timeline.end("quick: result", 2000.0)
+    timeline.end("quick", 2000.0)
     timeline.finish("quick", None)
     display.drawn(Path("atlas/report.html"))
     display.drawn(Path("atlas/report.html"))
@@ -86,10 +90,10 @@ def test_on_a_terminal_it_is_two_lines(clock, monkeypatch) -> None:
 
     console = Console(file=io.StringIO(), width=100)
     display = RunDisplay()
-    timeline = Timeline(EXPECTED, watch=display, clock=clock)
+    timeline = Timeline(USUAL, TASKS, watch=display, clock=clock)
     display.timeline = timeline
     display.live = object()  # as if shown
-    timeline.begin("quick", "quick: result")
+    timeline.begin("quick")
     for _ in display(range(45), "fitting"):
         break
     console.print(display._rendered())

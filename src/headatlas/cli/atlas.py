@@ -84,7 +84,8 @@ def run(
     gpus_per_job: GpusPerJob = None,
     workers: Workers = None,
     only_plan: Annotated[
-        bool, typer.Option("--plan", help="Tell the jobs, their time and memory on this machine, and do nothing.")
+        bool,
+        typer.Option("--plan", help="Print the tasks, their time and memory on this machine; do nothing else."),
     ] = False,
     open_page: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser as soon as there is something on it.")
@@ -139,7 +140,7 @@ def _show_estimate(
     with doing(bar, "counting the workers there is room for"):
         where["workers"] = where["workers"] or Where(**where).count_workers()
     result = estimate(model, preset=preset, methods=methods, functions=functions, progress=bar, **where)
-    show_table(f"Estimate for {result.title}, on {result.machine.name}", tables.estimate(result))
+    show_table(f"Estimate for {result.title}", tables.estimate(result))
     for line in tables.estimate_in_words(result):
         typer.echo(line)
 

@@ -60,7 +60,7 @@ def methods() -> Mapping[str, Method]:
         except Exception as e:  # noqa: BLE001  # whatever is wrong with it, the others work
             reason = str(e) if isinstance(e, HeadAtlasError) else f"{type(e).__name__}: {one_line(e)}"
             log.warning("method %s of %s is left out: %s", entry.name, _package(entry), reason)
-    return MappingProxyType(dict(sorted(known.items(), key=lambda item: item[1].order)))
+    return MappingProxyType(dict(sorted(known.items(), key=lambda item: item[1].seconds)))
 
 
 def preset_methods(preset: str) -> list[str]:

@@ -46,7 +46,7 @@ MEANING = (
     sentences=lazily("headatlas.methods._effects:sum_sentences"),
     ask=lazily("headatlas.methods._effects:ask_training"),
     truths={"ig": Truth("functions", "contribution", {"limit": 32})},
-    order=45,
+    seconds=30,
     in_parts=True,
 )
 def ig(

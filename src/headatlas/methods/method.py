@@ -187,7 +187,7 @@ class Method:
 
     name, function, source: its name, the function it was declared on, and the package it comes from. The rest are the
     arguments of `@method`, described there: title, measures, presets, tells, does_not_tell, cites, sentences,
-    ask, truths, cost, order, exports, imports, variables, needs_model, in_parts and in_run.
+    ask, truths, cost, seconds, exports, imports, variables, needs_model, in_parts and in_run.
     """
 
     name: str
@@ -202,7 +202,7 @@ class Method:
     ask: Callable[..., list[TokenExample]] | None
     truths: Mapping[str, Truth]
     cost: Callable[..., Cost] | None
-    order: float
+    seconds: float
     exports: tuple[str, ...] = ()
     variables: Mapping[str, Variable] = field(default_factory=dict)
     needs_model: bool = True
@@ -241,7 +241,7 @@ def method(
     ask: Callable[..., list[TokenExample]] | None = None,
     truths: Mapping[str, Truth] | None = None,
     cost: Callable[..., Cost] | None = None,
-    order: float = 50,
+    seconds: float = 60,
     exports: Sequence[str] = (),
     variables: Mapping[str, Variable] | None = None,
     needs_model: bool = True,
@@ -261,7 +261,8 @@ def method(
         ask: `ask(lm, subject)`: questions that heads are removed on, and moved between, where no truth is known.
         truths: by their names in the benchmark, the truths that it answers.
         cost: `cost(lm, **options)`, for a function that returns a dataset.
-        order: methods of a run are done from the lowest.
+        seconds: what it usually takes: with the quick preset, on the default model and two cores. Methods of a run
+            are done from the quickest.
         exports: formats of other tools that its maps suit, the best first; `headatlas export` writes them from its map
             unless another is chosen.
         imports: the kind of published scores that `headatlas import --as` reads as its result.
@@ -285,7 +286,7 @@ def method(
             ask=ask,
             truths=truths or {},
             cost=cost,
-            order=order,
+            seconds=seconds,
             exports=tuple(exports),
             imports=imports,
             variables=variables or {},

@@ -39,7 +39,7 @@ MEANING = (
     cites=("Are Sixteen Heads Really Better than One?, Michel, Levy & Neubig, NeurIPS 2019, arXiv 1905.10650",),
     ask=lazily("headatlas.methods._effects:ask_training"),
     truths={"taylor": Truth("functions", "importance", {"limit": 32})},
-    order=40,
+    seconds=10,
     in_parts=True,
 )
 def taylor(

@@ -1,120 +1,187 @@
-"""What `run` would take: jobs, seconds and memory, without loading the model or running anything of it."""
+"""How long a run will take: one part of each kind is timed on the model itself, with every loop cut short.
+
+1. Long work runs its loops through `progress(items, label)`. A `Sample` hands on the first items only, and counts the
+   others with what these took; loops within loops multiply.
+2. Parts that call the same function are of one kind: the first is timed, the others are taken to be as long. Its
+   arrays, wrong as they are, stand in for those of the others, so that later parts and the result can be timed too.
+3. A part that cannot do without the rest of a loop is counted up to there.
+"""
 
 import heapq
-from collections.abc import Mapping, Sequence
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
 import torch
 
-from headatlas.errors import HeadAtlasError
-from headatlas.methods.method import Method
-from headatlas.models.cost import Machine, measure_machine
+from headatlas.methods.method import call_with
 from headatlas.models.default_model import DEFAULT_MODEL
-from headatlas.models.loading import check_device, load_skeleton
-from headatlas.models.memory import SPARE, Memory, check_room, good_on_gpu, memory, tokens_at_once
-from headatlas.progress import Progress, doing, silent
-from headatlas.runs.plan import Plan, Plans
+from headatlas.models.lm import LM
+from headatlas.models.loading import load_skeleton
+from headatlas.models.memory import Memory, memory, tokens_at_once
+from headatlas.progress import Done, Progress, silent
+from headatlas.runs.plan import Plan, RunPlan
 from headatlas.runs.selection import select_methods
-from headatlas.runs.where import Where, WhereOptions
-from headatlas.runs.worker import Model, model_stamp, plan_of, work_of
+from headatlas.runs.where import Where, WhereOptions, start_workers
+
+log = logging.getLogger(__name__)
+
+ITEMS_ON_CPU = 1
+ITEMS_ON_GPU = 2  # the first one also chooses kernels
+SECONDS_TO_WRITE = 0.5  # to check a result and write it
+
+
+class Sample:
+    """A `Progress` that hands on the first items of every loop, and a clock that counts the others too.
+
+    Args:
+        n_items: how many of each loop are done; the last of them stands for those that are left out.
+        now: seconds; on a GPU, once all that was asked of it is done.
+    """
+
+    def __init__(self, n_items: int, now: Callable[[], float] = time.perf_counter) -> None:
+        self.n_items = n_items
+        self.now = now
+        self.left_out = 0.0  # seconds
+
+    def clock(self) -> float:
+        """Return the time as it would be if every loop had run to its end."""
+        return self.now() + self.left_out
+
+    def __call__(self, items: Sequence[Any], label: str) -> Iterator[Any]:
+        seconds = 0.0
+        done = 0
+        for item in items:
+            begin = self.clock()
+            yield item
+            seconds = self.clock() - begin
+            done += 1
+            if done == self.n_items:
+                break
+        self.left_out += seconds * (len(items) - done)
+
+
+def time_plan(plan: Plan, model: Any) -> dict[str, float]:
+    """Return the seconds of every part of a plan and of its result, by task."""
+    arrays: dict[str, tuple[np.ndarray, ...]] = {}
+    timed: dict[Callable[..., Any], tuple[tuple[str, ...], float]] = {}
+    seconds = {}
+    with _quiet():
+        for part in plan.work.parts:
+            if part.do not in timed:
+                done = {name: arrays[name] for name in part.inputs if name in arrays}
+                timed[part.do] = part.outputs, _time(part.do, model, part.arguments, done)
+                arrays |= done
+            outputs, seconds[plan.task_name(part.name)] = timed[part.do]
+            stand_ins = zip(outputs, part.outputs, strict=False)
+            arrays |= {name: arrays[stand_in] for stand_in, name in stand_ins if stand_in in arrays}
+        result = _time(plan.work.combine, model, plan.work.arguments, arrays)
+    return seconds | {plan.task_name(): result + SECONDS_TO_WRITE}
+
+
+def _time(do: Callable[..., Any], model: Any, arguments: Any, done: Done) -> float:
+    on_gpu = model is not None and torch.device(model.device).type == "cuda"
+    sample = Sample(ITEMS_ON_GPU, _now_on_gpu) if on_gpu else Sample(ITEMS_ON_CPU)
+    begin = sample.clock()
+    try:
+        call_with(do, model, arguments, done=done, progress=sample)
+    except Exception as e:  # noqa: BLE001  # what a cut loop leaves may be of no use to what follows
+        log.info("%s was timed up to this: %s: %s", do.__name__, type(e).__name__, e)
+    return sample.clock() - begin
+
+
+def _now_on_gpu() -> float:
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide warnings about numbers that are wrong because loops were cut short."""
+    package = logging.getLogger("headatlas")
+    level = package.level
+    package.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        package.setLevel(level)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """jobs: by method, how many there are and the seconds of each; or why it cannot be done."""
+    """What a run would take.
+
+    Args:
+        title: the model.
+        planned: what would be done, and why some of it cannot be.
+        tasks: by method, the seconds of each of its tasks.
+        seconds: until all is done, with this number of workers.
+        tokens: how many are run at once.
+    """
 
     title: str
-    machine: Machine
-    memory: Memory
-    at_once: int  # tokens
-    jobs: dict[str, list[float] | str]
-    seconds: float  # with so many workers
+    planned: RunPlan
+    tasks: Mapping[str, Mapping[str, float]]
+    seconds: float
     workers: int
+    memory: Memory
+    tokens: int
 
     @property
     def work(self) -> float:
-        """Seconds of all jobs together."""
-        return sum(sum(each) for each in self.jobs.values() if not isinstance(each, str))
+        """Seconds of all tasks together."""
+        return sum(sum(tasks.values()) for tasks in self.tasks.values())
 
 
 def estimate(
-    model: str | Path = DEFAULT_MODEL,
+    model: LM | str | Path = DEFAULT_MODEL,
     *,
     preset: str = "quick",
     methods: Sequence[str] | str | None = None,
     functions: Sequence[str] | str | None = None,
-    machine: Machine | None = None,
     progress: Progress = silent,
     **where: Unpack[WhereOptions],
 ) -> Estimate:
-    """Estimate a run on so many workers (by default one), each as fast as this machine.
+    """Estimate a run on so many workers (by default one), each as fast as one of them here.
 
     preset, methods, functions, where: as in `run`.
     """
     selected = select_methods(preset, methods, functions)
     place = Where(**where)
-    device, gpus = check_device(place.device), place.gpus_per_job or 1
-    with doing(progress, f"reading the configuration of {model}"):
-        lm, precision = load_skeleton(model, place.dtype, place.device)
-    plans = _plan(lm, selected, progress)
-    needs, at_once = memory(lm.model, lm.n_layers, precision), tokens_at_once(lm, None)
-    if device.type == "cuda":
-        room = gpus * (torch.cuda.get_device_properties(device).total_memory - SPARE)
-        check_room(lm.name, needs, precision, room + gpus * SPARE, gpus)
-        lm.state.planned_tokens = at_once = min(good_on_gpu(lm), needs.largest(room))
-    with doing(progress, f"timing {device} on copies of the model with few layers"):
-        machine = machine or measure_machine(lm.model.config, lm.n_layers, device, precision)
-    seconds = {
-        name: _seconds(plans[name], lm, machine) for name in progress(list(plans), "adding up what the jobs take")
-    }
+    lm, precision = (model, model.model.dtype) if isinstance(model, LM) else load_skeleton(model, place.dtype, "cpu")
+    with start_workers(model, place, progress) as pool:
+        planned: RunPlan = pool.ask("plan", selected)
+        tasks: dict[str, dict[str, float]] = pool.ask("expected", list(planned.possible.values()))
     workers = place.workers or 1
-    return Estimate(
-        f"{lm.name}: {lm.n_layers} layers × {lm.n_heads} heads, {str(precision).removeprefix('torch.')}",
-        machine,
-        needs,
-        at_once,
-        seconds,
-        makespan(plans, seconds, workers),
-        workers,
-    )
+    seconds = makespan(planned.possible, tasks, workers)
+    needs = memory(lm.model, lm.n_layers, precision)
+    return Estimate(planned.title, planned, tasks, seconds, workers, needs, tokens_at_once(lm, None))
 
 
-def _plan(model: Model, methods: Sequence[tuple[Method, Mapping[str, Any]]], progress: Progress) -> Plans:
-    plans: dict[str, Plan | HeadAtlasError] = {}
-    stamp = model_stamp(model)
-    for method, options in progress(methods, "planning"):
-        try:
-            plans[method.name] = plan_of(method, work_of(method, model, options), stamp)
-        except HeadAtlasError as e:
-            plans[method.name] = e
-    return plans
-
-
-def _seconds(plan: Plan | HeadAtlasError, model: Model, machine: Machine) -> list[float] | str:
-    """Of each part, and of the result in the end; or why there is none. What has no estimate counts as nothing."""
-    if isinstance(plan, HeadAtlasError):
-        return str(plan)
-    return list(plan.expected(model, machine).values())
-
-
-def makespan(plans: Plans, seconds: Mapping[str, Sequence[float] | str], workers: int) -> float:
-    """When the last job ends, if each worker takes the next one that can begin, as `engines.pool` does."""
-    waiting: list[tuple[float, frozenset[str], frozenset[str]]] = []  # seconds, what it leaves, what it needs
-    for name, plan in plans.items():
-        each = seconds[name]
-        if isinstance(plan, Plan) and not isinstance(each, str):
-            for part, of_part in zip(plan.work.parts, each, strict=False):
-                leaves, needs = (frozenset(f"{name} {x}" for x in xs) for xs in (part.outputs, part.inputs))
-                waiting.append((of_part, leaves, needs))
-            everything = frozenset(f"{name} {leaf}" for part in plan.work.parts for leaf in part.outputs)
-            waiting.append((each[-1], frozenset(), everything))
-    now, done, busy = 0.0, set[str](), list[tuple[float, int, frozenset[str]]]()
+def makespan(plans: Mapping[str, Plan], tasks: Mapping[str, Mapping[str, float]], workers: int) -> float:
+    """Return when the last task ends, if each worker takes the next one that can begin, as `engines.pool` does."""
+    needs: dict[str, set[str]] = {}
+    for plan in plans.values():
+        made_by = {name: plan.task_name(part.name) for part in plan.work.parts for name in part.outputs}
+        needs |= {plan.task_name(p.name): {made_by[name] for name in p.inputs} for p in plan.work.parts}
+        needs[plan.task_name()] = set(made_by.values())
+    seconds = {task: of_task for of_plan in tasks.values() for task, of_task in of_plan.items()}
+    waiting = list(needs)
+    done: set[str] = set()
+    busy: list[tuple[float, str]] = []
+    now = 0.0
     while waiting or busy:
-        for one in [w for w in waiting if w[2] <= done][: workers - len(busy)]:
-            waiting.remove(one)
-            heapq.heappush(busy, (now + one[0], id(one), one[1]))
-        now, _, leaves = heapq.heappop(busy)
-        done |= leaves
+        for task in [t for t in waiting if needs[t] <= done][: workers - len(busy)]:
+            waiting.remove(task)
+            heapq.heappush(busy, (now + seconds[task], task))
+        now, ended = heapq.heappop(busy)
+        done.add(ended)
     return now

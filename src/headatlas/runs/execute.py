@@ -1,35 +1,19 @@
 """Do plans: every part that is not done yet, on any number of workers, then the results. One way for every engine."""
 
 import logging
-import math
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headatlas.engines.pool import Pool, Result, Task, attempt
-from headatlas.errors import HeadAtlasError
 from headatlas.methods.method import Arguments
-from headatlas.progress import Progress, Watch, silent
+from headatlas.progress import Progress, silent
 from headatlas.results.store import Finished
 from headatlas.runs.plan import Plan
 from headatlas.runs.timeline import Timeline
 
 log = logging.getLogger(__name__)
-
-
-def expect(pool: Pool, plans: Mapping[str, Plan], watch: Watch) -> Timeline:
-    """Ask a worker how long plans will take, and put the quickest first, those without an estimate last."""
-    expected = {name: {plan.task_name(): 0.0} for name, plan in plans.items()}
-    try:
-        if plans:
-            expected = pool.ask("expected", list(plans.values()))
-    except HeadAtlasError as e:
-        log.info("how long it will take is not known: %s", e)
-    expected = dict(sorted(expected.items(), key=lambda item: sum(item[1].values()) or math.inf))
-    timeline = Timeline(expected, pool.backend.size, watch)
-    watch.begins(timeline)
-    return timeline
 
 
 def execute(
@@ -45,7 +29,7 @@ def execute(
     """
     finished = {name: plan.finished_parts(folder) for name, plan in plans.items()}
     counted = silent if pool.backend.local else progress  # a local worker's parts show their own
-    timeline = timeline or Timeline({name: {} for name in plans})
+    timeline = timeline or Timeline(dict.fromkeys(plans, 0.0))
     tasks = [task for name, plan in plans.items() for task in _tasks(plan, finished[name], pool, timeline)]
     size = min(pool.backend.size, len(tasks))
     bar = iter(counted(range(len(tasks)), f"{len(tasks)} jobs on {size} worker{'s' * (size != 1)}"))
@@ -56,7 +40,7 @@ def execute(
             next(bar, None)
             name, plan = task.group, plans[task.group]
             seconds[name] += result.seconds
-            timeline.end(task.name, result.seconds)
+            timeline.end(name, result.seconds)
             if result.error is not None:
                 if name not in failed:
                     failed.add(name)
@@ -79,12 +63,12 @@ def _tasks(plan: Plan, done: Finished, pool: Pool, timeline: Timeline) -> Iterat
     """What of a plan is to be done: parts whose arrays are missing, and the result."""
 
     def arguments(
-        name: str, do: Callable[..., Any], given: Arguments, outputs: tuple[str, ...], read: tuple[str, ...]
+        do: Callable[..., Any], given: Arguments, outputs: tuple[str, ...], read: tuple[str, ...]
     ) -> Callable[[], tuple[Any, ...]]:
         """A local worker gets the folder itself, others the arrays they read from it."""
 
         def make() -> tuple[Any, ...]:
-            timeline.begin(plan.method, name)
+            timeline.begin(plan.method)
             arrays = done if pool.backend.local else {array: done[array] for array in read if array in done}
             return do, given, outputs, arrays, plan.stamp
 
@@ -94,10 +78,10 @@ def _tasks(plan: Plan, done: Finished, pool: Pool, timeline: Timeline) -> Iterat
     made_by = {array: plan.task_name(part.name) for part in missing for array in part.outputs}
     for part in missing:
         name = plan.task_name(part.name)
-        make = arguments(name, part.do, part.arguments, part.outputs, (*part.inputs, *part.outputs))
+        make = arguments(part.do, part.arguments, part.outputs, (*part.inputs, *part.outputs))
         needs = frozenset(made_by[array] for array in part.inputs if array in made_by)
         yield Task(name, plan.method, "do", make, needs)
     name, work = plan.task_name(), plan.work
     every = tuple(array for part in work.parts for array in part.outputs)
-    make = arguments(name, work.combine, work.arguments, (), every)
+    make = arguments(work.combine, work.arguments, (), every)
     yield Task(name, plan.method, "do", make, frozenset(made_by.values()))

@@ -11,14 +11,11 @@ from typing import Any
 import xarray as xr
 
 from headatlas.errors import BadArgument, CannotDo, HeadAtlasError
-from headatlas.methods.method import Measure, Variable, Work, call_with
-from headatlas.models.cost import Cost, Machine
+from headatlas.methods.method import Measure, Variable, Work
 from headatlas.results.provenance import describe_run, flat
 from headatlas.results.store import Finished, load_attributes, save
 from headatlas.results.used import SHOTS, with_used
 from headatlas.results.variables import describe_variables
-
-SECONDS_TO_WRITE = 0.5  # to check a result and write it
 
 
 @dataclass(frozen=True)
@@ -30,6 +27,7 @@ class Plan:
         stamp: model, data, settings and versions, on which every part depends.
         measures: that the result must have; without them, it is no map of heads.
         variables: what the method says of other variables.
+        seconds: what the method usually takes.
     """
 
     method: str
@@ -37,6 +35,7 @@ class Plan:
     stamp: Mapping[str, Any]
     measures: Sequence[Measure] | None = None
     variables: Mapping[str, Variable] = field(default_factory=dict)
+    seconds: float = 0.0
 
     @property
     def key(self) -> str:
@@ -59,14 +58,6 @@ class Plan:
     def task_name(self, part: str = "result") -> str:
         """What a part, or the result, is called among the tasks of all plans."""
         return f"{self.method}: {part}"
-
-    def expected(self, model: Any, machine: Machine) -> dict[str, float]:
-        """Return the seconds of every part and of the result, by task. What has no estimate counts as nothing."""
-        steps = [(self.task_name(p.name), p.cost, p.arguments) for p in self.work.parts]
-        steps.append((self.task_name(), self.work.cost, self.work.arguments))
-        costs = {name: Cost() if cost is None else call_with(cost, model, arguments) for name, cost, arguments in steps}
-        costs[self.task_name()] += Cost(seconds=SECONDS_TO_WRITE)
-        return {name: machine.seconds(cost) for name, cost in costs.items()}
 
     def finished_parts(self, folder: Path) -> Finished:
         """What interrupted work left in the folder."""

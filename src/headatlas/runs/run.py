@@ -19,7 +19,7 @@ from headatlas.progress import Progress, Watch, silent
 from headatlas.report import PAGE
 from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.runs.draw import draw_atlas
-from headatlas.runs.execute import execute, expect
+from headatlas.runs.execute import execute
 from headatlas.runs.manifest import Manifest
 from headatlas.runs.plan import Plan, RunPlan
 from headatlas.runs.selection import select_methods
@@ -68,7 +68,6 @@ def run(
         selected,
         Where(**where),
         draw=draw,
-        estimate=True,
         stop_at_error=False,
         command=command,
         progress=progress,
@@ -105,7 +104,6 @@ def compute(
             selected,
             Where(**where),
             draw=False,
-            estimate=watch is not None,  # it takes seconds, which one method without a display does not repay
             stop_at_error=True,
             command=command,
             progress=progress,
@@ -121,7 +119,6 @@ def _carry_out(
     where: Where,
     *,
     draw: bool,
-    estimate: bool,
     stop_at_error: bool,
     command: str,
     progress: Progress,
@@ -130,7 +127,6 @@ def _carry_out(
     """Do methods with their options, and keep atlas.json true.
 
     Args:
-        estimate: how long it will take, before it begins.
         stop_at_error: raise the first error, once it is noted.
     """
     with start_workers(model, where, progress) as pool, alone_in(folder):
@@ -142,8 +138,15 @@ def _carry_out(
         planned.check_folder(folder)
         watch.planned(planned)
         manifest = Manifest(folder, planned, command)
-        timeline = expect(pool, manifest.to_do, watch) if estimate else None
-        _do_plans(pool, manifest, timeline, draw, stop_at_error, progress, watch)
+        plans = manifest.to_do
+        timeline = Timeline(
+            {name: plan.seconds for name, plan in plans.items()},
+            {name: len(plan.work.parts) + 1 for name, plan in plans.items()},
+            pool.backend.size,
+            watch,
+        )
+        watch.begins(timeline)
+        _do_plans(pool, manifest, timeline, draw, stop_at_error, progress)
         if draw:
             draw_atlas(manifest, progress)
     return manifest
@@ -152,18 +155,15 @@ def _carry_out(
 def _do_plans(
     pool: Pool,
     manifest: Manifest,
-    timeline: Timeline | None,
+    timeline: Timeline,
     draw: bool,
     stop_at_error: bool,
     progress: Progress,
-    watch: Watch,
 ) -> None:
     """Do what is to be done, and show each result while the others are still to come."""
-    timeline = timeline or Timeline({name: {} for name in manifest.to_do})
     page = manifest.folder / PAGE
-    plans = {name: manifest.to_do[name] for name in timeline.expected}
     try:
-        with closing(execute(pool, plans, manifest.folder, progress, timeline)) as results:
+        with closing(execute(pool, manifest.to_do, manifest.folder, progress, timeline)) as results:
             for name, result in results:
                 manifest.note(name, result)
                 timeline.finish(name, result.error)
@@ -171,10 +171,10 @@ def _do_plans(
                     raise result.error
                 if draw and timeline.pending and result.error is None:
                     draw_atlas(manifest, progress, timeline)
-                    watch.drawn(page)
+                    timeline.watch.drawn(page)
     except BaseException:
         if draw and page.exists():
             draw_atlas(manifest, silent)  # the page must not wait for results that will not come
         raise
     finally:
-        watch.ends()
+        timeline.watch.ends()

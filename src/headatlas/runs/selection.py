@@ -21,7 +21,7 @@ def select_methods(
     check_choice("preset", preset, PRESETS)
     names = preset_methods(preset) if methods is None else check_names("methods", methods, method_names())
     chosen = None if functions is None else check_names("functions", functions, FUNCTIONS)
-    records = sorted({name: get_method(name) for name in names}.values(), key=lambda m: m.order)
+    records = sorted({name: get_method(name) for name in names}.values(), key=lambda m: m.seconds)
     takers = [m.name for m in records if "functions" in m.options]
     if chosen and not takers:
         having = [name for name in preset_methods("full") if "functions" in get_method(name).options]

@@ -24,23 +24,26 @@ def plan(plans: Plans, folder: Path) -> list[dict[str, Any]]:
 
 def estimate(expected: Estimate) -> list[dict[str, Any]]:
     """What a run would take: a row per method."""
-    return [
-        {"method": name, "jobs": None, "time": None, "longest_job": each}
-        if isinstance(each, str)
-        else {"method": name, "jobs": len(each), "time": _time(sum(each)), "longest_job": _time(max(each))}
-        for name, each in expected.jobs.items()
-    ]
+    rows = []
+    for name, plan in expected.planned.plans.items():
+        if isinstance(plan, Plan):
+            seconds = expected.tasks[name].values()
+            row = {"tasks": len(seconds), "time": _time(sum(seconds)), "longest task": _time(max(seconds))}
+        else:
+            row = {"tasks": 0, "time": "-", "longest task": str(plan)}
+        rows.append({"method": name} | row)
+    return rows
 
 
 def estimate_in_words(expected: Estimate) -> list[str]:
     """What it takes all together."""
     who = f"{expected.workers} worker{'s' * (expected.workers != 1)}"
-    memory, at_once = expected.memory, expected.at_once
+    memory, tokens = expected.memory, expected.tokens
     return [
         f"all together: {_time(expected.work)} of work; {_time(expected.seconds)} with {who}, and then the figures",
-        f"memory of a worker: {memory.weights / GIB:.1f} GiB of weights, {at_once * memory.a_learned / GIB:.1f} GiB for"
-        f" {at_once} tokens at once",
-        "estimated from copies with few layers; expect it within a factor of two (docs/how-to/cluster.md)",
+        f"memory of a worker: {memory.weights / GIB:.1f} GiB of weights, {tokens * memory.a_learned / GIB:.1f} GiB for"
+        f" {tokens} tokens at once",
+        "timed on one part of each kind (docs/how-to/cluster.md)",
     ]
 
 

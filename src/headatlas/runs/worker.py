@@ -9,7 +9,6 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +19,6 @@ import xarray as xr
 from headatlas.engines.pool import attempt
 from headatlas.errors import CannotDo, HeadAtlasError, OutOfMemory, one_line
 from headatlas.methods.method import Arguments, Method, Work, call_with
-from headatlas.models.cost import Cost, measure_loaded
 from headatlas.models.lm import LM
 from headatlas.models.loading import Parameters, load, load_skeleton, open_parameters
 from headatlas.progress import Done, Progress, doing, silent
@@ -112,15 +110,11 @@ class ModelWorker:
             return load(source, self.where.device, self.where.dtype, tokenizer=tokenizer, device_map=device_map)
 
     def expected(self, plans: Sequence[Plan]) -> dict[str, dict[str, float]]:
-        """Seconds of every task, by method; without the model in memory, none is known."""
-        if not isinstance(self.model, LM):
-            names = {
-                plan.method: [*(plan.task_name(p.name) for p in plan.work.parts), plan.task_name()] for plan in plans
-            }
-            return {method: dict.fromkeys(tasks, 0.0) for method, tasks in names.items()}
-        with doing(self.progress, "estimating how long it will take"):
-            machine = measure_loaded(self.model)
-            return {plan.method: plan.expected(self.model, machine) for plan in plans}
+        """Return the seconds of every task, by method: one part of each kind is timed."""
+        from headatlas.runs.estimate import time_plan
+
+        model = self.loaded(any(plan.work.needs_model for plan in plans))
+        return {plan.method: time_plan(plan, model) for plan in self.progress(plans, "timing a part of each kind")}
 
     # --- doing
 
@@ -178,7 +172,6 @@ def work_of(method: Method, model: Model, options: Mapping[str, Any]) -> Work:
         combine=_call_function,
         arguments=(method.function, dict(options)),
         settings=plain,
-        cost=None if method.cost is None else partial(_call_cost, method.cost),
         needs_model=method.needs_model,
         used=None if _DATA & set(options) else Used(),
     )
@@ -189,10 +182,6 @@ def _call_function(
 ) -> xr.Dataset:
     shown = {"progress": progress} if "progress" in inspect.signature(function).parameters else {}
     return function(model, **options, **shown)
-
-
-def _call_cost(cost: Callable[..., Cost], model: Model, function: Any, options: Mapping[str, Any]) -> Cost:
-    return cost(model, **options)
 
 
 def _plain(value: Any) -> Any:
@@ -207,7 +196,7 @@ def _plain(value: Any) -> Any:
 def plan_of(method: Method, work: Work, stamp: Mapping[str, Any]) -> Plan:
     """A method's work, with the stamp of the model and all else that it depends on."""
     stamped = {**stamp, "data": work.data, **work.settings}
-    return Plan(method.name, work, stamped, method.measures, method.variables)
+    return Plan(method.name, work, stamped, method.measures, method.variables, method.seconds)
 
 
 def model_stamp(model: Model) -> dict[str, Any]:

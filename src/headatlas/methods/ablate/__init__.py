@@ -48,7 +48,7 @@ MEANING = (
         "ablate-resample": Truth("functions", "contribution", {"limit": 32, "kind": "resample"}),
         "ablate-interference": Truth("interference", "contribution", {"limit": 32}, sign=-1),
     },
-    order=70,
+    seconds=300,
     in_parts=True,
 )
 def ablate(

@@ -38,7 +38,7 @@ MAPS: tuple[str, ...] = get_args(Map)
     title="Maps compared",
     tells="which method's heads a function needs and the others can spare",
     does_not_tell="which map is right: it tests sets of heads, not their order",
-    order=90,
+    seconds=400,
     in_parts=True,
 )
 def compare_maps(

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         "quick": {"seeds": 2, "strength": 0.4, "updates": 54, "batch": 2, "low": 0.5, "held_out": 32},
         "full": {},
     },
-    order=55,
+    seconds=60,
     in_parts=True,
     in_run=False,
 )

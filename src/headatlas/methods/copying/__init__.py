@@ -69,7 +69,7 @@ COPIED = (
     sentences=lazily("headatlas.methods.copying.sentences:copying_sentences"),
     ask=lazily("headatlas.methods.copying.texts:ask_again"),
     truths={"copying": Truth("copying", "score", {"texts": 64}, subject="token")},
-    order=35,
+    seconds=50,
     in_parts=True,
 )
 def copying(

@@ -58,7 +58,7 @@ MEANING = (
     sentences=lazily("headatlas.methods.dissociate.sentences:verdicts"),
     ask=lazily("headatlas.methods.dissociate.parts:ask_test"),
     truths={"dissociate": Truth("functions", "score", {"own": 6, "seeds": 2, "limit": 10_000, "proof": False})},
-    order=65,
+    seconds=150,
     in_parts=True,
 )
 def dissociate(

@@ -51,7 +51,7 @@ MEANING = (
     cites=("Function Vectors in Large Language Models, Todd et al., ICLR 2024, arXiv 2310.15213",),
     sentences=lazily("headatlas.methods.function_vector.sentences:vector_sentences"),
     ask=lazily("headatlas.methods.function_vector.parts:ask_held_out"),
-    order=75,
+    seconds=70,
     in_parts=True,
 )
 def function_vector(

@@ -95,7 +95,7 @@ Pair = tuple[float, float]
         "gate-always": Truth("functions", "always", {"proof": False, "seeds": 3}),
         "gate-interference": Truth("interference", "interference", {"proof": False, "seeds": 3}),
     },
-    order=50,
+    seconds=90,
     in_parts=True,
     imports="gate",
 )

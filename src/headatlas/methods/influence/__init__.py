@@ -44,7 +44,7 @@ MEANING = (
         "On the Role of Attention Heads in Large Language Model Safety (SHIPS), Zhou et al. 2024, arXiv 2410.13708",
     ),
     truths={"influence": Truth("functions", "kl", {"limit": 32})},
-    order=72,
+    seconds=210,
     in_parts=True,
 )
 def influence(

@@ -85,7 +85,7 @@ LIMITS = (
         "maps-published": Truth("relations", "score", {"baselines": False, "input": "published"}),
         "maps-suppression": Truth("suppression", "suppression", {"baselines": False}),
     },
-    order=10,
+    seconds=60,
     needs_model=False,
     in_parts=True,
     imports="categories",

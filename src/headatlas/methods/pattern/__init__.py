@@ -47,7 +47,7 @@ ALIASES = (
     cites=("In-context Learning and Induction Heads, Olsson et al. 2022, arXiv 2209.11895",),
     cost=lazily("headatlas.methods.pattern.scores:attention_cost"),
     truths={"pattern-induction": Truth("copying", "score", subject="induction")},
-    order=30,
+    seconds=3,
 )
 def pattern(
     lm: LM,

@@ -70,7 +70,7 @@ Seed = Annotated[int, "of splits, training and draws"]
         "probe-written": Truth("functions", "importance", {"kind": "written", "proof": "none"}),
         "probe-used": Truth("functions", "importance", {"kind": "used", "proof": "none"}),
     },
-    order=60,
+    seconds=200,
     in_parts=True,
     imports="importance",
 )

@@ -74,7 +74,7 @@ MEANING = (
     truths={
         "retrieval": Truth("copying", "score", {"lengths": (128,), "new_tokens": 6, "causal": 0}, subject="needles")
     },
-    order=35,
+    seconds=120,
     exports=("headkv", "duo-attention"),
     in_parts=True,
 )

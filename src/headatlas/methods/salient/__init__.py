@@ -31,7 +31,7 @@ MOST = 10_000
         " arXiv 2412.11965",
     ),
     cost=lazily("headatlas.methods.salient.operations:salient_cost"),
-    order=20,
+    seconds=5,
     needs_model=False,
 )
 def salient(

@@ -47,7 +47,7 @@ MEANING = (
     cites=("DuoAttention, Xiao et al., ICLR 2025, arXiv 2410.10819",),
     sentences=lazily("headatlas.methods.streaming.sentences:verdicts"),
     truths={"streaming": Truth("copying", "need", {"limit": 8, "held_out": 0})},
-    order=72,
+    seconds=130,
     exports=("duo-attention",),
     in_parts=True,
 )
