@@ -23,16 +23,15 @@ from common import PeakMemory, arguments, llama_8b, timed
 
 import headatlas as ha
 from headatlas.methods._gradients import gate_gradients
-from headatlas.methods.probe.examples import Examples
-from headatlas.methods.probe.features import capture
-from headatlas.methods.probe.maps import fit_probe, predict
-from headatlas.methods.probe.settings import Training
-from headatlas.methods.probe.wording import bag_of_words
+from headatlas.methods.probe.classifier import Examples, bag_of_words, fit_probe, predict
+from headatlas.methods.probe.compute import capture
 from headatlas.models.hooks import hooked
 from headatlas.models.tokens import TokenExample
 from headatlas.results.store import load
 from headatlas.tasks.built_in import FUNCTIONS, QUESTIONS
 from headatlas.tasks.questions import SPLITS, Question, in_words, load_questions, with_answer
+
+PUBLISHED = {"epochs": 100, "lr": 1e-4, "patience": 10}
 
 
 def by_main(questions: list[Question]) -> list[list[int]]:
@@ -126,7 +125,7 @@ def compare_batches(lm: ha.LM, count: int) -> None:
         accuracy = []
         start = time.perf_counter()
         for seed in range(3):
-            fitted = fit_probe(data, labels, len(FUNCTIONS), Training(batch=batch), seed=seed)
+            fitted = fit_probe(data, labels, len(FUNCTIONS), **PUBLISHED, batch=batch, seed=seed)
             accuracy.append((predict(fitted.probe, data) == labels[data.test]).mean())
         spent = (time.perf_counter() - start) / 3
         print(f"batch {batch:2}: accuracy {', '.join(f'{a:.3f}' for a in accuracy)}; {spent:.1f} s a fit")

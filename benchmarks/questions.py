@@ -9,7 +9,7 @@ import numpy as np
 from common import arguments
 
 import headatlas as ha
-from headatlas.methods.probe.features import generate_answers
+from headatlas.models.generation import generate_answers
 from headatlas.tasks.built_in import QUESTIONS
 from headatlas.tasks.questions import Question, function_names, load_questions, prompt_ids
 from headatlas.tasks.scoring import is_right

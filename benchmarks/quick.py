@@ -14,7 +14,7 @@ from common import arguments
 import headatlas as ha
 from headatlas.methods import get_method
 
-PRESETS_OF = {"probe": "probe.settings", "dissociate": "dissociate.fits"}
+PRESETS_OF = {"dissociate": "dissociate.fits"}
 NO_PROOF = {"gate": {"proof": False}, "probe": {"proof": "none"}, "dissociate": {"proof": False}}
 
 

@@ -11,9 +11,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import headatlas as ha
 from headatlas.methods.gate.compute import draw_theta, loss_and_gradient, negative_log_p
 from headatlas.methods.maps.ranks import Vocabulary, extremes
-from headatlas.methods.probe import parts
-from headatlas.methods.probe.features import generate_answers
+from headatlas.methods.probe import compute
 from headatlas.models.attention import attended_most
+from headatlas.models.generation import generate_answers
 from headatlas.models.lm import LM
 from headatlas.models.memory import memory, tokens_at_once
 from headatlas.models.patching import log_probs_patched
@@ -224,13 +224,13 @@ def test_ranks_on_a_full_card_are_the_same() -> None:
 
 def test_a_probe_that_does_not_fit_on_a_full_card_is_trained_on_the_cpu(large, caplog, monkeypatch) -> None:
     """The card is filled when training begins: beside so large a model, a probe of this size has no room."""
-    plain = parts.probe_map
+    plain = compute.probe_map
 
     def on_a_full_card(data, *args, **options):
         with filled(2**25):
             return plain(data, *args, **options)
 
-    monkeypatch.setattr(parts, "probe_map", on_a_full_card)
+    monkeypatch.setattr(compute, "probe_map", on_a_full_card)
     result = ha.probe(large, cogqa(), proof="none")
     assert "so it is trained on the CPU" in caplog.text
     np.testing.assert_allclose(result.importance.sum(("layer", "head")), 1, rtol=1e-4)

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +10,8 @@ import torch
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
 from headatlas.methods import get_method
-from headatlas.methods.probe import parts
-from headatlas.methods.probe.features import generate_answers
-from headatlas.methods.probe.settings import PRESETS
+from headatlas.methods.probe import compute
+from headatlas.models.generation import generate_answers
 from headatlas.models.lm import LM
 from headatlas.progress import silent
 from headatlas.results.store import load
@@ -86,6 +84,22 @@ def test_what_is_in_it(result, lm) -> None:
     assert result.attrs["model"] == "tiny"
 
 
+def test_every_variable_is_described(result) -> None:
+    for name, values in result.data_vars.items():
+        assert values.attrs["long_name"], name
+        assert values.attrs["description"].endswith("."), name
+        assert "units" in values.attrs, name
+
+
+def test_settings_are_in_the_attributes(result) -> None:
+    """By their options' names, whatever preset they come from."""
+    method = get_method("probe")
+    numbers = {n: v for n, v in method.in_preset("quick", {}).items() if n not in ("built_in_limit", "proof_shares")}
+    assert {name: result.attrs[name] for name in numbers} == numbers
+    assert list(result.attrs["proof_shares"]) == [0.05, 0.1, 0.2]
+    assert "preset" not in result.attrs
+
+
 def test_the_proof_is_in_it(result) -> None:
     assert result.baseline.dims == ("function", "measure")
     assert result.effect.dims == result.lowest_effect.dims == ("function", "n_removed", "measure")
@@ -109,8 +123,9 @@ def read(lm, *args, **options) -> list[tuple[int, np.ndarray]]:
     """The number of every question whose answer is read, and its feature: what the parts of the work leave."""
     done: dict[str, tuple[np.ndarray, ...]] = {}
     rows = []
-    for part in get_method("probe").function(lm, *args, **options).parts:
-        part.do(lm, *part.arguments, done=done, progress=silent)
+    method = get_method("probe")
+    for part in method.function(lm, *args, **method.in_preset("quick", options)).parts:
+        part.do(lm, **part.arguments, done=done, progress=silent)
         if part.name.startswith("reading"):
             features, kept = (done[name] for name in part.outputs)
             rows += zip(kept[0].tolist(), features[0], strict=True)
@@ -141,7 +156,7 @@ def test_the_same_seed_gives_the_same_file(lm, tmp_path) -> None:
 @pytest.fixture
 def shards(monkeypatch):
     """Answers are read a few questions at a time, and in the third shard somebody interrupts."""
-    monkeypatch.setattr("headatlas.methods.probe.features.SHARD", 30)
+    monkeypatch.setattr("headatlas.methods.probe.compute.MIN_SHARD", 30)
 
     def stop(items, label):
         if label.startswith("reading answers, shard 3"):
@@ -165,7 +180,7 @@ def test_interrupted_capture_goes_on_at_the_shard_it_had_reached(lm, shards, tmp
     again = ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path, progress=count)
     assert reached[0] == "reading answers, shard 3 of 3"
     assert again.equals(expected)
-    assert [p.name for p in tmp_path.iterdir()] == [".lock", "probe.nc"]
+    assert [p.name for p in tmp_path.iterdir()] == ["atlas.json", "probe.nc"]
     reached.clear()
     ha.probe(lm, questions(20), batch_tokens=100, proof="none", seed=1, out=tmp_path, progress=count)
     assert reached[0] == "reading answers, shard 1 of 3"  # another seed is another work, from the start
@@ -228,17 +243,13 @@ def test_answers_of_nothing_are_dropped_and_told(lm, caplog, monkeypatch) -> Non
     assert "dropped 4 questions that the model answered with nothing" in caplog.text
 
 
-def few(monkeypatch, **trials) -> None:
-    """A quick proof with two questions of each function, and these trials."""
-    quick = PRESETS["quick"]
-    small = replace(quick, proof=2, new_tokens=4, trials=replace(quick.trials, draws=2, **trials))
-    monkeypatch.setitem(PRESETS, "quick", small)
+FEW = {"proof": "generate", "proof_asked": 2, "proof_draws": 2, "new_tokens": 4}
+"""A test by generating, with two questions of each function."""
 
 
-def test_a_proof_by_generating(lm, monkeypatch) -> None:
-    few(monkeypatch, shares=(0.1,), alphas=(-4.0, 4.0))
+def test_a_proof_by_generating(lm) -> None:
     for everywhere in (False, True):
-        result = ha.probe(lm, questions(), proof="generate", everywhere=everywhere)
+        result = ha.probe(lm, questions(), everywhere=everywhere, proof_shares=(0.1,), **FEW)
         assert result.measure.values.tolist() == ["f1", "right"]
         top = result.baseline + result.effect
         assert (top >= 0).all()
@@ -310,7 +321,6 @@ def test_answers_are_scored_with_heads_removed(lm, everywhere) -> None:
 
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_heads_are_really_scaled_while_text_is_generated(lm, monkeypatch, everywhere) -> None:
-    few(monkeypatch, shares=(0.1, 0.5), alphas=(1.0,))
     shut = []
 
     def generate(prompts, n):
@@ -319,7 +329,7 @@ def test_heads_are_really_scaled_while_text_is_generated(lm, monkeypatch, everyw
         return [[4] for _ in prompts]
 
     monkeypatch.setattr(lm, "generate_ids", generate)
-    ha.probe(lm, questions(20), proof="generate", everywhere=everywhere)
+    ha.probe(lm, questions(20), everywhere=everywhere, proof_shares=(0.1, 0.5), **FEW)
     assert shut[0] == [0, 0]  # the whole model
     assert shut[1:3] == [[2 * everywhere, 2], [9 * everywhere, 9]]  # the top 10 % and 50 % of 18 heads
     assert shut[-1] == [0, 0]  # pushed, not removed
@@ -361,6 +371,12 @@ def test_a_hybrid_model_has_nan_where_it_has_no_heads() -> None:
         ({"batch_tokens": 0}, "batch_tokens is 0, expected a whole number, at least 1"),
         ({"judge": "there"}, "judge is 'there', expected the address"),
         ({"functions": ["Magic"]}, "functions has 'Magic'"),
+        ({"epochs": 0}, "epochs is 0, expected a whole number, at least 1"),
+        ({"controls": -1}, "controls is -1, expected a whole number, at least 0"),
+        ({"lr": 0.0}, "lr is 0.0, expected a number above 0"),
+        ({"proof_shares": (0.1, 1.5)}, r"proof_shares is \(0.1, 1.5\), expected shares of all heads"),
+        ({"proof_shares": 0.1}, "proof_shares is 0.1, expected shares of all heads"),
+        ({"proof_shares": ()}, r"proof_shares is \(\), expected shares of all heads"),
     ],
 )
 def test_asked_wrongly(lm, options, says) -> None:
@@ -379,9 +395,9 @@ def test_the_command(capsys, folder, tmp_path) -> None:
     assert code == 0
     assert "dropped 1 questions of other functions: 1 × '<Induction>'" in err
     for title in (
-        "Test accuracy",
-        "Functions and their heads",
-        "Heads removed while answering",
+        "Probe: each wording",
+        "Probe: top heads",
+        "Tests: change of log_p without the heads",
         "lower- and of higher",
     ):
         assert title in out
@@ -390,8 +406,8 @@ def test_the_command(capsys, folder, tmp_path) -> None:
     code, out, _ = headatlas(capsys, "probe", folder, *options, "--json", "--kind", "per-head", "--proof", "none")
     assert code == 0
     parts = json.loads(out)
-    assert next(iter(parts)).startswith("Test accuracy")
-    assert len(parts) == 2
+    assert {"Probe: each wording", "Probe: top heads"} <= set(parts)
+    assert not [title for title in parts if title.startswith("Tests")]
     assert result.questions.sel(split="test").sum() == 80
 
 
@@ -416,7 +432,7 @@ def test_the_command_asked_wrongly(capsys, folder, tmp_path, monkeypatch, option
 
 
 def test_a_probe_that_does_not_fit_beside_the_model_is_trained_on_the_cpu(lm, result, monkeypatch, caplog) -> None:
-    plain, devices = parts.probe_map, []
+    plain, devices = compute.probe_map, []
 
     def short(data, *args, **options):
         devices.append(data.device)
@@ -424,7 +440,7 @@ def test_a_probe_that_does_not_fit_beside_the_model_is_trained_on_the_cpu(lm, re
             raise torch.OutOfMemoryError("CUDA out of memory")
         return plain(data, *args, **options)
 
-    monkeypatch.setattr(parts, "probe_map", short)
+    monkeypatch.setattr(compute, "probe_map", short)
     again = ha.probe(lm, questions())
     assert devices[1] == torch.device("cpu")
     assert "so it is trained on the CPU" in caplog.text

@@ -1,7 +1,5 @@
 """probe: the published probe and per-head classifiers find what was planted, and nothing where nothing is."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -10,23 +8,27 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from headatlas.errors import CannotDo
-from headatlas.methods.probe import used as use
-from headatlas.methods.probe.examples import Examples
-from headatlas.methods.probe.maps import (
+from headatlas.methods import get_method
+from headatlas.methods.probe import compute
+from headatlas.methods.probe.classifier import (
+    BATCH,
+    SHRINKAGES,
+    Examples,
     Probe,
     attributions,
+    bag_of_words,
     before_elbow,
     chance_level,
-    directions,
     fit_probe,
     interval,
+    majority,
     normalised,
+    per_head,
     probe_map,
+    sentence_about,
+    written,
 )
-from headatlas.methods.probe.per_head import SHRINK, per_head
-from headatlas.methods.probe.settings import Training
-from headatlas.methods.probe.wording import bag_of_words, majority, sentence_about
-from headatlas.methods.probe.written import written
+from headatlas.methods.probe.proof import directions
 from headatlas.models.hooks import hooked
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
@@ -34,7 +36,8 @@ from tests.models.tiny import TINY, build, tokenizer
 
 CLASSES = 4
 NAMES = ["a", "b", "c", "d"]
-TRAINING = Training(epochs=40, lr=3e-4, batch=32, patience=5)
+TRAINING = {"epochs": 40, "lr": 3e-4, "patience": 5}
+PUBLISHED = {"epochs": 100, "lr": 1e-4, "patience": 10}
 
 
 def planted(
@@ -57,7 +60,7 @@ def planted(
 @pytest.mark.parametrize("signal", [0.7, 1.5])
 def test_planted_heads_are_found(kind, signal) -> None:
     data, labels, truth = planted(signal)
-    result = probe_map(data, labels, NAMES, kind=kind, training=replace(TRAINING, epochs=20))
+    result = probe_map(data, labels, NAMES, kind=kind, training={**TRAINING, "epochs": 20})
     importance = result.importance.values.reshape(CLASSES, -1)
     assert all(roc_auc_score(truth, row) >= 0.98 for row in importance)
     np.testing.assert_allclose(importance.sum(1), 1, rtol=1e-12)
@@ -91,7 +94,8 @@ def test_a_head_that_writes_for_one_class_alone_is_that_class_s() -> None:
     data.features[labels == 2, 3, 5] *= 4
     data.features[:, 1, 1] = 0.0  # a head that never writes
     identity = torch.eye(16).expand(6, 8, 16, 16)
-    result = probe_map(data, labels, NAMES, kind="written", write=identity)
+    scores = written(data, labels, CLASSES, identity)
+    result = probe_map(data, labels, NAMES, kind="written", scores=scores)
     best = result.importance.sel(function="c").argmax(("layer", "head"))
     assert (int(best["layer"]), int(best["head"])) == (3, 5)
     assert result.selected.sel(function="c").values.nonzero()[0].tolist() == [3]
@@ -119,7 +123,7 @@ def test_where_nothing_is_nothing_is_marked(kind, seed) -> None:
 
 def test_the_same_seed_gives_the_same_map() -> None:
     data, labels, _ = planted(1.0, n=200)
-    few = Training(epochs=3)
+    few = {**PUBLISHED, "epochs": 3}
     once, again = (probe_map(data, labels, NAMES, training=few, seed=4) for _ in range(2))
     assert once.identical(again)
     state = torch.random.get_rng_state()
@@ -148,7 +152,9 @@ def test_the_probe_is_the_published_one() -> None:
     assert sizes["hidden.weight"] == (512, 6 * 64)
     assert sizes["out.weight"] == (4, 512)
     assert probe.drop.p == 0.3
-    assert Training() == Training(epochs=100, lr=1e-4, batch=32, patience=10)
+    defaults = {name: option.default for name, option in get_method("probe").options.items()}
+    assert defaults.items() >= PUBLISHED.items()
+    assert BATCH == 32
 
 
 def test_attributions_one_example_at_a_time() -> None:
@@ -165,7 +171,7 @@ def test_attributions_one_example_at_a_time() -> None:
 
 def test_training_stops_where_the_validation_loss_is_least() -> None:
     data, labels, _ = planted(0.3, n=150)
-    fitted = fit_probe(data, labels, CLASSES, Training(epochs=60, lr=1e-3, patience=4))
+    fitted = fit_probe(data, labels, CLASSES, epochs=60, lr=1e-3, patience=4)
     losses = fitted.validation_loss
     assert losses[fitted.epochs - 1] == min(losses)
     assert len(losses) == min(60, fitted.epochs + 4)
@@ -173,7 +179,7 @@ def test_training_stops_where_the_validation_loss_is_least() -> None:
         z = torch.from_numpy(data.features[data.validation])
         loss = nn.functional.cross_entropy(fitted.probe(z), torch.from_numpy(labels[data.validation]))
     assert loss.item() == pytest.approx(min(losses), rel=1e-5)
-    again = fit_probe(data, labels, CLASSES, Training(lr=1e-3), epochs=2)
+    again = fit_probe(data, labels, CLASSES, epochs=2, lr=1e-3, patience=10, stop_early=False)
     assert again.epochs == len(again.validation_loss) == 2
 
 
@@ -182,7 +188,7 @@ def test_test_questions_are_never_trained_on() -> None:
     other = data.features.copy()
     other[data.test] += 100
     changed = Examples(other, data.train, data.validation, data.test, data.device)
-    a, b = (fit_probe(d, labels, CLASSES, Training(epochs=2)).probe.state_dict() for d in (data, changed))
+    a, b = (fit_probe(d, labels, CLASSES, **{**PUBLISHED, "epochs": 2}).probe.state_dict() for d in (data, changed))
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
@@ -218,7 +224,7 @@ def test_labels_are_shuffled_within_groups() -> None:
     groups, labels = np.repeat(np.arange(60), 3), np.tile(np.arange(3), 60)
     of_group = generator.normal(size=60)[groups]
     each = [np.stack([of_group, generator.normal(size=180) + 2 * (labels == c)], axis=1) for c in range(3)]
-    level = chance_level(each, labels, groups, np.abs, 300, generator)
+    level = chance_level(each, labels, groups, np.abs, draws=300, generator=generator)
     own = np.abs([each[c][labels == c].mean(0) for c in range(3)])
     assert (own[:, 1] > level[:, 1]).all()
     assert (own[:, 0] <= level[:, 0] + 1e-9).all()
@@ -228,7 +234,7 @@ def test_a_loss_that_is_not_finite_is_told() -> None:
     data, labels, _ = planted(1.0, n=60)
     data.features[data.train[0]] = np.inf
     with pytest.raises(CannotDo, match="validation loss is nan after epoch 1"):
-        fit_probe(data, labels, CLASSES, Training(epochs=2))
+        fit_probe(data, labels, CLASSES, **{**PUBLISHED, "epochs": 2})
 
 
 def test_per_head_equals_scikit_learns_discriminants() -> None:
@@ -236,7 +242,7 @@ def test_per_head_equals_scikit_learns_discriminants() -> None:
     fast = per_head(data, labels, CLASSES)[0][1]
     x = data.features.reshape(300, 6, -1).astype(np.float64)
     agree = []
-    for shrink in SHRINK:  # whichever was chosen, one of them must agree for every head
+    for shrink in SHRINKAGES:  # whichever was chosen, one of them must agree for every head
         right = []
         for head in range(6):
             within = np.mean(
@@ -287,7 +293,7 @@ def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
     inside = []
     for _ in range(200):
         each = generator.normal([1.0, 2.0, -1.0], 0.5, size=(40, 3))
-        low, high = interval(each, np.arange(40), np.abs, 400, generator)
+        low, high = interval(each, np.arange(40), np.abs, draws=400, generator=generator)
         inside.append((low <= [1, 2, 1]) & (high >= [1, 2, 1]))
     assert 0.9 < np.mean(inside) < 0.98
 
@@ -299,7 +305,7 @@ def test_a_level_is_exceeded_by_chance_as_rarely_as_it_says() -> None:
     for _ in range(200):
         labels = generator.integers(3, size=90)
         each = [generator.normal([0, 5.0, 0.1, 0], [1.0, 0.1, 3.0, 0.01], size=(90, 4)) for _ in range(3)]
-        level = chance_level(each, labels, np.arange(90), np.abs, 300, generator)
+        level = chance_level(each, labels, np.arange(90), np.abs, draws=300, generator=generator)
         own = np.abs([each[c][labels == c].mean(0) for c in range(3)])
         exceeded.append((own > level).any())
     assert np.mean(exceeded) < 0.04
@@ -310,8 +316,10 @@ def test_a_head_that_says_the_same_of_every_question_does_not_clear_its_level() 
     labels = np.arange(90) % 3
     each = [generator.normal([5.0, 0.0], 0.1, size=(90, 2)) for _ in range(3)]
     each[1][labels == 1, 1] += 1
-    level = chance_level(each, labels, np.arange(90), np.abs, 300, generator)
-    low = np.array([interval(each[c][labels == c], np.arange(30), np.abs, 300, generator)[0] for c in range(3)])
+    level = chance_level(each, labels, np.arange(90), np.abs, draws=300, generator=generator)
+    low = np.array(
+        [interval(each[c][labels == c], np.arange(30), np.abs, draws=300, generator=generator)[0] for c in range(3)]
+    )
     assert (low > level).tolist() == [[False, False], [False, True], [False, False]]
 
 
@@ -380,10 +388,11 @@ class TestUsed:
 
     def run(self, lm: LM, examples: list[TokenExample]) -> np.ndarray:
         labels = np.array([0, 0, 1, 0, 1])
-        return use.used(lm, examples, labels, np.arange(3), np.array([3, 4])).reshape(2, lm.n_layers, lm.n_heads)
+        data = Examples(np.empty(5), np.arange(3), np.empty(0, int), np.array([3, 4]), lm.device)
+        return compute.used_by_answers(lm, examples, labels, data).reshape(2, lm.n_layers, lm.n_heads)
 
     def test_it_equals_finite_differences(self, lm, examples, mean, monkeypatch) -> None:
-        monkeypatch.setattr(use, "STEPS", 1)
+        monkeypatch.setattr(compute, "PATH_STEPS", 1)
         result, step = self.run(lm, examples), 1e-2  # norms are in float32: smaller steps drown in rounding
         for row, example in enumerate(examples[3:]):
             for layer, head in ((0, 1), (1, 0), (2, 4)):
@@ -394,7 +403,7 @@ class TestUsed:
                 assert result[row, layer, head] == pytest.approx(slope, rel=1e-2, abs=1e-4)
 
     def test_heads_together_are_what_their_outputs_are_worth(self, lm, examples, mean, monkeypatch) -> None:
-        monkeypatch.setattr(use, "STEPS", 50)
+        monkeypatch.setattr(compute, "PATH_STEPS", 50)
         for row, example in zip(self.run(lm, examples), examples[3:], strict=True):
             whole, none = (torch.full((lm.n_layers, lm.n_heads), v, dtype=torch.float64) for v in (1.0, 0.0))
             worth = self.log_p(lm, example, mean, whole) - self.log_p(lm, example, mean, none)

@@ -6,15 +6,14 @@ import torch
 import xarray as xr
 
 from headatlas.evidence.control import correct_p
-from headatlas.methods.probe.proof import SCALE, prove
-from headatlas.methods.probe.settings import Trials
+from headatlas.methods.probe.proof import ORDER_DRAWS, REMOVED_GATE, prove
 from headatlas.models.interventions import Change
 
 LAYERS, HEADS, D = 4, 5, 3
 NAMES = ["Retrieval", "Inference", "Other"]
 WORTH = np.random.default_rng(0).uniform(0, 1, (3, LAYERS, HEADS))
 PUSHES = torch.from_numpy(np.random.default_rng(1).normal(size=(3, LAYERS, HEADS, D))).float()
-TRIALS = Trials((0.1, 0.25), masked=0.1, draws=20, alphas=(-1.0, 2.0))
+TRIALS = {"measures": ("log_p", "double"), "shares": (0.1, 0.25), "draws": 20}
 
 
 def ask(function: str, changes: list[Change]) -> np.ndarray:
@@ -32,7 +31,7 @@ def ask(function: str, changes: list[Change]) -> np.ndarray:
 def proven() -> xr.Dataset:
     dims = ("function", "layer", "head")
     importance = xr.DataArray(WORTH / WORTH.sum((1, 2), keepdims=True), dims=dims, coords={"function": NAMES})
-    return prove(ask, ("log_p", "double"), importance, PUSHES, TRIALS)
+    return prove(ask, importance, PUSHES, **TRIALS)
 
 
 def ranked(function: int) -> list[tuple[int, int]]:
@@ -41,7 +40,7 @@ def ranked(function: int) -> list[tuple[int, int]]:
 
 
 def loss(function: int, heads) -> float:
-    return (1 - SCALE) * sum(WORTH[function][head] for head in heads)
+    return (1 - REMOVED_GATE) * sum(WORTH[function][head] for head in heads)
 
 
 def test_top_and_lowest_heads(proven) -> None:
@@ -64,7 +63,7 @@ def test_random_heads_are_of_the_same_layers(monkeypatch) -> None:
         return ask(function, changes)
 
     importance = xr.DataArray(WORTH, dims=("function", "layer", "head"), coords={"function": NAMES})
-    prove(look, ("log_p", "double"), importance, PUSHES, TRIALS)
+    prove(look, importance, PUSHES, **TRIALS)
     for per_layer in seen[::2]:  # the whole model, top heads and random ones; every other call asks the rest
         top, random = per_layer[1:3], per_layer[3:]
         assert all(drawn in top for drawn in random)
@@ -92,7 +91,7 @@ def test_orders_are_the_heads_of_lower_and_of_higher_functions(proven) -> None:
     for order, j in (("lower", 0), ("higher", 1)):
         change = proven.hierarchy.sel(function="Other", order=order, measure="log_p").item()
         assert change == pytest.approx(-loss(2, ranked(j)[:2]), rel=1e-4)
-    assert proven.hierarchy_random.sizes["order_draw"] == TRIALS.order_draws
+    assert proven.hierarchy_random.sizes["order_draw"] == ORDER_DRAWS
 
 
 def test_pushes_go_along_the_direction_in_the_top_heads_only(proven) -> None:
@@ -105,5 +104,5 @@ def test_pushes_go_along_the_direction_in_the_top_heads_only(proven) -> None:
 
 def test_without_both_orders_there_is_no_hierarchy() -> None:
     importance = xr.DataArray(WORTH[1:], dims=("function", "layer", "head"), coords={"function": NAMES[1:]})
-    result = prove(ask, ("log_p", "double"), importance, PUSHES, TRIALS)
+    result = prove(ask, importance, PUSHES, **TRIALS)
     assert result.sizes["order"] == 0

@@ -7,7 +7,7 @@ from headatlas.errors import BadArgument
 from headatlas.methods import methods
 from headatlas.models.lm import LM
 from headatlas.tasks.built_in import FUNCTIONS, QUESTIONS
-from headatlas.testing import tiny_lm
+from headatlas.testing import tiny_lm, tiny_questions
 
 TAKERS = ("probe", "dissociate", "compare_maps")
 
@@ -38,8 +38,15 @@ def test_varied_questions_in_a_probe(lm: LM) -> None:
 
 
 def test_the_quick_preset_limits_built_in_questions(lm: LM) -> None:
-    work = methods()["probe"].function(lm, "varied", proof="none")
-    assert work.summary.startswith("900 questions, 8 functions")
+    probe, mine = methods()["probe"], tiny_questions(300)
+    for preset, questions, options, number in (
+        ("quick", "varied", {}, 900),
+        ("quick", "varied", {"limit": 1000}, 1000),
+        ("full", "varied", {}, 1200),
+        ("quick", mine, {}, 1200),  # those of a file or a list are all used
+    ):
+        work = probe.function(lm, questions, **probe.in_preset(preset, {**options, "proof": "none"}))
+        assert abs(int(work.summary.split()[0]) - number) <= (0 if not options else 8)
 
 
 def test_varied_questions_in_removals(lm: LM) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headatlas.methods.probe.features import pieces
+from headatlas.methods.probe.compute import token_texts
 from headatlas.models.lm import LM
 from headatlas.models.token_text import text_inside
 from headatlas.tasks.needles import load_sentences
@@ -43,4 +43,4 @@ def test_what_a_model_writes_follows_its_prompt(spoken) -> None:
         parameter.fill_(1.0 if "norm" in name or "embed" in name else 0.0)
     lm.model.lm_head.weight[word] = 1.0
     assert lm.generate([5], 2) == " the the"
-    assert pieces(lm, [word, word]) == [" the", " the"]
+    assert token_texts(lm, [word, word]) == [" the", " the"]

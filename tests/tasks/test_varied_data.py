@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headatlas.methods.probe.wording import bag_of_words
+from headatlas.methods.probe.classifier import bag_of_words
 from headatlas.tasks.built_in import FUNCTIONS
 from headatlas.tasks.labelled import load_labelled
 from headatlas.tasks.questions import SPLITS, in_words, load_questions

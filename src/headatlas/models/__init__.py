@@ -8,5 +8,6 @@ tokens, packing, log_probs: prompts as tokens, packed; log P(target) under many 
 interventions, patching, single_heads: what the model answers while heads are changed
 attention, streaming_attention, attention_interface: where heads look
 logit_attribution: what heads add to the logits directly
+generation: answers to many prompts
 gradients, memory, cost, library_settings: how a model is run
 """

@@ -94,10 +94,12 @@ def compare_maps(
     names = [name for name in _names(methods, of_tasks=tasks is not None) if name not in own]
     if not own and not names:
         raise BadArgument(f"methods is empty: name some of {', '.join(MAPS)}, or give maps")
-    probe = partial(get_method("probe").function, lm, questions, test=test, context=context, template=template)
     probed = None
     if "probe" in names:
-        probed = probe(functions=list(data.names), limit=limit, preset=preset, proof="none", batch_tokens=batch_tokens)
+        probe = get_method("probe")
+        asked = {"test": test, "context": context, "template": template, "functions": list(data.names), "limit": limit}
+        options = probe.in_preset(preset, {**asked, "proof": "none", "batch_tokens": batch_tokens})
+        probed = probe.function(lm, questions, **options)
     return comparison_work(data, own, names, preset, settings, probed, batch_tokens)
 
 

@@ -1,0 +1,529 @@
+"""Tell functions apart from heads' features, and turn that into a map with intervals. No model is needed here.
+
+The numbers are the paper's steps (Ma et al. 2025, arXiv 2512.10978); steps 1 to 3 are in `compute`.
+
+4. A head's feature is the mean of its z over an answer's tokens, concatenated with the mean of that over the heads of
+   its layer: size 2D.
+5. One Linear(2D → 64) shared by all heads, concatenated to 64 N; Linear → 512, ReLU, Dropout 0.3, Linear → classes.
+6. Importance of a head for class c, over held-out examples of c: the mean of (∂ logit_c / ∂ projection) · projection
+   over the 64 dimensions and over the examples, signed. The map is its absolute value, summing to 1 over heads.
+7. The heads of c are those before the elbow of the falling curve of importance.
+
+Other kinds: 'per-head', a linear classifier for each head, whose importance is its recall above chance; and two
+without a classifier: 'written', how much more a head writes in examples of c than in those of other classes, and
+'used', how much of its output the answer depends on (`compute.used_by_answers`).
+
+Our additions: training stops where the validation loss is lowest; importance and accuracy are measured on test
+questions, with bootstrap intervals. Labels are shuffled in two ways: another probe is trained on shuffled labels, for
+its accuracy; and the labels of the test questions are shuffled, for the importance that each head then has. A head is
+*selected* only if its interval is above that.
+"""
+
+import copy
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from threadpoolctl import threadpool_limits
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear
+
+from headatlas.errors import CannotDo
+from headatlas.progress import Progress, silent
+from headatlas.tasks.questions import Question, in_words
+
+PROJECTION_SIZE = 64  # dimensions of a head's projection
+HIDDEN_SIZE = 512
+BATCH = 32  # examples per update (published: 1)
+EVALUATED_AT_ONCE = 256  # examples
+SHRINKAGES = (1e-3, 1e-2, 1e-1, 1.0)  # of the covariance, tried on validation examples
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Features [example, layer, head, d_head], in memory or on disk, and the split that each example belongs to.
+
+    groups [example]: examples of one group depend on each other, as the steps of a main question do; without it, none
+    do.
+    """
+
+    features: np.ndarray
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    device: torch.device
+    groups: np.ndarray | None = None
+
+    def batches(self, indices: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """Yield the indices and features of one batch after the other, so that the rest may stay on disk."""
+        for start in range(0, len(indices), size):
+            batch = indices[start : start + size]
+            # Copied, not shared: how NumPy's memory is aligned, and with it a product's last bit, differs between runs.
+            yield batch, torch.tensor(self.features[batch], dtype=torch.float32, device=self.device)
+
+    def groups_of(self, indices: np.ndarray) -> np.ndarray:
+        """Return the group of each of these examples."""
+        return np.arange(len(indices)) if self.groups is None else self.groups[indices]
+
+
+# --- the published probe
+
+
+class Probe(nn.Module):
+    """Step 5. Takes mean z [example, layer, head, d_head]; the layer's mean over heads is concatenated here."""
+
+    def __init__(self, layers: int, heads: int, d_head: int, classes: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(2 * d_head, PROJECTION_SIZE)
+        self.hidden = nn.Linear(PROJECTION_SIZE * layers * heads, HIDDEN_SIZE)
+        self.drop = nn.Dropout(0.3)
+        self.out = nn.Linear(HIDDEN_SIZE, classes)
+
+    def projections(self, z: Tensor) -> Tensor:
+        """[example, layer, head, dims] = Linear([z, mean over heads of z]), the second half computed once per layer."""
+        head_weight, layer_weight = self.project.weight.split(z.shape[-1], dim=1)
+        return linear(z, head_weight) + linear(z.mean(2, keepdim=True), layer_weight, self.project.bias)
+
+    def read(self, projections: Tensor) -> Tensor:
+        """Logits [example, class]."""
+        return self.out(self.drop(torch.relu(self.hidden(projections.flatten(1)))))
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.read(self.projections(z))
+
+
+@dataclass(frozen=True)
+class FittedProbe:
+    """A trained probe, the epoch whose weights it has, and the validation loss after each epoch."""
+
+    probe: Probe
+    epochs: int
+    validation_loss: list[float]
+
+
+def fit_probe(
+    data: Examples,
+    labels: np.ndarray,
+    classes: int,
+    *,
+    epochs: int,
+    lr: float,
+    patience: int,
+    batch: int = BATCH,
+    stop_early: bool = True,
+    seed: int = 0,
+    label: str = "probe",
+    progress: Progress = silent,
+) -> FittedProbe:
+    """Train on the training examples; keep the weights of the epoch with the lowest validation loss.
+
+    Args:
+        data: features and splits.
+        labels: the class of each example.
+        classes: number of classes.
+        epochs: passes through the training examples, at most.
+        lr: learning rate of AdamW.
+        patience: epochs without a lower validation loss after which training ends.
+        batch: examples per update.
+        stop_early: if not, train for all epochs and keep the last weights, as for a control.
+        seed: of the weights and of the order of examples.
+        label: name in progress and errors.
+        progress: reports the epochs.
+    """
+    layers, heads, d_head = data.features.shape[1:]
+    target = torch.from_numpy(labels)
+    generator = np.random.default_rng([seed, 2])
+    with torch.random.fork_rng(devices=[data.device] if data.device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        probe = Probe(layers, heads, d_head, classes).to(data.device)
+        optimiser = torch.optim.AdamW(probe.parameters(), lr=lr, fused=True)
+        best_epoch, losses = 0, [np.inf]
+        best_weights = copy.deepcopy(probe.state_dict())
+        for epoch in progress(range(1, epochs + 1), label):
+            if stop_early and epoch - best_epoch > patience:
+                continue  # let the progress bar run out
+            probe.train()
+            for indices, z in data.batches(generator.permutation(data.train), batch):
+                optimiser.zero_grad()
+                loss = cross_entropy(probe(z), target[indices].to(data.device))
+                loss.backward()
+                optimiser.step()
+            losses.append(_validation_loss(probe, data, target))
+            if not np.isfinite(losses[-1]):
+                raise CannotDo(f"{label}: the validation loss is {losses[-1]} after epoch {epoch}")
+            if not stop_early or losses[-1] < losses[best_epoch]:
+                best_epoch = epoch
+                best_weights = {name: weight.clone() for name, weight in probe.state_dict().items()}
+    probe.load_state_dict(best_weights)
+    return FittedProbe(probe.eval(), best_epoch, losses[1:])
+
+
+@torch.no_grad()
+def _validation_loss(probe: Probe, data: Examples, target: Tensor) -> float:
+    probe.eval()
+    losses = [
+        cross_entropy(probe(z), target[batch].to(data.device), reduction="sum").item()
+        for batch, z in data.batches(data.validation, EVALUATED_AT_ONCE)
+    ]
+    return sum(losses) / len(data.validation)
+
+
+@torch.no_grad()
+def predict(probe: Probe, data: Examples) -> np.ndarray:
+    """Return the predicted class of every test example."""
+    return np.concatenate([probe(z).argmax(1).cpu().numpy() for _, z in data.batches(data.test, EVALUATED_AT_ONCE)])
+
+
+def attributions(probe: Probe, data: Examples, examples: np.ndarray, c: int) -> np.ndarray:
+    """Step 6 before the mean over examples: [example, head], the heads of all layers in a row."""
+    scores = []
+    for _, z in data.batches(examples, EVALUATED_AT_ONCE):
+        projections = probe.projections(z).detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(probe.read(projections)[:, c].sum(), projections)
+        scores.append((gradient * projections).detach().mean(-1).flatten(1).double().cpu().numpy())
+    return np.concatenate(scores)
+
+
+# --- other kinds
+
+
+@torch.no_grad()
+def per_head(
+    data: Examples, labels: np.ndarray, classes: int, shuffles: Sequence[np.ndarray] = ()
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Fit a linear discriminant to every head's mean z in closed form, for all heads and labellings at once.
+
+    Return, for the labels and for every shuffle of them, the predicted classes of validation and of test examples, each
+    [example, head]. The covariance within classes is shrunk towards a multiple of the identity, by the factor that does
+    best on validation examples; all classes have the same weight.
+    """
+    layers, heads, d = data.features.shape[1:]
+    n = layers * heads
+    labellings = [labels, *shuffles]
+    hot = [np.eye(classes, dtype=np.float32)[labelling] for labelling in labellings]
+    second = torch.zeros(n, d, d, device=data.device)
+    sums = torch.zeros(len(labellings), n, classes, d, device=data.device)
+    first_batch = next(data.batches(data.train[:EVALUATED_AT_ONCE], EVALUATED_AT_ONCE))[1]
+    shift = first_batch.flatten(1, 2).mean(0)  # near the mean, so that squares stay small
+    for batch, z in data.batches(data.train, EVALUATED_AT_ONCE):
+        x = (z.flatten(1, 2) - shift).transpose(0, 1)  # [head, example, d]
+        second += x.transpose(1, 2) @ x
+        for k in range(len(labellings)):
+            sums[k] += torch.tensor(hot[k][batch], device=data.device).T @ x
+    counts = [torch.from_numpy(h[data.train].sum(0)).to(data.device).clamp(min=1) for h in hot]
+
+    def discriminant(k: int, shrinkage: float) -> tuple[Tensor, Tensor]:
+        means = sums[k] / counts[k][:, None]
+        within = (second - means.transpose(1, 2) @ (means * counts[k][:, None])) / len(data.train)
+        scale = within.diagonal(dim1=1, dim2=2).mean(1).clamp(min=1e-12)
+        within = within + (shrinkage * scale)[:, None, None] * torch.eye(d, device=data.device)
+        weight = torch.linalg.solve(within, means.transpose(1, 2))  # [head, d, class]
+        return weight, -0.5 * (means * weight.transpose(1, 2)).sum(-1)
+
+    def predictions(weight: Tensor, bias: Tensor, examples: np.ndarray) -> np.ndarray:
+        predicted = []
+        for _, z in data.batches(examples, EVALUATED_AT_ONCE):
+            x = (z.flatten(1, 2) - shift).transpose(0, 1)
+            predicted.append((x @ weight + bias[:, None]).argmax(-1).T.to(torch.int16).cpu().numpy())
+        return np.concatenate(predicted)
+
+    truth = labels[data.validation][:, None]
+    accuracies = [(predictions(*discriminant(0, s), data.validation) == truth).mean() for s in SHRINKAGES]
+    best = SHRINKAGES[int(np.argmax(accuracies))]
+    fitted = [discriminant(k, best) for k in range(len(labellings))]
+    return [(predictions(*f, data.validation), predictions(*f, data.test)) for f in fitted]
+
+
+@torch.no_grad()
+def written(data: Examples, labels: np.ndarray, classes: int, write: Tensor) -> np.ndarray:
+    """Return |(z − z̄) · W_O|² of each head over its mean in training examples: [test example, head].
+
+    Every class has the same weight in both means. A class's mean is 1 for a head that writes as much for it as for any
+    other, and up to the number of classes for one that writes for it alone.
+
+    write: W_O · W_Oᵀ of each head [layer, head, d_head, d_head].
+    """
+    layers, heads, d = data.features.shape[1:]
+    write = write.to(data.device, torch.float32)
+    hot = np.eye(classes, dtype=np.float32)[labels]
+    weight = hot / (hot[data.train].sum(0).clip(min=1) * classes)  # of a training example in means over classes
+    mean = torch.zeros(layers, heads, d, device=data.device)
+    for batch, z in data.batches(data.train, EVALUATED_AT_ONCE):
+        mean += torch.einsum("b,blhd->lhd", torch.tensor(weight[batch].sum(1), device=data.device), z)
+
+    def size(z: Tensor) -> Tensor:
+        return torch.einsum("blhd,lhde,blhe->blh", z - mean, write, z - mean).clamp(min=0)
+
+    usual = torch.zeros(layers, heads, device=data.device)
+    for batch, z in data.batches(data.train, EVALUATED_AT_ONCE):
+        usual += torch.einsum("b,blh->lh", torch.tensor(weight[batch].sum(1), device=data.device), size(z))
+    usual = torch.where(usual > 0, usual, torch.inf)  # a head that never writes
+    test = data.batches(data.test, EVALUATED_AT_ONCE)
+    return np.concatenate([(size(z) / usual).flatten(1).double().cpu().numpy() for _, z in test])
+
+
+# --- without the model: words
+
+
+def bag_of_words(texts: Sequence[str], labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
+    """Return the test accuracy of a linear classifier on words and pairs of words."""
+    words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\w+|[^\w\s]")
+    classifier = make_pipeline(words, LogisticRegression(C=10, max_iter=1000))
+    classifier.fit([texts[i] for i in train], labels[train])
+    return float((classifier.predict([texts[i] for i in test]) == labels[test]).mean())
+
+
+def sentence_about(main: str, step: str) -> str:
+    """Return the sentence of a main question that has most words in common with a step."""
+    sentences = re.split(r"(?<=[.?!])\s+", main)
+    words = set(re.findall(r"\w{3,}", step.lower()))
+    return max(sentences, key=lambda s: len(words & set(re.findall(r"\w{3,}", s.lower()))))
+
+
+def wording(questions: Sequence[Question], answers: Sequence[str], labels: np.ndarray, data: Examples) -> xr.Dataset:
+    """Return the accuracy of classifiers that see only words: of each text that the model sees, and of its answers."""
+    texts = {
+        "question": [q.text for q in questions],
+        "prompt": [in_words(q) for q in questions],
+        "answer": list(answers),
+        "question and answer": [f"{q.text} {a}" for q, a in zip(questions, answers, strict=True)],
+        "sentence asked about": [f"{sentence_about(q.main, q.text)} {q.text}" for q in questions],
+    }
+    with threadpool_limits(1):  # for vectors this small, threads take five times as long on two cores, and more on many
+        accuracies = [bag_of_words(text, labels, data.train, data.test) for text in texts.values()]
+    return xr.Dataset(
+        {"bag_of_words_accuracy": accuracies[0], "bag_of_words": ("wording", accuracies)},
+        coords={"wording": list(texts)},
+    )
+
+
+def majority(labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
+    """Return the test accuracy of always predicting the commonest class of the training examples."""
+    commonest = Counter(labels[train].tolist()).most_common(1)[0][0]
+    return float((labels[test] == commonest).mean())
+
+
+# --- from scores of each example to a map with intervals
+
+Weigh = Callable[[np.ndarray], np.ndarray]
+"""What a mean over examples counts for: its size for attributions, the part above 0 for classifiers."""
+
+
+def normalised(weight: np.ndarray) -> np.ndarray:
+    """Scale weights to sum to 1 over the last axis; all are equal where every weight is 0."""
+    total = weight.sum(-1, keepdims=True)
+    return np.where(total > 0, weight / np.where(total > 0, total, 1), 1 / weight.shape[-1])
+
+
+def interval(
+    scores: np.ndarray, groups: np.ndarray, weigh: Weigh, *, draws: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Return the 95 % bootstrap interval [2, head] of the weight of each head's mean, from [example, head].
+
+    Groups of examples are drawn, not examples.
+    """
+    names, group = np.unique(groups, return_inverse=True)
+    counts = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)[:, group]
+    return np.quantile(weigh(counts @ scores / counts.sum(1, keepdims=True)), [0.025, 0.975], axis=0)
+
+
+def chance_level(
+    scores: Sequence[np.ndarray],
+    labels: np.ndarray,
+    groups: np.ndarray,
+    weigh: Weigh,
+    *,
+    draws: int,
+    generator: np.random.Generator,
+) -> np.ndarray:
+    """Return the weight that each head reaches for each class, [class, head], when test labels are shuffled.
+
+    Labels are shuffled within groups, whose examples have more in common than labels; examples that are alone in their
+    group, among themselves. In 99 of 100 shuffles no head exceeds its level for any class: levels lie as many standard
+    deviations from the mean as the most extreme head of a shuffle does.
+
+    scores: for every class, those of all test examples, [example, head].
+    """
+    names, group, size = np.unique(groups, return_inverse=True, return_counts=True)
+    group = np.where(size[group] == 1, len(names), group)
+    by_group = np.argsort(group, kind="stable")
+    orders = np.empty((draws, len(labels)), dtype=labels.dtype)
+    for order in orders:
+        order[by_group] = labels[np.lexsort((generator.random(len(labels)), group))]
+    centres, spreads, extremes = [], [], []
+    for c, class_scores in enumerate(scores):
+        members = orders == c
+        means = members @ class_scores / members.sum(1, keepdims=True)  # [shuffle, head]
+        centres.append(means.mean(0))
+        spreads.append(means.std(0) + 1e-12)
+        extremes.append((np.abs(means - centres[-1]) / spreads[-1]).max(1))
+    reach = np.quantile(np.max(extremes, axis=0), 0.99) * np.array(spreads)
+    return np.maximum(weigh(centres + reach), weigh(centres - reach))
+
+
+def before_elbow(importance: np.ndarray) -> np.ndarray:
+    """Step 7: which heads lie before the elbow, the point of the falling curve farthest below its chord."""
+    order = np.argsort(-importance, kind="stable")
+    curve = importance[order]
+    chord = np.linspace(curve[0], curve[-1], len(curve))
+    selected = np.zeros(len(curve), dtype=bool)
+    selected[order[: int(np.argmax(chord - curve))]] = True
+    return selected
+
+
+@dataclass(frozen=True)
+class Readout:
+    """What a kind of probe gives for the test examples."""
+
+    predicted: list[np.ndarray]  # their classes, by the labels and by each shuffle of them
+    scores: list[np.ndarray]  # for every class, [example, head]
+    weigh: Weigh
+    epochs: int = 0
+
+
+def probe_map(
+    data: Examples,
+    labels: np.ndarray,
+    functions: Sequence[str],
+    *,
+    kind: str = "published",
+    scores: np.ndarray | None = None,
+    training: Mapping[str, Any] | None = None,
+    controls: int = 1,
+    draws: int = 1000,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> xr.Dataset:
+    """Return importance(function, layer, head), with intervals, chance levels and accuracies.
+
+    Args:
+        data: features and splits. Layers of the map are those that it has.
+        labels: the function of each example, as its position in `functions`.
+        functions: names of functions.
+        kind: 'published', 'per-head', 'written' or 'used'.
+        scores: for 'written' and 'used', those of test examples [test example, head].
+        training: for 'published', options of `fit_probe`.
+        controls: number of probes trained on shuffled labels.
+        draws: of the bootstrap, and shuffles of test labels.
+        seed: of training, draws and shuffles.
+        progress: reports training.
+    """
+    n, truth, shape = len(functions), labels[data.test], data.features.shape[1:3]
+    generator = np.random.default_rng([seed, 3])
+    splits = (data.train, data.validation, data.test)
+    labellings = [labels, *(_shuffled(labels, splits, generator) for _ in range(controls))]
+    by_head = per_head(data, labels, n, labellings[1:])
+    head_predicted = by_head[0][1]
+    if kind == "published":
+        readout = _published(data, labellings, n, training or {}, seed, progress=progress)
+    elif kind == "per-head":
+        recall = [(head_predicted == c) - 1 / n for c in range(n)]
+        readout = Readout(_best_heads(data, labellings, by_head), recall, _above_zero)
+    else:
+        assert scores is not None
+        weigh = np.abs if kind == "written" else _above_zero
+        readout = Readout(_best_heads(data, labellings, by_head), [scores] * n, weigh)
+    maps = _maps(readout, truth, data.groups_of(data.test), draws, generator)
+    maps["head_recall"] = np.stack([(head_predicted[truth == c] == c).mean(0) for c in range(n)])
+    accuracy, *shuffled_accuracy = [
+        float((predicted == labelling[data.test]).mean())
+        for predicted, labelling in zip(readout.predicted, labellings, strict=True)
+    ]
+    control = float(np.mean(shuffled_accuracy)) if controls else np.nan
+    confusion = np.array([[np.mean(readout.predicted[0][truth == a] == b) for b in range(n)] for a in range(n)])
+    dims = ("function", "layer", "head")
+    return xr.Dataset(
+        {
+            **{name: (dims, values.reshape(n, *shape)) for name, values in maps.items()},
+            "head_accuracy": (dims[1:], (head_predicted == truth[:, None]).mean(0).reshape(shape)),
+            "accuracy": accuracy,
+            "accuracy_per_function": ("function", confusion.diagonal().copy()),
+            "confusion": (("function", "predicted"), confusion),
+            "control_accuracy": control,
+            "selectivity": accuracy - control,
+            "majority_accuracy": majority(labels, data.train, data.test),
+            "epochs_trained": readout.epochs,
+        },
+        coords={"function": list(functions), "predicted": list(functions)},
+    )
+
+
+def _published(
+    data: Examples,
+    labellings: Sequence[np.ndarray],
+    n: int,
+    training: Mapping[str, Any],
+    seed: int,
+    *,
+    progress: Progress,
+) -> Readout:
+    """Train the published probe, and one for as many epochs on each shuffle of the labels."""
+    labels, *shuffles = labellings
+    fitted = fit_probe(data, labels, n, **training, seed=seed, progress=progress)
+    epochs = max(1, fitted.epochs)
+    predicted = [predict(fitted.probe, data)]
+    for i, shuffled in enumerate(shuffles):
+        label = "control: shuffled labels" + f" {i + 1}" * (len(shuffles) > 1)
+        as_long = {**training, "epochs": epochs, "stop_early": False}
+        control = fit_probe(data, shuffled, n, **as_long, seed=seed, label=label, progress=progress)
+        predicted.append(predict(control.probe, data))
+    return Readout(predicted, [attributions(fitted.probe, data, data.test, c) for c in range(n)], np.abs, epochs)
+
+
+def _best_heads(
+    data: Examples, labellings: Sequence[np.ndarray], by_head: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> list[np.ndarray]:
+    """Return what the head predicts that is best on validation examples, for each labelling."""
+    return [
+        test[:, (validation == labels[data.validation][:, None]).mean(0).argmax()]
+        for (validation, test), labels in zip(by_head, labellings, strict=True)
+    ]
+
+
+def _maps(
+    readout: Readout, truth: np.ndarray, groups: np.ndarray, draws: int, generator: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Return maps [class, head] with intervals and chance levels. truth: classes of the test examples."""
+    scores, weigh = readout.scores, readout.weigh
+    members = [truth == c for c in range(len(scores))]
+    signed = np.stack([s[m].mean(0) for s, m in zip(scores, members, strict=True)])
+    weight = weigh(signed)
+    importance, total = normalised(weight), weight.sum(1, keepdims=True)
+    total = np.where(total > 0, total, 1)
+    intervals = [
+        interval(s[m], groups[m], weigh, draws=draws, generator=generator) for s, m in zip(scores, members, strict=True)
+    ]
+    low, high = np.stack(intervals, axis=1) / total
+    level = chance_level(scores, truth, groups, weigh, draws=draws, generator=generator) / total
+    elbow = np.stack([before_elbow(row) for row in importance])
+    return {
+        "importance": importance,
+        "signed": signed,
+        "signed_others": np.stack([s[~m].mean(0) for s, m in zip(scores, members, strict=True)]),
+        "low": low,
+        "high": high,
+        "control_importance": level,
+        "clears_control": low > level,
+        "before_elbow": elbow,
+        "selected": elbow & (low > level),
+    }
+
+
+def _shuffled(labels: np.ndarray, splits: Sequence[np.ndarray], generator: np.random.Generator) -> np.ndarray:
+    """Shuffle the labels within each split."""
+    shuffled = labels.copy()
+    for split in splits:
+        shuffled[split] = generator.permutation(labels[split])
+    return shuffled
+
+
+def _above_zero(score: np.ndarray) -> np.ndarray:
+    return np.maximum(score, 0)

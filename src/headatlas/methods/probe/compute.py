@@ -1,0 +1,533 @@
+"""The parts of `probe`: answers, features of answers in shards, and the result: the map, what wording gives, the test.
+
+Questions are read in shards, which are independent of each other.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from headatlas.errors import BadArgument, CannotDo
+from headatlas.methods.method import Part, Work
+from headatlas.methods.probe.classifier import (
+    BATCH,
+    HIDDEN_SIZE,
+    PROJECTION_SIZE,
+    Examples,
+    probe_map,
+    wording,
+    written,
+)
+from headatlas.methods.probe.proof import CONSTANTS, proof_cost, prove_map
+from headatlas.models.cost import Cost, learning, reading
+from headatlas.models.generation import generate_answers, pad_answers, unpad_answers
+from headatlas.models.gradients import for_gradients
+from headatlas.models.hooks import hooked
+from headatlas.models.interventions import answer_states
+from headatlas.models.lm import LM
+from headatlas.models.log_probs import batches, score_targets
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
+from headatlas.models.packing import Layout, lay_out, logits_of
+from headatlas.models.token_text import text_inside
+from headatlas.models.tokens import TokenExample, make_bundle
+from headatlas.progress import Done, Progress, silent
+from headatlas.tasks.judge import Judge
+from headatlas.tasks.questions import (
+    SPLITS,
+    Question,
+    check_sizes,
+    function_names,
+    hash_questions,
+    prompt_ids,
+    with_answer,
+)
+from headatlas.tasks.scoring import informative, is_right
+from headatlas.tasks.used import used_questions
+
+log = logging.getLogger(__name__)
+
+ANSWERS = "the model's answers"  # the part that generates them, and its output
+MIN_SHARD = 128  # questions of a shard
+PATH_STEPS = 4  # between a head's mean output and its output, for kind 'used'
+
+# of costs, measured
+TRAINED_SHARE = 0.7  # of its epochs, a probe trains about this share
+OPERATIONS_PER_WEIGHT = 100.0  # of an update
+SECONDS_PER_UPDATE = 0.003  # of the host
+SECONDS_PER_QUESTION = 0.001  # for what its words give
+PASSES_PER_READING = 1.5  # a pass that records every head's output, in passes
+FEATURE_BYTES_PER_SECOND = 3e7  # written, gathered, and read in every epoch
+ANSWERS_AT_ONCE = 32  # at least
+
+Choose = Callable[[int, np.ndarray], list[int]]
+"""(example, −log P of its answer tokens) → which of them to keep."""
+
+
+def plan(
+    lm: LM,
+    questions: Sequence[Question],
+    prompts: Mapping[str, Any],
+    reading: Mapping[str, Any],
+    fit: Mapping[str, Any],
+    *,
+    proof: str,
+    everywhere: bool,
+    testing: Mapping[str, Any],
+) -> Work:
+    """Return parts that each read the answers of a shard, and before them one that generates answers, if wanted.
+
+    Args:
+        lm: the model.
+        questions: all steps.
+        prompts: context, template and new_tokens.
+        reading: the other options of `read`.
+        fit: options of `probe_map`.
+        proof: 'score', 'generate' or 'none'.
+        everywhere: whether the test changes heads at the whole prompt.
+        testing: the other options of `prove_map`.
+    """
+    generated = reading["answers"] == "generated"
+    answering = {name: prompts[name] for name in ("template", "new_tokens")}
+    if generated or proof == "generate":
+        check_room(lm, questions, **answering)
+    tested = {**testing, **answering, "generate": proof == "generate", "everywhere": everywhere, "seed": fit["seed"]}
+    read_options = {**reading, "template": prompts["template"]}
+    judge = str(reading["judge"] or "")
+    shards = cut_into_shards(questions)
+    names = function_names(questions)
+    result_settings = {"kind": fit["kind"], "proof": proof, "everywhere": int(everywhere), **fit["training"]}
+    result_settings |= {"batch": BATCH, "controls": fit["controls"], "draws": fit["draws"]}
+    if proof != "none":
+        result_settings |= {f"proof_{name}": value for name, value in testing.items()} | CONSTANTS
+    settings = {name: reading[name] for name in ("answers", "keep", "k")} | dict(prompts)
+    return Work(
+        summary=f"{len(questions)} questions, {len(names)} functions, {reading['answers']} answers; proof: {proof}",
+        combine=combine,
+        arguments={
+            "questions": questions,
+            "shards": list(shards),
+            "fit": fit,
+            "proof": None if proof == "none" else tested,
+            **{name: read_options[name] for name in ("answers", "keep", "template", "batch_tokens")},
+            "judge": judge,
+        },
+        parts=[
+            *([_answering_part(questions, answering)] if generated else []),
+            *(_reading_part(shard, groups, questions, read_options) for shard, groups in shards.items()),
+        ],
+        data=hash_questions(questions),
+        settings={**settings, "template": int(prompts["template"]), "judge": judge, "seed": fit["seed"]},
+        result_settings=result_settings,
+        cost=combine_cost,
+        used=used_questions(questions),
+    )
+
+
+def _answering_part(questions: Sequence[Question], answering: Mapping[str, Any]) -> Part:
+    return Part(name=ANSWERS, do=answer, arguments={"questions": questions, **answering}, cost=answer_cost)
+
+
+def _reading_part(
+    shard: str, groups: Sequence[Sequence[int]], questions: Sequence[Question], options: Mapping[str, Any]
+) -> Part:
+    of_shard = {i: questions[i] for group in groups for i in group}
+    return Part(
+        name=f"reading answers, {shard}",
+        do=read,
+        arguments={"shard": shard, "questions": of_shard, "groups": groups, **options},
+        outputs=shard_outputs(shard),
+        inputs=(ANSWERS,) if options["answers"] == "generated" else (),
+        cost=read_cost,
+    )
+
+
+# --- step 1: answers
+
+
+def check_room(lm: LM, questions: Sequence[Question], template: bool, new_tokens: int) -> None:
+    """Check that every prompt leaves room for an answer, before any work is done."""
+    context = lm.anatomy.context
+    for q in questions:
+        n = len(prompt_ids(lm, q, template))
+        if context and n + new_tokens > context:
+            raise BadArgument(
+                f"question {q.text[:40]!r} is a prompt of {n} tokens: with {new_tokens} new ones it exceeds the model's"
+                f" context of {context}"
+            )
+
+
+def answer(
+    lm: LM, *, questions: Sequence[Question], template: bool, new_tokens: int, done: Done, progress: Progress
+) -> None:
+    """Generate the model's answers as tokens [question, token], with −1 after each end."""
+    prompts = [with_answer(lm, q, q.answer, template).prompt for q in questions]
+    answers = generate_answers(lm, prompts, new_tokens, done=done, progress=progress)
+    done[ANSWERS] = (pad_answers(answers, new_tokens),)
+
+
+def answer_cost(lm: LM, *, questions: Sequence[Question], template: bool, new_tokens: int) -> Cost:
+    prompts = sum(len(with_answer(lm, q, q.answer, template).prompt) for q in questions)
+    passes = new_tokens * -(-len(questions) // ANSWERS_AT_ONCE)
+    return Cost(tokens=prompts + new_tokens * len(questions), passes=passes)
+
+
+# --- steps 2 and 3: features
+
+
+def cut_into_shards(questions: Sequence[Question]) -> dict[str, list[list[int]]]:
+    """Return the numbers of questions, by main question, of each shard. Shards are large enough to fill batches."""
+    groups: dict[str, list[int]] = {}
+    for i, q in enumerate(questions):
+        groups.setdefault(q.group, []).append(i)
+    shards: list[list[list[int]]] = [[]]
+    for group in groups.values():
+        if sum(map(len, shards[-1])) >= MIN_SHARD:
+            shards.append([])
+        shards[-1].append(group)
+    return {f"shard {number} of {len(shards)}": shard for number, shard in enumerate(shards, 1)}
+
+
+def shard_outputs(shard: str) -> tuple[str, str]:
+    """Return the names of a shard's arrays: its features, and which questions they belong to."""
+    return shard, f"questions of {shard}"
+
+
+def read(
+    lm: LM,
+    *,
+    shard: str,
+    questions: Mapping[int, Question],
+    groups: Sequence[Sequence[int]],
+    answers: str,
+    keep: str,
+    k: int,
+    template: bool,
+    judge: Judge | None,
+    batch_tokens: int | None,
+    done: Done,
+    progress: Progress,
+) -> None:
+    """Compute the features of a shard's answers [example, layer, head, d_head].
+
+    The second output holds the numbers of their questions, which answers are right, and whether the judge was given up.
+    """
+    examples = {i: with_answer(lm, q, q.answer, template) for i, q in questions.items()}
+    texts = {i: q.answer for i, q in questions.items()}
+    numbers, right = list(questions), []
+    if answers == "generated":
+        tokens = unpad_answers(done[ANSWERS][0])
+        texts = {i: _answer_text(lm, tokens[i]) for i in questions}
+        examples = {i: TokenExample(e.prompt, tuple(tokens[i])) for i, e in examples.items() if texts[i]}
+        for i, e in examples.items():
+            verdict = judge.ask(questions[i], texts[i], token_texts(lm, e.target), k) if judge else None
+            right.append(verdict.right if verdict else is_right(texts[i], questions[i].answer))
+        numbers = [i for i, is_good in zip(examples, right, strict=True) if is_good or keep == "all"]
+
+    def choose(i: int, surprisal: np.ndarray) -> list[int]:
+        parts = token_texts(lm, examples[i].target)
+        verdict = judge.ask(questions[i], texts[i], parts, k) if judge and len(parts) > k else None
+        return (verdict.pieces if verdict else []) or informative(parts, surprisal, k)
+
+    wanted = set(numbers)
+    groups = [members for group in groups if (members := [i for i in group if i in wanted])]
+    means: dict[int, np.ndarray] = {}
+    if groups:
+        label = f"reading answers, {shard}"
+        capture(lm, examples, groups, choose, means, batch_tokens=batch_tokens, label=label, progress=progress)
+    features = np.empty((len(numbers), *_feature_shape(lm)), _feature_dtype(lm))
+    for row, i in zip(features, numbers, strict=True):
+        row[:] = means[i]
+    given_up = judge is not None and judge.given_up
+    features_name, numbers_name = shard_outputs(shard)
+    done[features_name] = (features,)
+    done[numbers_name] = np.array(numbers, int), np.array(right, bool), np.array([given_up])
+
+
+def read_cost(
+    lm: LM,
+    *,
+    questions: Mapping[int, Question],
+    groups: Sequence[Sequence[int]],
+    template: bool,
+    batch_tokens: int | None,
+    **_: object,
+) -> Cost:
+    examples = {i: with_answer(lm, q, q.answer, template) for i, q in questions.items()}
+    bundles = [make_bundle([examples[i] for i in group]) for group in groups]
+    return PASSES_PER_READING * reading(lm, bundles, tokens=batch_tokens)
+
+
+def capture(
+    lm: LM,
+    examples: Sequence[TokenExample] | Mapping[int, TokenExample],
+    groups: Sequence[Sequence[int]],
+    choose: Choose,
+    features: np.ndarray | dict[int, np.ndarray],
+    *,
+    batch_tokens: int | None = None,
+    label: str = "reading answers",
+    progress: Progress = silent,
+) -> None:
+    """Fill features [example, layer, head, d_head] with means of z over each answer's chosen tokens.
+
+    Layers are those with heads. examples: by number. groups: those to read; their prompts begin alike, so they are run
+    together.
+    """
+    layers = lm.layers_with_heads
+    budget = tokens_at_once(lm, batch_tokens)
+    cut = []
+    for group in groups:
+        size = max(1, budget // max(len(examples[i]) for i in group))
+        cut += [group[start : start + size] for start in range(0, len(group), size)]
+    bundles = [make_bundle([examples[i] for i in group]) for group in cut]
+    for _, batch in progress(list(batches(bundles, 1, budget)), label):
+        numbers = [i for b in batch for i in cut[b]]
+        with halve_batch_on_oom(lm, budget):
+            states = answer_states(lm, [bundles[b] for b in batch])
+        for example, (surprisal, z) in zip(numbers, states, strict=True):
+            tokens = choose(example, surprisal.cpu().numpy())
+            mean = z[tokens][:, layers].to(torch.promote_types(z.dtype, torch.float32)).mean(0)
+            bad = ~mean.isfinite().flatten(1).all(1)
+            if bad.any():
+                layer = layers[int(bad.nonzero()[0])]
+                raise CannotDo(
+                    f"example {example}: activations in layer {layer} are NaN or infinite"
+                    " (a model in float16 overflows easily: load it in bfloat16 or float32)"
+                )
+            features[example] = mean.cpu().numpy()
+
+
+def token_texts(lm: LM, answer: Sequence[int]) -> list[str]:
+    """Return an answer's tokens as text, with a space in front where a word begins."""
+    texts = [text_inside(lm.tokenizer, [i]) for i in answer]
+    return [f"{' ' * text.startswith(' ')}{text.strip()}" for text in texts]
+
+
+def _answer_text(lm: LM, tokens: Sequence[int]) -> str:
+    return str(lm.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
+
+
+def _feature_shape(lm: LM) -> tuple[int, int, int]:
+    return len(lm.layers_with_heads), lm.n_heads, lm.d_head
+
+
+def _feature_dtype(lm: LM) -> Any:
+    return np.float16 if lm.model.dtype == torch.float16 else np.float32
+
+
+# --- the result
+
+
+def combine(
+    lm: LM,
+    *,
+    questions: Sequence[Question],
+    shards: Sequence[str],
+    answers: str,
+    keep: str,
+    judge: str,
+    fit: Mapping[str, Any],
+    proof: Mapping[str, Any] | None,
+    template: bool,
+    batch_tokens: int | None,
+    done: Done,
+    progress: Progress,
+) -> xr.Dataset:
+    """Return the map, what the wording gives, and the test.
+
+    fit: options of `probe_map`. proof: those of `prove_map`.
+    """
+    names = function_names(questions)
+    texts = [q.answer for q in questions]
+    generated = answers == "generated"
+    if generated:
+        texts = [_answer_text(lm, tokens) for tokens in unpad_answers(done[ANSWERS][0])]
+    arrays = [done[shard_outputs(shard)[1]] for shard in shards]
+    numbers, right, given_up = (np.concatenate(of_shards) for of_shards in zip(*arrays, strict=True))
+    numbers.sort()
+    if generated:
+        _log_answers(texts, right)
+    questions, texts = [questions[i] for i in numbers], [texts[i] for i in numbers]
+    check_sizes(questions, " that were answered" + " right" * (keep == "correct"), names)
+    data = _gather_examples(lm, questions, numbers, shards, done=done)
+    labels = np.array([names.index(q.function) for q in questions])
+    use = None
+    if fit["kind"] == "used":
+        examples = [with_answer(lm, q, text, template) for q, text in zip(questions, texts, strict=True)]
+        use = used_by_answers(lm, examples, labels, data, batch_tokens=batch_tokens, progress=progress)
+
+    def make_map(data: Examples) -> xr.Dataset:
+        scores = use
+        if fit["kind"] == "written":
+            scores = written(data, labels, len(names), _output_products(lm, data.device))
+        return probe_map(data, labels, names, scores=scores, progress=progress, **fit)
+
+    try:
+        result = make_map(data)
+    except torch.OutOfMemoryError:
+        log.warning("out of memory: the probe does not fit beside the model, so it is trained on the CPU")
+        result = make_map(replace(data, device=torch.device("cpu")))
+    split = np.array([q.split for q in questions])
+    counts = [[int(((split == s) & (labels == c)).sum()) for s in SPLITS] for c in range(len(names))]
+    share_right = right.mean() if len(right) else 0.0
+    result = _with_all_layers(result, lm).merge(wording(questions, texts, labels, data))
+    result = result.assign(
+        questions=(("function", "split"), counts), answers_right=share_right if generated else np.nan
+    ).assign_coords(split=list(SPLITS))
+    if proof is not None:
+        options = {**proof, "batch_tokens": batch_tokens, "progress": progress}
+        result = result.merge(prove_map(lm, questions, labels, data, result.importance, **options))
+    if given_up.any():  # another key, so that the judge is asked again next time
+        result = result.assign_attrs(judge=f"{judge}, given up", key="")
+    return result
+
+
+def combine_cost(
+    lm: LM,
+    *,
+    questions: Sequence[Question],
+    fit: Mapping[str, Any],
+    proof: Mapping[str, Any] | None,
+    template: bool,
+    batch_tokens: int | None,
+    **_: object,
+) -> Cost:
+    train = sum(q.split == SPLITS[0] for q in questions)
+    weights = HIDDEN_SIZE * PROJECTION_SIZE * lm.n_layers * lm.n_heads  # of the probe's first large matrix
+    epoch = 6.0 * weights * train + OPERATIONS_PER_WEIGHT * weights * train / BATCH
+    epochs = (1 + fit["controls"]) * fit["training"]["epochs"] * TRAINED_SHARE
+    feature_bytes = 4.0 * len(questions) * lm.n_layers * lm.n_heads * lm.d_head
+    host = SECONDS_PER_UPDATE * epochs * train / BATCH
+    host += SECONDS_PER_QUESTION * len(questions) + feature_bytes / FEATURE_BYTES_PER_SECOND
+    cost = Cost(operations=epochs * epoch, seconds=host)
+    if fit["kind"] == "used":
+        tested = [with_answer(lm, q, q.answer, template) for q in questions if q.split == SPLITS[-1]]
+        cost += PATH_STEPS * learning(lm, [make_bundle([e]) for e in tested], tokens=batch_tokens)
+    if proof is not None:
+        cost += proof_cost(lm, questions, **proof, batch_tokens=batch_tokens)
+    return cost
+
+
+def _log_answers(texts: Sequence[str], right: np.ndarray) -> None:
+    if empty := sum(not text for text in texts):
+        log.info("dropped %d questions that the model answered with nothing", empty)
+    log.info("%d of %d answers are right", right.sum(), len(right))
+
+
+def _gather_examples(
+    lm: LM, questions: Sequence[Question], numbers: np.ndarray, shards: Sequence[str], *, done: Done
+) -> Examples:
+    """Return the shards' features in the order of the questions: on disk, if the shards are in a folder."""
+    folder, shape = getattr(done, "folder", None), (len(questions), *_feature_shape(lm))
+    if folder is None:
+        features = np.empty(shape, _feature_dtype(lm))
+    else:
+        features = np.lib.format.open_memmap(folder / "features.npy", mode="w+", dtype=_feature_dtype(lm), shape=shape)
+    for features_name, numbers_name in map(shard_outputs, shards):
+        features[np.searchsorted(numbers, done[numbers_name][0])] = done[features_name][0]
+    split = np.array([q.split for q in questions])
+    groups = np.unique([q.group for q in questions], return_inverse=True)[1]
+    train, validation, test = (np.flatnonzero(split == s) for s in SPLITS)
+    return Examples(features, train, validation, test, lm.device, groups)
+
+
+def _output_products(lm: LM, device: torch.device) -> Tensor:
+    """W_O · W_Oᵀ of each head, [layer, head, d_head, d_head], layers with heads only."""
+    weights = [lm.weights.output(layer).float() for layer in lm.layers_with_heads]
+    return torch.stack([(w @ w.transpose(1, 2)).to(device) for w in weights])
+
+
+def _with_all_layers(result: xr.Dataset, lm: LM) -> xr.Dataset:
+    """Add the layers that have no heads: NaN, or False."""
+    result = result.assign_coords(layer=lm.layers_with_heads, head=range(lm.n_heads))
+    flags = [name for name, variable in result.data_vars.items() if variable.dtype == bool]
+    wide = result.drop_vars(flags).reindex(layer=range(lm.n_layers))
+    return wide.merge(result[flags].reindex(layer=range(lm.n_layers), fill_value=False))
+
+
+# --- kind 'used': how much of each head's output, beyond its mean, an answer's log P depends on
+
+
+def used_by_answers(
+    lm: LM,
+    examples: Sequence[TokenExample],
+    labels: np.ndarray,
+    data: Examples,
+    *,
+    batch_tokens: int | None = None,
+    progress: Progress = silent,
+) -> np.ndarray:
+    """[test example, head]: nats of the answer that a head's output is worth over its mean in training examples.
+
+    A probe reads what is present, whether or not anything uses it. Here all heads go from their mean output to their
+    output together, at the tokens that predict the answer; a head's score is its gradient on the way (as in `ig`, which
+    starts from zero). What no later part of the model reads has no gradient, however well a probe reads it.
+
+    The sum over heads is about what log P would lose if all heads were set to their means. Every class has the same
+    weight in these. Layers are those with heads.
+    """
+    mean = _mean_outputs(lm, [examples[i] for i in data.train], labels[data.train], batch_tokens)
+    scores = np.zeros((len(data.test), lm.n_layers, lm.n_heads))
+    bundles, budget = [make_bundle([examples[i]]) for i in data.test], tokens_at_once(lm, batch_tokens)
+    for _, batch in progress(list(batches(bundles, 1, budget)), "what the answers use"):
+        texts = [bundles[i] for i in batch]
+        owner = torch.tensor([n for n, bundle in enumerate(texts) for _ in bundle.examples[0].target])
+        for step in range(PATH_STEPS):
+            share = torch.full((len(texts), lm.n_layers, lm.n_heads), (step + 0.5) / PATH_STEPS, device=lm.device)
+            with for_gradients(lm), torch.enable_grad(), halve_batch_on_oom(lm, budget):
+                layout = lay_out(lm, texts)
+                with _between_mean_and_output(lm, layout, owner, mean, share.requires_grad_()):
+                    log_p, _ = score_targets(logits_of(lm, layout, None), texts)
+                (slope,) = torch.autograd.grad(log_p.sum(), share)
+            scores[batch] += slope.double().cpu().numpy() / PATH_STEPS
+    return scores[:, lm.layers_with_heads].reshape(len(data.test), -1)
+
+
+def _between_mean_and_output(
+    lm: LM, layout: Layout, owner: Tensor, mean: Tensor, share: Tensor
+) -> AbstractContextManager[None]:
+    """Move heads part of the way from their mean output [layer, head, d_head] to their output.
+
+    Only where an answer is predicted. share: how far [example, layer, head]. owner: the example of every such token.
+    """
+    rows, places = torch.tensor(layout.rows), torch.tensor(layout.places)
+
+    def move(layer: int, z: Tensor) -> Tensor:
+        where = rows.to(z.device), places.to(z.device)
+        middle = mean[layer].to(z)
+        part = share[owner.to(z.device), layer].to(z)[..., None]
+        return z.index_put(where, middle + part * (z[where] - middle))
+
+    return hooked(lm.model, lm.anatomy, move)
+
+
+@torch.no_grad()
+def _mean_outputs(lm: LM, examples: Sequence[TokenExample], labels: np.ndarray, batch_tokens: int | None) -> Tensor:
+    """Mean z where an answer is predicted [layer, head, d_head]; every class, and every example of it, counts alike."""
+    counts = np.bincount(labels)
+    weight = 1 / counts[labels] / (counts > 0).sum()
+    mean = torch.zeros(lm.n_layers, lm.n_heads, lm.d_head, device=lm.device)
+    bundles, budget = [make_bundle([e]) for e in examples], tokens_at_once(lm, batch_tokens)
+    for _, batch in batches(bundles, 1, budget):
+        texts = [bundles[i] for i in batch]
+        lengths = [len(bundle.examples[0].target) for bundle in texts]
+        weights = torch.tensor(np.repeat(weight[batch] / lengths, lengths), dtype=torch.float32)
+        with halve_batch_on_oom(lm, budget):
+            layout = lay_out(lm, texts)
+            where = torch.tensor(layout.rows), torch.tensor(layout.places)
+
+            def add(layer: int, z: Tensor, where: tuple[Tensor, Tensor] = where, weights: Tensor = weights) -> None:
+                rows, places = (index.to(z.device) for index in where)
+                total = torch.einsum("n,nhd->hd", weights.to(z.device), z[rows, places].float())
+                mean[layer] += total.to(mean.device)
+
+            with hooked(lm.model, lm.anatomy, add):
+                logits_of(lm, layout, None)
+    return mean
