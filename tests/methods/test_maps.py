@@ -27,7 +27,7 @@ from headatlas.methods.maps.compute import (
     single_token_pairs,
 )
 from headatlas.methods.maps.proof import check_dynamic, find_hits, run_at_last_token
-from headatlas.methods.salient.operations import explained_by, salient_operations
+from headatlas.methods.salient.compute import explained_by, salient_operations
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
 from headatlas.models.weights import Weights

@@ -40,7 +40,7 @@ def head(
         check_head(*numbers, *known_shape)
     import_torch()
     from headatlas.figures.saving import write_card
-    from headatlas.methods.salient.operations import explained_by
+    from headatlas.methods.salient.compute import explained_by
     from headatlas.report.describe import describe_operations
     from headatlas.results.atlas import open_atlas
     from headatlas.results.method_tables import list_rows
@@ -67,7 +67,7 @@ def head(
 
 def _read(model: str, name: str, tokens: int, atlas: "Atlas | None") -> "tuple[xr.Dataset, Card]":
     """The head's most salient operations, and its card."""
-    from headatlas.methods.salient.operations import salient_operations
+    from headatlas.methods.salient.compute import salient_operations
     from headatlas.models.head_names import parse_head
     from headatlas.models.loading import open_weights
     from headatlas.results.card import card

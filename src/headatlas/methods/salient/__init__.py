@@ -3,6 +3,8 @@
 1. x is every token's input to a head: E for layer 0, block 0's MLP of E for later layers, as MAPS published it.
 2. Amplification of a token: ‖x · W_V · W_O‖ / ‖x‖.
 3. For the most amplified tokens, the strongest outputs of x · W_V · W_O · U, and the most suppressed ones.
+
+These are lists, not a map: there is no score that could be compared between heads.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from headatlas.errors import check_count
-from headatlas.methods.method import lazily, method
+from headatlas.methods.method import Variable, lazily, method
 from headatlas.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -18,40 +20,49 @@ if TYPE_CHECKING:
 
     from headatlas.models.loading import Parameters
 
-MOST = 10_000
+MAX_LISTED = 10_000  # tokens per head, and outputs per token
 
 
 @method(
     title="Salient tokens",
+    variables={
+        "token": Variable("token", "", "Tokens that the head amplifies most, the most amplified first."),
+        "amplification": Variable(
+            "amplification", "", "Factor by which the head changes the length of the token's vector; above 1 it grows."
+        ),
+        "strongest": Variable("strongest", "", "Tokens that the head writes most for the amplified token."),
+        "suppressed": Variable("suppressed", "", "Tokens that the head pushes down most for the amplified token."),
+    },
     presets={"quick": {}, "full": {}},
-    tells="which tokens a head amplifies most, and what it turns them into",
+    tells="which tokens every head amplifies most, and what it turns them into",
     does_not_tell="whether they ever reach it, or what depends on it",
     cites=(
         "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
         " arXiv 2412.11965",
     ),
-    cost=lazily("headatlas.methods.salient.operations:salient_cost"),
+    cost=lazily("headatlas.methods.salient.compute:salient_cost"),
     seconds=5,
     needs_model=False,
 )
 def salient(
     model: Parameters,
     *,
-    top: Annotated[int, "tokens of every head"] = 8,
-    outputs: Annotated[int, "strongest, and most suppressed, outputs of each token"] = 4,
+    top: Annotated[int, "amplified tokens per head"] = 8,
+    outputs: Annotated[int, "strongest outputs per token, and suppressed ones"] = 4,
     progress: Progress = silent,
 ) -> xr.Dataset:
-    """Of every head, the tokens it amplifies most and what it makes of them, from its parameters alone.
+    """List the tokens that every head amplifies most and what it makes of them, from its parameters alone.
 
-    Returns token(layer, head, rank) with their amplification(layer, head, rank), and the strongest and most suppressed
-    outputs of each (layer, head, rank, output).
+    Returns:
+        token(layer, head, rank) with their amplification(layer, head, rank), and the strongest and most suppressed
+        outputs for each (layer, head, rank, output).
 
     Example:
         >>> ha.salient("smollm2", top=3).token.sel(layer=2, head=4)
     """
-    for name, value in (("top", top), ("outputs", outputs)):
-        check_count(name, value, 1, MOST, "so many are kept of every head")
-    from headatlas.methods.salient.operations import salient_operations
+    check_count("top", top, 1, MAX_LISTED)
+    check_count("outputs", outputs, 1, MAX_LISTED)
+    from headatlas.methods.salient.compute import salient_operations
 
     return salient_operations(
         model.weights, model.tokenizer, tokens=top, outputs=outputs, device=model.device, progress=progress
