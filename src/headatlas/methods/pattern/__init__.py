@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from headatlas.models.lm import LM
 
-MOST_SEQUENCES = 10_000  # more is a mistake
+MAX_SEQUENCES = 10_000  # more is a mistake
 ALIASES = (
     ("previous-token", "previous"),
     ("duplicate-token", "duplicate"),
@@ -45,26 +45,27 @@ ALIASES = (
     tells="where a head looks",
     does_not_tell="whether anything depends on it",
     cites=("In-context Learning and Induction Heads, Olsson et al. 2022, arXiv 2209.11895",),
-    cost=lazily("headatlas.methods.pattern.scores:attention_cost"),
+    cost=lazily("headatlas.methods.pattern.compute:attention_cost"),
     truths={"pattern-induction": Truth("copying", "score", subject="induction")},
     seconds=3,
 )
 def pattern(
     lm: LM,
     *,
-    length: Annotated[int | None, "tokens before they repeat; by default what fits, at most 50"] = None,
+    length: Annotated[int | None, "tokens before they repeat (default: 50, or what fits into the context)"] = None,
     sequences: Annotated[int, "texts of random tokens"] = 8,
-    seed: Annotated[int, "of the random tokens"] = 0,
+    seed: Annotated[int, "random seed for the tokens"] = 0,
 ) -> xr.Dataset:
     """Where heads look on random tokens that are repeated: induction, previous token, duplicate token, sink, self.
 
-    Returns score(pattern, layer, head).
+    Returns:
+        score(pattern, layer, head), the mean share of attention on the place that the pattern names.
 
     Example:
         >>> ha.pattern("smollm2").score.sel(pattern="induction").argmax(("layer", "head"))
     """
-    check_count("sequences", sequences, 1, MOST_SEQUENCES)
+    check_count("sequences", sequences, 1, MAX_SEQUENCES)
     check_count("seed", seed, 0, 2**63 - 1)
-    from headatlas.methods.pattern.scores import attention_scores
+    from headatlas.methods.pattern.compute import attention_scores
 
-    return attention_scores(lm, length, sequences, seed)
+    return attention_scores(lm, length=length, sequences=sequences, seed=seed)
