@@ -5,23 +5,12 @@ python benchmarks/quick.py gate seeds=2 updates=24,30 --out try/gate-30     then
 
 import ast
 import time
-from dataclasses import replace
-from importlib import import_module
-from typing import Any
 
 from common import arguments
 
 import headatlas as ha
-from headatlas.methods import get_method
 
-PRESETS_OF = {"dissociate": "dissociate.fits"}
 NO_PROOF = {"gate": {"proof": False}, "probe": {"proof": "none"}, "dissociate": {"proof": False}}
-
-
-def changed(settings: Any, name: str, value: Any) -> Any:
-    """settings with one of them replaced; a dot leads into those that are grouped."""
-    first, _, rest = name.partition(".")
-    return replace(settings, **{first: changed(getattr(settings, first), rest, value) if rest else value})
 
 
 def main() -> None:
@@ -33,12 +22,7 @@ def main() -> None:
     options = dict(NO_PROOF[args.method])
     for setting in args.settings:
         name, text = setting.split("=", 1)
-        value = ast.literal_eval(text)
-        if name in get_method(args.method).options:
-            options[name] = value
-        else:
-            presets = import_module(f"headatlas.methods.{PRESETS_OF[args.method]}").PRESETS
-            presets["quick"] = changed(presets["quick"], name, value)
+        options[name] = ast.literal_eval(text)
     lm = ha.load(args.model, args.device, args.dtype)
     start = time.perf_counter()
     getattr(ha, args.method)(lm, out=args.out, **options)

@@ -148,6 +148,14 @@ def check_positive(argument: str, value: Any, why: str = "") -> float:
     return float(value)
 
 
+def check_counts(argument: str, values: Any, least: int = 1) -> list[int]:
+    """Whole numbers, each larger than the one before."""
+    counts = [check_count(argument, value, least) for value in (values if isinstance(values, Iterable) else [values])]
+    if not counts or counts != sorted(set(counts)):
+        raise BadArgument(f"{argument} is {brief(values)}, expected whole numbers, each larger than the one before")
+    return counts
+
+
 def check_there(argument: str, path: str | Path, kind: str = "file or folder", also: str = "") -> None:
     """That a path the user gave exists, and is a 'file', a 'folder', or either. also: what it might be otherwise."""
     try:

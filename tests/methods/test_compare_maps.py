@@ -9,6 +9,7 @@ import headatlas as ha
 from headatlas.errors import BadArgument
 from headatlas.methods import get_method
 from headatlas.methods.compare_maps import scores
+from headatlas.methods.method import call_with
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
 from headatlas.tasks.labelled import load_labelled
@@ -70,7 +71,7 @@ def test_each_map_and_each_test_is_a_part(lm) -> None:
     outputs = {name for part in work.parts for name in part.outputs}
     assert {name for part in work.parts for name in part.inputs} <= outputs
     every = get_method("compare_maps").function(lm, TASKS)
-    assert all(part.cost(lm, *part.arguments).seconds >= 0 for part in every.parts if part.cost)
+    assert all(call_with(part.cost, lm, part.arguments).seconds >= 0 for part in every.parts if part.cost)
 
 
 def test_maps_are_made_from_training_examples_only(lm, monkeypatch) -> None:
@@ -144,7 +145,7 @@ def test_it_goes_on_where_it_was_interrupted(lm, tmp_path, monkeypatch) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         ha.compare_maps(lm, TASKS, methods=["taylor", "dissociate"], out=tmp_path, progress=stops)
-    for made in ("compare_maps.scores.gate_gradients", "dissociate.parts.fit"):
+    for made in ("compare_maps.scores.gate_gradients", "dissociate.compute.fit"):
         monkeypatch.setattr(f"headatlas.methods.{made}", lambda *a, **o: pytest.fail("done again"))
     again = ha.compare_maps(lm, TASKS, methods=["taylor", "dissociate"], out=tmp_path)
     np.testing.assert_array_equal(again.effect_curve, complete.effect_curve)

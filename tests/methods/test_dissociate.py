@@ -13,10 +13,8 @@ from headatlas.errors import BadArgument, CannotDo
 from headatlas.evidence.control import correct_p
 from headatlas.evidence.selective import PROVEN, SURE, Trial, choose, removal_results, remove_heads_of, verdict
 from headatlas.methods import get_method
-from headatlas.methods._inline import do_work
-from headatlas.methods.dissociate import fits
-from headatlas.methods.dissociate.fits import PRESETS, drawn, fit, settings_of
-from headatlas.methods.dissociate.parts import dissociation_work, score_of, targets_of
+from headatlas.methods.dissociate import compute
+from headatlas.methods.dissociate.compute import closed_share, fit, training_examples
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import log_probs
 from headatlas.models.tokens import make_bundle
@@ -31,7 +29,9 @@ from tests.models.handmade import ASK, FILL, HEADS, LAYERS, WORDS, handmade, rep
 from tests.models.tiny import TINY, build, tokenizer
 
 TASKS = [tiny_task("first", 0), tiny_task("second", 1)]
-SETTINGS = replace(PRESETS["full"], updates=60, own=6, others=3, seeds=range(2), steps=(1, 2, 4), draws=19)
+RATES = {"lr": 0.2, "penalty": 1.0, "sharp": 0.2}
+FITTING = {"updates": 60, "own": 6, "others": 3, "seeds": range(2), **RATES}
+TESTED = {"preset": "full", "updates": 60, "own": 6, "seeds": 2, "steps": (1, 2), "draws": 59}
 PARTS = {"low": range(5), "middle": range(5, 10), "high": range(10, WORDS)}
 PRIVATE = {"low": (0, 3), "middle": (1, 0), "high": (1, 3)}
 SHARED = (0, 0)
@@ -62,7 +62,7 @@ def test_private_heads_are_found_in_every_seed_and_shared_ones_never(private, pa
     data = load_labelled(private, parts)
     baseline = baseline_of(private, data)
     for f, name in enumerate(data.names):
-        lost = 1 - fit(private, data, baseline, f, replace(SETTINGS, seeds=range(4))).numpy()
+        lost = 1 - fit(private, data, baseline, f, **FITTING | {"seeds": range(4)}).numpy()
         for seed in range(4):
             assert lost[seed][PRIVATE[name]] > 0.9, (name, seed)
             rest = np.delete(lost[seed].ravel(), np.ravel_multi_index(PRIVATE[name], (LAYERS, HEADS)))
@@ -73,7 +73,7 @@ def test_private_heads_are_found_in_every_seed_and_shared_ones_never(private, pa
 def test_the_result_says_so(private, parts) -> None:
     data = load_labelled(private, parts)
     baseline = baseline_of(private, data)
-    result = do_work(private, dissociation_work(data, replace(SETTINGS, steps=(1, 2), draws=59)))
+    result = ha.dissociate(private, parts, **TESTED)
     for name, head in PRIVATE.items():
         one = result.sel(function=name)
         assert np.argwhere(one.selected.values).tolist() == [list(head)]
@@ -94,9 +94,8 @@ def test_the_result_says_so(private, parts) -> None:
 
 
 def test_gates_that_rounding_puts_above_1_leave_no_score_below_0(tiny) -> None:
-    target = targets_of(load_labelled(tiny, ["math", "syntax"], None, None, each=8), settings_of("quick"), None)[0]
     gates = np.full((1, tiny.n_layers, tiny.n_heads), np.float32(1) + np.float32(1e-6))
-    assert (score_of(tiny, target, {target.gates_part: (gates,)}) == 0).all()
+    assert (closed_share(tiny, gates) == 0).all()
 
 
 def test_without_proof_there_is_the_map_alone(private, parts) -> None:
@@ -109,8 +108,7 @@ def test_without_proof_there_is_the_map_alone(private, parts) -> None:
 
 
 def test_tables_and_sentences(private, parts) -> None:
-    data = load_labelled(private, parts)
-    result = do_work(private, dissociation_work(data, replace(SETTINGS, seeds=[0], steps=(1, 2), draws=59)))
+    result = ha.dissociate(private, parts, **TESTED | {"seeds": [0]})
     tables = method_tables(result)
     tests = next(rows for title, rows in tables.items() if title.startswith("Tests"))
     assert [row["function"] for row in tests] == list(PRIVATE)
@@ -160,30 +158,35 @@ def test_the_slope_is_that_of_the_objective(tiny) -> None:
     """Against finite differences of the plain formula."""
     data = load_labelled(tiny, TASKS)
     baseline = baseline_of(tiny, data)
-    settings = replace(SETTINGS, own=3, others=2, cap=0.05)
-    now = [next(drawn(data, 0, settings, 0))]
+    weight, cap = 3.0, 0.05
+    drawn = next(training_examples(data, 0, [0], own=3, others=2))
+    (now,) = drawn
     theta = torch.randn(1, tiny.n_layers, tiny.n_heads, generator=torch.Generator().manual_seed(1))
 
     def objective(theta: torch.Tensor) -> float:
-        worse = (baseline[now[0]] - log_p_per_token(tiny, data, now[0], theta.sigmoid())[0]).double()
-        own = torch.tensor(data.function[now[0]] == 0)
-        return float(settings.weight * worse[~own].mean() - worse[own].clamp(max=settings.cap).mean())
+        worse = (baseline[now] - log_p_per_token(tiny, data, now, theta.sigmoid())[0]).double()
+        own = torch.tensor(data.function[now] == 0)
+        return float(weight * worse[~own].mean() - worse[own].clamp(max=cap).mean())
 
-    grad, lost = fits._slope(tiny, data, baseline, 0, now, theta, torch.tensor([True]), settings, 10_000)
-    worse = baseline[now[0]] - log_p_per_token(tiny, data, now[0], theta.sigmoid())[0]
-    assert lost.item() == pytest.approx(worse[data.function[now[0]] != 0].mean().item(), abs=1e-5)
+    def gradient(counts_others: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        options = {"theta": theta, "counts_others": torch.tensor([counts_others]), "weight": weight, "cap": cap}
+        return compute.objective_gradient(tiny, data, baseline, 0, drawn, **options, budget=10_000)
+
+    grad, lost = gradient(True)
+    worse = baseline[now] - log_p_per_token(tiny, data, now, theta.sigmoid())[0]
+    assert lost.item() == pytest.approx(worse[data.function[now] != 0].mean().item(), abs=1e-5)
     for at in ((0, 1), (1, 0)):
         step = torch.zeros_like(theta)
         step[0][at] = 1e-2
         assert grad[0][at].item() == pytest.approx((objective(theta + step) - objective(theta - step)) / 2e-2, abs=2e-4)
-    spared, _ = fits._slope(tiny, data, baseline, 0, now, theta, torch.tensor([False]), settings, 10_000)
+    spared, _ = gradient(False)
     assert not torch.allclose(spared, grad)
 
 
 def test_examples_are_a_seed_s_own_and_of_the_same_groups(tiny) -> None:
     data = load_labelled(tiny, questions=questions(60))
-    settings = replace(SETTINGS, own=4, others=2)
-    first, again, other = ([next(d) for _ in range(3)] for d in (drawn(data, 0, settings, s) for s in (0, 0, 1)))
+    updates = [*zip(range(3), training_examples(data, 0, [0, 0, 1], own=4, others=2), strict=False)]
+    first, again, other = zip(*(drawn for _, drawn in updates), strict=True)
     assert first == again != other
     for examples in first:
         counts = np.bincount(data.function[examples], minlength=len(data.names))
@@ -200,16 +203,16 @@ def test_examples_are_a_seed_s_own_and_of_the_same_groups(tiny) -> None:
 def test_seeds_do_not_depend_on_those_beside_them(private, parts) -> None:
     data = load_labelled(private, parts)
     baseline = baseline_of(private, data)
-    settings = replace(SETTINGS, updates=8)
-    both, alone = (fit(private, data, baseline, 0, replace(settings, seeds=seeds)) for seeds in ([3, 5], [5]))
+    options = FITTING | {"updates": 8}
+    both, alone = (fit(private, data, baseline, 0, **options | {"seeds": seeds}) for seeds in ([3, 5], [5]))
     torch.testing.assert_close(alone[0], both[1], rtol=1e-3, atol=1e-4)
 
 
 def test_losing_every_head_is_told_with_the_update(private, parts) -> None:
     data = load_labelled(private, parts)
-    settings = replace(SETTINGS, seeds=[0], weight=0.0, penalty=-50.0, grows=(0.0, 0.01), lr=1.0)
+    options = FITTING | {"seeds": [0], "weight": 0.0, "penalty": -50.0, "growth": (0.0, 0.01), "lr": 1.0}
     with pytest.raises(CannotDo, match=r"low, update \d+ of 60: diverged, all heads are lost"):
-        fit(private, data, baseline_of(private, data), 0, settings)
+        fit(private, data, baseline_of(private, data), 0, **options)
 
 
 def test_a_gradient_that_is_not_finite_is_told_with_the_update(private, parts) -> None:
@@ -217,7 +220,7 @@ def test_a_gradient_that_is_not_finite_is_told_with_the_update(private, parts) -
     baseline = baseline_of(private, data)
     baseline[:] = torch.nan
     with pytest.raises(CannotDo, match="low, update 1 of 60: .* not finite"):
-        fit(private, data, baseline, 0, SETTINGS)
+        fit(private, data, baseline, 0, **FITTING)
 
 
 # --- what is asked
@@ -231,10 +234,11 @@ def test_what_is_asked_by_default(monkeypatch) -> None:
         raise CannotDo("enough")
 
     monkeypatch.setattr("headatlas.tasks.labelled.load_labelled", load)
-    function = get_method("dissociate").function
+    method = get_method("dissociate")
     for options in ({}, {"functions": FUNCTIONS[:2]}, {"preset": "full"}, {"tasks": "math"}, {"questions": "q.json"}):
+        preset = options.pop("preset", "quick")
         with pytest.raises(CannotDo, match="enough"):
-            function(None, **options)
+            method.function(None, **method.in_preset(preset, options))
     assert calls == [
         (tuple(BUILT_IN), None, None, 40),
         (None, None, FUNCTIONS[:2], 40),
@@ -312,6 +316,15 @@ def test_the_quick_preset_uses_some_of_each_function(tiny) -> None:
         (TASKS, {"preset": "slow"}, "quick, full"),
         (TASKS, {"updates": 0}, "updates is 0, expected a whole number from 1"),
         (TASKS, {"penalty": -1}, "0 or more"),
+        (TASKS, {"penalty": np.inf}, "penalty is inf, expected"),
+        (TASKS, {"penalty": "1"}, "penalty is '1', expected a number"),
+        (TASKS, {"lr": 0.0}, "lr is 0.0, expected a number above 0"),
+        (TASKS, {"sharp": 2.0}, "sharp is 2.0, expected a number above 0, up to 1"),
+        (TASKS, {"steps": (4, 2)}, r"steps is \(4, 2\), expected whole numbers, each larger"),
+        (TASKS, {"steps": ()}, r"steps is \(\), expected whole numbers"),
+        (TASKS, {"per_function": 0}, "per_function is 0, expected a whole number, at least 1"),
+        (TASKS, {"built_in": "words"}, "built_in is 'words', expected one of tasks, questions"),
+        (TASKS, {"draws": 0}, "draws is 0, expected a whole number from 1"),
         (TASKS, {"limit": 0}, "at least 1"),
         (TASKS, {"seeds": 0}, "seeds is 0, expected a whole number from 1"),
         ([Relation("bare", "Knowledge", (("a", "b"), ("c", "d")))], {}, "no prompt"),
@@ -380,7 +393,7 @@ def test_one_function_alone_can_be_proven() -> None:
     """After correction for all functions: eight with the full preset, the four built-in tasks with the quick one."""
     for name, functions in (("full", 8), ("quick", 4)):
         p = np.full(functions, 0.9)
-        p[0] = 1 / (1 + PRESETS[name].draws)
+        p[0] = 1 / (1 + get_method("dissociate").presets[name].get("draws", 199))
         assert correct_p(p)[0] < SURE
 
 
@@ -403,7 +416,7 @@ def test_verdicts(own, others, p, expected) -> None:
 def test_every_function_counts_as_much_as_another(private, parts) -> None:
     data = load_labelled(private, parts)
     low, middle, high = (data.of("train", f) for f in range(3))
-    (share,) = fits._shares(data, 0, [[*low[:4], *middle[:3], high[0]]])
+    (share,) = compute._shares(data, 0, [[*low[:4], *middle[:3], high[0]]])
     assert [share[i] for i in (low[0], middle[0], high[0])] == pytest.approx([1 / 4, 1 / 6, 1 / 2])
 
 

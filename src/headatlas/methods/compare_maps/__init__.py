@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sized
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from headatlas.errors import BadArgument, brief, check_count, check_names, list_names
+from headatlas.errors import BadArgument, brief, check_choice, check_count, check_names, list_names
 from headatlas.methods._arguments import (
     BatchTokens,
     Context,
@@ -23,7 +23,8 @@ from headatlas.methods._arguments import (
     Template,
     Test,
 )
-from headatlas.methods.method import Work, method
+from headatlas.methods.dissociate import REMOVAL_VARIABLES
+from headatlas.methods.method import PRESETS, Work, method
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -36,6 +37,7 @@ MAPS: tuple[str, ...] = get_args(Map)
 
 @method(
     title="Maps compared",
+    variables=REMOVAL_VARIABLES,
     tells="which method's heads a function needs and the others can spare",
     does_not_tell="which map is right: it tests sets of heads, not their order",
     seconds=400,
@@ -76,11 +78,11 @@ def compare_maps(
         >>> ha.compare_maps("smollm2", ["math", "syntax"], methods=["taylor", "dissociate"], out="atlas")
     """
     from headatlas.methods import get_method
-    from headatlas.methods.compare_maps.scores import checked_map, comparison_work
-    from headatlas.methods.dissociate.fits import settings_of
+    from headatlas.methods.compare_maps.scores import checked_map, comparison_work, dissociate_options
     from headatlas.tasks.labelled import load_labelled
 
-    settings = settings_of(preset)
+    check_choice("preset", preset, PRESETS)
+    settings = dissociate_options(preset)
     if limit is not None:
         check_count("limit", limit, 1)
     if maps is not None and not isinstance(maps, Mapping):
@@ -88,7 +90,7 @@ def compare_maps(
     if methods is not None and (not maps or not isinstance(methods, Sized) or len(methods)):  # maps alone will do
         check_names("methods", methods, MAPS)
     questions = list(questions) if isinstance(questions, Iterator) else questions
-    load = partial(load_labelled, lm, tasks, questions, test, functions=functions, each=settings.each)
+    load = partial(load_labelled, lm, tasks, questions, test, functions=functions, each=settings["per_function"])
     data = load(context=context, limit=limit, shots=shots, template=template)
     own = {name: checked_map(name, score, data, lm) for name, score in (maps or {}).items()}
     names = [name for name in _names(methods, of_tasks=tasks is not None) if name not in own]

@@ -15,13 +15,13 @@ import torch
 import xarray as xr
 
 from headatlas.errors import BadArgument, CannotDo
-from headatlas.evidence.selective import removal_results
+from headatlas.evidence.selective import Trial, removal_results, remove_heads_of
+from headatlas.methods import get_method
 from headatlas.methods._gradients import gate_gradients
 from headatlas.methods._inline import do_work
 from headatlas.methods.ablate.compute import ablate_heads
-from headatlas.methods.dissociate import parts as dissociation
-from headatlas.methods.dissociate.fits import Settings
-from headatlas.methods.dissociate.parts import Target, targets_of
+from headatlas.methods.dissociate import compute as dissociation
+from headatlas.methods.dissociate import proof as dissociation_test
 from headatlas.methods.gate.compute import Schedule, fit_cost, fit_task
 from headatlas.methods.method import Part, Work
 from headatlas.models.cost import Cost, learning
@@ -34,6 +34,34 @@ from headatlas.tasks.labelled import Labelled
 from headatlas.tasks.prompts import Example, Task
 
 log = logging.getLogger(__name__)
+
+FITTING = ("updates", "own", "others", "lr", "penalty", "sharp")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A function whose heads are looked for. options: those of `dissociate`."""
+
+    data: Labelled
+    function: int
+    options: Mapping[str, Any]
+    batch_tokens: int | None
+
+    @property
+    def name(self) -> str:
+        return self.data.names[self.function]
+
+    def fitting(self) -> dict[str, Any]:
+        """The arguments of a fit of gates."""
+        seeds = range(self.options["seeds"])
+        return {"seeds": seeds, **{k: self.options[k] for k in FITTING}, "batch_tokens": self.batch_tokens}
+
+
+def dissociate_options(preset: str) -> dict[str, Any]:
+    """The options of `dissociate` in a preset, by name."""
+    method = get_method("dissociate")
+    defaults = {option.name: option.default for option in method.options.values()}
+    return defaults | dict(method.presets[preset])
 
 
 @dataclass(frozen=True)
@@ -62,12 +90,20 @@ def comparison_work(
     own: Mapping[str, np.ndarray],
     names: Sequence[str],
     preset: str,
-    settings: Settings,
+    settings: Mapping[str, Any],
     probe: Work | None,
     batch_tokens: int | None,
 ) -> Work:
-    """own: the user's maps [function, layer, head]; names: of those to be made; probe: the work that makes probe's."""
-    sizes, targets = SIZES[preset], targets_of(data, settings, batch_tokens)
+    """Plan maps and their test.
+
+    Args:
+        own: the user's maps [function, layer, head].
+        names: of the maps to be made.
+        settings: options of `dissociate`.
+        probe: the work that makes the map of probe.
+    """
+    sizes = SIZES[preset]
+    targets = [Target(data, f, settings, batch_tokens) for f in range(len(data.names))]
     needed = [*names, *(["ablate"] if "ablate-own" in names and "ablate" not in (*own, *names) else [])]
     needed.sort(key=lambda name: name == "ablate-own")  # which is made from the others
     ranked = [*own, *names]
@@ -91,10 +127,16 @@ def comparison_work(
         arguments=(targets, ranked),
         parts=[dissociation.baseline_part(data, batch_tokens), *made, *tests],
         data=data.hash(),
-        settings={"preset": preset, **settings.flat(), **made_from},
+        settings={"preset": preset, **_flat(settings), **made_from},
         result_settings={"maps": ranked},
         used=data.used,
     )
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What maps and tests depend on, as attributes."""
+    testing = {"steps": list(settings["steps"]), "draws": settings["draws"]}
+    return {k: settings[k] for k in FITTING} | testing | dissociation.FIXED_SETTINGS
 
 
 def _map_parts(
@@ -139,7 +181,7 @@ def map_name(name: str, function: str) -> str:
 
 
 def removal_name(name: str, target: Target) -> str:
-    return f"{name}: {target.removal_part}"
+    return f"{name}: {dissociation.removal_part(target.name)}"
 
 
 def _map_names(name: str, data: Labelled) -> tuple[str, ...]:
@@ -196,13 +238,15 @@ def map_cost(lm: LM, name: str, target: Target, sizes: Sizes) -> Cost:
         return changing_cost(lm, bundles, lm.layers_with_heads, tokens_at_once(lm, target.batch_tokens))
     if name == "gate":
         return fit_cost(lm, _gate_task(target), **sizes.gate, batch_tokens=target.batch_tokens)
-    return dissociation.fit_cost(lm, target)
+    return dissociation.fit_cost(lm, target.data, target.function, **target.fitting())
 
 
 def _lost(lm: LM, target: Target, done: Done, progress: Progress) -> np.ndarray:
     """What `dissociate` gives; a function whose fit diverges has no map, but the others have theirs."""
     try:
-        gates = dissociation.gates_of(lm, target, done, progress)
+        baseline = dissociation.stored_baseline(done)
+        arguments = target.fitting()
+        gates = dissociation.fit(lm, target.data, baseline, target.function, **arguments, progress=progress).numpy()
     except CannotDo as e:
         log.warning("dissociate has no map of it: %s", e)
         gates = np.ones((1, lm.n_layers, lm.n_heads), np.float32)
@@ -247,15 +291,18 @@ def checked_map(name: str, score: Any, data: Labelled, lm: LM) -> np.ndarray:
 def remove(lm: LM, name: str, target: Target, *, done: Done, progress: Progress) -> None:
     label, (score,) = removal_name(name, target), done[map_name(name, target.name)]
     with doing(progress, label):
-        done[label] = dissociation.remove_top(lm, target, score, done, always=True)
+        trial = Trial(lm, target.data, dissociation.stored_baseline(done), target.batch_tokens)
+        steps, draws = target.options["steps"], target.options["draws"]
+        done[label] = remove_heads_of(trial, target.function, score, steps, draws=draws, always=True)
 
 
 def removal_cost(lm: LM, name: str, target: Target) -> Cost:
-    return dissociation.removal_cost(lm, target)
+    options = {"steps": target.options["steps"], "draws": target.options["draws"]}
+    return dissociation_test.removal_cost(lm, target.data, target.function, **options, batch_tokens=target.batch_tokens)
 
 
 def combine(lm: LM, targets: Sequence[Target], ranked: Sequence[str], *, done: Done, progress: Progress) -> xr.Dataset:
-    data, steps, shape = targets[0].data, targets[0].settings.steps, (lm.n_layers, lm.n_heads)
+    data, steps, shape = targets[0].data, targets[0].options["steps"], (lm.n_layers, lm.n_heads)
     tested = [
         removal_results(data.names, shape, steps, [done[removal_name(name, t)] for t in targets]) for name in ranked
     ]

@@ -1,41 +1,56 @@
-"""dissociate: which heads a function needs and the others do not.
+"""dissociate: which heads only this function needs.
 
-1. For each function, gates on all heads are fitted to lose it and to keep the others (fits.py).
-2. The heads whose gates shut are removed for good, so many of them as validation questions say (evidence/selective.py).
+1. For each function, gates on all heads are fitted to lose it and to keep the others (compute.py).
+2. The heads whose gates closed are removed. How many of them is chosen on validation questions (evidence/selective.py).
 3. On test questions, the function must lose three times what the others do, and more than with random heads of the same
-   layers.
+   layers (proof.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from headatlas.errors import check_count
+from headatlas.errors import check_choice, check_count, check_counts
 from headatlas.methods._arguments import (
     BatchTokens,
     Context,
     FunctionTasks,
     Limit,
-    Preset,
     Questions,
     Seeds,
     Shots,
     Template,
     Test,
-    Updates,
 )
-from headatlas.methods.method import Measure, Truth, Work, lazily, method
+from headatlas.methods._seeds import seed_numbers
+from headatlas.methods.method import Measure, Truth, Variable, Work, lazily, method
 from headatlas.tasks.built_in import BUILT_IN
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
 
+MAX_DRAWS = 100_000  # more is a mistake
+
 MEANING = (
     "Heads this function needs and the other functions can spare, from gates fitted for that; they sum to 1. It is"
     " causal for the set of heads as a whole; one head's share is not its effect alone. Not supported where removing"
-    " the heads did not show, on test questions, that they are the function's own."
+    " the heads did not show, on test questions, that only this function needs them."
 )
+NATS = "nats per answer token"
+REMOVAL_VARIABLES = {
+    "baseline": Variable("log P", NATS, "Mean log P of the whole model on the function's test questions."),
+    "effect": Variable("change", NATS, "Change of log P on test questions without the selected heads; below 0: worse."),
+    "other_effect": Variable("others", NATS, "The same change of each other function; below 0: worse."),
+    "random_effect": Variable("random heads", NATS, "The change for each draw of random heads; below 0: worse."),
+    "effect_curve": Variable("change by step", NATS, "The function's change for each number of heads; below 0: worse."),
+    "other_curve": Variable("others by step", NATS, "Mean of the others' changes by number of heads; below 0: worse."),
+    "other_size_curve": Variable(
+        "others' size by step", NATS, "Mean absolute size of the others' changes by number of heads; 0: unchanged."
+    ),
+}
+"""What the variables of a test by removal mean."""
 
 
 @method(
@@ -51,12 +66,30 @@ MEANING = (
             repeats=("score", "seed"),
         )
     ],
-    presets={"quick": {}, "full": {}},
+    variables={
+        "score": Variable("score", "", "1 − gate from each seed: 1 is a closed gate, a head that only this one needs."),
+        **REMOVAL_VARIABLES,
+    },
+    presets={
+        "quick": {
+            "built_in": "tasks",  # short prompts: the eight functions need a GPU
+            "seeds": 1,
+            "per_function": 40,
+            "updates": 30,
+            "own": 3,
+            "others": 1,
+            "lr": 0.4,
+            "sharp": 0.4,
+            "steps": (4, 8, 16, 32),
+            "draws": 80,
+        },
+        "full": {},
+    },
     tells="which heads a function needs and the others can spare, as a set",
     does_not_tell="what one of these heads does alone",
     cites=("Causal Head Gating, Nam et al., NeurIPS 2025, arXiv 2505.13737",),
-    sentences=lazily("headatlas.methods.dissociate.sentences:verdicts"),
-    ask=lazily("headatlas.methods.dissociate.parts:ask_test"),
+    sentences=lazily("headatlas.methods.dissociate.proof:sentences"),
+    ask=lazily("headatlas.methods.dissociate.proof:ask_test"),
     truths={"dissociate": Truth("functions", "score", {"own": 6, "seeds": 2, "limit": 10_000, "proof": False})},
     seconds=150,
     in_parts=True,
@@ -68,28 +101,37 @@ def dissociate(
     questions: Questions = None,
     test: Test = None,
     functions: Annotated[Any, "only these"] = None,
-    seeds: Seeds = None,
-    preset: Preset = "quick",
+    built_in: Annotated[
+        Literal["tasks", "questions"],
+        "functions if no tasks, questions or functions are given: the built-in tasks, or the questions 'varied'",
+    ] = "questions",
     context: Context = "retrieval",
     limit: Limit = None,
+    per_function: Annotated[int | None, "examples of each function if no limit is given (default: all)"] = None,
     shots: Shots = None,
     template: Template = True,
-    updates: Updates = None,
-    penalty: Annotated[float | None, "final λ: what a shut gate costs; by default what the preset says"] = None,
-    own: Annotated[int | None, "examples of the function in an update; by default what the preset says"] = None,
-    proof: Annotated[bool, "remove the heads for good, on questions that nothing was fitted to"] = True,
+    seeds: Seeds = 4,
+    updates: Annotated[int, "updates of each fit"] = 160,
+    own: Annotated[int, "examples of the function per update"] = 16,
+    others: Annotated[int, "examples of each other function per update"] = 3,
+    lr: Annotated[float, "learning rate"] = 0.2,
+    penalty: Annotated[float, "final λ: what a closed gate costs"] = 1.0,
+    sharp: Annotated[float, "final temperature of the gates: the lower, the closer to open or closed"] = 0.2,
+    steps: Annotated[Sequence[int], "numbers of heads to try"] = (4, 8, 12, 16, 24, 32),
+    draws: Annotated[int, "random sets of heads that the test compares with, at most"] = 199,
+    proof: Annotated[bool, "test the map: remove its heads, on questions that were not used to fit or choose"] = True,
     batch_tokens: BatchTokens = None,
 ) -> Work:
     """Which heads each function needs and the others do not, by gates that lose one and keep the rest.
 
     Functions come from `tasks`, or from `questions`: built in ('varied', 'stories'), or yours in the CogQA layout
-    (test: a file of its own for the test questions). Without either, they are the built-in tasks in the quick preset,
-    and the 'varied' questions in the full one or where `functions` are named. `shots` applies to tasks; `context` and
-    `template` apply to questions. Without a limit, the quick preset uses 40 examples of each function.
+    (`test`: a separate file of test questions). Without either, they are the built-in tasks in the quick preset, and
+    the 'varied' questions in the full one or where `functions` are named. `shots` applies to tasks; `context` and
+    `template` apply to questions.
 
     Returns:
-        score(function, seed, layer, head): 1 − gate, how far a head was shut; always and any(function, layer,
-        head): the least and the most over seeds; importance(function, layer, head): the mean, which sums to 1;
+        score(function, seed, layer, head): 1 − gate, how far a head was closed; always and any(function, layer,
+        head): the lowest and the highest over seeds; importance(function, layer, head): the mean, which sums to 1;
         baseline(function): mean log P per answer token. With proof: selected(function, layer, head), the heads that
         were removed, and n_removed(function); effect(function), other_effect(function, other), random_effect(function,
         draw): the changes of log P per answer token, with p and p_corrected(function); effect_curve,
@@ -99,15 +141,32 @@ def dissociate(
     Example:
         >>> ha.dissociate("smollm2", ["math", "syntax"], updates=20, out="atlas")
     """
-    from headatlas.methods.dissociate.fits import settings_of
-    from headatlas.methods.dissociate.parts import dissociation_work
+    from headatlas.methods.dissociate.compute import FIXED_SETTINGS, check_fitting, combine, fit_parts
+    from headatlas.methods.dissociate.proof import removal_parts
     from headatlas.tasks.labelled import load_labelled
 
-    settings = settings_of(preset, seeds, updates, penalty, own)
-    if limit is not None:
-        check_count("limit", limit, 1)
-    if tasks is None and questions is None and functions is None and preset == "quick":
-        tasks = tuple(BUILT_IN)  # short prompts: the eight functions want a GPU
-    load = partial(load_labelled, lm, tasks, questions, test, functions=functions, each=settings.each)
+    numbers = seed_numbers(seeds)
+    fitting = check_fitting(updates=updates, own=own, others=others, lr=lr, penalty=penalty, sharp=sharp)
+    steps = check_counts("steps", steps)
+    check_count("draws", draws, 1, MAX_DRAWS)
+    for name, value in (("limit", limit), ("per_function", per_function)):
+        if value is not None:
+            check_count(name, value, 1)
+    check_choice("built_in", built_in, ("tasks", "questions"))
+    if built_in == "tasks" and tasks is None and questions is None and functions is None:
+        tasks = tuple(BUILT_IN)
+    load = partial(load_labelled, lm, tasks, questions, test, functions=functions, each=per_function)
     data = load(context=context, limit=limit, shots=shots, template=template)
-    return dissociation_work(data, settings, preset=preset, proof=proof, batch_tokens=batch_tokens)
+    parts = fit_parts(data, numbers, fitting, batch_tokens)
+    if proof:
+        parts += removal_parts(data, steps=steps, draws=draws, batch_tokens=batch_tokens)
+    return Work(
+        summary=f"{len(data.names)} functions, {len(numbers)} seed{'s' * (len(numbers) != 1)}, {updates} updates each",
+        combine=combine,
+        arguments={"data": data, "seeds": numbers, "steps": steps, "proof": proof},
+        parts=parts,
+        data=data.hash(),
+        settings=fitting | {"steps": steps, "draws": draws, "seeds": numbers} | FIXED_SETTINGS,
+        result_settings={"proof": int(proof)},
+        used=data.used,
+    )

@@ -1,0 +1,348 @@
+"""Gates that lose one function and keep the others: contrastive gating, one function against the rest.
+
+Gates g[l, h] = sigmoid(θ[l, h] / T) multiply every head's output z at every position; weights are frozen. For each
+function f they start open (θ = 3) and minimise, with Δ = −log P under the gates minus that of the whole model, per
+answer token,
+
+    w · mean Δ of the others − mean of min(Δ, cap) of f + λ / 40 · Σ (1 − g).
+
+Four things keep this from finding nothing, or the wrong heads:
+
+1. λ is 0 at first, then grows. A function that the model is sure of is lost only when several heads are, and none of
+   them may be pushed back before the others are found. A head's gate is its mean from there on: how much pressure it
+   withstood.
+2. T falls from 1 to `sharp`, so that gates end open or closed, and removing the heads does what the gates did.
+3. The others count only while they have been losing recently. Otherwise gates gain more by making the others better (a
+   model that answers in another style has much to gain there) than by losing f, and no head they find is a head of f.
+4. Each seed draws its examples, and those of the others from the same groups as those of f: what differs is then the
+   function.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from headatlas.errors import BadArgument, CannotDo, brief, check_count, check_positive, is_number
+from headatlas.evidence.selective import WEIGHT, removal_results
+from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
+from headatlas.methods.method import Part
+from headatlas.models.cost import SAMPLED, Cost, learning, reading
+from headatlas.models.gradients import for_gradients
+from headatlas.models.lm import LM
+from headatlas.models.log_probs import batches, log_probs
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
+from headatlas.progress import Done, Progress, silent
+from headatlas.tasks.labelled import Labelled, log_p_per_token
+
+BASELINE = "baseline"
+START = 3.0  # θ of a gate that is nearly open
+HEADS_PER_PENALTY = 40  # λ is spread over this many heads
+CAP = 2.0  # the largest loss of the function that counts, in nats per token
+GROWTH = (0.3, 0.7)  # shares of the updates between which λ grows from 0
+MEMORY = 0.8  # weight of the past in the running mean of what the others lose
+FIXED_SETTINGS = {"weight": WEIGHT, "cap": CAP, "grows": list(GROWTH)}
+CLOSED = 0.5  # a head whose gate is below this for some seed may be removed
+
+
+def gates_part(function: str) -> str:
+    """The part that fits the gates of a function."""
+    return f"gates of {function}"
+
+
+def removal_part(function: str) -> str:
+    """The part that removes the heads of a function."""
+    return f"removing heads of {function}"
+
+
+def check_fitting(
+    *, updates: int, own: int, others: int, lr: float, penalty: float, sharp: float
+) -> dict[str, int | float]:
+    """Check the options of `fit`, and return them by name."""
+    counts = {
+        "updates": check_count("updates", updates, 1, MOST_UPDATES),
+        "own": check_count("own", own, 1, MOST_EXAMPLES),
+        "others": check_count("others", others, 1, MOST_EXAMPLES),
+    }
+    if not is_number(penalty) or not penalty >= 0:
+        raise BadArgument(f"penalty is {brief(penalty)}, expected a number that is 0 or more")
+    if not is_number(sharp) or not 0 < sharp <= 1:
+        raise BadArgument(f"sharp is {brief(sharp)}, expected a number above 0, up to 1")
+    return counts | {"lr": check_positive("lr", lr), "penalty": float(penalty), "sharp": float(sharp)}
+
+
+# --- parts
+
+
+def fit_parts(data: Labelled, seeds: Sequence[int], fitting: Mapping[str, Any], batch_tokens: int | None) -> list[Part]:
+    """The baseline, and the gates of each function. fitting: options of `fit`."""
+    parts = [baseline_part(data, batch_tokens)]
+    for function, name in enumerate(data.names):
+        arguments = {"data": data, "function": function, "seeds": seeds, **fitting, "batch_tokens": batch_tokens}
+        parts.append(Part(name=gates_part(name), do=fit_gates, arguments=arguments, inputs=(BASELINE,), cost=fit_cost))
+    return parts
+
+
+def baseline_part(data: Labelled, batch_tokens: int | None) -> Part:
+    arguments = {"data": data, "batch_tokens": batch_tokens}
+    return Part(name=BASELINE, do=measure_baseline, arguments=arguments, cost=baseline_cost)
+
+
+def measure_baseline(lm: LM, data: Labelled, batch_tokens: int | None, *, done: Done, progress: Progress) -> None:
+    """Store the whole model's mean log P per answer token [example]."""
+    done[BASELINE] = (log_p_per_token(lm, data, batch_tokens=batch_tokens)[0].numpy(),)
+
+
+def baseline_cost(lm: LM, data: Labelled, batch_tokens: int | None) -> Cost:
+    return reading(lm, data.bundles(range(len(data.examples)))[0], tokens=batch_tokens)
+
+
+def stored_baseline(done: Done) -> Tensor:
+    return torch.from_numpy(done[BASELINE][0])
+
+
+def fit_gates(lm: LM, data: Labelled, function: int, *, done: Done, progress: Progress, **fitting: Any) -> None:
+    """Store gates that lose the function and keep the others [seed, layer, head]."""
+    gates = fit(lm, data, stored_baseline(done), function, progress=progress, **fitting)
+    done[gates_part(data.names[function])] = (gates.numpy(),)
+
+
+def fit_cost(
+    lm: LM,
+    data: Labelled,
+    function: int,
+    *,
+    seeds: Sequence[int],
+    updates: int,
+    own: int,
+    others: int,
+    batch_tokens: int | None,
+    **rates: float,
+) -> Cost:
+    cost = Cost()
+    examples = training_examples(data, function, seeds, own=own, others=others)
+    for by_seed in islice(examples, SAMPLED):
+        bundles = [bundle for drawn_examples in by_seed for bundle in data.bundles(drawn_examples)[0]]
+        cost += learning(lm, bundles, tokens=batch_tokens)
+    return cost * (updates / SAMPLED)
+
+
+# --- the fit
+
+
+def training_examples(
+    data: Labelled, function: int, seeds: Sequence[int], *, own: int, others: int
+) -> Iterator[tuple[list[int], ...]]:
+    """Training examples of each seed, for one update after the other."""
+    return zip(*(_examples_of_seed(data, function, seed, own, others) for seed in seeds), strict=True)
+
+
+def _examples_of_seed(data: Labelled, function: int, seed: int, own: int, others: int) -> Iterator[list[int]]:
+    """Some examples of the function, in an order given by the seed, and some of each other one."""
+    generator = np.random.default_rng([seed, function])
+    pools = [np.array(data.of("train", f)) for f in range(len(data.names))]
+    queue: list[int] = []
+    while True:
+        while len(queue) < own:
+            queue += generator.permutation(pools[function]).tolist()
+        of_function, queue = queue[:own], queue[own:]
+        examples = list(dict.fromkeys(of_function))
+        for other in range(len(data.names)):
+            if other != function:
+                pool = generator.permutation(pools[other])
+                same_group = np.isin(data.group[pool], data.group[of_function])
+                examples += pool[np.argsort(~same_group, kind="stable")][:others].tolist()
+        yield examples
+
+
+def fit(
+    lm: LM,
+    data: Labelled,
+    baseline: Tensor,
+    function: int,
+    *,
+    seeds: Sequence[int],
+    updates: int,
+    own: int,
+    others: int,
+    lr: float,
+    penalty: float,
+    sharp: float,
+    weight: float = WEIGHT,
+    growth: tuple[float, float] = GROWTH,
+    batch_tokens: int | None = None,
+    progress: Progress = silent,
+) -> Tensor:
+    """Fit gates [seed, layer, head] that lose one function and keep the others: their mean while λ grows and stays.
+
+    Args:
+        baseline: mean log P per answer token of the whole model [example].
+        own, others: examples of the function, and of each other one, per update.
+        penalty, sharp: λ and T at the end.
+        weight: w, what the others count.
+        growth: shares of the updates between which λ grows from 0.
+    """
+    name = data.names[function]
+    has_heads = lm.anatomy.has_heads[None, :, None]
+    theta = torch.full((len(seeds), lm.n_layers, lm.n_heads), START).requires_grad_()
+    optimiser = torch.optim.Adam([theta], lr=lr)
+    examples = training_examples(data, function, seeds, own=own, others=others)
+    recent_loss = torch.zeros(len(seeds))  # running mean of what the others lose
+    under_pressure = range(int(growth[0] * updates), updates)
+    mean_gates = torch.zeros_like(theta.detach())
+    budget = tokens_at_once(lm, batch_tokens)
+    with for_gradients(lm):
+        for update in progress(range(updates), f"{name}: losing it, keeping the others"):
+            elapsed = update / updates
+            temperature = sharp**elapsed
+            current_penalty = penalty * float(np.interp(elapsed, growth, (0, 1)))
+            gradient, loss_of_others = objective_gradient(
+                lm,
+                data,
+                baseline,
+                function,
+                next(examples),
+                theta=theta.detach() / temperature,
+                counts_others=recent_loss > 0,
+                weight=weight,
+                budget=budget,
+            )
+            closed = torch.sigmoid(-theta.detach() / temperature)
+            pressure = current_penalty / HEADS_PER_PENALTY * closed * (1 - closed) / temperature * has_heads
+            gradient = gradient / temperature - pressure
+            recent_loss = MEMORY * recent_loss + (1 - MEMORY) * loss_of_others if update else loss_of_others
+            _check(f"{name}, update {update + 1} of {updates}", gradient, loss_of_others, closed, has_heads)
+            theta.grad = gradient
+            optimiser.step()
+            if update in under_pressure:
+                mean_gates += torch.sigmoid(theta.detach() / temperature) / len(under_pressure)
+    return mean_gates
+
+
+def objective_gradient(
+    lm: LM,
+    data: Labelled,
+    baseline: Tensor,
+    function: int,
+    examples: Sequence[Sequence[int]],
+    *,
+    theta: Tensor,
+    counts_others: Tensor,
+    weight: float,
+    budget: int,
+    cap: float = CAP,
+) -> tuple[Tensor, Tensor]:
+    """Return the objective's gradient in θ [seed, layer, head], without λ, and what the others lose [seed].
+
+    Args:
+        examples: those of each seed.
+        counts_others: whether the others count [seed].
+        budget: tokens at once.
+    """
+    pieces = [
+        (seed, bundle, members)
+        for seed, of_seed in enumerate(examples)
+        for bundle, members in zip(*data.bundles(of_seed), strict=True)
+    ]
+    shares = _shares(data, function, examples)
+    gradient = torch.zeros_like(theta)
+    loss_of_others = torch.zeros(len(theta))
+    for _, indices in batches([bundle for _, bundle, _ in pieces], 1, budget):
+        batch = [pieces[i] for i in indices]
+        places = [(seed, example) for seed, _, members in batch for example in members]
+        seeds, numbers = (torch.tensor(values) for values in zip(*places, strict=True))
+        is_own = torch.from_numpy(data.function)[numbers] == function
+        share = torch.tensor([shares[seed][example] for seed, example in places])
+        length = torch.tensor([len(data.examples[example].target) for _, example in places])
+        with halve_batch_on_oom(lm, budget), torch.enable_grad():
+            point = theta.clone().requires_grad_()
+            gates = point.sigmoid().to(lm.device)
+            gate_of_bundle = [seed for seed, _, _ in batch]
+            log_p, _ = log_probs(lm, [bundle for _, bundle, _ in batch], gates, packed=True, under=gate_of_bundle)
+            loss = baseline[numbers] - log_p[0].float().cpu() / length
+            loss_kept = weight * loss * counts_others[seeds]
+            objective = (share * torch.where(is_own, -loss.clamp(max=cap), loss_kept)).sum()
+            (change,) = torch.autograd.grad(objective, point)
+        gradient += change
+        loss_of_others.index_add_(0, seeds, torch.where(is_own, 0.0, share * loss.detach()))
+    return gradient, loss_of_others
+
+
+def _shares(data: Labelled, function: int, examples: Sequence[Sequence[int]]) -> list[dict[int, float]]:
+    """How much each example counts: all others equally, and together as much as the function."""
+    shares = []
+    for of_seed in examples:
+        counts = np.bincount(data.function[list(of_seed)], minlength=len(data.names))
+        weights = 1 / np.maximum(counts, 1) / np.where(np.arange(len(counts)) == function, 1, len(counts) - 1)
+        shares.append({i: float(weights[data.function[i]]) for i in of_seed})
+    return shares
+
+
+def _check(where: str, gradient: Tensor, loss: Tensor, closed: Tensor, has_heads: Tensor) -> None:
+    if not (gradient.isfinite().all() and loss.isfinite().all()):
+        raise CannotDo(f"{where}: the loss or its gradient is not finite (a model in float16 overflows easily)")
+    if ((closed > 0.5) | ~has_heads).flatten(1).all(1).any():
+        raise CannotDo(f"{where}: diverged, all heads are lost: use fewer updates, or a higher penalty")
+
+
+# --- the result
+
+
+def combine(
+    lm: LM,
+    data: Labelled,
+    seeds: Sequence[int],
+    steps: Sequence[int],
+    proof: bool,
+    *,
+    done: Done,
+    progress: Progress,
+) -> xr.Dataset:
+    result = _map(lm, data, seeds, done).assign(baseline=("function", mean_baseline(data, done)))
+    if not proof:
+        return result
+    removed = [done[removal_part(name)] for name in data.names]
+    return result.merge(removal_results(data.names, (lm.n_layers, lm.n_heads), steps, removed))
+
+
+def closed_share(lm: LM, gates: np.ndarray) -> np.ndarray:
+    """How far each head was closed [seed, layer, head], NaN in layers without heads."""
+    score = np.clip(1 - gates, 0, 1)  # a mean of open gates may be above 1 by rounding
+    score[:, lm.layers_without_heads] = np.nan
+    return score
+
+
+def candidates(score: np.ndarray) -> np.ndarray:
+    """The mean over seeds [layer, head] of heads that some seed closed, NaN for the others."""
+    return np.where(score.max(0) > CLOSED, score.mean(0), np.nan)
+
+
+def mean_baseline(data: Labelled, done: Done) -> list[float]:
+    """Of each function, on test questions."""
+    baseline = stored_baseline(done)
+    return [float(baseline[data.of("test", f)].mean()) for f in range(len(data.names))]
+
+
+def _map(lm: LM, data: Labelled, seeds: Sequence[int], done: Done) -> xr.Dataset:
+    score = np.stack([closed_share(lm, done[gates_part(name)][0]) for name in data.names])
+    mean = score.mean(1)
+    total = np.nansum(mean, axis=(1, 2), keepdims=True)
+    dims = ("function", "layer", "head")
+    return xr.Dataset(
+        {
+            "score": (("function", "seed", "layer", "head"), score),
+            "importance": (dims, mean / np.where(total > 0, total, 1)),
+            "always": (dims, score.min(1)),
+            "any": (dims, score.max(1)),
+        },
+        coords={
+            "function": list(data.names),
+            "seed": list(seeds),
+            "layer": range(lm.n_layers),
+            "head": range(lm.n_heads),
+        },
+    )
