@@ -26,7 +26,7 @@ import torch
 from common import arguments
 
 import headatlas as ha
-from headatlas.methods.streaming.scores import scored_log_p
+from headatlas.methods.streaming.compute import scored_log_p
 from headatlas.methods.streaming.texts import ScoredText, Window, passkey_texts
 from headatlas.models.memory import tokens_at_once
 from headatlas.tasks.needles import hide, load_needles, load_sentences

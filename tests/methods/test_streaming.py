@@ -13,20 +13,19 @@ from transformers import PreTrainedTokenizerFast
 import headatlas as ha
 from headatlas.errors import BadArgument, UnsupportedModel
 from headatlas.methods import get_method
-from headatlas.methods.streaming.learned import Fit, fit_alpha
-from headatlas.methods.streaming.parts import halves
-from headatlas.methods.streaming.scores import log_p_of_sets, losses_one_by_one, scored_log_p
+from headatlas.methods.streaming import MAX_KEYS
+from headatlas.methods.streaming.compute import fit_alpha, log_p_of_sets, losses_one_by_one, ramp, scored_log_p
+from headatlas.methods.streaming.proof import split_by_need
 from headatlas.methods.streaming.texts import (
+    ACTIONS,
+    CIRCUMSTANCES,
     COLOURS,
-    DID,
     DOORS,
-    MOST_KEYS,
-    WHAT,
-    WHERE,
-    WHO,
+    PEOPLE,
+    THINGS,
     ScoredText,
     Window,
-    _keys,
+    key_sentences,
     passkey_texts,
 )
 from headatlas.models.hooks import hooked
@@ -166,7 +165,7 @@ def slow_losses(lm: LM, of: list[ScoredText], window: Window) -> np.ndarray:
 @pytest.mark.parametrize("tokens", [None, 1])
 def test_one_by_one_is_what_whole_runs_give(replay, tokens) -> None:
     lm, of = tiny_lm(), scored(3)
-    lost, log_p, right = losses_one_by_one(lm, of, WINDOW, [0, 1, 2], replay=replay, tokens=tokens)
+    lost, log_p, right = losses_one_by_one(lm, of, WINDOW, [0, 1, 2], replay=replay, batch_tokens=tokens)
     np.testing.assert_allclose(lost, slow_losses(lm, of, WINDOW), atol=2e-5)
     assert lost.abs().max() > 0.01
     alone = [scored_log_p(lm, [text], WINDOW) for text in of]
@@ -209,7 +208,10 @@ def check_half_precision(dtype: torch.dtype, device: str) -> None:
     single, half = (LM(tiny_lm().model.to(device, d), None, "tiny") for d in (torch.float32, dtype))
     losses, fits = zip(
         *(
-            (losses_one_by_one(lm, of, WINDOW, [0, 1, 2])[0], fit_alpha(lm, of, WINDOW, Fit(6, 0.3, 0.1))[0])
+            (
+                losses_one_by_one(lm, of, WINDOW, [0, 1, 2])[0],
+                fit_alpha(lm, of, WINDOW, updates=6, strength=0.3, lr=0.1)[0],
+            )
             for lm in (single, half)
         ),
         strict=True,
@@ -263,8 +265,8 @@ def test_alpha_stays_at_one_where_it_is_needed() -> None:
 
 def test_learned_is_plain_adam_on_distance_and_pressure() -> None:
     """The fit again, step by step: distances of whole hidden states by hand, Adam as its paper has it."""
-    lm, of, fit = tiny_lm(), scored(2), Fit(updates=7, strength=0.3, lr=0.1)
-    alpha, distances, *_rest = fit_alpha(lm, of, WINDOW, fit)
+    lm, of = tiny_lm(), scored(2)
+    alpha, distances, *_rest = fit_alpha(lm, of, WINDOW, updates=7, strength=0.3, lr=0.1)
     expected = torch.ones(lm.n_layers, lm.n_kv_heads)
     first, second = torch.zeros_like(expected), torch.zeros_like(expected)
     for step in range(7):
@@ -277,7 +279,7 @@ def test_learned_is_plain_adam_on_distance_and_pressure() -> None:
         (grad,) = torch.autograd.grad(distance + 0.3 * at.sum() / at.numel(), at)
         first, second = 0.9 * first + 0.1 * grad, 0.999 * second + 0.001 * grad**2
         size = (second / (1 - 0.999 ** (step + 1))).sqrt() + 1e-8
-        expected = (expected - fit.rate(step) * first / (1 - 0.9 ** (step + 1)) / size).clamp(0, 1)
+        expected = (expected - 0.1 * ramp(step, 7) * first / (1 - 0.9 ** (step + 1)) / size).clamp(0, 1)
         torch.testing.assert_close(distances[step], distance.detach(), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(alpha, expected, rtol=1e-4, atol=1e-4)
     assert distances[-1] > 0
@@ -296,7 +298,7 @@ def test_the_contract_of_learned(check) -> None:
 
 
 def test_the_rate_rises_and_falls() -> None:
-    rates = [Fit(updates=20, strength=1, lr=1.0).rate(i) for i in range(20)]
+    rates = [ramp(i, 20) for i in range(20)]
     assert rates == pytest.approx([0.25, 0.5, 0.75, *[1.0] * 14, 0.75, 0.5, 0.25])
 
 
@@ -320,6 +322,16 @@ def test_query_heads_have_the_value_of_their_kv_head() -> None:
     assert "effect" not in ha.streaming(lm, EXAMPLES, held_out=0, recent=4)
 
 
+@pytest.mark.parametrize("options", [{}, {"kind": "learned", "updates": 2}])
+def test_every_variable_says_what_it_is(options) -> None:
+    result = ha.streaming(tiny_lm(), EXAMPLES, sink=1, recent=4, draws=3, **options)
+    for name, variable in result.data_vars.items():
+        assert {"long_name", "units", "description"} <= set(variable.attrs), name
+    assert result.effect.attrs["heads"] == "lowest"
+    assert result.attrs["sink"] == 1
+    assert ("lr" in result.attrs) == ("kind" in options)
+
+
 def test_the_table_of_an_atlas_says_which_heads_stream() -> None:
     result = ha.streaming(tiny_lm(), EXAMPLES, sink=1, recent=4, draws=3)
     (row,) = evidence({"streaming": result})
@@ -331,8 +343,8 @@ def test_the_table_of_an_atlas_says_which_heads_stream() -> None:
 
 def test_halves_of_a_map() -> None:
     need = np.array([[0.3, 0.1], [np.nan, np.nan], [0.0, 0.2]])
-    assert halves(need, np.random.default_rng(0)) == ([(2, 0), (0, 1)], [(2, 1), (0, 0)])
-    ties = [halves(np.zeros((4, 2)), np.random.default_rng(i))[0] for i in range(8)]
+    assert split_by_need(need, np.random.default_rng(0)) == ([(2, 0), (0, 1)], [(2, 1), (0, 0)])
+    ties = [split_by_need(np.zeros((4, 2)), np.random.default_rng(i))[0] for i in range(8)]
     assert len({tuple(sorted(lower)) for lower in ties}) > 1  # not always the first layers
 
 
@@ -353,7 +365,11 @@ def test_less_than_random_is_what_is_proven() -> None:
 def lm_that_reads(numbers: str) -> LM:
     """A tokenizer with a token for every word of the texts; numbers are cut as the pattern says."""
     plain = {" ", "."} | {f"{i:0{n}}" for n in (1, 2, 3) for i in range(10**n)}
-    words = {w for text in (*COLOURS, *DOORS, *WHO, *DID, *WHAT, *WHERE, "The key of the is") for w in text.split()}
+    words = {
+        w
+        for text in (*COLOURS, *DOORS, *PEOPLE, *ACTIONS, *THINGS, *CIRCUMSTANCES, "The key of the is")
+        for w in text.split()
+    }
     tokens = ["<unk>", "<bos>", *sorted(plain | words | {f" {token}" for token in plain | words})]
     inner = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.Split(Regex(rf"{numbers}| ?[A-Za-z]+|[^A-Za-z]"), "isolated")
@@ -384,8 +400,8 @@ def test_passkeys_are_out_of_sight_when_they_are_asked_for(numbers, length, wind
 
 
 def test_there_are_as_many_doors_as_keys() -> None:
-    doors = [sentence.partition(" is ")[0] for sentence in _keys(MOST_KEYS, np.random.default_rng(0))]
-    assert len(set(doors)) == MOST_KEYS == len(COLOURS) * len(DOORS)
+    doors = [sentence.partition(" is ")[0] for sentence in key_sentences(MAX_KEYS, np.random.default_rng(0))]
+    assert len(set(doors)) == MAX_KEYS == len(COLOURS) * len(DOORS)
 
 
 def test_passkeys_by_default() -> None:
@@ -404,7 +420,7 @@ def test_passkeys_by_default() -> None:
         ({"recent": 0}, "recent is 0, expected a whole number, at least 1"),
         ({"sink": -1}, "sink is -1, expected a whole number, at least 0"),
         ({"recent": 30}, "sink is 7 and recent is 30, expected together at most 16: else a key of a text of 64 tokens"),
-        ({"length": 20}, "length is 20, expected at least 32: a key takes 8 tokens to tell"),
+        ({"length": 20}, "length is 20, expected at least 32: the sentence of a key has 8 tokens"),
         ({"limit": 1}, "limit is 1, expected a whole number from 2"),
         ({"keys": 0}, "keys is 0, expected a whole number from 1 to 104"),
         ({"draws": 0}, "draws is 0, expected a whole number from 1"),

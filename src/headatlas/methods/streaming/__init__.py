@@ -5,22 +5,39 @@
    token when it alone streams (kind "one").
 3. Or every KV head gives α · full + (1 − α) · streaming attention, and α is fitted to be small while the last hidden
    states stay as they are (kind "learned", as published).
-4. On other texts, the half of the KV heads that needs full attention least streams, beside random halves with as many
-   in every layer.
+4. Test: on other texts, the half of the KV heads that needs full attention least streams; so do random halves with as
+   many in every layer.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from headatlas.errors import check_choice
+from headatlas.errors import check_choice, check_count, check_positive
 from headatlas.methods._arguments import BatchTokens
-from headatlas.methods.method import Measure, Truth, Work, lazily, method
+from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
+from headatlas.methods.method import Measure, Part, Truth, Variable, Work, lazily, method
 
 if TYPE_CHECKING:
+    from headatlas.methods.streaming.texts import Texts, Window
     from headatlas.models.lm import LM
 
 KINDS = ("one", "learned")
+DEFAULT_LIMITS = {"one": 2, "learned": 8}  # texts of each task, by kind
+MAX_KEYS = 104  # passkeys in a text: combinations of a colour and a door
+LIMITS = (  # option, least, most, and why no more
+    ("sink", 0, None, ""),
+    ("recent", 1, None, ""),
+    ("length", 1, None, ""),
+    ("keys", 1, MAX_KEYS, "there are no more different doors"),
+    ("limit", 2, MOST_EXAMPLES, "a map is also made of each half of them"),
+    ("updates", 1, MOST_UPDATES, ""),
+    ("held_out", 0, MOST_EXAMPLES, ""),
+    ("draws", 1, MOST_EXAMPLES, ""),
+)
 MEANING = (
     "How much a head needs to see far back. Kind one: the log P per token that is lost when its KV head alone sees only"
     " the first and the last tokens. Kind learned: α of its KV head, 1 where it must see everything and 0 where it can"
@@ -41,11 +58,30 @@ MEANING = (
             shared=True,
         )
     ],
+    variables={
+        "loss": Variable("loss", "nats", "Fall of log P per scored token when this KV head alone streams."),
+        "need_half": Variable("need by half", "", "The need of full attention from each half of the texts."),
+        "gate": Variable("α", "", "Fitted α of a KV head: 1 must see everything, 0 can stream."),
+        "distance": Variable(
+            "distance", "", "Squared relative change of the last hidden states by the mixing, at each update."
+        ),
+        "baseline": Variable("log P per token", "nats", "Mean log P per scored token of the whole model."),
+        "whole_accuracy": Variable("accuracy", "share", "Share of scored tokens that are the whole model's likeliest."),
+        "examples": Variable("texts", "texts", "Number of texts that the map is measured on."),
+        "effect": Variable(
+            "change", "nats", "Change of log P per token of other texts while the half with the lowest need streams."
+        ),
+        "random_effect": Variable("random halves", "nats", "The same change for each draw of random KV heads."),
+        "rest_effect": Variable("other half", "nats", "The same change while the other half of the KV heads streams."),
+        "all_effect": Variable("all", "nats", "The same change while all KV heads stream."),
+        "p": Variable("p", "", "Share of random halves that lose as little, the tested half included."),
+        "n_removed": Variable("heads", "KV heads", "Number of KV heads that stream in the test."),
+    },
     presets={"full": {"length": 2048, "limit": 8, "held_out": 4, "draws": 99}},
     tells="which KV heads must see far back, and which can do with the first and the last tokens",
     does_not_tell="what they read there; texts with other needs may need other heads",
     cites=("DuoAttention, Xiao et al., ICLR 2025, arXiv 2410.10819",),
-    sentences=lazily("headatlas.methods.streaming.sentences:verdicts"),
+    sentences=lazily("headatlas.methods.streaming.proof:sentences"),
     truths={"streaming": Truth("copying", "need", {"limit": 8, "held_out": 0})},
     seconds=130,
     exports=("duo-attention",),
@@ -54,7 +90,7 @@ MEANING = (
 def streaming(
     lm: LM,
     tasks: Annotated[
-        Any, "long texts of your own: tasks with prompt and target; by default ours, with passkeys"
+        Any, "your long texts: tasks with prompt and target; by default built-in texts with passkeys"
     ] = None,
     *,
     kind: Annotated[
@@ -69,7 +105,7 @@ def streaming(
     strength: Annotated[float, "kind learned: λ, the pressure on α"] = 0.05,
     lr: Annotated[float, "kind learned: the learning rate of α"] = 0.1,
     held_out: Annotated[int, "other texts of each task that the map is tested on; 0 for no test"] = 2,
-    draws: Annotated[int, "random choices of KV heads that it is compared with there"] = 19,
+    draws: Annotated[int, "random halves of the KV heads that the test compares with"] = 19,
     batch_tokens: BatchTokens = None,
 ) -> Work:
     """What is lost when KV heads see only the first and the last tokens.
@@ -87,8 +123,55 @@ def streaming(
     Example:
         >>> ha.streaming("smollm2", kind="learned").gate.sel(task="passkeys")
     """
-    from headatlas.methods.streaming.parts import Options, streaming_work
+    from headatlas.methods.streaming import compute, proof
+    from headatlas.methods.streaming.texts import load_texts
 
     check_choice("kind", kind, KINDS)
-    options = Options(kind, sink, recent, length, keys, limit, updates, strength, lr, held_out, draws, batch_tokens)
-    return streaming_work(lm, tasks, options)
+    limit = DEFAULT_LIMITS[kind] if limit is None else limit
+    fitting = {"updates": updates, "strength": strength, "lr": lr}
+    sizes: dict[str, Any] = {
+        "length": length,
+        "keys": keys,
+        "sink": sink,
+        "recent": recent,
+        "limit": limit,
+        "held_out": held_out,
+    }
+    _check_numbers({**sizes, **fitting, "draws": draws})
+    all_texts, window, used = load_texts(lm, tasks, **sizes)
+    common = {"window": window, "batch_tokens": batch_tokens}
+    parts: list[Part] = []
+    maps, tests = {}, {}
+    for texts in all_texts:
+        maps[texts.name] = compute.layers_by_array(lm, texts.name, kind)
+        parts += compute.map_parts(kind, maps[texts.name], {**common, "texts": texts.measured}, fitting)
+        if held_out:
+            test = proof.test_part(texts.name, maps[texts.name], draws, {**common, "texts": texts.held_out})
+            tests[texts.name] = test.name
+            parts.append(test)
+    return Work(
+        summary=_summary(all_texts, window, kind),
+        combine=compute.combine,
+        arguments={"maps": maps, "tests": tests, "learned": kind == "learned"},
+        parts=parts,
+        data=hashlib.sha256(repr(all_texts).encode()).hexdigest()[:16],
+        settings={"kind": kind, **asdict(window), **(fitting if kind == "learned" else {})},
+        result_settings={"held_out": held_out, "draws": draws},
+        used=used,
+    )
+
+
+def _summary(texts: Sequence[Texts], window: Window, kind: str) -> str:
+    longest = max(t.longest for t in texts)
+    return (
+        f"{', '.join(t.name for t in texts)}: {len(texts[0].measured)} texts of up to {longest} tokens, {kind},"
+        f" first {window.sink} and last {window.recent} tokens seen"
+    )
+
+
+def _check_numbers(options: Mapping[str, Any]) -> None:
+    for name, *limits in LIMITS:
+        if options[name] is not None:
+            check_count(name, options[name], *limits)
+    for name in ("strength", "lr"):
+        check_positive(name, options[name])

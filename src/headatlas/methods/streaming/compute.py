@@ -1,0 +1,354 @@
+"""Measure what is lost while KV heads stream, one by one (kind "one"), or fit which of them can (kind "learned").
+
+One by one, layers below a head do not change. So their output is kept from the whole model's run, the model is
+replayed from the head's layer on, and several KV heads go in one batch.
+
+Learned:
+1. Every KV head gives α · full + (1 − α) · streaming attention; all α start at 1.
+2. An update takes one text. distance = |h − h'|² / |h|², the mean over its scored tokens, where h is the last hidden
+   state of the whole model and h' that of the mixed one. The paper does not divide by |h|², so its λ depends on the
+   model's size.
+3. Adam on distance + λ · mean of α. After every update α is cut to 0 … 1.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from headatlas.errors import CannotDo
+from headatlas.evidence.control import correct_p
+from headatlas.methods.method import Part
+from headatlas.methods.streaming.texts import ScoredText, Window
+from headatlas.models.cost import Cost, learning, reading
+from headatlas.models.gradients import for_gradients
+from headatlas.models.library_settings import without_cudnn_attention
+from headatlas.models.lm import LM
+from headatlas.models.log_probs import batches
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
+from headatlas.models.packing import logits_only
+from headatlas.models.single_heads import Record, can_replay, recorded, replayed
+from headatlas.models.streaming_attention import check_streams, streaming
+from headatlas.models.tokens import Bundle, TokenExample, make_bundle
+from headatlas.progress import Done, Progress, silent
+
+log = logging.getLogger(__name__)
+TRIAL_TOKENS = 64  # of a text, to try whether the model can be replayed
+
+
+def bundles_of(texts: Sequence[ScoredText], max_tokens: int | None = None) -> list[Bundle]:
+    """Return texts, or their first tokens, as what costs and batches are counted in."""
+    beginnings = [text.ids[:max_tokens] for text in texts]
+    return [make_bundle([TokenExample(ids[:-1], ids[-1:])]) for ids in beginnings]
+
+
+def scored_log_p(
+    lm: LM, texts: Sequence[ScoredText], window: Window, alpha: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the mean log P of each text's scored tokens, and the share that are likeliest: [set, text], float32.
+
+    alpha: sets [set, layer, kv_head] of how far each KV head sees everything; without any, the model as it is.
+    """
+    sets = 1 if alpha is None else len(alpha)
+    ids = lm.pad([text.ids for text in texts], "right")["input_ids"]  # no token sees padding
+    rows, places = torch.tensor([(r, p) for r, text in enumerate(texts) for p in text.scored]).T
+    all_rows = (torch.arange(sets)[:, None] * len(texts) + rows).flatten()
+    with ExitStack() as stack:
+        if alpha is not None:
+            alpha_by_row = alpha.repeat_interleave(len(texts), dim=0)
+            stack.enter_context(streaming(lm, alpha_by_row, window.sink, window.recent))
+        stack.enter_context(logits_only(lm, all_rows, places.repeat(sets) - 1))
+        stack.enter_context(without_cudnn_attention())
+        logits = lm.model(ids.repeat(sets, 1), use_cache=False).logits[0]
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    tokens = ids[rows.to(ids.device), places.to(ids.device)].to(logits.device).repeat(sets)
+    log_p = -cross_entropy(logits, tokens, reduction="none").view(sets, -1)
+    right = (logits.argmax(-1) == tokens).view(sets, -1)
+    parts = [len(text.scored) for text in texts]
+    means = [torch.stack([part.float().mean(1) for part in v.split(parts, 1)], 1).cpu() for v in (log_p, right)]
+    return means[0], means[1]
+
+
+@torch.no_grad()
+def log_p_of_sets(
+    lm: LM,
+    texts: Sequence[ScoredText],
+    window: Window,
+    alpha: Tensor,
+    *,
+    batch_tokens: int | None = None,
+    label: str = "streaming",
+    progress: Progress = silent,
+) -> Tensor:
+    """Return log P as `scored_log_p` does, of many sets [set, layer, kv_head], in batches: [set, text]."""
+    budget = tokens_at_once(lm, batch_tokens)
+    log_p = torch.empty(len(alpha), len(texts))
+    for sets, rows in progress(list(batches(bundles_of(texts), len(alpha), budget)), label):
+        with halve_batch_on_oom(lm, budget):
+            log_p[sets, rows] = scored_log_p(lm, [texts[i] for i in rows], window, alpha[sets])[0]
+    return log_p
+
+
+# --- the parts of a map
+
+
+def layers_by_array(lm: LM, task: str, kind: str) -> dict[str, list[int]]:
+    """Name the arrays that a map is made from, with the layers that each is of."""
+    if kind == "learned":
+        return {f"{task}: streaming, learned": lm.layers_with_heads}
+    spans = [list(span) for span in lm.anatomy.layer_groups()]
+    return {f"{task}: streaming, layers {span[0]} to {span[-1]}": span for span in spans}
+
+
+def map_parts(
+    kind: str, arrays: Mapping[str, Sequence[int]], arguments: Mapping[str, Any], fitting: Mapping[str, Any]
+) -> list[Part]:
+    """Return the parts that compute these arrays. arguments: of both kinds; fitting: options of the fit."""
+    parts = []
+    for name, layers in arrays.items():
+        common = {"name": name, "layers": layers, **arguments}
+        if kind == "learned":
+            parts.append(Part(name=name, do=measure_alpha, arguments={**common, **fitting}, cost=alpha_cost))
+        else:
+            parts.append(Part(name=name, do=measure_losses, arguments=common, cost=losses_cost))
+    return parts
+
+
+# --- kind "one"
+
+
+def measure_losses(
+    lm: LM,
+    *,
+    name: str,
+    texts: Sequence[ScoredText],
+    window: Window,
+    layers: Sequence[int],
+    batch_tokens: int | None,
+    done: Done,
+    progress: Progress,
+) -> None:
+    """Leave the losses [text, layer, kv_head] and, of the whole model, log P and the share of right tokens [text]."""
+    arrays = losses_one_by_one(lm, texts, window, layers, batch_tokens=batch_tokens, label=name, progress=progress)
+    done[name] = tuple(array.numpy() for array in arrays)
+
+
+def losses_cost(
+    lm: LM, *, texts: Sequence[ScoredText], layers: Sequence[int], batch_tokens: int | None, **_: object
+) -> Cost:
+    """Of each layer, what lies above it."""
+    above = sum(lm.n_layers - layer for layer in layers) / lm.n_layers
+    return reading(lm, bundles_of(texts), 1 + lm.n_kv_heads * above, tokens=batch_tokens)
+
+
+@torch.no_grad()
+def losses_one_by_one(
+    lm: LM,
+    texts: Sequence[ScoredText],
+    window: Window,
+    layers: Sequence[int],
+    *,
+    replay: bool = True,
+    batch_tokens: int | None = None,
+    label: str = "streaming",
+    progress: Progress = silent,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Let each KV head stream alone.
+
+    Args:
+        layers: those to measure.
+        replay: run only what lies above a head; whole runs, and a warning, where a model cannot be replayed.
+
+    Returns:
+        The losses [text, layer, kv_head]; log P and the share of right tokens of the whole model [text].
+    """
+    check_streams(lm)
+    if replay and not can_replay(lm, bundles_of(texts[:1], TRIAL_TOKENS)):
+        log.warning("%s cannot be replayed from the middle: every KV head costs a whole run", lm.name)
+        replay = False
+    budget = tokens_at_once(lm, batch_tokens)
+    n_kv_heads = lm.n_kv_heads
+    losses = torch.empty(len(texts), len(layers), n_kv_heads)
+    log_p, right = torch.empty(len(texts)), torch.empty(len(texts))
+    groups = [rows for _, rows in batches(bundles_of(texts), 1, max(1, budget // n_kv_heads))]
+    record: Record = {}
+    for rows, layer in progress([(rows, layer) for rows in groups for layer in layers], label):
+        batch = [texts[i] for i in rows]
+        if layer == layers[0]:
+            with recorded(lm) as record, halve_batch_on_oom(lm, budget):
+                log_p[rows], right[rows] = (values[0] for values in scored_log_p(lm, batch, window))
+        at_once = max(1, budget // (len(batch) * max(map(len, batch))))
+        for heads in torch.arange(n_kv_heads).split(at_once):
+            alpha = torch.ones(len(heads), lm.n_layers, n_kv_heads)
+            alpha[range(len(heads)), layer, heads] = 0
+            rerun = replayed(lm, layer, record, len(heads)) if replay else nullcontext()
+            with rerun, halve_batch_on_oom(lm, budget):
+                log_p_streaming = scored_log_p(lm, batch, window, alpha)[0]
+            losses[torch.tensor(rows)[:, None], layers.index(layer), heads] = (log_p[rows] - log_p_streaming).T
+    return losses, log_p, right
+
+
+# --- kind "learned"
+
+
+def measure_alpha(
+    lm: LM,
+    *,
+    name: str,
+    texts: Sequence[ScoredText],
+    window: Window,
+    layers: Sequence[int],
+    updates: int,
+    strength: float,
+    lr: float,
+    done: Done,
+    progress: Progress,
+    **_: object,
+) -> None:
+    """Leave α [1, layer, kv_head], the distances [update] and, of the whole model, log P and right tokens [text]."""
+    alpha, *others = fit_alpha(
+        lm, texts, window, updates=updates, strength=strength, lr=lr, label=name, progress=progress
+    )
+    done[name] = (alpha[list(layers)][None].numpy(), *(array.numpy() for array in others))
+
+
+def alpha_cost(lm: LM, *, texts: Sequence[ScoredText], updates: int, **_: object) -> Cost:
+    updates_per_text = updates / len(texts)
+    costs = (updates_per_text * (learning(lm, [text]) + reading(lm, [text])) for text in bundles_of(texts))
+    return sum(costs, Cost())
+
+
+def fit_alpha(
+    lm: LM,
+    texts: Sequence[ScoredText],
+    window: Window,
+    *,
+    updates: int,
+    strength: float,
+    lr: float,
+    label: str = "streaming",
+    progress: Progress = silent,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return α [layer, kv_head], the distance at each update [update]; log P and right tokens of the whole model."""
+    check_streams(lm)
+    with torch.no_grad(), halve_batch_on_oom(lm, max(map(len, texts))):
+        # in the precision of the fit: distances are of what is forgotten, not of rounding
+        with for_gradients(lm):
+            whole_states = [hidden_states(lm, text) for text in texts]
+        log_p, right = (torch.cat(v) for v in zip(*(scored_log_p(lm, [t], window) for t in texts), strict=True))
+    alpha = torch.ones(lm.n_layers, lm.n_kv_heads, requires_grad=True)
+    with_heads = lm.layers_with_heads
+    optimiser = torch.optim.Adam([alpha])
+    distances = []
+    with for_gradients(lm):
+        for update in progress(range(updates), label):
+            text = update % len(texts)
+            optimiser.param_groups[0]["lr"] = lr * ramp(update, updates)
+            with halve_batch_on_oom(lm, len(texts[text])), torch.enable_grad():
+                with streaming(lm, alpha, window.sink, window.recent):
+                    distance = relative_distance(hidden_states(lm, texts[text]), whole_states[text])
+                loss = distance + strength * alpha[with_heads].mean().to(distance.device)
+                (alpha.grad,) = torch.autograd.grad(loss, alpha)
+            if not alpha.grad.isfinite().all():
+                raise CannotDo(f"{label}: the gradient is not finite at update {update + 1} of {updates}")
+            optimiser.step()
+            alpha.data.clamp_(0, 1)
+            distances.append(distance.detach().cpu())
+    return alpha.detach(), torch.stack(distances), log_p[:, 0], right[:, 0]
+
+
+def ramp(update: int, updates: int) -> float:
+    """Return the share of the learning rate at an update: it rises at first and falls at the end, as published."""
+    length = max(1, updates // 5)
+    return min(1.0, max((update + 1) / length, 0.1), max((updates - update) / length, 0.1))
+
+
+def hidden_states(lm: LM, text: ScoredText) -> Tensor:
+    """Return the last hidden states that scored tokens are predicted from: [token, d_model]."""
+    ids = torch.tensor([text.ids], device=lm.device)
+    with without_cudnn_attention():
+        states: Tensor = lm.model.base_model(ids, use_cache=False)[0]
+    return states[0, torch.tensor(text.scored) - 1].to(torch.promote_types(states.dtype, torch.float32))
+
+
+def relative_distance(states: Tensor, whole_states: Tensor) -> Tensor:
+    return ((states - whole_states).pow(2).sum(-1) / whole_states.pow(2).sum(-1)).mean()
+
+
+# --- the result
+
+
+def need_of_kv_heads(lm: LM, arrays: Mapping[str, Sequence[int]], done: Done) -> np.ndarray:
+    """Return the need of every KV head: the loss by text [text, layer, kv_head], or α [1, layer, kv_head]."""
+    n_rows = len(done[next(iter(arrays))][0])
+    need = np.full((n_rows, lm.n_layers, lm.n_kv_heads), np.nan, np.float32)
+    for name, layers in arrays.items():
+        need[:, list(layers)] = done[name][0]
+    return need
+
+
+def combine(
+    lm: LM,
+    *,
+    maps: Mapping[str, Mapping[str, Sequence[int]]],
+    tests: Mapping[str, str],
+    learned: bool,
+    done: Done,
+    progress: Progress,
+) -> xr.Dataset:
+    """Combine the maps and tests of all tasks.
+
+    Args:
+        maps: by task, the arrays of its map, and the layers that each is of.
+        tests: by task, the arrays of its test; none without a test.
+    """
+    results = []
+    for task, arrays in maps.items():
+        result = _map_of_task(lm, arrays, learned, done)
+        if tests:
+            result = result.assign(_name_test_arrays(*done[tests[task]]))
+        results.append(result)
+    result = xr.concat(results, "task")
+    result = result.assign_coords(task=list(maps), layer=range(lm.n_layers), head=range(lm.n_heads))
+    return result.assign(p_corrected=("task", correct_p(result.p.values))) if tests else result
+
+
+def _name_test_arrays(
+    effect: np.ndarray, random_effect: np.ndarray, p: np.ndarray, others: np.ndarray, n: np.ndarray
+) -> dict[str, Any]:
+    return {
+        "effect": ((), effect, {"heads": "lowest"}),  # for tables: it is not the top ones that stream
+        "random_effect": ("draw", random_effect),
+        "rest_effect": others[0],
+        "all_effect": others[1],
+        "p": p,
+        "n_removed": int(n),
+    }
+
+
+def _map_of_task(lm: LM, arrays: Mapping[str, Sequence[int]], learned: bool, done: Done) -> xr.Dataset:
+    values = need_of_kv_heads(lm, arrays, done)
+    first = done[next(iter(arrays))]
+    log_p, right = first[-2:]
+    need = values.repeat(lm.n_heads // lm.n_kv_heads, axis=2)  # [text, layer, head]
+    result = xr.Dataset(
+        {
+            "need": (("layer", "head"), need.mean(0)),
+            "baseline": log_p.mean(),
+            "whole_accuracy": right.mean(),
+            "examples": len(log_p),
+        },
+        coords={"kv_head": range(lm.n_kv_heads)},
+    )
+    of_kv_heads = (("layer", "kv_head"), values.mean(0))
+    if learned:
+        return result.assign(gate=of_kv_heads, distance=("update", first[1]))
+    need_half = np.stack([need[half::2].mean(0) for half in (0, 1)])
+    result = result.assign(loss=of_kv_heads, need_half=(("half", "layer", "head"), need_half))
+    return result.assign_coords(half=["first", "second"])
