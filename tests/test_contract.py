@@ -73,6 +73,14 @@ def test_every_variable_is_in_the_docs(name) -> None:
     assert set(attributes) <= set(result.attrs)
 
 
+@pytest.mark.parametrize("name", ["maps", "pattern", "retrieval", "salient"])
+def test_every_variable_says_what_it_is(name) -> None:
+    for variable, values in subject(name).result.data_vars.items():
+        assert {"long_name", "units", "description"} <= set(values.attrs), variable
+        assert values.attrs["long_name"], variable
+        assert values.attrs["description"].endswith("."), variable
+
+
 @pytest.mark.parametrize("name", ["taylor", "ig", "ablate"])
 def test_padding_does_not_matter(name) -> None:
     """A task's effects are the same whether a much longer example is asked beside it or not."""

@@ -210,6 +210,12 @@ def check_shapes(subject: Subject) -> None:
         assert len(set(labels)) == len(labels) > 0, f"{name}: {measure.over} has labels twice, or none"
         assert all(isinstance(label, str) for label in labels), f"{name}: labels of {measure.over} are not text"
         assert np.isfinite(result[measure.name]).all(), f"{name}: {measure.name} is not finite everywhere"
+    if lists := subject.method.lists:
+        for variable in (lists.tokens, lists.value):
+            assert result[variable].dims == ("layer", "head", "rank"), f"{name}: dims of {variable}"
+        for variable in (lists.written, lists.suppressed):
+            assert result[variable].dims == ("layer", "head", "rank", "output"), f"{name}: dims of {variable}"
+        assert np.isfinite(result[lists.value]).all(), f"{name}: {lists.value} is not finite everywhere"
 
 
 def check_repeatable(subject: Subject) -> None:
@@ -316,6 +322,10 @@ def check_layers_without_heads(subject: Subject) -> None:
             f"{subject}: {measure.name} of a layer without heads is not NaN"
         )
         assert np.isfinite(score.drop_sel(layer=without)).all(), f"{subject}: {measure.name} is not finite everywhere"
+    if lists := subject.method.lists:
+        value = result[lists.value]
+        assert np.isnan(value.sel(layer=without)).all(), f"{subject}: {lists.value} of a layer without heads is not NaN"
+        assert np.isfinite(value.drop_sel(layer=without)).all(), f"{subject}: {lists.value} is not finite everywhere"
 
 
 def check_batches(subject: Subject) -> None:

@@ -93,13 +93,18 @@ def test_lists_that_heads_have() -> None:
         {
             "amplification": (("layer", "head", "rank"), [[[1.0, 0.5], [3.0, 2.0]], [[0.1, 0.0], [2.0, 1.0]]]),
             "token": (("layer", "head", "rank"), tokens),
+            "strongest": (("layer", "head", "rank", "output"), np.full((2, 2, 2, 1), "x", object)),
+            "suppressed": (("layer", "head", "rank", "output"), np.full((2, 2, 2, 1), "y", object)),
         },
         coords=HEADS,
         attrs={"method": "salient"},
     )
     rows = method_tables(result, top=1)["Heads with the highest amplification"]
     assert rows == [
-        {"head": "L0.H1", "amplification": 3, "token": "c"},
-        {"head": "L0.H1", "amplification": 2, "token": "d"},
+        {"head": "L0.H1", "amplification": 3, "token": "c", "strongest": "'x'", "suppressed": "'y'"},
+        {"head": "L0.H1", "amplification": 2, "token": "d", "strongest": "'x'", "suppressed": "'y'"},
     ]
-    assert list_rows(result.sel(layer=1, head=0), 1) == [{"amplification": 0.1, "token": "e"}]
+    assert list_rows(result[["amplification", "token"]].sel(layer=1, head=0), 1) == [
+        {"amplification": 0.1, "token": "e"}
+    ]
+    assert not method_tables(result.assign_attrs(method="mine"))  # no method declares these lists

@@ -7,9 +7,13 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from headatlas.errors import BadArgument, HeadAtlasError, check_choice, one_line
-from headatlas.methods.method import PRESETS, Measure, Method, record_of
+from headatlas.methods.method import PRESETS, Measure, Method, TokenLists, record_of
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 GROUP = "headatlas.methods"
 COMMANDS = """
@@ -73,6 +77,13 @@ def measures_of(method: str) -> tuple[Measure, ...]:
     """What a method says of heads, the most telling first; of a name that is no method here, what tables say."""
     known = methods().get(method)
     return known.measures if known is not None else (TABLE,) if method else ()
+
+
+def lists_of(result: "xr.Dataset") -> TokenLists | None:
+    """Return the token lists that the method of a result declares, if all are in the result."""
+    known = methods().get(str(result.attrs.get("method", "")))
+    lists = None if known is None else known.lists
+    return lists if lists is not None and set(vars(lists).values()) <= set(result) else None
 
 
 def title_of(method: str) -> str:

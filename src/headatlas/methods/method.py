@@ -92,6 +92,23 @@ class Variable:
 
 
 @dataclass(frozen=True)
+class TokenLists:
+    """Lists of tokens that a method gives for every head: the names of variables of its result.
+
+    Args:
+        tokens: the tokens of a head, over (layer, head, rank).
+        value: the number that orders them, over the same dimensions; NaN marks a missing head.
+        written: the tokens that the head writes most for each, over (layer, head, rank, output).
+        suppressed: the tokens that the head pushes down most for each, over the same dimensions.
+    """
+
+    tokens: str
+    value: str
+    written: str
+    suppressed: str
+
+
+@dataclass(frozen=True)
 class Truth:
     """How the benchmark asks a method about models whose heads are known.
 
@@ -187,7 +204,7 @@ class Method:
 
     name, function, source: its name, the function it was declared on, and the package it comes from. The rest are the
     arguments of `@method`, described there: title, measures, presets, tells, does_not_tell, cites, sentences,
-    ask, truths, cost, seconds, exports, imports, variables, needs_model, in_parts and in_run.
+    ask, truths, cost, seconds, exports, imports, variables, lists, needs_model, in_parts and in_run.
     """
 
     name: str
@@ -205,6 +222,7 @@ class Method:
     seconds: float
     exports: tuple[str, ...] = ()
     variables: Mapping[str, Variable] = field(default_factory=dict)
+    lists: TokenLists | None = None
     needs_model: bool = True
     in_parts: bool = False
     in_run: bool = True
@@ -244,6 +262,7 @@ def method(
     seconds: float = 60,
     exports: Sequence[str] = (),
     variables: Mapping[str, Variable] | None = None,
+    lists: TokenLists | None = None,
     needs_model: bool = True,
     in_parts: bool = False,
     in_run: bool = True,
@@ -255,6 +274,7 @@ def method(
         title: its name for people.
         measures: what it says about heads, the most telling first.
         variables: the other variables of its result, by name; those of `headatlas.results.variables.COMMON` are known.
+        lists: its lists of tokens, if each head has such lists instead of scores.
         presets: by preset, the options in which it differs from the signature. `run` includes the method in these.
         tells, does_not_tell, cites: what a reader of its maps must know.
         sentences: `sentences(result)`: what a reader of its tables must know.
@@ -290,6 +310,7 @@ def method(
             exports=tuple(exports),
             imports=imports,
             variables=variables or {},
+            lists=lists,
             needs_model=needs_model,
             in_parts=in_parts,
             in_run=in_run,

@@ -10,7 +10,7 @@ import xarray as xr
 from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.gates import OVER, ROLES, SEEDS, has_always_any
 from headatlas.figures.style import PALETTES
-from headatlas.methods import measures_of
+from headatlas.methods import lists_of, measures_of
 from headatlas.methods._chance import members
 from headatlas.report.charts import on_grid
 from headatlas.report.numbers import pack, plain
@@ -72,31 +72,26 @@ def always(results: Iterable[xr.Dataset], grid: Grid) -> Iterator[dict[str, Any]
 
 
 def tokens(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
-    """Tokens as numbers in one list of texts: most are shared by many heads. Fewer where heads are many."""
-    dims = {"layer", "head", "rank"}
-    result = next((r for r in results if dims <= set(r.get("token", xr.DataArray()).dims)), None)
-    if result is None:
+    """Return tokens as numbers in one list of texts: most are shared by many heads. Fewer where heads are many."""
+    declared = [(result, lists) for result in results if (lists := lists_of(result)) is not None]
+    if not declared:
         return None
-    lists = [n for n in ("strongest", "suppressed") if n in result and "output" in result[n].dims]
-    ranks, outputs = result.sizes["rank"], result.sizes.get("output", 0)
-    while ranks > 1 and len(grid["layer"]) * len(grid["head"]) * ranks * (1 + len(lists) * outputs) > TOKENS:
-        ranks, outputs = ranks - 1, min(outputs, max(2, ranks - 2))
-    cut = result.isel(rank=slice(ranks)).isel(output=slice(outputs), missing_dims="ignore")
-    texts = {
-        n: cut[n].transpose("layer", "head", "rank", ...).reindex(grid, fill_value="").values for n in ("token", *lists)
-    }
+    result, lists = declared[0]
+    ranks = result.sizes["rank"]
+    outputs = result.sizes["output"]
+    while ranks > 1 and len(grid["layer"]) * len(grid["head"]) * ranks * (1 + 2 * outputs) > TOKENS:
+        outputs = min(outputs, max(2, ranks - 2))
+        ranks -= 1
+    cut = result.isel(rank=slice(ranks), output=slice(outputs)).transpose("layer", "head", "rank", "output")
+    names = {"token": lists.tokens, "strongest": lists.written, "suppressed": lists.suppressed}  # on the page
+    texts = {key: cut[name].reindex(grid, fill_value="").values for key, name in names.items()}
     # as objects: NumPy's own type for text drops NUL at the end
     together = np.concatenate([t.ravel().astype(object) for t in texts.values()])
     each, back = np.unique(together, return_inverse=True)
     places = np.split(back.astype("<u4"), np.cumsum([t.size for t in texts.values()])[:-1])
-    gains = (
-        cut.amplification.transpose("layer", "head", "rank").reindex(grid).values if "amplification" in cut else None
-    )
     return {
         "texts": each.tolist(),
         "ranks": ranks,
         "outputs": outputs,
-        "amplification": None if gains is None else pack(gains),
-        "strongest": None,
-        "suppressed": None,
+        "amplification": pack(cut[lists.value].reindex(grid).values),
     } | {name: base64.b64encode(p.tobytes()).decode() for name, p in zip(texts, places, strict=True)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from headatlas.methods import measures_of
+from headatlas.methods import lists_of, measures_of
 from headatlas.methods._chance import members, no_rank
 from headatlas.results.charts import overview, ranks
 from headatlas.results.curves import change_at, ranked_by, removal, steps
@@ -100,15 +100,16 @@ def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
 
 
 def _operations(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> list[Operation]:
-    variables = ("token", "amplification", "strongest", "suppressed")
     for result in maps.values():
-        if set(variables) <= set(result):
-            one = result.sel(layer=layer, head=head)
-            rows = zip(*(one[name].values for name in variables), strict=True)
+        lists = lists_of(result)
+        if lists is not None:
+            at_head = result.sel(layer=layer, head=head)
+            names = (lists.tokens, lists.value, lists.written, lists.suppressed)
+            rows = zip(*(at_head[name].values for name in names), strict=True)
             return [
-                Operation(str(t), float(a), list(map(str, s)), list(map(str, w)))
-                for t, a, s, w in rows
-                if not np.isnan(a)
+                Operation(str(token), float(value), list(map(str, written)), list(map(str, suppressed)))
+                for token, value, written, suppressed in rows
+                if not np.isnan(value)
             ]
     return []
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headatlas.methods import measures_of, title_of
+from headatlas.methods import lists_of, measures_of, title_of
 from headatlas.methods._chance import at_chance, none_in_words
 from headatlas.methods._tables import best, head_name
 from headatlas.methods.method import Measure, Tables
@@ -131,19 +131,18 @@ def _listed(score: xr.DataArray, top: int, unit_name: str) -> str:
 
 
 def _lists_of_heads(result: xr.Dataset, top: int) -> Tables:
-    """Lists that single heads have, over (layer, head, …): of the heads whose first number is highest."""
-    listed = result[[n for n, v in result.data_vars.items() if v.dims[:2] == HEADS and v.ndim > 2]]
-    texts = [v for v in listed.data_vars.values() if v.dtype.kind in "OU"]
-    numbers = [v for v in listed.data_vars.values() if texts and v.dims == texts[0].dims and v.dtype.kind == "f"]
-    if not numbers:
+    """Return the token lists of the heads that have the highest value in theirs."""
+    lists = lists_of(result)
+    if lists is None:
         return {}
-    first = numbers[0]
+    columns = result[[lists.value, lists.tokens, lists.written, lists.suppressed]]
+    value = result[lists.value]
     rows = [
         {"head": head_name(layer, head)} | row
-        for layer, head, _ in best(first.max(str(first.dims[2])), top)
-        for row in list_rows(listed.sel(layer=layer, head=head), SHOWN_OF_LIST)
+        for layer, head, _ in best(value.max("rank"), top)
+        for row in list_rows(columns.sel(layer=layer, head=head), SHOWN_OF_LIST)
     ]
-    return {f"Heads with the highest {_label(first)}": rows}
+    return {f"Heads with the highest {_label(value)}": rows}
 
 
 def list_rows(of_head: xr.Dataset, n: int | None = None) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from headatlas.errors import check_count
-from headatlas.methods.method import Variable, lazily, method
+from headatlas.methods.method import TokenLists, Variable, lazily, method
 from headatlas.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ MAX_LISTED = 10_000  # tokens per head, and outputs per token
 
 @method(
     title="Salient tokens",
+    lists=TokenLists(tokens="token", value="amplification", written="strongest", suppressed="suppressed"),
     variables={
         "token": Variable("token", "", "Tokens that the head amplifies most, the most amplified first."),
         "amplification": Variable(
