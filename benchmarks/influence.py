@@ -13,15 +13,13 @@ import torch
 from common import arguments, in_turn, llama_8b
 
 import headatlas as ha
-from headatlas.methods.influence.measure import Piece, divergence, encode, influences
-from headatlas.progress import silent
+from headatlas.methods.influence.compute import divergence, encode, influences
 from headatlas.tasks.texts import built_in_texts
 
 HEADS = 9  # removed one by one
 
 
 def compare(lm: ha.LM, texts: tuple[tuple[int, ...], ...], positions: str, rounds: int) -> None:
-    piece = Piece("texts", texts, tuple(range(lm.n_layers)), positions, None)
     chosen = [(i * lm.n_layers // HEADS, i % lm.n_heads) for i in range(HEADS)]
     inputs = lm.pad(texts, "right")
     first = [0 if positions == "all" else len(text) - 1 for text in texts]
@@ -29,7 +27,7 @@ def compare(lm: ha.LM, texts: tuple[tuple[int, ...], ...], positions: str, round
     results: dict[str, np.ndarray] = {}
 
     def ours() -> None:
-        results["ours"] = influences(lm, piece, progress=silent)[0]
+        results["ours"] = influences(lm, texts, range(lm.n_layers), positions=positions)[0]
 
     @torch.no_grad()
     def one_by_one() -> None:

@@ -8,8 +8,8 @@ import torch
 
 import headatlas as ha
 from headatlas.errors import BadArgument, BadFile
-from headatlas.methods.influence import measure as influence_measure
-from headatlas.methods.influence.measure import divergence
+from headatlas.methods.influence import compute
+from headatlas.methods.influence.compute import divergence
 from headatlas.models import single_heads
 from headatlas.models.lm import LM
 from headatlas.results.method_tables import method_tables
@@ -101,7 +101,7 @@ def test_divergence_is_exact_where_it_is_tiny_and_where_it_is_huge(size) -> None
 def test_a_model_that_cannot_be_replayed_is_run_whole_and_that_is_said(monkeypatch, caplog) -> None:
     lm = lm_of("llama")
     expected = ha.influence(lm, TEXTS).kl
-    monkeypatch.setattr(influence_measure, "can_replay", lambda *_: False)
+    monkeypatch.setattr(compute, "can_replay", lambda *_: False)
     monkeypatch.setattr(single_heads, "replayed", None)  # would fail if it were used
     with caplog.at_level(logging.WARNING, "headatlas"):
         np.testing.assert_allclose(ha.influence(lm, TEXTS).kl, expected, rtol=1e-5, atol=1e-9)

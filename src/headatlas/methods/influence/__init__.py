@@ -3,7 +3,7 @@
 After the SHIPS score (Zhou et al. 2024, arXiv 2410.13708), which is this on harmful questions.
 
 1. The whole model reads a text: p, its distribution over the next token after the last token (or after every token).
-2. The same without one head, whose output is set to zero everywhere: q.
+2. The same without one head, whose output is set to zero at every token: q.
 3. kl = KL(p ‖ q) = Σ p · (log p − log q) in nats, the mean over a text's positions, then over texts.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headatlas.errors import check_choice, check_count
 from headatlas.methods._arguments import BatchTokens, Template
-from headatlas.methods.method import Measure, Part, Truth, Work, method
+from headatlas.methods.method import Measure, Part, Truth, Variable, Work, method
 
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
@@ -33,13 +33,22 @@ MEANING = (
             over="text_set",
             meaning=MEANING,
             label="KL in nats",
+            units="nats",
             repeats=("kl_half", "half"),
             examples=("texts", "limit"),
         )
     ],
+    variables={
+        "kl_half": Variable("KL by half", "nats", "The KL divergence on each half of the texts; 0: nothing changes."),
+        "changed": Variable(
+            "changed", "share", "Share of positions where the most likely token differs without the head."
+        ),
+        "entropy": Variable("entropy", "nats", "Entropy of the whole model's next-token distribution."),
+        "texts": Variable("texts", "texts", "Number of texts in the set."),
+    },
     presets={"full": {"positions": "all"}},
     tells="which heads change what the model says next on your texts",
-    does_not_tell="whether the change is for the better, or what heads do that stand in for each other",
+    does_not_tell="whether the change is for the better, or what heads do that can replace each other",
     cites=(
         "On the Role of Attention Heads in Large Language Model Safety (SHIPS), Zhou et al. 2024, arXiv 2410.13708",
     ),
@@ -55,46 +64,48 @@ def influence(
     ] = None,
     *,
     positions: Annotated[Literal["last", "all"], "after the last token of a text, or after every token"] = "last",
-    limit: Annotated[int | None, "use at most so many texts of a set, its first"] = 6,
+    limit: Annotated[int | None, "number of texts used from each set, from its beginning (default: all)"] = 6,
     template: Template = False,
     batch_tokens: BatchTokens = None,
 ) -> Work:
     """Which heads matter for your texts: how far the next-token distribution moves without each head.
 
-    texts: a list of texts is one set; {name: texts} are several, each with a map of its own.
+    texts: a list of texts is one set; {name: texts} are several, each with its map.
 
     Returns:
         kl(text_set, layer, head), the mean KL divergence in nats; kl_half(text_set, half, layer, head);
-        changed(text_set, layer, head), how often the likeliest token is another one without the head;
-        entropy(text_set), of the whole model's distribution in nats; texts(text_set), how many.
+        changed(text_set, layer, head), how often the most likely token is another one without the head;
+        entropy(text_set), of the whole model's distribution in nats; texts(text_set), their number.
 
     Example:
         >>> ha.influence("smollm2", ["How do I pick a lock?", "How do I bake bread?"]).heads.top(5)
     """
-    from headatlas.methods.influence.measure import Piece, combine, encode, measure, piece_cost
+    from headatlas.methods.influence.compute import combine, encode, measure_layers, part_name
     from headatlas.tasks.texts import hash_texts, load_texts
     from headatlas.tasks.used import Used
 
     check_choice("positions", positions, POSITIONS)
     if limit is not None:
         check_count("limit", limit, 1)
-    sets = {name: of[:limit] for name, of in load_texts(texts).items()}
-    ids = {name: encode(lm, name, of, template) for name, of in sets.items()}
-    spans = [tuple(layers) for layers in lm.anatomy.layer_groups()]
-    pieces = {
-        name: [Piece(f"{name}: layers {s[0]} to {s[-1]}", of, s, positions, batch_tokens) for s in spans]
-        for name, of in ids.items()
-    }
+    texts_by_set = {name: set_texts[:limit] for name, set_texts in load_texts(texts).items()}
+    tokens_by_set = {name: encode(lm, name, set_texts, template) for name, set_texts in texts_by_set.items()}
+    groups = lm.anatomy.layer_groups()
+    options = {"positions": positions, "batch_tokens": batch_tokens}
     return Work(
-        summary=f"{', '.join(f'{name}: {len(of)} texts' for name, of in ids.items())}; positions: {positions}",
+        summary=f"{', '.join(f'{name}: {len(tokens)} texts' for name, tokens in tokens_by_set.items())};"
+        f" positions: {positions}",
         combine=combine,
-        arguments=(pieces,),
+        arguments={"n_texts": {name: len(tokens) for name, tokens in tokens_by_set.items()}, "groups": groups},
         parts=[
-            Part(name=piece.name, do=measure, arguments=(piece,), cost=piece_cost)
-            for of_set in pieces.values()
-            for piece in of_set
+            Part(
+                name=part_name(name, layers),
+                do=measure_layers,
+                arguments={"part": part_name(name, layers), "texts": tokens, "layers": layers, **options},
+            )
+            for name, tokens in tokens_by_set.items()
+            for layers in groups
         ],
-        data=hash_texts(sets),
+        data=hash_texts(texts_by_set),
         settings={"positions": positions, "template": int(template)},
         used=Used(),
     )
