@@ -397,7 +397,7 @@ def test_the_command(capsys, folder, tmp_path) -> None:
     for title in (
         "Probe: each wording",
         "Probe: top heads",
-        "Tests: change of log_p without the heads",
+        "Tests: change of log_p",
         "lower- and of higher",
     ):
         assert title in out

@@ -10,7 +10,7 @@ from scipy import stats
 
 import headatlas as ha
 from headatlas.errors import BadArgument
-from headatlas.methods.copying.scores import above_chance
+from headatlas.methods.copying.compute import above_chance
 from headatlas.methods.copying.texts import find_units, make_texts
 from headatlas.models.lm import LM
 from headatlas.results.store import load
@@ -125,6 +125,13 @@ def test_scores_equal_the_definition() -> None:
         assert ((one.score_low <= one.score + 1e-7) & (one.score <= one.score_high + 1e-7)).all()
 
 
+def test_every_variable_is_described() -> None:
+    for name, values in ha.copying(tiny_lm(), WORDS, texts=2, length=9).data_vars.items():
+        assert values.attrs["long_name"], name
+        assert values.attrs["description"], name
+        assert "units" in values.attrs, name
+
+
 def test_above_chance_is_a_sign_test() -> None:
     generator = np.random.default_rng(0)
     log_rise = generator.normal(size=(20, 5, 6))
@@ -211,7 +218,9 @@ def test_asked_wrongly(tmp_path) -> None:
     with pytest.raises(BadArgument, match="texts is 1, expected a whole number from 2 to"):
         ha.copying(lm, WORDS, texts=1)
     for words in (3, [], ["w1", 4], [[1, -2]]):
-        with pytest.raises(BadArgument, match="words is .*, expected a file with a word a line, or a list of words"):
+        with pytest.raises(
+            BadArgument, match="words is .*, expected a file with one word per line, or a list of words"
+        ):
             ha.copying(lm, words)
     with pytest.raises(BadArgument, match="words is '.*nothing.txt': no such file"):
         ha.copying(lm, tmp_path / "nothing.txt")

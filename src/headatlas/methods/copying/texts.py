@@ -19,16 +19,15 @@ log = logging.getLogger(__name__)
 AHEAD = {"token": 0, "concept": 1}  # which token of the unit is scored
 PIECES = (2, 5)  # tokens of a unit, fewest and most
 LENGTH = 30  # tokens of a list, as published
-FEWEST_WORDS = 8
-MOST_PROOF = 16  # texts that heads are removed on, at most
-ASK = 6  # texts of a removal test elsewhere
+MIN_WORDS = 8
+MAX_PROOF = 16  # texts that heads are removed on, at most
 
 Unit = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Text:
-    """A list with its unit, another list, both with what stands before and after them; the list again; the unit."""
+    """A list with its unit and another list, both with the tokens around them; the list again; the unit."""
 
     first: tuple[int, ...]
     other: tuple[int, ...]
@@ -42,8 +41,8 @@ class Text:
         return TokenExample((*self.other, *self.again, *self.unit[:ahead]), self.unit[ahead : ahead + 1])
 
     @property
-    def whole(self) -> TokenExample:
-        """All of the unit, to be copied."""
+    def full(self) -> TokenExample:
+        """The text whose target is all of the unit."""
         return TokenExample((*self.first, *self.again), self.unit)
 
 
@@ -56,25 +55,25 @@ class Texts:
 
 
 def make_texts(lm: LM, words: Any, n: int, length: int | None, seed: int) -> dict[str, Texts]:
-    """Texts by what is copied; without `concept`, and a line that says so, where there are too few words."""
+    """Make texts by what is copied; without `concept`, and with a warning, where there are too few words."""
     longest = _longest(lm)
     length = min(LENGTH, longest) if length is None else check_count("length", length, PIECES[1] + 1, longest)
     if length <= PIECES[1]:
         raise BadArgument(f"model {lm.name!r} has room for lists of {length} tokens, expected at least {PIECES[1] + 1}")
     made = {"token": _token_texts(lm, n, length, seed)}
     units = find_units(lm, words)
-    if len(units) >= FEWEST_WORDS:
+    if len(units) >= MIN_WORDS:
         made["concept"] = _word_texts(lm, units, n, length, seed)
     elif words is not None:
         kind = f"words of {PIECES[0]} to {PIECES[1]} tokens in this model"
-        raise BadArgument(f"words has {len(units)} {kind}, expected at least {FEWEST_WORDS}")
+        raise BadArgument(f"words has {len(units)} {kind}, expected at least {MIN_WORDS}")
     else:
         log.warning("%s: concept is left out: %s", lm.name, _too_few(lm, len(units)))
     return made
 
 
 def find_units(lm: LM, words: Any) -> list[Unit]:
-    """Tokens of the words that have 2 to 5 of them, each once."""
+    """Return the tokens of words that have 2 to 5 of them, without repetition."""
     listed = _listed(words)
     texts = [w for w in listed if isinstance(w, str)]
     tokenizer = tokenizer_of(lm)
@@ -92,11 +91,6 @@ def hash_texts(texts: Mapping[str, Texts]) -> str:
     return hashlib.sha256(repr(texts).encode()).hexdigest()[:16]
 
 
-def ask_again(lm: LM, subject: str) -> list[TokenExample]:
-    """A few clean texts: those that heads would be removed on."""
-    return [t.whole for t in make_texts(lm, None, ASK, None, 0)[subject].proof]
-
-
 def _longest(lm: LM) -> int:
     """The longest list that fits: twice into the context, and two without a common token into the vocabulary."""
     around = 1 + len(line_break(lm))  # the opening token; the line break
@@ -107,7 +101,7 @@ def _longest(lm: LM) -> int:
 def _token_texts(lm: LM, n: int, length: int, seed: int) -> Texts:
     generator = np.random.default_rng([seed, 0])
     few, many = PIECES
-    sizes = [few + i % (many - few + 1) for i in range(n + min(n, MOST_PROOF))]
+    sizes = [few + i % (many - few + 1) for i in range(n + min(n, MAX_PROOF))]
     plain = plain_tokens(lm)
     units = [tuple(generator.choice(plain, size, replace=False).tolist()) for size in sizes]
     texts = [_text(lm, plain, unit, length, generator) for unit in units]
@@ -115,21 +109,21 @@ def _token_texts(lm: LM, n: int, length: int, seed: int) -> Texts:
 
 
 def _word_texts(lm: LM, units: Sequence[Unit], n: int, length: int, seed: int) -> Texts:
-    """Half of the words for each, so that what heads are removed on is new."""
+    """Use half of the words for scores, the others for removals."""
     generator = np.random.default_rng([seed, 1])
     mixed = [units[i] for i in generator.permutation(len(units))]
     scored, proof, plain = mixed[0::2], mixed[1::2], plain_tokens(lm)
     return Texts(
         [_text(lm, plain, scored[i % len(scored)], length, generator) for i in range(n)],
-        [_text(lm, plain, proof[i % len(proof)], length, generator) for i in range(min(n, MOST_PROOF))],
+        [_text(lm, plain, proof[i % len(proof)], length, generator) for i in range(min(n, MAX_PROOF))],
     )
 
 
 def _text(lm: LM, plain: np.ndarray, unit: Unit, length: int, generator: np.random.Generator) -> Text:
     """plain: tokens to draw from. No token occurs twice, so that what comes next is never in doubt."""
-    drawn = generator.choice(plain, 2 * length + len(unit), replace=False).tolist()
-    drawn = [t for t in drawn if t not in unit]
-    again, other = tuple(drawn[: length - len(unit)]), tuple(drawn[length : 2 * length])
+    tokens = generator.choice(plain, 2 * length + len(unit), replace=False).tolist()
+    tokens = [t for t in tokens if t not in unit]
+    again, other = tuple(tokens[: length - len(unit)]), tuple(tokens[length : 2 * length])
     start, end = (opening_token(lm),), line_break(lm)
     return Text((*start, *again, *unit, *end), (*start, *other, *end), again, unit)
 
@@ -145,7 +139,7 @@ def _listed(words: Any) -> list[Any]:
             raise BadFile(f"words: {words} cannot be read as text: {one_line(e)}") from e
     listed = list(words) if isinstance(words, Iterable) else []
     if not listed or not all(isinstance(w, str) or _are_ids(w) for w in listed):
-        raise BadArgument(f"words is {brief(words)}, expected a file with a word a line, or a list of words")
+        raise BadArgument(f"words is {brief(words)}, expected a file with one word per line, or a list of words")
     return listed
 
 
@@ -156,4 +150,4 @@ def _are_ids(word: Any) -> bool:
 def _too_few(lm: LM, n: int) -> str:
     if tokenizer_of(lm) is None:
         return "there is no tokenizer to cut words with"
-    return f"only {n} of our words have {PIECES[0]} to {PIECES[1]} tokens in this tokenizer, {FEWEST_WORDS} are needed"
+    return f"only {n} of our words have {PIECES[0]} to {PIECES[1]} tokens in this tokenizer, {MIN_WORDS} are needed"

@@ -204,7 +204,7 @@ def probe(
     counts = {"k": k, "limit": limit, "built_in_limit": built_in_limit, "new_tokens": new_tokens, "epochs": epochs}
     counts |= {"draws": draws, "proof_asked": proof_asked, "proof_draws": proof_draws, "batch_tokens": batch_tokens}
     _check_numbers(counts, {"patience": patience, "controls": controls}, seed, lr)
-    testing = {"asked": proof_asked, "shares": _checked_shares(proof_shares), "draws": proof_draws}
+    testing = {"max_questions": proof_asked, "shares": _checked_shares(proof_shares), "draws": proof_draws}
     if keep == "correct" and answers == "reference":
         raise BadArgument("keep is 'correct' with answers='reference', which all are: ask for answers='generated'")
     limit = built_in_limit if limit is None and built_in_questions(questions) else limit

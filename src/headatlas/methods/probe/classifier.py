@@ -1,4 +1,4 @@
-"""Tell functions apart from heads' features, and turn that into a map with intervals. No model is needed here.
+"""Classify functions by heads' features, and turn that into a map with intervals. No model is needed here.
 
 The numbers are the paper's steps (Ma et al. 2025, arXiv 2512.10978); steps 1 to 3 are in `compute`.
 

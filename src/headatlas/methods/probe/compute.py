@@ -105,7 +105,8 @@ def plan(
     result_settings = {"kind": fit["kind"], "proof": proof, "everywhere": int(everywhere), **fit["training"]}
     result_settings |= {"batch": BATCH, "controls": fit["controls"], "draws": fit["draws"]}
     if proof != "none":
-        result_settings |= {f"proof_{name}": value for name, value in testing.items()} | CONSTANTS
+        result_settings |= {"proof_asked": testing["max_questions"], "proof_shares": testing["shares"]}
+        result_settings |= {"proof_draws": testing["draws"], **CONSTANTS}
     settings = {name: reading[name] for name in ("answers", "keep", "k")} | dict(prompts)
     return Work(
         summary=f"{len(questions)} questions, {len(names)} functions, {reading['answers']} answers; proof: {proof}",
@@ -372,7 +373,7 @@ def combine(
     try:
         result = make_map(data)
     except torch.OutOfMemoryError:
-        log.warning("out of memory: the probe does not fit beside the model, so it is trained on the CPU")
+        log.warning("out of memory: the probe does not fit next to the model, so it is trained on the CPU")
         result = make_map(replace(data, device=torch.device("cpu")))
     split = np.array([q.split for q in questions])
     counts = [[int(((split == s) & (labels == c)).sum()) for s in SPLITS] for c in range(len(names))]
@@ -384,7 +385,7 @@ def combine(
     if proof is not None:
         options = {**proof, "batch_tokens": batch_tokens, "progress": progress}
         result = result.merge(prove_map(lm, questions, labels, data, result.importance, **options))
-    if given_up.any():  # another key, so that the judge is asked again next time
+    if given_up.any():  # another key, so that the next run queries the judge again
         result = result.assign_attrs(judge=f"{judge}, given up", key="")
     return result
 

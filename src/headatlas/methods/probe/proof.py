@@ -87,7 +87,7 @@ def prove_map(
     template: bool,
     new_tokens: int,
     batch_tokens: int | None,
-    asked: int,
+    max_questions: int,
     shares: Sequence[float],
     draws: int,
     seed: int,
@@ -106,7 +106,7 @@ def prove_map(
         template: whether prompts are in the chat template.
         new_tokens: of a generated answer.
         batch_tokens: through the model at once.
-        asked: questions of each function, at most.
+        max_questions: of each function.
         shares: of all heads, to be removed.
         draws: of random heads, at most.
         seed: of the draws.
@@ -115,7 +115,7 @@ def prove_map(
     names = importance.function.values.tolist()
     pushes = torch.zeros(len(names), lm.n_layers, lm.n_heads, lm.d_head)
     pushes[:, lm.layers_with_heads] = directions(data, labels, len(names))
-    by_function = [data.test[labels[data.test] == c][:asked] for c in range(len(names))]
+    by_function = [data.test[labels[data.test] == c][:max_questions] for c in range(len(names))]
     tested = {name: [questions[i] for i in numbers] for name, numbers in zip(names, by_function, strict=True)}
 
     def ask(function: str, changes: list[Change]) -> np.ndarray:
@@ -136,7 +136,7 @@ def proof_cost(
     everywhere: bool,
     template: bool,
     batch_tokens: int | None,
-    asked: int,
+    max_questions: int,
     shares: Sequence[float],
     draws: int,
     **_: object,
@@ -144,7 +144,7 @@ def proof_cost(
     cost, names = Cost(), function_names(questions)
     others = len(shares) + len(names) + 2 * (1 + ORDER_DRAWS) + len(ALPHAS)
     for name in names:
-        tested = [q for q in questions if q.function == name][:asked]
+        tested = [q for q in questions if q.function == name][:max_questions]
         examples = [with_answer(lm, q, q.answer, template) for q in tested]
         cost += removal_cost(lm, examples, len(shares), draws, batch_tokens, everywhere)
         cost += answering(lm, examples, others, everywhere=everywhere, tokens=batch_tokens)

@@ -1,0 +1,116 @@
+"""Scores of heads that copy (steps 3 to 6 of `copying`)."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+import xarray as xr
+from scipy.stats import binom
+
+from headatlas.evidence.control import ANSWERS, correct_p
+from headatlas.methods.copying.texts import Text
+from headatlas.models.lm import LM
+from headatlas.models.log_probs import batched_log_probs
+from headatlas.models.memory import tokens_at_once
+from headatlas.models.patching import log_probs_patched
+from headatlas.models.tokens import make_bundle
+from headatlas.progress import Done, Progress
+
+TEXTS_PER_PART = 8
+N_REMOVED = (1, 2, 4, 8, 16)  # heads
+RANDOM_DRAWS = 99  # of heads, at most: fewer where p is plain
+BOOTSTRAP_DRAWS = 1000  # of texts
+MIN_LOG_RISE = 1e-4  # smaller changes of log P are rounding
+SIGNIFICANCE = 0.05
+
+
+def cut_into_parts(copied: str, texts: Sequence[Text]) -> dict[str, Sequence[Text]]:
+    """Return the scored texts of each part by its name."""
+    starts = range(0, len(texts), TEXTS_PER_PART)
+    cut = [(start, texts[start : start + TEXTS_PER_PART]) for start in starts]
+    return {f"{copied}: texts {start} to {start + len(part) - 1}": part for start, part in cut}
+
+
+def removal_part(copied: str) -> str:
+    """Return the name of the part that removes heads."""
+    return f"{copied}: top heads removed"
+
+
+def score_texts(
+    lm: LM,
+    *,
+    name: str,
+    texts: Sequence[Text],
+    ahead: int,
+    batch_tokens: int | None,
+    done: Done,
+    progress: Progress,
+) -> None:
+    """Compute log P with each head patched [text, layer, head]; in clean and in corrupted texts [2, text]."""
+    clean = batched_log_probs(lm, [make_bundle([t.clean(ahead)]) for t in texts], tokens=batch_tokens)[0][0]
+    prompts = [t.full.prompt for t in texts]  # up to the token before the unit: what comes after does not matter
+    rows = max(1, tokens_at_once(lm, batch_tokens) // max(map(len, prompts)))
+    z = lm.head_outputs(prompts, "last", batch_size=rows)[:, 0]  # [text, layer, head, d_head]
+    examples = [t.corrupted(ahead) for t in texts]
+    patched, corrupted = log_probs_patched(lm, examples, z, ahead, tokens=batch_tokens, label=name, progress=progress)
+    done[name] = (patched.numpy(), torch.stack([clean, corrupted]).numpy())
+
+
+def combine(lm: LM, *, parts: Mapping[str, Sequence[str]], seed: int, done: Done, progress: Progress) -> xr.Dataset:
+    """Combine the scores and removals. parts: names of the parts with scores, by what is copied."""
+    results = [_result_of(copied, names, seed, done) for copied, names in parts.items()]
+    result = xr.concat(results, "copied")
+    return result.assign(p_corrected=(("copied", "n_removed"), correct_p(result.p.values))).assign_coords(
+        copied=list(parts),
+        half=["first", "second"],
+        n_removed=list(N_REMOVED),
+        measure=list(ANSWERS),
+        draw=range(RANDOM_DRAWS),
+        layer=range(lm.n_layers),
+        head=range(lm.n_heads),
+    )
+
+
+def above_chance(log_rise: np.ndarray) -> np.ndarray:
+    """Which heads [layer, head] raise P in more of the texts [text, layer, head] than a coin would, for any of them.
+
+    A sign test, because P differs by orders of magnitude between texts; corrected for the number of heads.
+    """
+    raised = np.where(np.isnan(log_rise[0]), 0, (log_rise > MIN_LOG_RISE).sum(0))
+    return binom.sf(raised - 1, len(log_rise), 0.5) * np.isfinite(log_rise[0]).sum() < SIGNIFICANCE
+
+
+def rises(done: Done, names: Sequence[str]) -> tuple[np.ndarray, ...]:
+    """Return the rise of P and of log P [text, layer, head]; log P in clean and in corrupted texts [text]."""
+    patched = np.concatenate([done[name][0] for name in names])
+    clean, corrupted = np.concatenate([done[name][1] for name in names], axis=1)
+    before = corrupted[:, None, None]
+    return np.exp(patched) - np.exp(before), patched - before, clean, corrupted
+
+
+def _result_of(copied: str, names: Sequence[str], seed: int, done: Done) -> xr.Dataset:
+    rise, log_rise, clean, corrupted = rises(done, names)
+    baseline, effect, random_effect, p = done[removal_part(copied)]
+    n = len(rise)
+    counts = np.random.default_rng([seed, 3]).multinomial(n, np.full(n, 1 / n), size=BOOTSTRAP_DRAWS)
+    low, high = np.quantile(np.tensordot(counts / n, rise, 1), [0.025, 0.975], axis=0)
+    raised = np.where(np.isnan(rise[0]), np.nan, (log_rise > MIN_LOG_RISE).mean(0))
+    heads = ("layer", "head")
+    return xr.Dataset(
+        {
+            "score": (heads, rise.mean(0)),
+            "score_low": (heads, low.astype(rise.dtype)),
+            "score_high": (heads, high.astype(rise.dtype)),
+            "score_half": (("half", *heads), np.stack([rise[0::2].mean(0), rise[1::2].mean(0)])),
+            "log_rise": (heads, log_rise.mean(0)),
+            "log_rise_half": (("half", *heads), np.stack([log_rise[0::2].mean(0), log_rise[1::2].mean(0)])),
+            "raised": (heads, raised.astype(rise.dtype)),
+            "above_chance": (heads, above_chance(log_rise)),
+            "clean": np.exp(clean).mean(),
+            "corrupted": np.exp(corrupted).mean(),
+            "baseline": ("measure", baseline),
+            "effect": (("n_removed", "measure"), effect),
+            "random_effect": (("n_removed", "draw", "measure"), random_effect),
+            "p": ("n_removed", p),
+        }
+    )
