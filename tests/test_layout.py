@@ -2,10 +2,12 @@
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 from headatlas.methods import method_names
 from headatlas.models.families import FAMILIES
+from headatlas.results.variables import COMMON
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "headatlas"
@@ -15,6 +17,18 @@ KNOWN = {  # who may know a method that is not its own
     "methods/contrast": {"gate"},  # its other form
     "methods/compare_maps": {"ablate", "dissociate", "gate", "probe"},  # it compares them
     "cli/head.py": {"salient"},  # the card of one head shows its operations
+}
+ROOMS = ("figures", "report", "results", "live", "cli", "edits", "compare")  # which show what any method says
+ORDINARY = {  # names of variables that are words of other things there too
+    *("answer", "depth", "distance", "each", "held_out", "k", "length", "loss", "need", "pairs", "raised", "response"),
+    *("set", "share", "signed", "summary", "texts", "token", "used", "vector"),
+    "specialisation",  # a figure's name
+}
+LEAKS = {  # which are left: this list only becomes shorter
+    "cli/head.py": {"strongest"},  # the card of one head shows its operations
+    "report/proof.py": {  # the page's section about the probe's accuracy, which no other method has
+        *("accuracy_per_function", "bag_of_words", "bag_of_words_accuracy", "control_accuracy", "majority_accuracy"),
+    },
 }
 
 
@@ -28,6 +42,30 @@ def test_nothing_outside_its_own_folder_imports_a_method() -> None:
         own = {m for m in used if name(path).startswith((f"methods/{m}/", f"methods/{m}.py"))}
         allowed = {m for place, known in KNOWN.items() if name(path).startswith(place) for m in known}
         assert not used - own - allowed, name(path)
+
+
+def variables_of_one_method() -> set[str]:
+    """Variables that one file alone has, as the reference says."""
+    page = (ROOT / "docs" / "reference" / "files.md").read_text()
+    files = re.findall(r"^### (\w+)\.nc$(.*?)(?=^##)", page, re.MULTILINE | re.DOTALL)
+    rows = {file: re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE) for file, text in files}
+    names = {file: set(re.findall(r"`(\w+)`", " ".join(cells))) for file, cells in rows.items()}
+    counted = Counter(variable for variables in names.values() for variable in variables)
+    return {variable for variable, n in counted.items() if n == 1} - set(COMMON) - ORDINARY
+
+
+def test_nothing_outside_methods_names_a_variable_that_one_method_has() -> None:
+    """What is shown in a form of its own is declared (`shows` and the measures), not looked for by name."""
+    variables = variables_of_one_method()
+    assert {"facilitation", "member", "masked_heads", "suppressed", "amplification"} <= variables
+    found = {}
+    for path in (p for p in FILES if name(p).startswith(ROOMS)):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        if named := (texts | attributes) & variables:
+            found[name(path)] = named
+    assert found == LEAKS
 
 
 def test_nothing_outside_families_knows_an_architecture() -> None:

@@ -213,7 +213,7 @@ def check_shapes(subject: Subject) -> None:
     if lists := subject.method.lists:
         for variable in (lists.tokens, lists.value):
             assert result[variable].dims == ("layer", "head", "rank"), f"{name}: dims of {variable}"
-        for variable in (lists.written, lists.suppressed):
+        for variable in (lists.written, lists.demoted):
             assert result[variable].dims == ("layer", "head", "rank", "output"), f"{name}: dims of {variable}"
         assert np.isfinite(result[lists.value]).all(), f"{name}: {lists.value} is not finite everywhere"
 

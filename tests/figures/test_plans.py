@@ -265,7 +265,7 @@ class TestCategories:
         assert len(plan.panels) == 7
 
     def test_without_members_it_says_what_is_missing(self) -> None:
-        with pytest.raises(BadArgument, match="no member, category_name: the figure needs member"):
+        with pytest.raises(BadArgument, match="no category_name: the figure needs member"):
             categories.plan(synthetic.gate(2, 2))
 
 

@@ -244,7 +244,7 @@ def test_salient_tokens_are_numbers_in_one_list_and_fewer_where_heads_are_many(m
     tokens = content(small.atlas(), small.INFO)["tokens"]
     assert tokens["texts"] == [" France", " Paris", " Rome"]
     np.testing.assert_array_equal(unpack(tokens["token"], "<u4"), np.full(24, 1))
-    np.testing.assert_array_equal(unpack(tokens["suppressed"], "<u4"), np.full(48, 2))
+    np.testing.assert_array_equal(unpack(tokens["demoted"], "<u4"), np.full(48, 2))
     monkeypatch.setattr(module, "TOKENS", 70)
     few = content(small.atlas(), small.INFO)["tokens"]
     assert few["ranks"] == 1

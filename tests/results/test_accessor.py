@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import xarray as xr
 from matplotlib.figure import Figure
 
 import headatlas as ha
@@ -94,3 +95,11 @@ def test_results_are_read_without_drawing_and_without_torch() -> None:
     script = f"import sys, headatlas.results.atlas; sys.exit(' '.join({heavy}) or 0)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_subject_of_a_result_is_the_dimension_of_its_maps() -> None:
+    atlas = synthetic.atlas(3, 4)
+    subjects = {name: atlas[name].heads.subject for name in ("probe", "maps", "gate", "ablate")}
+    assert subjects == {"probe": "function", "maps": "relation", "gate": "task", "ablate": "task"}
+    with pytest.raises(BadArgument, match="result has no map of a measure of its method over a subject; here are: x"):
+        xr.Dataset({"x": ("a", [1])}).heads.subject  # noqa: B018

@@ -107,14 +107,16 @@ def maps_with_members() -> xr.Dataset:
 
 def test_members_by_scores_at_chance_are_not_shown_and_the_file_is_left_alone() -> None:
     result = maps_with_members()
-    shown = members(result)
+    shown = members(result, result.member)
     first = (result.score[0] >= 0.15) | (result.suppression[:2] >= 0.15).any("relation")
     np.testing.assert_array_equal(shown[0], first)
     assert int(shown[0].sum()) < int(result.member[0].sum())
     np.testing.assert_array_equal(shown[1], result.member[1])  # its relations have levels below the threshold
     result["member_from_multi"] = ("category", [True, False])
-    np.testing.assert_array_equal(members(result), result.member)  # multi-token pairs have no level
-    np.testing.assert_array_equal(members(synthetic.maps(6, 8)), synthetic.maps(6, 8).member)
+    np.testing.assert_array_equal(members(result, result.member), result.member)  # multi-token pairs have no level
+    np.testing.assert_array_equal(
+        members(synthetic.maps(6, 8), synthetic.maps(6, 8).member), synthetic.maps(6, 8).member
+    )
 
 
 def test_a_group_is_above_chance_where_one_of_its_heads_is() -> None:
@@ -125,4 +127,5 @@ def test_a_group_is_above_chance_where_one_of_its_heads_is() -> None:
     np.testing.assert_array_equal(~at_chance(grouped, "score"), by_head.any(-1))
     assert none_above(grouped, "score").values.tolist() == [False, True, False, False]
     assert chance(grouped, "score") is None  # it is of single heads, not of their sums
-    np.testing.assert_array_equal(members(grouped), members(result).values.reshape(2, 6, 4, 2).any(-1))
+    by_head = members(result, result.member).values.reshape(2, 6, 4, 2)
+    np.testing.assert_array_equal(members(grouped, grouped.member), by_head.any(-1))

@@ -49,7 +49,8 @@ def head(
     opened = open_atlas(atlas, "--atlas") if atlas else None
     operations, card = _read(model, name, tokens, opened)
     explained = [{"relation": r, "mappings": n} for r, n in explained_by(operations, load_relations()).items()]
-    text = describe_operations(operations, describe, describe_model) if describe else None
+    pairs = zip(operations.token.values, operations.strongest.values, strict=True)
+    text = describe_operations(pairs, describe, describe_model) if describe else None
     if figure:
         write_card(card, figure)
     if as_json:

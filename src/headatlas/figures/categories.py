@@ -14,12 +14,12 @@ from headatlas.figures.figure_names import MARKED, PUBLISHED, STYLES
 from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.style import axes_at, heading, styled, ticks, wrap
 from headatlas.figures.style import palette as palette_of
-from headatlas.methods import measures_of
-from headatlas.methods._chance import members
+from headatlas.methods._chance import members, membership
 from headatlas.results.about import about, unit
 from headatlas.tasks.relations import CATEGORIES
 
 UNCLASSIFIED = "Unclassified"
+DIMS = {"category", "layer", "head"}
 MAX_ACROSS = 6  # panels in a row
 NEEDS = "member(category, layer, head) with the coordinate category_name"
 SAYS = (
@@ -34,8 +34,8 @@ def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
 
 def has_categories(result: xr.Dataset) -> bool:
     """Whether it says which categories heads are members of."""
-    dims = {"category", "layer", "head"}
-    return "member" in result and set(result.member.dims) == dims and "category_name" in result.coords
+    member = membership(result)
+    return member is not None and set(member.dims) == DIMS and "category_name" in result.coords
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,12 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED, style: str = MARKED) -> C
     """What the map shows."""
     used = palette_of(colours)
     check_choice("style", style, STYLES)
-    if not has_categories(result):
-        raise lacks(result, ("member", "category_name"), NEEDS)
+    belongs = membership(result)
+    if belongs is None or not has_categories(result):
+        raise lacks(result, ("category_name",), NEEDS)
     listed = [str(n) for n in result.category_name.values]
     names = [n for n in CATEGORIES if n in listed] + [n for n in listed if n not in CATEGORIES]
-    shown = members(result) if style == MARKED else result.member.astype(bool)
+    shown = members(result, belongs) if style == MARKED else belongs
     member = shown.transpose("category", "layer", "head").values[[listed.index(n) for n in names]]
     several = [f"{n} categories" for n in range(2, len(names) + 1)]
     classes = [*names, *several, UNCLASSIFIED]
@@ -101,9 +102,8 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED, style: str = MARKED) -> C
 
 
 def _absent(result: xr.Dataset) -> np.ndarray:
-    """Layers without heads, where scores tell."""
-    names = [m.name for m in measures_of(str(result.attrs.get("method")))]
-    scored = [result[n] for n in (*names, "score_multi") if n in result]
+    """Return the heads that have no score at all: those of layers without heads."""
+    scored = [v for v in result.data_vars.values() if v.dtype.kind == "f" and {"layer", "head"} <= set(v.dims)]
     if not scored:
         return np.zeros((result.sizes["layer"], result.sizes["head"]), bool)
     rest = [[d for d in s.dims if d not in ("layer", "head")] for s in scored]

@@ -16,16 +16,15 @@ from headatlas.figures.heatmaps import Heatmaps, Panel, Scale, axis_ticks, draw,
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import capital
 from headatlas.figures.style import palette as palette_of
-from headatlas.methods import measures_of
-from headatlas.results.about import about, unit
+from headatlas.methods import measures_of, shown
+from headatlas.results.about import about, subject_dim, unit
 from headatlas.results.outcomes import outcomes
 
 OVER = {"always": "Always", "any": "Any"}
 SEEDS = {"always": "minimum", "any": "maximum"}
-ROLES = ("facilitation", "irrelevance", "interference")
 MEANING = ("facilitating", "irrelevant", "interfering")
 KINDS = ("score", "roles")
-NEEDS = "always and any over (task, layer, head); as roles, facilitation, irrelevance and interference"
+NEEDS = "always and any over (task, layer, head); for show='roles', the three roles that its method declares"
 SAYS = "How far each head facilitates a task: the least over seeds (always) and the most (any)."
 SAYS_ROLES = (
     "The three roles of each head as colours, as bright as their scores: the least over seeds (always) and the"
@@ -42,14 +41,23 @@ def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
             yield Picture("always-any-roles", draw_roles, SAYS_ROLES, [method])
 
 
+def roles_of(result: xr.Dataset) -> tuple[str, ...]:
+    """Return the three measures of a result that are roles of heads; () where its method declares none."""
+    return shown(str(result.attrs.get("method", "")), "roles")
+
+
 def has_always_any(result: xr.Dataset) -> bool:
-    """Whether it says of every task what a head does over all seeds."""
-    return all(name in result and set(result[name].dims) == {"task", "layer", "head"} for name in OVER)
+    """Whether it says of every subject how far heads have roles over all seeds."""
+    if not roles_of(result) or not set(OVER) <= set(result):
+        return False
+    dims = [set(result[name].dims) for name in OVER]
+    return dims[0] == dims[1] and dims[0] > {"layer", "head"} and len(dims[0]) == 3
 
 
 def has_roles(result: xr.Dataset) -> bool:
-    """Whether heads have roles in every task."""
-    return all(name in result and {"task", "layer", "head"} <= set(result[name].dims) for name in ROLES)
+    """Whether heads have roles for every subject."""
+    roles = roles_of(result)
+    return bool(roles) and all(name in result and {"layer", "head"} < set(result[name].dims) for name in roles)
 
 
 def always_any(result: xr.Dataset, show: str = "score", *, palette: str = PUBLISHED, style: str = MARKED) -> Figure:
@@ -69,13 +77,15 @@ def plan(result: xr.Dataset, show: str = "score", colours: str = PUBLISHED, styl
     check_choice("style", style, STYLES)
     check_choice("show", show, KINDS)
     if not (has_always_any(result) if show == "score" else has_roles(result)):
-        raise lacks(result, tuple(OVER) if show == "score" else ROLES, NEEDS)
-    tasks = [str(t) for t in result.task.values]
-    tested = outcomes(str(result.attrs.get("method", "")), result) if style == MARKED and show == "score" else {}
+        raise lacks(result, tuple(OVER) if show == "score" else roles_of(result), NEEDS)
+    method = str(result.attrs.get("method", ""))
+    measured = next((m.name for m in measures_of(method)), "")
+    dim = subject_dim(result["always" if show == "score" else roles_of(result)[0]])
+    tested = outcomes(method, result) if style == MARKED and show == "score" else {}
     panels = []
-    for i, task in enumerate(tasks):
+    for i, task in enumerate(map(str, result[dim].values)):
         for over, title in OVER.items():
-            one, outcome = result.isel(task=i), tested.get((ROLES[0], task))
+            one, outcome = result.isel({dim: i}), tested.get((measured, task))
             values = one[over].transpose("layer", "head").values if show == "score" else _mixed(one, over, used.roles)
             panel = Panel(f"{capital(task)} ({title})", values.astype(np.float64))
             if style == MARKED and "seed" in result.sizes:
@@ -89,7 +99,6 @@ def plan(result: xr.Dataset, show: str = "score", colours: str = PUBLISHED, styl
         end = int(np.ceil(max((float(np.nanmax(p.values, initial=0)) for p in panels), default=1.0) - 1e-9)) or 1
         end = max(end, int(result.attrs.get("group_size", 1)))
         places = [float(v) for v in np.linspace(0, end, 6)]
-        measured = next((m.name for m in measures_of(str(result.attrs.get("method")))), "")
         scale = Scale(capital(f"{measured} score".strip()), 0, end, places, [f"{p:.1f}" for p in places], used.score)
     legend = [*zip(used.roles, MEANING, strict=True), ("#000000", "no role in every seed")] if show == "roles" else []
     return Heatmaps(
@@ -99,7 +108,7 @@ def plan(result: xr.Dataset, show: str = "score", colours: str = PUBLISHED, styl
 
 def _mixed(one: xr.Dataset, over: str, colours: tuple[str, ...]) -> np.ndarray:
     """The roles' colours, each as bright as its score: [layer, head, 3]."""
-    scores = [one[role] for role in ROLES]
+    scores = [one[role] for role in roles_of(one)]
     if "seed" in one.dims:
         scores = [s.min("seed") if over == "always" else s.max("seed") for s in scores]
     parts = [

@@ -14,9 +14,9 @@ from headatlas.figures.matrix import Matrix, draw
 from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import about
-from headatlas.results.curves import changes
+from headatlas.results.curves import changes, heads_removed
 
-NEEDS = "specialisation(function, masked, measure), or effect(function) and other_effect(function, other)"
+NEEDS = "the changes that its method declares, or effect(function) and other_effect(function, other)"
 SAYS = (
     "Rows: whose top heads were removed. Columns: which function was asked. Cells: how the answers changed."
     " A specialised map has its strongest cells on the diagonal."
@@ -44,9 +44,10 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Matrix:
     if measured is None:
         raise BadArgument(f"result has no {NEEDS.replace(', or', ' nor')}: it was made without proof")
     rows, columns, values, measure = measured
+    n_removed = heads_removed(result)
     step = neat_step(float(np.nanmax(np.abs(values))) or 1.0)
     return Matrix(
-        heading=about(result) + (f" · {int(result.masked_heads)} heads removed" if "masked_heads" in result else ""),
+        heading=about(result) + (f" · {n_removed} heads removed" if n_removed else ""),
         rows=rows,
         columns=columns,
         values=values,

@@ -33,7 +33,9 @@ def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
 
 def has_trade_off(result: xr.Dataset) -> bool:
     """Whether it has the curves by which the number of each function's heads was chosen."""
-    return set(NEEDED) <= set(result.variables) and set(result.effect_curve.dims) == {"function", "split", "step"}
+    if not set(NEEDED) <= set(result.variables) or result.effect.ndim != 1:
+        return False
+    return set(result.effect_curve.dims) == {*result.effect.dims, "split", "step"}
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,9 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> TradeOff:
     if not has_trade_off(result):
         raise lacks(result, NEEDED, NEEDS)
     panels = []
-    for i, name in enumerate(result["function"].values.tolist()):
-        one = result.isel(function=i)
+    (dim,) = result.effect.dims
+    for i, name in enumerate(result[dim].values.tolist()):
+        one = result.isel({dim: i})
         validation = one.sel(split="validation")
         measured = validation.effect_curve.notnull().values
         random = one.random_effect.values

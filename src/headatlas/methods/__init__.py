@@ -86,6 +86,12 @@ def lists_of(result: "xr.Dataset") -> TokenLists | None:
     return lists if lists is not None and set(vars(lists).values()) <= set(result) else None
 
 
+def shown(method: str, form: str) -> tuple[str, ...]:
+    """Return the variables that a method declares to be shown in this form (`shows` in its declaration)."""
+    known = methods().get(method)
+    return () if known is None else tuple(known.shows.get(form, ()))
+
+
 def title_of(method: str) -> str:
     """A method's name for people."""
     known = methods().get(method)

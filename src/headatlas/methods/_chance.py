@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from headatlas.methods import measures_of
+from headatlas.methods import measures_of, shown
 from headatlas.methods.method import Measure
 
 AT_CHANCE, NONE_ABOVE = "at chance", "no head above chance"
@@ -98,15 +98,22 @@ def scale_level(level: xr.DataArray | None) -> float:
     return 0.0 if level is None else float(level.median().fillna(0.0))
 
 
-def members(result: xr.Dataset) -> xr.DataArray:
-    """`member(category, layer, head)` without the heads that are members only by scores at chance.
+def membership(result: xr.Dataset) -> xr.DataArray | None:
+    """Return which heads belong to which category, as the file says: bool [category, layer, head]; None without."""
+    names = shown(str(result.attrs.get("method")), "categories")
+    if not names or names[0] not in result:
+        return None
+    return result[names[0]].astype(bool)
+
+
+def members(result: xr.Dataset, member: xr.DataArray) -> xr.DataArray:
+    """Return the `membership` of a result without the heads that are members only by scores at chance.
 
     The file keeps the published rule (a score that reaches the threshold). Categories taken from multi-token pairs have
     no chance level and are left as they are, as are datasets that do not say which relation is of which category.
     """
-    if "above_chance_member" in result:  # groups of heads
-        return result.above_chance_member
-    member = result.member.astype(bool)
+    if f"above_chance_{member.name}" in result:  # groups of heads
+        return result[f"above_chance_{member.name}"]
     if not {"category_name", "category"} <= set(result.coords) or "threshold" not in result.attrs:
         return member
     over, of = list(result["category"].dims), result["category"].values

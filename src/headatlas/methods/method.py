@@ -99,13 +99,13 @@ class TokenLists:
         tokens: the tokens of a head, over (layer, head, rank).
         value: the number that orders them, over the same dimensions; NaN marks a missing head.
         written: the tokens that the head writes most for each, over (layer, head, rank, output).
-        suppressed: the tokens that the head pushes down most for each, over the same dimensions.
+        demoted: the tokens that the head pushes down most for each, over the same dimensions.
     """
 
     tokens: str
     value: str
     written: str
-    suppressed: str
+    demoted: str
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Method:
 
     name, function, source: its name, the function it was declared on, and the package it comes from. The rest are the
     arguments of `@method`, described there: title, measures, presets, tells, does_not_tell, cites, sentences,
-    ask, truths, cost, seconds, exports, imports, variables, lists, needs_model, in_parts and in_run.
+    ask, truths, cost, seconds, exports, imports, variables, lists, shows, needs_model, in_parts and in_run.
     """
 
     name: str
@@ -223,6 +223,7 @@ class Method:
     exports: tuple[str, ...] = ()
     variables: Mapping[str, Variable] = field(default_factory=dict)
     lists: TokenLists | None = None
+    shows: Mapping[str, Sequence[str]] = field(default_factory=dict)
     needs_model: bool = True
     in_parts: bool = False
     in_run: bool = True
@@ -263,6 +264,7 @@ def method(
     exports: Sequence[str] = (),
     variables: Mapping[str, Variable] | None = None,
     lists: TokenLists | None = None,
+    shows: Mapping[str, Sequence[str]] | None = None,
     needs_model: bool = True,
     in_parts: bool = False,
     in_run: bool = True,
@@ -275,6 +277,11 @@ def method(
         measures: what it says about heads, the most telling first.
         variables: the other variables of its result, by name; those of `headatlas.results.variables.COMMON` are known.
         lists: its lists of tokens, if each head has such lists instead of scores.
+        shows: variables that figures, cards and the page show in a form of their own, by that form.
+            'roles': three measures over seeds, shares of one whole: as mixed colours.
+            'categories': bool [category, layer, head], with the coordinate `category_name`: as classes of heads.
+            'changes': the change of every subject [subject, subject whose heads were removed, measure], and the number
+            of removed heads: as a matrix.
         presets: by preset, the options in which it differs from the signature. `run` includes the method in these.
         tells, does_not_tell, cites: what a reader of its maps must know.
         sentences: `sentences(result)`: what a reader of its tables must know.
@@ -311,6 +318,7 @@ def method(
             imports=imports,
             variables=variables or {},
             lists=lists,
+            shows=shows or {},
             needs_model=needs_model,
             in_parts=in_parts,
             in_run=in_run,

@@ -1,6 +1,6 @@
 """A sentence about a head from a language model at an endpoint the user names."""
 
-import xarray as xr
+from collections.abc import Iterable, Sequence
 
 from headatlas.errors import CannotDo
 from headatlas.tasks.endpoint import ask_endpoint, check_endpoint
@@ -12,13 +12,10 @@ PROMPT = (
 )
 
 
-def describe_operations(operations: xr.Dataset, endpoint: str, model: str) -> str:
-    """Ask `endpoint` (such as http://localhost:8000/v1) what a head's salient operations have in common."""
+def describe_operations(operations: Iterable[tuple[str, Sequence[str]]], endpoint: str, model: str) -> str:
+    """Ask `endpoint` (such as http://localhost:8000/v1) what tokens, each with those it promotes, have in common."""
     check_endpoint("describe", endpoint)
-    lines = [
-        f"{token!r} → {', '.join(map(repr, strongest))}"
-        for token, strongest in zip(operations.token.values, operations.strongest.values, strict=True)
-    ]
+    lines = [f"{token!r} → {', '.join(map(repr, promoted))}" for token, promoted in operations]
     try:
         return ask_endpoint(endpoint, model, PROMPT + "\n".join(lines))
     except CannotDo as e:

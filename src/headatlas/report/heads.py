@@ -8,12 +8,13 @@ import numpy as np
 import xarray as xr
 
 from headatlas.figures.figure_names import PUBLISHED
-from headatlas.figures.gates import OVER, ROLES, SEEDS, has_always_any
+from headatlas.figures.gates import OVER, SEEDS, has_always_any
 from headatlas.figures.style import PALETTES
 from headatlas.methods import lists_of, measures_of
-from headatlas.methods._chance import members
+from headatlas.methods._chance import members, membership
 from headatlas.report.charts import on_grid
 from headatlas.report.numbers import pack, plain
+from headatlas.results.about import subject_dim
 from headatlas.results.outcomes import outcomes
 from headatlas.tasks.relations import CATEGORIES
 
@@ -27,10 +28,11 @@ Grid = Mapping[str, list[int]]  # numbers of the layers and heads
 def categories(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
     """For every head the categories it belongs to, as bits; −1 where there is no head. As the legend orders them."""
     dims = {"category", "layer", "head"}
-    result = next((r for r in results if dims <= set(r.get("member", xr.DataArray()).dims)), None)
-    if result is None:
+    found = ((r, m) for r in results if (m := membership(r)) is not None and dims <= set(m.dims))
+    result, belongs = next(found, (None, None))
+    if result is None or belongs is None:
         return None
-    member = members(result).transpose("category", "layer", "head").astype(float).reindex(grid)
+    member = members(result, belongs).transpose("category", "layer", "head").astype(float).reindex(grid)
     names = [str(n) for n in result["category_name" if "category_name" in result.coords else "category"].values]
     spare = iter(OTHERS * len(names))
     colours = [COLOURS.get(n) or next(spare) for n in names]
@@ -57,16 +59,18 @@ def always(results: Iterable[xr.Dataset], grid: Grid) -> Iterator[dict[str, Any]
     for result in results:
         if not has_always_any(result):
             continue
-        tested = outcomes(str(result.attrs.get("method", "")), result)
-        for i, task in enumerate(result["task"].values.tolist()):
-            outcome = tested.get((ROLES[0], str(task)))
+        method = str(result.attrs["method"])
+        tested = outcomes(method, result)
+        dim = subject_dim(result["always"])
+        for i, task in enumerate(result[dim].values.tolist()):
+            outcome = tested.get((measures_of(method)[0].name, str(task)))
             for name, title in OVER.items():
                 notes = [f"{SEEDS[name]} of {result.sizes['seed']} seeds"] if "seed" in result.sizes else []
                 test = {
                     "tested": on_grid(outcome.removed, result, grid) if outcome else [],
                     "notes": notes + ([outcome.text] if outcome else []),
                 }
-                values = result[name].isel(task=i).transpose("layer", "head").reindex(grid).values
+                values = result[name].isel({dim: i}).transpose("layer", "head").reindex(grid).values
                 words = str(task).replace("_", " ").capitalize()
                 yield {"title": f"{words} ({title})", "task": str(task), "values": pack(values)} | test
 
@@ -83,7 +87,7 @@ def tokens(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
         outputs = min(outputs, max(2, ranks - 2))
         ranks -= 1
     cut = result.isel(rank=slice(ranks), output=slice(outputs)).transpose("layer", "head", "rank", "output")
-    names = {"token": lists.tokens, "strongest": lists.written, "suppressed": lists.suppressed}  # on the page
+    names = {"token": lists.tokens, "promoted": lists.written, "demoted": lists.demoted}  # on the page
     texts = {key: cut[name].reindex(grid, fill_value="").values for key, name in names.items()}
     # as objects: NumPy's own type for text drops NUL at the end
     together = np.concatenate([t.ravel().astype(object) for t in texts.values()])
@@ -93,5 +97,5 @@ def tokens(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
         "texts": each.tolist(),
         "ranks": ranks,
         "outputs": outputs,
-        "amplification": pack(cut[lists.value].reindex(grid).values),
+        "gains": pack(cut[lists.value].reindex(grid).values),
     } | {name: base64.b64encode(p.tobytes()).decode() for name, p in zip(texts, places, strict=True)}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headatlas.methods import title_of
+from headatlas.methods import measures_of, title_of
 from headatlas.report.numbers import plain, plain_list
 from headatlas.results.curves import changes, ranked_by, removal
 
@@ -88,19 +88,19 @@ def evidence(maps: Maps) -> dict[str, Any] | None:
     best_words = max((v for name, v in rows[1:] if not math.isnan(v)), default=math.nan)
     single = {"control_accuracy": "Probe on shuffled labels", "majority_accuracy": "Always the commonest class"}
     rows += [(text, result[name].item()) for name, text in single.items() if name in result]
-    clears = int(result.clears_control.sum()) if "clears_control" in result else None
+    above = result.get(measures_of(method)[0].above)
     per = result.accuracy_per_function if "accuracy_per_function" in result else xr.DataArray([], dims="function")
     names: Any = result["function"].values if per.size else []
     return {
         "method": method,
         "rows": [{"name": name, "value": plain(value)} for name, value in rows if not math.isnan(value)],
         "per_function": [{"name": str(n), "value": plain(v)} for n, v in zip(names, per.values, strict=True)],
-        "verdict": " ".join(_verdict(result, best_words, clears)),
-        "caution": NONE_CLEAR if clears == 0 else "",
+        "verdict": " ".join(_verdict(result, best_words, above)),
+        "caution": NONE_CLEAR if above is not None and not above.any() else "",
     }
 
 
-def _verdict(result: xr.Dataset, words: float, clears: int | None) -> Iterator[str]:
+def _verdict(result: xr.Dataset, words: float, above: xr.DataArray | None) -> Iterator[str]:
     accuracy = result.accuracy.item()
     split = "questions" in result and "split" in result.questions.dims and "test" in result["split"].values
     test = int(result.questions.sel(split="test").sum()) if split else 0
@@ -115,8 +115,10 @@ def _verdict(result: xr.Dataset, words: float, clears: int | None) -> Iterator[s
             yield f"But {level}, which is too close to tell apart: much of what it reads may be wording, not function."
         else:
             yield f"By contrast, {level}, so it reads more than wording."
-    if clears == 0:
+    if above is None:
+        return
+    if above.any():
+        clear = f"{int(above.sum()):,} of {above.size:,} importances clear the shuffled-label control"
+        yield f"{clear}; the others could be chance."
+    else:
         yield NONE_CLEAR
-    elif clears is not None:
-        pairs = int(result.clears_control.size)
-        yield f"{clears:,} of {pairs:,} importances clear the shuffled-label control; the others could be chance."

@@ -7,7 +7,7 @@ import xarray as xr
 
 from headatlas.errors import BadArgument
 from headatlas.methods import measures_of, title_of
-from headatlas.methods._chance import at_chance, members
+from headatlas.methods._chance import at_chance, members, membership
 
 MAP = ("layer", "head")
 
@@ -26,8 +26,18 @@ def unit(result: xr.Dataset) -> str:
     return str(result.attrs.get("unit", "Head"))
 
 
+def subject_of(result: xr.Dataset) -> str:
+    """Return the dimension that names what the maps of a result are about: function, relation, task, pattern, …"""
+    measures = measures_of(str(result.attrs.get("method", "")))
+    subject = next((m.over for m in measures if m.name in result and m.over in result[m.name].dims), None)
+    if subject is None:
+        here = ", ".join(map(str, result.data_vars)) or "nothing"
+        raise BadArgument(f"result has no map of a measure of its method over a subject; here are: {here}")
+    return subject
+
+
 def subject_dim(score: xr.DataArray) -> Hashable:
-    """The dimension that names what maps are about: function, relation, task, …"""
+    """Return the dimension that names what the maps of one variable are about."""
     return next(d for d in score.dims if d not in MAP)
 
 
@@ -49,8 +59,9 @@ def by_kv_group(result: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset
     measures = [m for m in measures_of(str(result.attrs.get("method"))) if m.name in result]
     names = [m.name for m in measures]
     above = {f"above_chance_{n}": ~flag for n in sorted(names) if (flag := at_chance(result, n)) is not None}
-    if "member" in result:
-        above["above_chance_member"] = members(result)
+    member = membership(result)
+    if member is not None:
+        above[f"above_chance_{member.name}"] = members(result, member)
     marked = result.assign(above)
     flags = [str(n) for n, v in marked.data_vars.items() if "head" in v.dims and v.dtype == bool]
     parts = marked[[*names, *flags]].coarsen(head=size).construct(head=("head", "of_group"))

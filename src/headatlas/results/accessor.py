@@ -18,7 +18,7 @@ import xarray as xr
 from headatlas.errors import BadArgument, CannotDo, brief, check_choice, check_count
 from headatlas.methods import measures_of, title_of
 from headatlas.models.head_names import check_head, head_numbers
-from headatlas.results.about import about
+from headatlas.results.about import about, subject_of
 from headatlas.results.card import Card, card
 from headatlas.results.tables import all_heads, heads
 
@@ -39,6 +39,11 @@ class Heads:
         if not {"layer", "head"} <= set(self._result.dims) or not method:
             raise BadArgument("this dataset is not a result: it must have layers and heads, and say its method")
         return {method: self._result}
+
+    @property
+    def subject(self) -> str:
+        """Name the dimension of what the maps are about: function, relation, task, pattern, …"""
+        return subject_of(self._result)
 
     def top(self, n: int = 10, subject: str | None = None, measure: str | None = None) -> pd.DataFrame:
         """Rank the n top heads of a function, relation or task, or of each: a row for every head.

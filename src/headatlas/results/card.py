@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.methods import lists_of, measures_of
-from headatlas.methods._chance import members, no_rank
+from headatlas.methods._chance import members, membership, no_rank
 from headatlas.results.charts import overview, ranks
 from headatlas.results.curves import change_at, ranked_by, removal, steps
 
@@ -31,10 +31,12 @@ class Standing:
 
 @dataclass(frozen=True)
 class Operation:
+    """A token that a head amplifies, how far, and the tokens that it promotes and demotes most then."""
+
     token: str
-    amplification: float
-    strongest: list[str]
-    suppressed: list[str]
+    gain: float
+    promoted: list[str]
+    demoted: list[str]
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,9 @@ def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
     model = next((str(result.attrs["model"]) for result in maps.values() if "model" in result.attrs), "")
     categories = []
     for result in maps.values():
-        if "member" in result and "category_name" in result.coords:
-            member = members(result).sel(layer=layer, head=head).values
+        belongs = membership(result)
+        if belongs is not None and "category_name" in result.coords:
+            member = members(result, belongs).sel(layer=layer, head=head).values
             categories += [str(n) for n, m in zip(result.category_name.values, member, strict=True) if m]
     ordered = sorted(standings, key=lambda s: (s.value == 0, s.rank is None, (s.rank or 0) / s.of))
     operations, removed = _operations(maps, layer, head), _removed(maps, places)
@@ -104,7 +107,7 @@ def _operations(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> list[O
         lists = lists_of(result)
         if lists is not None:
             at_head = result.sel(layer=layer, head=head)
-            names = (lists.tokens, lists.value, lists.written, lists.suppressed)
+            names = (lists.tokens, lists.value, lists.written, lists.demoted)
             rows = zip(*(at_head[name].values for name in names), strict=True)
             return [
                 Operation(str(token), float(value), list(map(str, written)), list(map(str, suppressed)))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import xarray as xr
 
-from headatlas.methods import measures_of
+from headatlas.methods import measures_of, shown
 
 NAMES = ("method", "subject", "measure", "why")
 
@@ -55,9 +55,12 @@ def change_at(curve: xr.Dataset, removed: int) -> tuple[str, float, float, float
 
 def changes(result: xr.Dataset) -> tuple[list[str], list[str], np.ndarray, str] | None:
     """Whose heads were removed (rows), functions tested (columns), their change, the measure; None: not measured."""
-    if "specialisation" in result and "measure" in result.specialisation.dims:
+    name, *_ = shown(str(result.attrs.get("method")), "changes") or ("",)
+    if name in result and "measure" in result[name].dims:
         measure = _measure(result)
-        change = result.specialisation.sel(measure=measure).transpose("masked", ...)
+        change = result[name].sel(measure=measure)
+        subject, masked = change.dims
+        change = change.transpose(masked, subject)
         rows, columns = ([str(v) for v in change[d].values] for d in change.dims)
         return rows, columns, change.values.astype(np.float64), _in_words(measure)
     if not {"effect", "other_effect"} <= set(result) or result.effect.ndim != 1:
@@ -70,6 +73,12 @@ def changes(result: xr.Dataset) -> tuple[list[str], list[str], np.ndarray, str] 
     removed = np.flatnonzero(result.effect.notnull())
     names = [str(v) for v in change[dim].values]
     return [names[i] for i in removed], names, values[removed], "log P per token"
+
+
+def heads_removed(result: xr.Dataset) -> int:
+    """Return how many heads were removed for `changes`; 0 where a result has no one number."""
+    _, *names = shown(str(result.attrs.get("method")), "changes") or ("",)
+    return next((int(result[name]) for name in names if name in result), 0)
 
 
 def _measure(result: xr.Dataset) -> str:

@@ -135,7 +135,7 @@ def _lists_of_heads(result: xr.Dataset, top: int) -> Tables:
     lists = lists_of(result)
     if lists is None:
         return {}
-    columns = result[[lists.value, lists.tokens, lists.written, lists.suppressed]]
+    columns = result[[lists.value, lists.tokens, lists.written, lists.demoted]]
     value = result[lists.value]
     rows = [
         {"head": head_name(layer, head)} | row

@@ -68,6 +68,7 @@ Pair = tuple[float, float]
         "interference_half": Variable("interference by half", "", "Interference from each half of the training data."),
         "irrelevance_half": Variable("irrelevance by half", "", "Irrelevance from each half of the training data."),
     },
+    shows={"roles": ("facilitation", "irrelevance", "interference")},
     presets={
         # gates start half open: so few updates cannot repair a model with half of its heads shut
         "quick": {

@@ -72,6 +72,7 @@ LIMITS = (
         ),
         "dynamic_pairs": Variable("dynamic pairs", "pairs", "Number of pairs of the scores in real runs."),
     },
+    shows={"categories": ("member",)},
     presets={"quick": {}, "full": {"dynamic": 64, "causal": 64}},
     tells="which relations between words a head's parameters implement",
     does_not_tell="when the head does so in a text, or whether an answer depends on it",

@@ -110,6 +110,7 @@ VARIABLES = {
 
 @method(
     title="Probe",
+    shows={"changes": ("specialisation", "masked_heads")},
     measures=[
         Measure(
             "importance",

@@ -25,7 +25,7 @@ MAX_LISTED = 10_000  # tokens per head, and outputs per token
 
 @method(
     title="Salient tokens",
-    lists=TokenLists(tokens="token", value="amplification", written="strongest", suppressed="suppressed"),
+    lists=TokenLists(tokens="token", value="amplification", written="strongest", demoted="suppressed"),
     variables={
         "token": Variable("token", "", "Tokens that the head amplifies most, the most amplified first."),
         "amplification": Variable(

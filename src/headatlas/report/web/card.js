@@ -58,11 +58,11 @@ function salient(at) {
   const tokens = (name, i) => (s[name] ? range(s.outputs).map((o) => s.texts[read(name)[(at * s.ranks + i) * s.outputs + o]]) : []);
   const shown = (each) => el("td", {}, ...each.filter(Boolean).flatMap((t) => [el("code", {}, printable(t)), " "]));
   const rows = range(s.ranks).map((i) => [i, s.texts[read("token")[at * s.ranks + i]]]).filter(([, token]) => token);
-  const heads = ["Amplifies", ...(s.strongest ? ["writes"] : []), ...(s.suppressed ? ["suppresses"] : [])];
+  const heads = ["Amplifies", ...(s.promoted ? ["writes"] : []), ...(s.demoted ? ["suppresses"] : [])];
   const made = table("", heads, []);
-  const gain = (i) => (s.amplification ? [el("small", {}, `× ${number((s._amplification ??= floats(s.amplification))[at * s.ranks + i])}`)] : []);
+  const gain = (i) => (s.gains ? [el("small", {}, `× ${number((s._gains ??= floats(s.gains))[at * s.ranks + i])}`)] : []);
   for (const [i, token] of rows) {
-    const outputs = ["strongest", "suppressed"].filter((n) => s[n]).map((n) => shown(tokens(n, i)));
+    const outputs = ["promoted", "demoted"].filter((n) => s[n]).map((n) => shown(tokens(n, i)));
     made.tBodies[0].append(el("tr", {}, el("td", {}, el("code", {}, printable(token)), ...gain(i)), ...outputs));
   }
   const says = muted("From parameters alone: what the head amplifies most, and what it makes of it.");
