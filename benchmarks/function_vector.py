@@ -14,8 +14,8 @@ import torch
 from common import arguments, in_turn, llama_8b
 
 import headatlas as ha
-from headatlas.methods.function_vector import effects
-from headatlas.methods.function_vector.effects import mean_outputs, rises
+from headatlas.methods.function_vector import compute
+from headatlas.methods.function_vector.compute import mean_outputs, rises
 from headatlas.models.tokens import TokenExample
 from headatlas.tasks.few_shot import few_shot_prompts, few_shot_tasks
 
@@ -33,7 +33,7 @@ def compare(lm: ha.LM, prompts: list[TokenExample], rounds: int) -> None:
         results["ours"] = rises(lm, prompts, means)[0]
 
     def replayed() -> None:
-        with patch.object(effects, "shares", lambda *_: False):
+        with patch.object(compute, "shares", lambda *_: False):
             results["replayed"] = rises(lm, prompts, means)[0]
 
     @torch.no_grad()

@@ -8,8 +8,8 @@ import transformers
 import headatlas as ha
 from headatlas.errors import BadArgument
 from headatlas.methods import get_method
-from headatlas.methods.function_vector.effects import mean_outputs, rises
-from headatlas.methods.function_vector.vectors import answers_with, best_layers, vector_of
+from headatlas.methods.function_vector.compute import mean_outputs, rises
+from headatlas.methods.function_vector.proof import answers_with, best_layers, vector_of
 from headatlas.models import single_heads
 from headatlas.models.interventions import shares
 from headatlas.models.lm import LM
@@ -56,10 +56,10 @@ def test_the_shared_way_and_the_replayed_one_agree(monkeypatch) -> None:
     lm = lm_of("llama")
     means = torch.randn(lm.n_layers, lm.n_heads, lm.d_head, generator=torch.Generator().manual_seed(0))
     shared = rises(lm, PROMPTS, means, tokens=20)
-    monkeypatch.setattr("headatlas.methods.function_vector.effects.shares", lambda *_: False)
+    monkeypatch.setattr("headatlas.methods.function_vector.compute.shares", lambda *_: False)
     replayed = rises(lm, PROMPTS, means, tokens=40)
     torch.testing.assert_close(shared, replayed, rtol=1e-4, atol=1e-7)
-    monkeypatch.setattr("headatlas.methods.function_vector.effects.can_replay", lambda *_: False)
+    monkeypatch.setattr("headatlas.methods.function_vector.compute.can_replay", lambda *_: False)
     monkeypatch.setattr(single_heads, "replayed", None)  # would fail if it were used
     torch.testing.assert_close(rises(lm, PROMPTS, means), replayed, rtol=1e-4, atol=1e-7)
 
@@ -237,12 +237,12 @@ def test_its_vector_does_the_task_without_examples(carried) -> None:
 
 def test_without_anything_to_learn_no_head_carries_it() -> None:
     """Answers that do not follow from the questions raise no flag; the printed lines say so."""
-    from headatlas.methods.function_vector.sentences import vector_sentences
+    from headatlas.methods.function_vector.proof import sentences
 
     other = np.random.default_rng(5).permutation(WORDS)
     result = ha.function_vector(carrying(), tasks=pairs(lambda i: WORDS + int(other[i])), shots=4, limit=3, draws=2)
     assert np.abs(result.contribution).max() < 0.2
-    assert len(vector_sentences(result)) == 1
+    assert len(sentences(result)) == 1
 
 
 # --- prompts

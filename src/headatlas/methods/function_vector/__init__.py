@@ -1,4 +1,4 @@
-"""function_vector: which heads carry a task that is told by examples alone, and what they carry.
+"""function_vector: which heads carry a few-shot task, and what they carry.
 
 After Function Vectors in Large Language Models (Todd et al., ICLR 2024, arXiv 2310.15213).
 
@@ -8,25 +8,27 @@ After Function Vectors in Large Language Models (Todd et al., ICLR 2024, arXiv 2
    mean.
 4. The function vector is the sum of the means of the `top` heads with the highest contribution, each through W_O.
 5. It is added to the residual stream after a layer, at the last token of questions without any example. The layer is
-   the best of about ten on other questions. So are those of vectors made of random heads of the same layers, the
-   control.
+   the best of about ten on other questions. The control: vectors of random heads of the same layers, each added after
+   the layer that is best for it.
 
 The answer is its first token, as in the published code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headatlas.errors import check_count
 from headatlas.methods._arguments import BatchTokens
-from headatlas.methods.method import Measure, Work, lazily, method
+from headatlas.methods.method import Measure, Part, Variable, Work, lazily, method
 
 if TYPE_CHECKING:
+    from headatlas.methods.function_vector.prompts import Prompts
     from headatlas.models.lm import LM
+    from headatlas.models.tokens import TokenExample
 
 DEFAULT = ("country_to_capital", "object_superclass", "verb_to_past_tense", "word_to_antonym")
-SHOTS = 10
 MEANING = (
     "Rise of P(right answer) in few-shot prompts with shuffled answers when this head's output at the last token is"
     " replaced by its mean over prompts with right answers. Causal, for one head at a time."
@@ -45,35 +47,51 @@ MEANING = (
             examples=("limit", "limit"),
         )
     ],
+    variables={
+        "contribution_half": Variable("rise of P by half", "", "The rise of P on each half of the prompts."),
+        "selected": Variable("selected", "", "Whether the head's mean output is part of the function vector."),
+        "vector": Variable("function vector", "", "The sum of what the selected heads add to the residual stream."),
+        "baseline": Variable("whole model", "", "P(right answer) and accuracy of the unchanged model, by prompt kind."),
+        "added_at": Variable("layer", "", "The layer that the function vector is added after."),
+        "effect": Variable(
+            "change", "", "Change of P(right answer) and accuracy when the vector is added; above 0 it does the task."
+        ),
+        "effect_by_layer": Variable(
+            "change by layer", "", "The same change when the vector is added after each layer; above 0: better."
+        ),
+        "random_effect": Variable("random heads", "", "The same change with each vector of random heads."),
+    },
     presets={"full": {"limit": 64, "draws": 100}},
-    tells="which heads carry a task that is told by examples, and what the model does with their sum alone",
+    tells="which heads carry a few-shot task, and what the model does with their sum alone",
     does_not_tell="which heads read the examples: only the last token is changed",
     cites=("Function Vectors in Large Language Models, Todd et al., ICLR 2024, arXiv 2310.15213",),
-    sentences=lazily("headatlas.methods.function_vector.sentences:vector_sentences"),
-    ask=lazily("headatlas.methods.function_vector.parts:ask_held_out"),
+    sentences=lazily("headatlas.methods.function_vector.proof:sentences"),
+    ask=lazily("headatlas.methods.function_vector.prompts:ask_held_out"),
     seconds=70,
     in_parts=True,
 )
 def function_vector(
     lm: LM,
     relations: Annotated[
-        Any, "tasks: built-in relations by name, a folder, a JSON or CSV file, or pairs of your own by name"
+        Any, "tasks: built-in relations by name, a folder, a JSON or CSV file, or your pairs by name"
     ] = None,
-    tasks: Annotated[Any, "more tasks: files with prompt and target, built-in tasks, or examples of your own"] = None,
+    tasks: Annotated[Any, "more tasks: files with prompt and target, built-in tasks, or your examples"] = None,
     *,
-    shots: Annotated[int, "worked examples in a few-shot prompt"] = SHOTS,
+    shots: Annotated[int, "worked examples in a few-shot prompt"] = 10,
     limit: Annotated[int, "prompts of each kind and task: few-shot, with shuffled answers, without examples"] = 12,
-    top: Annotated[int, "heads whose means are the function vector"] = 10,
-    layer: Annotated[int | None, "add the vector after this layer; by default the best on other prompts"] = None,
-    draws: Annotated[int, "vectors of random heads to compare with"] = 20,
-    template: Annotated[str | None, "a pair's source in a text; by default 'Q: {}' and, on the next line, 'A:'"] = None,
-    seed: Annotated[int, "of the prompts and the random heads"] = 0,
+    top: Annotated[int, "number of heads in the function vector"] = 10,
+    layer: Annotated[int | None, "add the vector after this layer (default: the best on other prompts)"] = None,
+    draws: Annotated[int, "number of vectors of random heads to compare with"] = 20,
+    template: Annotated[
+        str | None, "text with {} for a pair's source (default: 'Q: {}', then 'A:' on the next line)"
+    ] = None,
+    seed: Annotated[int, "random seed for the prompts and the random heads"] = 0,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """Which heads carry a task told by examples alone, and how well their sum does it without examples.
+    """Which heads carry a few-shot task, and how well their sum does it without examples.
 
-    relations, tasks: what is asked; without both, four built-in relations. Pairs of a relation are put into the
-    template; tasks have prompts of their own. A fifth of the examples is held out, for prompts without examples.
+    relations, tasks: the tasks; without both, four built-in relations. Pairs of a relation are put into the template;
+    tasks have prompts already. A fifth of the examples is held out, for prompts without examples.
 
     Returns:
         contribution(task, layer, head), the mean rise of P(right answer); contribution_half(task, half, layer, head);
@@ -87,7 +105,8 @@ def function_vector(
     Example:
         >>> ha.function_vector("smollm2", ["word_to_antonym"]).heads.top(5)
     """
-    from headatlas.methods.function_vector.parts import Settings, combine, plan, rows
+    from headatlas.methods.function_vector import compute
+    from headatlas.methods.function_vector.prompts import make_prompts, source_rows
     from headatlas.tasks.few_shot import few_shot_tasks
     from headatlas.tasks.prompts import hash_tasks
     from headatlas.tasks.used import used_rows
@@ -100,16 +119,52 @@ def function_vector(
     if layer is not None:
         check_count("layer", layer, 0, lm.n_layers - 1)
     relations = DEFAULT if relations is None and tasks is None else relations
-    chosen = few_shot_tasks(lm, relations, tasks, shots=shots, template=template)
-    settings = Settings(limit, top, layer, draws, seed, batch_tokens)
-    plans = [plan(lm, task, settings) for task in chosen]
-    where = "best" if layer is None else layer
+    loaded = few_shot_tasks(lm, relations, tasks, shots=shots, template=template)
+    prompts = {task.name: make_prompts(lm, task, limit, seed) for task in loaded}
+    scored = {name: compute.split_prompts(name, of_task) for name, of_task in prompts.items()}
+    testing = {"top": top, "layer": layer, "draws": draws, "seed": seed, "batch_tokens": batch_tokens}
     return Work(
-        summary=f"{', '.join(t.name for t in chosen)}: {limit} prompts of each kind, {shots} shots",
-        combine=combine,
-        arguments=(plans,),
-        parts=[part for one in plans for part in one.parts()],
-        data=hash_tasks(chosen),
-        settings={"shots": shots, "limit": limit, "top": top, "added_after": where, "draws": draws, "seed": seed},
-        used=used_rows(chosen, (row for task in chosen for row in rows(task, settings))),
+        summary=f"{', '.join(prompts)}: {limit} prompts of each kind, {shots} shots",
+        combine=compute.combine,
+        arguments={"scored": {name: tuple(parts) for name, parts in scored.items()}, "draws": draws},
+        parts=[part for name in prompts for part in _parts(name, prompts[name], scored[name], testing)],
+        data=hash_tasks(loaded),
+        settings={
+            "shots": shots,
+            "limit": limit,
+            "top": top,
+            "added_after": "best" if layer is None else layer,
+            "draws": draws,
+            "seed": seed,
+        },
+        used=used_rows(loaded, (row for task in loaded for row in source_rows(task, limit, seed))),
     )
+
+
+def _parts(
+    task: str, prompts: Prompts, scored: Mapping[str, Sequence[TokenExample]], testing: Mapping[str, Any]
+) -> list[Part]:
+    """The parts of one task. testing: options of the function vector."""
+    from headatlas.methods.function_vector import compute, proof
+
+    means = compute.means_part(task)
+    batch_tokens = testing["batch_tokens"]
+    parts = [
+        Part(
+            name=means,
+            do=compute.average_outputs,
+            arguments={"task": task, "prompts": prompts.right, "batch_tokens": batch_tokens},
+        )
+    ]
+    for part, part_prompts in scored.items():
+        arguments = {"part": part, "task": task, "prompts": part_prompts, "batch_tokens": batch_tokens}
+        parts.append(Part(name=part, do=compute.score_prompts, arguments=arguments, inputs=(means,)))
+    parts.append(
+        Part(
+            name=compute.vector_part(task),
+            do=proof.evaluate_vector,
+            arguments={"task": task, "scored": tuple(scored), "prompts": prompts, **testing},
+            inputs=(means, *scored),
+        )
+    )
+    return parts

@@ -1,0 +1,206 @@
+"""The mean outputs of heads in few-shot prompts, and what each adds to prompts with shuffled answers (steps 1 to 3)."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from headatlas.evidence.control import correct_p
+from headatlas.methods._effects import halves
+from headatlas.methods.function_vector.prompts import Prompts
+from headatlas.models.families import norms_behind
+from headatlas.models.interventions import MEASURES, answers_while, replacing, shares
+from headatlas.models.library_settings import without_cudnn_attention
+from headatlas.models.lm import LM
+from headatlas.models.log_probs import score_targets
+from headatlas.models.logit_attribution import passing, stream_factor
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
+from headatlas.models.single_heads import can_replay, logits_by_head, texts_at_once
+from headatlas.models.tokens import TokenExample, make_bundle
+from headatlas.progress import Done, Progress, doing, silent
+
+PROMPTS_PER_PART = 8
+ANSWER_MEASURES = ("probability", "accuracy")
+PROMPT_KINDS = ("few_shot", "shuffled", "zero_shot")
+
+
+def means_part(task: str) -> str:
+    """The part that averages the outputs of heads."""
+    return f"{task}: mean outputs"
+
+
+def split_prompts(task: str, prompts: Prompts) -> dict[str, tuple[TokenExample, ...]]:
+    """The prompts with shuffled answers that each part scores heads on, by the name of the part."""
+    starts = range(0, len(prompts.shuffled), PROMPTS_PER_PART)
+    return {f"{task}: from prompt {i + 1}": prompts.shuffled[i : i + PROMPTS_PER_PART] for i in starts}
+
+
+def vector_part(task: str) -> str:
+    """The part that makes the function vector and tests it."""
+    return f"{task}: function vector"
+
+
+def average_outputs(
+    lm: LM, *, task: str, prompts: Sequence[TokenExample], batch_tokens: int | None, done: Done, progress: Progress
+) -> None:
+    """Store what `mean_outputs` returns."""
+    part = means_part(task)
+    done[part] = (mean_outputs(lm, prompts, tokens=batch_tokens, label=part, progress=progress).numpy(),)
+
+
+def score_prompts(
+    lm: LM,
+    *,
+    part: str,
+    task: str,
+    prompts: Sequence[TokenExample],
+    batch_tokens: int | None,
+    done: Done,
+    progress: Progress,
+) -> None:
+    """Store what `rises` returns for each head's mean output."""
+    means = torch.from_numpy(done[means_part(task)][0][0])
+    rise, before = rises(lm, prompts, means, tokens=batch_tokens, label=part, progress=progress)
+    done[part] = (rise.numpy(), before.numpy())
+
+
+@torch.no_grad()
+def mean_outputs(
+    lm: LM,
+    prompts: Sequence[TokenExample],
+    *,
+    tokens: int | None = None,
+    label: str = "mean outputs",
+    progress: Progress = silent,
+) -> Tensor:
+    """Average every head's z at the last token, [2, layer, head, d_head]: as it is, and scaled as it enters the stream.
+
+    The second differs only in models with a norm after the attention (Gemma 2), whose factor differs between prompts.
+    """
+    if not scales_outputs(lm):
+        budget = tokens_at_once(lm, tokens)
+        texts = [list(a.prompt) for a in prompts]
+        with doing(progress, label), halve_batch_on_oom(lm, budget):
+            texts_per_batch = max(1, budget // max(map(len, texts)))
+            mean = lm.head_outputs(texts, "last", batch_size=texts_per_batch)[:, 0].double().mean(0)
+        return torch.stack([mean, mean]).float()
+    total = torch.zeros(2, lm.n_layers, lm.n_heads, lm.d_head, dtype=torch.float64)
+    total[:, lm.layers_without_heads] = torch.nan
+    for prompt in progress(prompts, label):
+        with passing(lm) as recorded, without_cudnn_attention():
+            lm.model.base_model(**lm.pad([prompt.prompt], "right"), use_cache=False)
+        for layer, z in recorded.z.items():
+            last = z[-1].float()
+            total[0, layer] += last.cpu()
+            total[1, layer] += (last * stream_factor(lm, recorded, layer, -1)).cpu()
+    return (total / len(prompts)).float()
+
+
+def scales_outputs(lm: LM) -> bool:
+    """Whether there is a norm between the attention and the stream, whose factor differs between prompts."""
+    return any(norms_behind(lm.model, lm.anatomy, layer)[:-1] for layer in lm.layers_with_heads)
+
+
+@torch.no_grad()
+def rises(
+    lm: LM,
+    prompts: Sequence[TokenExample],
+    means: Tensor,
+    *,
+    tokens: int | None = None,
+    label: str = "contributions",
+    progress: Progress = silent,
+) -> tuple[Tensor, Tensor]:
+    """Measure how much P(answer) rises when one head outputs its mean at the last token.
+
+    The prompt is the same for all heads: models that can share it run it once, with a last token for every head.
+    Others are replayed from each head's layer on.
+
+    Args:
+        means: of each head [layer, head, d_head].
+
+    Returns:
+        The rise [prompt, layer, head], NaN in layers without heads; of the unchanged model, P(answer) and whether it
+        is the most likely token [prompt, 2].
+    """
+    if not all(shares(lm, a, len(a.prompt) - 1) for a in prompts):
+        return _replayed(lm, prompts, means, budget=tokens_at_once(lm, tokens), label=label, progress=progress)
+    rise = torch.full((len(prompts), lm.n_layers, lm.n_heads), torch.nan)
+    heads = [(layer, head) for layer in lm.layers_with_heads for head in range(lm.n_heads)]
+    layers, numbers = torch.tensor(heads).T
+    changing = replacing(lm, heads, means[layers, numbers])
+    with doing(progress, label):
+        # one more than there are heads: the last is without a change
+        answers = quality(answers_while(lm, prompts, len(heads) + 1, changing, tokens=tokens))
+    before = answers[-1]
+    rise[:, layers, numbers] = (answers[:-1, :, 0] - before[:, 0]).T
+    return rise, before
+
+
+def quality(answers: Tensor) -> Tensor:
+    """Return P(answer) and whether it is the most likely token, of answers of one token from `answers_while`.
+
+    Returns [change, example, 2].
+    """
+    return torch.stack([answers[..., MEASURES.index("log_p")].exp(), answers[..., MEASURES.index("first")]], dim=-1)
+
+
+def _replayed(
+    lm: LM, prompts: Sequence[TokenExample], means: Tensor, *, budget: int, label: str, progress: Progress
+) -> tuple[Tensor, Tensor]:
+    rise = torch.full((len(prompts), lm.n_layers, lm.n_heads), torch.nan)
+    before = torch.empty(len(prompts), 2)
+    bundles = [make_bundle([a]) for a in prompts]
+    replay = can_replay(lm, bundles[:2])
+    for indices in progress(texts_at_once(lm, bundles, budget), label):
+        batch = [bundles[i] for i in indices]
+        last = [len(prompts[i].prompt) - 1 for i in indices]
+        instead = torch.full((len(batch), max(last) + 1, lm.n_heads, lm.d_head), torch.nan)  # NaN: unchanged
+
+        def value(layer: int, instead: Tensor = instead, last: list[int] = last) -> Tensor:
+            instead[range(len(last)), last] = means[layer]
+            return instead
+
+        for layer, heads, logits, clean in logits_by_head(lm, batch, value=value, replay=replay, budget=budget):
+            log_p, is_first = (values[0].float().cpu() for values in score_targets(clean, batch))
+            before[indices] = torch.stack([log_p.exp(), is_first], dim=1)
+            changed = score_targets(logits.flatten(0, 1), batch)[0].float().exp().cpu()  # [head, prompt]
+            rise[torch.tensor(indices)[:, None], layer, torch.tensor(heads)] = (changed - before[indices, 0]).T
+    return rise, before
+
+
+def combine(lm: LM, *, scored: Mapping[str, Sequence[str]], draws: int, done: Done, progress: Progress) -> xr.Dataset:
+    """Join the results of all tasks. scored: by task, the parts that score heads."""
+    results = [_task_result(task, parts, done) for task, parts in scored.items()]
+    result = xr.concat(results, "task").assign_coords(
+        task=list(scored),
+        half=["first", "second"],
+        prompt=list(PROMPT_KINDS),
+        measure=list(ANSWER_MEASURES),
+        draw=range(draws),
+        layer=range(lm.n_layers),
+        head=range(lm.n_heads),
+    )
+    return result.assign(p_corrected=("task", correct_p(result.p.values)))
+
+
+def _task_result(task: str, parts: Sequence[str], done: Done) -> xr.Dataset:
+    contributions, before = (np.concatenate([done[part][i] for part in parts]) for i in (0, 1))
+    selected, vector, few_shot, by_layer, layer, effect, random_effect, p = done[vector_part(task)]
+    zero_shot = by_layer[-1]
+    return xr.Dataset(
+        {
+            "contribution": (("layer", "head"), contributions.mean(0)),
+            "contribution_half": (("half", "layer", "head"), halves(contributions)),
+            "selected": (("layer", "head"), selected),
+            "vector": ("d_model", vector),
+            "baseline": (("prompt", "measure"), np.stack([few_shot, before.mean(0), zero_shot])),
+            "added_at": int(layer),
+            "effect": ("measure", effect),
+            "effect_by_layer": (("layer", "measure"), by_layer[:-1] - zero_shot),
+            "random_effect": (("draw", "measure"), random_effect),
+            "p": p,
+        }
+    )
