@@ -218,6 +218,16 @@ def check_shapes(subject: Subject) -> None:
         assert np.isfinite(result[lists.value]).all(), f"{name}: {lists.value} is not finite everywhere"
 
 
+def check_variables(subject: Subject) -> None:
+    """Every variable has a name for people, units ('' for a plain number) and a sentence that says what it is."""
+    for name, values in subject.result.data_vars.items():
+        missing = [key for key in ("long_name", "description") if not values.attrs.get(key)]
+        missing += ["units"] * ("units" not in values.attrs)
+        assert not missing, (
+            f"{subject}: variable {name} has no {', '.join(missing)}: declare it, variables={{{name!r}: Variable(…)}}"
+        )
+
+
 def check_repeatable(subject: Subject) -> None:
     """The same twice, whatever the state of the global generators. It changes neither them nor the model."""
     lm = tiny_lm()
@@ -341,6 +351,7 @@ def check_batches(subject: Subject) -> None:
 CHECKS: tuple[Callable[[Subject], None], ...] = (
     check_declaration,
     check_shapes,
+    check_variables,
     check_repeatable,
     check_provenance,
     check_stored,

@@ -24,7 +24,7 @@ from headatlas.methods._arguments import (
     Test,
 )
 from headatlas.methods.dissociate import REMOVAL_VARIABLES
-from headatlas.methods.method import PRESETS, Work, method
+from headatlas.methods.method import PRESETS, Variable, Work, method
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -37,7 +37,13 @@ MAPS: tuple[str, ...] = get_args(Map)
 
 @method(
     title="Maps compared",
-    variables=REMOVAL_VARIABLES,
+    variables={
+        "ranking_score": Variable("score", "", "Score that the ranking orders heads by; its unit is that of its map."),
+        "selectivity": Variable(
+            "selectivity", "nats", "Mean change of the others minus that of the function: above 0 it loses more."
+        ),
+        **REMOVAL_VARIABLES,
+    },
     tells="which method's heads a function needs and the others can spare",
     does_not_tell="which map is right: it tests sets of heads, not their order",
     seconds=400,
