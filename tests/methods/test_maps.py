@@ -405,8 +405,6 @@ def test_work_is_plain_data_and_planned_without_weights(folder) -> None:
     assert work.needs_model
     [part] = work.parts
     assert part.outputs[:3] == ("maps layer 0", "targets layer 0", "random layer 0")
-    assert part.cost(lm, **part.arguments).operations > 0
-    assert work.cost(lm, **work.arguments).tokens > 3 * 2 * 4  # pairs of two relations in four templates
     raw = get_method("maps").function(lm, prompted, input="published", baselines=False)
     assert not raw.needs_model
     assert [name for part in raw.parts for name in part.outputs] == [f"maps layer {i}" for i in range(lm.n_layers)]

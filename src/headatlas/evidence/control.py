@@ -23,7 +23,6 @@ from scipy.stats import false_discovery_control
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from headatlas.models.cost import Cost
     from headatlas.models.lm import LM
     from headatlas.models.tokens import TokenExample
 
@@ -204,22 +203,6 @@ def correct_p(p: np.ndarray) -> np.ndarray:
 
 
 ANSWERS = ("log_p", "accuracy")  # the measures of `answers_without`; p is about the first
-DRAWN = 0.6  # typical share of the allowed draws before early stopping
-
-
-def removal_cost(
-    lm: LM, examples: Sequence[TokenExample], sets: int, draws: int, tokens: int | None = None, everywhere: bool = False
-) -> Cost:
-    """Of a control experiment with so many sets, whose value is of answers to these examples."""
-    from headatlas.models.cost import answering
-
-    changes, rounds = 1 + sets * (1 + expected_draws(draws)), max(1.0, draws / DRAWS_PER_ROUND)
-    return answering(lm, examples, changes, rounds=rounds, everywhere=everywhere, tokens=tokens)
-
-
-def expected_draws(draws: int) -> float:
-    """About how many of the allowed draws are made."""
-    return min(draws, max(DRAWS_PER_ROUND, DRAWN * draws))
 
 
 def gates_without(sets: Sequence[Heads], shape: tuple[int, int], scale: float = 0.0) -> Tensor:

@@ -14,7 +14,6 @@ import xarray as xr
 
 from headatlas.errors import check_count
 from headatlas.methods.method import Part, Work
-from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import TokenExample
@@ -34,7 +33,6 @@ def contribution_work(
     tasks: Any,
     *,
     compute: Callable[..., None],
-    cost: Callable[..., Cost],
     limit: int,
     shots: int | None,
     batch_tokens: int | None,
@@ -48,7 +46,6 @@ def contribution_work(
         name: of the method.
         compute: `compute(lm, part=…, task=…, layers=…, limit=…, batch_tokens=…, **settings, done=…, progress=…)` puts
             the contributions [example, layer, head] of the heads of these layers into `done[part]`.
-        cost: what that will take, with the same arguments.
         settings: the method's own options.
         layers_per_part: layers with heads in one part; None for all.
         without_heads: whether log P(target) without any head is measured too, for contributions that should add up.
@@ -69,7 +66,6 @@ def contribution_work(
             name=part,
             do=compute,
             arguments={"part": part, "task": task, "layers": layers, **common, **settings},
-            cost=cost,
         )
         for task in loaded
         for part, layers in layers_by_part[task.name].items()
@@ -82,7 +78,6 @@ def contribution_work(
         parts=parts,
         data=hash_tasks(loaded),
         settings={"limit": limit, **settings},
-        cost=_combine_cost,
         used=used_rows(loaded, (row for task in loaded for row in held_out_rows(task, limit))),
     )
 
@@ -120,13 +115,6 @@ def _combine(
     return xr.concat(results, "task").assign_coords(
         task=[task.name for task in tasks], half=["first", "second"], layer=range(lm.n_layers), head=range(lm.n_heads)
     )
-
-
-def _combine_cost(
-    lm: LM, *, tasks: Sequence[Task], limit: int, batch_tokens: int | None, without_heads: bool, **_: Any
-) -> Cost:
-    once = sum((reading(lm, held_out_bundles(lm, task, limit), tokens=batch_tokens) for task in tasks), Cost())
-    return once + once if without_heads else once
 
 
 def halves(values: np.ndarray) -> np.ndarray:

@@ -5,13 +5,11 @@ ig: the same, averaged while all gates move from 0 to 1 together; over all heads
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from headatlas.methods._effects import held_out_questions
-from headatlas.models.cost import Cost, learning
 from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batches, log_probs
@@ -63,13 +61,6 @@ def compute_gradients(
     levels = _levels(steps)
     gradients = gate_gradients(lm, questions, levels, tokens=batch_tokens, label=part, progress=progress)
     done[part] = (gradients[:, layers].numpy(),)
-
-
-def gradients_cost(
-    lm: LM, *, task: Task, limit: int, batch_tokens: int | None, steps: int | None = None, **_: Any
-) -> Cost:
-    bundles = [make_bundle([question]) for question in held_out_questions(lm, task, limit)]
-    return learning(lm, bundles, len(_levels(steps)), tokens=batch_tokens, packed=False)
 
 
 def _levels(steps: int | None) -> list[float]:

@@ -17,10 +17,5 @@ def head_name(layer: int, head: int, unit: str = "Head") -> str:
     return f"L{layer}.{'H' if unit == 'Head' else 'G'}{head}"
 
 
-def list_best(score: xr.DataArray, n: int, form: str = "{} {:.2f}", between: str = " ") -> str:
-    """`best` in words: 'L3.H1 0.52 L0.H4 0.31'; nothing where no head is above 0."""
-    return between.join(form.format(head_name(layer, head), value) for layer, head, value in best(score, n))
-
-
 def number(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.2f}"

@@ -70,7 +70,7 @@ def ig(
         >>> ha.ig("smollm2", "math", steps=8).heads.top(5)
     """
     from headatlas.methods._effects import contribution_work
-    from headatlas.methods._gradients import compute_gradients, gradients_cost
+    from headatlas.methods._gradients import compute_gradients
 
     check_count("steps", steps, 1, MAX_STEPS)
     return contribution_work(
@@ -78,7 +78,6 @@ def ig(
         lm,
         tasks,
         compute=compute_gradients,
-        cost=gradients_cost,
         limit=limit,
         shots=shots,
         batch_tokens=batch_tokens,

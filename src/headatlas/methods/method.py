@@ -22,7 +22,6 @@ from headatlas.errors import BadArgument
 if TYPE_CHECKING:
     import xarray as xr
 
-    from headatlas.models.cost import Cost
     from headatlas.models.tokens import TokenExample
     from headatlas.tasks.used import Used
 
@@ -146,7 +145,6 @@ class Part:
             arrays in `inputs` in `done`, and puts those in `outputs` there. What it returns is not used.
         outputs: names of the arrays it computes; without any, its own name.
         inputs: names of the arrays of other parts that it reads.
-        cost: `cost(model, **arguments)`: what it will take, for `run --plan`.
     """
 
     name: str
@@ -154,7 +152,6 @@ class Part:
     arguments: Arguments = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
-    cost: Callable[..., Cost] | None = None
 
     def __post_init__(self) -> None:
         if not self.outputs:
@@ -170,7 +167,6 @@ class Work:
         combine: a module-level function `combine(model, **arguments, done=…, progress=…)` that makes the result from
             the arrays of the parts.
         data: a hash of the data. settings: what the parts depend on. result_settings: what only the result depends on.
-        cost: `cost(model, **arguments)`: what `combine` will take.
         needs_model: whether the model must be loaded; otherwise its parameters are read from disk.
         used: the rows that the map is made from (`headatlas.tasks.used`); None: not recorded, so that its heads cannot
             be tested on other rows.
@@ -183,7 +179,6 @@ class Work:
     data: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     result_settings: Mapping[str, Any] = field(default_factory=dict)
-    cost: Callable[..., Cost] | None = None
     needs_model: bool = True
     used: Used | None = None
 
@@ -204,7 +199,7 @@ class Method:
 
     name, function, source: its name, the function it was declared on, and the package it comes from. The rest are the
     arguments of `@method`, described there: title, measures, presets, tells, does_not_tell, cites, sentences,
-    ask, truths, cost, seconds, exports, imports, variables, lists, shows, needs_model, in_parts and in_run.
+    ask, truths, seconds, exports, imports, variables, lists, shows, needs_model, in_parts and in_run.
     """
 
     name: str
@@ -218,7 +213,6 @@ class Method:
     sentences: Callable[[xr.Dataset], list[str]] | None
     ask: Callable[..., list[TokenExample]] | None
     truths: Mapping[str, Truth]
-    cost: Callable[..., Cost] | None
     seconds: float
     exports: tuple[str, ...] = ()
     variables: Mapping[str, Variable] = field(default_factory=dict)
@@ -259,7 +253,6 @@ def method(
     sentences: Callable[[xr.Dataset], list[str]] | None = None,
     ask: Callable[..., list[TokenExample]] | None = None,
     truths: Mapping[str, Truth] | None = None,
-    cost: Callable[..., Cost] | None = None,
     seconds: float = 60,
     exports: Sequence[str] = (),
     variables: Mapping[str, Variable] | None = None,
@@ -287,7 +280,6 @@ def method(
         sentences: `sentences(result)`: what a reader of its tables must know.
         ask: `ask(lm, subject)`: questions that heads are removed on, and moved between, where no truth is known.
         truths: by their names in the benchmark, the truths that it answers.
-        cost: `cost(lm, **options)`, for a function that returns a dataset.
         seconds: what it usually takes: with the quick preset, on the default model and two cores. Methods of a run
             are done from the quickest.
         exports: formats of other tools that its maps suit, the best first; `headatlas export` writes them from its map
@@ -312,7 +304,6 @@ def method(
             sentences=sentences,
             ask=ask,
             truths=truths or {},
-            cost=cost,
             seconds=seconds,
             exports=tuple(exports),
             imports=imports,

@@ -61,14 +61,13 @@ def taylor(
         >>> ha.taylor("smollm2", "math").heads.top(5)
     """
     from headatlas.methods._effects import contribution_work
-    from headatlas.methods._gradients import compute_gradients, gradients_cost
+    from headatlas.methods._gradients import compute_gradients
 
     return contribution_work(
         "taylor",
         lm,
         tasks,
         compute=compute_gradients,
-        cost=gradients_cost,
         limit=limit,
         shots=shots,
         batch_tokens=batch_tokens,

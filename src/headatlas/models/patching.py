@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headatlas.models.cost import Cost, a_pass, can_share
 from headatlas.models.hooks import hooked
 from headatlas.models.interventions import spans
 from headatlas.models.lm import LM
@@ -95,17 +94,3 @@ def _first_own(layout: Layout) -> tuple[Tensor, Tensor]:
     first = first[owner >= 0]  # −1: shared, or padding
     width = layout.owner.shape[1]
     return torch.tensor(first // width), torch.tensor(first % width)
-
-
-def patching_cost(lm: LM, examples: Sequence[TokenExample], back: int = 0, tokens: int | None = None) -> Cost:
-    """Of `log_probs_patched`, if the model can be packed."""
-    budget, cost = tokens_at_once(lm, tokens), Cost()
-    changes = 1 + len(lm.layers_with_heads) * lm.n_heads
-    bundles = []
-    for a in examples:
-        shared = len(a.prompt) - 1 - back
-        together = shared > 0 and can_share(lm)
-        bundles += [Bundle((a,) * len(n), shared) for n in _at_once(a, shared, changes, budget, together)]
-    for _, chosen in batches(bundles, 1, budget, packed=can_share(lm)):
-        cost += a_pass(lm, [bundles[i] for i in chosen], packed=can_share(lm))
-    return cost

@@ -6,13 +6,11 @@ head's layer on, many heads in one batch. Whether replaying gives the right resu
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headatlas.models.cost import Cost, a_pass
 from headatlas.models.hooks import forward_replaced, hooked
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batches, log_probs, score_targets
@@ -76,20 +74,6 @@ def effects_by_layer(
         lost[:, heads] = (whole - without).T.float().cpu()
         if heads[-1] == lm.n_heads - 1:
             yield layer, lost.clone(), whole[0].float().cpu()
-
-
-def changing_cost(lm: LM, bundles: Sequence[Bundle], layers: Sequence[int], budget: int) -> Cost:
-    """Of `logits_by_head`, some texts at a time (`texts_at_once`), if the model can be replayed: of each layer, what
-    lies above it."""
-    if not bundles:
-        return Cost()
-    cost = trial_cost(lm, bundles[:2])
-    above = sum(lm.n_layers - i for i in layers) / lm.n_layers
-    for chosen in texts_at_once(lm, bundles, budget):
-        once = a_pass(lm, [bundles[i] for i in chosen], packed=False)
-        passes = -(-lm.n_heads // max(1, budget // int(once.tokens)))
-        cost += once + replace(lm.n_heads * above * once, passes=passes * above)
-    return cost
 
 
 def texts_at_once(lm: LM, bundles: Sequence[Bundle], budget: int) -> list[list[int]]:
@@ -165,11 +149,6 @@ def can_replay(lm: LM, bundles: Sequence[Bundle]) -> bool:
         raise
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError):
         return False
-
-
-def trial_cost(lm: LM, bundles: Sequence[Bundle]) -> Cost:
-    """Of `can_replay`: a whole run, and two from either block on."""
-    return (1 + 2 * (lm.n_layers - lm.n_layers // 2 + 1) / lm.n_layers) * a_pass(lm, bundles, packed=False)
 
 
 def _same(lm: LM, bundles: Sequence[Bundle], layer: int, record: Record, expected: Tensor) -> bool:

@@ -74,7 +74,7 @@ def ablate(
         >>> ha.ablate("smollm2", "math", kind="mean").heads.top(5)
     """
     from headatlas.methods._effects import contribution_work
-    from headatlas.methods.ablate.compute import compute_removals, removals_cost
+    from headatlas.methods.ablate.compute import compute_removals
     from headatlas.models.families import LAYERS_PER_PART
 
     check_choice("kind", kind, KINDS)
@@ -83,7 +83,6 @@ def ablate(
         lm,
         tasks,
         compute=compute_removals,
-        cost=removals_cost,
         limit=limit,
         shots=shots,
         batch_tokens=batch_tokens,

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,12 +9,11 @@ from torch import Tensor
 from headatlas.errors import BadArgument, check_choice
 from headatlas.methods._effects import held_out_questions
 from headatlas.methods.ablate import KINDS
-from headatlas.models.cost import Cost
 from headatlas.models.hooks import hooked
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batches, log_probs
 from headatlas.models.memory import tokens_at_once
-from headatlas.models.single_heads import can_replay, changing_cost, effects_by_layer, texts_at_once
+from headatlas.models.single_heads import can_replay, effects_by_layer, texts_at_once
 from headatlas.models.tokens import Bundle, TokenExample, make_bundle
 from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.prompts import Task
@@ -91,11 +89,6 @@ def compute_removals(
         lm, questions, kind, layers=layers, tokens=batch_tokens, label=part, progress=progress
     )
     done[part] = (contribution[:, layers].numpy(),)
-
-
-def removals_cost(lm: LM, *, task: Task, layers: Sequence[int], limit: int, batch_tokens: int | None, **_: Any) -> Cost:
-    bundles = [make_bundle([question]) for question in held_out_questions(lm, task, limit)]
-    return changing_cost(lm, bundles, layers, tokens_at_once(lm, batch_tokens))
 
 
 def _z(lm: LM, bundles: Sequence[Bundle]) -> dict[int, Tensor]:

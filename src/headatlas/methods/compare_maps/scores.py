@@ -21,14 +21,10 @@ from headatlas.methods._gradients import gate_gradients
 from headatlas.methods._inline import do_work
 from headatlas.methods.ablate.compute import ablate_heads
 from headatlas.methods.dissociate import compute as dissociation
-from headatlas.methods.dissociate import proof as dissociation_test
-from headatlas.methods.gate.compute import Schedule, fit_cost, fit_task
+from headatlas.methods.gate.compute import Schedule, fit_task
 from headatlas.methods.method import Part, Work
-from headatlas.models.cost import Cost, learning
 from headatlas.models.lm import LM
-from headatlas.models.memory import tokens_at_once
-from headatlas.models.single_heads import changing_cost
-from headatlas.models.tokens import TokenExample, make_bundle
+from headatlas.models.tokens import TokenExample
 from headatlas.progress import Done, Progress, doing
 from headatlas.tasks.labelled import Labelled
 from headatlas.tasks.prompts import Example, Task
@@ -114,7 +110,6 @@ def comparison_work(
             do=remove,
             arguments=(name, t),
             inputs=(dissociation.BASELINE, map_name(name, t.name)),
-            cost=removal_cost,
         )
         for name in ranked
         for t in targets
@@ -170,7 +165,7 @@ def _map_parts(
         else:
             needs = (dissociation.BASELINE,) * (name == "dissociate")
             made += [
-                Part(name=map_name(name, t.name), do=make_map, arguments=(name, t, sizes), inputs=needs, cost=map_cost)
+                Part(name=map_name(name, t.name), do=make_map, arguments=(name, t, sizes), inputs=needs)
                 for t in targets
             ]
     return made
@@ -229,18 +224,6 @@ def make_map(lm: LM, name: str, target: Target, sizes: Sizes, *, done: Done, pro
     done[label] = (score,)
 
 
-def map_cost(lm: LM, name: str, target: Target, sizes: Sizes) -> Cost:
-    if name == "taylor":
-        bundles = [make_bundle([a]) for a in _examples(target, sizes.taylor)]
-        return learning(lm, bundles, tokens=target.batch_tokens, packed=False)
-    if name == "ablate":
-        bundles = [make_bundle([a]) for a in _examples(target, sizes.ablate)]
-        return changing_cost(lm, bundles, lm.layers_with_heads, tokens_at_once(lm, target.batch_tokens))
-    if name == "gate":
-        return fit_cost(lm, _gate_task(target), **sizes.gate, batch_tokens=target.batch_tokens)
-    return dissociation.fit_cost(lm, target.data, target.function, **target.fitting())
-
-
 def _lost(lm: LM, target: Target, done: Done, progress: Progress) -> np.ndarray:
     """What `dissociate` gives; a function whose fit diverges has no map, but the others have theirs."""
     try:
@@ -294,11 +277,6 @@ def remove(lm: LM, name: str, target: Target, *, done: Done, progress: Progress)
         trial = Trial(lm, target.data, dissociation.stored_baseline(done), target.batch_tokens)
         steps, draws = target.options["steps"], target.options["draws"]
         done[label] = remove_heads_of(trial, target.function, score, steps, draws=draws, always=True)
-
-
-def removal_cost(lm: LM, name: str, target: Target) -> Cost:
-    options = {"steps": target.options["steps"], "draws": target.options["draws"]}
-    return dissociation_test.removal_cost(lm, target.data, target.function, **options, batch_tokens=target.batch_tokens)
 
 
 def combine(lm: LM, targets: Sequence[Target], ranked: Sequence[str], *, done: Done, progress: Progress) -> xr.Dataset:

@@ -80,7 +80,7 @@ def contrast(
     Example:
         >>> ha.contrast("smollm2", keep="capitals.jsonl", lose="currencies.jsonl").lost.mean("seed")
     """
-    from headatlas.methods.contrast.compute import GATES, combine, combine_cost, fit_cost, fit_pair
+    from headatlas.methods.contrast.compute import GATES, combine, fit_pair
     from headatlas.methods.gate.compute import check_fitting, make_schedule
     from headatlas.tasks.bundles import held_out_rows
     from headatlas.tasks.prompts import hash_tasks
@@ -99,11 +99,10 @@ def contrast(
         summary=f"keep {names['keep']}, lose {names['lose']}: {len(numbers)} seeds, {schedule.updates} updates",
         combine=combine,
         arguments={**common, "held_out": held_out},
-        parts=[Part(name=GATES, do=fit_pair, arguments=fit_arguments, cost=fit_cost)],
+        parts=[Part(name=GATES, do=fit_pair, arguments=fit_arguments)],
         data=hash_tasks(pair),
         settings={**asdict(schedule), **fitting, "seeds": numbers, **names},
         result_settings={"held_out": held_out},
-        cost=combine_cost,
         used=used_rows(pair, (row for t in pair for row in (*t.train, *held_out_rows(t, held_out)))),
     )
 

@@ -1,7 +1,6 @@
 """Fit gates under which one task is done and another is not."""
 
 from collections.abc import Sequence
-from itertools import islice
 
 import numpy as np
 import torch
@@ -9,10 +8,8 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.methods.gate.compute import Schedule, draw_theta, fit_gates
-from headatlas.models.cost import SAMPLED, Cost, learning, reading
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
-from headatlas.models.memory import tokens_at_once
 from headatlas.progress import Done, Progress
 from headatlas.tasks.baseline import baseline
 from headatlas.tasks.bundles import batches_of, held_out_bundles
@@ -60,24 +57,6 @@ def fit_pair(
     done[GATES] = (theta.numpy(),)
 
 
-def fit_cost(
-    lm: LM,
-    *,
-    pair: Pair,
-    seeds: Sequence[int],
-    schedule: Schedule,
-    batch: int,
-    batch_tokens: int | None,
-    **_: object,
-) -> Cost:
-    tokens = max(1, tokens_at_once(lm, batch_tokens) // 2)  # both tasks at once
-    cost = Cost()
-    for matched in islice(batches_of(lm, pair, batch, seed=0), SAMPLED):
-        for bundles in zip(*matched, strict=True):  # of either task
-            cost += learning(lm, bundles, len(seeds), tokens=tokens)
-    return cost * (schedule.updates / SAMPLED)
-
-
 def combine(
     lm: LM,
     *,
@@ -120,8 +99,3 @@ def combine(
             "head": range(lm.n_heads),
         },
     )
-
-
-def combine_cost(lm: LM, *, pair: Pair, seeds: Sequence[int], held_out: int, batch_tokens: int | None) -> Cost:
-    bundles = [bundle for task in pair for bundle in held_out_bundles(lm, task, held_out)]
-    return reading(lm, bundles, 1 + 2 * len(seeds), tokens=batch_tokens)

@@ -19,7 +19,6 @@ Four things keep this from finding nothing, or the wrong heads:
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ from headatlas.errors import BadArgument, CannotDo, brief, check_count, check_po
 from headatlas.evidence.selective import WEIGHT, removal_results
 from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
 from headatlas.methods.method import Part
-from headatlas.models.cost import SAMPLED, Cost, learning, reading
 from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batches, log_probs
@@ -83,22 +81,18 @@ def fit_parts(data: Labelled, seeds: Sequence[int], fitting: Mapping[str, Any], 
     parts = [baseline_part(data, batch_tokens)]
     for function, name in enumerate(data.names):
         arguments = {"data": data, "function": function, "seeds": seeds, **fitting, "batch_tokens": batch_tokens}
-        parts.append(Part(name=gates_part(name), do=fit_gates, arguments=arguments, inputs=(BASELINE,), cost=fit_cost))
+        parts.append(Part(name=gates_part(name), do=fit_gates, arguments=arguments, inputs=(BASELINE,)))
     return parts
 
 
 def baseline_part(data: Labelled, batch_tokens: int | None) -> Part:
     arguments = {"data": data, "batch_tokens": batch_tokens}
-    return Part(name=BASELINE, do=measure_baseline, arguments=arguments, cost=baseline_cost)
+    return Part(name=BASELINE, do=measure_baseline, arguments=arguments)
 
 
 def measure_baseline(lm: LM, data: Labelled, batch_tokens: int | None, *, done: Done, progress: Progress) -> None:
     """Store the whole model's mean log P per answer token [example]."""
     done[BASELINE] = (log_p_per_token(lm, data, batch_tokens=batch_tokens)[0].numpy(),)
-
-
-def baseline_cost(lm: LM, data: Labelled, batch_tokens: int | None) -> Cost:
-    return reading(lm, data.bundles(range(len(data.examples)))[0], tokens=batch_tokens)
 
 
 def stored_baseline(done: Done) -> Tensor:
@@ -109,26 +103,6 @@ def fit_gates(lm: LM, data: Labelled, function: int, *, done: Done, progress: Pr
     """Store gates that lose the function and keep the others [seed, layer, head]."""
     gates = fit(lm, data, stored_baseline(done), function, progress=progress, **fitting)
     done[gates_part(data.names[function])] = (gates.numpy(),)
-
-
-def fit_cost(
-    lm: LM,
-    data: Labelled,
-    function: int,
-    *,
-    seeds: Sequence[int],
-    updates: int,
-    own: int,
-    others: int,
-    batch_tokens: int | None,
-    **rates: float,
-) -> Cost:
-    cost = Cost()
-    examples = training_examples(data, function, seeds, own=own, others=others)
-    for by_seed in islice(examples, SAMPLED):
-        bundles = [bundle for drawn_examples in by_seed for bundle in data.bundles(drawn_examples)[0]]
-        cost += learning(lm, bundles, tokens=batch_tokens)
-    return cost * (updates / SAMPLED)
 
 
 # --- the fit

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import xarray as xr
 
-from headatlas.evidence.control import DRAWS_PER_ROUND, expected_draws
 from headatlas.evidence.selective import Trial, remove_heads_of
 from headatlas.methods._effects import ASK, held_out_questions
 from headatlas.methods.dissociate.compute import (
@@ -16,7 +15,6 @@ from headatlas.methods.dissociate.compute import (
     stored_baseline,
 )
 from headatlas.methods.method import Part
-from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
 from headatlas.progress import Done, Progress, doing
@@ -31,7 +29,7 @@ def removal_parts(data: Labelled, *, steps: Sequence[int], draws: int, batch_tok
     for function, name in enumerate(data.names):
         arguments = {"data": data, "function": function, "steps": steps, "draws": draws, "batch_tokens": batch_tokens}
         inputs = (BASELINE, gates_part(name))
-        parts.append(Part(name=removal_part(name), do=remove, arguments=arguments, inputs=inputs, cost=removal_cost))
+        parts.append(Part(name=removal_part(name), do=remove, arguments=arguments, inputs=inputs))
     return parts
 
 
@@ -52,16 +50,6 @@ def remove(
         score = candidates(closed_share(lm, done[gates_part(name)][0]))
         trial = Trial(lm, data, stored_baseline(done), batch_tokens)
         done[removal_part(name)] = remove_heads_of(trial, function, score, steps, draws=draws)
-
-
-def removal_cost(
-    lm: LM, data: Labelled, function: int, *, steps: Sequence[int], draws: int, batch_tokens: int | None
-) -> Cost:
-    tried = [bundle for split in ("validation", "test") for bundle in data.bundles(data.of(split))[0]]
-    tested = data.bundles(data.of("test", function))[0]
-    rounds = expected_draws(draws) / DRAWS_PER_ROUND
-    random_sets = reading(lm, tested, DRAWS_PER_ROUND, tokens=batch_tokens)
-    return reading(lm, tried, len(steps), tokens=batch_tokens) + rounds * random_sets
 
 
 def ask_test(lm: LM, subject: str) -> list[TokenExample]:

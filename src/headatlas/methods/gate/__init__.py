@@ -159,6 +159,5 @@ def gate(
         data=hash_tasks(loaded),
         settings={**compute.plain_settings(schedules), **fitting, "seeds": numbers},
         result_settings={**measured, "halves": int(halves), "proof": int(proof)},
-        cost=compute.combine_cost,
         used=used_rows(loaded, rows),
     )

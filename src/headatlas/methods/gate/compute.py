@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,8 @@ from headatlas.errors import BadArgument, CannotDo, brief, check_count, check_po
 from headatlas.evidence.control import correct_p
 from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
 from headatlas.methods.gate import HAS_ROLE
-from headatlas.methods.gate.proof import switch_off, switch_off_cost
+from headatlas.methods.gate.proof import switch_off
 from headatlas.methods.method import Part
-from headatlas.models.cost import SAMPLED, Cost, learning, reading
 from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs, batches, log_probs
@@ -214,7 +212,6 @@ def fit_part(task: Task, seeds: Sequence[int], fitting: Mapping[str, Any]) -> Pa
         do=fit_task,
         arguments={"task": task, "seeds": seeds, **fitting},
         outputs=stage_names(task, seeds),
-        cost=fit_cost,
     )
 
 
@@ -260,25 +257,6 @@ def fitted_theta(done: Done, task: Task, seeds: Sequence[int]) -> Tensor:
     return torch.cat(stages).unflatten(0, (len(FITS), len(seeds)))
 
 
-def fit_cost(
-    lm: LM,
-    task: Task,
-    seeds: Sequence[int],
-    *,
-    free: Schedule,
-    pressed: Schedule,
-    batch: int,
-    batch_tokens: int | None = None,
-    **_: object,
-) -> Cost:
-    cost = Cost()
-    for matched in islice(batches_of(lm, [task], batch, seed=0), SAMPLED):
-        bundles = [bundle for (bundle,) in matched]
-        cost += free.updates * learning(lm, bundles, len(seeds), tokens=batch_tokens)
-        cost += pressed.updates * learning(lm, bundles, 2 * len(seeds), tokens=batch_tokens)
-    return cost * (1 / SAMPLED)
-
-
 # --- the result
 
 
@@ -317,27 +295,6 @@ def combine(
         of_halves = xr.concat(maps, "half").assign_coords(half=["first", "second"])
         result = result.merge(of_halves.rename({role: f"{role}_half" for role in ROLES}))
     return result
-
-
-def combine_cost(
-    lm: LM,
-    *,
-    groups: Sequence[Sequence[Task]],
-    blocks: Mapping[str, Sequence[Sequence[int]]],
-    held_out: int,
-    proof: bool,
-    switching: int,
-    steps: Sequence[int],
-    draws: int,
-    batch_tokens: int | None,
-) -> Cost:
-    cost = Cost()
-    for task in (task for group in groups for task in group):
-        gates = 1 + len(FITS) * sum(map(len, blocks[task.name]))
-        cost += reading(lm, held_out_bundles(lm, task, held_out), gates, tokens=batch_tokens)
-    for task in groups[0] if proof else ():
-        cost += switch_off_cost(lm, task, examples=switching, steps=steps, draws=draws, batch_tokens=batch_tokens)
-    return cost
 
 
 def evaluate_tasks(

@@ -17,11 +17,9 @@ from headatlas.evidence.control import (
     Heads,
     cached_by_heads,
     compare_with_random,
-    expected_draws,
     same_layers,
     top_heads,
 )
-from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import Bundle
@@ -93,15 +91,6 @@ def _off_minus_on(
     log_p, _ = batched_log_probs(lm, held_out, gates.flatten(0, 1), tokens)
     with_off, with_on = log_p.mean(1).unflatten(0, (2, -1))
     return (with_off - with_on).numpy()
-
-
-def switch_off_cost(
-    lm: LM, task: Task, *, examples: int, steps: Sequence[int], draws: int, batch_tokens: int | None
-) -> Cost:
-    held_out = held_out_bundles(lm, task, examples)
-    top, round_of_draws = (reading(lm, held_out, 2 * n, tokens=batch_tokens) for n in (1, DRAWS_PER_ROUND))
-    rounds = expected_draws(draws) / DRAWS_PER_ROUND
-    return len(EXPECTED_CHANGE) * len(steps) * (top + rounds * round_of_draws)
 
 
 def sentences(result: xr.Dataset) -> list[str]:

@@ -131,7 +131,6 @@ def maps(
         >>> ha.maps("smollm2", ["country_to_capital"]).score.max()
     """
     from headatlas.methods.maps.compute import BASELINES, choose_pairs, combine, layer_parts
-    from headatlas.methods.maps.proof import checks_cost
     from headatlas.tasks.relations import hash_relations, load_relations
     from headatlas.tasks.used import used_pairs
     from headatlas.tasks.words import find_opening
@@ -152,7 +151,6 @@ def maps(
         data=hash_relations(listed),
         settings=depends | {"opening": " ".join(map(str, opening_tokens))},
         result_settings=result_depends | {"baselines": int(baselines)},
-        cost=checks_cost,
         needs_model=bool(dynamic or causal),
         used=used_pairs(listed),
     )

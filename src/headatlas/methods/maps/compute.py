@@ -13,9 +13,8 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument, BadFile
 from headatlas.methods.maps import Input
-from headatlas.methods.maps.ranks import Vocabulary, extremes, join, ranking_cost, sizes
+from headatlas.methods.maps.ranks import Vocabulary, extremes, join, sizes
 from headatlas.methods.method import Part
-from headatlas.models.cost import Cost
 from headatlas.models.families import Anatomy
 from headatlas.models.lm import LM
 from headatlas.models.loading import Parameters
@@ -519,7 +518,6 @@ def layer_parts(
             do=score_layers,
             arguments=shared | {"layers": layers},
             outputs=tuple(f"{variant} layer {i}" for i in layers for variant in variants),
-            cost=layers_cost,
         )
         for layers in groups
     ]
@@ -557,24 +555,3 @@ def combine(
         result = result.merge(check_causal(model, relations, result, limit=causal, seed=seed, progress=progress))
     text = model.tokenizer.decode(opening)
     return result.set_xindex("category_name").assign_attrs(opening_text=text)
-
-
-RANDOM_NUMBERS_PER_SECOND = 1e8
-
-
-def layers_cost(
-    model: Parameters,
-    *,
-    variants: Mapping[str, Pairs],
-    layers: Sequence[int],
-    input: Input,
-    opening: Sequence[int],
-    seed: int,
-) -> Cost:
-    """Return what `score_layers` will take."""
-    anatomy = model.weights.anatomy
-    texts = len(variants["maps"].source.unique()) * (1 + len(opening))
-    run = Cost(tokens=texts, passes=1) if input == "stream" else Cost()
-    random_numbers = len(layers) * 2 * anatomy.n_heads * anatomy.d_head * anatomy.d_model if len(variants) > 1 else 0
-    seconds = 0.3 + 0.02 * len(layers) + random_numbers / RANDOM_NUMBERS_PER_SECOND
-    return run + ranking_cost(anatomy, len(layers), sum(map(len, variants.values()))) + Cost(seconds=seconds)

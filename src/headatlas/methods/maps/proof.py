@@ -35,14 +35,12 @@ from headatlas.evidence.control import (
     cached_by_heads,
     compare_with_random,
     correct_p,
-    removal_cost,
     same_layers,
 )
 from headatlas.methods.maps import Input
 from headatlas.methods.maps.compute import (
     K,
     Pairs,
-    RelationPairs,
     collect_hits,
     drop_small,
     scale_output,
@@ -50,8 +48,7 @@ from headatlas.methods.maps.compute import (
     shares,
     single_token_pairs,
 )
-from headatlas.methods.maps.ranks import Vocabulary, extremes, join, ranking_cost, sizes
-from headatlas.models.cost import Cost, answering
+from headatlas.methods.maps.ranks import Vocabulary, extremes, join, sizes
 from headatlas.models.hooks import hooked, reading_inputs
 from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
@@ -304,34 +301,3 @@ def removal_curves(
 
 
 # --- what the tests take
-
-RANKING_SECONDS = 5e-3  # of the host, to rank the heads of one layer once
-
-
-def checks_cost(
-    lm: LM,
-    *,
-    relations: Sequence[Relation],
-    pairs: RelationPairs,
-    min_pairs: int,
-    seed: int,
-    dynamic: int,
-    causal: int,
-    **_: Any,
-) -> Cost:
-    """Return what the tests in real runs will take."""
-    cost = Cost()
-    if dynamic:
-        n_pairs = pairs.n_single[pairs.n_single >= min_pairs].clip(max=dynamic)
-        texts = len(TEMPLATES) * int(n_pairs.sum())
-        tokens = texts / len(TEMPLATES) * sum(len(lm.encode(t)[0]) + 1 for t in TEMPLATES)
-        runs = len(TEMPLATES) * -(-texts // len(TEMPLATES) // WORDS_PER_BATCH)
-        cost += Cost(tokens=tokens, passes=runs, seconds=RANKING_SECONDS * runs * len(CONTEXTS) * lm.n_layers)
-        cost += ranking_cost(lm.anatomy, lm.n_layers, len(CONTEXTS) * texts)
-    if causal:
-        for relation in relations:
-            questions = relation_questions(lm, relation, causal, seed)
-            if questions:
-                cost += answering(lm, questions, 1) + removal_cost(lm, questions, len(N_REMOVED), MAX_DRAWS)
-                cost += answering(lm, questions, len(N_REMOVED))  # of another relation
-    return cost

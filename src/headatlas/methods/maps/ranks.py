@@ -21,14 +21,10 @@ from itertools import chain, pairwise, repeat
 import torch
 from torch import Tensor
 
-from headatlas.models.cost import Cost
-from headatlas.models.families import Anatomy
-
 MIN_LOGITS = 1 << 18  # held at once where memory is short
 TF32_ERROR = 2.0**-9  # relative error bound for a product of numbers cut to TF32's 10 bits
 SPLIT_ERROR = 2.0**-18  # relative error bound for a product of `_split` numbers: 3 · 2⁻²⁰
 SUM_ERROR = 2.0**-26  # relative error bound per term of a sum: tensor cores add eight terms at a time, cut to 24 bits
-LOGITS_PER_PAIR = 1800  # computed before a pair's rank is decided (typical)
 
 
 @dataclass(frozen=True)
@@ -347,8 +343,3 @@ def _count(logits: Tensor, margin: Tensor) -> Tensor:
 def join(parts: Sequence[Tensor]) -> Tensor:
     """Concatenate; a single part is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat([*parts])
-
-
-def ranking_cost(anatomy: Anatomy, n_layers: int, n_pairs: int) -> Cost:
-    """Return what it takes to decide which pairs the heads of some layers hit."""
-    return Cost(operations=2.0 * n_layers * anatomy.n_heads * n_pairs * anatomy.d_model * LOGITS_PER_PAIR)

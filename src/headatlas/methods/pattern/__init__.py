@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from headatlas.errors import check_count
-from headatlas.methods.method import Measure, Truth, lazily, method
+from headatlas.methods.method import Measure, Truth, method
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -45,7 +45,6 @@ ALIASES = (
     tells="where a head looks",
     does_not_tell="whether anything depends on it",
     cites=("In-context Learning and Induction Heads, Olsson et al. 2022, arXiv 2209.11895",),
-    cost=lazily("headatlas.methods.pattern.compute:attention_cost"),
     truths={"pattern-induction": Truth("copying", "score", subject="induction")},
     seconds=3,
 )

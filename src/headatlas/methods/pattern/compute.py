@@ -1,14 +1,11 @@
 """The algorithm of `pattern`: random tokens that are repeated, and the attention on the places that patterns name."""
 
-from typing import Any
-
 import torch
 import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadArgument
 from headatlas.models.attention import attention_of_texts
-from headatlas.models.cost import Cost
 from headatlas.models.lm import LM
 from headatlas.models.tokens import opening_token
 
@@ -50,9 +47,3 @@ def _mean_attention(attention: Tensor, length: int, pattern: str) -> Tensor:
         "self": query,
     }[pattern]
     return attention[:, :, query, key].float().mean((0, 2)).cpu()
-
-
-def attention_cost(lm: LM, *, length: int | None = None, sequences: int = 8, **_: Any) -> Cost:
-    """Return what `attention_scores` will take."""
-    tokens = 2.0 * sequences * (length or DEFAULT_LENGTH)
-    return Cost(tokens=2 * tokens, passes=1.5 * sequences)  # attention weights cost about as much as the pass

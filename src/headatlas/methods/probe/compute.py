@@ -18,15 +18,12 @@ from headatlas.errors import BadArgument, CannotDo
 from headatlas.methods.method import Part, Work
 from headatlas.methods.probe.classifier import (
     BATCH,
-    HIDDEN_SIZE,
-    PROJECTION_SIZE,
     Examples,
     probe_map,
     wording,
     written,
 )
-from headatlas.methods.probe.proof import CONSTANTS, proof_cost, prove_map
-from headatlas.models.cost import Cost, learning, reading
+from headatlas.methods.probe.proof import CONSTANTS, prove_map
 from headatlas.models.generation import generate_answers, pad_answers, unpad_answers
 from headatlas.models.gradients import for_gradients
 from headatlas.models.hooks import hooked
@@ -58,13 +55,6 @@ MIN_SHARD = 128  # questions of a shard
 PATH_STEPS = 4  # between a head's mean output and its output, for kind 'used'
 
 # of costs, measured
-TRAINED_SHARE = 0.7  # of its epochs, a probe trains about this share
-OPERATIONS_PER_WEIGHT = 100.0  # of an update
-SECONDS_PER_UPDATE = 0.003  # of the host
-SECONDS_PER_QUESTION = 0.001  # for what its words give
-PASSES_PER_READING = 1.5  # a pass that records every head's output, in passes
-FEATURE_BYTES_PER_SECOND = 3e7  # written, gathered, and read in every epoch
-ANSWERS_AT_ONCE = 32  # at least
 
 Choose = Callable[[int, np.ndarray], list[int]]
 """(example, −log P of its answer tokens) → which of them to keep."""
@@ -126,13 +116,12 @@ def plan(
         data=hash_questions(questions),
         settings={**settings, "template": int(prompts["template"]), "judge": judge, "seed": fit["seed"]},
         result_settings=result_settings,
-        cost=combine_cost,
         used=used_questions(questions),
     )
 
 
 def _answering_part(questions: Sequence[Question], answering: Mapping[str, Any]) -> Part:
-    return Part(name=ANSWERS, do=answer, arguments={"questions": questions, **answering}, cost=answer_cost)
+    return Part(name=ANSWERS, do=answer, arguments={"questions": questions, **answering})
 
 
 def _reading_part(
@@ -145,7 +134,6 @@ def _reading_part(
         arguments={"shard": shard, "questions": of_shard, "groups": groups, **options},
         outputs=shard_outputs(shard),
         inputs=(ANSWERS,) if options["answers"] == "generated" else (),
-        cost=read_cost,
     )
 
 
@@ -171,12 +159,6 @@ def answer(
     prompts = [with_answer(lm, q, q.answer, template).prompt for q in questions]
     answers = generate_answers(lm, prompts, new_tokens, done=done, progress=progress)
     done[ANSWERS] = (pad_answers(answers, new_tokens),)
-
-
-def answer_cost(lm: LM, *, questions: Sequence[Question], template: bool, new_tokens: int) -> Cost:
-    prompts = sum(len(with_answer(lm, q, q.answer, template).prompt) for q in questions)
-    passes = new_tokens * -(-len(questions) // ANSWERS_AT_ONCE)
-    return Cost(tokens=prompts + new_tokens * len(questions), passes=passes)
 
 
 # --- steps 2 and 3: features
@@ -249,20 +231,6 @@ def read(
     features_name, numbers_name = shard_outputs(shard)
     done[features_name] = (features,)
     done[numbers_name] = np.array(numbers, int), np.array(right, bool), np.array([given_up])
-
-
-def read_cost(
-    lm: LM,
-    *,
-    questions: Mapping[int, Question],
-    groups: Sequence[Sequence[int]],
-    template: bool,
-    batch_tokens: int | None,
-    **_: object,
-) -> Cost:
-    examples = {i: with_answer(lm, q, q.answer, template) for i, q in questions.items()}
-    bundles = [make_bundle([examples[i] for i in group]) for group in groups]
-    return PASSES_PER_READING * reading(lm, bundles, tokens=batch_tokens)
 
 
 def capture(
@@ -388,32 +356,6 @@ def combine(
     if given_up.any():  # another key, so that the next run queries the judge again
         result = result.assign_attrs(judge=f"{judge}, given up", key="")
     return result
-
-
-def combine_cost(
-    lm: LM,
-    *,
-    questions: Sequence[Question],
-    fit: Mapping[str, Any],
-    proof: Mapping[str, Any] | None,
-    template: bool,
-    batch_tokens: int | None,
-    **_: object,
-) -> Cost:
-    train = sum(q.split == SPLITS[0] for q in questions)
-    weights = HIDDEN_SIZE * PROJECTION_SIZE * lm.n_layers * lm.n_heads  # of the probe's first large matrix
-    epoch = 6.0 * weights * train + OPERATIONS_PER_WEIGHT * weights * train / BATCH
-    epochs = (1 + fit["controls"]) * fit["training"]["epochs"] * TRAINED_SHARE
-    feature_bytes = 4.0 * len(questions) * lm.n_layers * lm.n_heads * lm.d_head
-    host = SECONDS_PER_UPDATE * epochs * train / BATCH
-    host += SECONDS_PER_QUESTION * len(questions) + feature_bytes / FEATURE_BYTES_PER_SECOND
-    cost = Cost(operations=epochs * epoch, seconds=host)
-    if fit["kind"] == "used":
-        tested = [with_answer(lm, q, q.answer, template) for q in questions if q.split == SPLITS[-1]]
-        cost += PATH_STEPS * learning(lm, [make_bundle([e]) for e in tested], tokens=batch_tokens)
-    if proof is not None:
-        cost += proof_cost(lm, questions, **proof, batch_tokens=batch_tokens)
-    return cost
 
 
 def _log_answers(texts: Sequence[str], right: np.ndarray) -> None:

@@ -24,18 +24,16 @@ from headatlas.evidence.control import (
     compare_with_random,
     correct_p,
     gates_without,
-    removal_cost,
     same_layers,
     top_heads,
 )
 from headatlas.methods.probe.classifier import EVALUATED_AT_ONCE, Examples
-from headatlas.models.cost import Cost, answering
 from headatlas.models.generation import generate_answers
 from headatlas.models.interventions import MEASURES, Change, answers_under
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
 from headatlas.progress import Progress, silent
-from headatlas.tasks.questions import HIGHER, LOWER, Question, function_names, load_questions, prompt_ids, with_answer
+from headatlas.tasks.questions import HIGHER, LOWER, Question, load_questions, prompt_ids, with_answer
 from headatlas.tasks.scoring import is_right, token_f1
 
 REMOVED_GATE = 1e-4  # the factor on removed heads, as published
@@ -127,28 +125,6 @@ def prove_map(
     measures = GENERATED_MEASURES if generate else MEASURES
     result = prove(ask, importance, pushes, measures=measures, shares=shares, draws=draws, seed=seed, progress=progress)
     return result.assign(proof_questions=("function", [len(tested[name]) for name in names]))
-
-
-def proof_cost(
-    lm: LM,
-    questions: Sequence[Question],
-    *,
-    everywhere: bool,
-    template: bool,
-    batch_tokens: int | None,
-    max_questions: int,
-    shares: Sequence[float],
-    draws: int,
-    **_: object,
-) -> Cost:
-    cost, names = Cost(), function_names(questions)
-    others = len(shares) + len(names) + 2 * (1 + ORDER_DRAWS) + len(ALPHAS)
-    for name in names:
-        tested = [q for q in questions if q.function == name][:max_questions]
-        examples = [with_answer(lm, q, q.answer, template) for q in tested]
-        cost += removal_cost(lm, examples, len(shares), draws, batch_tokens, everywhere)
-        cost += answering(lm, examples, others, everywhere=everywhere, tokens=batch_tokens)
-    return cost
 
 
 def _generate_under(

@@ -119,10 +119,8 @@ def retrieval(
     from headatlas.methods.retrieval.compute import (
         choose_needles,
         combine,
-        combine_cost,
         fitting_lengths,
         hide_needles,
-        read_cost,
         read_texts,
     )
     from headatlas.tasks.needles import check_needles, hash_needles, load_needles, load_sentences
@@ -143,11 +141,10 @@ def retrieval(
         " a needle in each",
         combine=combine,
         arguments={"texts": texts, "template": template, "batch_tokens": batch_tokens, **counting},
-        parts=[Part(name=t.name, do=read_texts, arguments={"texts": t, **answering}, cost=read_cost) for t in texts],
+        parts=[Part(name=t.name, do=read_texts, arguments={"texts": t, **answering}) for t in texts],
         data=hash_needles(plain_sets, sentences),
         settings=amounts | {"lengths": list(fitting), "new_tokens": new_tokens, "template": int(template)},
         result_settings=counting,
-        cost=combine_cost,
         used=Used(frozenset(text_id(n.question, n.answer) for listed in plain_sets.values() for n in listed)),
     )
 

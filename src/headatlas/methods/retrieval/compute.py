@@ -13,13 +13,11 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadArgument, CannotDo, brief
-from headatlas.evidence.control import removal_cost
-from headatlas.methods.retrieval.proof import MAX_DRAWS, N_REMOVED, check_removal
+from headatlas.methods.retrieval.proof import check_removal
 from headatlas.models.attention import attended_most
-from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
-from headatlas.models.tokens import TokenExample, make_bundle
+from headatlas.models.tokens import TokenExample
 from headatlas.progress import Done, Progress
 from headatlas.tasks.needles import Hidden, Needle, hide
 from headatlas.tasks.scoring import words
@@ -266,33 +264,3 @@ def _mean(scores: xr.DataArray, selected: np.ndarray) -> np.ndarray:
 
 
 # --- what that takes
-
-PASSES_PER_LOOK = 1.5  # that a pass costs if it also returns where heads look
-SECONDS_PER_HIDDEN_TOKEN = 1.2e-5  # of the host, to make a text with a needle
-
-
-def read_cost(lm: LM, *, texts: NeedleTexts, new_tokens: int, **_: Any) -> Cost:
-    """Return what `read_texts` will take.
-
-    It needs passes to answer: one for the prompts that fit at once, and one for every token of the longest answer. Then
-    one for each text, to see where heads look.
-    """
-    n = len(texts.depths)
-    text = make_bundle([TokenExample((0,) * texts.length, (0,))])
-    prompts = reading(lm, [text], n)
-    answer_length = min(new_tokens, _answer_length(lm, texts))
-    answers = Cost(tokens=n * answer_length, passes=prompts.passes * answer_length)
-    looking = Cost() if texts.held_out else n * PASSES_PER_LOOK * reading(lm, [text])
-    return prompts + answers + looking + Cost(seconds=SECONDS_PER_HIDDEN_TOKEN * n * texts.length)
-
-
-def _answer_length(lm: LM, texts: NeedleTexts) -> int:
-    """Return the tokens of an answer (typical): a sentence with the needle's answer in it."""
-    return 2 * len(lm.encode(texts.needle.answer)[0])
-
-
-def combine_cost(lm: LM, *, texts: Sequence[NeedleTexts], batch_tokens: int | None, **_: Any) -> Cost:
-    """Return what the test will take."""
-    for_test = [t for t in texts if t.held_out]
-    examples = [TokenExample((0,) * t.length, (0,) * _answer_length(lm, t)) for t in for_test]
-    return removal_cost(lm, examples, len(N_REMOVED), MAX_DRAWS, batch_tokens) if examples else Cost()

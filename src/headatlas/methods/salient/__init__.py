@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from headatlas.errors import check_count
-from headatlas.methods.method import TokenLists, Variable, lazily, method
+from headatlas.methods.method import TokenLists, Variable, method
 from headatlas.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ MAX_LISTED = 10_000  # tokens per head, and outputs per token
         "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
         " arXiv 2412.11965",
     ),
-    cost=lazily("headatlas.methods.salient.compute:salient_cost"),
     seconds=5,
     needs_model=False,
 )

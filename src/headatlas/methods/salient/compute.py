@@ -11,14 +11,10 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.models.cost import Cost
-from headatlas.models.loading import Parameters
 from headatlas.models.token_text import text_inside
 from headatlas.models.weights import Weights
 from headatlas.progress import Progress, silent
 from headatlas.tasks.relations import Relation
-
-SORTING_SECONDS = 2e-8  # of the host, per token and head
 
 
 @torch.no_grad()
@@ -114,19 +110,6 @@ def _most_amplified(
 
 def _gram(output: Tensor) -> Tensor:
     return output @ output.mT
-
-
-def salient_cost(model: Parameters, *, top: int = 8, **_: Any) -> Cost:
-    """Return what `salient_operations` will take for all heads."""
-    anatomy = model.weights.anatomy
-    d_model, vocabulary = model.weights.unembedding().shape
-    value_operations = d_model * anatomy.n_kv_heads / anatomy.n_heads + anatomy.d_head
-    gain_operations = 8.0 * vocabulary * anatomy.n_heads * value_operations * anatomy.d_head
-    output_operations = 2.0 * anatomy.n_heads * top * d_model * vocabulary
-    return Cost(
-        operations=anatomy.n_layers * (gain_operations + output_operations),
-        seconds=SORTING_SECONDS * anatomy.n_layers * anatomy.n_heads * vocabulary,
-    )
 
 
 def explained_by(operations: xr.Dataset, relations: Sequence[Relation]) -> dict[str, int]:

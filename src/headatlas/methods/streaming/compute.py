@@ -26,7 +26,6 @@ from headatlas.errors import CannotDo
 from headatlas.evidence.control import correct_p
 from headatlas.methods.method import Part
 from headatlas.methods.streaming.texts import ScoredText, Window
-from headatlas.models.cost import Cost, learning, reading
 from headatlas.models.gradients import for_gradients
 from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
@@ -114,9 +113,9 @@ def map_parts(
     for name, layers in arrays.items():
         common = {"name": name, "layers": layers, **arguments}
         if kind == "learned":
-            parts.append(Part(name=name, do=measure_alpha, arguments={**common, **fitting}, cost=alpha_cost))
+            parts.append(Part(name=name, do=measure_alpha, arguments={**common, **fitting}))
         else:
-            parts.append(Part(name=name, do=measure_losses, arguments=common, cost=losses_cost))
+            parts.append(Part(name=name, do=measure_losses, arguments=common))
     return parts
 
 
@@ -137,14 +136,6 @@ def measure_losses(
     """Leave the losses [text, layer, kv_head] and, of the whole model, log P and the share of right tokens [text]."""
     arrays = losses_one_by_one(lm, texts, window, layers, batch_tokens=batch_tokens, label=name, progress=progress)
     done[name] = tuple(array.numpy() for array in arrays)
-
-
-def losses_cost(
-    lm: LM, *, texts: Sequence[ScoredText], layers: Sequence[int], batch_tokens: int | None, **_: object
-) -> Cost:
-    """Of each layer, what lies above it."""
-    above = sum(lm.n_layers - layer for layer in layers) / lm.n_layers
-    return reading(lm, bundles_of(texts), 1 + lm.n_kv_heads * above, tokens=batch_tokens)
 
 
 @torch.no_grad()
@@ -216,12 +207,6 @@ def measure_alpha(
         lm, texts, window, updates=updates, strength=strength, lr=lr, label=name, progress=progress
     )
     done[name] = (alpha[list(layers)][None].numpy(), *(array.numpy() for array in others))
-
-
-def alpha_cost(lm: LM, *, texts: Sequence[ScoredText], updates: int, **_: object) -> Cost:
-    updates_per_text = updates / len(texts)
-    costs = (updates_per_text * (learning(lm, [text]) + reading(lm, [text])) for text in bundles_of(texts))
-    return sum(costs, Cost())
 
 
 def fit_alpha(

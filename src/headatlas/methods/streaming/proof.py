@@ -8,9 +8,8 @@ import xarray as xr
 
 from headatlas.evidence.control import Heads, compare_with_random, gates_without, same_layers
 from headatlas.methods.method import Part
-from headatlas.methods.streaming.compute import bundles_of, log_p_of_sets, need_of_kv_heads
+from headatlas.methods.streaming.compute import log_p_of_sets, need_of_kv_heads
 from headatlas.methods.streaming.texts import ScoredText, Window
-from headatlas.models.cost import Cost, reading
 from headatlas.models.lm import LM
 from headatlas.progress import Done, Progress
 
@@ -25,7 +24,6 @@ def test_part(task: str, arrays: Mapping[str, Sequence[int]], draws: int, argume
         do=stream_halves,
         arguments={"name": name, "arrays": arrays, "draws": draws, **arguments},
         inputs=tuple(arrays),
-        cost=halves_cost,
     )
 
 
@@ -70,10 +68,6 @@ def stream_halves(
     )
     others = log_p_streaming([upper, lower + upper]) - control.reference
     done[name] = (control.effect[0], control.random_effect[0], control.p[0], others, np.array(len(lower)))
-
-
-def halves_cost(lm: LM, *, texts: Sequence[ScoredText], draws: int, batch_tokens: int | None, **_: object) -> Cost:
-    return reading(lm, bundles_of(texts), 4 + draws, tokens=batch_tokens)
 
 
 def split_by_need(need: np.ndarray, generator: np.random.Generator) -> tuple[Heads, Heads]:
