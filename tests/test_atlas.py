@@ -287,7 +287,7 @@ class TestAsking:
         lines = {line.split()[1]: line for line in table.splitlines() if line.startswith(("probe", "dissociate"))}
         assert "no head above chance" in lines["Inference"]
         assert "top 7" in lines["Inference"]
-        unproven = [line for line in table.splitlines() if line.startswith("dissociate") and "not proven" in line]
+        unproven = [line for line in table.splitlines() if line.startswith("dissociate") and "not supported" in line]
         assert len(unproven) == 2
 
     @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ class TestAsking:
             (["heads", "DIR", "--function", "Maths calculation"], "Did you mean"),
             (
                 ["heads", "DIR", "--function", "Retrieval", "--method", "gate"],
-                "expected one of those with 'Retrieval': probe",
+                "expected one of those with 'Retrieval': dissociate, probe",
             ),
             (["heads", "DIR", "--top", "0"], "--top"),
             (["figures", "DIR", "--only", "heat"], "--only: 'heat' is not one of importance"),

@@ -240,10 +240,12 @@ def test_what_is_done_before_the_work_is_told(folder, tmp_path) -> None:
     labels.clear()
     estimate(folder, methods=["taylor", "dissociate"], device="cpu", progress=told)
     assert labels == [
-        f"reading the configuration of {folder}",
-        "planning",
-        "timing cpu on copies of the model with few layers",
-        "adding up what the jobs take",
+        f"opening {folder}",
+        "planning taylor",
+        "planning dissociate",
+        f"loading {folder}",
+        "reading the weights of tiny for their fingerprint",
+        "timing a part of each kind",
     ]
 
 

@@ -165,7 +165,8 @@ def test_a_click_shows_the_head_s_card_and_lights_it_up_everywhere(tab: "playwri
         assert tab.locator(f"{panel} .js-plotly-plot").evaluate(LIT) == [1, 3]
     assert tab.locator("#categories-maps .panel:nth-child(1) .js-plotly-plot").evaluate(LIT) == [3, 1]
     in_finder = tab.locator("#finder-chart .js-plotly-plot").evaluate(LIT)
-    assert in_finder[0] == pytest.approx(float(probe.importance.sel(function="Retrieval", layer=3, head=1)))
+    first = small.dissociate().importance.sel(function="Retrieval", layer=3, head=1)
+    assert in_finder[0] == pytest.approx(float(first))
     assert "Selected L3.H1" in tab.locator("#announce").inner_text()
 
 
@@ -257,11 +258,11 @@ def test_a_click_on_an_agreement_puts_both_charts_into_the_finder(tab: "playwrig
     tab.mouse.move(box["x"] + box["width"] - 3, box["y"] + 3)
     tab.mouse.move(*at)
     playwright.expect(tab.locator("#tip")).to_contain_text(
-        "Probe: importance, Inference\nProbe: importance, Retrieval\nSpearman"
+        "Dissociate: importance, Inference\nDissociate: importance, Retrieval\nSpearman"
     )
     tab.mouse.click(*at)
     chosen = [tab.locator(f"#finder-{a} option:checked").inner_text() for a in "xy"]
-    assert chosen == ["Retrieval (Probe: importance)", "Inference (Probe: importance)"]
+    assert chosen == ["Retrieval (Dissociate: importance)", "Inference (Dissociate: importance)"]
 
 
 @needs_browser
