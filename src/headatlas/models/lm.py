@@ -71,6 +71,7 @@ class LM:
         name: what the model is called in results.
         anatomy: where its heads, projections and embeddings are.
         weights: every head's own matrices.
+        state: what running the model showed, such as how many tokens fit; one for all LMs of the same model.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, name: str) -> None:

@@ -86,7 +86,7 @@ def tokens(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
     while ranks > 1 and len(grid["layer"]) * len(grid["head"]) * ranks * (1 + 2 * outputs) > TOKENS:
         outputs = min(outputs, max(2, ranks - 2))
         ranks -= 1
-    cut = result.isel(rank=slice(ranks), output=slice(outputs)).transpose("layer", "head", "rank", "output")
+    cut = result.isel(rank=slice(ranks), output=slice(outputs)).transpose("layer", "head", "rank", "output", ...)
     names = {"token": lists.tokens, "promoted": lists.written, "demoted": lists.demoted}  # on the page
     texts = {key: cut[name].reindex(grid, fill_value="").values for key, name in names.items()}
     # as objects: NumPy's own type for text drops NUL at the end
