@@ -19,7 +19,7 @@ from tests.registry import find_methods_again
 from tests.test_cli import headatlas
 
 COMMON = {"--out", "--device", "--dtype", "--engine", "--address", "--gpus-per-job", "--workers", "--preset", "--json"}
-NOT_ON_THE_COMMAND_LINE = {"maps", "preset"}
+NOT_ON_THE_COMMAND_LINE = {"maps"}
 GROUP = get_command(cli.app)
 
 

@@ -69,6 +69,17 @@ def test_each_map_and_each_test_is_a_part(lm) -> None:
     ]
     outputs = {name for part in work.parts for name in part.outputs}
     assert {name for part in work.parts for name in part.inputs} <= outputs
+    made_by = {part.name: part.do for part in work.parts}  # parts of one function are taken to be as long as each other
+    assert made_by["taylor: map of first"] is made_by["taylor: map of second"]
+    assert made_by["taylor: map of first"] is not made_by["ablate: map of first"]
+
+
+def test_the_presets_are_an_option() -> None:
+    method = get_method("compare_maps")
+    assert method.in_preset("quick", {}) == {"effort": "quick"}
+    assert "preset" not in method.options
+    assert not method.run_presets
+    assert scores.making("quick")["gate"]["free"].updates == get_method("gate").presets["quick"]["updates"][0]
 
 
 def test_maps_are_made_from_training_examples_only(lm, monkeypatch) -> None:
@@ -123,6 +134,7 @@ def test_questions_and_own_maps(lm) -> None:
         ({"limit": "x"}, "limit is 'x'"),
         ({"limit": 0}, "at least 1"),
         ({"preset": "slow"}, "quick, full"),
+        ({"effort": "slow"}, "effort is 'slow', expected one of quick, full"),
         ({"questions": questions(20)}, "both given"),
     ],
 )

@@ -88,8 +88,8 @@ def work_on(lm: LM, subject: Subject) -> None:
     if hasattr(result, "parts"):
         done: dict[str, Any] = {}
         for part in result.parts:
-            part.do(lm, *part.arguments, done=done, progress=lambda items, label: items)
-        result.combine(lm, *result.arguments, done=done, progress=lambda items, label: items)
+            part.do(lm, **part.arguments, done=done, progress=lambda items, label: items)
+        result.combine(lm, **result.arguments, done=done, progress=lambda items, label: items)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -114,9 +114,9 @@ def test_a_worker_with_another_checkpoint_is_told_before_any_work(model) -> None
     def one(model, *, done, progress) -> int:
         return 1
 
-    assert worker.do(one, (), (), {}, stamp) == 1
+    assert worker.do(one, {}, (), {}, stamp) == 1
     with pytest.raises(CannotDo, match="fingerprint is .* there, but another where the work was planned"):
-        worker.do(one, (), (), {}, {**stamp, "fingerprint": "another"})
+        worker.do(one, {}, (), {}, {**stamp, "fingerprint": "another"})
 
 
 def test_a_job_for_which_memory_does_not_suffice_is_given_up_and_not_the_others(model, tmp_path) -> None:

@@ -146,7 +146,7 @@ def plan_benchmark(
         Part(
             name=f"model {of[0].model}",
             do=measure,
-            arguments=(recipe, chosen, seed),
+            arguments={"recipe": recipe, "chosen": chosen, "seed": seed},
             outputs=tuple(cell.array for cell in of),
         )
         for recipe, of in cells.items()
@@ -157,7 +157,8 @@ def plan_benchmark(
         real = f"removal and transfer tests {hash_atlas(atlas)}"
         source = atlas.info["model"]["name"] if atlas_model is None else atlas_model
         source = source if isinstance(source, LM) else absolute(source)
-        parts.append(Part(name=real, do=assess, arguments=(real, atlas.folder.absolute(), source, device, seed)))
+        asked = {"label": real, "folder": atlas.folder.absolute(), "source": source, "device": device, "seed": seed}
+        parts.append(Part(name=real, do=assess, arguments=asked))
     stamp = {
         "model": ", ".join(model.name for model in trained),
         "fingerprint": ", ".join(model.files for model in trained),
@@ -168,7 +169,7 @@ def plan_benchmark(
     }
     versions = {k: v for k, v in flat(describe_run()).items() if k != "time"}
     text = f"{len(chosen)} methods on {stamp['model']}"
-    arguments = (chosen, [cell for of in cells.values() for cell in of], real)
+    arguments = {"chosen": chosen, "cells": [cell for of in cells.values() for cell in of], "real": real}
     settings = {"methods": ", ".join(chosen), "atlas": real}
     work = Work(summary=text, combine=combine, arguments=arguments, parts=parts, result_settings=settings)
     return Plan("benchmark", work, stamp | versions)
@@ -200,7 +201,7 @@ def _cells(recipe: Recipe, chosen: Mapping[str, str]) -> list[Cell]:
     ]
 
 
-def measure(_: None, recipe: Recipe, chosen: Mapping[str, str], seed: int, *, done: Done, progress: Progress) -> None:
+def measure(_: None, *, recipe: Recipe, chosen: Mapping[str, str], seed: int, done: Done, progress: Progress) -> None:
     """A part: make a recipe's models and measure every contender on them, unless that is done."""
     results: dict[int, Results] = {}
     for known in recipe.make(set(chosen.values()), seed):
@@ -257,7 +258,7 @@ def _hushed() -> Iterator[None]:
 
 
 def combine(
-    _: None, chosen: Mapping[str, str], cells: Sequence[Cell], real: str, *, done: Done, progress: Progress
+    _: None, *, chosen: Mapping[str, str], cells: Sequence[Cell], real: str, done: Done, progress: Progress
 ) -> xr.Dataset:
     """What the parts measured, with means over models. real: where a part left the atlas's tests, or ''."""
     groups = {cell.model: cell.group for cell in cells}

@@ -65,7 +65,7 @@ def agreement_of(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], flo
 
 
 def assess(
-    _: None, label: str, folder: Path, source: LM | str, device: str, seed: int, *, done: Done, progress: Progress
+    _: None, *, label: str, folder: Path, source: LM | str, device: str, seed: int, done: Done, progress: Progress
 ) -> None:
     """A part of the benchmark. Leaves (contenders, subjects, values [map, COLUMNS], the model's name) as `label`."""
     atlas = open_atlas(folder, "atlas")

@@ -32,7 +32,7 @@ from headatlas.methods.method import PRESETS, Method, Option
 from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.progress import shown
 
-PYTHON_ONLY = ("maps", "preset")  # arrays; and an option that every command has
+PYTHON_ONLY = ("maps",)  # arrays
 INDEX = "atlas.json"
 
 Model = Annotated[

@@ -5,7 +5,7 @@ from typing import Any
 import xarray as xr
 
 from headatlas.methods import get_method
-from headatlas.methods.method import Work, call_with
+from headatlas.methods.method import Work
 from headatlas.models.lm import LM
 from headatlas.progress import Done, Progress, silent
 
@@ -20,5 +20,5 @@ def do_work(lm: LM, work: Work, progress: Progress = silent) -> xr.Dataset:
     """Its parts, one after the other, and their result."""
     done: Done = {}
     for part in work.parts:
-        call_with(part.do, lm, part.arguments, done=done, progress=progress)
-    return call_with(work.combine, lm, work.arguments, done=done, progress=progress)
+        part.do(lm, **part.arguments, done=done, progress=progress)
+    return work.combine(lm, **work.arguments, done=done, progress=progress)

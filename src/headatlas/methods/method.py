@@ -29,7 +29,6 @@ PRESETS = ("quick", "full")
 Tables = dict[str, list[dict[str, Any]]]
 """Rows of plain values by the title of their table."""
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 
 
 def lazily(address: str) -> Callable[..., Any]:
@@ -124,17 +123,6 @@ class Truth:
     subject: str = ""
 
 
-Arguments = Mapping[str, Any] | tuple[Any, ...]
-"""Plain values for a function of a part, by name."""
-
-
-def call_with(function: Callable[..., T], model: Any, arguments: Arguments, **context: Any) -> T:
-    """Call a function of a part with its model and arguments."""
-    if isinstance(arguments, tuple):
-        return function(model, *arguments, **context)
-    return function(model, **arguments, **context)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """A piece of a method's work that any worker can do by itself.
@@ -149,7 +137,7 @@ class Part:
 
     name: str
     do: Callable[..., object]
-    arguments: Arguments = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
 
@@ -174,7 +162,7 @@ class Work:
 
     summary: str
     combine: Callable[..., xr.Dataset]
-    arguments: Arguments = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     parts: Sequence[Part] = ()
     data: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -235,11 +223,10 @@ class Method:
         return list(self.presets) if self.in_run else []
 
     def in_preset(self, preset: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """These options, and those of the preset where they say nothing; `preset` too, if the function takes it."""
+        """These options, and those of the preset where they say nothing."""
         if preset not in PRESETS:
             raise BadArgument(f"preset is {preset!r}, expected one of {', '.join(PRESETS)}")
-        own = {"preset": preset} if "preset" in self.options else {}
-        return own | dict(self.presets.get(preset, {})) | dict(options)
+        return dict(self.presets.get(preset, {})) | dict(options)
 
 
 def method(

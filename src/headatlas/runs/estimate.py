@@ -20,7 +20,6 @@ from typing import Any, Unpack
 import numpy as np
 import torch
 
-from headatlas.methods.method import call_with
 from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
@@ -85,12 +84,12 @@ def time_plan(plan: Plan, model: Any) -> dict[str, float]:
     return seconds | {plan.task_name(): result + SECONDS_TO_WRITE}
 
 
-def _time(do: Callable[..., Any], model: Any, arguments: Any, done: Done) -> float:
+def _time(do: Callable[..., Any], model: Any, arguments: Mapping[str, Any], done: Done) -> float:
     on_gpu = model is not None and torch.device(model.device).type == "cuda"
     sample = Sample(ITEMS_ON_GPU, _now_on_gpu) if on_gpu else Sample(ITEMS_ON_CPU)
     begin = sample.clock()
     try:
-        call_with(do, model, arguments, done=done, progress=sample)
+        do(model, **arguments, done=done, progress=sample)
     except Exception as e:  # noqa: BLE001  # what a cut loop leaves may be of no use to what follows
         log.info("%s was timed up to this: %s: %s", do.__name__, type(e).__name__, e)
     return sample.clock() - begin

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from headatlas.engines.pool import Pool, Result, Task, attempt
-from headatlas.methods.method import Arguments
 from headatlas.progress import Progress, silent
 from headatlas.results.store import Finished
 from headatlas.runs.plan import Plan
@@ -63,7 +62,7 @@ def _tasks(plan: Plan, done: Finished, pool: Pool, timeline: Timeline) -> Iterat
     """What of a plan is to be done: parts whose arrays are missing, and the result."""
 
     def arguments(
-        do: Callable[..., Any], given: Arguments, outputs: tuple[str, ...], read: tuple[str, ...]
+        do: Callable[..., Any], given: Mapping[str, Any], outputs: tuple[str, ...], read: tuple[str, ...]
     ) -> Callable[[], tuple[Any, ...]]:
         """A local worker gets the folder itself, others the arrays they read from it."""
 

@@ -38,9 +38,7 @@ def public_call(method: Method) -> Callable[..., xr.Dataset]:
         rest = {n: v for n, v in arguments.items() if n in common or n in ("model", "progress")}
         if "preset" in arguments:
             check_type("preset", arguments["preset"], Literal[PRESETS])
-            rest["preset"] = arguments["preset"]
         chosen = {n: list(v) if isinstance(v, Iterator) else v for n, v in arguments.items() if n in method.options}
-        chosen.pop("preset", None)
         return compute(method, options=chosen, **rest)
 
     vars(call).update(__signature__=signature, method=method)

@@ -18,7 +18,7 @@ import xarray as xr
 
 from headatlas.engines.pool import attempt
 from headatlas.errors import CannotDo, HeadAtlasError, OutOfMemory, one_line
-from headatlas.methods.method import Arguments, Method, Work, call_with
+from headatlas.methods.method import Method, Work
 from headatlas.models.lm import LM
 from headatlas.models.loading import Parameters, load, load_skeleton, open_parameters
 from headatlas.progress import Done, Progress, doing, silent
@@ -121,7 +121,7 @@ class ModelWorker:
     def do(
         self,
         do: Callable[..., Any],
-        arguments: Arguments,
+        arguments: Mapping[str, Any],
         outputs: tuple[str, ...],
         done: Done,
         stamp: Mapping[str, Any],
@@ -139,7 +139,7 @@ class ModelWorker:
                 if self.stamp.get(key, value) != value:
                     raise CannotDo(f"{key} is {self.stamp[key]} there, but {value} where the work was planned")
         try:
-            result = retry_smaller(lambda: call_with(do, model, arguments, done=done, progress=self.progress))
+            result = retry_smaller(lambda: do(model, **arguments, done=done, progress=self.progress))
         except torch.OutOfMemoryError as e:  # where nothing can be halved: this method is given up, not the others
             raise CannotDo(f"out of memory: {one_line(e)}") from e
         return {name: done[name] for name in outputs} if outputs else result
@@ -170,7 +170,7 @@ def work_of(method: Method, model: Model, options: Mapping[str, Any]) -> Work:
     return Work(
         summary=method.title + f": {listed}" * bool(listed),
         combine=_call_function,
-        arguments=(method.function, dict(options)),
+        arguments={"function": method.function, "options": options},
         settings=plain,
         needs_model=method.needs_model,
         used=None if _DATA & set(options) else Used(),
@@ -178,7 +178,7 @@ def work_of(method: Method, model: Model, options: Mapping[str, Any]) -> Work:
 
 
 def _call_function(
-    model: Model, function: Callable[..., xr.Dataset], options: Mapping[str, Any], *, done: Done, progress: Progress
+    model: Model, *, function: Callable[..., xr.Dataset], options: Mapping[str, Any], done: Done, progress: Progress
 ) -> xr.Dataset:
     shown = {"progress": progress} if "progress" in inspect.signature(function).parameters else {}
     return function(model, **options, **shown)

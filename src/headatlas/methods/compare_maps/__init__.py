@@ -17,7 +17,6 @@ from headatlas.methods._arguments import (
     Context,
     FunctionTasks,
     Limit,
-    Preset,
     Questions,
     Shots,
     Template,
@@ -46,8 +45,10 @@ MAPS: tuple[str, ...] = get_args(Map)
     },
     tells="which method's heads a function needs and the others can spare",
     does_not_tell="which map is right: it tests sets of heads, not their order",
+    presets={"quick": {"effort": "quick"}, "full": {}},
     seconds=400,
     in_parts=True,
+    in_run=False,
 )
 def compare_maps(
     lm: LM,
@@ -61,7 +62,9 @@ def compare_maps(
     ] = None,
     test: Test = None,
     functions: Annotated[Any, "only these"] = None,
-    preset: Preset = "quick",
+    effort: Annotated[
+        Literal["quick", "full"], "how maps are made and tested: about as in this preset of their methods"
+    ] = "full",
     context: Context = "retrieval",
     limit: Limit = None,
     shots: Shots = None,
@@ -84,11 +87,11 @@ def compare_maps(
         >>> ha.compare_maps("smollm2", ["math", "syntax"], methods=["taylor", "dissociate"], out="atlas")
     """
     from headatlas.methods import get_method
-    from headatlas.methods.compare_maps.scores import checked_map, comparison_work, dissociate_options
+    from headatlas.methods.compare_maps.scores import checked_map, comparison_work, options_of
     from headatlas.tasks.labelled import load_labelled
 
-    check_choice("preset", preset, PRESETS)
-    settings = dissociate_options(preset)
+    check_choice("effort", effort, PRESETS)
+    settings = options_of("dissociate", effort)
     if limit is not None:
         check_count("limit", limit, 1)
     if maps is not None and not isinstance(maps, Mapping):
@@ -106,9 +109,9 @@ def compare_maps(
     if "probe" in names:
         probe = get_method("probe")
         asked = {"test": test, "context": context, "template": template, "functions": list(data.names), "limit": limit}
-        options = probe.in_preset(preset, {**asked, "proof": "none", "batch_tokens": batch_tokens})
+        options = probe.in_preset(effort, {**asked, "proof": "none", "batch_tokens": batch_tokens})
         probed = probe.function(lm, questions, **options)
-    return comparison_work(data, own, names, preset, settings, probed, batch_tokens)
+    return comparison_work(data, own, names, effort, settings, probed, batch_tokens)
 
 
 def _names(methods: Any, of_tasks: bool) -> list[str]:

@@ -6,7 +6,7 @@ are not what a method's own call gives: this is the one place that knows how oth
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from headatlas.methods._gradients import gate_gradients
 from headatlas.methods._inline import do_work
 from headatlas.methods.ablate.compute import ablate_heads
 from headatlas.methods.dissociate import compute as dissociation
-from headatlas.methods.gate.compute import Schedule, fit_task
+from headatlas.methods.gate.compute import fit_task, make_schedules
 from headatlas.methods.method import Part, Work
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
@@ -53,39 +53,36 @@ class Target:
         return {"seeds": seeds, **{k: self.options[k] for k in FITTING}, "batch_tokens": self.batch_tokens}
 
 
-def dissociate_options(preset: str) -> dict[str, Any]:
-    """The options of `dissociate` in a preset, by name."""
-    method = get_method("dissociate")
+def options_of(name: str, preset: str) -> dict[str, Any]:
+    """The options of another method in a preset, by name."""
+    method = get_method(name)
     defaults = {option.name: option.default for option in method.options.values()}
     return defaults | dict(method.presets[preset])
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Examples of each function that a map is made from; of gate, the arguments of its fit."""
-
-    taylor: int
-    ablate: int
-    gate: Mapping[str, Any]
-
-
-_GATE = {  # those of gate's quick preset
-    "seeds": range(2),
-    "free": Schedule(24, 0.4, 0.2),
-    "pressed": Schedule(30, 0.5, 0.1),
-    "strength": 0.4,
-    "batch": 2,
-    "low": 0.5,
-}
-_GATE_FULL = {**_GATE, "free": Schedule(60, 0.3, 0.1), "pressed": Schedule(120, 0.3, 0.1), "batch": 8}
-SIZES = {"quick": Sizes(16, 8, _GATE), "full": Sizes(96, 48, _GATE_FULL)}
+def making(effort: str) -> dict[str, dict[str, Any]]:
+    """By method, what its map is made with. limit: examples of each function."""
+    full = effort == "full"
+    gate = options_of("gate", "quick")
+    if full:  # less than gate's own full preset, which would take hours
+        gate |= {"updates": (60, 120), "free_lr": (0.3, 0.1), "pressed_lr": (0.3, 0.1), "batch": 8}
+    return {
+        "taylor": {"limit": 96 if full else 16},
+        "ablate": {"limit": 48 if full else 8},
+        "gate": {
+            "seeds": range(gate["seeds"]),
+            **make_schedules(gate["updates"], gate["free_lr"], gate["pressed_lr"]),
+            **{name: gate[name] for name in ("strength", "batch", "low")},
+        },
+        "dissociate": {},
+    }
 
 
 def comparison_work(
     data: Labelled,
     own: Mapping[str, np.ndarray],
     names: Sequence[str],
-    preset: str,
+    effort: str,
     settings: Mapping[str, Any],
     probe: Work | None,
     batch_tokens: int | None,
@@ -95,34 +92,35 @@ def comparison_work(
     Args:
         own: the user's maps [function, layer, head].
         names: of the maps to be made.
+        effort: 'quick' or 'full'.
         settings: options of `dissociate`.
         probe: the work that makes the map of probe.
     """
-    sizes = SIZES[preset]
+    made_with = making(effort)
     targets = [Target(data, f, settings, batch_tokens) for f in range(len(data.names))]
     needed = [*names, *(["ablate"] if "ablate-own" in names and "ablate" not in (*own, *names) else [])]
     needed.sort(key=lambda name: name == "ablate-own")  # which is made from the others
     ranked = [*own, *names]
-    made = _map_parts(data, own, needed, sizes, targets, probe)
+    made = _map_parts(data, own, needed, made_with, targets, probe)
     tests = [
         Part(
             name=removal_name(name, t),
             do=remove,
-            arguments=(name, t),
+            arguments={"name": name, "target": t},
             inputs=(dissociation.BASELINE, map_name(name, t.name)),
         )
         for name in ranked
         for t in targets
     ]
     hashes = [f"{name} {hashlib.sha256(scores.tobytes()).hexdigest()[:16]}" for name, scores in own.items()]
-    made_from = {"taylor": str(sizes.taylor), "ablate": str(sizes.ablate), "gate": str(sizes.gate), "own_maps": hashes}
+    made_from = {name: str(made_with[name]) for name in ("taylor", "ablate", "gate")} | {"own_maps": hashes}
     return Work(
         summary=f"{', '.join(ranked)}: {len(data.names)} functions",
         combine=combine,
-        arguments=(targets, ranked),
+        arguments={"targets": targets, "ranked": ranked},
         parts=[dissociation.baseline_part(data, batch_tokens), *made, *tests],
         data=data.hash(),
-        settings={"preset": preset, **_flat(settings), **made_from},
+        settings={"effort": effort, **_flat(settings), **made_from},
         result_settings={"maps": ranked},
         used=data.used,
     )
@@ -138,36 +136,39 @@ def _map_parts(
     data: Labelled,
     own: Mapping[str, np.ndarray],
     needed: Sequence[str],
-    sizes: Sizes,
+    made_with: Mapping[str, Mapping[str, Any]],
     targets: Sequence[Target],
     probe: Work | None,
 ) -> list[Part]:
     """The parts that make maps, or keep the user's."""
     made = [
-        Part(name=f"{name}: maps", do=keep_maps, arguments=(name, data, scores), outputs=_map_names(name, data))
+        Part(
+            name=f"{name}: maps",
+            do=keep_maps,
+            arguments={"name": name, "data": data, "scores": scores},
+            outputs=_map_names(name, data),
+        )
         for name, scores in own.items()
     ]
     for name in needed:
         if name == "probe":
-            made.append(
-                Part(name="probe: maps", do=probe_maps, arguments=(data, probe), outputs=_map_names(name, data))
-            )
+            asked = {"data": data, "work": probe}
+            made.append(Part(name="probe: maps", do=probe_maps, arguments=asked, outputs=_map_names(name, data)))
         elif name == "ablate-own":
             made.append(
                 Part(
                     name=f"{name}: maps",
                     do=own_maps,
-                    arguments=(data,),
+                    arguments={"data": data},
                     outputs=_map_names(name, data),
                     inputs=_map_names("ablate", data),
                 )
             )
         else:
             needs = (dissociation.BASELINE,) * (name == "dissociate")
-            made += [
-                Part(name=map_name(name, t.name), do=make_map, arguments=(name, t, sizes), inputs=needs)
-                for t in targets
-            ]
+            for t in targets:
+                given = {"target": t, **made_with[name]}
+                made.append(Part(name=map_name(name, t.name), do=MAKERS[name], arguments=given, inputs=needs))
     return made
 
 
@@ -186,54 +187,65 @@ def _map_names(name: str, data: Labelled) -> tuple[str, ...]:
 # --- maps
 
 
-def keep_maps(lm: LM, name: str, data: Labelled, scores: np.ndarray, *, done: Done, progress: Progress) -> None:
+def keep_maps(lm: LM, *, name: str, data: Labelled, scores: np.ndarray, done: Done, progress: Progress) -> None:
     """Maps [function, layer, head], one by one."""
     for label, score in zip(_map_names(name, data), scores, strict=True):
         done[label] = (score,)
 
 
-def probe_maps(lm: LM, data: Labelled, work: Work, *, done: Done, progress: Progress) -> None:
+def probe_maps(lm: LM, *, data: Labelled, work: Work, done: Done, progress: Progress) -> None:
     result = do_work(lm, work, progress)
     scores = result.importance.sel(function=list(data.names)).transpose("function", "layer", "head").values
-    keep_maps(lm, "probe", data, scores, done=done, progress=progress)
+    keep_maps(lm, name="probe", data=data, scores=scores, done=done, progress=progress)
 
 
-def own_maps(lm: LM, data: Labelled, *, done: Done, progress: Progress) -> None:
+def own_maps(lm: LM, *, data: Labelled, done: Done, progress: Progress) -> None:
     """Those of ablate, less their mean over functions."""
     scores = np.stack([done[name][0] for name in _map_names("ablate", data)])
-    keep_maps(lm, "ablate-own", data, scores - scores.mean(0), done=done, progress=progress)
+    keep_maps(lm, name="ablate-own", data=data, scores=scores - scores.mean(0), done=done, progress=progress)
 
 
-def make_map(lm: LM, name: str, target: Target, sizes: Sizes, *, done: Done, progress: Progress) -> None:
-    """One method's map of one function [layer, head], from training questions."""
-    label, tokens = map_name(name, target.name), target.batch_tokens
-    if name == "taylor":
-        examples = _examples(target, sizes.taylor)
-        slopes = gate_gradients(lm, examples, tokens=tokens, label=label, progress=progress)
-        score = (slopes / _lengths(examples)).mean(0).numpy()
-    elif name == "ablate":
-        examples = _examples(target, sizes.ablate)
-        effects, _ = ablate_heads(lm, examples, tokens=tokens, label=label, progress=progress)
-        score = (effects / _lengths(examples)).mean(0).numpy()
-    elif name == "gate":
-        theta = fit_task(lm, _gate_task(target), **sizes.gate, batch_tokens=target.batch_tokens, progress=progress)
-        score = theta[-1].sigmoid().mean(0).numpy()  # facilitation: what stays open although shutting it pays
-    else:
-        score = _lost(lm, target, done, progress)
-    score[lm.layers_without_heads] = np.nan
-    done[label] = (score,)
+def taylor_map(lm: LM, *, target: Target, limit: int, done: Done, progress: Progress) -> None:
+    label, examples = map_name("taylor", target.name), _examples(target, limit)
+    slopes = gate_gradients(lm, examples, tokens=target.batch_tokens, label=label, progress=progress)
+    _keep_map(lm, label, (slopes / _lengths(examples)).mean(0).numpy(), done)
 
 
-def _lost(lm: LM, target: Target, done: Done, progress: Progress) -> np.ndarray:
+def ablate_map(lm: LM, *, target: Target, limit: int, done: Done, progress: Progress) -> None:
+    label, examples = map_name("ablate", target.name), _examples(target, limit)
+    effects, _ = ablate_heads(lm, examples, tokens=target.batch_tokens, label=label, progress=progress)
+    _keep_map(lm, label, (effects / _lengths(examples)).mean(0).numpy(), done)
+
+
+def gate_map(lm: LM, *, target: Target, done: Done, progress: Progress, **fitting: Any) -> None:
+    """Its facilitation: what stays open although shutting it pays."""
+    theta = fit_task(lm, _gate_task(target), **fitting, batch_tokens=target.batch_tokens, progress=progress)
+    _keep_map(lm, map_name("gate", target.name), theta[-1].sigmoid().mean(0).numpy(), done)
+
+
+def dissociate_map(lm: LM, *, target: Target, done: Done, progress: Progress) -> None:
     """What `dissociate` gives; a function whose fit diverges has no map, but the others have theirs."""
+    baseline, options = dissociation.stored_baseline(done), target.fitting()
     try:
-        baseline = dissociation.stored_baseline(done)
-        arguments = target.fitting()
-        gates = dissociation.fit(lm, target.data, baseline, target.function, **arguments, progress=progress).numpy()
+        gates = dissociation.fit(lm, target.data, baseline, target.function, **options, progress=progress).numpy()
     except CannotDo as e:
         log.warning("dissociate has no map of it: %s", e)
         gates = np.ones((1, lm.n_layers, lm.n_heads), np.float32)
-    return dissociation.candidates(1 - gates)
+    _keep_map(lm, map_name("dissociate", target.name), dissociation.candidates(1 - gates), done)
+
+
+MAKERS: dict[str, Callable[..., None]] = {
+    "taylor": taylor_map,
+    "ablate": ablate_map,
+    "gate": gate_map,
+    "dissociate": dissociate_map,
+}
+"""The parts that make one map of one function [layer, head], from training questions."""
+
+
+def _keep_map(lm: LM, label: str, score: np.ndarray, done: Done) -> None:
+    score[lm.layers_without_heads] = np.nan
+    done[label] = (score,)
 
 
 def _lengths(examples: Sequence[TokenExample]) -> torch.Tensor:
@@ -271,7 +283,7 @@ def checked_map(name: str, score: Any, data: Labelled, lm: LM) -> np.ndarray:
 # --- removal, and the result
 
 
-def remove(lm: LM, name: str, target: Target, *, done: Done, progress: Progress) -> None:
+def remove(lm: LM, *, name: str, target: Target, done: Done, progress: Progress) -> None:
     label, (score,) = removal_name(name, target), done[map_name(name, target.name)]
     with doing(progress, label):
         trial = Trial(lm, target.data, dissociation.stored_baseline(done), target.batch_tokens)
@@ -279,7 +291,7 @@ def remove(lm: LM, name: str, target: Target, *, done: Done, progress: Progress)
         done[label] = remove_heads_of(trial, target.function, score, steps, draws=draws, always=True)
 
 
-def combine(lm: LM, targets: Sequence[Target], ranked: Sequence[str], *, done: Done, progress: Progress) -> xr.Dataset:
+def combine(lm: LM, *, targets: Sequence[Target], ranked: Sequence[str], done: Done, progress: Progress) -> xr.Dataset:
     data, steps, shape = targets[0].data, targets[0].options["steps"], (lm.n_layers, lm.n_heads)
     tested = [
         removal_results(data.names, shape, steps, [done[removal_name(name, t)] for t in targets]) for name in ranked
