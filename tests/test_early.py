@@ -38,6 +38,7 @@ WRONG = [
     (["run", "MODEL", "--methods", "mapps"], "Did you mean 'maps'?"),
     (["run", "MODEL", "--methods", "maps", "--functions", "Retrieval"], "functions is given, but the methods are maps"),
     (["run", "MODEL", "--functions", "Retreival"], "Did you mean 'Retrieval'?"),
+    (["run", "MODEL", "--methods", "contrast"], "methods: 'contrast' needs keep and lose"),
     (["run", "MODEL", "--preset", "quik", "--plan"], "Did you mean 'quick'?"),
     (["run", "MODEL", "--engine", "rai"], "--engine is 'rai', expected one of local, ray"),
     (["gate", "MODEL", "--tasks", "maths"], "Did you mean 'math'?"),
@@ -84,7 +85,7 @@ WRONG = [
 ]
 
 
-def test_a_wrong_name_is_told_before_anything_heavy_is_imported(tmp_path) -> None:
+def test_a_wrong_name_ends_with_2_before_anything_heavy_is_imported(tmp_path) -> None:
     """All of them in one process that has imported nothing yet."""
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.json").write_text('{"num_hidden_layers": 3, "num_attention_heads": 6}')
@@ -93,10 +94,12 @@ def test_a_wrong_name_is_told_before_anything_heavy_is_imported(tmp_path) -> Non
         "from headatlas.cli import main\n"
         "ended = []\n"
         "for arguments in json.loads(sys.stdin.read()):\n"
-        "    said = io.StringIO()\n"
-        "    with contextlib.redirect_stderr(said), contextlib.suppress(SystemExit):\n"
-        "        main(arguments)\n"
-        "    ended.append(said.getvalue())\n"
+        "    out, err = io.StringIO(), io.StringIO()\n"
+        "    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):\n"
+        "        try:\n"
+        "            main(arguments)\n"
+        "        except SystemExit as e:\n"
+        "            ended.append([e.code, out.getvalue(), err.getvalue()])\n"
         "heavy = [m for m in ('torch', 'transformers', 'xarray', 'matplotlib') if m in sys.modules]\n"
         "print(json.dumps([ended, heavy]))\n"
     )
@@ -104,20 +107,33 @@ def test_a_wrong_name_is_told_before_anything_heavy_is_imported(tmp_path) -> Non
     done = subprocess.run(
         [sys.executable, "-c", code], input=json.dumps(calls), capture_output=True, text=True, cwd=tmp_path
     )
-    messages, heavy = json.loads(done.stdout)
+    endings, heavy = json.loads(done.stdout)
     assert heavy == []
-    for (arguments, expected), text in zip(WRONG, messages, strict=True):
+    for (arguments, expected), (code, out, text) in zip(WRONG, endings, strict=True):
+        assert (code, out) == (2, ""), arguments
         assert text.startswith("error: "), arguments
         assert expected in text, arguments
         assert len(text.splitlines()) == 1, arguments
 
 
-@pytest.mark.parametrize(("arguments", "says"), WRONG, ids=lambda v: " ".join(v) if isinstance(v, list) else "")
-def test_a_wrong_name_ends_with_2(capsys, folder, tmp_path, monkeypatch, arguments, says) -> None:
+KINDS_OF_MISTAKES = [
+    ["head", "MODEL", "L99.H0"],
+    ["run", "MODEL", "--methods", "mapps"],
+    ["gate", "MODEL", "--seeds", "100000000"],
+    ["ablate", "MODEL", "--data", "nowhere.jsonl"],
+    ["maps", "nowhere.gguf"],
+    ["heads", "nowhere"],
+    ["rnu"],
+    ["run", "--metods", "maps"],
+]
+
+
+@pytest.mark.parametrize("arguments", KINDS_OF_MISTAKES, ids=" ".join)
+def test_it_ends_so_too_when_all_is_imported(capsys, folder, tmp_path, monkeypatch, arguments) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, err = headatlas(capsys, *(folder if a == "MODEL" else a for a in arguments))
     assert (code, out) == (2, "")
-    assert says in err
+    assert next(says for wrong, says in WRONG if wrong == arguments) in err
 
 
 CALLS = {

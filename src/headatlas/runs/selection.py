@@ -1,6 +1,7 @@
 """Which methods a run does, and in which order: the quickest first. Names are checked before anything is loaded."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headatlas.errors import BadArgument, check_choice, check_names
@@ -28,4 +29,19 @@ def select_methods(
         raise BadArgument(
             f"functions is given, but the methods are {', '.join(names)}: functions are those of {' and '.join(having)}"
         )
-    return [(m, m.in_preset(preset, {"functions": chosen} if chosen and m.name in takers else {})) for m in records]
+    selected = [(m, m.in_preset(preset, {"functions": chosen} if chosen and m.name in takers else {})) for m in records]
+    for method, options in selected:
+        _check_required(method, options)
+    return selected
+
+
+def _check_required(method: Method, options: Mapping[str, Any]) -> None:
+    """Check that options without a default have a value: `run` takes none for single methods."""
+    required = [o.name for o in method.options.values() if o.default is inspect.Parameter.empty]
+    missing = [name for name in required if name not in options]
+    if missing:
+        command = method.name.replace("_", "-")
+        raise BadArgument(
+            f"methods: {method.name!r} needs {' and '.join(missing)}, which run does not take:"
+            f" use ha.{method.name} or headatlas {command}"
+        )
