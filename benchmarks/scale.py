@@ -1,10 +1,8 @@
-"""What scale costs: how work grows, how far estimates are off, and what large models would take.
+"""What scale costs: how work grows, and how far estimates are off.
 
 python benchmarks/scale.py growth     heads, examples, seeds, workers, on tiny models: ratios to the smallest
 python benchmarks/scale.py [--model MODEL] plan [--dtype bfloat16] [--shape llama-3.1-8b] [--preset quick] [--methods …]
-                                      `headatlas run --plan` against really doing it, method by method: seconds, and
-                                      tokens run through the model, of which those with gradients
-python benchmarks/scale.py paper      8B, 70B and 405B shapes on 1, 8 and 64 GPUs, from this GPU's speed
+                                      seconds of `headatlas run --plan` compared with doing it, method by method
 """
 
 import argparse
@@ -21,12 +19,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 import headatlas as ha
 from headatlas.errors import HeadAtlasError
-from headatlas.models.cost import Cost, measure_machine
-from headatlas.models.hooks import counted
 from headatlas.models.lm import LM
-from headatlas.models.loading import load_skeleton, open_weights
-from headatlas.models.memory import GIB, SPARE, memory, tokens_at_once
-from headatlas.runs.estimate import estimate
+from headatlas.models.loading import open_weights
+from headatlas.models.memory import GIB, memory, tokens_at_once
+from headatlas.runs.estimate import time_plan
 from headatlas.runs.run import compute
 from headatlas.runs.selection import select_methods
 from headatlas.runs.worker import plan_of, work_of
@@ -105,10 +101,8 @@ def check_plan(options: argparse.Namespace) -> None:
         lm = random_model(shape(*SHAPES[options.shape]), device, torch.bfloat16 if device == "cuda" else torch.float32)
     else:
         lm = ha.load(options.model, device, options.dtype)
-    machine = measure_machine(lm.model.config, lm.n_layers, torch.device(device), lm.model.dtype)
     needs = memory(lm.model, lm.n_layers, lm.model.dtype)
-    print(machine)
-    print("method        estimated      real  real / estimated   million tokens: estimated, real   learning: …")
+    print("method        estimated      real  real / estimated")
     total = [0.0, 0.0]
     for method, chosen in select_methods(options.preset, methods):
         if options.updates and "updates" in method.options:
@@ -118,51 +112,18 @@ def check_plan(options: argparse.Namespace) -> None:
         except HeadAtlasError as e:
             print(f"{method.name:12} {e}")
             continue
-        expected = sum(plan_of(method, work, {}).expected(lm, machine).values())
-        steps = [*((part.cost, part.arguments) for part in work.parts), (work.cost, work.arguments)]
-        in_all = sum((cost(lm, *arguments) for cost, arguments in steps if cost is not None), Cost())
+        expected = sum(time_plan(plan_of(method, work, {}), lm).values())
         if expected > options.most:
             print(f"{method.name:15} {expected:7.1f} s, not run", flush=True)
             continue
-        with counted(lm) as passes:
-            real = timed(partial(compute, method, lm, chosen, preset=options.preset))
+        real = timed(partial(compute, method, lm, chosen, preset=options.preset))
         total = [total[0] + expected, total[1] + real]
-        tokens = (in_all.tokens, passes.forward - passes.backward, in_all.learned, passes.backward)
-        told = " ".join(f"{n / 1e6:8.3f}" for n in tokens)
-        print(f"{method.name:15} {expected:7.1f} {real:9.1f} {real / expected:9.2f}          {told}", flush=True)
+        print(f"{method.name:15} {expected:7.1f} {real:9.1f} {real / expected:9.2f}", flush=True)
     print(f"{'together':15} {total[0]:7.1f} {total[1]:9.1f} {total[1] / total[0]:9.2f}")
     if device == "cuda":
         budget = tokens_at_once(lm, None)
         expected, used = (needs.weights + budget * needs.a_learned) / GIB, torch.cuda.max_memory_allocated() / GIB
         print(f"memory: {expected:.1f} GiB estimated, with {budget} tokens at once; {used:.1f} GiB used")
-
-
-def paper(options: argparse.Namespace) -> None:
-    """Nothing of these models is run but copies with few layers."""
-    room = torch.cuda.get_device_properties(0).total_memory
-    with tempfile.TemporaryDirectory() as place:
-        for name, sizes in SHAPES.items():
-            folder = Path(place) / name
-            shape(*sizes).save_pretrained(folder)
-            open_weights(MODEL[0])[1].save_pretrained(folder)
-            lm, dtype = load_skeleton(folder, "bfloat16", "cuda")
-            needs = memory(lm.model, lm.n_layers, dtype)
-            each = next(
-                n for n in (1, 2, 4, 8, 16) if needs.weights + 2048 * needs.a_learned + n * SPARE < 0.95 * n * room
-            )
-            machine = measure_machine(lm.model.config, lm.n_layers, torch.device("cuda"), dtype)
-            print(f"{name}: {needs.weights / GIB:.0f} GiB of weights, {each} GPUs a worker; {machine}", flush=True)
-            for preset in ("quick", "full"):
-                for gpus in (1, 8, 64):
-                    if gpus < each:
-                        print(f"  {preset}, {gpus} GPUs: does not fit")
-                        continue
-                    result = estimate(
-                        folder, workers=gpus // each, device="cuda", dtype="bfloat16", machine=machine, preset=preset
-                    )
-                    each_job = [max(s) for s in result.jobs.values() if not isinstance(s, str)]
-                    hours = [x / 3600 for x in (result.seconds, result.work, max(each_job))]
-                    print("  {}, {} GPUs: {:.2f} h (work {:.2f} h, longest job {:.2f} h)".format(preset, gpus, *hours))
 
 
 if __name__ == "__main__":
@@ -177,7 +138,6 @@ if __name__ == "__main__":
     planning.add_argument("--methods", default="")
     planning.add_argument("--most", type=float, default=1e9, help="leave out methods estimated to take more seconds")
     planning.set_defaults(do=check_plan)
-    commands.add_parser("paper").set_defaults(do=paper)
     parser.add_argument("--model", default="smollm2", help="the model to plan for; its tokenizer goes with every shape")
     options = parser.parse_args()
     MODEL[:] = [options.model]
