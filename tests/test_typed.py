@@ -132,14 +132,14 @@ class TestTasks:
 
 class TestAtlas:
     def test_is_a_mapping(self, made) -> None:
-        assert list(made) == list(made.keys()) == made.complete == ["maps", "salient", "pattern"]
+        assert list(made) == list(made.keys()) == made.complete == ["pattern", "salient", "maps"]
         assert len(made) == 3
         assert "maps" in made
         assert "map" not in made
         assert made.get("map") is None
         assert made["maps"].identical(dict(made.items())["maps"])
         with pytest.raises(
-            BadArgument, match="method 'map' is not in this atlas; here are: maps, .* Did you mean 'maps'"
+            BadArgument, match="method 'map' is not in this atlas; here are: pattern, .* Did you mean 'maps'"
         ):
             made["map"]
         with pytest.raises(KeyError):

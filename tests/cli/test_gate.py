@@ -20,7 +20,7 @@ def test_gate_prints_tables_and_writes_the_file(capsys, folder, data, tmp_path) 
     code, out, err = headatlas(capsys, "gate", folder, *options)
     assert code == 0
     assert "<mine>: the whole model gets" in err
-    assert "Tests: change without the heads" in out
+    assert "Tests: change, compared with random heads" in out
     assert f"wrote {tmp_path / 'out' / 'gate.nc'}" in out
     result = load(tmp_path / "out" / "gate.nc")
     assert result.gate.sizes == {"fit": 3, "task": 1, "seed": 2, "layer": 3, "head": 6}
@@ -58,7 +58,7 @@ def test_methods_of_single_heads(capsys, folder, data, tmp_path, command, option
     assert code == 0
     assert out.endswith(f"wrote {tmp_path / 'out' / command}.nc\n")
     result = load(tmp_path / "out" / f"{command}.nc")
-    assert result.effect.sizes == {"task": 1, "layer": 3, "head": 6}
+    assert result.contribution.sizes == {"task": 1, "layer": 3, "head": 6}
     code, out, _ = headatlas(capsys, command, folder, *options, "--json")
     assert len(next(iter(json.loads(out).values()))) == 1
 

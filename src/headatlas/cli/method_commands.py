@@ -86,6 +86,7 @@ def run_method(
 ) -> None:
     """Compute a method, print its tables and its warnings."""
     import_torch()
+    from headatlas.comparison.reliability import unstable
     from headatlas.results.method_tables import method_tables
     from headatlas.results.tables import warnings
     from headatlas.runs import run as runs
@@ -109,7 +110,9 @@ def run_method(
             gpus_per_job=gpus_per_job,
             workers=workers,
         )
-    show_parts(method_tables(result), as_json, out / f"{method.name}.nc", warnings({method.name: result}))
+    results = {method.name: result}
+    sentences = [*warnings(results), *unstable(results)]
+    show_parts(method_tables(result), as_json, out / f"{method.name}.nc", sentences)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
