@@ -30,8 +30,6 @@ from headatlas.runs.worker import plan_of, work_of
 MODEL = ["smollm2"]  # whose tokenizer models with random weights get
 SHAPES = {  # layers, hidden size, MLP size, heads, KV heads
     "llama-3.1-8b": (32, 4096, 14336, 32, 8),
-    "llama-3.1-70b": (80, 8192, 28672, 64, 8),
-    "llama-3.1-405b": (126, 16384, 53248, 128, 8),
 }
 
 
