@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headatlas.results.atlas import Atlas, open
     from headatlas.runs.run import run
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 __all__ = [
     "LM",
     "Atlas",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headatlas_bench.benchmarking import benchmark
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 __all__ = ["benchmark"]
 
 
