@@ -48,6 +48,7 @@ def default_run(folder, tmp_path_factory) -> Path:
 def test_every_method_ends_well_and_is_on_the_page(default_run) -> None:
     made = ha.open(default_run)
     assert {name: entry.get("why") for name, entry in made.info["methods"].items() if not entry["complete"]} == {}
+    assert not [name for name, entry in made.info["methods"].items() if "not_drawn" in entry]
     assert set(made) >= {"maps", "salient", "pattern", "taylor", "gate", "probe", "dissociate"}
     drawn = {path.stem.partition("-")[0] for path in (default_run / "figures").glob("*.png")}
     assert {"importance", "categories"} <= drawn
