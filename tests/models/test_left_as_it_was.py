@@ -84,7 +84,7 @@ def run_method(name: str, lm: LM) -> None:
 
 
 def work_on(lm: LM, subject: Subject) -> None:
-    result = subject.method.function(lm, **subject.options)
+    result = subject.method.function(lm, **subject.method.in_preset("quick", subject.options))
     if hasattr(result, "parts"):
         done: dict[str, Any] = {}
         for part in result.parts:

@@ -95,8 +95,8 @@ def from_which(contender: Contender) -> float | None:
 
 
 def _options(method: Method, truth: Truth, known: Known, seed: int) -> dict[str, Any]:
-    """The truth's own options, the benchmark's data, and as many seeds as the truth or the option's default says."""
-    options = _data(method, known, seed) | dict(truth.options)
+    """The truth's own options, the benchmark's data, and the rest and the number of seeds as the quick preset says."""
+    options = method.in_preset("quick", _data(method, known, seed) | dict(truth.options))
     if "seed" in method.options:
         options["seed"] = seed
     if "seeds" in method.options:
