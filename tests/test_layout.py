@@ -18,7 +18,7 @@ KNOWN = {  # who may know a method that is not its own
     "methods/compare_maps": {"ablate", "dissociate", "gate", "probe"},  # it compares them
     "cli/head.py": {"salient"},  # the card of one head shows its operations
 }
-ROOMS = ("figures", "report", "results", "live", "cli", "edits", "compare")  # which show what any method says
+ROOMS = ("figures", "report", "results", "live", "cli", "edits", "comparison")  # which show what any method says
 ORDINARY = {  # names of variables that are words of other things there too
     *("answer", "depth", "distance", "each", "held_out", "k", "length", "loss", "need", "pairs", "raised", "response"),
     *("set", "share", "signed", "summary", "texts", "token", "used", "vector"),

@@ -117,6 +117,11 @@ def test_an_estimate_of_a_run(folder) -> None:
     assert result.memory.weights > 0
 
 
+def test_tokens_at_once_are_those_of_the_worker_s_device(folder, monkeypatch) -> None:
+    monkeypatch.setattr("headatlas.runs.worker.tokens_at_once", lambda lm, tokens: 77)
+    assert estimate(folder, methods=["taylor"], device="cpu").tokens == 77
+
+
 def test_a_method_that_cannot_be_done_is_noted_in_the_estimate(monkeypatch) -> None:
     def refuses(*args: object) -> Work:
         raise CannotDo("not on this model")

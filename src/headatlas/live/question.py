@@ -1,4 +1,4 @@
-"""What a page may ask, checked: everything that comes in over the network passes here."""
+"""What a question from a page may contain, checked. Who may ask is checked in `server.py`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -47,7 +47,6 @@ class State:
     batch_divisor: tokens at once are divided by this; doubled whenever memory runs out.
     tokens_that_fit: how many tokens fit at once on its GPUs, once that is known.
     plain_norms: whether a norm is x / √(mean x² + ε) · weight, once that was tried.
-    planned_tokens: how many would be run at once where its work is planned for, if it has no weights here.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -56,7 +55,6 @@ class State:
     batch_divisor: int = 1
     tokens_that_fit: int | None = None
     plain_norms: dict[str, bool] = field(default_factory=dict)
-    planned_tokens: int | None = None
 
 
 # Kept here and not on the model, which is the user's and may be copied, pickled or shared.

@@ -97,10 +97,7 @@ def tokens_at_once(lm: "LM", tokens: int | None) -> int:
     memory has run out before."""
     if tokens is not None and tokens < 1:
         raise BadArgument(f"batch_tokens is {tokens}, expected at least 1")
-    planned = lm.state.planned_tokens
-    if tokens is None and planned is not None:
-        tokens = planned
-    elif tokens is None and lm.device.type == "cuda":
+    if tokens is None and lm.device.type == "cuda":
         tokens = min(good_on_gpu(lm), max(FEWEST, fitting(lm)))
     elif tokens is None:
         tokens = 2048

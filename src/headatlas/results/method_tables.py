@@ -167,30 +167,30 @@ def _tests(result: xr.Dataset, tested: list[str]) -> list[dict[str, Any]]:
     dims = result["effect"].dims
     rows = []
     for labels in product(*(result[d].values.tolist() for d in dims)):
-        one = result[tested].sel(dict(zip(dims, labels, strict=True)))
+        test = result[tested].sel(dict(zip(dims, labels, strict=True)))
         if "baseline" in result and set(result["baseline"].dims) <= set(dims):
             whole = result["baseline"]
             place = {d: v for d, v in zip(dims, labels, strict=True) if d in whole.dims}
-            one = xr.Dataset({"baseline": whole.sel(place).drop_vars(list(one.coords), errors="ignore")}).merge(one)
-        if bool(one["effect"].notnull().any()):
+            test = xr.Dataset({"baseline": whole.sel(place).drop_vars(list(test.coords), errors="ignore")}).merge(test)
+        if bool(test["effect"].notnull().any()):
             names = {"n_removed": "heads"}
             row = {names.get(str(d), str(d)): _cell(v) for d, v in zip(dims, labels, strict=True)}
-            rows.append(row | _test_row(one))
+            rows.append(row | _test_row(test))
     return rows
 
 
-def _test_row(one: xr.Dataset) -> dict[str, Any]:
+def _test_row(test: xr.Dataset) -> dict[str, Any]:
     row: dict[str, Any] = {}
-    if "n_removed" in one.data_vars:
-        row["heads"] = int(one["n_removed"])
-    for name, values in one.data_vars.items():
+    if "n_removed" in test.data_vars:
+        row["heads"] = int(test["n_removed"])
+    for name, values in test.data_vars.items():
         if name in ("baseline", "effect"):
             row[{"baseline": "whole model", "effect": "change"}[str(name)]] = _cell(float(values.mean()))
         elif str(name).endswith("_effect"):
             spread = [d for d in values.dims if d != "draw"]
             value = float(abs(values).mean()) if spread else float(values.mean())
             row[_effect_label(str(name)) + ", mean size" * bool(spread)] = _cell(value)
-    return row | {("p" if n == "p" else "p, corrected"): _cell(one[n].item()) for n in P_VALUES if n in one}
+    return row | {("p" if n == "p" else "p, corrected"): _cell(test[n].item()) for n in P_VALUES if n in test}
 
 
 def _effect_label(name: str) -> str:

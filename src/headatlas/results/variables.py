@@ -64,6 +64,7 @@ def describe_variables(
     for name, values in described.data_vars.items():
         if name in known:
             variable = known[str(name)]
-            texts = {"long_name": variable.long_name, "units": variable.units, "description": variable.description}
+            units = "" if "measure" in values.dims else variable.units  # the measures differ in theirs
+            texts = {"long_name": variable.long_name, "units": units, "description": variable.description}
             values.attrs = {**texts, **values.attrs}
     return described

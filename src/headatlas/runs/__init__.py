@@ -1,1 +1,1 @@
-"""What is to be done, and doing it: job, plan, estimate, execute; `run` and the public call of every method."""
+"""From a plan to tasks and results: `run`, the public call of every method, and the estimate of a run."""

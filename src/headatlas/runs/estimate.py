@@ -23,7 +23,7 @@ import torch
 from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
-from headatlas.models.memory import Memory, memory, tokens_at_once
+from headatlas.models.memory import Memory, memory
 from headatlas.progress import Done, Progress, silent
 from headatlas.runs.plan import Plan, RunPlan
 from headatlas.runs.selection import select_methods
@@ -159,10 +159,11 @@ def estimate(
     with start_workers(model, place, progress) as pool:
         planned: RunPlan = pool.ask("plan", selected)
         tasks: dict[str, dict[str, float]] = pool.ask("expected", list(planned.possible.values()))
+        tokens: int = pool.ask("tokens_at_once")
     workers = place.workers or 1
     seconds = makespan(planned.possible, tasks, workers)
     needs = memory(lm.model, lm.n_layers, precision)
-    return Estimate(planned.title, planned, tasks, seconds, workers, needs, tokens_at_once(lm, None))
+    return Estimate(planned.title, planned, tasks, seconds, workers, needs, tokens)
 
 
 def makespan(plans: Mapping[str, Plan], tasks: Mapping[str, Mapping[str, float]], workers: int) -> float:

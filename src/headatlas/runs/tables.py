@@ -38,11 +38,13 @@ def estimate(expected: Estimate) -> list[dict[str, Any]]:
 def estimate_in_words(expected: Estimate) -> list[str]:
     """What it takes all together."""
     who = f"{expected.workers} worker{'s' * (expected.workers != 1)}"
-    memory, tokens = expected.memory, expected.tokens
+    memory = f"{expected.memory.weights / GIB:.1f} GiB of weights"
+    if expected.tokens:
+        running = expected.tokens * expected.memory.a_learned / GIB
+        memory += f", {running:.1f} GiB for {expected.tokens} tokens at once"
     return [
         f"all together: {_time(expected.work)} of work; {_time(expected.seconds)} with {who}, and then the figures",
-        f"memory of a worker: {memory.weights / GIB:.1f} GiB of weights, {tokens * memory.a_learned / GIB:.1f} GiB for"
-        f" {tokens} tokens at once",
+        f"memory of a worker: {memory}",
         "timed on one part of each kind (docs/how-to/cluster.md)",
     ]
 

@@ -21,6 +21,7 @@ from headatlas.errors import CannotDo, HeadAtlasError, OutOfMemory, one_line
 from headatlas.methods.method import Method, Work
 from headatlas.models.lm import LM
 from headatlas.models.loading import Parameters, load, load_skeleton, open_parameters
+from headatlas.models.memory import tokens_at_once
 from headatlas.progress import Done, Progress, doing, silent
 from headatlas.results.provenance import describe_model, describe_run, describe_weights, flat
 from headatlas.runs.plan import Plan, RunPlan
@@ -116,6 +117,10 @@ class ModelWorker:
         model = self.loaded(any(plan.work.needs_model for plan in plans))
         return {plan.method: time_plan(plan, model) for plan in self.progress(plans, "timing a part of each kind")}
 
+    def tokens_at_once(self) -> int:
+        """Return how many tokens are run at once on this worker's device; 0 where no model was loaded."""
+        return tokens_at_once(self.model, None) if isinstance(self.model, LM) else 0
+
     # --- doing
 
     def do(
@@ -128,7 +133,12 @@ class ModelWorker:
     ) -> Any:
         """Do a part and return its arrays by name; without outputs, combine the parts and return the result.
 
+        What a worker receives is made in `runs/execute.py`.
+
         Args:
+            do: the function of the part, or that combines the parts.
+            arguments: for it, by name.
+            outputs: names of the arrays that the part makes.
             done: the arrays of earlier parts.
             stamp: of the plan; a model that differs from the one it was made for is refused.
         """
