@@ -8,7 +8,8 @@ from common import arguments
 
 import headatlas as ha
 from headatlas.methods._effects import held_out_questions
-from headatlas.methods._gradients import gate_gradients, midpoints
+from headatlas.methods._gradients import midpoints
+from headatlas.models.gradients import gate_gradients
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import make_bundle
 from headatlas.tasks.prompts import load_tasks

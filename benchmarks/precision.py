@@ -15,7 +15,7 @@ from torch import Tensor
 
 import headatlas as ha
 from headatlas.methods._effects import held_out_questions
-from headatlas.methods._gradients import gate_gradients
+from headatlas.models.gradients import gate_gradients
 from headatlas.tasks.prompts import load_tasks
 
 READY = "headatlas.methods._gradients.for_gradients"

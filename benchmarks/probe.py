@@ -22,9 +22,9 @@ import transformers
 from common import PeakMemory, arguments, llama_8b, timed
 
 import headatlas as ha
-from headatlas.methods._gradients import gate_gradients
 from headatlas.methods.probe.classifier import Examples, bag_of_words, fit_probe, predict
 from headatlas.methods.probe.compute import capture
+from headatlas.models.gradients import gate_gradients
 from headatlas.models.hooks import hooked
 from headatlas.models.tokens import TokenExample
 from headatlas.results.store import load

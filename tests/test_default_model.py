@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 import headatlas as ha
 from headatlas.edits.change import applied, make_edit
 from headatlas.methods._effects import held_out_questions
-from headatlas.methods._gradients import gate_gradients
 from headatlas.models.default_model import default_gguf
 from headatlas.models.gguf import from_gguf
+from headatlas.models.gradients import gate_gradients
 from headatlas.tasks.prompts import load_tasks
 from tests.report.test_page import chrome, needs_browser, playwright
 

@@ -8,11 +8,12 @@ import torch
 
 import headatlas as ha
 from headatlas.errors import BadArgument, UnsupportedModel
-from headatlas.methods._gradients import gate_gradients, midpoints
+from headatlas.methods._gradients import midpoints
 from headatlas.methods.ablate import compute
 from headatlas.methods.ablate.compute import ablate_heads
 from headatlas.methods.pattern import pattern
 from headatlas.models import single_heads
+from headatlas.models.gradients import gate_gradients
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import log_probs
 from headatlas.models.tokens import TokenExample, make_bundle

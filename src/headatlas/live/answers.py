@@ -20,9 +20,8 @@ from headatlas.errors import BadArgument
 from headatlas.evidence.control import control_rounds
 from headatlas.live.question import Question, Target
 from headatlas.live.script import script
-from headatlas.methods._gradients import gate_gradients
 from headatlas.models.attention import attention_kept, attention_of
-from headatlas.models.gradients import for_gradients
+from headatlas.models.gradients import for_gradients, gate_gradients
 from headatlas.models.hooks import reading_inputs
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs

@@ -6,42 +6,11 @@ ig: the same, averaged while all gates move from 0 to 1 together; over all heads
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
 from headatlas.methods._effects import held_out_questions
-from headatlas.models.gradients import for_gradients
+from headatlas.models.gradients import gate_gradients
 from headatlas.models.lm import LM
-from headatlas.models.log_probs import batches, log_probs
-from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
-from headatlas.models.tokens import TokenExample, make_bundle
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import Done, Progress
 from headatlas.tasks.prompts import Task
-
-
-def gate_gradients(
-    lm: LM,
-    questions: Sequence[TokenExample],
-    levels: Sequence[float] = (1.0,),
-    *,
-    tokens: int | None = None,
-    label: str = "gradients",
-    progress: Progress = silent,
-) -> Tensor:
-    """Compute ∂ log P(target) / ∂ gate [example, layer, head], averaged over `levels` that all gates are set to."""
-    budget = tokens_at_once(lm, tokens)
-    bundles = [make_bundle([a]) for a in questions]
-    gradients = torch.zeros(len(questions), lm.n_layers, lm.n_heads)
-    gradients[:, lm.layers_without_heads] = torch.nan
-    with for_gradients(lm):
-        for levels_now, rows in progress(list(batches(bundles, len(levels), budget)), label):
-            level = torch.tensor(levels[levels_now])[:, None, None, None]
-            gate = level.expand(-1, len(rows), lm.n_layers, lm.n_heads).clone().requires_grad_()
-            with halve_batch_on_oom(lm, budget):
-                log_p, _ = log_probs(lm, [bundles[i] for i in rows], gate)
-                (gradient,) = torch.autograd.grad(log_p.sum(), gate)
-            gradients[rows] += gradient.sum(0) / len(levels)
-    return gradients
 
 
 def compute_gradients(

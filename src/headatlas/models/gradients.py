@@ -5,7 +5,7 @@ of 32 prompts of syntax, one was off by 364 % in layer 0 of Qwen2.5-Coder-1.5B. 
 (docs/evidence/larger-model.md). Matrices stay as they are.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -16,6 +16,10 @@ from torch.nn.functional import layer_norm, rms_norm
 
 from headatlas.models.hooks import forward_replaced
 from headatlas.models.lm import LM
+from headatlas.models.log_probs import batches, log_probs
+from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
+from headatlas.models.tokens import TokenExample, make_bundle
+from headatlas.progress import Progress, silent
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -33,6 +37,31 @@ def for_gradients(lm: LM) -> Iterator[None]:
         finally:
             for p in learning:
                 p.requires_grad_(True)
+
+
+def gate_gradients(
+    lm: LM,
+    questions: Sequence[TokenExample],
+    levels: Sequence[float] = (1.0,),
+    *,
+    tokens: int | None = None,
+    label: str = "gradients",
+    progress: Progress = silent,
+) -> Tensor:
+    """Compute ∂ log P(target) / ∂ gate [example, layer, head], averaged over `levels` that all gates are set to."""
+    budget = tokens_at_once(lm, tokens)
+    bundles = [make_bundle([a]) for a in questions]
+    gradients = torch.zeros(len(questions), lm.n_layers, lm.n_heads)
+    gradients[:, lm.layers_without_heads] = torch.nan
+    with for_gradients(lm):
+        for levels_now, rows in progress(list(batches(bundles, len(levels), budget)), label):
+            level = torch.tensor(levels[levels_now])[:, None, None, None]
+            gate = level.expand(-1, len(rows), lm.n_layers, lm.n_heads).clone().requires_grad_()
+            with halve_batch_on_oom(lm, budget):
+                log_p, _ = log_probs(lm, [bundles[i] for i in rows], gate)
+                (gradient,) = torch.autograd.grad(log_p.sum(), gate)
+            gradients[rows] += gradient.sum(0) / len(levels)
+    return gradients
 
 
 @contextmanager

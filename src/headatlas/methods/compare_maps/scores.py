@@ -17,12 +17,12 @@ import xarray as xr
 from headatlas.errors import BadArgument, CannotDo
 from headatlas.evidence.selective import Trial, removal_results, remove_heads_of
 from headatlas.methods import get_method
-from headatlas.methods._gradients import gate_gradients
 from headatlas.methods._inline import do_work
 from headatlas.methods.ablate.compute import ablate_heads
 from headatlas.methods.dissociate import compute as dissociation
 from headatlas.methods.gate.compute import fit_task, make_schedules
 from headatlas.methods.method import Part, Work
+from headatlas.models.gradients import gate_gradients
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
 from headatlas.progress import Done, Progress, doing
