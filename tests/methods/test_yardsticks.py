@@ -140,7 +140,9 @@ def test_ig_says_so_where_it_does_not_add_up() -> None:
     assert warnings({"ig": fine}) == []
     worth = float(fine.baseline[0] - fine.without_heads[0])
     coarse = fine.assign(contribution=fine.contribution + (30 - worth) / fine.contribution[0].size)
-    assert f"contributions add up to 30.0, but all heads together add {worth:.1f}" in "".join(warnings({"ig": coarse}))
+    assert f"contributions add up to 30.0, but all heads together contribute {worth:.1f}" in "".join(
+        warnings({"ig": coarse})
+    )
     old = coarse.drop_vars("without_heads")
     assert warnings({"ig": old}) == []
 

@@ -5,14 +5,14 @@ import pytest
 import xarray as xr
 
 from headatlas.methods._chance import (
-    above_in_words,
+    above_chance_text,
     at_chance,
     chance,
-    members,
-    no_rank,
+    members_above_chance,
+    no_head_label,
     none_above,
-    none_in_words,
     scale_level,
+    unranked_label,
 )
 from headatlas.results.about import by_kv_group
 from headatlas.results.charts import overview
@@ -80,16 +80,16 @@ def test_methods_that_are_not_here_have_no_charts_and_no_level() -> None:
     result = synthetic.with_chance(synthetic.maps(6, 8)).assign_attrs(method="somebody_s")
     assert overview({"somebody_s": result}).sizes["chart"] == 0
     assert at_chance(result, "score") is None
-    assert (no_rank("somebody_s"), none_in_words("somebody_s")) == ("at chance", "no head above chance")
-    assert (no_rank("dissociate"), none_in_words("dissociate")) == ("not supported", "not supported")
+    assert (unranked_label("somebody_s"), no_head_label("somebody_s")) == ("at chance", "no head above chance")
+    assert (unranked_label("dissociate"), no_head_label("dissociate")) == ("not supported", "not supported")
 
 
 def test_heads_above_chance_in_words() -> None:
     score = np.array([[0.0512, np.nan], [0.01, 0.04]])
     levels = np.array([[0.0333, 0.0], [0.02, 0.05]])
-    assert above_in_words(score, levels, score <= levels) == "1 of 3 heads above chance"
-    assert above_in_words(score, 2 * levels, score <= 2 * levels) == "not above chance: best 0.051, chance 0.067"
-    assert above_in_words(score, np.full((2, 2), np.nan), score < 0) == ""
+    assert above_chance_text(score, levels, score <= levels) == "1 of 3 heads above chance"
+    assert above_chance_text(score, 2 * levels, score <= 2 * levels) == "not above chance: best 0.051, chance 0.067"
+    assert above_chance_text(score, np.full((2, 2), np.nan), score < 0) == ""
 
 
 def test_the_level_of_a_scale_is_the_median() -> None:
@@ -107,15 +107,16 @@ def maps_with_members() -> xr.Dataset:
 
 def test_members_by_scores_at_chance_are_not_shown_and_the_file_is_left_alone() -> None:
     result = maps_with_members()
-    shown = members(result, result.member)
+    shown = members_above_chance(result, result.member)
     first = (result.score[0] >= 0.15) | (result.suppression[:2] >= 0.15).any("relation")
     np.testing.assert_array_equal(shown[0], first)
     assert int(shown[0].sum()) < int(result.member[0].sum())
     np.testing.assert_array_equal(shown[1], result.member[1])  # its relations have levels below the threshold
     result["member_from_multi"] = ("category", [True, False])
-    np.testing.assert_array_equal(members(result, result.member), result.member)  # multi-token pairs have no level
+    # multi-token pairs have no level of chance
+    np.testing.assert_array_equal(members_above_chance(result, result.member), result.member)
     np.testing.assert_array_equal(
-        members(synthetic.maps(6, 8), synthetic.maps(6, 8).member), synthetic.maps(6, 8).member
+        members_above_chance(synthetic.maps(6, 8), synthetic.maps(6, 8).member), synthetic.maps(6, 8).member
     )
 
 
@@ -127,5 +128,5 @@ def test_a_group_is_above_chance_where_one_of_its_heads_is() -> None:
     np.testing.assert_array_equal(~at_chance(grouped, "score"), by_head.any(-1))
     assert none_above(grouped, "score").values.tolist() == [False, True, False, False]
     assert chance(grouped, "score") is None  # it is of single heads, not of their sums
-    by_head = members(result, result.member).values.reshape(2, 6, 4, 2)
-    np.testing.assert_array_equal(members(grouped, grouped.member), by_head.any(-1))
+    by_head = members_above_chance(result, result.member).values.reshape(2, 6, 4, 2)
+    np.testing.assert_array_equal(members_above_chance(grouped, grouped.member), by_head.any(-1))

@@ -17,7 +17,7 @@ from headatlas.figures.matrix import Matrix, draw
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
-from headatlas.methods._chance import no_rank
+from headatlas.methods._chance import unranked_label
 from headatlas.results.charts import overview
 from headatlas.results.reading import results_of
 
@@ -56,7 +56,7 @@ def plan(maps: Maps, colours: str = PUBLISHED) -> Matrix:
         raise BadArgument(f"maps has {len(varied)} maps in which heads differ, expected at least two to compare")
     charts = charts.isel(chart=varied)
     each = zip(charts.chart.values, charts.method.values, charts.none_above.values, strict=True)
-    names = [f"{name} ({no_rank(method)})" if none else str(name) for name, method, none in each]
+    names = [f"{name} ({unranked_label(method)})" if none else str(name) for name, method, none in each]
     values = spearman_matrix(score[varied])
     kinds = list(zip(charts.method.values, charts.measure.values, strict=True))
     model = str(next(iter(maps.values())).attrs.get("model", ""))

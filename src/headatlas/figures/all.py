@@ -11,7 +11,7 @@ from headatlas.figures.figure_names import FIGURES, MARKED, MODULES, PUBLISHED, 
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
-from headatlas.methods._chance import none_in_words
+from headatlas.methods._chance import no_head_label
 from headatlas.results.charts import overview
 
 
@@ -52,7 +52,7 @@ def caption(picture: Picture, maps: Maps, when: Mapping[str, str]) -> str:
         first = next((m.name for m in measures_of(method)), "")
         chosen = (charts.method == method) & (charts.measure == first) & charts.none_above
         if names := charts.subject.values[chosen.values].tolist():
-            lines.append(f"{method}: {none_in_words(method)}: {', '.join(names)}")
+            lines.append(f"{method}: {no_head_label(method)}: {', '.join(names)}")
     return "\n".join(lines) + "\n"
 
 

@@ -14,7 +14,7 @@ from headatlas.figures.figure_names import MARKED, PUBLISHED, STYLES
 from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.style import axes_at, heading, styled, ticks, wrap
 from headatlas.figures.style import palette as palette_of
-from headatlas.methods._chance import members, membership
+from headatlas.methods._chance import members_above_chance, stored_members
 from headatlas.results.about import about, unit
 from headatlas.tasks.relations import CATEGORIES
 
@@ -34,7 +34,7 @@ def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
 
 def has_categories(result: xr.Dataset) -> bool:
     """Whether it says which categories heads are members of."""
-    member = membership(result)
+    member = stored_members(result)
     return member is not None and set(member.dims) == DIMS and "category_name" in result.coords
 
 
@@ -66,12 +66,12 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED, style: str = MARKED) -> C
     """What the map shows."""
     used = palette_of(colours)
     check_choice("style", style, STYLES)
-    belongs = membership(result)
+    belongs = stored_members(result)
     if belongs is None or not has_categories(result):
         raise lacks(result, ("category_name",), NEEDS)
     listed = [str(n) for n in result.category_name.values]
     names = [n for n in CATEGORIES if n in listed] + [n for n in listed if n not in CATEGORIES]
-    shown = members(result, belongs) if style == MARKED else belongs
+    shown = members_above_chance(result, belongs) if style == MARKED else belongs
     member = shown.transpose("category", "layer", "head").values[[listed.index(n) for n in names]]
     several = [f"{n} categories" for n in range(2, len(names) + 1)]
     classes = [*names, *several, UNCLASSIFIED]

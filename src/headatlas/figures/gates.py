@@ -16,7 +16,7 @@ from headatlas.figures.heatmaps import Heatmaps, Panel, Scale, axis_ticks, draw,
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import capital
 from headatlas.figures.style import palette as palette_of
-from headatlas.methods import measures_of, shown
+from headatlas.methods import measures_of, variables_shown_as
 from headatlas.results.about import about, subject_dim, unit
 from headatlas.results.outcomes import outcomes
 
@@ -43,7 +43,7 @@ def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
 
 def roles_of(result: xr.Dataset) -> tuple[str, ...]:
     """Return the three measures of a result that are roles of heads; () where its method declares none."""
-    return shown(str(result.attrs.get("method", "")), "roles")
+    return variables_shown_as("roles", str(result.attrs.get("method", "")))
 
 
 def has_always_any(result: xr.Dataset) -> bool:

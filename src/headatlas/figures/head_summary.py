@@ -10,7 +10,7 @@ from headatlas.errors import BadArgument, brief
 from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.style import palette as palette_of
 from headatlas.figures.style import printable, styled, wrap
-from headatlas.methods import shown
+from headatlas.methods import variables_shown_as
 from headatlas.models.head_names import check_head, head_numbers
 from headatlas.results.card import Card, card, place_in_words
 from headatlas.results.reading import results_of
@@ -92,7 +92,7 @@ def _words(plan: Card) -> list[tuple[str, str]]:
     words = [f"{o.token!r} ({o.gain:.2f}) → {' '.join(map(repr, o.promoted))}" for o in plan.operations]
     section("Tokens it amplifies most → what it writes", words)
     section("What it writes least", [f"{o.token!r} → {' '.join(map(repr, o.demoted))}" for o in plan.operations[:4]])
-    roles = [s for s in plan.standings if s.measure in shown(s.method, "roles")]
+    roles = [s for s in plan.standings if s.measure in variables_shown_as("roles", s.method)]
     by_task: dict[str, list[str]] = {}
     for s in sorted(roles, key=lambda s: (s.subject, -s.value)):
         by_task.setdefault(s.subject, []).append(f"{s.measure} {s.value:.2f}")

@@ -18,7 +18,7 @@ from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import capital, columns
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
-from headatlas.methods._chance import above_in_words, at_chance, chance, no_rank, scale_level
+from headatlas.methods._chance import above_chance_text, at_chance, chance, scale_level, unranked_label
 from headatlas.results.about import about, subject_dim, unit
 from headatlas.results.outcomes import outcomes
 from headatlas.tasks.built_in import FUNCTIONS
@@ -90,7 +90,7 @@ def plan(result: Any, variable: str | None = None, colours: str = PUBLISHED, sty
         yticks=yticks,
         scale=scale_of(values, label, used, scale_level(chance(result, name)), style != MARKED),
         legend=[],
-        key=marks_key(panels, no_rank(str(result.attrs.get("method", "")))),
+        key=marks_key(panels, unranked_label(str(result.attrs.get("method", "")))),
     )
 
 
@@ -104,7 +104,7 @@ def _marks(result: xr.Dataset, name: str, subjects: list[str]) -> list[dict[str,
     for i, subject in enumerate(subjects):
         outcome = tested.get((name, subject))
         dimmed = None if flags is None else flags.transpose(*dims).values[i]
-        words = "" if dimmed is None else above_in_words(score.values[i], level[i], dimmed)
+        words = "" if dimmed is None else above_chance_text(score.values[i], level[i], dimmed)
         notes = tuple(line for line in (words, outcome.text if outcome else "") if line)
         marks.append({"dimmed": dimmed, "framed": outcome.removed if outcome else None, "notes": notes})
     return marks

@@ -15,7 +15,7 @@ from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import axes_at, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of, title_of
-from headatlas.methods._chance import no_rank
+from headatlas.methods._chance import unranked_label
 from headatlas.results.charts import overview
 from headatlas.results.reading import results_of
 
@@ -95,7 +95,9 @@ def _profile(method: str, result: xr.Dataset, charts: xr.Dataset) -> Profile:
     lines = {s: v / t for s, v, t in zip(subjects, by_layer, total, strict=True) if t > 0}
     n = by_layer.shape[1]
     title = f"{title_of(method)}: {'|contribution|' if measure.name == 'contribution' else measure.name}{averaged}"
-    return Profile(title, (np.arange(n) + 0.5) / n, lines, frozenset(s for s in lines if none[s]), no_rank(method))
+    return Profile(
+        title, (np.arange(n) + 0.5) / n, lines, frozenset(s for s in lines if none[s]), unranked_label(method)
+    )
 
 
 @styled

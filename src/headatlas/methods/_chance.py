@@ -1,25 +1,26 @@
-"""Which scores chance explains, as the measure that a method declares says."""
+"""Which scores chance explains, from the measures that a method declares."""
 
 import numpy as np
 import xarray as xr
 
-from headatlas.methods import measures_of, shown
+from headatlas.methods import measures_of, variables_shown_as
 from headatlas.methods.method import Measure
 
-AT_CHANCE, NONE_ABOVE = "at chance", "no head above chance"
+AT_CHANCE = "at chance"
+NO_HEAD_ABOVE = "no head above chance"
 
 
 def _declared(result: xr.Dataset, variable: str) -> Measure:
-    """The measure that a variable is. One that is none (another view of the map) is judged by the flag of the first."""
+    """Return the measure with the name of a variable. Other variables use the `above` flag of the first measure."""
     measures = measures_of(str(result.attrs.get("method")))
-    other = Measure(variable, "", above=measures[0].above if measures else "")
-    return next((m for m in measures if m.name == variable), other)
+    undeclared = Measure(variable, "", above=measures[0].above if measures else "")
+    return next((m for m in measures if m.name == variable), undeclared)
 
 
 def chance(result: xr.Dataset, measure: str) -> xr.DataArray | None:
-    """The highest score that chance explains: over subjects, or over (subject, layer, head) where heads differ.
+    """Return the highest score that chance explains: [subject], or [subject, layer, head] where heads differ.
 
-    None where the method has no chance level, or none of this measure; NaN for subjects without one.
+    None if the measure has no chance level; NaN for subjects without one.
     """
     name = _declared(result, measure).chance
     if name not in result or measure not in result or not set(result[name].dims) <= set(result[measure].dims):
@@ -29,14 +30,18 @@ def chance(result: xr.Dataset, measure: str) -> xr.DataArray | None:
 
 
 def at_chance(result: xr.Dataset, measure: str) -> xr.DataArray | None:
-    """Which heads score no more than chance explains: bool, over the dimensions of the measure. None: nothing tells.
+    """Return which heads score no more than chance explains: bool, over the dimensions of the measure.
 
-    A method may say which heads, or which whole maps, are above chance; else the score must be above the chance level.
+    A method may declare a variable with the heads, or the whole maps, that are above chance. Otherwise, scores are
+    compared with the chance level. None if there is neither.
     """
     if measure not in result:
         return None
-    score, level, above = result[measure], chance(result, measure), _declared(result, measure).above
-    if f"above_chance_{measure}" in result:  # groups of heads
+    score = result[measure]
+    level = chance(result, measure)
+    above = _declared(result, measure).above
+    # maps by key-value group have a flag for groups
+    if f"above_chance_{measure}" in result:
         flag = ~result[f"above_chance_{measure}"].astype(bool)
     elif above in result:
         flag = ~_above(result, above)
@@ -50,16 +55,17 @@ def at_chance(result: xr.Dataset, measure: str) -> xr.DataArray | None:
 
 
 def _above(result: xr.Dataset, above: str) -> xr.DataArray:
-    """Heads above chance. A flag on whole maps is the outcome of a test, so it holds for the heads that it removed."""
+    """Return which heads are above chance: bool, over the dimensions of the flag, or over those of the tested heads."""
     flag = result[above].astype(bool)
     tested_heads = result.get("selected", xr.DataArray(True))
+    # a flag on whole maps is the outcome of a test, which holds only for the heads that were removed
     if {"layer", "head"} & set(flag.dims) or set(tested_heads.dims) != {*flag.dims, "layer", "head"}:
         return flag
     return flag & tested_heads.astype(bool)
 
 
 def none_above(result: xr.Dataset, measure: str) -> xr.DataArray | None:
-    """Which subjects have scores, but no head above chance: bool over subjects."""
+    """Return which subjects have scores, but no head above chance: bool [subject]."""
     flag = at_chance(result, measure)
     if flag is None:
         return None
@@ -67,57 +73,59 @@ def none_above(result: xr.Dataset, measure: str) -> xr.DataArray | None:
     return (flag | result[measure].isnull()).all(heads) & result[measure].notnull().any(heads)
 
 
-def no_rank(method: str) -> str:
-    """What stands in place of a rank for a head at chance."""
+def unranked_label(method: str) -> str:
+    """Return the label of a head at chance, which has no rank."""
     measures = measures_of(method)
     return measures[0].unproven if measures else AT_CHANCE
 
 
-def none_in_words(method: str) -> str:
-    """What is said of a map without a head above chance."""
-    return NONE_ABOVE if no_rank(method) == AT_CHANCE else no_rank(method)
+def no_head_label(method: str) -> str:
+    """Return the label of a map without a head above chance."""
+    return NO_HEAD_ABOVE if unranked_label(method) == AT_CHANCE else unranked_label(method)
 
 
-def above_in_words(score: np.ndarray, level: np.ndarray, at_chance: np.ndarray) -> str:
-    """How many heads of a map [layer, head] are above chance; '' without a chance level.
+def above_chance_text(score: np.ndarray, level: np.ndarray, at_chance: np.ndarray) -> str:
+    """Describe how many heads of a map [layer, head] are above chance; '' without a chance level.
 
     '12 of 270 heads above chance', or 'not above chance: best 0.026, chance 0.058'.
     """
-    known = np.isfinite(score)
-    if not np.isfinite(level[known]).any():
+    scored = np.isfinite(score)
+    if not np.isfinite(level[scored]).any():
         return ""
-    above = int((known & ~at_chance).sum())
+    above = int((scored & ~at_chance).sum())
     if above:
-        return f"{above} of {int(known.sum())} heads above chance"
+        return f"{above} of {int(scored.sum())} heads above chance"
     best = int(np.nanargmax(score))
     return f"not above chance: best {score.flat[best]:.2g}, chance {level.flat[best]:.2g}"
 
 
 def scale_level(level: xr.DataArray | None) -> float:
-    """The chance level that a colour scale must exceed: the median over heads and maps; 0 without any."""
+    """Return the chance level that a colour scale must exceed: the median over heads and maps; 0 without any."""
     return 0.0 if level is None else float(level.median().fillna(0.0))
 
 
-def membership(result: xr.Dataset) -> xr.DataArray | None:
-    """Return which heads belong to which category, as the file says: bool [category, layer, head]; None without."""
-    names = shown(str(result.attrs.get("method")), "categories")
+def stored_members(result: xr.Dataset) -> xr.DataArray | None:
+    """Return which heads belong to which category, as stored in the file: bool [category, layer, head], or None."""
+    names = variables_shown_as("categories", str(result.attrs.get("method")))
     if not names or names[0] not in result:
         return None
     return result[names[0]].astype(bool)
 
 
-def members(result: xr.Dataset, member: xr.DataArray) -> xr.DataArray:
-    """Return the `membership` of a result without the heads that are members only by scores at chance.
+def members_above_chance(result: xr.Dataset, member: xr.DataArray) -> xr.DataArray:
+    """Return the `stored_members` of a result without the heads that are members only by scores at chance.
 
-    The file keeps the published rule (a score that reaches the threshold). Categories taken from multi-token pairs have
-    no chance level and are left as they are, as are datasets that do not say which relation is of which category.
+    Files keep the published rule: a score that reaches the threshold. Categories taken from multi-token pairs have no
+    chance level and stay unchanged, as do results that lack the category of each relation.
     """
-    if f"above_chance_{member.name}" in result:  # groups of heads
+    # maps by key-value group have a flag for groups
+    if f"above_chance_{member.name}" in result:
         return result[f"above_chance_{member.name}"]
     if not {"category_name", "category"} <= set(result.coords) or "threshold" not in result.attrs:
         return member
-    over, of = list(result["category"].dims), result["category"].values
-    measures = [m.name for m in measures_of(str(result.attrs.get("method"))) if [m.over] == over and m.name in result]
+    category = result["category"]
+    declared = measures_of(str(result.attrs.get("method")))
+    measures = [m.name for m in declared if (m.over,) == category.dims and m.name in result]
     flags = {m: at_chance(result, m) for m in measures}
     if all(flag is None for flag in flags.values()):
         return member
@@ -125,8 +133,12 @@ def members(result: xr.Dataset, member: xr.DataArray) -> xr.DataArray:
     for measure, flag in flags.items():
         high = result[measure] >= float(result.attrs["threshold"])
         reached = reached | (high if flag is None else high & ~flag)
-    kept = [reached.isel({over[0]: np.flatnonzero(of == name)}).any(over) for name in result.category_name.values]
-    by_chance = member & ~xr.concat(kept, "category").transpose(*member.dims)
+    (relation,) = category.dims
+    above_chance = [
+        reached.isel({relation: np.flatnonzero(category.values == name)}).any(relation)
+        for name in result.category_name.values
+    ]
+    by_chance = member & ~xr.concat(above_chance, "category").transpose(*member.dims)
     if "member_from_multi" in result:
         by_chance = by_chance & ~result.member_from_multi.astype(bool)
     return member & ~by_chance

@@ -1,7 +1,7 @@
-"""What `ablate`, `taylor` and `ig` share: the contribution of every head to each task, averaged over its examples.
+"""Contributions of every head to each task, averaged over examples, for `ablate`, `taylor` and `ig`.
 
-Each gives a function that computes some layers of one task [example, layer, head]; the parts and the result are the
-same.
+Each of these methods brings a function that computes the contributions [example, layer, head] of some layers to one
+task. The parts and the result are the same.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,8 @@ from headatlas.tasks.bundles import held_out_bundles, held_out_rows
 from headatlas.tasks.prompts import Task, hash_tasks, load_tasks
 from headatlas.tasks.used import used_rows
 
-TOLERANCE = 0.1  # share of log P by which the sum of contributions may differ from what all heads add together
-ASK = 24  # questions of the tests where no truth is known
+SUM_TOLERANCE = 0.1  # relative difference of the sum of contributions from what all heads contribute together
+MAX_TEST_QUESTIONS = 24  # of a test on a real model
 
 
 def contribution_work(
@@ -43,12 +43,17 @@ def contribution_work(
     """Plan the contributions of all heads to each task.
 
     Args:
-        name: of the method.
+        name: name of the method.
+        lm: the model.
+        tasks: the tasks, as the user gave them.
         compute: `compute(lm, part=…, task=…, layers=…, limit=…, batch_tokens=…, **settings, done=…, progress=…)` puts
             the contributions [example, layer, head] of the heads of these layers into `done[part]`.
-        settings: the method's own options.
-        layers_per_part: layers with heads in one part; None for all.
-        without_heads: whether log P(target) without any head is measured too, for contributions that should add up.
+        limit: maximum number of held-out examples of each task.
+        shots: number of few-shot examples (default: that of each task).
+        batch_tokens: tokens run through the model at once.
+        settings: the method-specific options.
+        layers_per_part: number of layers with heads in one part; None for all.
+        without_heads: whether to measure log P(target) without any head too, for contributions that should add up.
     """
     check_count("limit", limit, 2)
     loaded = load_tasks(lm, tasks, shots)
@@ -93,7 +98,7 @@ def _combine(
     done: Done,
     progress: Progress,
 ) -> xr.Dataset:
-    """Average over examples. layers_by_part: by task and part."""
+    """Average the contributions over examples. layers_by_part: the layers of each part, by task and part."""
     results = []
     for task in tasks:
         held_out = held_out_bundles(lm, task, limit)
@@ -118,10 +123,9 @@ def _combine(
 
 
 def halves(values: np.ndarray) -> np.ndarray:
-    """Average values [example, …] over every other example: [half, …], NaN for a half without any."""
-    return np.stack(
-        [half.mean(0) if len(half) else np.full(half.shape[1:], np.nan) for half in (values[0::2], values[1::2])]
-    )
+    """Average values [example, …] over even and over odd examples: [half, …], NaN for a half without any."""
+    means = [half.mean(0) if len(half) else np.full(half.shape[1:], np.nan) for half in (values[0::2], values[1::2])]
+    return np.stack(means)
 
 
 def held_out_questions(lm: LM, task: Task, limit: int) -> list[TokenExample]:
@@ -130,7 +134,7 @@ def held_out_questions(lm: LM, task: Task, limit: int) -> list[TokenExample]:
 
 
 def sum_sentences(result: xr.Dataset) -> list[str]:
-    """Return a sentence for every task whose contributions do not add up to what all heads together add."""
+    """Return a warning for every task whose contributions do not add up to that of all heads together."""
     if "without_heads" not in result:
         return []
     sentences = []
@@ -138,10 +142,11 @@ def sum_sentences(result: xr.Dataset) -> list[str]:
         of_task = result.sel(task=name)
         total = float(of_task.contribution.sum())
         expected = float(of_task.baseline - of_task.without_heads)
-        if not abs(total - expected) <= TOLERANCE * abs(expected):
+        # written so that NaN warns too
+        if not abs(total - expected) <= SUM_TOLERANCE * abs(expected):
             sentences.append(
-                f"{name}: contributions add up to {total:.1f}, but all heads together add {expected:.1f}:"
-                f" with so few steps, do not trust them (headatlas {result.attrs['method']} --steps)"
+                f"{name}: contributions add up to {total:.1f}, but all heads together contribute {expected:.1f}:"
+                f" too few steps for reliable contributions (headatlas {result.attrs['method']} --steps)"
             )
     return sentences
 
@@ -149,10 +154,11 @@ def sum_sentences(result: xr.Dataset) -> list[str]:
 def ask_held_out(lm: LM, subject: str) -> list[TokenExample]:
     """Return held-out examples of a built-in task: for maps that were fitted to training ones."""
     (task,) = load_tasks(lm, subject)
-    return held_out_questions(lm, task, ASK)
+    return held_out_questions(lm, task, MAX_TEST_QUESTIONS)
 
 
 def ask_training(lm: LM, subject: str) -> list[TokenExample]:
     """Return training examples of a built-in task: for maps that were measured on held-out ones."""
     (task,) = load_tasks(lm, subject)
-    return held_out_questions(lm, replace(task, train=task.held_out, held_out=task.train), ASK)
+    swapped = replace(task, train=task.held_out, held_out=task.train)
+    return held_out_questions(lm, swapped, MAX_TEST_QUESTIONS)

@@ -1,7 +1,7 @@
-"""What `taylor` and `ig` share: ∂ log P(target) / ∂ gate of every head.
+"""Gradients ∂ log P(target) / ∂ gate of every head, for `taylor` and `ig`.
 
 taylor: ∂ log P / ∂ gate at gate = 1 (Michel et al. 2019), one backward pass for all heads and examples.
-ig: the same, averaged while all gates move from 0 to 1 together; over all heads it adds up to what they contribute.
+ig: its average while all gates move from 0 to 1 together; summed over heads it is what all of them contribute.
 """
 
 from collections.abc import Sequence
@@ -37,5 +37,5 @@ def _levels(steps: int | None) -> list[float]:
 
 
 def midpoints(steps: int) -> list[float]:
-    """Return the middles of `steps` equal parts of [0, 1]."""
+    """Return the midpoints of `steps` equal parts of [0, 1]."""
     return [(i + 0.5) / steps for i in range(steps)]

@@ -1,4 +1,4 @@
-"""A method's result inside another one: computed here and now, in memory."""
+"""Run a method inside another one, in memory."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from headatlas.progress import Done, Progress, silent
 
 
 def result_of(name: str, lm: LM, options: dict[str, Any], progress: Progress = silent) -> xr.Dataset:
-    """A method by its name, with its options."""
+    """Return the result of a method with these options."""
     result = get_method(name).function(lm, **options)
     return do_work(lm, result, progress) if isinstance(result, Work) else result
 
 
 def do_work(lm: LM, work: Work, progress: Progress = silent) -> xr.Dataset:
-    """Its parts, one after the other, and their result."""
+    """Do all parts of some work, one after the other, and return the result."""
     done: Done = {}
     for part in work.parts:
         part.do(lm, **part.arguments, done=done, progress=progress)

@@ -1,19 +1,19 @@
-"""Rows of plain values for the terminal: what the tables of several methods share."""
+"""Values in the tables of several methods."""
 
 import numpy as np
 import xarray as xr
 
 
 def best(score: xr.DataArray, n: int) -> list[tuple[int, int, float]]:
-    """The n best heads of a map [layer, head] as (layer, head, value), best first; only what is above 0."""
+    """Return at most n heads of a map [layer, head] as (layer, head, score), best first, with scores above 0."""
     values = np.nan_to_num(score.values, nan=-np.inf)
     order = np.argsort(-values, axis=None, kind="stable")[:n]
-    places = [(int(a), int(b)) for a, b in zip(*np.unravel_index(order, values.shape), strict=True)]
-    return [(a, b, float(values[a, b])) for a, b in places if values[a, b] > 0]
+    heads = zip(*(index.tolist() for index in np.unravel_index(order, values.shape)), strict=True)
+    return [(layer, head, float(values[layer, head])) for layer, head in heads if values[layer, head] > 0]
 
 
 def head_name(layer: int, head: int, unit: str = "Head") -> str:
-    """L12.H5; of a key-value group, L12.G1."""
+    """Name a head (L12.H5) or a key-value group (L12.G1)."""
     return f"L{layer}.{'H' if unit == 'Head' else 'G'}{head}"
 
 

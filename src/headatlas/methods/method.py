@@ -1,9 +1,9 @@
-"""What a method declares: a record that says what it measures, and, where its work can be cut, its parts.
+"""The declaration of a method: what it measures and, if its work can be split, its parts.
 
-The public call, the command, its place in `run`, figures, cards, the page and the benchmark follow from the record;
-nothing outside its own file or folder knows a method by name (docs/how-to/adding-a-method.md). A method's file is read
-whenever the `headatlas` command starts, so our own import torch and xarray inside functions only, and name functions of
-other modules with `lazily`.
+The public call, the command, its place in `run`, figures, cards, the page and the benchmark follow from the
+declaration; no code outside its file or folder refers to a method by name (docs/how-to/adding-a-method.md). A method's
+file is imported whenever the `headatlas` command starts, so built-in methods import torch and xarray inside functions
+only, and refer to functions of other modules with `lazily`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def lazily(address: str) -> Callable[..., Any]:
-    """The function at 'module:name', which is imported when it is first called."""
+    """Return a function that imports the one at 'module:name' when it is called."""
     return partial(_call, address)
 
 
@@ -42,24 +42,24 @@ def _call(address: str, *arguments: Any, **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Measure:
-    """A variable of a method's result over (`over`, …, layer, head): what it says about every head.
+    """A variable of a method's result that scores every head, over (`over`, …, layer, head).
 
     Args:
-        name: the variable.
-        over: the dimension that names what it is about: function, relation, task, …
-        meaning: what a number means, and what it does not; figures and the page print it.
-        label: what is written at the colours, if not the name.
-        units: of its values; empty for a share or a score.
-        chance: the variable with the highest score that chance explains.
-        above: the variable that says which heads, or which maps as a whole, are above chance or supported.
-        unproven: what the others are called.
-        at_least: the score from which a head counts as found, where neither of these says it.
-        low, high: the variables with an interval.
-        repeats: a variable, and the dimension over which it shows how stable the map is.
-        examples: the variable or attribute with the number of examples, and the option that raises it.
-        shared: heads of a key-value group share one value, which is the group's too, instead of their sum.
-        aliases: other names of subjects, each with the subject's own.
-        by_removal: whether a score was measured with that head alone removed; cards list it as such.
+        name: name of the variable.
+        over: dimension of the subjects: function, relation, task, …
+        meaning: what a score means, and what it does not; printed in figures and on the page.
+        label: label of the colour bar (default: the name).
+        units: units of the scores; empty for shares and scores without a unit.
+        chance: variable with the highest score that chance explains.
+        above: Boolean variable with the heads, or the whole maps, that are above chance or supported.
+        unproven: label of the heads or maps that are not `above`.
+        at_least: lowest score that counts, if the method has neither `chance` nor `above`.
+        low, high: variables with the ends of an interval.
+        repeats: (variable, dimension over which it repeats the map), to show how stable the map is.
+        examples: (variable or attribute with the number of examples, option that raises it).
+        shared: whether the heads of a key-value group share one value, so that maps by group do not sum it.
+        aliases: (other name, name) of subjects with several names.
+        by_removal: whether a head's score was measured with that head alone removed; cards say so.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Variable:
-    """What a variable of a result is: its name in tables and figures, its units, and a sentence about it."""
+    """A description of a result's variable: its name in tables and figures, its units, and a sentence about it."""
 
     long_name: str
     units: str
@@ -91,13 +91,13 @@ class Variable:
 
 @dataclass(frozen=True)
 class TokenLists:
-    """Lists of tokens that a method gives for every head: the names of variables of its result.
+    """Names of the variables that list tokens for every head.
 
     Args:
-        tokens: the tokens of a head, over (layer, head, rank).
-        value: the number that orders them, over the same dimensions; NaN marks a missing head.
-        written: the tokens that the head writes most for each, over (layer, head, rank, output).
-        demoted: the tokens that the head pushes down most for each, over the same dimensions.
+        tokens: tokens of a head [layer, head, rank].
+        value: number that orders them [layer, head, rank]; NaN marks a missing head.
+        written: tokens that the head promotes most for each of them [layer, head, rank, output].
+        demoted: tokens that the head suppresses most for each of them [layer, head, rank, output].
     """
 
     tokens: str
@@ -108,12 +108,15 @@ class TokenLists:
 
 @dataclass(frozen=True)
 class Truth:
-    """How the benchmark asks a method about models whose heads are known.
+    """How the benchmark runs a method on models with planted heads.
 
-    kind: which truth it answers: functions, interference, relations, suppression or copying. measure: the variable that
-    is to rank the planted heads first; sign −1 if the lowest come first. options: of the call; the data is filled in by
-    its argument's name (tasks, texts, questions, relations, needles or text), and seed or seeds. subject: of the
-    measure, the one that is meant, where it is not named as what is planted.
+    Args:
+        kind: what is planted: functions, interference, relations, suppression or copying.
+        measure: variable that should rank the planted heads first.
+        options: options of the call. The benchmark adds the data under its argument's name (tasks, texts, questions,
+            relations, needles or text), and seed or seeds.
+        sign: 1 if the highest scores rank first, −1 if the lowest do.
+        subject: subject of the measure to use, if it is not named like what is planted.
     """
 
     kind: str
@@ -125,13 +128,13 @@ class Truth:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A piece of a method's work that any worker can do by itself.
+    """A part of a method's work that any worker can do independently.
 
     Args:
-        name: what it is called in the folder, in plans and in errors.
-        do: a module-level function `do(model, **arguments, done=…, progress=…)` with plain arguments. It finds the
-            arrays in `inputs` in `done`, and puts those in `outputs` there. What it returns is not used.
-        outputs: names of the arrays it computes; without any, its own name.
+        name: name of the part in the folder, in plans and in errors.
+        do: a module-level function `do(model, **arguments, done=…, progress=…)` with plain arguments. It reads its
+            `inputs` from `done`, and stores its `outputs` there. Its return value is ignored.
+        outputs: names of the arrays that it computes (default: the name of the part).
         inputs: names of the arrays of other parts that it reads.
     """
 
@@ -148,16 +151,20 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a method would do, as data: its arguments are checked and its data is read, but nothing is computed yet.
+    """A method's planned work: its arguments are checked and its data is read, but nothing is computed yet.
 
     Args:
-        summary: what will be done, in a few words, for the plan.
+        summary: a few words for the plan.
         combine: a module-level function `combine(model, **arguments, done=…, progress=…)` that makes the result from
             the arrays of the parts.
-        data: a hash of the data. settings: what the parts depend on. result_settings: what only the result depends on.
+        arguments: the arguments of `combine`.
+        parts: the parts, in an order in which they can be done.
+        data: a hash of the data.
+        settings: settings that the parts depend on.
+        result_settings: settings that only the result depends on.
         needs_model: whether the model must be loaded; otherwise its parameters are read from disk.
-        used: the rows that the map is made from (`headatlas.tasks.used`); None: not recorded, so that its heads cannot
-            be tested on other rows.
+        used: the rows that the map is made from (`headatlas.tasks.used`). None if they are not recorded: its heads
+            cannot be tested on other rows then.
     """
 
     summary: str
@@ -173,11 +180,18 @@ class Work:
 
 @dataclass(frozen=True)
 class Option:
-    """An argument of a method's function."""
+    """An argument of a method's function.
+
+    Args:
+        name: name of the argument.
+        kind: its type, without the help.
+        default: its default, or `inspect.Parameter.empty` if it is required.
+        help: its help text.
+    """
 
     name: str
-    kind: Any  # its type, without the help
-    default: Any  # inspect.Parameter.empty where it must be given
+    kind: Any
+    default: Any
     help: str
 
 
@@ -185,9 +199,12 @@ class Option:
 class Method:
     """A method, as its file declares it.
 
-    name, function, source: its name, the function it was declared on, and the package it comes from. The rest are the
-    arguments of `@method`, described there: title, measures, presets, tells, does_not_tell, cites, sentences,
-    ask, truths, seconds, exports, imports, variables, lists, shows, needs_model, in_parts and in_run.
+    Args:
+        name: its name.
+        function: the function that it was declared on.
+        source: the package that it comes from.
+
+    All others are the arguments of `@method`, which documents them.
     """
 
     name: str
@@ -210,11 +227,11 @@ class Method:
     in_parts: bool = False
     in_run: bool = True
     imports: str = ""
-    source: str = "headatlas"  # the package it comes from
+    source: str = "headatlas"
 
     @property
     def options(self) -> dict[str, Option]:
-        """The arguments of its function but the model, by name; without `progress`, which whoever runs it gives."""
+        """The arguments of its function by name, without the model and `progress`, which the caller supplies."""
         return {o.name: o for o in _options(self.function) if o.name != "progress"}
 
     @property
@@ -223,7 +240,7 @@ class Method:
         return list(self.presets) if self.in_run else []
 
     def in_preset(self, preset: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """These options, and those of the preset where they say nothing."""
+        """Return the options of the preset, updated with these."""
         if preset not in PRESETS:
             raise BadArgument(f"preset is {preset!r}, expected one of {', '.join(PRESETS)}")
         return dict(self.presets.get(preset, {})) | dict(options)
@@ -253,29 +270,32 @@ def method(
     """Declare a function f(lm, *, options) to be a method. It returns a Dataset over layers and heads, or `Work`.
 
     Args:
-        title: its name for people.
-        measures: what it says about heads, the most telling first.
-        variables: the other variables of its result, by name; those of `headatlas.results.variables.COMMON` are known.
-        lists: its lists of tokens, if each head has such lists instead of scores.
-        shows: variables that figures, cards and the page show in a form of their own, by that form.
-            'roles': three measures over seeds, shares of one whole: as mixed colours.
-            'categories': bool [category, layer, head], with the coordinate `category_name`: as classes of heads.
+        title: title of the method in figures, cards and the page.
+        measures: its measures of heads, the most informative first.
+        variables: the other variables of its result, by name. Those of `headatlas.results.variables.COMMON` need no
+            description.
+        lists: its token lists, if each head has such lists instead of scores.
+        shows: by form, the variables that figures, cards and the page show in a special form.
+            'roles': three measures over seeds, whose sizes are shown as mixed colours.
+            'categories': bool [category, layer, head], with the coordinate `category_name`, shown as classes of heads.
             'changes': the change of every subject [subject, subject whose heads were removed, measure], and the number
-            of removed heads: as a matrix.
-        presets: by preset, the options in which it differs from the signature. `run` includes the method in these.
-        tells, does_not_tell, cites: what a reader of its maps must know.
-        sentences: `sentences(result)`: what a reader of its tables must know.
-        ask: `ask(lm, subject)`: questions that heads are removed on, and moved between, where no truth is known.
-        truths: by their names in the benchmark, the truths that it answers.
-        seconds: what it usually takes: with the quick preset, on the default model and two cores. Methods of a run
-            are done from the quickest.
-        exports: formats of other tools that its maps suit, the best first; `headatlas export` writes them from its map
+            of removed heads, shown as a matrix.
+        presets: by preset, the options that differ from the defaults. `run` includes the method in these presets.
+        tells: what its maps show.
+        does_not_tell: what its maps do not show.
+        cites: publications to cite.
+        sentences: `sentences(result)` returns sentences to print below its tables.
+        ask: `ask(lm, subject)` returns the questions that heads of real models are tested on, by removing and patching
+            them.
+        truths: by their names in the benchmark, the models with planted heads that it can be tested on.
+        seconds: typical time with the quick preset, on the default model and two cores. A run starts with the quickest.
+        exports: formats of other tools that suit its maps, the best first; `headatlas export` writes them from its map
             unless another is chosen.
-        imports: the kind of published scores that `headatlas import --as` reads as its result.
-        needs_model: whether it takes an LM; otherwise it takes `Parameters`, and no model is loaded unless its `Work`
-            needs one.
-        in_parts: it returns `Work`, whose parts are done one by one.
-        in_run: whether the presets of `run` include it; otherwise it must be named there.
+        imports: kind of published scores that `headatlas import --as` reads as its result.
+        needs_model: whether its function takes an LM; otherwise it takes `Parameters`, and the model is loaded only if
+            its `Work` needs it.
+        in_parts: whether it returns `Work`, whose parts are done one by one.
+        in_run: whether the presets of `run` include it; otherwise `run` must be given its name.
     """
 
     def declare(function: F) -> F:
@@ -307,7 +327,7 @@ def method(
 
 
 def record_of(function: Any, source: str = "headatlas") -> Method:
-    """The record that `@method` left."""
+    """Return the declaration that `@method` attached to a function."""
     record = getattr(function, "method", None)
     if not isinstance(record, Method):
         raise BadArgument(f"{function!r} is not declared with @headatlas.method")
@@ -315,7 +335,7 @@ def record_of(function: Any, source: str = "headatlas") -> Method:
 
 
 class _Unknown:
-    """A type that is imported for type checkers only, whatever is done with it."""
+    """Stand-in for a type that is imported for type checkers only; supports every operation of annotations."""
 
     def __getattr__(self, name: str) -> _Unknown:
         return self
@@ -332,13 +352,14 @@ class _Unknown:
 
 
 class _Names(dict[str, Any]):
-    """A module's names, and what type checkers alone know."""
+    """The names of a module; a name that is imported for type checkers only is `_Unknown`."""
 
     def __missing__(self, key: str) -> Any:
         return getattr(builtins, key, _Unknown())
 
 
 def _options(function: Callable[..., Any]) -> list[Option]:
+    # without the first, which is the model
     parameters = list(inspect.signature(function).parameters.values())[1:]
     annotated = types.SimpleNamespace(
         __annotations__={p.name: p.annotation for p in parameters if p.annotation is not inspect.Parameter.empty}
@@ -346,13 +367,14 @@ def _options(function: Callable[..., Any]) -> list[Option]:
     hints = get_type_hints(annotated, {}, _Names(function.__globals__), include_extras=True)
     options = []
     for parameter in parameters:
-        kind, text = hints.get(parameter.name, Any), ""
+        kind = hints.get(parameter.name, Any)
+        text = ""
         if get_origin(kind) is Annotated:
-            kind, text = get_args(kind)[0], str(get_args(kind)[1])
-        options.append(Option(parameter.name, kind, parameter.default, text))
+            kind, text = get_args(kind)[:2]
+        options.append(Option(parameter.name, kind, parameter.default, str(text)))
     return options
 
 
 def kinds_of(kind: Any) -> tuple[Any, ...]:
-    """What a type is a union of; itself, if it is none."""
+    """Return the members of a union; of any other type, the type alone."""
     return get_args(kind) if get_origin(kind) in (types.UnionType, Union) else (kind,)

@@ -11,7 +11,7 @@ from headatlas.comparison.pair_rows import between_atlases, pair_rows
 from headatlas.comparison.pairs import spearman_matrix
 from headatlas.figures.colour_scale import range_of
 from headatlas.methods import measures_of, methods, title_of
-from headatlas.methods._chance import above_in_words, no_rank, none_in_words, scale_level
+from headatlas.methods._chance import above_chance_text, no_head_label, scale_level, unranked_label
 from headatlas.report.numbers import pack, plain, plain_list
 from headatlas.results.charts import MAP
 from headatlas.results.outcomes import Outcome, outcomes
@@ -35,10 +35,10 @@ def _chart(one: xr.Dataset, result: xr.Dataset, outcome: Outcome | None) -> dict
     names = {n: one[n].item() for n in ("method", "measure", "subject")}
     interval = {n: pack(one[n].values) if one[n].notnull().any() else None for n in ("low", "high")}
     chance = _chance(one)
-    above = above_in_words(one.score.values, one.chance.values, one.at_chance.values)
+    above = above_chance_text(one.score.values, one.chance.values, one.at_chance.values)
     notes = [line for line in (above, outcome.text if outcome else "") if line]
     if chance["none"] and not notes:
-        notes = [none_in_words(one.method.item())]
+        notes = [no_head_label(one.method.item())]
     grid = {d: one[d].values.tolist() for d in MAP}
     test = {"tested": on_grid(outcome.removed, result, grid) if outcome else [], "notes": notes}
     return names | {"score": pack(one.score.values)} | interval | chance | test
@@ -60,7 +60,7 @@ def _chance(one: xr.Dataset) -> dict[str, Any]:
         "chance": level,
         "above": np.flatnonzero(above).tolist() if one.at_chance.any() else None,
         "none": bool(one.none_above),
-        "unranked": no_rank(one.method.item()),
+        "unranked": unranked_label(one.method.item()),
     }
 
 

@@ -11,7 +11,7 @@ from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.gates import OVER, SEEDS, has_always_any
 from headatlas.figures.style import PALETTES
 from headatlas.methods import lists_of, measures_of
-from headatlas.methods._chance import members, membership
+from headatlas.methods._chance import members_above_chance, stored_members
 from headatlas.report.charts import on_grid
 from headatlas.report.numbers import pack, plain
 from headatlas.results.about import subject_dim
@@ -28,11 +28,11 @@ Grid = Mapping[str, list[int]]  # numbers of the layers and heads
 def categories(results: Iterable[xr.Dataset], grid: Grid) -> dict[str, Any] | None:
     """For every head the categories it belongs to, as bits; −1 where there is no head. As the legend orders them."""
     dims = {"category", "layer", "head"}
-    found = ((r, m) for r in results if (m := membership(r)) is not None and dims <= set(m.dims))
+    found = ((r, m) for r in results if (m := stored_members(r)) is not None and dims <= set(m.dims))
     result, belongs = next(found, (None, None))
     if result is None or belongs is None:
         return None
-    member = members(result, belongs).transpose("category", "layer", "head").astype(float).reindex(grid)
+    member = members_above_chance(result, belongs).transpose("category", "layer", "head").astype(float).reindex(grid)
     names = [str(n) for n in result["category_name" if "category_name" in result.coords else "category"].values]
     spare = iter(OTHERS * len(names))
     colours = [COLOURS.get(n) or next(spare) for n in names]

@@ -7,7 +7,7 @@ import xarray as xr
 
 from headatlas.errors import BadArgument
 from headatlas.methods import measures_of, title_of
-from headatlas.methods._chance import at_chance, members, membership
+from headatlas.methods._chance import at_chance, members_above_chance, stored_members
 
 MAP = ("layer", "head")
 
@@ -59,9 +59,9 @@ def by_kv_group(result: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset
     measures = [m for m in measures_of(str(result.attrs.get("method"))) if m.name in result]
     names = [m.name for m in measures]
     above = {f"above_chance_{n}": ~flag for n in sorted(names) if (flag := at_chance(result, n)) is not None}
-    member = membership(result)
+    member = stored_members(result)
     if member is not None:
-        above[f"above_chance_{member.name}"] = members(result, member)
+        above[f"above_chance_{member.name}"] = members_above_chance(result, member)
     marked = result.assign(above)
     flags = [str(n) for n, v in marked.data_vars.items() if "head" in v.dims and v.dtype == bool]
     parts = marked[[*names, *flags]].coarsen(head=size).construct(head=("head", "of_group"))

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.methods import lists_of, measures_of
-from headatlas.methods._chance import members, membership, no_rank
+from headatlas.methods._chance import members_above_chance, stored_members, unranked_label
 from headatlas.results.charts import overview, ranks
 from headatlas.results.curves import change_at, ranked_by, removal, steps
 
@@ -73,7 +73,7 @@ def place_in_words(standing: Standing) -> str:
     level = "" if np.isnan(standing.chance) else f"{standing.chance:.2g}"
     if standing.rank is not None:
         return f"rank {standing.rank}" + f", chance {level}" * bool(level)
-    return no_rank(standing.method) + f" ({level})" * bool(level)
+    return unranked_label(standing.method) + f" ({level})" * bool(level)
 
 
 def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
@@ -93,9 +93,9 @@ def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
     model = next((str(result.attrs["model"]) for result in maps.values() if "model" in result.attrs), "")
     categories = []
     for result in maps.values():
-        belongs = membership(result)
+        belongs = stored_members(result)
         if belongs is not None and "category_name" in result.coords:
-            member = members(result, belongs).sel(layer=layer, head=head).values
+            member = members_above_chance(result, belongs).sel(layer=layer, head=head).values
             categories += [str(n) for n, m in zip(result.category_name.values, member, strict=True) if m]
     ordered = sorted(standings, key=lambda s: (s.value == 0, s.rank is None, (s.rank or 0) / s.of))
     operations, removed = _operations(maps, layer, head), _removed(maps, places)

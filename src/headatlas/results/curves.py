@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import xarray as xr
 
-from headatlas.methods import measures_of, shown
+from headatlas.methods import measures_of, variables_shown_as
 
 NAMES = ("method", "subject", "measure", "why")
 
@@ -55,7 +55,7 @@ def change_at(curve: xr.Dataset, removed: int) -> tuple[str, float, float, float
 
 def changes(result: xr.Dataset) -> tuple[list[str], list[str], np.ndarray, str] | None:
     """Whose heads were removed (rows), functions tested (columns), their change, the measure; None: not measured."""
-    name, *_ = shown(str(result.attrs.get("method")), "changes") or ("",)
+    name, *_ = variables_shown_as("changes", str(result.attrs.get("method"))) or ("",)
     if name in result and "measure" in result[name].dims:
         measure = _measure(result)
         change = result[name].sel(measure=measure)
@@ -77,7 +77,7 @@ def changes(result: xr.Dataset) -> tuple[list[str], list[str], np.ndarray, str] 
 
 def heads_removed(result: xr.Dataset) -> int:
     """Return how many heads were removed for `changes`; 0 where a result has no one number."""
-    _, *names = shown(str(result.attrs.get("method")), "changes") or ("",)
+    _, *names = variables_shown_as("changes", str(result.attrs.get("method"))) or ("",)
     return next((int(result[name]) for name in names if name in result), 0)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.methods import lists_of, measures_of, title_of
-from headatlas.methods._chance import at_chance, none_in_words
+from headatlas.methods._chance import at_chance, no_head_label
 from headatlas.methods._tables import best, head_name
 from headatlas.methods.method import Measure, Tables
 from headatlas.results.about import unit
@@ -114,7 +114,7 @@ def _top_heads(result: xr.Dataset, measure: Measure, top: int) -> Iterator[dict[
             row["chance"] = _cell(level.sel({measure.over: subject}).item())
         listed = _listed(above, top, unit_name)
         highest = _listed(score, 1, unit_name)
-        nothing = none_in_words(str(result.attrs.get("method"))) if flags is not None else "none"
+        nothing = no_head_label(str(result.attrs.get("method"))) if flags is not None else "none"
         row["top heads"] = listed or nothing + f" (best {highest})" * bool(highest)
         yield row
 

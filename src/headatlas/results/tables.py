@@ -9,7 +9,7 @@ import xarray as xr
 
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.methods import measures_of, methods
-from headatlas.methods._chance import NONE_ABOVE, at_chance, no_rank, none_in_words
+from headatlas.methods._chance import NO_HEAD_ABOVE, at_chance, no_head_label, unranked_label
 from headatlas.methods._tables import best, head_name
 from headatlas.results.about import unit
 from headatlas.results.card import Card
@@ -44,7 +44,7 @@ def _above_chance(maps: Maps) -> list[str]:
         if not none:
             lines.append(f"{method}: every {first.over} has a head above chance")
         elif len(none) < one.sizes["chart"]:
-            lines.append(f"{method}: {NONE_ABOVE} for {', '.join(none)}")
+            lines.append(f"{method}: {NO_HEAD_ABOVE} for {', '.join(none)}")
         else:
             i, layer, head, value = _highest(one.score)
             level = one.chance.sel(layer=layer, head=head).isel(chart=i)
@@ -119,7 +119,7 @@ def evidence_in_words(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 def _evidence_row(row: dict[str, Any]) -> dict[str, str]:
     top = ", ".join(_with_interval(h) for h in row["top_heads"] if not h["at_chance"])
-    words = {"method": row["method"], "subject": row["subject"], "top heads": top or none_in_words(row["method"])}
+    words = {"method": row["method"], "subject": row["subject"], "top heads": top or no_head_label(row["method"])}
     if row["removed"] is None:
         words |= {"removed": "-", "change": "-"}
         words["random"] = "-" if row["chance"] is None else f"chance {row['chance']:.2f}"
@@ -179,7 +179,7 @@ def heads_in_words(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     known = any(row["chance"] is not None for row in rows)
     return [
         {k: v for k, v in row.items() if k != "at_chance" and (k != "chance" or known)}
-        | {"rank": no_rank(row["method"]) if row["at_chance"] else row["rank"]}
+        | {"rank": unranked_label(row["method"]) if row["at_chance"] else row["rank"]}
         for row in rows
     ]
 
@@ -196,7 +196,7 @@ def standings(card: Card) -> list[dict[str, Any]]:
 
 def standings_in_words(card: Card) -> list[dict[str, Any]]:
     """`standings` for people."""
-    unranked = {s.chart: no_rank(s.method) for s in card.standings if s.rank is None}
+    unranked = {s.chart: unranked_label(s.method) for s in card.standings if s.rank is None}
     return [row | {"rank": unranked.get(row["chart"], row["rank"])} for row in standings(card)]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headatlas.errors import BadArgument, check_count
 from headatlas.methods._arguments import Batch, BatchTokens, Low, Seeds, Shots, Strength
-from headatlas.methods._seeds import MOST_EXAMPLES, seed_numbers
+from headatlas.methods._seeds import MAX_EXAMPLES, seed_numbers
 from headatlas.methods.gate import HAS_ROLE, Pair
 from headatlas.methods.method import Measure, Part, Variable, Work, method
 
@@ -89,7 +89,7 @@ def contrast(
     numbers = seed_numbers(seeds)
     schedule = make_schedule(updates, lr, "lr")
     fitting = check_fitting(strength, batch, low)
-    held_out = check_count("held_out", held_out, 1, MOST_EXAMPLES)
+    held_out = check_count("held_out", held_out, 1, MAX_EXAMPLES)
     pair = (_one_task(lm, "keep", keep, shots), _one_task(lm, "lose", lose, shots))
     _check_matched(*pair)
     names = {"keep": pair[0].name, "lose": pair[1].name}

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument, CannotDo, brief, check_count, check_positive, is_number
 from headatlas.evidence.selective import WEIGHT, removal_results
-from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
+from headatlas.methods._seeds import MAX_EXAMPLES, MAX_UPDATES
 from headatlas.methods.method import Part
 from headatlas.models.gradients import for_gradients
 from headatlas.models.lm import LM
@@ -62,9 +62,9 @@ def check_fitting(
 ) -> dict[str, int | float]:
     """Check the options of `fit`, and return them by name."""
     counts = {
-        "updates": check_count("updates", updates, 1, MOST_UPDATES),
-        "own": check_count("own", own, 1, MOST_EXAMPLES),
-        "others": check_count("others", others, 1, MOST_EXAMPLES),
+        "updates": check_count("updates", updates, 1, MAX_UPDATES),
+        "own": check_count("own", own, 1, MAX_EXAMPLES),
+        "others": check_count("others", others, 1, MAX_EXAMPLES),
     }
     if not is_number(penalty) or not penalty >= 0:
         raise BadArgument(f"penalty is {brief(penalty)}, expected a number that is 0 or more")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import xarray as xr
 
 from headatlas.evidence.selective import Trial, remove_heads_of
-from headatlas.methods._effects import ASK, held_out_questions
+from headatlas.methods._effects import MAX_TEST_QUESTIONS, held_out_questions
 from headatlas.methods.dissociate.compute import (
     BASELINE,
     candidates,
@@ -56,8 +56,8 @@ def ask_test(lm: LM, subject: str) -> list[TokenExample]:
     """Examples of a built-in task, relation or function that were not used to fit gates or to choose heads."""
     if subject in FUNCTIONS:
         questions = [q for q in load_questions() if q.function == subject and q.split == "test"]
-        return [with_answer(lm, q, q.answer) for q in questions[:ASK]]
-    return held_out_questions(lm, named_task(lm, "", subject), ASK)
+        return [with_answer(lm, q, q.answer) for q in questions[:MAX_TEST_QUESTIONS]]
+    return held_out_questions(lm, named_task(lm, "", subject), MAX_TEST_QUESTIONS)
 
 
 def sentences(result: xr.Dataset) -> list[str]:

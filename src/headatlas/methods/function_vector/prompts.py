@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headatlas.methods._effects import ASK
+from headatlas.methods._effects import MAX_TEST_QUESTIONS
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
 from headatlas.tasks.built_in import BUILT_IN
@@ -64,6 +64,6 @@ def ask_held_out(lm: LM, subject: str) -> list[TokenExample]:
     relations, tasks = (None, subject) if subject in BUILT_IN else ([subject], None)
     (task,) = few_shot_tasks(lm, relations, tasks, shots=SHOTS)
     generator = np.random.default_rng([0, *subject.encode()])
-    queries = [task.held_out[i] for i in generator.permutation(len(task.held_out))[: ASK // 2]]
+    queries = [task.held_out[i] for i in generator.permutation(len(task.held_out))[: MAX_TEST_QUESTIONS // 2]]
     draws = [few_shot_prompts(lm, task, queries, seed) for seed in (0, 1)]
     return [prompt for pair in zip(*draws, strict=True) for prompt in pair]

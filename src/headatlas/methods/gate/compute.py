@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument, CannotDo, brief, check_count, check_positive, is_number
 from headatlas.evidence.control import correct_p
-from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
+from headatlas.methods._seeds import MAX_EXAMPLES, MAX_UPDATES
 from headatlas.methods.gate import HAS_ROLE
 from headatlas.methods.gate.proof import switch_off
 from headatlas.methods.method import Part
@@ -66,7 +66,7 @@ def make_schedule(updates: Any, rates: Any, argument: str) -> Schedule:
     if not isinstance(rates, Sequence) or isinstance(rates, str) or len(rates) != 2:
         raise BadArgument(f"{argument} is {brief(rates)}, expected two numbers: the learning rate at start and end")
     first, last = (check_positive(argument, rate) for rate in rates)
-    return Schedule(check_count("updates", updates, 1, MOST_UPDATES), first, last)
+    return Schedule(check_count("updates", updates, 1, MAX_UPDATES), first, last)
 
 
 def check_fitting(strength: Any, batch: Any, low: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def check_fitting(strength: Any, batch: Any, low: Any) -> dict[str, Any]:
         raise BadArgument(f"low is {brief(low)}, expected a number from 0 to below 1: gates start from Uniform(low, 1)")
     return {
         "strength": check_positive("strength", strength, "it is the size of λ, by which gates are pushed"),
-        "batch": check_count("batch", batch, 1, MOST_EXAMPLES, "they are laid out together"),
+        "batch": check_count("batch", batch, 1, MAX_EXAMPLES, "they are laid out together"),
         "low": float(low),
     }
 
@@ -83,8 +83,8 @@ def check_fitting(strength: Any, batch: Any, low: Any) -> dict[str, Any]:
 def check_counts(steps: Any, **counts: Any) -> dict[str, Any]:
     """Check options that count heads (steps) or other things, and return them by name as plain numbers."""
     several = steps if isinstance(steps, Sequence) and not isinstance(steps, str) else [steps]
-    checked: dict[str, Any] = {name: check_count(name, value, 1, MOST_EXAMPLES) for name, value in counts.items()}
-    return checked | {"steps": [check_count("steps", step, 1, MOST_EXAMPLES) for step in several]}
+    checked: dict[str, Any] = {name: check_count(name, value, 1, MAX_EXAMPLES) for name, value in counts.items()}
+    return checked | {"steps": [check_count("steps", step, 1, MAX_EXAMPLES) for step in several]}
 
 
 def count_updates(schedules: Mapping[str, Schedule]) -> str:

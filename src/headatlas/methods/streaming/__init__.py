@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headatlas.errors import check_choice, check_count, check_positive
 from headatlas.methods._arguments import BatchTokens
-from headatlas.methods._seeds import MOST_EXAMPLES, MOST_UPDATES
+from headatlas.methods._seeds import MAX_EXAMPLES, MAX_UPDATES
 from headatlas.methods.method import Measure, Part, Truth, Variable, Work, lazily, method
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ LIMITS = (  # option, least, most, and why no more
     ("recent", 1, None, ""),
     ("length", 1, None, ""),
     ("keys", 1, MAX_KEYS, "there are no more different doors"),
-    ("limit", 2, MOST_EXAMPLES, "a map is also made of each half of them"),
-    ("updates", 1, MOST_UPDATES, ""),
-    ("held_out", 0, MOST_EXAMPLES, ""),
-    ("draws", 1, MOST_EXAMPLES, ""),
+    ("limit", 2, MAX_EXAMPLES, "a map is also made of each half of them"),
+    ("updates", 1, MAX_UPDATES, ""),
+    ("held_out", 0, MAX_EXAMPLES, ""),
+    ("draws", 1, MAX_EXAMPLES, ""),
 )
 MEANING = (
     "How much a head needs to see far back. Kind one: the log P per token that is lost when its KV head alone sees only"
