@@ -198,13 +198,13 @@ def test_our_words() -> None:
 def test_too_few_words(caplog, tmp_path) -> None:
     with caplog.at_level(logging.WARNING, "headatlas"):
         result = ha.copying(tiny_lm(), texts=2, length=9, out=tmp_path)
-    assert "tiny: concept is left out: only 0 of our words have 2 to 5 tokens in this tokenizer, 8 are" in caplog.text
+    assert "tiny: concept is left out: 0 built-in words have 2 to 5 tokens in this tokenizer" in caplog.text
     assert result.copied.values.tolist() == ["token"]
     assert load(tmp_path / "copying.nc").score.equals(result.score)
     caplog.clear()
     with caplog.at_level(logging.WARNING, "headatlas"):
         result = ha.copying(copier(), texts=2)
-    assert "concept is left out: there is no tokenizer to cut words with" in caplog.text
+    assert "concept is left out: the model has no tokenizer" in caplog.text
     assert result.attrs["length"] == 9  # what fits into 20 places
     with pytest.raises(BadArgument, match="words has 3 words of 2 to 5 tokens in this model, expected at least 8"):
         ha.copying(tiny_lm(), WORDS[:3])

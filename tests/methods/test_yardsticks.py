@@ -85,7 +85,7 @@ def test_a_model_that_cannot_be_replayed_is_run_whole_and_that_is_said(monkeypat
     with caplog.at_level(logging.WARNING, "headatlas"):
         effect, _ = ablate_heads(lm, EXAMPLES)
     torch.testing.assert_close(effect, expected)
-    assert "cannot be replayed from the middle: every head costs a whole run" in caplog.text
+    assert "cannot be run from a middle layer: every head costs a run of the whole model" in caplog.text
 
 
 def test_a_decoder_that_looks_past_its_blocks_is_noticed(monkeypatch) -> None:

@@ -1,8 +1,8 @@
-"""ig: what removing a head would do to log P(target), from gradients integrated while all gates go from 0 to 1.
+"""ig: estimate each head's contribution to log P(target), from gradients integrated while all gates go from 0 to 1.
 
 1. Every head's output is multiplied by a gate; all gates are set to the middle of one of `steps` equal parts of [0, 1].
 2. contribution = ∂ log P(target) / ∂ gate, averaged over the steps (integrated gradients, Sundararajan et al. 2017).
-3. Over all heads, contributions add up to log P(target) of the whole model minus that without any head.
+3. Summed over heads, contributions are log P(target) of the whole model minus that without any head.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from headatlas.methods.method import Measure, Truth, Variable, Work, lazily, met
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
 
-MAX_STEPS = 10_000  # more can only be a mistake
+MAX_STEPS = 10_000
 MEANING = (
-    "log P(target) lost without each head, as gradients between shut and open gates predict it."
+    "log P(target) lost without each head, as gradients between closed and open gates predict it."
     " An estimate, not a removal."
 )
 
@@ -37,8 +37,8 @@ MEANING = (
         )
     ],
     presets={"full": {"limit": 32}},
-    tells="what gradients say a head contributes to a task, such that all heads add up",
-    does_not_tell="what its removal does: all gates move together",
+    tells="how much each head contributes to a task by gradients, so that contributions add up over heads",
+    does_not_tell="what removing one head does: all gates move together",
     variables={
         "without_heads": Variable("log P without heads", "nats", "Mean log P(target) of the model without any head.")
     },
@@ -53,18 +53,18 @@ def ig(
     lm: LM,
     tasks: Tasks = ("math", "syntax"),
     *,
-    steps: Annotated[int, "values of the gates between 0 and 1 at which gradients are taken"] = 16,
-    limit: Annotated[int, "held-out examples of each task"] = 16,
+    steps: Annotated[int, "number of gate values between 0 and 1 at which gradients are computed"] = 16,
+    limit: Annotated[int, "maximum number of held-out examples of each task"] = 16,
     shots: Shots = None,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """`taylor` integrated while all gates go from 0 to 1 together: contributions add up to that of all heads.
+    """Estimate contributions that add up over heads, from gradients while all gates go from 0 to 1 together.
 
     Returns:
         contribution(task, layer, head), ∂ log P(target) / ∂ gate, averaged over the steps;
         importance(task, layer, head), the mean of its absolute value over examples; contribution_half(task, half,
-        layer, head); baseline(task) and without_heads(task), log P(target) of the whole model and of one without
-        heads: if contributions do not add up to the difference, there were too few steps; whole_accuracy(task).
+        layer, head); baseline(task) and without_heads(task), log P(target) of the whole model and of the model without
+        heads (if contributions do not add up to their difference, there were too few steps); whole_accuracy(task).
 
     Example:
         >>> ha.ig("smollm2", "math", steps=8).heads.top(5)

@@ -1,4 +1,4 @@
-"""taylor: what removing a head would do to log P(target), read from one gradient instead of tried.
+"""taylor: estimate what removing each head does to log P(target), from one gradient.
 
 1. Every head's output is multiplied by a gate of 1.
 2. contribution = ∂ log P(target) / ∂ gate, one backward pass for all heads and examples (Michel et al. 2019).
@@ -34,8 +34,8 @@ MEANING = (
         )
     ],
     presets={"quick": {"limit": 16}, "full": {"limit": 32}},
-    tells="what one gradient says a head is worth to a task",
-    does_not_tell="what its removal does: that is guessed, and heads are taken one by one",
+    tells="how much each head contributes to a task, as one gradient predicts it",
+    does_not_tell="what removing the head does: that is estimated, and for one head at a time",
     cites=("Are Sixteen Heads Really Better than One?, Michel, Levy & Neubig, NeurIPS 2019, arXiv 1905.10650",),
     ask=lazily("headatlas.methods._effects:ask_training"),
     truths={"taylor": Truth("functions", "importance", {"limit": 32})},
@@ -46,11 +46,11 @@ def taylor(
     lm: LM,
     tasks: Tasks = ("math", "syntax"),
     *,
-    limit: Annotated[int, "held-out examples of each task"] = 16,
+    limit: Annotated[int, "maximum number of held-out examples of each task"] = 16,
     shots: Shots = None,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """`ablate` guessed from one gradient.
+    """Estimate the contributions that `ablate` measures from one gradient.
 
     Returns:
         contribution(task, layer, head), ∂ log P(target) / ∂ gate;

@@ -1,4 +1,4 @@
-"""ablate: what removing one head does to log P(target), for every head.
+"""ablate: measure what removing each head alone does to log P(target).
 
 1. A head is removed: its output is set to zero, to its mean over the data, or to its value on another prompt.
 2. contribution = log P(target) of the whole model minus that without the head.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KINDS = ("zero", "mean", "resample")
 MEANING = (
     "Fall of log P(target) when this one head is removed; above 0 the head helps, below 0 it harms."
-    " Causal, but blind to heads that stand in for each other."
+    " Causal, but blind to heads that compensate for each other."
 )
 
 
@@ -38,8 +38,8 @@ MEANING = (
         )
     ],
     presets={"full": {"limit": 32}},
-    tells="what removing a head does to a task",
-    does_not_tell="what it does where other heads stand in for it: heads are removed one by one",
+    tells="what removing each head alone does to a task",
+    does_not_tell="what a head does that others compensate for: heads are removed one by one",
     cites=("Are Sixteen Heads Really Better than One?, Michel, Levy & Neubig, NeurIPS 2019, arXiv 1905.10650",),
     ask=lazily("headatlas.methods._effects:ask_training"),
     truths={
@@ -57,13 +57,13 @@ def ablate(
     *,
     kind: Annotated[
         Literal["zero", "mean", "resample"],
-        "a removed head's output is zero, its mean over the data, or its value on another prompt",
+        "what replaces a removed head's output: zero, its mean over the data, or its value on another prompt",
     ] = "zero",
-    limit: Annotated[int, "held-out examples of each task"] = 16,
+    limit: Annotated[int, "maximum number of held-out examples of each task"] = 16,
     shots: Shots = None,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """What removing each head alone does.
+    """Measure what removing each head alone does to a task.
 
     Returns:
         contribution(task, layer, head), mean log P(target) of the whole model minus that without the head;

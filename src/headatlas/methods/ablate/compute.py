@@ -1,4 +1,4 @@
-"""Heads removed one by one: z set to zero, to its mean over the data, or to its value on another prompt."""
+"""Remove heads one by one: z is set to zero, to its mean over the data, or to its value on another prompt."""
 
 import logging
 from collections.abc import Sequence
@@ -33,11 +33,17 @@ def ablate_heads(
     label: str = "ablate",
     progress: Progress = silent,
 ) -> tuple[Tensor, Tensor]:
-    """Remove heads one by one: the log P(target) that is lost without each, and that of the whole model.
+    """Remove heads one by one; return the log P(target) that is lost without each, and that of the whole model.
 
     Args:
-        layers: remove the heads of these layers only, which must have heads; those of others are NaN.
-        replay: run only the layers above a head. A model that cannot be replayed is run whole, with a warning.
+        lm: the model.
+        questions: the examples.
+        kind: 'zero', 'mean' or 'resample'.
+        layers: layers whose heads are removed, all of which must have heads; other layers are NaN.
+        replay: whether to run only the layers above a head. Models that do not allow it are run whole, with a warning.
+        tokens: tokens run through the model at once.
+        label: label of the progress bar.
+        progress: reports progress.
 
     Returns:
         contribution [example, layer, head] and log P(target) [example].
@@ -48,9 +54,9 @@ def ablate_heads(
             "kind is 'resample', which needs at least 2 examples: a head's value is taken from another prompt"
         )
     budget = tokens_at_once(lm, tokens)
-    bundles = [make_bundle([a]) for a in questions]
+    bundles = [make_bundle([question]) for question in questions]
     if replay and not can_replay(lm, bundles[:2]):
-        log.warning("%s cannot be replayed from the middle: every head costs a whole run", lm.name)
+        log.warning("%s cannot be run from a middle layer: every head costs a run of the whole model", lm.name)
         replay = False
     mean = _means(lm, bundles, budget) if kind == "mean" else None
     partner = _partners(questions)
@@ -60,6 +66,7 @@ def ablate_heads(
         texts = [bundles[i] for i in rows]
         other = _z(lm, [bundles[partner[i]] for i in rows]) if kind == "resample" else None
 
+        # the defaults bind this batch: `value` is called before the loop goes on, but linters cannot see that
         def value(layer: int, rows: list[int] = rows, other: dict[int, Tensor] | None = other) -> Tensor:
             if other is not None:
                 return _aligned(other[layer], [questions[partner[i]] for i in rows], [questions[i] for i in rows])
@@ -92,7 +99,7 @@ def compute_removals(
 
 
 def _z(lm: LM, bundles: Sequence[Bundle]) -> dict[int, Tensor]:
-    """z of every layer with heads, [row, token, head, d_head], of texts padded on the right."""
+    """Return z of every layer with heads [row, token, head, d_head], for texts padded on the right."""
     z: dict[int, Tensor] = {}
     with hooked(lm.model, lm.anatomy, z.__setitem__):
         log_probs(lm, bundles)
@@ -100,22 +107,23 @@ def _z(lm: LM, bundles: Sequence[Bundle]) -> dict[int, Tensor]:
 
 
 def _means(lm: LM, bundles: Sequence[Bundle], tokens: int) -> dict[int, Tensor]:
-    """The mean z of every head over all tokens of the data, by layer: [head, d_head]."""
-    total: dict[int, Tensor] = {}
+    """Return the mean z of every head over all tokens of the data, by layer: [head, d_head]."""
+    sums: dict[int, Tensor] = {}
     for _, rows in batches(bundles, 1, tokens):
         for layer, z in _z(lm, [bundles[i] for i in rows]).items():
             is_text = torch.arange(z.shape[1])[None] < torch.tensor([[bundles[i].rest] for i in rows])
-            total[layer] = total.get(layer, torch.zeros(())).to(z.device) + z[is_text.to(z.device)].double().sum(0)
+            # in float64, because it is a sum over many tokens
+            sums[layer] = sums.get(layer, torch.zeros(())).to(z.device) + z[is_text.to(z.device)].double().sum(0)
     n_tokens = sum(bundle.rest for bundle in bundles)
-    return {layer: of_layer / n_tokens for layer, of_layer in total.items()}
+    return {layer: z_sum / n_tokens for layer, z_sum in sums.items()}
 
 
 def _partners(questions: Sequence[TokenExample]) -> list[int]:
-    """For each example another one, of a length as near as can be."""
+    """Return for each example the index of another one, of a similar length."""
     order = sorted(range(len(questions)), key=lambda i: (len(questions[i]), i))
     partner = [0] * len(questions)
-    for a, b in zip(order, [*order[1:], order[0]], strict=True):
-        partner[a] = b
+    for example, following in zip(order, [*order[1:], order[0]], strict=True):
+        partner[example] = following
     return partner
 
 

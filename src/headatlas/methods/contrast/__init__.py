@@ -1,6 +1,6 @@
-"""contrast: which heads one task needs and a matched one can spare (Nam et al. 2025, arXiv 2505.13737).
+"""contrast: find the heads that one task needs and a matched one can spare (Nam et al. 2025, arXiv 2505.13737).
 
-1. Two tasks whose examples ask the same, one by one: A is to be kept, B to be lost.
+1. Take two tasks whose examples match one by one: A is to be kept, B to be lost.
 2. Gates G[l, h] = sigmoid(θ[l, h]) multiply every head's output; weights are frozen. From G ~ Uniform(0, 1), minimise
    max(NLL_A − NLL_B, −5) − λ · mean(clip(θ, −4, 4)), with λ < 0: gates stay open only where A needs them.
 3. lost = 1 − G.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         Measure(
             "lost",
             over="task",
-            meaning="How far a head's gate closes where one task is to be kept and another lost (mean over seeds): high"
+            meaning="How far a head's gate closes when one task is to be kept and another lost (mean over seeds): high"
             " means that the kept task can spare the head. Heads that neither task needs close too.",
             at_least=HAS_ROLE,
             repeats=("lost", "seed"),
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
             "accuracy", "share", "Share of held-out examples done right by the whole model and under the gates."
         ),
     },
-    # as of gate, whose two stages are one here
+    # the settings of gate's quick preset; its two stages of updates are one here
     presets={
         "quick": {"seeds": 2, "strength": 0.4, "updates": 54, "batch": 2, "low": 0.5, "held_out": 32},
         "full": {},
@@ -60,22 +60,23 @@ def contrast(
     lm: LM,
     *,
     keep: Annotated[Any, "the task to keep: a built-in one, a file, or a list of examples"],
-    lose: Annotated[Any, "the task to lose; its examples match those of keep, one by one"],
+    lose: Annotated[Any, "the task to lose; its examples must match those of the task to keep, one by one"],
     seeds: Seeds = 10,
     shots: Shots = None,
     strength: Strength = 0.1,
     updates: Annotated[int, "updates of the fit"] = 1000,
-    lr: Annotated[Pair, "learning rate at the start and at the end"] = (0.5, 0.1),
+    lr: Annotated[Pair, "learning rates at the start and at the end of the fit"] = (0.5, 0.1),
     batch: Batch = 64,
     low: Low = 0.0,
-    held_out: Annotated[int, "held-out examples of each task that the gates are measured on"] = 128,
+    held_out: Annotated[int, "maximum number of held-out examples of each task to measure the gates on"] = 128,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """Which heads the task `lose` needs and the task `keep` can spare (docs/methods/contrast.md).
+    """Find the heads that the task `lose` needs and the task `keep` can spare (docs/methods/contrast.md).
 
     Returns:
         lost and gate(task, seed, layer, head), where task has one label, for the pair; nll and accuracy(side, gates,
-        seed) of keep and lose on held-out examples: of the whole model, under the fitted gates, and under rounded ones.
+        seed) of keep and lose on held-out examples: of the whole model, under the fitted gates, and under the rounded
+        gates.
 
     Example:
         >>> ha.contrast("smollm2", keep="capitals.jsonl", lose="currencies.jsonl").lost.mean("seed")
@@ -118,9 +119,9 @@ def _one_task(lm: LM, argument: str, task: Any, shots: int | None) -> Task:
 
 
 def _check_matched(keep: Task, lose: Task) -> None:
-    """Check that example i of both can be the same question."""
+    """Check that the tasks differ, and have the same number of examples in each split."""
     if keep.train == lose.train:
-        raise BadArgument("keep and lose are the same examples: no gates could separate them")
+        raise BadArgument("keep and lose have the same examples, expected two different tasks")
     for split in ("train", "held_out"):
         n_keep = len(getattr(keep, split))
         n_lose = len(getattr(lose, split))

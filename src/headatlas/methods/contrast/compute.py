@@ -1,4 +1,4 @@
-"""Fit gates under which one task is done and another is not."""
+"""Fit gates that keep one task and lose another."""
 
 from collections.abc import Sequence
 
@@ -16,14 +16,14 @@ from headatlas.tasks.bundles import batches_of, held_out_bundles
 from headatlas.tasks.prompts import Task
 
 GATES = "gates"  # the part that fits them, and its array
-MAX_GAP = 5.0  # nats; a lost task that is worse than the kept one by more no longer lowers the loss
+MAX_GAP = 5.0  # nats; the loss does not fall any further when the lost task is worse than the kept one by more
 
 Pair = tuple[Task, Task]
 """The task to keep and the task to lose; example i of both asks the same."""
 
 
 def capped_gap(log_p: list[Tensor]) -> Tensor:
-    """The objective: −log P of the kept task minus that of the lost one, at least −MAX_GAP."""
+    """Return the objective: −log P of the kept task minus that of the lost one, at least −MAX_GAP."""
     keep, lose = log_p
     return (lose - keep).clamp(min=-MAX_GAP)
 
@@ -41,7 +41,7 @@ def fit_pair(
     done: Done,
     progress: Progress,
 ) -> None:
-    """Fit the gates of a pair; leaves θ [seed, layer, head]."""
+    """Fit the gates of a pair of tasks; store θ [seed, layer, head]."""
     keep, lose = pair
     theta = fit_gates(
         lm,

@@ -1,4 +1,4 @@
-"""Scores of heads that copy (steps 3 to 6 of `copying`)."""
+"""Score every head's copying (steps 3 to 6 of `copying`)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,17 +18,19 @@ from headatlas.progress import Done, Progress
 
 TEXTS_PER_PART = 8
 N_REMOVED = (1, 2, 4, 8, 16)  # heads
-RANDOM_DRAWS = 99  # of heads, at most: fewer where p is plain
-BOOTSTRAP_DRAWS = 1000  # of texts
-MIN_LOG_RISE = 1e-4  # smaller changes of log P are rounding
+RANDOM_DRAWS = 99  # maximum number of random sets of heads; a test stops earlier where its outcome is clear
+BOOTSTRAP_DRAWS = 1000
+MIN_LOG_RISE = 1e-4  # nats; smaller changes of log P are rounding
 SIGNIFICANCE = 0.05
 
 
 def cut_into_parts(copied: str, texts: Sequence[Text]) -> dict[str, Sequence[Text]]:
     """Return the scored texts of each part by its name."""
-    starts = range(0, len(texts), TEXTS_PER_PART)
-    cut = [(start, texts[start : start + TEXTS_PER_PART]) for start in starts]
-    return {f"{copied}: texts {start} to {start + len(part) - 1}": part for start, part in cut}
+    texts_by_part = {}
+    for start in range(0, len(texts), TEXTS_PER_PART):
+        part_texts = texts[start : start + TEXTS_PER_PART]
+        texts_by_part[f"{copied}: texts {start} to {start + len(part_texts) - 1}"] = part_texts
+    return texts_by_part
 
 
 def removal_part(copied: str) -> str:
@@ -46,9 +48,10 @@ def score_texts(
     done: Done,
     progress: Progress,
 ) -> None:
-    """Compute log P with each head patched [text, layer, head]; in clean and in corrupted texts [2, text]."""
+    """Compute log P with each head patched [text, layer, head], and in clean and corrupted texts [2, text]."""
     clean = batched_log_probs(lm, [make_bundle([t.clean(ahead)]) for t in texts], tokens=batch_tokens)[0][0]
-    prompts = [t.full.prompt for t in texts]  # up to the token before the unit: what comes after does not matter
+    # up to the token before the unit, where heads are patched: later tokens cannot change it
+    prompts = [t.full.prompt for t in texts]
     rows = max(1, tokens_at_once(lm, batch_tokens) // max(map(len, prompts)))
     z = lm.head_outputs(prompts, "last", batch_size=rows)[:, 0]  # [text, layer, head, d_head]
     examples = [t.corrupted(ahead) for t in texts]
@@ -57,7 +60,7 @@ def score_texts(
 
 
 def combine(lm: LM, *, parts: Mapping[str, Sequence[str]], seed: int, done: Done, progress: Progress) -> xr.Dataset:
-    """Combine the scores and removals. parts: names of the parts with scores, by what is copied."""
+    """Join scores and removals. parts: names of the parts with scores, by what is copied."""
     results = [_result_of(copied, names, seed, done) for copied, names in parts.items()]
     result = xr.concat(results, "copied")
     return result.assign(p_corrected=(("copied", "n_removed"), correct_p(result.p.values))).assign_coords(
@@ -72,16 +75,16 @@ def combine(lm: LM, *, parts: Mapping[str, Sequence[str]], seed: int, done: Done
 
 
 def above_chance(log_rise: np.ndarray) -> np.ndarray:
-    """Which heads [layer, head] raise P in more of the texts [text, layer, head] than a coin would, for any of them.
+    """Return which heads [layer, head] raise P in more of the texts [text, layer, head] than a coin would.
 
-    A sign test, because P differs by orders of magnitude between texts; corrected for the number of heads.
+    It is a sign test, because P differs by orders of magnitude between texts, corrected for the number of heads.
     """
     raised = np.where(np.isnan(log_rise[0]), 0, (log_rise > MIN_LOG_RISE).sum(0))
     return binom.sf(raised - 1, len(log_rise), 0.5) * np.isfinite(log_rise[0]).sum() < SIGNIFICANCE
 
 
 def rises(done: Done, names: Sequence[str]) -> tuple[np.ndarray, ...]:
-    """Return the rise of P and of log P [text, layer, head]; log P in clean and in corrupted texts [text]."""
+    """Return the rise of P and of log P [text, layer, head], and log P in clean and corrupted texts [text]."""
     patched = np.concatenate([done[name][0] for name in names])
     clean, corrupted = np.concatenate([done[name][1] for name in names], axis=1)
     before = corrupted[:, None, None]

@@ -1,17 +1,17 @@
-"""function_vector: which heads carry a few-shot task, and what they carry.
+"""function_vector: find the heads that carry a few-shot task, and test the vector that they write.
 
 After Function Vectors in Large Language Models (Todd et al., ICLR 2024, arXiv 2310.15213).
 
-1. Few-shot prompts of a task: worked examples, then a question. A head's mean output at the last token, over prompts.
-2. The same kind of prompts with shuffled answers: every worked example has the answer of another one.
+1. In few-shot prompts of a task, average every head's output at the last token.
+2. Make prompts with shuffled answers: every few-shot example has the answer of another one.
 3. contribution = the mean rise of P(right answer) in these when one head's output at the last token is replaced by its
    mean.
 4. The function vector is the sum of the means of the `top` heads with the highest contribution, each through W_O.
-5. It is added to the residual stream after a layer, at the last token of questions without any example. The layer is
-   the best of about ten on other questions. The control: vectors of random heads of the same layers, each added after
-   the layer that is best for it.
+5. Test: add it to the residual stream after a layer, at the last token of questions without few-shot examples. The
+   layer is the best of about ten on other questions. The control: vectors of random heads of the same layers, each
+   added after the layer that is best for it.
 
-The answer is its first token, as in the published code.
+Only the first token of an answer counts, as in the published code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headatlas.models.lm import LM
     from headatlas.models.tokens import TokenExample
 
-DEFAULT = ("country_to_capital", "object_superclass", "verb_to_past_tense", "word_to_antonym")
+DEFAULT_RELATIONS = ("country_to_capital", "object_superclass", "verb_to_past_tense", "word_to_antonym")
 MEANING = (
     "Rise of P(right answer) in few-shot prompts with shuffled answers when this head's output at the last token is"
     " replaced by its mean over prompts with right answers. Causal, for one head at a time."
@@ -54,16 +54,16 @@ MEANING = (
         "baseline": Variable("whole model", "", "P(right answer) and accuracy of the unchanged model, by prompt kind."),
         "added_at": Variable("layer", "", "The layer that the function vector is added after."),
         "effect": Variable(
-            "change", "", "Change of P(right answer) and accuracy when the vector is added; above 0 it does the task."
+            "change", "", "Change of P(right answer) and accuracy when the vector is added; above 0 it helps."
         ),
         "effect_by_layer": Variable(
-            "change by layer", "", "The same change when the vector is added after each layer; above 0: better."
+            "change by layer", "", "The same change when the vector is added after each layer; above 0 it helps."
         ),
         "random_effect": Variable("random heads", "", "The same change with each vector of random heads."),
     },
     presets={"full": {"limit": 64, "draws": 100}},
-    tells="which heads carry a few-shot task, and what the model does with their sum alone",
-    does_not_tell="which heads read the examples: only the last token is changed",
+    tells="which heads carry a few-shot task, and how well their sum alone makes the model do it",
+    does_not_tell="which heads read the few-shot examples: only the last token is changed",
     cites=("Function Vectors in Large Language Models, Todd et al., ICLR 2024, arXiv 2310.15213",),
     sentences=lazily("headatlas.methods.function_vector.proof:sentences"),
     ask=lazily("headatlas.methods.function_vector.prompts:ask_held_out"),
@@ -77,8 +77,10 @@ def function_vector(
     ] = None,
     tasks: Annotated[Any, "more tasks: files with prompt and target, built-in tasks, or your examples"] = None,
     *,
-    shots: Annotated[int, "worked examples in a few-shot prompt"] = 10,
-    limit: Annotated[int, "prompts of each kind and task: few-shot, with shuffled answers, without examples"] = 12,
+    shots: Annotated[int, "few-shot examples in a prompt"] = 10,
+    limit: Annotated[
+        int, "prompts of each kind for each task; the kinds are few-shot, few-shot with shuffled answers, and zero-shot"
+    ] = 12,
     top: Annotated[int, "number of heads in the function vector"] = 10,
     layer: Annotated[int | None, "add the vector after this layer (default: the best on other prompts)"] = None,
     draws: Annotated[int, "number of vectors of random heads to compare with"] = 20,
@@ -88,19 +90,19 @@ def function_vector(
     seed: Annotated[int, "random seed for the prompts and the random heads"] = 0,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """Which heads carry a few-shot task, and how well their sum does it without examples.
+    """Find the heads that carry a few-shot task, and test how well their sum does it without few-shot examples.
 
-    relations, tasks: the tasks; without both, four built-in relations. Pairs of a relation are put into the template;
-    tasks have prompts already. A fifth of the examples is held out, for prompts without examples.
+    Without relations and tasks, four built-in relations are used. The template makes prompts from the pairs of a
+    relation; tasks bring their prompts. A fifth of the examples is held out for the zero-shot prompts.
 
     Returns:
         contribution(task, layer, head), the mean rise of P(right answer); contribution_half(task, half, layer, head);
         selected(task, layer, head), the heads of the function vector; vector(task, d_model), the vector itself;
-        baseline(task, prompt, measure), probability and accuracy of the model as it is, few-shot, with shuffled answers
-        and zero-shot; added_at(task), the layer it is added after; effect(task, measure), how much that raises
-        zero-shot answers; effect_by_layer(task, layer, measure), the same after every layer;
-        random_effect(task, draw, measure), with vectors of random heads; p and p_corrected(task), how often these raise
-        the probability as much.
+        baseline(task, prompt, measure), probability and accuracy of the unchanged model: few-shot, with shuffled
+        answers and zero-shot; added_at(task), the layer that the vector is added after; effect(task, measure), how much
+        this raises zero-shot answers; effect_by_layer(task, layer, measure), the same for every layer;
+        random_effect(task, draw, measure), the same for vectors of random heads; p and p_corrected(task), the share of
+        these that raise the probability as much.
 
     Example:
         >>> ha.function_vector("smollm2", ["word_to_antonym"]).heads.top(5)
@@ -118,10 +120,10 @@ def function_vector(
     check_count("seed", seed, 0, 2**63 - 1)
     if layer is not None:
         check_count("layer", layer, 0, lm.n_layers - 1)
-    relations = DEFAULT if relations is None and tasks is None else relations
+    relations = DEFAULT_RELATIONS if relations is None and tasks is None else relations
     loaded = few_shot_tasks(lm, relations, tasks, shots=shots, template=template)
     prompts = {task.name: make_prompts(lm, task, limit, seed) for task in loaded}
-    scored = {name: compute.split_prompts(name, of_task) for name, of_task in prompts.items()}
+    scored = {name: compute.split_prompts(name, task_prompts) for name, task_prompts in prompts.items()}
     testing = {"top": top, "layer": layer, "draws": draws, "seed": seed, "batch_tokens": batch_tokens}
     return Work(
         summary=f"{', '.join(prompts)}: {limit} prompts of each kind, {shots} shots",
@@ -144,7 +146,7 @@ def function_vector(
 def _parts(
     task: str, prompts: Prompts, scored: Mapping[str, Sequence[TokenExample]], testing: Mapping[str, Any]
 ) -> list[Part]:
-    """The parts of one task. testing: options of the function vector."""
+    """Return the parts of one task. testing: options of the function vector and its test."""
     from headatlas.methods.function_vector import compute, proof
 
     means = compute.means_part(task)

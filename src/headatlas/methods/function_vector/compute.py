@@ -1,4 +1,4 @@
-"""The mean outputs of heads in few-shot prompts, and what each adds to prompts with shuffled answers (steps 1 to 3)."""
+"""Average heads' outputs in few-shot prompts, and patch them into prompts with shuffled answers (steps 1 to 3)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,25 +27,25 @@ PROMPT_KINDS = ("few_shot", "shuffled", "zero_shot")
 
 
 def means_part(task: str) -> str:
-    """The part that averages the outputs of heads."""
+    """Name the part that averages the outputs of heads."""
     return f"{task}: mean outputs"
 
 
 def split_prompts(task: str, prompts: Prompts) -> dict[str, tuple[TokenExample, ...]]:
-    """The prompts with shuffled answers that each part scores heads on, by the name of the part."""
+    """Return the prompts with shuffled answers that each part scores heads on, by the name of the part."""
     starts = range(0, len(prompts.shuffled), PROMPTS_PER_PART)
     return {f"{task}: from prompt {i + 1}": prompts.shuffled[i : i + PROMPTS_PER_PART] for i in starts}
 
 
 def vector_part(task: str) -> str:
-    """The part that makes the function vector and tests it."""
+    """Name the part that makes the function vector and tests it."""
     return f"{task}: function vector"
 
 
 def average_outputs(
     lm: LM, *, task: str, prompts: Sequence[TokenExample], batch_tokens: int | None, done: Done, progress: Progress
 ) -> None:
-    """Store what `mean_outputs` returns."""
+    """Store the mean outputs of all heads, as `mean_outputs` returns them."""
     part = means_part(task)
     done[part] = (mean_outputs(lm, prompts, tokens=batch_tokens, label=part, progress=progress).numpy(),)
 
@@ -60,7 +60,7 @@ def score_prompts(
     done: Done,
     progress: Progress,
 ) -> None:
-    """Store what `rises` returns for each head's mean output."""
+    """Store the rises of P for each head's mean output, as `rises` returns them."""
     means = torch.from_numpy(done[means_part(task)][0][0])
     rise, before = rises(lm, prompts, means, tokens=batch_tokens, label=part, progress=progress)
     done[part] = (rise.numpy(), before.numpy())
@@ -75,13 +75,13 @@ def mean_outputs(
     label: str = "mean outputs",
     progress: Progress = silent,
 ) -> Tensor:
-    """Average every head's z at the last token, [2, layer, head, d_head]: as it is, and scaled as it enters the stream.
+    """Average every head's z at the last token, unscaled and scaled as it enters the stream: [2, layer, head, d_head].
 
-    The second differs only in models with a norm after the attention (Gemma 2), whose factor differs between prompts.
+    The two differ only in models with a norm after the attention (Gemma 2), whose factor differs between prompts.
     """
     if not scales_outputs(lm):
         budget = tokens_at_once(lm, tokens)
-        texts = [list(a.prompt) for a in prompts]
+        texts = [list(prompt.prompt) for prompt in prompts]
         with doing(progress, label), halve_batch_on_oom(lm, budget):
             texts_per_batch = max(1, budget // max(map(len, texts)))
             mean = lm.head_outputs(texts, "last", batch_size=texts_per_batch)[:, 0].double().mean(0)
@@ -99,7 +99,7 @@ def mean_outputs(
 
 
 def scales_outputs(lm: LM) -> bool:
-    """Whether there is a norm between the attention and the stream, whose factor differs between prompts."""
+    """Return whether a norm between the attention and the stream scales outputs by a factor that prompts change."""
     return any(norms_behind(lm.model, lm.anatomy, layer)[:-1] for layer in lm.layers_with_heads)
 
 
@@ -115,34 +115,39 @@ def rises(
 ) -> tuple[Tensor, Tensor]:
     """Measure how much P(answer) rises when one head outputs its mean at the last token.
 
-    The prompt is the same for all heads: models that can share it run it once, with a last token for every head.
-    Others are replayed from each head's layer on.
+    All heads share the prompt. Models that can reuse it run it once, followed by one last token for every head. Others
+    are run again from each head's layer on.
 
     Args:
-        means: of each head [layer, head, d_head].
+        lm: the model.
+        prompts: the prompts with their answers.
+        means: mean output of each head [layer, head, d_head].
+        tokens: tokens run through the model at once.
+        label: label of the progress bar.
+        progress: reports progress.
 
     Returns:
-        The rise [prompt, layer, head], NaN in layers without heads; of the unchanged model, P(answer) and whether it
-        is the most likely token [prompt, 2].
+        The rise [prompt, layer, head], NaN in layers without heads; and for the unchanged model, P(answer) and whether
+        the answer is the most likely token [prompt, 2].
     """
-    if not all(shares(lm, a, len(a.prompt) - 1) for a in prompts):
+    if not all(shares(lm, prompt, len(prompt.prompt) - 1) for prompt in prompts):
         return _replayed(lm, prompts, means, budget=tokens_at_once(lm, tokens), label=label, progress=progress)
     rise = torch.full((len(prompts), lm.n_layers, lm.n_heads), torch.nan)
     heads = [(layer, head) for layer in lm.layers_with_heads for head in range(lm.n_heads)]
-    layers, numbers = torch.tensor(heads).T
-    changing = replacing(lm, heads, means[layers, numbers])
+    layer_index, head_index = torch.tensor(heads).T
+    changing = replacing(lm, heads, means[layer_index, head_index])
     with doing(progress, label):
-        # one more than there are heads: the last is without a change
+        # one change more than heads: the last one leaves the model unchanged
         answers = quality(answers_while(lm, prompts, len(heads) + 1, changing, tokens=tokens))
     before = answers[-1]
-    rise[:, layers, numbers] = (answers[:-1, :, 0] - before[:, 0]).T
+    rise[:, layer_index, head_index] = (answers[:-1, :, 0] - before[:, 0]).T
     return rise, before
 
 
 def quality(answers: Tensor) -> Tensor:
-    """Return P(answer) and whether it is the most likely token, of answers of one token from `answers_while`.
+    """Return P(answer) and whether the answer is the most likely token: [change, example, 2].
 
-    Returns [change, example, 2].
+    answers: one-token answers from `answers_while`.
     """
     return torch.stack([answers[..., MEASURES.index("log_p")].exp(), answers[..., MEASURES.index("first")]], dim=-1)
 
@@ -152,16 +157,17 @@ def _replayed(
 ) -> tuple[Tensor, Tensor]:
     rise = torch.full((len(prompts), lm.n_layers, lm.n_heads), torch.nan)
     before = torch.empty(len(prompts), 2)
-    bundles = [make_bundle([a]) for a in prompts]
+    bundles = [make_bundle([prompt]) for prompt in prompts]
     replay = can_replay(lm, bundles[:2])
     for indices in progress(texts_at_once(lm, bundles, budget), label):
         batch = [bundles[i] for i in indices]
         last = [len(prompts[i].prompt) - 1 for i in indices]
-        instead = torch.full((len(batch), max(last) + 1, lm.n_heads, lm.d_head), torch.nan)  # NaN: unchanged
+        # NaN leaves an output unchanged
+        new_z = torch.full((len(batch), max(last) + 1, lm.n_heads, lm.d_head), torch.nan)
 
-        def value(layer: int, instead: Tensor = instead, last: list[int] = last) -> Tensor:
-            instead[range(len(last)), last] = means[layer]
-            return instead
+        def value(layer: int, new_z: Tensor = new_z, last: list[int] = last) -> Tensor:
+            new_z[range(len(last)), last] = means[layer]
+            return new_z
 
         for layer, heads, logits, clean in logits_by_head(lm, batch, value=value, replay=replay, budget=budget):
             log_p, is_first = (values[0].float().cpu() for values in score_targets(clean, batch))
@@ -172,7 +178,7 @@ def _replayed(
 
 
 def combine(lm: LM, *, scored: Mapping[str, Sequence[str]], draws: int, done: Done, progress: Progress) -> xr.Dataset:
-    """Join the results of all tasks. scored: by task, the parts that score heads."""
+    """Join the results of all tasks. scored: names of the parts that score heads, by task."""
     results = [_task_result(task, parts, done) for task, parts in scored.items()]
     result = xr.concat(results, "task").assign_coords(
         task=list(scored),

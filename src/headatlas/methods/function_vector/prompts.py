@@ -1,4 +1,4 @@
-"""The prompts of a task: few-shot ones, with right and with shuffled answers, and questions alone."""
+"""Make the prompts of a task: few-shot, with right and with shuffled answers, and zero-shot."""
 
 from dataclasses import dataclass
 
@@ -18,8 +18,12 @@ SHOTS = 10
 class Prompts:
     """The prompts of one task.
 
-    right, shuffled: few-shot prompts of training questions, different ones in each. choosing: the questions of
-    `shuffled` alone. testing, testing_few_shot: held-out questions, alone and in few-shot prompts.
+    Args:
+        right: few-shot prompts of training questions.
+        shuffled: few-shot prompts of other training questions, with shuffled answers.
+        choosing: zero-shot prompts of the questions of `shuffled`, to choose the layer on.
+        testing: zero-shot prompts of held-out questions.
+        testing_few_shot: few-shot prompts of the same held-out questions.
     """
 
     right: tuple[TokenExample, ...]
@@ -30,8 +34,9 @@ class Prompts:
 
 
 def make_prompts(lm: LM, task: Task, limit: int, seed: int) -> Prompts:
-    """Make at most `limit` prompts of each kind. A prompt that is too long is an error now, before any computation."""
-    train, testing = _questions(task, limit, seed)
+    """Make at most `limit` prompts of each kind. A prompt that is too long raises an error."""
+    train, testing = _draw_questions(task, limit, seed)
+    # from both ends, so that the two share as few questions as possible
     shuffled = train[:limit]
     right = train[::-1][:limit]
     return Prompts(
@@ -44,26 +49,26 @@ def make_prompts(lm: LM, task: Task, limit: int, seed: int) -> Prompts:
 
 
 def source_rows(task: Task, limit: int, seed: int) -> list[Example]:
-    """The rows that prompts are made of. Few-shot examples are drawn from all training rows."""
-    train, testing = _questions(task, limit, seed)
+    """Return the rows that prompts are made of: all training rows, since few-shot examples are drawn from them."""
+    train, testing = _draw_questions(task, limit, seed)
     return [*train, *testing]
 
 
-def _questions(task: Task, limit: int, seed: int) -> tuple[list[Example], list[Example]]:
-    """All training questions and at most `limit` held-out ones, both in random order."""
+def _draw_questions(task: Task, limit: int, seed: int) -> tuple[list[Example], list[Example]]:
+    """Return all training questions and at most `limit` held-out ones, both in random order."""
     generator = np.random.default_rng([seed, *task.name.encode()])
     train, held_out = ([part[i] for i in generator.permutation(len(part))] for part in (task.train, task.held_out))
     return train, held_out[:limit]
 
 
 def ask_held_out(lm: LM, subject: str) -> list[TokenExample]:
-    """Held-out questions of a built-in relation or task, each after two draws of worked examples.
+    """Return held-out questions of a built-in relation or task, each after two draws of few-shot examples.
 
-    Contributions are measured on training questions.
+    They are not used for the map, because contributions are measured on training questions.
     """
     relations, tasks = (None, subject) if subject in BUILT_IN else ([subject], None)
     (task,) = few_shot_tasks(lm, relations, tasks, shots=SHOTS)
     generator = np.random.default_rng([0, *subject.encode()])
     queries = [task.held_out[i] for i in generator.permutation(len(task.held_out))[: MAX_TEST_QUESTIONS // 2]]
-    draws = [few_shot_prompts(lm, task, queries, seed) for seed in (0, 1)]
-    return [prompt for pair in zip(*draws, strict=True) for prompt in pair]
+    prompts_by_draw = [few_shot_prompts(lm, task, queries, seed) for seed in (0, 1)]
+    return [prompt for pair in zip(*prompts_by_draw, strict=True) for prompt in pair]

@@ -1,6 +1,6 @@
-"""influence: which heads matter for these texts. No labels, no task.
+"""influence: measure how much each head matters for given texts. No labels, no task.
 
-After the SHIPS score (Zhou et al. 2024, arXiv 2410.13708), which is this on harmful questions.
+After the SHIPS score (Zhou et al. 2024, arXiv 2410.13708), which measures it on harmful questions.
 
 1. The whole model reads a text: p, its distribution over the next token after the last token (or after every token).
 2. The same without one head, whose output is set to zero at every token: q.
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 POSITIONS = ("last", "all")
 MEANING = (
-    "KL divergence in nats of what the model expects next, from the whole model to the model without this head."
-    " It says how much the head matters for these texts, not whether it helps or harms."
+    "KL divergence, in nats, between the next-token distributions of the whole model and of the model without this"
+    " head. It shows how much the head matters for these texts, not whether it helps or harms."
 )
 
 
@@ -39,7 +39,7 @@ MEANING = (
         )
     ],
     variables={
-        "kl_half": Variable("KL by half", "nats", "The KL divergence on each half of the texts; 0: nothing changes."),
+        "kl_half": Variable("KL by half", "nats", "The KL divergence on each half of the texts; 0 means no change."),
         "changed": Variable(
             "changed", "share", "Share of positions where the most likely token differs without the head."
         ),
@@ -47,8 +47,8 @@ MEANING = (
         "texts": Variable("texts", "texts", "Number of texts in the set."),
     },
     presets={"full": {"positions": "all"}},
-    tells="which heads change what the model says next on your texts",
-    does_not_tell="whether the change is for the better, or what heads do that can replace each other",
+    tells="which heads change the model's next-token distribution on your texts",
+    does_not_tell="whether a head helps or harms, or what heads do that can replace each other",
     cites=(
         "On the Role of Attention Heads in Large Language Model Safety (SHIPS), Zhou et al. 2024, arXiv 2410.13708",
     ),
@@ -63,19 +63,21 @@ def influence(
         "texts, {name: texts}, a .txt, .jsonl or .csv file, or names of built-in sets (facts, story, code, repeats)",
     ] = None,
     *,
-    positions: Annotated[Literal["last", "all"], "after the last token of a text, or after every token"] = "last",
-    limit: Annotated[int | None, "number of texts used from each set, from its beginning (default: all)"] = 6,
+    positions: Annotated[
+        Literal["last", "all"], "compare next-token distributions after the last token of a text, or after every token"
+    ] = "last",
+    limit: Annotated[int | None, "number of texts used from the beginning of each set; None for all"] = 6,
     template: Template = False,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """Which heads matter for your texts: how far the next-token distribution moves without each head.
+    """Measure how far the next-token distribution on your texts moves without each head.
 
-    texts: a list of texts is one set; {name: texts} are several, each with its map.
+    A list of texts is one set; {name: texts} has several sets, each with its map.
 
     Returns:
         kl(text_set, layer, head), the mean KL divergence in nats; kl_half(text_set, half, layer, head);
-        changed(text_set, layer, head), how often the most likely token is another one without the head;
-        entropy(text_set), of the whole model's distribution in nats; texts(text_set), their number.
+        changed(text_set, layer, head), the share of positions where the most likely token differs without the head;
+        entropy(text_set), of the whole model's distribution in nats; texts(text_set), the number of texts.
 
     Example:
         >>> ha.influence("smollm2", ["How do I pick a lock?", "How do I bake bread?"]).heads.top(5)

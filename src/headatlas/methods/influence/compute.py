@@ -1,4 +1,4 @@
-"""How far the next-token distribution moves without each head, by replay from the head's layer."""
+"""Measure how far the next-token distribution moves without each head, by replay from the head's layer."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,12 @@ TokenIds = tuple[int, ...]
 
 
 def part_name(text_set: str, layers: Sequence[int]) -> str:
-    """The part that measures a set of texts on some layers."""
+    """Name the part that measures a set of texts on some layers."""
     return f"{text_set}: layers {layers[0]} to {layers[-1]}"
 
 
 def encode(lm: LM, name: str, texts: Sequence[Text], template: bool) -> tuple[TokenIds, ...]:
-    """Token ids of a set's texts, without the tokens that a tokenizer adds at the end."""
+    """Return the token ids of a set's texts, without the tokens that a tokenizer adds at the end."""
     try:
         return tuple(tuple(ids) for ids in lm.encode([_ids(lm, text, template) for text in texts]))
     except BadArgument as e:
@@ -45,10 +45,10 @@ def _ids(lm: LM, text: Text, template: bool) -> Sequence[int]:
 
 
 @torch.no_grad()
-def divergence(whole: Tensor, changed: Tensor) -> Tensor:
-    """KL(whole ‖ changed) in nats, from logits [..., vocabulary]."""
-    # in float64: a small difference of large numbers
-    log_p, log_q = (logits.double().log_softmax(-1) for logits in (whole, changed))
+def divergence(clean: Tensor, changed: Tensor) -> Tensor:
+    """Return KL(clean ‖ changed) in nats, from logits [..., vocabulary]."""
+    # in float64, because it is a small difference of large numbers
+    log_p, log_q = (logits.double().log_softmax(-1) for logits in (clean, changed))
     return (log_p.exp() * (log_p - log_q)).sum(-1).clamp(min=0)
 
 
@@ -90,7 +90,7 @@ def influences(
     budget = _tokens_at_once(lm, positions, batch_tokens)
     replay = can_replay(lm, bundles[:2])
     if not replay:
-        log.warning("%s cannot be replayed from the middle: every head costs a whole run", lm.name)
+        log.warning("%s cannot be run from a middle layer: every head costs a run of the whole model", lm.name)
     shape = (len(bundles), len(layers), lm.n_heads)
     kl = np.empty(shape)
     changed = np.empty(shape)
@@ -98,36 +98,38 @@ def influences(
     for indices in progress(texts_at_once(lm, bundles, budget), label):
         batch = [bundles[i] for i in indices]
         lengths = [len(bundle.examples[0].target) for bundle in batch]
-        for layer, heads, logits, whole in logits_by_head(lm, batch, layers, replay=replay, budget=budget):
+        for layer, heads, logits, clean_logits in logits_by_head(lm, batch, layers, replay=replay, budget=budget):
             row = layers.index(layer)
-            for head, without in zip(heads, logits, strict=True):
-                kl[indices, row, head] = _means(divergence(whole, without), lengths)
-                changed[indices, row, head] = _means(without.argmax(-1) != whole.argmax(-1), lengths)
-        log_p = whole.double().log_softmax(-1)
+            for head, head_logits in zip(heads, logits, strict=True):
+                kl[indices, row, head] = _means(divergence(clean_logits, head_logits), lengths)
+                changed[indices, row, head] = _means(head_logits.argmax(-1) != clean_logits.argmax(-1), lengths)
+        # the whole model's logits are the same in every layer's turn
+        log_p = clean_logits.double().log_softmax(-1)
         entropy[indices] = _means(-(log_p.exp() * log_p).sum(-1), lengths)
     return kl, changed, entropy
 
 
 def _bundle(text: TokenIds, positions: str) -> Bundle:
-    """A text as a prompt, with target tokens where distributions are measured; the last one's value is not used."""
+    """Return a text as a prompt, with a target token after every position where distributions are measured."""
     first = len(text) if positions == "last" else 1
+    # nothing follows the last token: 0 is a placeholder, whose log P is not used
     return make_bundle([TokenExample(text[:first], (*text[first:], 0))])
 
 
 def _tokens_at_once(lm: LM, positions: str, batch_tokens: int | None) -> int:
-    """Fewer if there are logits at every token, because these take memory."""
+    """Return the number of tokens to run at once: fewer if logits at every token take memory."""
     return max(1, tokens_at_once(lm, batch_tokens) // (LOGITS if positions == "all" else 1))
 
 
 def _means(values: Tensor, lengths: Sequence[int]) -> list[float]:
-    """The mean of each text over its positions, of values [position] of all texts."""
-    return [float(of_text.double().mean()) for of_text in values.split(list(lengths))]
+    """Average values [position] of consecutive texts over the positions of each text."""
+    return [float(text_values.double().mean()) for text_values in values.split(list(lengths))]
 
 
 def combine(
     lm: LM, *, n_texts: Mapping[str, int], groups: Sequence[Sequence[int]], done: Done, progress: Progress
 ) -> xr.Dataset:
-    """Average over texts. n_texts: by set. groups: the layers of each part."""
+    """Average over texts. n_texts: number of texts in each set. groups: layers of each part."""
     results = []
     for name, n in n_texts.items():
         shape = (n, lm.n_layers, lm.n_heads)

@@ -1,6 +1,6 @@
-"""pattern: where heads look, on random tokens that are repeated. No task, no causal claim.
+"""pattern: measure where heads attend in repeated random tokens. No task, no causal claim.
 
-1. Texts of random tokens, each followed by itself.
+1. Make texts of random tokens, each repeated once.
 2. induction: the attention from a token's second occurrence to the token after its first. duplicate (duplicate-token
    heads): to the first occurrence itself. previous (previous-token heads): from any token to the one before. sink: from
    any token to the first of the text. self: from any token to itself.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from headatlas.models.lm import LM
 
-MAX_SEQUENCES = 10_000  # more is a mistake
+MAX_SEQUENCES = 10_000
 ALIASES = (
     ("previous-token", "previous"),
     ("duplicate-token", "duplicate"),
@@ -35,14 +35,15 @@ ALIASES = (
         Measure(
             "score",
             over="pattern",
-            meaning="Share of attention on the token that each pattern points at, on random tokens that are repeated:"
-            " the one after this token's first occurrence (induction), the one before (previous), the same one earlier"
-            " (duplicate), the first of the text (sink), itself (self). It is where a head looks, not what that does.",
+            meaning="Share of attention on the token that each pattern points at, in repeated random tokens: the one"
+            " after this token's first occurrence (induction), the one before (previous), the same token earlier"
+            " (duplicate), the first of the text (sink), itself (self). It shows where a head attends, not what it"
+            " does.",
             aliases=ALIASES,
         )
     ],
     presets={"quick": {}, "full": {}},
-    tells="where a head looks",
+    tells="where a head attends",
     does_not_tell="whether anything depends on it",
     cites=("In-context Learning and Induction Heads, Olsson et al. 2022, arXiv 2209.11895",),
     truths={"pattern-induction": Truth("copying", "score", subject="induction")},
@@ -51,14 +52,14 @@ ALIASES = (
 def pattern(
     lm: LM,
     *,
-    length: Annotated[int | None, "tokens before they repeat (default: 50, or what fits into the context)"] = None,
-    sequences: Annotated[int, "texts of random tokens"] = 8,
+    length: Annotated[int | None, "random tokens before they repeat (default: 50, or what fits the context)"] = None,
+    sequences: Annotated[int, "number of texts of random tokens"] = 8,
     seed: Annotated[int, "random seed for the tokens"] = 0,
 ) -> xr.Dataset:
-    """Where heads look on random tokens that are repeated: induction, previous token, duplicate token, sink, self.
+    """Score heads for attention patterns in repeated random tokens: induction, previous, duplicate, sink and self.
 
     Returns:
-        score(pattern, layer, head), the mean share of attention on the place that the pattern names.
+        score(pattern, layer, head), the mean share of attention on the token that the pattern points at.
 
     Example:
         >>> ha.pattern("smollm2").score.sel(pattern="induction").argmax(("layer", "head"))

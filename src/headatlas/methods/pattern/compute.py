@@ -1,4 +1,4 @@
-"""The algorithm of `pattern`: random tokens that are repeated, and the attention on the places that patterns name."""
+"""Measure attention in repeated random tokens on the positions that patterns point at."""
 
 import torch
 import xarray as xr
@@ -10,13 +10,14 @@ from headatlas.models.lm import LM
 from headatlas.models.tokens import opening_token
 
 PATTERNS = ("induction", "previous", "duplicate", "sink", "self")
-DEFAULT_LENGTH = 50  # tokens before they repeat, if they fit
+DEFAULT_LENGTH = 50  # tokens before they repeat
 
 
 @torch.no_grad()
 def attention_scores(lm: LM, *, length: int | None, sequences: int, seed: int) -> xr.Dataset:
     """Return score(pattern, layer, head) on `sequences` texts of `length` random tokens, each text twice."""
-    longest = ((lm.anatomy.context or 10**9) - 1) // 2  # an opening token, then everything twice
+    # an opening token, then the tokens twice
+    longest = ((lm.anatomy.context or 10**9) - 1) // 2
     length = min(DEFAULT_LENGTH, longest) if length is None else length
     if not 2 <= length <= longest:
         raise BadArgument(f"length is {length}, expected 2 to {longest} for this model's context")
@@ -36,8 +37,9 @@ def attention_scores(lm: LM, *, length: int | None, sequences: int, seed: int) -
 
 
 def _mean_attention(attention: Tensor, length: int, pattern: str) -> Tensor:
-    """Return the mean attention [head] on the places of a pattern, from attention [text, head, query, key]."""
-    start = 1 + length if pattern in ("induction", "duplicate") else 1  # the first token can only look at itself
+    """Return the mean attention [head] on the positions of a pattern, from attention [text, head, query, key]."""
+    # the first token, which can only attend to itself, is left out
+    start = 1 + length if pattern in ("induction", "duplicate") else 1
     query = torch.arange(start, attention.shape[2])
     key = {
         "induction": query - length + 1,

@@ -1,10 +1,10 @@
-"""salient: of every head, the tokens it amplifies most, and what it makes of them. From its parameters alone.
+"""salient: list the tokens that every head amplifies most, and its outputs for them, from its parameters alone.
 
-1. x is every token's input to a head: E for layer 0, block 0's MLP of E for later layers, as MAPS published it.
+1. x is every token's input to a head: E for layer 0, block 0's MLP of E for later layers, as in the MAPS paper.
 2. Amplification of a token: ‖x · W_V · W_O‖ / ‖x‖.
-3. For the most amplified tokens, the strongest outputs of x · W_V · W_O · U, and the most suppressed ones.
+3. For the most amplified tokens, list the strongest outputs of x · W_V · W_O · U, and the most suppressed ones.
 
-These are lists, not a map: there is no score that could be compared between heads.
+These are lists, not a map: they have no score that could be compared between heads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headatlas.models.loading import Parameters
 
-MAX_LISTED = 10_000  # tokens per head, and outputs per token
+MAX_LISTED = 10_000  # tokens per head; also outputs per token
 
 
 @method(
@@ -31,12 +31,12 @@ MAX_LISTED = 10_000  # tokens per head, and outputs per token
         "amplification": Variable(
             "amplification", "", "Factor by which the head changes the length of the token's vector; above 1 it grows."
         ),
-        "strongest": Variable("strongest", "", "Tokens that the head writes most for the amplified token."),
-        "suppressed": Variable("suppressed", "", "Tokens that the head pushes down most for the amplified token."),
+        "strongest": Variable("strongest", "", "Tokens that the head promotes most for the amplified token."),
+        "suppressed": Variable("suppressed", "", "Tokens that the head suppresses most for the amplified token."),
     },
     presets={"quick": {}, "full": {}},
-    tells="which tokens every head amplifies most, and what it turns them into",
-    does_not_tell="whether they ever reach it, or what depends on it",
+    tells="which tokens every head amplifies most, and which tokens it promotes and suppresses for them",
+    does_not_tell="whether these tokens reach the head in real texts, or what depends on it",
     cites=(
         "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
         " arXiv 2412.11965",
@@ -47,11 +47,11 @@ MAX_LISTED = 10_000  # tokens per head, and outputs per token
 def salient(
     model: Parameters,
     *,
-    top: Annotated[int, "amplified tokens per head"] = 8,
-    outputs: Annotated[int, "strongest outputs per token, and suppressed ones"] = 4,
+    top: Annotated[int, "number of amplified tokens to list for each head"] = 8,
+    outputs: Annotated[int, "number of strongest outputs, and of suppressed ones, to list for each token"] = 4,
     progress: Progress = silent,
 ) -> xr.Dataset:
-    """List the tokens that every head amplifies most and what it makes of them, from its parameters alone.
+    """List the tokens that every head amplifies most, and its outputs for them, from its parameters alone.
 
     Returns:
         token(layer, head, rank) with their amplification(layer, head, rank), and the strongest and most suppressed

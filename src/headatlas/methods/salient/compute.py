@@ -1,4 +1,4 @@
-"""The algorithm of `salient`: which tokens every head amplifies most, and what it makes of them.
+"""Find the tokens that every head amplifies most, and its outputs for them.
 
 The square of the amplification ‖x · W_V · W_O‖ / ‖x‖ is v · G · v / ‖x‖², with v = x · W_V and G = W_O · W_Oᵀ.
 """
@@ -33,7 +33,8 @@ def salient_operations(
     anatomy = weights.anatomy
     embedding = weights.embedding()
     rows = range(anatomy.n_layers) if layers is None else layers
-    vocabulary = min(len(tokenizer), len(embedding))  # embeddings may be padded with rows that are no token
+    # embeddings may be padded with rows without a token
+    vocabulary = min(len(tokenizer), len(embedding))
     n_tokens = min(tokens, vocabulary)
     n_outputs = min(outputs, vocabulary)
     with_heads = [layer for layer in rows if anatomy.sites[layer] is not None]
@@ -72,7 +73,7 @@ def _texts(tokenizer: Any, ids: Tensor) -> np.ndarray:
 
 
 def _inputs(weights: Weights, embedded: Tensor, layer: int, device: torch.device | str) -> Tensor:
-    """Return what the heads of a layer get of tokens, from their rows of the embedding."""
+    """Return the inputs of a layer's heads for tokens, from the tokens' rows of the embedding."""
     embedded = embedded.to(device).float()
     return embedded if layer == 0 else weights.first_mlp(embedded).to(device).float()
 
@@ -87,18 +88,19 @@ def _most_amplified(
     chunk: int,
     progress: Progress,
 ) -> dict[int, tuple[Tensor, Tensor]]:
-    """Return the amplification and the id of the most amplified tokens of each layer, [head, token]."""
+    """Return by layer the amplifications and the ids of the most amplified tokens, both [head, token]."""
     n_heads = weights.anatomy.n_heads
     embedding = weights.embedding()
-    value = {layer: weights.value(layer) for layer in layers}  # [kv head, d, D]; views where the model is in memory
-    gram = {layer: _gram(weights.output(layer).to(device).float()) for layer in layers}  # [head, D, D]
+    value = {layer: weights.value(layer) for layer in layers}  # [kv_head, d_model, d_head]
+    gram = {layer: _gram(weights.output(layer).to(device).float()) for layer in layers}  # [head, d_head, d_head]
     best = {layer: (torch.empty(n_heads, 0), torch.empty(n_heads, 0, dtype=torch.long)) for layer in layers}
     for start in progress(range(0, vocabulary, chunk), "salient tokens"):
         rows = embedding[start : min(start + chunk, vocabulary)]
         inputs = {first: _inputs(weights, rows, first, device) for first in {min(layer, 1) for layer in layers}}
         for layer in layers:
-            x = inputs[min(layer, 1)]  # all layers but the first get the same
-            v = x @ value[layer].to(device).float()  # [kv head, token, D]
+            # all layers after the first have the same inputs
+            x = inputs[min(layer, 1)]
+            v = x @ value[layer].to(device).float()  # [kv_head, token, d_head]
             v = v.repeat_interleave(n_heads // weights.anatomy.n_kv_heads, 0)
             gain = ((v @ gram[layer]) * v).sum(-1).clamp(min=0).sqrt() / x.norm(dim=-1).clamp(min=1e-12)
             gains = torch.cat([best[layer][0], gain.cpu()], 1)
@@ -113,7 +115,7 @@ def _gram(output: Tensor) -> Tensor:
 
 
 def explained_by(operations: xr.Dataset, relations: Sequence[Relation]) -> dict[str, int]:
-    """Return how many mappings (token, output) of one head are pairs of each relation, most first, without zeros."""
+    """Count the mappings (token, output) of one head that are pairs of each relation, most first, without zeros."""
     counts = {}
     for relation in relations:
         pairs = {(source.lower(), target.lower()) for source, target in relation.pairs}
