@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headatlas.errors import BadArgument, check_count
 from headatlas.methods._arguments import Batch, BatchTokens, Low, Seeds, Shots, Strength
 from headatlas.methods._seeds import MAX_EXAMPLES, seed_numbers
-from headatlas.methods.gate import HAS_ROLE, Pair
+from headatlas.methods.gate import ROLE_THRESHOLD, Pair
 from headatlas.methods.method import Measure, Part, Variable, Work, method
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
             over="task",
             meaning="How far a head's gate closes when one task is to be kept and another lost (mean over seeds): high"
             " means that the kept task can spare the head. Heads that neither task needs close too.",
-            at_least=HAS_ROLE,
+            at_least=ROLE_THRESHOLD,
             repeats=("lost", "seed"),
         )
     ],

@@ -1,7 +1,7 @@
-"""dissociate: which heads only this function needs.
+"""dissociate: find the heads that one function needs and the others can spare.
 
 1. For each function, gates on all heads are fitted to lose it and to keep the others (compute.py).
-2. The heads whose gates closed are removed. How many of them is chosen on validation questions (evidence/selective.py).
+2. Heads whose gates closed are removed. Their number is chosen on validation questions (evidence/selective.py).
 3. On test questions, the function must lose three times what the others do, and more than with random heads of the same
    layers (proof.py).
 """
@@ -31,26 +31,25 @@ from headatlas.tasks.built_in import BUILT_IN
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
 
-MAX_DRAWS = 100_000  # more is a mistake
-
+MAX_DRAWS = 100_000
 MEANING = (
-    "Heads this function needs and the other functions can spare, from gates fitted for that; they sum to 1. It is"
-    " causal for the set of heads as a whole; one head's share is not its effect alone. Not supported where removing"
-    " the heads did not show, on test questions, that only this function needs them."
+    "Share of each head in what this function needs and the other functions can spare, from fitted gates; shares sum to"
+    " 1. It is causal for the set of heads as a whole; one head's share is not its effect alone. Not supported: on test"
+    " questions, removing the heads did not show that only this function needs them."
 )
 NATS = "nats per answer token"
 REMOVAL_VARIABLES = {
     "baseline": Variable("log P", NATS, "Mean log P of the whole model on the function's test questions."),
     "effect": Variable("change", NATS, "Change of log P on test questions without the selected heads; below 0: worse."),
-    "other_effect": Variable("others", NATS, "The same change of each other function; below 0: worse."),
+    "other_effect": Variable("others", NATS, "The same change for each other function; below 0: worse."),
     "random_effect": Variable("random heads", NATS, "The change for each draw of random heads; below 0: worse."),
     "effect_curve": Variable("change by step", NATS, "The function's change for each number of heads; below 0: worse."),
     "other_curve": Variable("others by step", NATS, "Mean of the others' changes by number of heads; below 0: worse."),
     "other_size_curve": Variable(
-        "others' size by step", NATS, "Mean absolute size of the others' changes by number of heads; 0: unchanged."
+        "others' size by step", NATS, "Mean absolute change of the others by number of heads; 0: unchanged."
     ),
 }
-"""What the variables of a test by removal mean."""
+"""The variables of a test by removal."""
 
 
 @method(
@@ -67,12 +66,15 @@ REMOVAL_VARIABLES = {
         )
     ],
     variables={
-        "score": Variable("score", "", "1 − gate from each seed: 1 is a closed gate, a head that only this one needs."),
+        "score": Variable(
+            "score", "", "1 − gate from each seed; 1 is a closed gate, for a head that only this function needs."
+        ),
         **REMOVAL_VARIABLES,
     },
     presets={
         "quick": {
-            "built_in": "tasks",  # short prompts: the eight functions need a GPU
+            # tasks have short prompts; the questions of the eight functions need a GPU
+            "built_in": "tasks",
             "seeds": 1,
             "per_function": 40,
             "updates": 30,
@@ -100,14 +102,16 @@ def dissociate(
     *,
     questions: Questions = None,
     test: Test = None,
-    functions: Annotated[Any, "only these"] = None,
+    functions: Annotated[Any, "names of the functions to map (default: all)"] = None,
     built_in: Annotated[
         Literal["tasks", "questions"],
-        "functions if no tasks, questions or functions are given: the built-in tasks, or the questions 'varied'",
+        "which built-in data to use if no tasks, questions or functions are given: tasks, or the questions 'varied'",
     ] = "questions",
     context: Context = "retrieval",
     limit: Limit = None,
-    per_function: Annotated[int | None, "examples of each function if no limit is given (default: all)"] = None,
+    per_function: Annotated[
+        int | None, "maximum number of examples of each function if no limit is given (default: all)"
+    ] = None,
     shots: Shots = None,
     template: Template = True,
     seeds: Seeds = 4,
@@ -115,28 +119,30 @@ def dissociate(
     own: Annotated[int, "examples of the function per update"] = 16,
     others: Annotated[int, "examples of each other function per update"] = 3,
     lr: Annotated[float, "learning rate"] = 0.2,
-    penalty: Annotated[float, "final λ: what a closed gate costs"] = 1.0,
-    sharp: Annotated[float, "final temperature of the gates: the lower, the closer to open or closed"] = 0.2,
-    steps: Annotated[Sequence[int], "numbers of heads to try"] = (4, 8, 12, 16, 24, 32),
-    draws: Annotated[int, "random sets of heads that the test compares with, at most"] = 199,
-    proof: Annotated[bool, "test the map: remove its heads, on questions that were not used to fit or choose"] = True,
+    penalty: Annotated[float, "final value of λ, the penalty on closed gates"] = 1.0,
+    sharp: Annotated[float, "final temperature of the gates; at lower values they are closer to open or closed"] = 0.2,
+    steps: Annotated[Sequence[int], "numbers of heads to try removing"] = (4, 8, 12, 16, 24, 32),
+    draws: Annotated[int, "maximum number of random sets of heads that the test compares with"] = 199,
+    proof: Annotated[
+        bool, "whether to test the map by removing its heads, on questions not used to fit or choose"
+    ] = True,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """Which heads each function needs and the others do not, by gates that lose one and keep the rest.
+    """Find the heads that each function needs and the others do not, by gates that lose one and keep the rest.
 
-    Functions come from `tasks`, or from `questions`: built in ('varied', 'stories'), or yours in the CogQA layout
+    Functions come from `tasks`, or from `questions`: built-in ones ('varied', 'stories'), or yours in the CogQA layout
     (`test`: a separate file of test questions). Without either, they are the built-in tasks in the quick preset, and
-    the 'varied' questions in the full one or where `functions` are named. `shots` applies to tasks; `context` and
+    the 'varied' questions in the full preset or if `functions` are named. `shots` applies to tasks; `context` and
     `template` apply to questions.
 
     Returns:
-        score(function, seed, layer, head): 1 − gate, how far a head was closed; always and any(function, layer,
-        head): the lowest and the highest over seeds; importance(function, layer, head): the mean, which sums to 1;
-        baseline(function): mean log P per answer token. With proof: selected(function, layer, head), the heads that
+        score(function, seed, layer, head), 1 − gate: how far a head was closed; always and any(function, layer, head),
+        the lowest and the highest over seeds; importance(function, layer, head), the mean over seeds, scaled to sum to
+        1; baseline(function), mean log P per answer token. With proof: selected(function, layer, head), the heads that
         were removed, and n_removed(function); effect(function), other_effect(function, other), random_effect(function,
-        draw): the changes of log P per answer token, with p and p_corrected(function); effect_curve,
-        other_curve and other_size_curve(function, split, step): the same for each number of heads (other_size: mean
-        size of the others' changes); verdict and proven(function).
+        draw), the changes of log P per answer token, with p and p_corrected(function); effect_curve,
+        other_curve and other_size_curve(function, split, step), the same for each number of heads (other_size: mean
+        absolute change of the others); verdict and proven(function).
 
     Example:
         >>> ha.dissociate("smollm2", ["math", "syntax"], updates=20, out="atlas")

@@ -1,4 +1,4 @@
-"""Gates that lose one function and keep the others: contrastive gating, one function against the rest.
+"""Fit gates that lose one function and keep the others: contrastive gating, one function against the rest.
 
 Gates g[l, h] = sigmoid(θ[l, h] / T) multiply every head's output z at every position; weights are frozen. For each
 function f they start open (θ = 3) and minimise, with Δ = −log P under the gates minus that of the whole model, per
@@ -6,16 +6,16 @@ answer token,
 
     w · mean Δ of the others − mean of min(Δ, cap) of f + λ / 40 · Σ (1 − g).
 
-Four things keep this from finding nothing, or the wrong heads:
+Four details prevent the fit from finding no heads, or the wrong ones:
 
-1. λ is 0 at first, then grows. A function that the model is sure of is lost only when several heads are, and none of
-   them may be pushed back before the others are found. A head's gate is its mean from there on: how much pressure it
-   withstood.
-2. T falls from 1 to `sharp`, so that gates end open or closed, and removing the heads does what the gates did.
-3. The others count only while they have been losing recently. Otherwise gates gain more by making the others better (a
-   model that answers in another style has much to gain there) than by losing f, and no head they find is a head of f.
-4. Each seed draws its examples, and those of the others from the same groups as those of f: what differs is then the
-   function.
+1. λ is 0 at first, then grows. A function that the model does confidently is lost only when several heads are closed,
+   and none of them may be pushed open before all are found. A head's result is the mean of its gate while λ is above 0,
+   which shows how much pressure it withstood.
+2. T falls from 1 to `sharp`, so that gates end open or closed, and removing the heads has the effect of the gates.
+3. The others count only while their running mean loss is above 0. Otherwise gates gain more by improving the others
+   (for example, by changing the model's answer style) than by losing f, and the heads they find are not those of f.
+4. Each seed draws its examples, and prefers examples of the others from the same groups as those of f, so that the
+   examples differ in the function alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,22 +38,22 @@ from headatlas.progress import Done, Progress, silent
 from headatlas.tasks.labelled import Labelled, log_p_per_token
 
 BASELINE = "baseline"
-START = 3.0  # θ of a gate that is nearly open
-HEADS_PER_PENALTY = 40  # λ is spread over this many heads
-CAP = 2.0  # the largest loss of the function that counts, in nats per token
-GROWTH = (0.3, 0.7)  # shares of the updates between which λ grows from 0
-MEMORY = 0.8  # weight of the past in the running mean of what the others lose
-FIXED_SETTINGS = {"weight": WEIGHT, "cap": CAP, "grows": list(GROWTH)}
-CLOSED = 0.5  # a head whose gate is below this for some seed may be removed
+INITIAL_THETA = 3.0  # a gate that is nearly open
+HEADS_PER_PENALTY = 40  # closed heads that cost λ together
+MAX_LOSS = 2.0  # the largest loss of the function that counts, in nats per token
+GROWTH = (0.3, 0.7)  # λ grows between these shares of the updates
+DECAY = 0.8  # weight of earlier updates in the running mean of the others' loss
+FIXED_SETTINGS = {"weight": WEIGHT, "cap": MAX_LOSS, "grows": list(GROWTH)}
+MIN_CLOSED = 0.5  # a head may be removed if 1 − gate exceeds this for some seed
 
 
 def gates_part(function: str) -> str:
-    """The part that fits the gates of a function."""
+    """Name the part that fits the gates of a function."""
     return f"gates of {function}"
 
 
 def removal_part(function: str) -> str:
-    """The part that removes the heads of a function."""
+    """Name the part that removes the heads of a function."""
     return f"removing heads of {function}"
 
 
@@ -77,7 +77,7 @@ def check_fitting(
 
 
 def fit_parts(data: Labelled, seeds: Sequence[int], fitting: Mapping[str, Any], batch_tokens: int | None) -> list[Part]:
-    """The baseline, and the gates of each function. fitting: options of `fit`."""
+    """Return the parts that measure the baseline and fit the gates of each function. fitting: options of `fit`."""
     parts = [baseline_part(data, batch_tokens)]
     for function, name in enumerate(data.names):
         arguments = {"data": data, "function": function, "seeds": seeds, **fitting, "batch_tokens": batch_tokens}
@@ -100,7 +100,7 @@ def stored_baseline(done: Done) -> Tensor:
 
 
 def fit_gates(lm: LM, data: Labelled, function: int, *, done: Done, progress: Progress, **fitting: Any) -> None:
-    """Store gates that lose the function and keep the others [seed, layer, head]."""
+    """Store the gates that lose the function and keep the others [seed, layer, head]."""
     gates = fit(lm, data, stored_baseline(done), function, progress=progress, **fitting)
     done[gates_part(data.names[function])] = (gates.numpy(),)
 
@@ -111,24 +111,26 @@ def fit_gates(lm: LM, data: Labelled, function: int, *, done: Done, progress: Pr
 def training_examples(
     data: Labelled, function: int, seeds: Sequence[int], *, own: int, others: int
 ) -> Iterator[tuple[list[int], ...]]:
-    """Training examples of each seed, for one update after the other."""
+    """Yield the training examples of each seed, for one update after the other."""
     return zip(*(_examples_of_seed(data, function, seed, own, others) for seed in seeds), strict=True)
 
 
 def _examples_of_seed(data: Labelled, function: int, seed: int, own: int, others: int) -> Iterator[list[int]]:
-    """Some examples of the function, in an order given by the seed, and some of each other one."""
+    """Yield some examples of the function, in an order given by the seed, and some of each other function."""
     generator = np.random.default_rng([seed, function])
     pools = [np.array(data.of("train", f)) for f in range(len(data.names))]
     queue: list[int] = []
     while True:
         while len(queue) < own:
             queue += generator.permutation(pools[function]).tolist()
-        of_function, queue = queue[:own], queue[own:]
-        examples = list(dict.fromkeys(of_function))
+        drawn = queue[:own]
+        queue = queue[own:]
+        # where two permutations meet, an example may occur twice
+        examples = list(dict.fromkeys(drawn))
         for other in range(len(data.names)):
             if other != function:
                 pool = generator.permutation(pools[other])
-                same_group = np.isin(data.group[pool], data.group[of_function])
+                same_group = np.isin(data.group[pool], data.group[drawn])
                 examples += pool[np.argsort(~same_group, kind="stable")][:others].tolist()
         yield examples
 
@@ -151,21 +153,31 @@ def fit(
     batch_tokens: int | None = None,
     progress: Progress = silent,
 ) -> Tensor:
-    """Fit gates [seed, layer, head] that lose one function and keep the others: their mean while λ grows and stays.
+    """Fit gates that lose one function and keep the others; return their mean while λ > 0 [seed, layer, head].
 
     Args:
+        lm: the model.
+        data: the examples of all functions.
         baseline: mean log P per answer token of the whole model [example].
-        own, others: examples of the function, and of each other one, per update.
-        penalty, sharp: λ and T at the end.
-        weight: w, what the others count.
-        growth: shares of the updates between which λ grows from 0.
+        function: index of the function to lose.
+        seeds: seeds of the draws of examples.
+        updates: number of updates.
+        own: examples of the function per update.
+        others: examples of each other function per update.
+        lr: learning rate.
+        penalty: final λ.
+        sharp: final T.
+        weight: w, the weight of the others.
+        growth: λ grows from 0 between these shares of the updates.
+        batch_tokens: tokens run through the model at once.
+        progress: reports the updates.
     """
     name = data.names[function]
     has_heads = lm.anatomy.has_heads[None, :, None]
-    theta = torch.full((len(seeds), lm.n_layers, lm.n_heads), START).requires_grad_()
+    theta = torch.full((len(seeds), lm.n_layers, lm.n_heads), INITIAL_THETA).requires_grad_()
     optimiser = torch.optim.Adam([theta], lr=lr)
     examples = training_examples(data, function, seeds, own=own, others=others)
-    recent_loss = torch.zeros(len(seeds))  # running mean of what the others lose
+    recent_loss = torch.zeros(len(seeds))  # running mean of the others' loss
     under_pressure = range(int(growth[0] * updates), updates)
     mean_gates = torch.zeros_like(theta.detach())
     budget = tokens_at_once(lm, batch_tokens)
@@ -186,10 +198,11 @@ def fit(
                 budget=budget,
             )
             closed = torch.sigmoid(-theta.detach() / temperature)
+            # the derivatives of λ / 40 · Σ (1 − g) and of θ / T in θ, by hand
             pressure = current_penalty / HEADS_PER_PENALTY * closed * (1 - closed) / temperature * has_heads
             gradient = gradient / temperature - pressure
-            recent_loss = MEMORY * recent_loss + (1 - MEMORY) * loss_of_others if update else loss_of_others
-            _check(f"{name}, update {update + 1} of {updates}", gradient, loss_of_others, closed, has_heads)
+            recent_loss = DECAY * recent_loss + (1 - DECAY) * loss_of_others if update else loss_of_others
+            _check_fit(f"{name}, update {update + 1} of {updates}", gradient, loss_of_others, closed, has_heads)
             theta.grad = gradient
             optimiser.step()
             if update in under_pressure:
@@ -208,59 +221,66 @@ def objective_gradient(
     counts_others: Tensor,
     weight: float,
     budget: int,
-    cap: float = CAP,
+    cap: float = MAX_LOSS,
 ) -> tuple[Tensor, Tensor]:
-    """Return the objective's gradient in θ [seed, layer, head], without λ, and what the others lose [seed].
+    """Return the gradient in θ [seed, layer, head] of the objective without λ, and the loss of the others [seed].
 
     Args:
-        examples: those of each seed.
+        lm: the model.
+        data: the examples of all functions.
+        baseline: mean log P per answer token of the whole model [example].
+        function: index of the function to lose.
+        examples: indices of the examples of each seed.
+        theta: θ / T [seed, layer, head].
         counts_others: whether the others count [seed].
-        budget: tokens at once.
+        weight: w, the weight of the others.
+        budget: tokens run through the model at once.
+        cap: the largest loss of the function that counts.
     """
     pieces = [
         (seed, bundle, members)
-        for seed, of_seed in enumerate(examples)
-        for bundle, members in zip(*data.bundles(of_seed), strict=True)
+        for seed, seed_examples in enumerate(examples)
+        for bundle, members in zip(*data.bundles(seed_examples), strict=True)
     ]
     shares = _shares(data, function, examples)
     gradient = torch.zeros_like(theta)
     loss_of_others = torch.zeros(len(theta))
     for _, indices in batches([bundle for _, bundle, _ in pieces], 1, budget):
         batch = [pieces[i] for i in indices]
-        places = [(seed, example) for seed, _, members in batch for example in members]
-        seeds, numbers = (torch.tensor(values) for values in zip(*places, strict=True))
-        is_own = torch.from_numpy(data.function)[numbers] == function
-        share = torch.tensor([shares[seed][example] for seed, example in places])
-        length = torch.tensor([len(data.examples[example].target) for _, example in places])
+        entries = [(seed, example) for seed, _, members in batch for example in members]
+        seed_index, example_index = (torch.tensor(values) for values in zip(*entries, strict=True))
+        is_target = torch.from_numpy(data.function)[example_index] == function
+        share = torch.tensor([shares[seed][example] for seed, example in entries])
+        length = torch.tensor([len(data.examples[example].target) for _, example in entries])
         with halve_batch_on_oom(lm, budget), torch.enable_grad():
             point = theta.clone().requires_grad_()
             gates = point.sigmoid().to(lm.device)
             gate_of_bundle = [seed for seed, _, _ in batch]
             log_p, _ = log_probs(lm, [bundle for _, bundle, _ in batch], gates, packed=True, under=gate_of_bundle)
-            loss = baseline[numbers] - log_p[0].float().cpu() / length
-            loss_kept = weight * loss * counts_others[seeds]
-            objective = (share * torch.where(is_own, -loss.clamp(max=cap), loss_kept)).sum()
-            (change,) = torch.autograd.grad(objective, point)
-        gradient += change
-        loss_of_others.index_add_(0, seeds, torch.where(is_own, 0.0, share * loss.detach()))
+            loss = baseline[example_index] - log_p[0].float().cpu() / length
+            loss_to_keep = weight * loss * counts_others[seed_index]
+            objective = (share * torch.where(is_target, -loss.clamp(max=cap), loss_to_keep)).sum()
+            (batch_gradient,) = torch.autograd.grad(objective, point)
+        gradient += batch_gradient
+        loss_of_others.index_add_(0, seed_index, torch.where(is_target, 0.0, share * loss.detach()))
     return gradient, loss_of_others
 
 
 def _shares(data: Labelled, function: int, examples: Sequence[Sequence[int]]) -> list[dict[int, float]]:
-    """How much each example counts: all others equally, and together as much as the function."""
+    """Return the weight of each example by seed: the same for all other functions, and together that of the function."""
     shares = []
-    for of_seed in examples:
-        counts = np.bincount(data.function[list(of_seed)], minlength=len(data.names))
+    for seed_examples in examples:
+        counts = np.bincount(data.function[list(seed_examples)], minlength=len(data.names))
         weights = 1 / np.maximum(counts, 1) / np.where(np.arange(len(counts)) == function, 1, len(counts) - 1)
-        shares.append({i: float(weights[data.function[i]]) for i in of_seed})
+        shares.append({i: float(weights[data.function[i]]) for i in seed_examples})
     return shares
 
 
-def _check(where: str, gradient: Tensor, loss: Tensor, closed: Tensor, has_heads: Tensor) -> None:
+def _check_fit(where: str, gradient: Tensor, loss: Tensor, closed: Tensor, has_heads: Tensor) -> None:
     if not (gradient.isfinite().all() and loss.isfinite().all()):
         raise CannotDo(f"{where}: the loss or its gradient is not finite (a model in float16 overflows easily)")
     if ((closed > 0.5) | ~has_heads).flatten(1).all(1).any():
-        raise CannotDo(f"{where}: diverged, all heads are lost: use fewer updates, or a higher penalty")
+        raise CannotDo(f"{where}: the fit diverged, all gates are closed: use fewer updates, or a higher penalty")
 
 
 # --- the result
@@ -276,32 +296,34 @@ def combine(
     done: Done,
     progress: Progress,
 ) -> xr.Dataset:
-    result = _map(lm, data, seeds, done).assign(baseline=("function", mean_baseline(data, done)))
+    """Make the map from the fitted gates, and add the outcome of the test."""
+    result = _make_map(lm, data, seeds, done).assign(baseline=("function", mean_baseline(data, done)))
     if not proof:
         return result
-    removed = [done[removal_part(name)] for name in data.names]
-    return result.merge(removal_results(data.names, (lm.n_layers, lm.n_heads), steps, removed))
+    removals = [done[removal_part(name)] for name in data.names]
+    return result.merge(removal_results(data.names, (lm.n_layers, lm.n_heads), steps, removals))
 
 
 def closed_share(lm: LM, gates: np.ndarray) -> np.ndarray:
-    """How far each head was closed [seed, layer, head], NaN in layers without heads."""
-    score = np.clip(1 - gates, 0, 1)  # a mean of open gates may be above 1 by rounding
+    """Return how far each head was closed [seed, layer, head], NaN in layers without heads."""
+    # clipped, because rounding may lift a mean of open gates above 1
+    score = np.clip(1 - gates, 0, 1)
     score[:, lm.layers_without_heads] = np.nan
     return score
 
 
 def candidates(score: np.ndarray) -> np.ndarray:
-    """The mean over seeds [layer, head] of heads that some seed closed, NaN for the others."""
-    return np.where(score.max(0) > CLOSED, score.mean(0), np.nan)
+    """Return the mean over seeds [layer, head] of heads that some seed closed, NaN for the others."""
+    return np.where(score.max(0) > MIN_CLOSED, score.mean(0), np.nan)
 
 
 def mean_baseline(data: Labelled, done: Done) -> list[float]:
-    """Of each function, on test questions."""
+    """Return the mean log P per answer token of the whole model on each function's test questions."""
     baseline = stored_baseline(done)
     return [float(baseline[data.of("test", f)].mean()) for f in range(len(data.names))]
 
 
-def _map(lm: LM, data: Labelled, seeds: Sequence[int], done: Done) -> xr.Dataset:
+def _make_map(lm: LM, data: Labelled, seeds: Sequence[int], done: Done) -> xr.Dataset:
     score = np.stack([closed_share(lm, done[gates_part(name)][0]) for name in data.names])
     mean = score.mean(1)
     total = np.nansum(mean, axis=(1, 2), keepdims=True)

@@ -1,12 +1,13 @@
-"""gate: which heads a task needs, which harm it, and which are idle (Nam et al. 2025, arXiv 2505.13737).
+"""gate: find the heads that a task needs, that harm it, and that are idle (Nam et al. 2025, arXiv 2505.13737).
 
-1. Gates G[l, h] = sigmoid(θ[l, h]) multiply every head's output z at every position. Weights are frozen; only θ learns.
+1. Gates G[l, h] = sigmoid(θ[l, h]) multiply every head's output z at every position. Weights are frozen; only θ is
+   fitted.
 2. *free*: from G ~ Uniform(0, 1), minimise −log P(target | prompt).
-3. *retain* and *remove*: both from there, minimise −log P(target | prompt) − λ · mean(clip(θ, −4, 4)), with λ > 0
+3. *retain* and *remove*: from the result, minimise −log P(target | prompt) − λ · mean(clip(θ, −4, 4)), with λ > 0
    (pressure towards 1) for retain, which gives G⁺, and λ < 0 (pressure towards 0) for remove, which gives G⁻.
-4. facilitation = G⁻: kept although dropping it would pay. interference = 1 − G⁺: dropped although keeping it would pay.
-   irrelevance = G⁺ · (1 − G⁻): goes whichever way it is pushed.
-5. Test: from G⁺, the top heads of each role are switched off and on, on held-out examples; so are random heads.
+4. facilitation = G⁻: open although closing it is rewarded. interference = 1 − G⁺: closed although opening it is
+   rewarded. irrelevance = G⁺ · (1 − G⁻): follows the pressure both ways.
+5. Test: under G⁺, the top heads of each role are switched off and on, on held-out examples; so are random heads.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headatlas.methods.method import Measure, Truth, Variable, Work, lazily, met
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
 
-HAS_ROLE = 0.5  # the lowest score with which a head has a role
+ROLE_THRESHOLD = 0.5  # a head has a role if its score is at least this
 Pair = tuple[float, float]
 
 
@@ -32,9 +33,9 @@ Pair = tuple[float, float]
             "facilitation",
             over="task",
             meaning="How far a head's gate stays open although closing it is rewarded (mean over seeds): high means the"
-            " task needs it. Gates are fitted together, so where heads can replace each other, seeds may choose"
-            " differently.",
-            at_least=HAS_ROLE,
+            " task needs it. Gates are fitted together, so where heads can replace each other, seeds may find different"
+            " ones.",
+            at_least=ROLE_THRESHOLD,
             repeats=("facilitation", "seed"),
         ),
         Measure(
@@ -42,14 +43,14 @@ Pair = tuple[float, float]
             over="task",
             meaning="How far a head's gate closes although keeping it open is rewarded (mean over seeds): high means"
             " the head harms the task. It holds for this task's examples, not for the head in general.",
-            at_least=HAS_ROLE,
+            at_least=ROLE_THRESHOLD,
         ),
         Measure(
             "irrelevance",
             over="task",
             meaning="How far a head's gate follows whichever way it is pushed (mean over seeds): high means the task"
-            " does not mind. Irrelevant here may be essential elsewhere.",
-            at_least=HAS_ROLE,
+            " does not depend on the head. Other tasks may.",
+            at_least=ROLE_THRESHOLD,
         ),
     ],
     variables={
@@ -57,7 +58,7 @@ Pair = tuple[float, float]
         "summary": Variable(
             "score over seeds", "", "Each score over seeds: lowest, highest, mean, standard deviation."
         ),
-        "share": Variable("share of heads", "share", f"Share of heads whose score is at least {HAS_ROLE}."),
+        "share": Variable("share of heads", "share", f"Share of heads whose score is at least {ROLE_THRESHOLD}."),
         "effect": Variable(
             "off − on",
             "nats",
@@ -70,7 +71,7 @@ Pair = tuple[float, float]
     },
     shows={"roles": ("facilitation", "irrelevance", "interference")},
     presets={
-        # gates start half open: so few updates cannot repair a model with half of its heads shut
+        # gates start at least half open, because so few updates cannot repair a model with half of its heads closed
         "quick": {
             "seeds": 2,
             "strength": 0.4,
@@ -85,7 +86,7 @@ Pair = tuple[float, float]
         },
         "full": {},
     },
-    tells="which heads a task needs, which harm it, and which it does not mind, all heads fitted together",
+    tells="which heads a task needs, which harm it, and which it does not depend on, with all heads fitted together",
     does_not_tell="which of several heads that can replace each other does the work",
     cites=("Causal Head Gating, Nam et al., NeurIPS 2025, arXiv 2505.13737",),
     sentences=lazily("headatlas.methods.gate.proof:sentences"),
@@ -107,23 +108,28 @@ def gate(
     seeds: Seeds = 10,
     shots: Shots = None,
     strength: Strength = 0.1,
-    updates: Annotated[int | tuple[int, int], "updates of each fit, or of the free fit and of the other two"] = 500,
-    free_lr: Annotated[Pair, "learning rate of the free fit at its start and at its end"] = (0.1, 0.01),
-    pressed_lr: Annotated[Pair, "learning rate of the other two fits at their start and at their end"] = (0.5, 0.1),
+    updates: Annotated[
+        int | tuple[int, int], "updates of each fit, or two numbers: of the free fit, and of the other two"
+    ] = 500,
+    free_lr: Annotated[Pair, "learning rates at the start and at the end of the free fit"] = (0.1, 0.01),
+    pressed_lr: Annotated[Pair, "learning rates at the start and at the end of the retain and remove fits"] = (
+        0.5,
+        0.1,
+    ),
     batch: Batch = 64,
     low: Low = 0.0,
-    held_out: Annotated[int, "held-out examples of each task that the gates are measured on"] = 128,
-    switching: Annotated[int, "held-out examples of each task that heads are switched off on"] = 64,
-    steps: Annotated[Sequence[int], "numbers of heads to switch off at once"] = (1, 2, 4, 8, 16, 32),
-    draws: Annotated[int, "random sets of heads that each test compares with, at most"] = 199,
+    held_out: Annotated[int, "maximum number of held-out examples of each task to measure the gates on"] = 128,
+    switching: Annotated[int, "maximum number of held-out examples of each task for the test"] = 64,
+    steps: Annotated[Sequence[int], "numbers of heads that the test switches off at once"] = (1, 2, 4, 8, 16, 32),
+    draws: Annotated[int, "maximum number of random sets of heads to compare with in each test"] = 199,
     batch_tokens: BatchTokens = None,
-    halves: Annotated[bool, "fit each half of the data too"] = False,
-    proof: Annotated[bool, "test the map: switch off the heads of each role, and random heads"] = True,
+    halves: Annotated[bool, "whether to fit each half of the training examples too"] = False,
+    proof: Annotated[bool, "whether to test the map by switching off the heads of each role, and random heads"] = True,
 ) -> Work:
-    """Which heads a task needs, which it would be better without, which are idle (docs/methods/gate.md).
+    """Find the heads that a task needs, that harm it, and that are idle (docs/methods/gate.md).
 
     Returns:
-        gate(fit, task, seed, layer, head), and the roles they give: facilitation, interference and
+        gate(fit, task, seed, layer, head), and the scores of the roles: facilitation, interference and
         irrelevance(task, seed, layer, head). Over seeds: summary(role, over, task, layer, head),
         share(role, share_over, task) of heads that have the role, always and any(task, layer, head) of facilitation.
         Held-out: nll(fit, task, seed), baseline(task), log P(target) of the whole model, whole_accuracy(task).

@@ -1,7 +1,7 @@
-"""Fit the gates of a task, and score the role that they give each head.
+"""Fit the gates of a task, and score every head's roles.
 
-Seeds are one batch dimension, and so are the retain and the remove fit: each has its own gates, Adam moments and
-gradient norm, so a seed comes out the same whichever seeds are fitted with it.
+Seeds form a batch dimension, and so do the retain and the remove fit: each has its own gates, Adam moments and gradient
+norm, so the result of a seed does not depend on the seeds that are fitted with it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from torch import Tensor
 from headatlas.errors import BadArgument, CannotDo, brief, check_count, check_positive, is_number
 from headatlas.evidence.control import correct_p
 from headatlas.methods._seeds import MAX_EXAMPLES, MAX_UPDATES
-from headatlas.methods.gate import HAS_ROLE
+from headatlas.methods.gate import ROLE_THRESHOLD
 from headatlas.methods.gate.proof import switch_off
 from headatlas.methods.method import Part
 from headatlas.models.gradients import for_gradients
@@ -30,15 +30,15 @@ from headatlas.tasks.baseline import baseline
 from headatlas.tasks.bundles import MatchedBundles, ahead, batches_of, held_out_bundles
 from headatlas.tasks.prompts import Task
 
-MAX_THETA = 4.0  # beyond it the pressure on θ ends: the gate is as good as open or closed
-MAX_GRADIENT_NORM = 1.0  # gradients are clipped to it, each gate by itself
+MAX_THETA = 4.0  # the gate is nearly open or closed there, and the pressure on θ ends
+MAX_GRADIENT_NORM = 1.0  # of the gradient of each fit
 MAX_SEEDS_TOGETHER = 10
-MIN_OPERATIONS = 5e13  # of an update; with fewer, a GPU waits for the host
+MIN_OPERATIONS = 5e13  # floating-point operations per update; with fewer, a GPU waits for the host
 ROLES = ("facilitation", "interference", "irrelevance")
 FITS = ("free", "retain", "remove")
 
 Objective = Callable[[list[Tensor]], Tensor]
-"""log P [gate, example] of each task → what to minimise [gate, example]."""
+"""Maps log P [gate, example] of each task to the loss [gate, example]."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,9 @@ def make_schedules(updates: Any, free_lr: Any, pressed_lr: Any) -> dict[str, Sch
     """Return the schedules of the free fit and of the pressed ones. updates: one number for both, or a pair."""
     pair = list(updates) if isinstance(updates, Sequence) and not isinstance(updates, str) else [updates, updates]
     if len(pair) != 2:
-        raise BadArgument(f"updates is {brief(updates)}, expected one number, or two: of the free and the pressed fits")
+        raise BadArgument(
+            f"updates is {brief(updates)}, expected one number, or two: for the free fit, and for retain and remove"
+        )
     return {
         "free": make_schedule(pair[0], free_lr, "free_lr"),
         "pressed": make_schedule(pair[1], pressed_lr, "pressed_lr"),
@@ -62,7 +64,7 @@ def make_schedules(updates: Any, free_lr: Any, pressed_lr: Any) -> dict[str, Sch
 
 
 def make_schedule(updates: Any, rates: Any, argument: str) -> Schedule:
-    """Check a number of updates and a pair of learning rates. argument: what the user calls the rates."""
+    """Check a number of updates and a pair of learning rates. argument: name of the rates in errors."""
     if not isinstance(rates, Sequence) or isinstance(rates, str) or len(rates) != 2:
         raise BadArgument(f"{argument} is {brief(rates)}, expected two numbers: the learning rate at start and end")
     first, last = (check_positive(argument, rate) for rate in rates)
@@ -74,28 +76,28 @@ def check_fitting(strength: Any, batch: Any, low: Any) -> dict[str, Any]:
     if not is_number(low) or not 0 <= low < 1:
         raise BadArgument(f"low is {brief(low)}, expected a number from 0 to below 1: gates start from Uniform(low, 1)")
     return {
-        "strength": check_positive("strength", strength, "it is the size of λ, by which gates are pushed"),
-        "batch": check_count("batch", batch, 1, MAX_EXAMPLES, "they are laid out together"),
+        "strength": check_positive("strength", strength, "it is the size of λ, the pressure on gates"),
+        "batch": check_count("batch", batch, 1, MAX_EXAMPLES, "they must fit into memory together"),
         "low": float(low),
     }
 
 
 def check_counts(steps: Any, **counts: Any) -> dict[str, Any]:
-    """Check options that count heads (steps) or other things, and return them by name as plain numbers."""
-    several = steps if isinstance(steps, Sequence) and not isinstance(steps, str) else [steps]
+    """Check numbers of heads (steps) and other counts, and return them by name as plain numbers."""
+    step_list = steps if isinstance(steps, Sequence) and not isinstance(steps, str) else [steps]
     checked: dict[str, Any] = {name: check_count(name, value, 1, MAX_EXAMPLES) for name, value in counts.items()}
-    return checked | {"steps": [check_count("steps", step, 1, MAX_EXAMPLES) for step in several]}
+    return checked | {"steps": [check_count("steps", step, 1, MAX_EXAMPLES) for step in step_list]}
 
 
 def count_updates(schedules: Mapping[str, Schedule]) -> str:
-    """Say how many updates the fits have: '24 + 30'."""
+    """Describe the number of updates of the fits: '24 + 30'."""
     return " + ".join(str(schedule.updates) for schedule in schedules.values())
 
 
 def plain_settings(schedules: Mapping[str, Schedule]) -> dict[str, float]:
-    """Return the numbers of schedules by the names that files call them, and the norm of gradients."""
-    of_fits = {f"{fit}_{name}": n for fit, schedule in schedules.items() for name, n in asdict(schedule).items()}
-    return {**of_fits, "norm": MAX_GRADIENT_NORM}
+    """Return the numbers of schedules, and the largest norm of gradients, by their names in result files."""
+    numbers = {f"{fit}_{name}": n for fit, schedule in schedules.items() for name, n in asdict(schedule).items()}
+    return {**numbers, "norm": MAX_GRADIENT_NORM}
 
 
 def half_of(task: Task, half: int) -> Task:
@@ -107,7 +109,7 @@ def half_of(task: Task, half: int) -> Task:
 
 
 def negative_log_p(log_p: list[Tensor]) -> Tensor:
-    """The objective of one task: −log P(target)."""
+    """Return the objective of one task: −log P(target)."""
     return -log_p[0]
 
 
@@ -124,18 +126,20 @@ def loss_and_gradient(
     theta = theta.detach()
     loss = torch.zeros_like(theta[:, 0, 0])
     gradient = torch.zeros_like(theta)
-    examples = sum(len(bundles[0].examples) for bundles in matched)
+    n_examples = sum(len(bundles[0].examples) for bundles in matched)
     tasks = range(len(matched[0]))
+    # matched bundles must be in the same batch, so batches are made by the task with most tokens
     longest = max(tasks, key=lambda k: sum(bundles[k].size for bundles in matched))
     for gates, rows in batches([bundles[longest] for bundles in matched], len(theta), tokens // len(tasks)):
         with halve_batch_on_oom(lm, tokens), torch.enable_grad():
             part = theta[gates].requires_grad_()
             gate = part.sigmoid().to(lm.device)
             log_p = [log_probs(lm, [matched[i][k] for i in rows], gate, packed=True)[0] for k in tasks]
-            value = objective(log_p).sum(1) / examples
-            (change,) = torch.autograd.grad(value.sum(), part)
-        loss[gates] += value.detach().cpu()
-        gradient[gates] += change
+            part_loss = objective(log_p).sum(1) / n_examples
+            # gates do not affect each other's loss, so the gradient of the sum has that of each
+            (part_gradient,) = torch.autograd.grad(part_loss.sum(), part)
+        loss[gates] += part_loss.detach().cpu()
+        gradient[gates] += part_gradient
     return loss, gradient
 
 
@@ -153,19 +157,20 @@ def fit_gates(
 ) -> Tensor:
     """Fit gates from θ [gate, layer, head], each under its own pressure λ [gate]; return the fitted θ."""
     theta = theta.clone()
-    with_heads = lm.anatomy.has_heads[None, :, None]
-    n_heads = int(with_heads.sum()) * lm.n_heads
+    has_heads = lm.anatomy.has_heads[None, :, None]
+    n_heads = int(has_heads.sum()) * lm.n_heads
     tokens = tokens_at_once(lm, batch_tokens)
     optimiser = torch.optim.Adam([theta.requires_grad_()], lr=schedule.lr)
     with for_gradients(lm), closing(ahead(data)) as upcoming:
         for update in progress(range(schedule.updates), label):
             optimiser.param_groups[0]["lr"] = schedule.lr + (schedule.lr_end - schedule.lr) * update / schedule.updates
             loss, gradient = loss_and_gradient(lm, theta, next(upcoming), objective, tokens)
-            pressed = (theta.detach().abs() <= MAX_THETA) & with_heads
+            pressed = (theta.detach().abs() <= MAX_THETA) & has_heads
             gradient = gradient - pressure[:, None, None] / n_heads * pressed
             _check_finite(loss, gradient, f"update {update + 1} of {schedule.updates}", label)
-            size = gradient.flatten(1).norm(dim=1)[:, None, None]
-            theta.grad = gradient * (MAX_GRADIENT_NORM / size.clamp(min=MAX_GRADIENT_NORM))
+            # clipped by hand, because each fit has its own norm
+            norm = gradient.flatten(1).norm(dim=1)[:, None, None]
+            theta.grad = gradient * (MAX_GRADIENT_NORM / norm.clamp(min=MAX_GRADIENT_NORM))
             optimiser.step()
     return theta.detach()
 
@@ -176,8 +181,8 @@ def _check_finite(loss: Tensor, gradient: Tensor, when: str, label: str) -> None
         gate = int((~finite).nonzero()[0])
         what = "the gradient is not finite" if loss[gate].isfinite() else f"loss is {loss[gate].item()}"
         raise CannotDo(
-            f"{label}: {what} at {when}, gate {gate};"
-            " what was finished before is kept (a model in float16 overflows easily)"
+            f"{label}: {what} at {when}, gate {gate}; finished parts are kept"
+            " (a model in float16 overflows easily: load it in bfloat16 or float32)"
         )
 
 
@@ -185,9 +190,9 @@ def _check_finite(loss: Tensor, gradient: Tensor, when: str, label: str) -> None
 
 
 def split_seeds(lm: LM, task: Task, seeds: Sequence[int], batch: int) -> list[list[int]]:
-    """Split seeds into blocks that are fitted together: enough to fill a GPU, few enough that several GPUs have one.
+    """Split seeds into blocks that are fitted together: large enough to fill a GPU, small enough to use several GPUs.
 
-    An update of a large model fills a GPU with one seed.
+    Of a large model, one seed fills a GPU.
     """
     tokens = sum(bundle.size for (bundle,) in next(batches_of(lm, [task], batch, seed=0)))
     operations = 4 * tokens * sum(p.numel() for p in lm.model.parameters())
@@ -201,7 +206,7 @@ def part_name(task: Task, seeds: Sequence[int]) -> str:
 
 
 def stage_names(task: Task, seeds: Sequence[int]) -> tuple[str, str]:
-    """Name the two arrays that the part leaves: θ of the free fit, and of retain and remove."""
+    """Name the two outputs of the part: θ of the free fit, and of retain and remove."""
     return f"{part_name(task, seeds)}: free", f"{part_name(task, seeds)}: pressed"
 
 
@@ -231,7 +236,7 @@ def fit_task(
 ) -> Tensor:
     """Make the three fits of a task, and return θ [fit, seed, layer, head].
 
-    Finished stages are put into `done`, and taken from it.
+    Finished stages are stored in `done`, and not fitted again if they are there.
     """
     done = {} if done is None else done
     fit = partial(fit_gates, lm, batch_tokens=batch_tokens, progress=progress)
@@ -243,7 +248,7 @@ def fit_task(
         done[free_name] = (theta.numpy(),)
     if pressed_name not in done:
         data = batches_of(lm, [task], batch, seed=1)
-        # beyond ± MAX_THETA no pressure would reach an idle head
+        # clamped, because pressure would not move an idle head beyond ± MAX_THETA
         first = torch.from_numpy(done[free_name][0]).clamp(-MAX_THETA, MAX_THETA).repeat(2, 1, 1)
         pressure = torch.tensor([strength, -strength]).repeat_interleave(len(seeds))
         theta = fit(first, pressure, data, pressed, label=f"{task.name}: retain and remove")
@@ -252,7 +257,7 @@ def fit_task(
 
 
 def fitted_theta(done: Done, task: Task, seeds: Sequence[int]) -> Tensor:
-    """Return θ [fit, seed, layer, head] from the arrays that `fit_task` left."""
+    """Return θ [fit, seed, layer, head] from the arrays that `fit_task` stored."""
     stages = [torch.from_numpy(done[name][0]) for name in stage_names(task, seeds)]
     return torch.cat(stages).unflatten(0, (len(FITS), len(seeds)))
 
@@ -277,9 +282,17 @@ def combine(
     """Score the roles from the fitted gates, and test them.
 
     Args:
-        groups: the tasks; and, if wanted, the tasks on each half of their examples.
-        blocks: the seeds that were fitted together, by task.
-        held_out, switching: held-out examples that gates are measured on, and that heads are switched off on.
+        lm: the model.
+        groups: the tasks and, if they were fitted too, the tasks on each half of their examples.
+        blocks: seeds that were fitted together, by task.
+        held_out: number of held-out examples to measure gates on.
+        proof: whether to test the map.
+        switching: number of held-out examples for the test.
+        steps: numbers of heads to switch off.
+        draws: maximum number of random sets of heads.
+        batch_tokens: tokens run through the model at once.
+        done: the fitted θ.
+        progress: reports progress.
     """
     tasks, *half_groups = groups
     names = [task.name for task in tasks]
@@ -292,8 +305,8 @@ def combine(
         result = result.merge(tested.assign(p_corrected=tested.p.copy(data=correct_p(tested.p.values))))
     if half_groups:
         maps = [evaluate(half).assign_coords(task=names)[list(ROLES)].mean("seed") for half in half_groups]
-        of_halves = xr.concat(maps, "half").assign_coords(half=["first", "second"])
-        result = result.merge(of_halves.rename({role: f"{role}_half" for role in ROLES}))
+        half_maps = xr.concat(maps, "half").assign_coords(half=["first", "second"])
+        result = result.merge(half_maps.rename({role: f"{role}_half" for role in ROLES}))
     return result
 
 
@@ -306,7 +319,7 @@ def evaluate_tasks(
     batch_tokens: int | None,
     done: Done,
 ) -> xr.Dataset:
-    """Return every task's gates, the roles they give, and −log P(target) on held-out examples under each of them."""
+    """Return every task's gates, the scores of roles, and −log P(target) on held-out examples under each fit's gates."""
     results = []
     for task in tasks:
         bundles = held_out_bundles(lm, task, held_out)
@@ -325,10 +338,10 @@ def evaluate_tasks(
     names = [task.name for task in tasks]
     gates = xr.concat(results, "task").assign_coords(task=names).transpose("fit", "task", "seed", ...)
     scores = score_roles(gates.gate)
-    summed = summarise_seeds(scores)
-    facilitation = summed.summary.sel(role="facilitation", drop=True)
+    summary = summarise_seeds(scores)
+    facilitation = summary.summary.sel(role="facilitation", drop=True)
     lowest, highest = (facilitation.sel(over=over, drop=True) for over in ("always", "any"))
-    return gates.merge(scores).merge(summed).assign({"always": lowest, "any": highest})
+    return gates.merge(scores).merge(summary).assign({"always": lowest, "any": highest})
 
 
 def score_roles(gate: xr.DataArray) -> xr.Dataset:
@@ -340,13 +353,14 @@ def score_roles(gate: xr.DataArray) -> xr.Dataset:
 def summarise_seeds(scores: xr.Dataset) -> xr.Dataset:
     """Return `summary(role, over, …)` of the scores over seeds, and `share` of the heads that have the role."""
     score = scores.to_dataarray("role")
-    parts = {
+    statistics = {
         "always": score.min("seed"),
         "any": score.max("seed"),
         "mean": score.mean("seed"),
         "spread": score.std("seed"),
     }
-    summary = xr.concat(list(parts.values()), "over").assign_coords(over=list(parts)).transpose("role", "over", ...)
+    summary = xr.concat(list(statistics.values()), "over").assign_coords(over=list(statistics))
+    summary = summary.transpose("role", "over", ...)
     n_heads = summary.notnull().sum(("layer", "head"))
-    share = ((summary >= HAS_ROLE).sum(("layer", "head")) / n_heads).sel(over=["always", "any", "mean"])
+    share = ((summary >= ROLE_THRESHOLD).sum(("layer", "head")) / n_heads).sel(over=["always", "any", "mean"])
     return xr.Dataset({"summary": summary, "share": share.rename(over="share_over")})
