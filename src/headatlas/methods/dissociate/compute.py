@@ -267,7 +267,7 @@ def objective_gradient(
 
 
 def _shares(data: Labelled, function: int, examples: Sequence[Sequence[int]]) -> list[dict[int, float]]:
-    """Return the weight of each example by seed: the same for all other functions, and together that of the function."""
+    """Return by seed the weight of each example: other functions count the same, and together like the function."""
     shares = []
     for seed_examples in examples:
         counts = np.bincount(data.function[list(seed_examples)], minlength=len(data.names))

@@ -319,7 +319,7 @@ def evaluate_tasks(
     batch_tokens: int | None,
     done: Done,
 ) -> xr.Dataset:
-    """Return every task's gates, the scores of roles, and −log P(target) on held-out examples under each fit's gates."""
+    """Return every task's gates, scores of roles, and −log P(target) on held-out examples under each fit's gates."""
     results = []
     for task in tasks:
         bundles = held_out_bundles(lm, task, held_out)
