@@ -79,7 +79,7 @@ def test_the_presets_are_an_option() -> None:
     assert method.in_preset("quick", {}) == {"effort": "quick"}
     assert "preset" not in method.options
     assert not method.run_presets
-    assert scores.making("quick")["gate"]["free"].updates == get_method("gate").presets["quick"]["updates"][0]
+    assert scores.map_options("quick")["gate"]["free"].updates == get_method("gate").presets["quick"]["updates"][0]
 
 
 def test_maps_are_made_from_training_examples_only(lm, monkeypatch) -> None:
@@ -118,7 +118,7 @@ def test_questions_and_own_maps(lm) -> None:
     for bad, text in (
         (mine[0], "dimensions"),
         (mine[1:], "lacks the function"),
-        (mine[:, :1], r"of 1 × 6 heads, the model has 3 × 6"),
+        (mine[:, :1], r"has 1 × 6 heads, the model has 3 × 6"),
     ):
         with pytest.raises(BadArgument, match=text):
             ha.compare_maps(lm, questions=data, maps={"mine": bad})
@@ -127,7 +127,7 @@ def test_questions_and_own_maps(lm) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"methods": ["probe"]}, "reads questions"),
+        ({"methods": ["probe"]}, "makes maps of questions only"),
         ({"methods": ["tailor"]}, "Did you mean 'taylor'"),
         ({"methods": []}, "methods is empty"),
         ({"maps": 5}, "maps is 5, expected maps by name"),

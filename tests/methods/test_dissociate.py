@@ -208,14 +208,14 @@ def test_seeds_do_not_depend_on_those_beside_them(private, parts) -> None:
     torch.testing.assert_close(alone[0], both[1], rtol=1e-3, atol=1e-4)
 
 
-def test_losing_every_head_is_told_with_the_update(private, parts) -> None:
+def test_losing_every_head_is_reported_with_the_update(private, parts) -> None:
     data = load_labelled(private, parts)
     options = FITTING | {"seeds": [0], "weight": 0.0, "penalty": -50.0, "growth": (0.0, 0.01), "lr": 1.0}
-    with pytest.raises(CannotDo, match=r"low, update \d+ of 60: diverged, all heads are lost"):
+    with pytest.raises(CannotDo, match=r"low, update \d+ of 60: the fit diverged, all gates are closed"):
         fit(private, data, baseline_of(private, data), 0, **options)
 
 
-def test_a_gradient_that_is_not_finite_is_told_with_the_update(private, parts) -> None:
+def test_a_gradient_that_is_not_finite_is_reported_with_the_update(private, parts) -> None:
     data = load_labelled(private, parts)
     baseline = baseline_of(private, data)
     baseline[:] = torch.nan

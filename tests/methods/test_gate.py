@@ -332,7 +332,7 @@ def test_other_runtime_errors_are_not_about_memory(tiny, brief, monkeypatch) -> 
         ({"preset": "quik"}, "preset is 'quik', expected one of quick, full. Did you mean 'quick'?"),
         ({"updates": 0}, "updates is 0, expected a whole number from 1"),
         ({"updates": (3, 0)}, "updates is 0, expected a whole number from 1"),
-        ({"updates": (3, 4, 5)}, r"updates is \(3, 4, 5\), expected one number, or two: of the free and the pressed"),
+        ({"updates": (3, 4, 5)}, r"updates is \(3, 4, 5\), expected one number, or two: for the free fit"),
         ({"updates": "3"}, "updates is '3', expected a whole number from 1"),
         ({"free_lr": 0.1}, "free_lr is 0.1, expected two numbers: the learning rate at start and end"),
         ({"pressed_lr": (0.1, 0)}, "pressed_lr is 0, expected a number above 0"),
@@ -365,7 +365,7 @@ def test_bad_settings(tiny, options, message) -> None:
     ("options", "message"),
     [
         ({"lose": words(21, "b")}, "keep has 20 train examples and lose has 14: they must match, example by example"),
-        ({"lose": words(30)}, "keep and lose are the same examples"),
+        ({"lose": words(30)}, "keep and lose have the same examples"),
         ({"keep": [words(30), words(20, "b")]}, "keep has 2 tasks, expected one"),
         ({"lose": ["math", "syntax"]}, "lose has 2 tasks, expected one"),
         ({"keep": "maths"}, "task 'maths' is neither built in"),

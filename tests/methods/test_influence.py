@@ -105,7 +105,7 @@ def test_a_model_that_cannot_be_replayed_is_run_whole_and_that_is_said(monkeypat
     monkeypatch.setattr(single_heads, "replayed", None)  # would fail if it were used
     with caplog.at_level(logging.WARNING, "headatlas"):
         np.testing.assert_allclose(ha.influence(lm, TEXTS).kl, expected, rtol=1e-5, atol=1e-9)
-    assert "every head costs a whole run" in caplog.text
+    assert "every head costs a run of the whole model" in caplog.text
 
 
 def test_in_half_precision_it_is_near_that_in_float32() -> None:

@@ -176,7 +176,7 @@ def test_kind_and_recall_are_settings_of_the_result(lm: LM, tmp_path) -> None:
 
 def test_lengths_are_cut_to_the_context(lm: LM, caplog) -> None:
     result = ha.retrieval(lm, **QUICK | {"lengths": (1000, 40, 2000), "depths": 1})
-    assert "lengths: copier leaves 125 tokens for a prompt" in caplog.text
+    assert "lengths: copier has room for prompts of 125 tokens" in caplog.text
     assert len(result.test) == 2 * 2 + 1
     assert (result.length <= [40, 125, 40, 125, 40]).all()
     assert (result.length > [35, 120, 35, 120, 35]).all()

@@ -133,7 +133,7 @@ def members_above_chance(result: xr.Dataset, member: xr.DataArray) -> xr.DataArr
     for measure, flag in flags.items():
         high = result[measure] >= float(result.attrs["threshold"])
         reached = reached | (high if flag is None else high & ~flag)
-    (relation,) = category.dims
+    relation = str(category.dims[0])
     above_chance = [
         reached.isel({relation: np.flatnonzero(category.values == name)}).any(relation)
         for name in result.category_name.values

@@ -1,8 +1,8 @@
-"""compare_maps: which method's map of a function is of heads that the function needs and the others do not?
+"""compare_maps: test which method's map of a function finds heads that the function needs and the others do not.
 
 1. Every method makes a map of each function from training questions (scores.py).
-2. Each map gets its number of heads by the same rule, on validation questions (evidence/selective.py).
-3. These heads are removed on the same test questions, and random heads of the same layers beside them.
+2. The number of heads of each map is chosen by the same rule, on validation questions (evidence/selective.py).
+3. These heads are removed on the same test questions, and compared with random heads of the same layers.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ MAPS: tuple[str, ...] = get_args(Map)
 @method(
     title="Maps compared",
     variables={
-        "ranking_score": Variable("score", "", "Score that the ranking orders heads by; its unit is that of its map."),
+        "ranking_score": Variable("score", "", "Score that the ranking orders heads by, in the units of its map."),
         "selectivity": Variable(
-            "selectivity", "nats", "Mean change of the others minus that of the function: above 0 it loses more."
+            "selectivity", "nats", "Mean change of the others minus that of the function; above 0: it loses more."
         ),
         **REMOVAL_VARIABLES,
     },
@@ -55,15 +55,18 @@ def compare_maps(
     tasks: FunctionTasks = None,
     *,
     questions: Questions = None,
-    maps: Annotated[Mapping[str, xr.DataArray] | None, "your own, by name, each over (function, layer, head)"] = None,
+    maps: Annotated[
+        Mapping[str, xr.DataArray] | None, "your maps to compare, by name, each over (function, layer, head)"
+    ] = None,
     methods: Annotated[
         list[Map] | None,
-        "whose maps; ablate-own is ablate less the mean over functions, probe is of questions only",
+        "methods to make maps with (default: all that can); ablate-own is ablate minus the mean over functions, probe"
+        " works with questions only",
     ] = None,
     test: Test = None,
-    functions: Annotated[Any, "only these"] = None,
+    functions: Annotated[Any, "names of the functions to compare maps of (default: all)"] = None,
     effort: Annotated[
-        Literal["quick", "full"], "how maps are made and tested: about as in this preset of their methods"
+        Literal["quick", "full"], "make and test maps with about the settings of this preset of their methods"
     ] = "full",
     context: Context = "retrieval",
     limit: Limit = None,
@@ -71,16 +74,19 @@ def compare_maps(
     template: Template = True,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """Remove each map's heads of each function: what does the function lose, what the others?
+    """Remove the heads of each method's map of each function, and compare what the function and the others lose.
 
     Functions come from `tasks` or from `questions`, as in `dissociate` (default: the built-in questions 'varied').
-    methods: all, or some of probe (of questions only), taylor, ablate, ablate-own (ablate less the mean over
-    functions), gate, dissociate. maps: your own beside them, made without the test questions.
+
+    Args:
+        methods: all, or some of probe (for questions only), taylor, ablate, ablate-own (ablate minus the mean over
+            functions), gate, dissociate.
+        maps: your maps to compare with theirs, made without the test questions.
 
     Returns:
-        Over a leading `ranking`, the maps by name: ranking_score(ranking, function, layer, head), and what
-        `dissociate` says of removed heads: selected, n_removed, effect, other_effect, random_effect, p, p_corrected,
-        effect_curve, other_curve, verdict and proven. selectivity(ranking, function): how much more the function loses
+        For each map, along the dimension `ranking`: ranking_score(ranking, function, layer, head), and the variables of
+        the test as in `dissociate`: selected, n_removed, effect, other_effect, random_effect, p, p_corrected,
+        effect_curve, other_curve, verdict and proven. selectivity(ranking, function), how much more the function loses
         than the others do. baseline(function).
 
     Example:
@@ -96,29 +102,30 @@ def compare_maps(
         check_count("limit", limit, 1)
     if maps is not None and not isinstance(maps, Mapping):
         raise BadArgument(f"maps is {brief(maps)}, expected maps by name, each over (function, layer, head)")
-    if methods is not None and (not maps or not isinstance(methods, Sized) or len(methods)):  # maps alone will do
+    # methods may be empty if there are maps
+    if methods is not None and (not maps or not isinstance(methods, Sized) or len(methods)):
         check_names("methods", methods, MAPS)
     questions = list(questions) if isinstance(questions, Iterator) else questions
     load = partial(load_labelled, lm, tasks, questions, test, functions=functions, each=settings["per_function"])
     data = load(context=context, limit=limit, shots=shots, template=template)
-    own = {name: checked_map(name, score, data, lm) for name, score in (maps or {}).items()}
-    names = [name for name in _names(methods, of_tasks=tasks is not None) if name not in own]
-    if not own and not names:
+    user_maps = {name: checked_map(name, score, data, lm) for name, score in (maps or {}).items()}
+    names = [name for name in _choose_methods(methods, with_tasks=tasks is not None) if name not in user_maps]
+    if not user_maps and not names:
         raise BadArgument(f"methods is empty: name some of {', '.join(MAPS)}, or give maps")
-    probed = None
+    probe_work = None
     if "probe" in names:
         probe = get_method("probe")
-        asked = {"test": test, "context": context, "template": template, "functions": list(data.names), "limit": limit}
-        options = probe.in_preset(effort, {**asked, "proof": "none", "batch_tokens": batch_tokens})
-        probed = probe.function(lm, questions, **options)
-    return comparison_work(data, own, names, effort, settings, probed, batch_tokens)
+        options = {"test": test, "context": context, "template": template, "functions": list(data.names)}
+        options |= {"limit": limit, "proof": "none", "batch_tokens": batch_tokens}
+        probe_work = probe.function(lm, questions, **probe.in_preset(effort, options))
+    return comparison_work(data, user_maps, names, effort, settings, probe_work, batch_tokens)
 
 
-def _names(methods: Any, of_tasks: bool) -> list[str]:
-    """The methods whose maps are made: by default, all that can."""
+def _choose_methods(methods: Any, with_tasks: bool) -> list[str]:
+    """Return the methods to make maps with; by default, all that can."""
     if methods is None:
-        return [m for m in MAPS if m != "probe" or not of_tasks]
+        return [m for m in MAPS if m != "probe" or not with_tasks]
     names = list(dict.fromkeys(list_names("methods", methods))) if len(methods) else []
-    if "probe" in names and of_tasks:
-        raise BadArgument("methods has 'probe', which reads questions: it makes no maps of tasks")
+    if "probe" in names and with_tasks:
+        raise BadArgument("methods has 'probe', which makes maps of questions only, not of tasks")
     return names

@@ -1,7 +1,7 @@
-"""What `compare_maps` does piece by piece: a map for every method and function, and the removal of its heads.
+"""Make a map for every method and function, and remove its heads.
 
-Maps are made from training questions, per answer token, and of every function with the same number of examples, so they
-are not what a method's own call gives: this is the one place that knows how other methods compute.
+Maps are made from training questions, per answer token, and with the same number of examples of every function. So they
+differ from those of a method's own call: only this module uses the code of other methods.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ from headatlas.tasks.prompts import Example, Task
 
 log = logging.getLogger(__name__)
 
-FITTING = ("updates", "own", "others", "lr", "penalty", "sharp")
+FIT_OPTIONS = ("updates", "own", "others", "lr", "penalty", "sharp")  # of `dissociate`
 
 
 @dataclass(frozen=True)
 class Target:
-    """A function whose heads are looked for. options: those of `dissociate`."""
+    """A function whose heads the maps should find. options: those of `dissociate`."""
 
     data: Labelled
     function: int
@@ -48,23 +48,24 @@ class Target:
         return self.data.names[self.function]
 
     def fitting(self) -> dict[str, Any]:
-        """The arguments of a fit of gates."""
+        """Return the arguments of a fit of gates."""
         seeds = range(self.options["seeds"])
-        return {"seeds": seeds, **{k: self.options[k] for k in FITTING}, "batch_tokens": self.batch_tokens}
+        return {"seeds": seeds, **{k: self.options[k] for k in FIT_OPTIONS}, "batch_tokens": self.batch_tokens}
 
 
 def options_of(name: str, preset: str) -> dict[str, Any]:
-    """The options of another method in a preset, by name."""
+    """Return the options of another method in a preset, by name."""
     method = get_method(name)
     defaults = {option.name: option.default for option in method.options.values()}
     return defaults | dict(method.presets[preset])
 
 
-def making(effort: str) -> dict[str, dict[str, Any]]:
-    """By method, what its map is made with. limit: examples of each function."""
+def map_options(effort: str) -> dict[str, dict[str, Any]]:
+    """Return the options of each map by method. limit: number of examples of each function."""
     full = effort == "full"
     gate = options_of("gate", "quick")
-    if full:  # less than gate's own full preset, which would take hours
+    if full:
+        # less than gate's full preset, which would take hours
         gate |= {"updates": (60, 120), "free_lr": (0.3, 0.1), "pressed_lr": (0.3, 0.1), "batch": 8}
     return {
         "taylor": {"limit": 96 if full else 16},
@@ -80,29 +81,34 @@ def making(effort: str) -> dict[str, dict[str, Any]]:
 
 def comparison_work(
     data: Labelled,
-    own: Mapping[str, np.ndarray],
+    user_maps: Mapping[str, np.ndarray],
     names: Sequence[str],
     effort: str,
     settings: Mapping[str, Any],
-    probe: Work | None,
+    probe_work: Work | None,
     batch_tokens: int | None,
 ) -> Work:
     """Plan maps and their test.
 
     Args:
-        own: the user's maps [function, layer, head].
-        names: of the maps to be made.
+        data: the examples of all functions.
+        user_maps: the user's maps [function, layer, head], by name.
+        names: methods to make maps with.
         effort: 'quick' or 'full'.
         settings: options of `dissociate`.
-        probe: the work that makes the map of probe.
+        probe_work: the work that makes the map of probe.
+        batch_tokens: tokens run through the model at once.
     """
-    made_with = making(effort)
+    options = map_options(effort)
     targets = [Target(data, f, settings, batch_tokens) for f in range(len(data.names))]
-    needed = [*names, *(["ablate"] if "ablate-own" in names and "ablate" not in (*own, *names) else [])]
-    needed.sort(key=lambda name: name == "ablate-own")  # which is made from the others
-    ranked = [*own, *names]
-    made = _map_parts(data, own, needed, made_with, targets, probe)
-    tests = [
+    ranked = [*user_maps, *names]
+    required = list(names)
+    if "ablate-own" in names and "ablate" not in ranked:
+        required.append("ablate")
+    # last, because it is made from the map of ablate
+    required.sort(key=lambda name: name == "ablate-own")
+    map_parts = _map_parts(data, user_maps, required, options, targets, probe_work)
+    test_parts = [
         Part(
             name=removal_name(name, t),
             do=remove,
@@ -112,71 +118,80 @@ def comparison_work(
         for name in ranked
         for t in targets
     ]
-    hashes = [f"{name} {hashlib.sha256(scores.tobytes()).hexdigest()[:16]}" for name, scores in own.items()]
-    made_from = {name: str(made_with[name]) for name in ("taylor", "ablate", "gate")} | {"own_maps": hashes}
+    hashes = [f"{name} {hashlib.sha256(scores.tobytes()).hexdigest()[:16]}" for name, scores in user_maps.items()]
+    map_settings = {name: str(options[name]) for name in ("taylor", "ablate", "gate")} | {"own_maps": hashes}
     return Work(
         summary=f"{', '.join(ranked)}: {len(data.names)} functions",
         combine=combine,
         arguments={"targets": targets, "ranked": ranked},
-        parts=[dissociation.baseline_part(data, batch_tokens), *made, *tests],
+        parts=[dissociation.baseline_part(data, batch_tokens), *map_parts, *test_parts],
         data=data.hash(),
-        settings={"effort": effort, **_flat(settings), **made_from},
+        settings={"effort": effort, **_flat_settings(settings), **map_settings},
         result_settings={"maps": ranked},
         used=data.used,
     )
 
 
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What maps and tests depend on, as attributes."""
+def _flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the maps and their test as attributes of the result."""
     testing = {"steps": list(settings["steps"]), "draws": settings["draws"]}
-    return {k: settings[k] for k in FITTING} | testing | dissociation.FIXED_SETTINGS
+    return {k: settings[k] for k in FIT_OPTIONS} | testing | dissociation.FIXED_SETTINGS
 
 
 def _map_parts(
     data: Labelled,
-    own: Mapping[str, np.ndarray],
-    needed: Sequence[str],
-    made_with: Mapping[str, Mapping[str, Any]],
+    user_maps: Mapping[str, np.ndarray],
+    names: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]],
     targets: Sequence[Target],
-    probe: Work | None,
+    probe_work: Work | None,
 ) -> list[Part]:
-    """The parts that make maps, or keep the user's."""
-    made = [
+    """Return the parts that store the user's maps, and those that make the named ones."""
+    parts = [
         Part(
             name=f"{name}: maps",
-            do=keep_maps,
+            do=store_maps,
             arguments={"name": name, "data": data, "scores": scores},
             outputs=_map_names(name, data),
         )
-        for name, scores in own.items()
+        for name, scores in user_maps.items()
     ]
-    for name in needed:
+    for name in names:
         if name == "probe":
-            asked = {"data": data, "work": probe}
-            made.append(Part(name="probe: maps", do=probe_maps, arguments=asked, outputs=_map_names(name, data)))
-        elif name == "ablate-own":
-            made.append(
+            parts.append(
                 Part(
                     name=f"{name}: maps",
-                    do=own_maps,
+                    do=probe_maps,
+                    arguments={"data": data, "work": probe_work},
+                    outputs=_map_names(name, data),
+                )
+            )
+        elif name == "ablate-own":
+            parts.append(
+                Part(
+                    name=f"{name}: maps",
+                    do=ablate_own_maps,
                     arguments={"data": data},
                     outputs=_map_names(name, data),
                     inputs=_map_names("ablate", data),
                 )
             )
         else:
-            needs = (dissociation.BASELINE,) * (name == "dissociate")
-            for t in targets:
-                given = {"target": t, **made_with[name]}
-                made.append(Part(name=map_name(name, t.name), do=MAKERS[name], arguments=given, inputs=needs))
-    return made
+            inputs = (dissociation.BASELINE,) if name == "dissociate" else ()
+            for target in targets:
+                arguments = {"target": target, **options[name]}
+                part_name = map_name(name, target.name)
+                parts.append(Part(name=part_name, do=MAP_FUNCTIONS[name], arguments=arguments, inputs=inputs))
+    return parts
 
 
 def map_name(name: str, function: str) -> str:
+    """Name one function's map, and the part that makes it."""
     return f"{name}: map of {function}"
 
 
 def removal_name(name: str, target: Target) -> str:
+    """Name the part that removes a map's heads of one function."""
     return f"{name}: {dissociation.removal_part(target.name)}"
 
 
@@ -187,87 +202,94 @@ def _map_names(name: str, data: Labelled) -> tuple[str, ...]:
 # --- maps
 
 
-def keep_maps(lm: LM, *, name: str, data: Labelled, scores: np.ndarray, done: Done, progress: Progress) -> None:
-    """Maps [function, layer, head], one by one."""
+def store_maps(lm: LM, *, name: str, data: Labelled, scores: np.ndarray, done: Done, progress: Progress) -> None:
+    """Store maps [function, layer, head] one by one."""
     for label, score in zip(_map_names(name, data), scores, strict=True):
         done[label] = (score,)
 
 
 def probe_maps(lm: LM, *, data: Labelled, work: Work, done: Done, progress: Progress) -> None:
+    """Run probe, and store its maps."""
     result = do_work(lm, work, progress)
     scores = result.importance.sel(function=list(data.names)).transpose("function", "layer", "head").values
-    keep_maps(lm, name="probe", data=data, scores=scores, done=done, progress=progress)
+    store_maps(lm, name="probe", data=data, scores=scores, done=done, progress=progress)
 
 
-def own_maps(lm: LM, *, data: Labelled, done: Done, progress: Progress) -> None:
-    """Those of ablate, less their mean over functions."""
+def ablate_own_maps(lm: LM, *, data: Labelled, done: Done, progress: Progress) -> None:
+    """Store the maps of ablate minus their mean over functions."""
     scores = np.stack([done[name][0] for name in _map_names("ablate", data)])
-    keep_maps(lm, name="ablate-own", data=data, scores=scores - scores.mean(0), done=done, progress=progress)
+    store_maps(lm, name="ablate-own", data=data, scores=scores - scores.mean(0), done=done, progress=progress)
 
 
 def taylor_map(lm: LM, *, target: Target, limit: int, done: Done, progress: Progress) -> None:
-    label, examples = map_name("taylor", target.name), _examples(target, limit)
-    slopes = gate_gradients(lm, examples, tokens=target.batch_tokens, label=label, progress=progress)
-    _keep_map(lm, label, (slopes / _lengths(examples)).mean(0).numpy(), done)
+    """Store the mean gradient per answer token."""
+    label = map_name("taylor", target.name)
+    examples = _examples(target, limit)
+    gradients = gate_gradients(lm, examples, tokens=target.batch_tokens, label=label, progress=progress)
+    _store_map(lm, label, (gradients / _lengths(examples)).mean(0).numpy(), done)
 
 
 def ablate_map(lm: LM, *, target: Target, limit: int, done: Done, progress: Progress) -> None:
-    label, examples = map_name("ablate", target.name), _examples(target, limit)
+    """Store the mean fall of log P per answer token without each head."""
+    label = map_name("ablate", target.name)
+    examples = _examples(target, limit)
     effects, _ = ablate_heads(lm, examples, tokens=target.batch_tokens, label=label, progress=progress)
-    _keep_map(lm, label, (effects / _lengths(examples)).mean(0).numpy(), done)
+    _store_map(lm, label, (effects / _lengths(examples)).mean(0).numpy(), done)
 
 
 def gate_map(lm: LM, *, target: Target, done: Done, progress: Progress, **fitting: Any) -> None:
-    """Its facilitation: what stays open although shutting it pays."""
+    """Store the mean facilitation over seeds: the gates of the remove fit, which is the last."""
     theta = fit_task(lm, _gate_task(target), **fitting, batch_tokens=target.batch_tokens, progress=progress)
-    _keep_map(lm, map_name("gate", target.name), theta[-1].sigmoid().mean(0).numpy(), done)
+    _store_map(lm, map_name("gate", target.name), theta[-1].sigmoid().mean(0).numpy(), done)
 
 
 def dissociate_map(lm: LM, *, target: Target, done: Done, progress: Progress) -> None:
-    """What `dissociate` gives; a function whose fit diverges has no map, but the others have theirs."""
-    baseline, options = dissociation.stored_baseline(done), target.fitting()
+    """Store the candidates of `dissociate`; a function whose fit diverges gets an empty map, with a warning."""
+    baseline = dissociation.stored_baseline(done)
+    options = target.fitting()
     try:
         gates = dissociation.fit(lm, target.data, baseline, target.function, **options, progress=progress).numpy()
     except CannotDo as e:
-        log.warning("dissociate has no map of it: %s", e)
+        log.warning("dissociate has no map of %s: %s", target.name, e)
         gates = np.ones((1, lm.n_layers, lm.n_heads), np.float32)
-    _keep_map(lm, map_name("dissociate", target.name), dissociation.candidates(1 - gates), done)
+    _store_map(lm, map_name("dissociate", target.name), dissociation.candidates(1 - gates), done)
 
 
-MAKERS: dict[str, Callable[..., None]] = {
+MAP_FUNCTIONS: dict[str, Callable[..., None]] = {
     "taylor": taylor_map,
     "ablate": ablate_map,
     "gate": gate_map,
     "dissociate": dissociate_map,
 }
-"""The parts that make one map of one function [layer, head], from training questions."""
+"""What makes one map of one function [layer, head], from training questions."""
 
 
-def _keep_map(lm: LM, label: str, score: np.ndarray, done: Done) -> None:
+def _store_map(lm: LM, label: str, score: np.ndarray, done: Done) -> None:
     score[lm.layers_without_heads] = np.nan
     done[label] = (score,)
 
 
 def _lengths(examples: Sequence[TokenExample]) -> torch.Tensor:
-    """Answer tokens [example, 1, 1]: what is tested is the change per token."""
-    return torch.tensor([len(a.target) for a in examples])[:, None, None]
+    """Return the numbers of answer tokens [example, 1, 1]; maps are per token, as their test is."""
+    return torch.tensor([len(example.target) for example in examples])[:, None, None]
 
 
 def _examples(target: Target, n: int) -> list[TokenExample]:
-    """Training examples of a function, the same ones every time."""
+    """Draw at most n training examples of a function, the same ones for every method."""
     order = np.random.default_rng(target.function).permutation(target.data.of("train", target.function))
     return [target.data.examples[i] for i in order[:n]]
 
 
 def _gate_task(target: Target) -> Task:
-    """A function's training examples as a task for gate; what that holds out is not used."""
+    """Return a function's training examples as a task for gate."""
     training = (target.data.examples[i] for i in target.data.of("train", target.function))
-    examples = tuple(Example(a.prompt, a.target) for a in training)
+    examples = tuple(Example(example.prompt, example.target) for example in training)
+    # a task needs held-out examples; the fit does not use them
     return Task(target.name, examples, examples[:1])
 
 
 def checked_map(name: str, score: Any, data: Labelled, lm: LM) -> np.ndarray:
-    """A user's map as an array [function, layer, head]."""
+    """Check a user's map, and return it as an array [function, layer, head]."""
     if not isinstance(score, xr.DataArray) or set(score.dims) != {"function", "layer", "head"}:
         dims = getattr(score, "dims", type(score).__name__)
         raise BadArgument(f"maps[{name!r}] has dimensions {dims}, expected an array over (function, layer, head)")
@@ -276,7 +298,7 @@ def checked_map(name: str, score: Any, data: Labelled, lm: LM) -> np.ndarray:
     values = score.sel(function=list(data.names)).transpose("function", "layer", "head").values.astype(np.float32)
     if values.shape[1:] != (lm.n_layers, lm.n_heads):
         heads = f"{values.shape[1]} × {values.shape[2]} heads"
-        raise BadArgument(f"maps[{name!r}] is of {heads}, the model has {lm.n_layers} × {lm.n_heads}")
+        raise BadArgument(f"maps[{name!r}] has {heads}, the model has {lm.n_layers} × {lm.n_heads}")
     return values
 
 
@@ -284,15 +306,21 @@ def checked_map(name: str, score: Any, data: Labelled, lm: LM) -> np.ndarray:
 
 
 def remove(lm: LM, *, name: str, target: Target, done: Done, progress: Progress) -> None:
-    label, (score,) = removal_name(name, target), done[map_name(name, target.name)]
+    """Remove a map's heads of one function, and store the outcome."""
+    label = removal_name(name, target)
+    (score,) = done[map_name(name, target.name)]
     with doing(progress, label):
         trial = Trial(lm, target.data, dissociation.stored_baseline(done), target.batch_tokens)
-        steps, draws = target.options["steps"], target.options["draws"]
+        steps = target.options["steps"]
+        draws = target.options["draws"]
         done[label] = remove_heads_of(trial, target.function, score, steps, draws=draws, always=True)
 
 
 def combine(lm: LM, *, targets: Sequence[Target], ranked: Sequence[str], done: Done, progress: Progress) -> xr.Dataset:
-    data, steps, shape = targets[0].data, targets[0].options["steps"], (lm.n_layers, lm.n_heads)
+    """Join maps and the outcomes of their tests. ranked: names of the maps."""
+    data = targets[0].data
+    steps = targets[0].options["steps"]
+    shape = (lm.n_layers, lm.n_heads)
     tested = [
         removal_results(data.names, shape, steps, [done[removal_name(name, t)] for t in targets]) for name in ranked
     ]

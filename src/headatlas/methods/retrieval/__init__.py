@@ -1,18 +1,17 @@
-"""retrieval: which heads copy the answer out of a long text.
+"""retrieval: find the heads that copy the answer out of a long text.
 
 After Wu et al. 2024 (Retrieval Head Mechanistically Explains Long-Context Factuality, arXiv 2404.15574).
 
-1. A needle, a sentence found nowhere else, is put into a long text at several depths. A question that only the needle
-   answers follows (`tasks.needles`).
+1. A needle, a sentence found nowhere else, is put into a long text at several depths, followed by a question that only
+   the needle answers (`tasks.needles`).
 2. The model answers greedily, up to the end of a line.
-3. At every step of the answer, for every head: the position that it attends to most (`models.attention`). If that
-   position is in the needle's answer and holds the token being written, the head has copied that token.
-4. A head's score for one text is the share of the needle's tokens that it copied, each counted once. As the released
-   code counts (`kind="published-code"`), every step counts, repeats too.
-5. The score is the mean over the texts that were answered: at least half of the words of the needle's answer were
-   written.
-6. The model answers needles that had no part in the score without the best heads, and without random heads of the same
-   layers (`proof`).
+3. At every step of the answer, find the position that each head attends to most (`models.attention`). If that position
+   is in the needle's answer and holds the token being written, the head has copied that token.
+4. A head's score for one text is the share of the needle's tokens that it copied, each counted once. With
+   `kind="published-code"`, every step counts, repeats too, as in the released code.
+5. A head's score is the mean over the answered texts: those where the model wrote at least half of the words of the
+   needle's answer.
+6. Test: the model answers other needles without the best heads, and without random heads of the same layers (`proof`).
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
     from headatlas.models.lm import LM
 
 Kind = Literal["paper", "published-code"]
-MAX_DEPTHS = 1000  # more is a mistake
-MAX_NEW_TOKENS = 10_000  # more is a mistake
+MAX_DEPTHS = 1000
+MAX_NEW_TOKENS = 10_000
 MEANING = (
     "Share of a needle's tokens that the head copied: it attended most to the very token that was then written."
-    " Mean over the needles that the model answered. It is where a head looks while the model copies, not that the"
-    " answer needs it; the removal curves show that."
+    " Mean over the needles that the model answered. It shows where a head attends while the model copies, not whether"
+    " the answer needs it; the removal curves show that."
 )
 
 
@@ -51,7 +50,7 @@ MEANING = (
     ],
     variables={
         "each": Variable("score of a text", "", "Share of the answer's tokens in one text that the head copied."),
-        "set": Variable("needles", "", "Set of needles that the text's needle is from."),
+        "set": Variable("needles", "", "Set that the text's needle comes from."),
         "needle": Variable("needle", "", "Sentence hidden in the text."),
         "answer": Variable("answer", "", "Part of the needle that answers the question."),
         "length": Variable("length", "tokens", "Length of the prompt."),
@@ -59,12 +58,12 @@ MEANING = (
         "response": Variable("response", "", "What the model wrote."),
         "recall": Variable("recall", "share", "Share of the answer's words in the response."),
         "used": Variable("used", "", "Whether the text is part of the score: its question was answered."),
-        "held_out": Variable("held out", "", "Whether the needle is kept for the removal test."),
-        "asked": Variable("asked", "texts", "Number of texts that the score could be made from."),
+        "held_out": Variable("held out", "", "Whether the needle is reserved for the removal test."),
+        "asked": Variable("asked", "texts", "Number of texts for the score."),
         "answered": Variable("answered", "texts", "Number of these texts that were answered; the score is their mean."),
     },
     presets={"full": {"lengths": (1024, 2048, 4096), "depths": 10, "limit": 12, "causal": 8}},
-    tells="which heads look at the answer in a long text while the model writes it",
+    tells="which heads attend to the answer in a long text while the model writes it",
     does_not_tell="whether the answer needs each of them: only sets of them are removed",
     cites=(
         "Retrieval Head Mechanistically Explains Long-Context Factuality, Wu, Wang, Xiao, Peng & Fu, 2024,"
@@ -82,34 +81,34 @@ def retrieval(
     lm: LM,
     needles: Annotated[Any, "a file with needle, question and answer, or your needles (default: built-in)"] = None,
     *,
-    text: Annotated[Any, "a text file to hide them in (default: built-in)"] = None,
-    lengths: Annotated[Sequence[int], "tokens of the prompts; longer ones are cut to what fits into the context"] = (
+    text: Annotated[Any, "a text file to hide needles in (default: built-in)"] = None,
+    lengths: Annotated[Sequence[int], "lengths of the prompts in tokens; larger ones than the context are reduced"] = (
         512,
     ),
-    depths: Annotated[int, "how many places of a needle, evenly from the text's beginning to its end"] = 3,
+    depths: Annotated[int, "number of depths of a needle, evenly spaced from the beginning to the end of the text"] = 3,
     kind: Annotated[
         Kind,
-        "a token of the needle counts once, as in the paper, or every time it is copied, as in the released code",
+        "whether a token counts once, as in the paper, or each time it is copied, as in the released code",
     ] = "paper",
-    limit: Annotated[int, "needles of each set for the score"] = 6,
-    causal: Annotated[int, "other needles of each set, to test by removing heads; 0: no test"] = 4,
-    recall: Annotated[float, "share of its words that must be written for a needle to count as answered"] = 0.5,
-    new_tokens: Annotated[int, "tokens of an answer, at most"] = 50,
+    limit: Annotated[int, "maximum number of needles of each set for the score"] = 6,
+    causal: Annotated[int, "number of other needles of each set to test on by removing heads; 0: no test"] = 4,
+    recall: Annotated[float, "share of a needle's answer words that the model must write to count as answered"] = 0.5,
+    new_tokens: Annotated[int, "maximum number of tokens of an answer"] = 50,
     template: Template = True,
     batch_tokens: BatchTokens = None,
     seed: Annotated[int, "random seed for the random heads"] = 0,
 ) -> Work:
-    """Which heads copy the answer out of a long text (docs/methods/retrieval.md).
+    """Find the heads that copy the answer out of a long text (docs/methods/retrieval.md).
 
     Args:
-        needles: our own, invented facts; a file, JSON Lines or CSV, with needle, question and answer (the part of the
-            needle that is the answer); a list of such; or several sets by name. Each set has its own map.
+        needles: the built-in, invented facts; a JSON Lines or CSV file with needle, question and answer (the part of
+            the needle that is the answer); a list of these; or several sets by name. Each set has its map.
 
     Returns:
-        score(needles, layer, head); score_half(needles, half, layer, head), of every other needle; asked and
-        answered(needles), how many; each(test, layer, head), the score of each text; set, needle, answer, length,
-        depth, response, recall, used and held_out(test), what each text was, how much of the answer was written,
-        whether it is part of the score, or kept for the test. A set of which no needle was answered has no score: NaN.
+        score(needles, layer, head), NaN for a set without an answered needle; score_half(needles, half, layer, head),
+        for even and odd needles; asked and answered(needles), numbers of texts; each(test, layer, head), the score of
+        each text; set, needle, answer, length, depth, response, recall, used and held_out(test), what each text was,
+        how much of the answer was written, whether it is part of the score, or reserved for the test.
         With causal: baseline(needles, measure), effect(needles, n_removed, measure), random_effect(needles, n_removed,
         draw, measure), p and p_corrected(needles, n_removed), questions(needles).
 
@@ -129,8 +128,8 @@ def retrieval(
     _check(kind, depths, limit, causal, recall, new_tokens, seed)
     fitting = fitting_lengths(lm, lengths, new_tokens)
     sentences = load_sentences(text, fitting[-1])
-    sets = {name: choose_needles(name, listed, limit, causal) for name, listed in load_needles(needles).items()}
-    plain_sets = {name: tuple(needle for needle, _ in listed) for name, listed in sets.items()}
+    sets = {name: choose_needles(name, loaded, limit, causal) for name, loaded in load_needles(needles).items()}
+    plain_sets = {name: tuple(needle for needle, _ in chosen_needles) for name, chosen_needles in sets.items()}
     check_needles(lm, plain_sets, sentences, fitting[0], template)
     texts = hide_needles(sets, sentences, fitting, depths)
     answering = {"new_tokens": new_tokens, "template": template}
@@ -145,7 +144,7 @@ def retrieval(
         data=hash_needles(plain_sets, sentences),
         settings=amounts | {"lengths": list(fitting), "new_tokens": new_tokens, "template": int(template)},
         result_settings=counting,
-        used=Used(frozenset(text_id(n.question, n.answer) for listed in plain_sets.values() for n in listed)),
+        used=Used(frozenset(text_id(n.question, n.answer) for plain_set in plain_sets.values() for n in plain_set)),
     )
 
 

@@ -1,4 +1,4 @@
-"""The algorithm of `retrieval`: texts with needles, answers, which of their tokens heads copied, and scores."""
+"""Hide needles in texts, let the model answer, count the tokens that heads copied, and make the scores."""
 
 import logging
 from collections import Counter
@@ -34,9 +34,13 @@ class NeedleTexts:
     """One needle in texts of one length, a text for each depth.
 
     Args:
-        number: of the needle in its set, from 1.
-        sentences: of the text around it.
-        held_out: whether the needle is kept for the test, so that it has no part in the score.
+        set: name of the needle's set.
+        number: number of the needle in its set, from 1.
+        needle: the needle.
+        sentences: sentences of the text around it.
+        length: length of the prompts in tokens.
+        depths: depth of the needle in each text.
+        held_out: whether the needle is reserved for the test, so that it is not part of the score.
     """
 
     set: str
@@ -58,38 +62,41 @@ class NeedleTexts:
 
 def fitting_lengths(lm: LM, lengths: Any, new_tokens: int) -> tuple[int, ...]:
     """Return the lengths in order, each once, none longer than what fits into the context with the answer."""
-    listed: Any = [lengths] if isinstance(lengths, Integral) else lengths
-    plain = isinstance(listed, Sequence) and not isinstance(listed, str)
-    if not plain or not listed or not all(isinstance(n, Integral) and int(n) > 0 for n in listed):
+    length_list: Any = [lengths] if isinstance(lengths, Integral) else lengths
+    is_list = isinstance(length_list, Sequence) and not isinstance(length_list, str)
+    if not is_list or not length_list or not all(isinstance(n, Integral) and int(n) > 0 for n in length_list):
         raise BadArgument(f"lengths is {brief(lengths)}, expected numbers of tokens, such as (512, 1024)")
     longest = (lm.anatomy.context or 10**9) - new_tokens
     if longest < 1:
         raise BadArgument(f"new_tokens is {new_tokens}, but the model's context is {lm.anatomy.context} tokens")
-    if max(map(int, listed)) > longest:
-        log.warning("lengths: %s leaves %d tokens for a prompt; longer ones are cut to that", lm.name, longest)
-    return tuple(sorted({min(int(n), longest) for n in listed}))
+    if max(map(int, length_list)) > longest:
+        log.warning("lengths: %s has room for prompts of %d tokens; larger lengths are reduced", lm.name, longest)
+    return tuple(sorted({min(int(n), longest) for n in length_list}))
 
 
 def choose_needles(name: str, needles: Sequence[Needle], limit: int, causal: int) -> list[tuple[Needle, bool]]:
-    """Return the needles of a set for the score, and then those kept for the test, each with whether it is kept."""
-    rest = len(needles) - causal
-    if rest < 1:
+    """Return (needle, whether it is held out) for the needles of the score, and then for those of the test."""
+    n_left = len(needles) - causal
+    if n_left < 1:
         raise BadArgument(
             f"causal is {causal}, but set {name!r} has {len(needles)} needle{'s' * (len(needles) != 1)}:"
             " at least one must be left for the score"
         )
-    return [(needle, False) for needle in needles[: min(limit, rest)]] + [(needle, True) for needle in needles[rest:]]
+    for_score = [(needle, False) for needle in needles[: min(limit, n_left)]]
+    for_test = [(needle, True) for needle in needles[n_left:]]
+    return for_score + for_test
 
 
 def hide_needles(
     sets: Mapping[str, Sequence[tuple[Needle, bool]]], sentences: Sequence[str], lengths: Sequence[int], n_depths: int
 ) -> list[NeedleTexts]:
-    """Return the texts of all needles. A needle that is kept for the test is in one text alone."""
+    """Return the texts of all needles. A held-out needle is in a single text."""
     depths = (0.5,) if n_depths == 1 else tuple(np.linspace(0, 1, n_depths).round(4).tolist())
     texts = []
     for name, needles in sets.items():
         for i, (needle, held_out) in enumerate(needles):
-            first = i * len(sentences) // len(needles)  # so that needles are hidden in different parts of the text
+            # start anywhere, so that needles are hidden in different parts of the text
+            first = i * len(sentences) // len(needles)
             around = (*sentences[first:], *sentences[:first])
             if held_out:
                 texts.append(NeedleTexts(name, i + 1, needle, around, lengths[0], (depths[i % n_depths],), True))
@@ -102,15 +109,15 @@ def hide_needles(
 
 
 def read_texts(lm: LM, *, texts: NeedleTexts, new_tokens: int, template: bool, done: Done, progress: Progress) -> None:
-    """Answer the question of each text, and count the needle's tokens that every head copied. A part of the work.
+    """Answer the question of each text, and count the needle's tokens that every head copied.
 
-    Puts into `done`: tokens copied, each counted once, and as often as copied, [text, layer, head] both; the tokens of
-    the needle's answer [text]; the tokens of the answer [text, token]; the length of the prompt [text]. Where heads
-    look is not read if the needle is kept for the test.
+    Stores the number of distinct tokens copied and the number of copies, both [text, layer, head]; the number of tokens
+    of the needle's answer [text]; the written tokens [text, token]; and the length of the prompt [text]. Attention is
+    not read if the needle is held out.
     """
     n = len(texts.depths)
-    once = np.zeros((n, lm.n_layers, lm.n_heads), np.int32)
-    often = np.zeros_like(once)
+    distinct = np.zeros((n, lm.n_layers, lm.n_heads), np.int32)
+    copies = np.zeros_like(distinct)
     needle_size = np.zeros(n, np.int32)
     prompt_size = np.zeros(n, np.int32)
     written = np.full((n, new_tokens), NO_TOKEN)
@@ -119,26 +126,23 @@ def read_texts(lm: LM, *, texts: NeedleTexts, new_tokens: int, template: bool, d
     for i, (prompt, answer) in enumerate(progress(list(zip(prompts, answers, strict=True)), texts.name)):
         if answer and not texts.held_out:
             try:
-                once[i], often[i] = count_copies(lm, prompt, answer)
+                distinct[i], copies[i] = count_copies(lm, prompt, answer)
             except torch.OutOfMemoryError as e:
                 raise CannotDo(f"out of memory with a text of {len(prompt.ids)} tokens: give shorter lengths") from e
         needle_size[i] = prompt.end - prompt.start
         prompt_size[i] = len(prompt.ids)
         written[i, : len(answer)] = answer
-    done[texts.name] = (once, often, needle_size, written, prompt_size)
+    done[texts.name] = (distinct, copies, needle_size, written, prompt_size)
 
 
 def answer_lines(lm: LM, prompts: Sequence[Sequence[int]], new_tokens: int) -> list[list[int]]:
-    """Return what the model writes after each prompt, greedily, up to the end of its line.
+    """Return the tokens that the model writes after each prompt, greedily, up to the end of its line."""
 
-    As many prompts run at once as fit into memory.
-    """
-
-    def line_ends(ids: Tensor, *_: Any, **__: Any) -> Tensor:
-        return torch.tensor([ends(token) for token in ids[:, -1].tolist()], device=ids.device)
-
-    def ends(token: int) -> bool:
+    def has_line_break(token: int) -> bool:
         return "\n" in lm.tokenizer.decode([token])
+
+    def is_finished(ids: Tensor, *_: Any, **__: Any) -> Tensor:
+        return torch.tensor([has_line_break(token) for token in ids[:, -1].tolist()], device=ids.device)
 
     budget = tokens_at_once(lm, None)
     batch_size = max(1, budget // (max(map(len, prompts)) + new_tokens))
@@ -146,26 +150,28 @@ def answer_lines(lm: LM, prompts: Sequence[Sequence[int]], new_tokens: int) -> l
     for first in range(0, len(prompts), batch_size):
         with halve_batch_on_oom(lm, budget):
             batch = [list(prompt) for prompt in prompts[first : first + batch_size]]
-            lines += lm.generate_ids(batch, new_tokens, stopping_criteria=[line_ends])
-    return [line[: next((i + 1 for i, token in enumerate(line) if ends(token)), None)] for line in lines]
+            lines += lm.generate_ids(batch, new_tokens, stopping_criteria=[is_finished])
+    # in a batch, a line goes on until all are finished
+    return [line[: next((i + 1 for i, token in enumerate(line) if has_line_break(token)), None)] for line in lines]
 
 
 def count_copies(lm: LM, prompt: Hidden, answer: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many tokens of the needle's answer every head copied: each counted once, and as often as copied."""
-    first = len(prompt.ids) - 1  # the token before the answer writes its first one
+    """Count the distinct tokens of the needle's answer that every head copied, and all copies, both [layer, head]."""
+    # the answer's first token is predicted at the last one of the prompt
+    first = len(prompt.ids) - 1
     position = attended_most(lm, (*prompt.ids, *answer[:-1]), range(first, first + len(answer)))  # [layer, head, step]
     attended_token = torch.tensor(prompt.ids)[position.clamp(0, first)]
     in_needle = (position >= prompt.start) & (position < prompt.end)
     copied = in_needle & (attended_token == torch.tensor(list(answer)))
-    places = torch.arange(prompt.start, prompt.end)
-    once = (copied[..., None] & (position[..., None] == places)).any(2).sum(-1)
-    return once.numpy(), copied.sum(-1).numpy()
+    needle_positions = torch.arange(prompt.start, prompt.end)
+    distinct = (copied[..., None] & (position[..., None] == needle_positions)).any(2).sum(-1)
+    return distinct.numpy(), copied.sum(-1).numpy()
 
 
 def word_recall(response: str, answer: str) -> float:
-    """Return the share of the answer's words that were written, each as often as it occurs."""
-    wanted = Counter(words(answer))
-    return (wanted & Counter(words(response))).total() / wanted.total()
+    """Return the share of the answer's words that the response has; a repeated word must be repeated."""
+    answer_words = Counter(words(answer))
+    return (answer_words & Counter(words(response))).total() / answer_words.total()
 
 
 # --- scores
@@ -183,8 +189,8 @@ def combine(
     done: Done,
     progress: Progress,
 ) -> xr.Dataset:
-    """Make the map from the texts that were answered, and test it on the needles kept for that."""
-    tests = xr.concat([_tests(lm, t, kind, recall, done[t.name]) for t in texts], "test")
+    """Make the map from the answered texts, and test it on the held-out needles."""
+    tests = xr.concat([_text_results(lm, t, kind, recall, done[t.name]) for t in texts], "test")
     sets = list(dict.fromkeys(t.set for t in texts))
     number = tests.number.values
     has_heads = xr.DataArray([i in lm.layers_with_heads for i in range(lm.n_layers)], dims="layer")
@@ -204,19 +210,19 @@ def combine(
     for_test = [t for t in texts if t.held_out]
     if for_test:
         questions = {
-            name: _questions(lm, [t for t in for_test if t.set == name], recall, template, done) for name in sets
+            name: _test_questions(lm, [t for t in for_test if t.set == name], recall, template, done) for name in sets
         }
         tested = check_removal(lm, questions, result.score, seed=seed, tokens=batch_tokens, progress=progress)
         result = result.merge(tested)
     return result
 
 
-def _tests(lm: LM, texts: NeedleTexts, kind: str, recall: float, arrays: tuple[np.ndarray, ...]) -> xr.Dataset:
-    """Return what `read_texts` found, text by text."""
-    once, often, needle_size, written, prompt_size = arrays
+def _text_results(lm: LM, texts: NeedleTexts, kind: str, recall: float, arrays: tuple[np.ndarray, ...]) -> xr.Dataset:
+    """Return the results of each text, from the arrays that `read_texts` stored."""
+    distinct, copies, needle_size, written, prompt_size = arrays
     responses = [_decode(lm, tokens) for tokens in written]
     recalls = np.array([word_recall(response, texts.needle.answer) for response in responses])
-    copied = once if kind == "paper" else often
+    copied = distinct if kind == "paper" else copies
     n = len(texts.depths)
     return xr.Dataset(
         {
@@ -235,14 +241,14 @@ def _tests(lm: LM, texts: NeedleTexts, kind: str, recall: float, arrays: tuple[n
     )
 
 
-def _questions(
+def _test_questions(
     lm: LM,
     for_test: Iterable[NeedleTexts],
     recall: float,
     template: bool,
     done: Mapping[str, tuple[np.ndarray, ...]],
 ) -> list[TokenExample]:
-    """Return prompts of needles kept for the test, with the answers that the model gave, if they are right."""
+    """Return the prompts of held-out needles that the model answered rightly, with its answers."""
     questions = []
     for texts in for_test:
         written = done[texts.name][3]
@@ -261,6 +267,3 @@ def _mean(scores: xr.DataArray, selected: np.ndarray) -> np.ndarray:
     """Return the mean over the selected tests, [layer, head]; NaN where none is selected."""
     values = scores.values[selected]
     return values.mean(0) if len(values) else np.full(scores.shape[1:], np.nan, np.float32)
-
-
-# --- what that takes

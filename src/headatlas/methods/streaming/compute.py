@@ -161,7 +161,7 @@ def losses_one_by_one(
     """
     check_streams(lm)
     if replay and not can_replay(lm, bundles_of(texts[:1], TRIAL_TOKENS)):
-        log.warning("%s cannot be replayed from the middle: every KV head costs a whole run", lm.name)
+        log.warning("%s cannot be run from a middle layer: every KV head costs a run of the whole model", lm.name)
         replay = False
     budget = tokens_at_once(lm, batch_tokens)
     n_kv_heads = lm.n_kv_heads
