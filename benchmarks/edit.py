@@ -21,13 +21,13 @@ from headatlas.edits.measure import Scores, scores
 from headatlas.edits.rows import load_tests, rows_of_atlas
 from headatlas.evidence.control import Heads, same_layers, top_heads
 from headatlas.models.loading import find_folder, open_parameters
-from headatlas.results.charts import overview
+from headatlas.results.charts import stack_maps
 from headatlas.tasks.prompts import Task
 
 
 def sets_of(atlas: ha.Atlas, task: str, top: int) -> Iterator[tuple[str, Heads]]:
     """Heads of the task by each map."""
-    charts = overview(atlas.results)
+    charts = stack_maps(atlas.results)
     for chart in np.flatnonzero(charts.subject.values == task):
         one = charts.isel(chart=chart)
         if heads := top_heads(one.score.values, min(top, int((one.score > 0).sum()))):

@@ -10,4 +10,4 @@ def find_methods_again() -> None:
     methods._plug_ins.cache_clear()
     plug_ins.command_entries.cache_clear()
     plug_ins.load_command.cache_clear()
-    plug_ins.report_taken.cache_clear()
+    plug_ins.warn_name_taken.cache_clear()

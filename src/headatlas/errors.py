@@ -156,7 +156,7 @@ def check_counts(argument: str, values: Any, least: int = 1) -> list[int]:
     return counts
 
 
-def check_there(argument: str, path: str | Path, kind: str = "file or folder", also: str = "") -> None:
+def check_exists(argument: str, path: str | Path, kind: str = "file or folder", also: str = "") -> None:
     """That a path the user gave exists, and is a 'file', a 'folder', or either. also: what it might be otherwise."""
     try:
         exists = {"file": Path.is_file, "folder": Path.is_dir}.get(kind, Path.exists)(Path(path))

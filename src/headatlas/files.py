@@ -80,7 +80,7 @@ def new_path(out: Path, kind: str = "file") -> Iterator[Path]:
         (aside / out.name).rename(out)
         missing = []
     except OSError as e:
-        if is_full(e):
+        if is_disk_full(e):
             raise CannotDo(f"no space left for {out}: nothing was written") from e
         raise CannotDo(f"cannot write {out}: {e.strerror or one_line(e)}") from e
     finally:
@@ -98,7 +98,7 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def locked_folder(folder: Path) -> Iterator[None]:
     """Make a folder, and hold it for this process while it writes results.
 
     Half-written files of killed processes are removed, and a new folder in which nothing was written.
@@ -136,7 +136,7 @@ def _remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
-def is_full(error: Exception) -> bool:
+def is_disk_full(error: Exception) -> bool:
     """Whether an error is that of a full disk, or of a quota."""
     return getattr(error, "errno", None) in _FULL or any(f"(os error {code})" in str(error) for code in _FULL)
 

@@ -23,7 +23,7 @@ def silent(items: Sequence[Any], label: str) -> Iterable[Any]:
     return items
 
 
-def in_words(seconds: float) -> str:
+def duration_in_words(seconds: float) -> str:
     """A time that is only about right."""
     if seconds < 100:
         return f"{max(5, round(seconds / 5) * 5)} s"
@@ -33,26 +33,26 @@ def in_words(seconds: float) -> str:
 class Watch:
     """Told what a run does as it goes on. This one does nothing with it; `terminal.RunDisplay` shows it."""
 
-    def planned(self, plan: Any) -> None:
+    def on_plan(self, plan: Any) -> None:
         """A `Planned`: what is to be done."""
 
-    def begins(self, timeline: Any) -> None:
+    def on_begin(self, timeline: Any) -> None:
         """Work begins; how far it is can be read from the `Timeline` at any time."""
 
-    def job_begins(self, job: str) -> None:
+    def on_job_begin(self, job: str) -> None:
         """Its first part does."""
 
-    def job_ends(self, job: str, error: Exception | None) -> None:
+    def on_job_end(self, job: str, error: Exception | None) -> None:
         """Its result is written, or there is none."""
 
-    def drawn(self, page: Path) -> None:
+    def on_page_drawn(self, page: Path) -> None:
         """Figures and page show what is done so far."""
 
-    def ends(self) -> None:
+    def on_end(self) -> None:
         """Nothing is left to do, or it was interrupted."""
 
 
-shown: ContextVar[Progress] = ContextVar("shown", default=silent)
+default_progress: ContextVar[Progress] = ContextVar("default_progress", default=silent)
 """The `Progress` of work that is passed none, such as converting a model while it is loaded. The command sets it."""
 
 

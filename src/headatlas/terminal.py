@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from headatlas.progress import Watch, in_words
+from headatlas.progress import Watch, duration_in_words
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -60,7 +60,7 @@ def _lines(items: Sequence[Any], label: str) -> Iterator[Any]:
             now = time.monotonic()
             if now >= due and i + 1 < len(items):
                 due, left = now + 2 * (now - start), (now - start) / (i + 1) * (len(items) - i - 1)
-                _say(f"{label}: {i + 1} of {len(items)}, about {in_words(left)} left")
+                _say(f"{label}: {i + 1} of {len(items)}, about {duration_in_words(left)} left")
     finally:
         late.cancel()
 
@@ -90,7 +90,7 @@ class RunDisplay(Watch):
             yield item
         self.part = before
 
-    def begins(self, timeline: "Timeline") -> None:
+    def on_begin(self, timeline: "Timeline") -> None:
         if not timeline.seconds:
             return
         self.timeline = timeline
@@ -100,24 +100,24 @@ class RunDisplay(Watch):
             self.live = Live(get_renderable=self._rendered, console=_console(), refresh_per_second=4, transient=True)
             self.live.start()
 
-    def job_begins(self, job: str) -> None:
+    def on_job_begin(self, job: str) -> None:
         assert self.timeline is not None
         self.since = time.monotonic()
         self.due = self.since + 2 * EVERY
         if self.live is None:
             _say(f"{self._place(job)}, about {in_words(self.timeline.left(job))}; {self._left()}")
 
-    def job_ends(self, job: str, error: Exception | None) -> None:
+    def on_job_end(self, job: str, error: Exception | None) -> None:
         assert self.timeline is not None
         took = self.timeline.seconds_of(job)
         _say(f"{job} could not be done: {error}" if error else f"{job} took {took:.0f} s")
 
-    def drawn(self, page: Path) -> None:
+    def on_page_drawn(self, page: Path) -> None:
         if self.page is None:
             _say(f"first results: {page} (open it now; it fills up as methods finish)")
         self.page = page
 
-    def ends(self) -> None:
+    def on_end(self) -> None:
         if self.live is not None:
             self.live.stop()
         self.timeline = self.live = None

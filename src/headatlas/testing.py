@@ -30,7 +30,7 @@ from headatlas.methods.method import PRESETS, record_of
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
 from headatlas.results.store import load
-from headatlas.results.used import with_used
+from headatlas.results.used import with_used_rows
 from headatlas.runs.plan import Plan
 from headatlas.runs.run import compute
 from headatlas.runs.where import Where
@@ -307,7 +307,7 @@ def check_parts(subject: Subject) -> None:
         done |= left
     work = plan.work
     result = worker.do(work.combine, work.arguments, (), done, plan.stamp)
-    _same(result if work.used is None else with_used(result, work.used), subject.result)
+    _same(result if work.used is None else with_used_rows(result, work.used), subject.result)
 
 
 def check_layers_without_heads(subject: Subject) -> None:

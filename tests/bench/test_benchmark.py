@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import headatlas as ha
 import headatlas_bench.contenders as contenders_module
-from headatlas.comparison.reliability import stability_of
+from headatlas.comparison.reliability import map_stability
 from headatlas.errors import BadArgument, HeadAtlasError
 from headatlas.evidence.control import correct_p
 from headatlas.evidence.truth import mean_interval, recovery
@@ -418,7 +418,7 @@ class TestReal:
 
     def test_agreement_and_stability_of_an_atlas(self) -> None:
         maps = synthetic.atlas(4, 6)
-        agree, again = agreement_of(maps), stability_of(maps)
+        agree, again = agreement_of(maps), map_stability(maps)
         gate = maps["gate"].facilitation.mean("seed")
         for task in gate.task.values:
             assert -1 <= agree["gate", task] <= 1

@@ -9,8 +9,8 @@ from scipy.stats import false_discovery_control, spearmanr
 from sklearn.metrics import roc_auc_score
 
 import headatlas as ha
-from headatlas.comparison.compare import DEPTH, GROUP, MAXIMUM, MEAN, square
-from headatlas.comparison.pairs import all_pairs
+from headatlas.comparison.compare import DEPTH, GROUP, MAXIMUM, MEAN, correlation_matrix
+from headatlas.comparison.pairs import compare_all_pairs
 from headatlas.comparison.side_by_side import side_by_side
 from headatlas.errors import BadArgument, BadFile
 from headatlas.figures.agreement_matrix import plan_agreed
@@ -91,7 +91,7 @@ def test_every_pair_is_what_scipy_and_sklearn_say(maps) -> None:
     np.testing.assert_allclose(between.p_corrected, false_discovery_control(between.p))
     assert (result.p_corrected >= result.p).all()
     assert pair(result, "one: t2", "two: t0").atlas_b.item() == "B"
-    matrix = square(result)
+    matrix = correlation_matrix(result)
     np.testing.assert_array_equal(matrix, matrix.T)
     assert np.diag(matrix).tolist() == [1] * 4
     assert matrix.sel(chart="two: t0", other="one: t1").item() == pair(result, "one: t1", "two: t0").spearman.item()
@@ -130,7 +130,7 @@ def test_maps_per_kv_group_are_compared_with_the_maximum_and_the_mean_of_heads(m
         check(pair(result, "kv: t0", "kv: t1", GROUP), coarse[0], coarse[1], 6)
         assert pair(result, "heads: t0", "heads: t1").unit.item() == "head"
         assert result.sizes["pair"] == 1 + 1 + 2 * 4
-        at_most = square(result).sel(chart="kv: t0", other="heads: t0").item()
+        at_most = correlation_matrix(result).sel(chart="kv: t0", other="heads: t0").item()
         assert at_most == pair(result, "kv: t0", "heads: t0", MAXIMUM).spearman.item()
     alone = ha.compare(groups, top=6, draws=10)
     assert (alone.unit.item(), int(alone.n.item())) == (GROUP, LAYERS * GROUPS)
@@ -168,7 +168,7 @@ def test_agreement_about_layers_alone_does_not_count() -> None:
 
 def test_p_is_uniform_by_chance() -> None:
     generator = np.random.default_rng(4)
-    p = all_pairs(generator.normal(size=(24, 60)), np.repeat(np.arange(6), 10), 5, draws=99)
+    p = compare_all_pairs(generator.normal(size=(24, 60)), np.repeat(np.arange(6), 10), 5, draws=99)
     # Few heads are shared, so that many draws share as many: p_shared is more often near 1 than p.
     for name, largest in (("p", 0.6), ("p_shared", 0.85)):
         values = p[name][np.triu_indices(24, 1)]

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 import headatlas as ha
-from headatlas.comparison.reliability import of_more_data, times_needed, unstable
+from headatlas.comparison.reliability import data_factor_needed, spearman_brown, stability_warnings
 from headatlas.errors import BadArgument
 from headatlas.methods import get_method, method_names
 from headatlas.testing import tiny_lm, tiny_task
@@ -44,16 +44,16 @@ def test_spearman_and_brown_agree_with_averages_of_noisy_maps() -> None:
 
     once = correlation(1)
     assert once == pytest.approx(0.1, abs=0.02)
-    assert of_more_data(once, 2) == pytest.approx(correlation(2), abs=0.02)
-    assert times_needed(once, 0.8) == pytest.approx(36, rel=0.2)
+    assert spearman_brown(once, 2) == pytest.approx(correlation(2), abs=0.02)
+    assert data_factor_needed(once, 0.8) == pytest.approx(36, rel=0.2)
     assert correlation(36) == pytest.approx(0.8, abs=0.02)
-    assert of_more_data(0.3, times_needed(0.3, 0.8)) == pytest.approx(0.8)
+    assert spearman_brown(0.3, data_factor_needed(0.3, 0.8)) == pytest.approx(0.8)
     with pytest.raises(BadArgument, match="correlation is 0 and wanted is 0.8, expected both between 0 and 1"):
-        times_needed(0, 0.8)
+        data_factor_needed(0, 0.8)
 
 
 def test_a_map_below_a_half_is_named_with_what_it_would_take() -> None:
-    lines = unstable({"taylor": taylor(0.2, 0.45, -0.3, 0.7)})
+    lines = stability_warnings({"taylor": taylor(0.2, 0.45, -0.3, 0.7)})
     assert lines == [
         "taylor: t0: 0.20 between halves of 16 examples; halves of about 260 would agree to 0.8"
         " (headatlas taylor --limit)",
@@ -62,19 +62,21 @@ def test_a_map_below_a_half_is_named_with_what_it_would_take() -> None:
         "taylor: t2: -0.30 between halves of 16 examples; halves of more than 1,300 would agree to 0.8"
         " (headatlas taylor --limit)",
     ]
-    assert unstable({"taylor": taylor(0.7)}) == []
+    assert stability_warnings({"taylor": taylor(0.7)}) == []
 
 
 def test_where_the_number_of_examples_is_not_known_none_is_told() -> None:
-    assert unstable({"taylor": taylor(0.2).drop_vars("examples")}) == ["taylor: t0: 0.20 between halves of the data"]
-    assert unstable({"taylor": taylor(0.2).assign_attrs(imported="x")}) == []
+    assert stability_warnings({"taylor": taylor(0.2).drop_vars("examples")}) == [
+        "taylor: t0: 0.20 between halves of the data"
+    ]
+    assert stability_warnings({"taylor": taylor(0.2).assign_attrs(imported="x")}) == []
 
 
 def test_seeds_count_once_each() -> None:
     """The map is their mean: that of k seeds is stable to k·r / (1 + (k − 1)·r)."""
     gates = xr.DataArray(halves_that_correlate(0.3)[None], dims=("task", "seed", "layer", "head"))
     result = xr.Dataset({"facilitation": gates.assign_coords(task=["math"], seed=[0, 1])}, attrs={"method": "gate"})
-    assert unstable({"gate": result}) == [
+    assert stability_warnings({"gate": result}) == [
         "gate: math: 0.30 between seeds; the mean over about 10 would be stable to 0.8 (headatlas gate --seeds)"
     ]
 
@@ -92,7 +94,7 @@ def test_results_know_how_many_examples_they_are_of(name, arguments, n) -> None:
     measure = get_method(name).measures[0]
     halves = result[measure.repeats[0]]
     halves.loc[{"half": "second"}] = -halves.sel(half="first")
-    line = unstable({name: result})[0]
+    line = stability_warnings({name: result})[0]
     assert f"-1.00 between halves of {n} examples; halves of more than" in line
 
 

@@ -16,7 +16,7 @@ from headatlas.errors import BadArgument, CannotDo, MissingExtra
 from headatlas.exchange import FORMATS, writable
 from headatlas.methods import methods
 from headatlas.results import store
-from headatlas.results.charts import overview, ranks
+from headatlas.results.charts import head_ranks, stack_maps
 from tests.figures import synthetic
 from tests.test_cli import headatlas
 
@@ -52,7 +52,7 @@ def target(folder: Path, to: str) -> Path:
 
 
 def score(maps, chart: str) -> np.ndarray:
-    return overview(maps).sel(chart=chart).score.values.astype(float)
+    return stack_maps(maps).sel(chart=chart).score.values.astype(float)
 
 
 def test_methods_name_formats_that_are_written_and_every_format_has_a_use() -> None:
@@ -64,7 +64,7 @@ def test_methods_name_formats_that_are_written_and_every_format_has_a_use() -> N
 @pytest.mark.parametrize("to", TABLES)
 def test_tables_come_back_with_all_charts_and_their_intervals(tmp_path, maps, to) -> None:
     said = ha.export(maps, to, target(tmp_path, to))
-    charts = overview(maps)
+    charts = stack_maps(maps)
     assert said == [f"wrote {target(tmp_path, to)}: {to}, {charts.sizes['chart']} charts of 5 layers × 6 heads"]
     back = ha.import_scores(target(tmp_path, to))
     assert back.sizes["table"] == charts.sizes["chart"]
@@ -104,7 +104,7 @@ def test_a_row_has_its_rank_and_nothing_where_there_is_no_number(tmp_path, maps)
     with (tmp_path / "a.csv").open() as f:
         rows = list(csv.DictReader(f))
     assert list(rows[0]) == ["method", "measure", "subject", "layer", "head", "score", "low", "high", "rank"]
-    rank = ranks(overview({"retrieval": maps["retrieval"]})).values.ravel()
+    rank = head_ranks(stack_maps({"retrieval": maps["retrieval"]})).values.ravel()
     assert [float(row["rank"] or "nan") for row in rows] == pytest.approx(rank, nan_ok=True)
     assert [row["score"] == "" for row in rows] == np.isnan(maps["retrieval"].score.values.ravel()).tolist()
     back = ha.import_scores(tmp_path / "a.csv").score.values[0]
@@ -168,7 +168,7 @@ def test_headvis_is_the_tree_that_neuronpedia_loads(tmp_path, maps) -> None:
     one = json.loads((tmp_path / "tree" / "heads" / "L1H2.json").read_text())
     assert one["statistics"] == {k: v for k, v in rows[HEADS + 2].items() if k not in ("layer", "head")}
     back = ha.import_scores(tmp_path / "tree")
-    charts = overview(maps)
+    charts = stack_maps(maps)
     assert back.table.values.tolist() == config["metrics"]
     np.testing.assert_array_equal(back.score, charts.score.transpose("chart", "layer", "head").astype(float))
 
@@ -282,7 +282,7 @@ def test_the_command(capsys, tmp_path, maps) -> None:
     code, out, _ = headatlas(capsys, "export", f"{atlas}/maps.nc", "--to", "csv", "--out", table)
     assert (code, out) == (
         0,
-        f"wrote {table}: csv, {overview({'maps': maps['maps']}).sizes['chart']} charts of 5 layers × 6 heads\n",
+        f"wrote {table}: csv, {stack_maps({'maps': maps['maps']}).sizes['chart']} charts of 5 layers × 6 heads\n",
     )
     code, out, err = headatlas(capsys, "export", atlas, "--to", "headkv", "--chart", "nothing", "--out", f"{duo}.json")
     assert (code, out) == (2, "")

@@ -13,7 +13,7 @@ from headatlas.exchange import readable
 from headatlas.exchange.maps_repository import DYNAMIC
 from headatlas.figures.all import pictures
 from headatlas.report.content import content
-from headatlas.results.charts import overview
+from headatlas.results.charts import stack_maps
 from tests.figures import synthetic
 from tests.test_cli import headatlas
 
@@ -153,7 +153,7 @@ def test_a_table_deep_in_a_json_file(tmp_path) -> None:
     path = written_json(tmp_path, content)
     result = ha.import_scores(path, "layers-by-heads", key="results.1.scores", name="induction")
     np.testing.assert_array_equal(result.score.sel(table="scores"), VALUES)
-    assert overview({"induction": result}).chart.values.tolist() == ["induction: scores"]
+    assert stack_maps({"induction": result}).chart.values.tolist() == ["induction: scores"]
     with pytest.raises(BadFile, match="has the keys 'models', 'results': give key"):
         ha.import_scores(path, "layers-by-heads")
     with pytest.raises(BadArgument, match="has no 'score' there; there are scores, a.b. Did you mean 'scores'"):
@@ -218,7 +218,7 @@ def test_maps_scores_are_means_over_templates(tmp_path) -> None:
 
 def test_a_long_table_of_all_charts_comes_back(tmp_path) -> None:
     """With the columns method, measure, subject, layer, head, score, low, high and rank; empty where there is none."""
-    charts = overview({"probe": synthetic.probe(LAYERS, HEADS, ["A", "B"]), "gate": synthetic.gate(LAYERS, HEADS)})
+    charts = stack_maps({"probe": synthetic.probe(LAYERS, HEADS, ["A", "B"]), "gate": synthetic.gate(LAYERS, HEADS)})
     charts = charts.assign(score=charts.score.where(charts.layer != 2))
     table = charts[["score", "low", "high"]].to_dataframe().reset_index()
     table = table[["method", "measure", "subject", "layer", "head", "score", "low", "high"]].assign(rank=1)
@@ -237,7 +237,7 @@ def test_a_long_table_of_all_charts_comes_back(tmp_path) -> None:
             assert chart == name
             for variable in ("score", "low", "high"):
                 np.testing.assert_array_equal(result[variable][i], charts[variable][i])
-    again = overview({"theirs": result})
+    again = stack_maps({"theirs": result})
     np.testing.assert_array_equal(again.high, charts.high)
 
 
@@ -256,7 +256,7 @@ def test_tables_are_charts_figures_and_a_page(capsys, tmp_path) -> None:
             written_json(tmp_path, (VALUES * scale).tolist()), name=name, model="llama", out=tmp_path / "in"
         )
     atlas = ha.open(tmp_path / "in")
-    assert overview(atlas.results).chart.values.tolist() == ["one: score", "two: score"]
+    assert stack_maps(atlas.results).chart.values.tolist() == ["one: score", "two: score"]
     assert [p.name for p in pictures(atlas.results)] == ["importance-one", "importance-two", "layers", "agreement"]
     page = content(atlas.results, atlas.info)
     assert [group["title"] for group in page["groups"]] == ["one: score", "two: score"]

@@ -32,7 +32,7 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
 from headatlas.models.weights import Weights
 from headatlas.results.method_tables import method_tables
-from headatlas.results.store import Finished, load
+from headatlas.results.store import PartFolder, load
 from headatlas.tasks.relations import Relation, load_relations
 from headatlas.tasks.words import find_opening
 from tests.models.tiny import TINY, VOCABULARY, build, tokenizer
@@ -377,11 +377,11 @@ def test_interrupted_work_goes_on_where_it_was(tmp_path, monkeypatch) -> None:
 
 
 def test_a_store_for_another_purpose_is_emptied(tmp_path) -> None:
-    store = Finished(tmp_path / "s", {"a": 1})
+    store = PartFolder(tmp_path / "s", {"a": 1})
     store["layer 3"] = (np.array([True]), np.array([False]))
-    assert list(Finished(tmp_path / "s", {"a": 1})) == ["layer 3"]
-    assert Finished(tmp_path / "s", {"a": 1})["layer 3"][0].tolist() == [True]
-    assert list(Finished(tmp_path / "s", {"a": 2})) == []
+    assert list(PartFolder(tmp_path / "s", {"a": 1})) == ["layer 3"]
+    assert PartFolder(tmp_path / "s", {"a": 1})["layer 3"][0].tolist() == [True]
+    assert list(PartFolder(tmp_path / "s", {"a": 2})) == []
 
 
 def test_what_the_file_says(tmp_path) -> None:

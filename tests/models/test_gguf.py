@@ -14,7 +14,7 @@ import headatlas as ha
 from headatlas.errors import BadFile
 from headatlas.models.cache import cached_models
 from headatlas.models.gguf import opens_with_bos, read_header
-from headatlas.progress import shown
+from headatlas.progress import default_progress
 from headatlas.tasks.questions import Question, prompt_ids, with_answer
 from tests.models.tiny_gguf import FAMILIES, TinyGGUF, tiny_llama, write_family, write_gguf
 
@@ -286,11 +286,11 @@ def test_progress_is_shown_while_it_happens(tmp_path) -> None:
             yield item
 
     write_gguf(tmp_path / "tiny.gguf", tiny_llama(), quantise=True)
-    token = shown.set(progress)
+    token = default_progress.set(progress)
     try:
         ha.load(tmp_path / "tiny.gguf")
     finally:
-        shown.reset(token)
+        default_progress.reset(token)
     assert told[0][0] == "dequantising tiny.gguf"
     assert told[-1][1] == told[-1][2] >= len(read_header(tmp_path / "tiny.gguf").tensors)
     told.clear()

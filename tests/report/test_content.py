@@ -12,7 +12,7 @@ from headatlas.methods import get_method, title_of
 from headatlas.report import heads as module
 from headatlas.report.charts import scale
 from headatlas.report.content import content
-from headatlas.results.charts import overview
+from headatlas.results.charts import stack_maps
 from tests.figures import synthetic
 from tests.report import small
 
@@ -23,7 +23,7 @@ def unpack(text: str, kind: str = "<f4") -> np.ndarray:
 
 def test_charts_are_the_overview_in_float32_with_their_intervals() -> None:
     maps = small.atlas()
-    page, charts = content(maps, small.INFO), overview(maps)
+    page, charts = content(maps, small.INFO), stack_maps(maps)
     assert (page["layers"], page["heads"]) == ([0, 1, 2, 3], [0, 1, 2])
     assert len(page["charts"]) == charts.sizes["chart"] == 16
     for i, chart in enumerate(page["charts"]):

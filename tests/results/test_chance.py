@@ -15,7 +15,7 @@ from headatlas.methods._chance import (
     unranked_label,
 )
 from headatlas.results.about import by_kv_group
-from headatlas.results.charts import overview
+from headatlas.results.charts import stack_maps
 from tests.figures import synthetic
 
 
@@ -47,7 +47,7 @@ def test_without_a_baseline_no_level_is_known(made) -> None:
     for measure in ("score", "suppression", "facilitation", "contribution", "member"):
         assert chance(result, measure) is None
         assert at_chance(result, measure) is None
-    charts = overview({made.__name__: result})
+    charts = stack_maps({made.__name__: result})
     assert not charts.at_chance.any()
     assert not charts.none_above.any()
     assert charts.chance.isnull().all()
@@ -69,7 +69,7 @@ def test_layers_without_heads_are_neither_above_nor_at_chance() -> None:
 
 def test_charts_of_all_methods_know_their_level() -> None:
     made = {"maps": synthetic.with_chance(synthetic.maps(6, 8)), "gate": synthetic.gate(6, 8)}
-    charts = overview(made)
+    charts = stack_maps(made)
     assert charts.at_chance.dtype == bool
     one = charts.sel(chart="maps: relation_1, score")
     assert bool(one.none_above)
@@ -78,7 +78,7 @@ def test_charts_of_all_methods_know_their_level() -> None:
 
 def test_methods_that_are_not_here_have_no_charts_and_no_level() -> None:
     result = synthetic.with_chance(synthetic.maps(6, 8)).assign_attrs(method="somebody_s")
-    assert overview({"somebody_s": result}).sizes["chart"] == 0
+    assert stack_maps({"somebody_s": result}).sizes["chart"] == 0
     assert at_chance(result, "score") is None
     assert (unranked_label("somebody_s"), no_head_label("somebody_s")) == ("at chance", "no head above chance")
     assert (unranked_label("dissociate"), no_head_label("dissociate")) == ("not supported", "not supported")

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from headatlas.results.charts import overview, ranks
+from headatlas.results.charts import head_ranks, stack_maps
 
 
 def dataset(**variables: tuple) -> xr.Dataset:
@@ -20,7 +20,7 @@ def test_every_method_s_maps_stand_side_by_side() -> None:
     gate = dataset(**roles).assign_coords(task=["math"])
     score = np.stack([rng.random((3, 4)), np.full((3, 4), np.nan)])
     maps = dataset(score=(("relation", "layer", "head"), score)).assign_coords(relation=["one", "left out"])
-    charts = overview({"probe": probe, "gate": gate, "maps": maps, "mine": maps})
+    charts = stack_maps({"probe": probe, "gate": gate, "maps": maps, "mine": maps})
     assert charts.chart.values.tolist() == [
         "probe: A",
         "probe: B",
@@ -38,7 +38,7 @@ def test_every_method_s_maps_stand_side_by_side() -> None:
 
 
 def test_nothing_is_an_empty_overview() -> None:
-    charts = overview({})
+    charts = stack_maps({})
     assert charts.sizes["chart"] == 0
     assert charts.method.values.tolist() == []
 
@@ -46,6 +46,6 @@ def test_nothing_is_an_empty_overview() -> None:
 def test_ranks_share_the_better_place_and_leave_nan_out() -> None:
     score = xr.DataArray([[[3.0, 1.0], [3.0, np.nan]], [[0.0, 0.0], [-1.0, 2.0]]], dims=("chart", "layer", "head"))
     charts = xr.Dataset({"score": score, "at_chance": xr.zeros_like(score, dtype=bool)})
-    np.testing.assert_array_equal(ranks(charts), [[[1, 3], [1, np.nan]], [[2, 2], [4, 1]]])
+    np.testing.assert_array_equal(head_ranks(charts), [[[1, 3], [1, np.nan]], [[2, 2], [4, 1]]])
     charts["at_chance"] = score < 2
-    np.testing.assert_array_equal(ranks(charts), [[[1, np.nan], [1, np.nan]], [[np.nan] * 2, [np.nan, 1]]])
+    np.testing.assert_array_equal(head_ranks(charts), [[[1, np.nan], [1, np.nan]], [[np.nan] * 2, [np.nan, 1]]])

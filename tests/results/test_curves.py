@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from headatlas.results.curves import changes, ranked_by, removal
+from headatlas.results.curves import change_matrix, ranking_measure, stack_removal_curves
 from tests.figures import synthetic
 
 
@@ -30,7 +30,7 @@ def test_curves_of_all_methods_begin_with_the_full_model() -> None:
         },
         coords={"task": ["math"], "role": ["facilitation"], "n_removed": [7]},
     )
-    curves = removal({"probe": probe, "gate": gate, "maps": xr.Dataset()})
+    curves = stack_removal_curves({"probe": probe, "gate": gate, "maps": xr.Dataset()})
     assert curves.removed.values.tolist() == [0, 3, 7]
     assert curves.subject.values.tolist() == ["A", "math"]
     assert curves.measure.values.tolist() == ["log P", "change of log P"]
@@ -45,8 +45,8 @@ def test_curves_of_all_methods_begin_with_the_full_model() -> None:
 @pytest.mark.parametrize("made", [synthetic.ablate, synthetic.dissociate, synthetic.compare_maps, synthetic.salient])
 def test_without_proof_there_is_no_curve(made) -> None:
     """Their effects, if there are any, are of single heads, or of one number of heads."""
-    assert removal({made.__name__: made(3, 4)}).sizes["curve"] == 0
-    assert removal({"probe": xr.Dataset()}).sizes["curve"] == 0
+    assert stack_removal_curves({made.__name__: made(3, 4)}).sizes["curve"] == 0
+    assert stack_removal_curves({"probe": xr.Dataset()}).sizes["curve"] == 0
 
 
 def test_curves_that_begin_with_nothing_removed_do_so_once() -> None:
@@ -58,28 +58,28 @@ def test_curves_that_begin_with_nothing_removed_do_so_once() -> None:
         },
         coords={"relation": ["one"], "n_removed": [0, 4], "measure": ["accuracy"]},
     )
-    curves = removal({"maps": maps})
+    curves = stack_removal_curves({"maps": maps})
     assert curves.removed.values.tolist() == [0, 4]
     np.testing.assert_array_equal(curves.top, [[5, 1]])
     assert curves.p.isnull().all()
 
 
 def test_heads_were_ranked_by_a_role_or_by_the_first_measure() -> None:
-    assert ranked_by("gate", "interference") == "interference"
-    assert ranked_by("maps", "importance") == "score"
-    assert ranked_by("probe", "importance") == "importance"
+    assert ranking_measure("gate", "interference") == "interference"
+    assert ranking_measure("maps", "importance") == "score"
+    assert ranking_measure("probe", "importance") == "importance"
 
 
 def test_changes_of_every_function_without_each_function_s_heads() -> None:
     probe = synthetic.probe(6, 8)
-    rows, columns, change, measure = changes(probe)
+    rows, columns, change, measure = change_matrix(probe)
     assert (rows, columns, measure) == (probe.masked.values.tolist(), probe.function.values.tolist(), "log P")
     np.testing.assert_array_equal(change, probe.specialisation.values[..., 0].T)
     dissociate = synthetic.dissociate(6, 8)  # the second function has no heads
-    rows, columns, change, measure = changes(dissociate)
+    rows, columns, change, measure = change_matrix(dissociate)
     names = dissociate.function.values.tolist()
     assert (rows, columns, measure) == ([names[i] for i in (0, 2, 3)], names, "log P per token")
     np.testing.assert_array_equal(change[[0, 1, 2], [0, 2, 3]], dissociate.effect.values[[0, 2, 3]])
     np.testing.assert_array_equal(change[1, [0, 1, 3]], dissociate.other_effect.values[2, [0, 1, 3]])
     for made in (synthetic.gate, synthetic.maps, synthetic.ablate, synthetic.compare_maps):
-        assert changes(made(3, 4)) is None
+        assert change_matrix(made(3, 4)) is None

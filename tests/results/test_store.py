@@ -8,7 +8,7 @@ import headatlas as ha
 from headatlas.errors import BadFile
 from headatlas.files import read_json, write_json
 from headatlas.results.provenance import describe_run
-from headatlas.results.reading import complete
+from headatlas.results.reading import complete_methods
 from headatlas.results.store import ESCAPED, SCHEMA, load, load_attributes, save
 from tests.figures import synthetic
 
@@ -45,7 +45,7 @@ def test_results_in_a_folder_are_those_of_methods_and_other_files_with_heads(tmp
     save(synthetic.gate(3, 4), tmp_path / "a_method_not_installed.nc")
     save(synthetic.gate(3, 4).isel(layer=0, head=0, drop=True), tmp_path / "of_no_heads.nc")
     (tmp_path / "damaged.nc").write_bytes(b"not netCDF")
-    names = complete(tmp_path)
+    names = complete_methods(tmp_path)
     assert set(names) == {*synthetic.atlas(3, 4), "a_method_not_installed"}
     assert names[-1] == "a_method_not_installed"
 

@@ -190,8 +190,8 @@ def test_an_interrupted_command_says_how_to_resume_and_leaves_no_lock(capsys, mo
     def interrupt(*a: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Watch, "job_ends", interrupt)
-    monkeypatch.setattr("headatlas.terminal.RunDisplay.job_ends", interrupt)
+    monkeypatch.setattr(Watch, "on_job_end", interrupt)
+    monkeypatch.setattr("headatlas.terminal.RunDisplay.on_job_end", interrupt)
     for name, command in (("run", ("run", model, "--methods", "pattern,taylor")), ("own", ("pattern", model))):
         out = tmp_path / name
         code, _, err = headatlas(capsys, *command, "--out", out)

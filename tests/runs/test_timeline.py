@@ -67,15 +67,15 @@ def test_a_log_gets_few_lines_however_many_updates_there_are(clock, monkeypatch)
     monkeypatch.setattr(terminal.time, "monotonic", clock)
     display = RunDisplay()
     timeline = Timeline(USUAL, TASKS, watch=display, clock=clock)
-    display.begins(timeline)
+    display.on_begin(timeline)
     timeline.begin("quick")
     for _ in display(range(2000), "fitting"):
         clock.now += 1
     timeline.end("quick", 2000.0)
     timeline.finish("quick", None)
-    display.drawn(Path("atlas/report.html"))
-    display.drawn(Path("atlas/report.html"))
-    display.ends()
+    display.on_page_drawn(Path("atlas/report.html"))
+    display.on_page_drawn(Path("atlas/report.html"))
+    display.on_end()
     assert lines[0] == "method 1 of 2: quick, about 10 s; about 40 s left in all"
     assert lines[1].startswith("method 1 of 2: quick: fitting, 30 of 2000; about")
     assert lines[-2:] == [
@@ -107,7 +107,7 @@ class Seen(Watch):
     def __init__(self, folder: Path) -> None:
         self.folder, self.pages, self.figures = folder, [], []
 
-    def drawn(self, page: Path) -> None:
+    def on_page_drawn(self, page: Path) -> None:
         self.pages.append(page.read_text())
         self.figures.append({p.name: p.stat().st_mtime_ns for p in (self.folder / "figures").iterdir()})
 
@@ -134,7 +134,7 @@ def test_the_page_is_there_after_the_first_method_and_figures_are_drawn_once(tmp
 
 def test_an_interrupted_run_leaves_a_page_that_does_not_wait(tmp_path) -> None:
     class Interrupts(Watch):
-        def drawn(self, page: Path) -> None:
+        def on_page_drawn(self, page: Path) -> None:
             assert 'http-equiv="refresh"' in page.read_text()
             raise KeyboardInterrupt
 

@@ -20,7 +20,7 @@ from headatlas.engines.pool import Pool
 from headatlas.errors import BadArgument, check_choice
 from headatlas.evidence.control import top_heads
 from headatlas.evidence.truth import mean_interval, recovery
-from headatlas.files import alone_in, check_folder
+from headatlas.files import check_folder, locked_folder
 from headatlas.methods.method import Part, Work
 from headatlas.models.lm import LM
 from headatlas.progress import Done, Progress, silent
@@ -114,7 +114,7 @@ def benchmark(
     with tempfile.TemporaryDirectory() as aside:
         folder = Path(aside if out is None else out)
         pool = Pool(Local(here)) if isinstance(atlas_model, LM) else where.pool(here, elsewhere)
-        with alone_in(folder), pool:
+        with locked_folder(folder), pool:
             if plan.state(folder) == "done":
                 return load_result(plan.path(folder))
             [(_, result)] = execute(pool, {plan.method: plan}, folder, progress)

@@ -11,13 +11,13 @@ from headatlas.cli.app import (
     Engine,
     Json,
     Workers,
-    existing,
+    check_one_of,
+    check_path,
+    check_some_of,
     import_torch,
-    listed,
-    one_of,
-    show,
-    show_parts,
-    some_of,
+    print_rows,
+    print_tables,
+    split_names,
 )
 from headatlas.methods import methods as registered
 from headatlas.terminal import bar
@@ -32,7 +32,9 @@ def contenders() -> list[str]:
 def benchmark(
     methods: Annotated[
         str,
-        typer.Option(callback=some_of(contenders), help="With commas between; without it, all, baselines included."),
+        typer.Option(
+            callback=check_some_of(contenders), help="With commas between; without it, all, baselines included."
+        ),
     ] = "",
     models: Annotated[
         str,
@@ -41,7 +43,7 @@ def benchmark(
     atlas: Annotated[
         Path | None,
         typer.Option(
-            callback=existing("folder"),
+            callback=check_path("folder"),
             help="An atlas, whose maps are tested too, as far as that goes without a truth.",
         ),
     ] = None,
@@ -64,8 +66,8 @@ def benchmark(
     from headatlas_bench.quality_and_cost import write_quality_and_cost
 
     result = benchmarking.benchmark(
-        listed(methods),
-        listed(models) or [],
+        split_names(methods),
+        split_names(models) or [],
         atlas=atlas,
         atlas_model=atlas_model,
         seed=seed,
@@ -82,7 +84,7 @@ def benchmark(
         "Harder plantings, AUROC": tables.side_by_side(tables.plantings(result)),
         f"Where no truth is known: {result.attrs.get('real', '')}": tables.real(result),
     }
-    show_parts(parts, as_json, out / "benchmark.nc")
+    print_tables(parts, as_json, out / "benchmark.nc")
     if not as_json:
         for path in drawn:
             typer.echo(f"wrote {path}")
@@ -95,7 +97,7 @@ def plant(
     kind: Annotated[
         str,
         typer.Option(
-            callback=one_of(*MODEL_KINDS),
+            callback=check_one_of(*MODEL_KINDS),
             help="plain: a function's heads are its own. spare: redundant and backup sets, decoys. joint: shared heads,"
             " relays, harmful heads.",
         ),
@@ -108,7 +110,7 @@ def plant(
     from headatlas_bench.training import plant as train
 
     truth = train(out, seed, kv_heads, kind=kind, steps=steps, device=device, progress=bar)
-    show(
+    print_rows(
         "Planted", [{"function": f, "heads": " ".join(f"L{a}.H{b}" for a, b in h)} for f, h in truth.functions.items()]
     )
     typer.echo(f"wrote {out}")

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.comparison.pairs import spearman_matrix
-from headatlas.comparison.reliability import stability_of
+from headatlas.comparison.reliability import map_stability
 from headatlas.errors import HeadAtlasError
 from headatlas.evidence.control import (
     TOP_SHARE,
@@ -31,7 +31,7 @@ from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import Bundle, TokenExample, make_bundle
 from headatlas.progress import Done, Progress
 from headatlas.results.atlas import Atlas, open_atlas
-from headatlas.results.charts import overview
+from headatlas.results.charts import stack_maps
 from headatlas.tasks.built_in import BUILT_IN
 from headatlas.tasks.few_shot import few_shot_tasks
 from headatlas.tasks.prompts import Task, hash_tasks, load_tasks
@@ -51,7 +51,7 @@ def hash_atlas(atlas: Atlas) -> str:
 
 def agreement_of(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], float]:
     """(method, subject) → mean Spearman with the first measures of other methods that have the same subject."""
-    charts = overview(results)
+    charts = stack_maps(results)
     flat = charts.score.transpose("chart", "layer", "head").values.reshape(charts.sizes["chart"], -1)
     labels = list(zip(charts.method.values, charts.measure.values, charts.subject.values, strict=True))
     first = [i for i, (method, measure, _) in enumerate(labels) if measures_of(method)[0].name == measure]
@@ -72,7 +72,7 @@ def assess(
     lm = source if isinstance(source, LM) else load(source, device)
     atlas.check_model(lm.weights, lm.name)
     results = {name: result for name, result in atlas.items() if name in methods() and methods()[name].ask}
-    agrees, again = agreement_of(results), stability_of(results)
+    agrees, again = agreement_of(results), map_stability(results)
     tests = [
         (methods()[name], subject, prompts)
         for name, result in results.items()

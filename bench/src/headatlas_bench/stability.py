@@ -25,7 +25,14 @@ import pandas as pd
 import xarray as xr
 
 import headatlas as ha
-from headatlas.comparison.reliability import LEAST, STABLE, between_repeats, of_more_data, rounded_up, times_needed
+from headatlas.comparison.reliability import (
+    MIN_CORRELATION,
+    STABLE_CORRELATION,
+    between_repeats,
+    data_factor_needed,
+    round_up_in_words,
+    spearman_brown,
+)
 from headatlas.errors import BadArgument, HeadAtlasError
 from headatlas.methods import methods
 from headatlas.methods.method import Method
@@ -311,12 +318,13 @@ def needed(points: Mapping[int | None, float]) -> str:
     counted = sorted((n, r) for n, r in points.items() if n is not None)
     if not counted:
         return "–"
-    enough = next((n for n, r in counted if r >= STABLE), None)
+    enough = next((n for n, r in counted if r >= STABLE_CORRELATION), None)
     if enough is not None:
         return f"{'at most ' * (enough == counted[0][0])}{enough}"
     n, r = counted[-1]
-    bound = "more than" if r <= LEAST else "about"
-    return f"{bound} {rounded_up(n * times_needed(max(r, LEAST), STABLE))} (extrapolated from {n})"
+    bound = "more than" if r <= MIN_CORRELATION else "about"
+    factor = data_factor_needed(max(r, MIN_CORRELATION), STABLE_CORRELATION)
+    return f"{bound} {round_up_in_words(n * factor)} (extrapolated from {n})"
 
 
 def table(run: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -336,9 +344,9 @@ def table(run: Mapping[str, Any]) -> list[dict[str, str]]:
                 "method": name,
                 "examples": "all" if first is None else str(first),
                 "between halves": _with_range(run, name, "half", first),
-                "whole map": f"{of_more_data(points[first], 2):.2f}" if points[first] > -1 else "–",
+                "whole map": f"{spearman_brown(points[first], 2):.2f}" if points[first] > -1 else "–",
                 "between seeds": _with_range(run, name, "seed", None),
-                "0.8 between halves takes": needed(points) if points[first] < STABLE else "–",
+                "0.8 between halves takes": needed(points) if points[first] < STABLE_CORRELATION else "–",
             }
         )
     return rows

@@ -18,7 +18,7 @@ from headatlas.cli import (  # noqa: F401  # they add their commands
 from headatlas.cli.app import app
 from headatlas.cli.plug_ins import PACKAGES, command_entries
 from headatlas.errors import HeadAtlasError, did_you_mean, one_line
-from headatlas.progress import shown
+from headatlas.progress import default_progress
 from headatlas.terminal import bar
 
 INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
     debug = "--debug" in argv
     argv = [a for a in argv if a != "--debug"]
     _show_log()
-    shown.set(bar)
+    default_progress.set(bar)
     try:
         code = app(args=argv, prog_name="headatlas", standalone_mode=False)
         if code == INTERRUPTED:

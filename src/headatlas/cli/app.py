@@ -13,8 +13,8 @@ import typer
 import typer.core
 
 from headatlas import __version__
-from headatlas.cli.plug_ins import command_entries, load_command, report_taken
-from headatlas.errors import BadArgument, CannotDo, check_choice, check_names, check_there
+from headatlas.cli.plug_ins import command_entries, load_command, warn_name_taken
+from headatlas.errors import BadArgument, CannotDo, check_choice, check_exists, check_names
 from headatlas.methods import get_method, method_names
 from headatlas.methods.method import PRESETS
 from headatlas.progress import doing
@@ -31,7 +31,7 @@ class Commands(typer.core.TyperGroup):
         ours = [*super().list_commands(ctx), *(name.replace("_", "-") for name in method_names())]
         for name in command_entries():
             if name in ours:
-                report_taken(name)
+                warn_name_taken(name)
         return list(dict.fromkeys([*ours, *command_entries()]))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -69,7 +69,7 @@ app = typer.Typer(
 )
 
 
-def one_of(*choices: str) -> Callable[[typer.CallbackParam, Any], Any]:
+def check_one_of(*choices: str) -> Callable[[typer.CallbackParam, Any], Any]:
     """Checks an option's value at once, before slow imports."""
 
     def check(param: typer.CallbackParam, value: Any) -> Any:
@@ -80,35 +80,37 @@ def one_of(*choices: str) -> Callable[[typer.CallbackParam, Any], Any]:
     return check
 
 
-def some_of(choices: Collection[str] | Callable[[], Collection[str]]) -> Callable[[typer.CallbackParam, str], str]:
+def check_some_of(
+    choices: Collection[str] | Callable[[], Collection[str]],
+) -> Callable[[typer.CallbackParam, str], str]:
     """The same for names with commas between. choices: names, or a function that lists them."""
 
     def check(param: typer.CallbackParam, value: str) -> str:
-        if names := listed(value):
+        if names := split_names(value):
             check_names(param.opts[0], names, choices() if callable(choices) else choices)
         return value
 
     return check
 
 
-def existing(kind: str) -> Callable[[typer.CallbackParam, Path | None], Path | None]:
+def check_path(kind: str) -> Callable[[typer.CallbackParam, Path | None], Path | None]:
     """The same for a path: a 'file', a 'folder', or a 'file or folder' that exists."""
 
     def check(param: typer.CallbackParam, value: Path | None) -> Path | None:
         if value is not None:
-            check_there(getattr(param, "metavar", None) or param.opts[0], value, kind)
+            check_exists(getattr(param, "metavar", None) or param.opts[0], value, kind)
         return value
 
     return check
 
 
-def atlas_path(param: typer.CallbackParam, value: Path) -> Path:
+def check_atlas_path(param: typer.CallbackParam, value: Path) -> Path:
     """The same for an atlas: its folder, or one of its .nc files."""
-    check_there("ATLAS", value, "file" if value.suffix == ".nc" else "folder")
+    check_exists("ATLAS", value, "file" if value.suffix == ".nc" else "folder")
     return value
 
 
-def listed(text: str) -> list[str] | None:
+def split_names(text: str) -> list[str] | None:
     """Names with commas between; None where there are none."""
     return [name.strip() for name in text.split(",") if name.strip()] or None
 
@@ -118,7 +120,7 @@ def check_model(value: str | None) -> str | None:
     if value and (value.startswith(("/", "./", "../")) or value.endswith(".gguf")):
         path = Path(value).expanduser()
         if not path.is_symlink():
-            check_there("model", path)
+            check_exists("model", path)
     return value
 
 
@@ -132,14 +134,14 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Dtype = Annotated[
     str,
     typer.Option(
-        callback=one_of("auto", "float32", "bfloat16", "float16", "float64"),
+        callback=check_one_of("auto", "float32", "bfloat16", "float16", "float64"),
         help="auto, float32, bfloat16, float16 or float64.",
     ),
 ]
 Engine = Annotated[
     str,
     typer.Option(
-        callback=one_of("local", "ray"),
+        callback=check_one_of("local", "ray"),
         help="local (this machine, one process for each GPU) or ray (a cluster; docs/how-to/cluster.md).",
     ),
 ]
@@ -153,7 +155,9 @@ GpusPerJob = Annotated[
 Workers = Annotated[int | None, typer.Option(min=1, help="How many at most. Without it, as many as there is room for.")]
 Preset = Annotated[
     str,
-    typer.Option(callback=one_of(*PRESETS), help="quick (minutes on a laptop) or full (as published; wants a GPU)."),
+    typer.Option(
+        callback=check_one_of(*PRESETS), help="quick (minutes on a laptop) or full (as published; wants a GPU)."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
@@ -169,7 +173,7 @@ def about(
         raise typer.Exit
 
 
-def show_parts(
+def print_tables(
     parts: dict[str, list[dict[str, Any]]], as_json: bool, path: Path, sentences: Iterable[str] = ()
 ) -> None:
     """Tables by title, then sentences about them."""
@@ -178,7 +182,7 @@ def show_parts(
         return
     for title, rows in parts.items():
         if rows:
-            show_table(title, rows)
+            print_table(title, rows)
     for sentence in sentences:
         typer.echo(sentence)
     typer.echo(f"wrote {path}")
@@ -199,7 +203,7 @@ def import_torch() -> None:
         import_module("headatlas.models.loading")
 
 
-def show(title: str, rows: list[dict[str, Any]], as_json: bool = False, as_csv: bool = False) -> None:
+def print_rows(title: str, rows: list[dict[str, Any]], as_json: bool = False, as_csv: bool = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     elif as_csv:
@@ -208,12 +212,12 @@ def show(title: str, rows: list[dict[str, Any]], as_json: bool = False, as_csv: 
         table.writeheader()
         table.writerows(rows)
     elif rows:
-        show_table(title, rows)
+        print_table(title, rows)
     else:
         typer.echo(f"{title}: none")
 
 
-def show_table(title: str, rows: list[dict[str, Any]]) -> None:
+def print_table(title: str, rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 

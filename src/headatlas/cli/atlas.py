@@ -19,20 +19,20 @@ from headatlas.cli.app import (
     Preset,
     Workers,
     app,
-    atlas_path,
-    existing,
+    check_atlas_path,
+    check_one_of,
+    check_path,
+    check_some_of,
     import_torch,
-    listed,
-    one_of,
+    print_rows,
+    print_table,
     resumable,
-    show,
-    show_table,
-    some_of,
+    split_names,
 )
 from headatlas.cli.display import Display
 from headatlas.figures.figure_names import FIGURES, FORMATS, PALETTES, STYLES
 from headatlas.methods import method_names
-from headatlas.progress import doing, shown
+from headatlas.progress import default_progress, doing
 from headatlas.report import PAGE
 from headatlas.runs.selection import select_methods
 from headatlas.tasks.built_in import FUNCTIONS
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from headatlas.runs.where import WhereOptions
 
 Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", callback=existing("folder"), help="Folder of an atlas, or of any head maps.")
+    Path, typer.Argument(metavar="DIR", callback=check_path("folder"), help="Folder of an atlas, or of any head maps.")
 ]
 By = Annotated[
     str | None,
     typer.Option(
-        callback=one_of("kv-group"),
+        callback=check_one_of("kv-group"),
         help="kv-group: maps summed per key-value group, the unit of cache compressors and pruners.",
     ),
 ]
@@ -57,14 +57,14 @@ By = Annotated[
 Methods = Annotated[
     str,
     typer.Option(
-        callback=some_of(method_names),
+        callback=check_some_of(method_names),
         help="Some of those that `headatlas methods` lists, with commas between. Without it, the preset's.",
     ),
 ]
 Functions = Annotated[
     str,
     typer.Option(
-        callback=some_of(FUNCTIONS),
+        callback=check_some_of(FUNCTIONS),
         help="Functions, for the methods that take some, with commas between. Without it, what their preset says.",
     ),
 ]
@@ -95,7 +95,7 @@ def run(
 
     The page is there after the first method, and fills up as others finish.
     """
-    select_methods(preset, listed(methods), listed(functions))
+    select_methods(preset, split_names(methods), split_names(functions))
     import_torch()
     from headatlas.runs import run as runs
 
@@ -108,17 +108,17 @@ def run(
         "workers": workers,
     }
     if only_plan:
-        _show_estimate(model, where, preset, listed(methods), listed(functions))
+        _show_estimate(model, where, preset, split_names(methods), split_names(functions))
         return
     display = Display(out, open_page)
-    shown.set(display)
+    default_progress.set(display)
     with resumable(out):
         atlas = runs.run(
             model,
             out,
             preset=preset,
-            methods=listed(methods),
-            functions=listed(functions),
+            methods=split_names(methods),
+            functions=split_names(functions),
             command=shlex.join(["headatlas", *sys.argv[1:]]),
             progress=display,
             watch=display,
@@ -140,22 +140,22 @@ def _show_estimate(
     with doing(bar, "counting the workers there is room for"):
         where["workers"] = where["workers"] or Where(**where).count_workers()
     result = estimate(model, preset=preset, methods=methods, functions=functions, progress=bar, **where)
-    show_table(f"Estimate for {result.title}", tables.estimate(result))
+    print_table(f"Estimate for {result.title}", tables.estimate(result))
     for line in tables.estimate_in_words(result):
         typer.echo(line)
 
 
 def _show_atlas(atlas: "Atlas", planned: list[str]) -> int:
     """Print an atlas and what was written. Return how many of the planned methods could not be done or drawn."""
-    from headatlas.comparison.reliability import unstable
+    from headatlas.comparison.reliability import stability_warnings
     from headatlas.results import tables
 
     results, title = atlas.results, "Top heads and their evidence"
     if rows := tables.evidence_in_words(tables.evidence(results)):
         title += " (interval: 95 % of a bootstrap, or the range over seeds;"
         title += " p: how often random heads of the same layers lower it as much)"
-    show(title, rows)
-    for line in [*tables.warnings(results), *unstable(results)]:
+    print_rows(title, rows)
+    for line in [*tables.warnings(results), *stability_warnings(results)]:
         typer.echo(line)
     noted = {name: about for name, about in atlas.info["methods"].items() if name in planned}
     failed = [f"{name} could not be done: {about['why']}" for name, about in noted.items() if not about["complete"]]
@@ -174,20 +174,20 @@ def figures(
     only: Annotated[
         str,
         typer.Option(
-            callback=some_of(FIGURES),
+            callback=check_some_of(FIGURES),
             help=f"Some of {', '.join(FIGURES)}.",
         ),
     ] = "",
     formats: Annotated[
-        str, typer.Option("--format", callback=some_of(FORMATS), help=f"Some of {', '.join(FORMATS)}.")
+        str, typer.Option("--format", callback=check_some_of(FORMATS), help=f"Some of {', '.join(FORMATS)}.")
     ] = ",".join(FORMATS),
-    palette: Annotated[str, typer.Option(callback=one_of(*PALETTES), help=f"One of {', '.join(PALETTES)}.")] = PALETTES[
-        0
-    ],
+    palette: Annotated[
+        str, typer.Option(callback=check_one_of(*PALETTES), help=f"One of {', '.join(PALETTES)}.")
+    ] = PALETTES[0],
     style: Annotated[
         str,
         typer.Option(
-            callback=one_of(*STYLES),
+            callback=check_one_of(*STYLES),
             help="marked: heads at chance are drawn pale, tested heads are framed. published: the plain maps.",
         ),
     ] = STYLES[0],
@@ -204,8 +204,8 @@ def figures(
     written = write_figures(
         atlas.by(by),
         place,
-        only=listed(only),
-        formats=listed(formats) or [],
+        only=split_names(only),
+        formats=split_names(formats) or [],
         palette=palette,
         style=style,
         when=atlas.when,
@@ -223,7 +223,7 @@ def report(
     examples: Annotated[
         Path | None,
         typer.Option(
-            callback=existing("file"),
+            callback=check_path("file"),
             help="A prompt a line (and, after a tab, its answer): the page holds what `view` shows of each.",
         ),
     ] = None,
@@ -258,7 +258,9 @@ def report(
 def heads(
     atlas: Annotated[
         Path,
-        typer.Argument(metavar="ATLAS", callback=atlas_path, help="The folder of an atlas, or one of its .nc files."),
+        typer.Argument(
+            metavar="ATLAS", callback=check_atlas_path, help="The folder of an atlas, or one of its .nc files."
+        ),
     ],
     function: Annotated[
         str,
@@ -282,7 +284,7 @@ def heads(
     if function:
         rows = tables.heads(results, function, top or 10, method)
         plain = as_json or as_csv
-        show(f"Top heads of {function}", rows if plain else tables.heads_in_words(rows), as_json, as_csv)
+        print_rows(f"Top heads of {function}", rows if plain else tables.heads_in_words(rows), as_json, as_csv)
     else:
         rows = tables.evidence(results, top or 3)
-        show("Top heads and their evidence", rows if as_json else tables.evidence_in_words(rows), as_json, as_csv)
+        print_rows("Top heads and their evidence", rows if as_json else tables.evidence_in_words(rows), as_json, as_csv)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headatlas.cli.app import Csv, Json, app, atlas_path, import_torch, one_of, show
+from headatlas.cli.app import Csv, Json, app, check_atlas_path, check_one_of, import_torch, print_rows
 from headatlas.progress import doing
 from headatlas.report import PAGE
 from headatlas.terminal import bar
@@ -15,7 +15,7 @@ MAX_SHOWN = 30
 
 
 def _atlases(param: typer.CallbackParam, value: list[Path]) -> list[Path]:
-    return [atlas_path(param, path) for path in value]
+    return [check_atlas_path(param, path) for path in value]
 
 
 @app.command()
@@ -26,11 +26,15 @@ def compare(
     ],
     over: Annotated[
         str | None,
-        typer.Option(callback=one_of("seed", "half"), help="seed or half: compare each map with itself over these."),
+        typer.Option(
+            callback=check_one_of("seed", "half"), help="seed or half: compare each map with itself over these."
+        ),
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(callback=one_of("kv-group"), help="kv-group: compare the maximum and the mean of each KV group."),
+        typer.Option(
+            callback=check_one_of("kv-group"), help="kv-group: compare the maximum and the mean of each KV group."
+        ),
     ] = None,
     top: Annotated[
         int | None, typer.Option(min=1, help="Number of top heads to compare, at most half of them. Default: 5 %.")
@@ -59,11 +63,11 @@ def compare(
     if over is not None:
         rows = tables.repeat_rows(result)
         title = f"{len(rows)} maps, the least stable first"
-        show(title, rows if plain else tables.repeats_in_words(rows, over), as_json, as_csv)
+        print_rows(title, rows if plain else tables.repeats_in_words(rows, over), as_json, as_csv)
         return
     rows = tables.pair_rows(result)
     if plain:
-        show("", rows, as_json, as_csv)
+        print_rows("", rows, as_json, as_csv)
     else:
         _show(rows, result.sizes["chart"])
     if out is not None:
@@ -79,10 +83,12 @@ def _show(rows: list[dict[str, Any]], n_maps: int) -> None:
         title = "Maps of both"
         if tables.only_by_depth(same):
             title += " (different numbers of layers or heads: by relative depth only)"
-        show(title, tables.same_maps_in_words(same))
+        print_rows(title, tables.same_maps_in_words(same))
     words = tables.pairs_in_words([row for row in tables.between_atlases(rows) if not row["same"]])
     if words:
-        show(f"{len(words)} {'other ' * bool(same)}comparisons of {n_maps} maps, the closest first", words[:MAX_SHOWN])
+        print_rows(
+            f"{len(words)} {'other ' * bool(same)}comparisons of {n_maps} maps, the closest first", words[:MAX_SHOWN]
+        )
     if len(words) > MAX_SHOWN:
         lowest = words[-1]["spearman"]
         typer.echo(f"and {len(words) - MAX_SHOWN} more, down to {lowest}: --json prints all, --out draws them")

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from headatlas.cli.app import show_table
+from headatlas.cli.app import print_table
 from headatlas.terminal import RunDisplay
 
 
@@ -22,15 +22,15 @@ class Display(RunDisplay):
         self.out, self.opens, self.shows_plan = out, opens, shows_plan
         self.methods: list[str] = []
 
-    def planned(self, plan: Any) -> None:
+    def on_plan(self, plan: Any) -> None:
         from headatlas.runs import tables
 
         self.methods = list(plan.plans)
         if self.shows_plan:
-            show_table(f"Plan for {plan.title}", tables.plan(plan.plans, self.out))
+            print_table(f"Plan for {plan.title}", tables.plan(plan.plans, self.out))
 
-    def drawn(self, page: Path) -> None:
-        super().drawn(page)
+    def on_page_drawn(self, page: Path) -> None:
+        super().on_page_drawn(page)
         self.open(page)
 
     def open(self, page: Path) -> None:

@@ -6,11 +6,22 @@ from typing import Annotated, Any
 
 import typer
 
-from headatlas.cli.app import Device, Dtype, Json, Model, app, check_model, existing, import_torch, listed, show_table
+from headatlas.cli.app import (
+    Device,
+    Dtype,
+    Json,
+    Model,
+    app,
+    check_model,
+    check_path,
+    import_torch,
+    print_table,
+    split_names,
+)
 from headatlas.edits.arguments import GRAMMAR, parse_set, split_heads, split_scales, split_steers
 from headatlas.errors import BadArgument
 from headatlas.models.head_names import check_head, head_numbers, shape
-from headatlas.progress import shown
+from headatlas.progress import default_progress
 from headatlas.tasks.built_in import check_task, relation_names
 from headatlas.terminal import bar
 
@@ -18,7 +29,7 @@ SHOWN = 20  # heads
 
 
 def _tasks(value: str) -> str:
-    for task in listed(value) or ():
+    for task in split_names(value) or ():
         check_task(task, relation_names())
     return value
 
@@ -52,7 +63,7 @@ def edit(
         ),
     ] = None,
     atlas: Annotated[
-        Path | None, typer.Option(callback=existing("folder"), help="An atlas of this model, for --set.")
+        Path | None, typer.Option(callback=check_path("folder"), help="An atlas of this model, for --set.")
     ] = None,
     sets: Annotated[
         list[str] | None,
@@ -93,9 +104,9 @@ def edit(
     import_torch()
     from headatlas.edits.edit import Request, write_edit
 
-    shown.set(bar)
+    default_progress.set(bar)
     request = Request(heads, factors, directions, atlas, tuple(sets or ()), prune)
-    asked = (listed(tasks) if tasks else None) if measures else ()
+    asked = (split_names(tasks) if tasks else None) if measures else ()
     report = write_edit(model, request, out, asked, limit, draws, shots=shots, device=device, dtype=dtype, progress=bar)
     _show(report.record, report.folder, as_json)
 
@@ -116,7 +127,7 @@ def _show(record: dict[str, Any], folder: Path, as_json: bool) -> None:
     if record["pruned"]:
         typer.echo(saved_in_words(record["pruned"]))
     if record["effects"]:
-        show_table("Test examples before and after, and the same with random heads", record["effects"])
+        print_table("Test examples before and after, and the same with random heads", record["effects"])
     size = sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
     typer.echo(f"wrote {folder} ({size / 1e6:,.0f} MB)")
 
@@ -131,13 +142,13 @@ def evaluate(
     ],
     tasks: Tasks = "",
     text: Annotated[
-        Path | None, typer.Option(callback=existing("file"), help="A file of plain text, for perplexity.")
+        Path | None, typer.Option(callback=check_path("file"), help="A file of plain text, for perplexity.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Held-out examples of each task.")] = 64,
     shots: Shots = None,
     atlas: Annotated[
         Path | None,
-        typer.Option(callback=existing("folder"), help="An atlas: rows that its maps used are not tested."),
+        typer.Option(callback=check_path("folder"), help="An atlas: rows that its maps used are not tested."),
     ] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -152,8 +163,8 @@ def evaluate(
     from headatlas.edits.measure import TASKS, evaluation_rows
     from headatlas.edits.measure import evaluate as compared
 
-    shown.set(bar)
-    asked = listed(tasks) or (() if text else TASKS)
+    default_progress.set(bar)
+    asked = split_names(tasks) or (() if text else TASKS)
     ways: dict[str, Any] = {"device": device, "dtype": dtype, "progress": bar}
     result = compared(model_a, model_b, asked, text=text, limit=limit, shots=shots, atlas=atlas, **ways)
     parts = evaluation_rows(result)
@@ -161,4 +172,4 @@ def evaluate(
         typer.echo(json.dumps(parts, indent=2))
         return
     for title, rows in parts.items():
-        show_table(title, rows)
+        print_table(title, rows)

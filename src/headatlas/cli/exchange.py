@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headatlas.cli.app import app, atlas_path, existing, import_torch, listed, one_of
+from headatlas.cli.app import app, check_atlas_path, check_one_of, check_path, import_torch, split_names
 from headatlas.errors import check_choice
 from headatlas.exchange import readable, writable
 from headatlas.methods import importing_methods
@@ -25,14 +25,15 @@ Scores = Annotated[
     Path,
     typer.Argument(
         metavar="SCORES",
-        callback=existing("file or folder"),
+        callback=check_path("file or folder"),
         help="A file, or a folder for duo-attention, maps and headvis (docs/how-to/published-maps.md).",
     ),
 ]
 Format = Annotated[
     str | None,
     typer.Option(
-        callback=one_of(*IMPORT_FORMATS), help=f"One of {', '.join(IMPORT_FORMATS)}. Without it, what the file tells."
+        callback=check_one_of(*IMPORT_FORMATS),
+        help=f"One of {', '.join(IMPORT_FORMATS)}. Without it, what the file tells.",
     ),
 ]
 Kind = Annotated[
@@ -79,7 +80,7 @@ def import_scores(
         name=name,
         model=model,
         key=key,
-        names=listed(names),
+        names=split_names(names),
         layers=layers,
         heads=heads,
         fill=fill,
@@ -94,9 +95,13 @@ def import_scores(
 def export(
     atlas: Annotated[
         Path,
-        typer.Argument(metavar="ATLAS", callback=atlas_path, help="The folder of an atlas, or one of its .nc files."),
+        typer.Argument(
+            metavar="ATLAS", callback=check_atlas_path, help="The folder of an atlas, or one of its .nc files."
+        ),
     ],
-    to: Annotated[str, typer.Option(callback=one_of(*EXPORT_FORMATS), help=f"One of {', '.join(EXPORT_FORMATS)}.")],
+    to: Annotated[
+        str, typer.Option(callback=check_one_of(*EXPORT_FORMATS), help=f"One of {', '.join(EXPORT_FORMATS)}.")
+    ],
     out: Annotated[Path, typer.Option(help="A new file; for duo-attention and headvis, a new folder.")],
     chart: Annotated[str | None, typer.Option(help="The map by its name: 'streaming: passkeys'.")] = None,
     method: Annotated[str | None, typer.Option(help="Instead of a chart, only maps of this method,")] = None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headatlas.cli.app import Json, Model, app, existing, import_torch, show, show_table
+from headatlas.cli.app import Json, Model, app, check_path, import_torch, print_rows, print_table
 from headatlas.models.head_names import check_head, head_numbers, shape
 from headatlas.progress import doing
 from headatlas.terminal import bar
@@ -25,7 +25,7 @@ def head(
     tokens: Annotated[int, typer.Option(min=1, max=10_000, help="How many of its most amplified tokens to show.")] = 30,
     atlas: Annotated[
         Path | None,
-        typer.Option(callback=existing("folder"), help="Tell its scores and ranks from the atlas here."),
+        typer.Option(callback=check_path("folder"), help="Tell its scores and ranks from the atlas here."),
     ] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the head card into this .png, .svg or .pdf file.")] = None,
     describe: Annotated[
@@ -56,8 +56,8 @@ def head(
     if as_json:
         _print_json(list_rows(operations), explained, card, text)
         return
-    show_table(f"{card.name} of {model}: what it amplifies, and what it makes of it", list_rows(operations))
-    show("Relations that explain these mappings", explained)
+    print_table(f"{card.name} of {model}: what it amplifies, and what it makes of it", list_rows(operations))
+    print_rows("Relations that explain these mappings", explained)
     if opened is not None:
         _show_standing(card)
     if text:
@@ -98,5 +98,5 @@ def _print_json(
 def _show_standing(card: "Card") -> None:
     from headatlas.results import tables
 
-    show("Where it stands among all heads", tables.standings_in_words(card))
-    show("Removed together with other top heads", tables.removals(card))
+    print_rows("Where it stands among all heads", tables.standings_in_words(card))
+    print_rows("Removed together with other top heads", tables.removals(card))

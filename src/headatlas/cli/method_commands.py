@@ -21,8 +21,8 @@ from headatlas.cli.app import (
     Workers,
     check_model,
     import_torch,
+    print_tables,
     resumable,
-    show_parts,
 )
 from headatlas.cli.display import Display
 from headatlas.cli.options import Data, check_functions, reading
@@ -30,7 +30,7 @@ from headatlas.cli.plug_ins import as_command
 from headatlas.errors import BadArgument
 from headatlas.methods.method import PRESETS, Method, Option
 from headatlas.models.default_model import DEFAULT_MODEL
-from headatlas.progress import shown
+from headatlas.progress import default_progress
 
 PYTHON_ONLY = ("maps",)  # arrays
 INDEX = "atlas.json"
@@ -86,13 +86,13 @@ def run_method(
 ) -> None:
     """Compute a method, print its tables and its warnings."""
     import_torch()
-    from headatlas.comparison.reliability import unstable
+    from headatlas.comparison.reliability import stability_warnings
     from headatlas.results.method_tables import method_tables
     from headatlas.results.tables import warnings
     from headatlas.runs import run as runs
 
     display = Display(out, shows_plan=not as_json)
-    shown.set(display)
+    default_progress.set(display)
     with resumable(out):
         result = runs.compute(
             method,
@@ -111,8 +111,8 @@ def run_method(
             workers=workers,
         )
     results = {method.name: result}
-    sentences = [*warnings(results), *unstable(results)]
-    show_parts(method_tables(result), as_json, out / f"{method.name}.nc", sentences)
+    sentences = [*warnings(results), *stability_warnings(results)]
+    print_tables(method_tables(result), as_json, out / f"{method.name}.nc", sentences)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from headatlas.cli.app import listed
-from headatlas.errors import BadArgument, check_choice, check_names, check_there, did_you_mean
+from headatlas.cli.app import split_names
+from headatlas.errors import BadArgument, check_choice, check_exists, check_names, did_you_mean
 from headatlas.methods._seeds import seed_numbers
 from headatlas.methods.method import Method, Option, kinds_of
 from headatlas.tasks.built_in import FUNCTIONS, built_in_questions, check_questions, check_task, relation_names
@@ -23,7 +23,7 @@ LIST_METAVARS = {int: "N,N", float: "X,X"}
 
 def _files(param: typer.CallbackParam, value: list[Path] | None) -> list[Path] | None:
     for path in value or ():
-        check_there(param.opts[0], path, "file")
+        check_exists(param.opts[0], path, "file")
     return value
 
 
@@ -117,7 +117,7 @@ def _one(kinds: Sequence[Any], choices: Sequence[str], name: str, value: str) ->
 
 def _several(kinds: Sequence[Any], choices: Sequence[str], name: str, value: str) -> list[Any] | None:
     """The same with commas between."""
-    names = listed(value)
+    names = split_names(value)
     if names and choices:
         check_names(name, names, choices)
     return names and [_one(kinds, choices, name, text) for text in names]
@@ -134,7 +134,7 @@ def _names(choices: Sequence[str], name: str, value: str) -> list[str] | str | N
 
 
 def _tasks(relations: Sequence[str], name: str, value: str) -> list[str] | None:
-    tasks = listed(value)
+    tasks = split_names(value)
     for task in tasks or ():
         check_task(task, relations)
     return tasks
@@ -152,16 +152,16 @@ def _questions(name: str, value: str) -> str | Path:
 
 
 def _file(name: str, value: Path) -> Path:
-    check_there(name, value, "file")
+    check_exists(name, value, "file")
     return value
 
 
 def _relations(name: str, value: str) -> list[str] | Path:
     """Built-in ones by name, or a path."""
-    names = listed(value) or []
+    names = split_names(value) or []
     if names and set(names) <= set(relation_names()):
         return names
-    check_there(name, value)
+    check_exists(name, value)
     return Path(value)
 
 

@@ -25,7 +25,7 @@ def command_entries() -> dict[str, EntryPoint]:
 
 
 @cache  # so that each is reported once
-def report_taken(name: str) -> None:
+def warn_name_taken(name: str) -> None:
     """Log that a package offers a command whose name is taken."""
     log.warning("command %s of %s is left out: the name is taken", name, _package(command_entries()[name]))
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from headatlas.cli.app import Device, Dtype, Model, app, existing, import_torch
-from headatlas.progress import doing, shown
+from headatlas.cli.app import Device, Dtype, Model, app, check_path, import_torch
+from headatlas.progress import default_progress, doing
 from headatlas.terminal import bar
 
 HERE = ("127.0.0.1", "localhost", "::1")
@@ -18,7 +18,7 @@ def view(
     model: Model = "smollm2",
     atlas: Annotated[
         Path | None,
-        typer.Option(callback=existing("folder"), help="An atlas of this model: its maps are on the page too."),
+        typer.Option(callback=check_path("folder"), help="An atlas of this model: its maps are on the page too."),
     ] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -30,7 +30,7 @@ def view(
     import_torch()
     from headatlas.live.view import make_server
 
-    shown.set(bar)
+    default_progress.set(bar)
     with doing(bar, f"loading {model}"):
         server = make_server(model, atlas, device=device, dtype=dtype, host=host, port=port)
     if host not in HERE:

@@ -9,13 +9,13 @@ import numpy as np
 import xarray as xr
 
 from headatlas.comparison.depth import depth_profile, mean_depth, profile_correlation
-from headatlas.comparison.pairs import all_pairs
+from headatlas.comparison.pairs import compare_all_pairs
 from headatlas.comparison.reliability import between_repeats, between_repeats_of_results
 from headatlas.comparison.side_by_side import Results, side_by_side
 from headatlas.errors import BadArgument, check_count
 from headatlas.evidence.control import correct_p
-from headatlas.results.about import unit
-from headatlas.results.charts import MAP, overview
+from headatlas.results.about import unit_of
+from headatlas.results.charts import MAP, stack_maps
 
 HEAD, GROUP, MAXIMUM, MEAN = "head", "KV group", "maximum of the KV group", "mean of the KV group"
 # Two maps of models with different layers or heads.
@@ -55,7 +55,7 @@ def compare(
         detector of the second's top heads, and `auroc_ba`.
 
         Of results: over (pair), with the coordinates `a` and `b` (charts), `atlas_a` and `atlas_b`, and `same`, whether
-        both are the same map in two atlases. `unit` is head, KV group, maximum or mean of the KV group, or relative
+        both are the same map in two atlases. `unit_of` is head, KV group, maximum or mean of the KV group, or relative
         depth, where layers or heads differ and only `depth_r` is known: the correlation of the maps' shares over 20
         bins of relative depth. `p_corrected` is for the number of pairs between atlases (of others, within). `depth`
         (chart) is the middle of a map, from 0 to 1.
@@ -100,14 +100,14 @@ def _compare_arrays(maps: Sequence[Any], top: int | None, draws: int, seed: int)
     layer = np.repeat(np.arange(a.sizes["layer"]), a.sizes["head"])
     rows = []
     for pair in zip(*flat, strict=True):
-        values = all_pairs(np.array(pair, np.float64), layer, top, draws=draws, seed=seed)
+        values = compare_all_pairs(np.array(pair, np.float64), layer, top, draws=draws, seed=seed)
         rows.append(_numbers(values, 0, 1))
     variables = {name: (rest, np.array([row[name] for row in rows]).reshape(shape)) for name in NUMBERS}
     return xr.Dataset(variables, coords={d: a[d] for d in rest if d in a.coords}, attrs={"draws": draws, "seed": seed})
 
 
 def _numbers(values: Mapping[str, np.ndarray], i: int, j: int) -> dict[str, float]:
-    """NUMBERS of the maps i and j of `all_pairs`."""
+    """NUMBERS of the maps i and j of `compare_all_pairs`."""
     numbers = {name: float(values[name][i, j]) for name in ("n", "top", "spearman", "p", "shared", "p_shared")}
     numbers["shared_by_chance"] = numbers["top"] ** 2 / numbers["n"]
     return numbers | {"auroc_ab": float(values["auroc"][i, j]), "auroc_ba": float(values["auroc"][j, i])}
@@ -126,7 +126,7 @@ def _compare_results(
     profiles: list[np.ndarray] = []
     rows: list[dict[str, Any]] = []
     for group in by_size.values():
-        members = overview(group)
+        members = stack_maps(group)
         score = members.score.transpose("chart", *MAP).values
         numbers = _numbers_of_pairs(group, score, by, top, kv_heads, draws, seed)
         first = len(charts)
@@ -167,9 +167,9 @@ def _numbers_of_pairs(
     numbers = {}
     for name, values in units.items():
         layer = np.repeat(np.arange(values.shape[1]), values.shape[2])
-        numbers[name] = all_pairs(values.reshape(len(values), -1), layer, top, draws=draws, seed=seed)
+        numbers[name] = compare_all_pairs(values.reshape(len(values), -1), layer, top, draws=draws, seed=seed)
     rows = list(_rows(numbers, coarse, by is not None))
-    if all(unit(result) != "Head" for result in maps.values()):
+    if all(unit_of(result) != "Head" for result in maps.values()):
         rows = [row | {"unit": GROUP} for row in rows]
     return rows
 
@@ -200,7 +200,7 @@ def _dataset(rows: Sequence[dict[str, Any]], charts: Sequence[str], atlas: Seque
     return xr.Dataset(variables, coords=coords | {"chart": list(charts), "atlas": ("chart", list(atlas))})
 
 
-def square(result: xr.Dataset) -> xr.DataArray:
+def correlation_matrix(result: xr.Dataset) -> xr.DataArray:
     """The correlations of `compare` over (chart, other); of KV groups, by their maximum."""
     charts = result.chart.values.tolist()
     used = result.isel(pair=np.flatnonzero(result.unit.values != MEAN))

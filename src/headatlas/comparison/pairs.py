@@ -17,7 +17,7 @@ def spearman_matrix(maps: np.ndarray) -> np.ndarray:
     return pd.DataFrame(maps.T).corr("spearman", min_periods=3).to_numpy()
 
 
-def all_pairs(
+def compare_all_pairs(
     maps: np.ndarray, layer: np.ndarray, top: int | None = None, *, draws: int, seed: int = 0
 ) -> dict[str, np.ndarray]:
     """How far every two of maps [map, head] agree: matrices [map, map], NaN where one is constant.
@@ -52,7 +52,7 @@ def all_pairs(
 def _block(
     a: np.ndarray, b: np.ndarray, layer: np.ndarray, top: int | None, draws: int, seed: int
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """`all_pairs` of maps a and b [map, head] without NaN: [a, b], and [b, a]."""
+    """`compare_all_pairs` of maps a and b [map, head] without NaN: [a, b], and [b, a]."""
     n = a.shape[1]
     size = min(max(1, round(TOP_SHARE * n)) if top is None else top, n // 2)
     ranks = [rankdata(maps, axis=1) for maps in (a, b)]

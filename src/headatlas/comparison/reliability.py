@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headatlas.comparison.pairs import all_pairs
+from headatlas.comparison.pairs import compare_all_pairs
 from headatlas.comparison.side_by_side import named_results
 from headatlas.errors import BadArgument
 from headatlas.methods import measures_of
 from headatlas.methods.method import Measure
 
-STABLE, UNSTABLE = 0.8, 0.5
-LEAST = 0.05  # a correlation so low says only that it takes more than it would from there
+STABLE_CORRELATION, UNSTABLE_CORRELATION = 0.8, 0.5
+MIN_CORRELATION = 0.05  # a correlation so low says only that it takes more than it would from there
 
 
 def between_repeats(score: xr.DataArray, over: str, top: int | None = None) -> xr.Dataset:
@@ -36,7 +36,7 @@ def between_repeats(score: xr.DataArray, over: str, top: int | None = None) -> x
     pairs = np.triu_indices(repeats, 1)
     means: dict[str, list[float]] = {"spearman": [], "shared": [], "top": []}
     for maps in values:
-        numbers = all_pairs(maps, layer, top, draws=0)
+        numbers = compare_all_pairs(maps, layer, top, draws=0)
         for name, column in means.items():
             known = numbers[name][pairs]
             known = known[np.isfinite(known)]
@@ -44,7 +44,7 @@ def between_repeats(score: xr.DataArray, over: str, top: int | None = None) -> x
     variables = {name: (rest, np.array(column).reshape(sizes)) for name, column in means.items()}
     result = xr.Dataset(variables, coords={d: score[d] for d in rest if d in score.coords})
     # The formula is for maps that share something: without a correlation above 0, more data tell nothing.
-    whole = of_more_data(result.spearman.where(result.spearman > 0), repeats)
+    whole = spearman_brown(result.spearman.where(result.spearman > 0), repeats)
     return result.assign(spearman_whole=whole).assign_attrs(over=over, repeats=repeats)
 
 
@@ -94,7 +94,7 @@ def _of_measure(
     return charts.assign_coords({name: ("chart", values) for name, values in names.items()})
 
 
-def stability_of(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], float]:
+def map_stability(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], float]:
     """(method, subject) → Spearman of a map with itself over seeds, or over halves of the data."""
     means: dict[tuple[str, str], float] = {}
     for name, result in results.items():
@@ -108,47 +108,49 @@ def stability_of(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], flo
     return means
 
 
-def unstable(results: Mapping[str, xr.Dataset]) -> list[str]:
+def stability_warnings(results: Mapping[str, xr.Dataset]) -> list[str]:
     """A line for every map that agrees with itself to less than 0.5, and how much data 0.8 would take.
 
     The number is an estimate from the map's own halves or seeds, by the Spearman–Brown formula.
     """
     return [
         f"{name}: {subject}: {_in_words(name, measures_of(name)[0], results[name], subject, correlation)}"
-        for (name, subject), correlation in stability_of(results).items()
-        if correlation < UNSTABLE and "imported" not in results[name].attrs
+        for (name, subject), correlation in map_stability(results).items()
+        if correlation < UNSTABLE_CORRELATION and "imported" not in results[name].attrs
     ]
 
 
 def _in_words(method: str, measure: Measure, result: xr.Dataset, subject: str, correlation: float) -> str:
     assert measure.repeats is not None
     dim, command = measure.repeats[1], f"headatlas {method.replace('_', '-')}"
-    bound = "more than" if correlation <= LEAST else "about"
-    times = times_needed(max(correlation, LEAST), STABLE)
+    bound = "more than" if correlation <= MIN_CORRELATION else "about"
+    times = data_factor_needed(max(correlation, MIN_CORRELATION), STABLE_CORRELATION)
     if dim != "half":  # the map is the mean over them, so that each counts once
-        needs = f"the mean over {bound} {rounded_up(times)} would be stable to {STABLE} ({command} --{dim}s)"
+        needs = f"the mean over {bound} {round_up_in_words(times)} would be stable to {STABLE_CORRELATION} ({command} --{dim}s)"
         return f"{correlation:.2f} between {dim}s; {needs}"
     counted, option = measure.examples or ("", "")
     if counted not in result and counted not in result.attrs:
         return f"{correlation:.2f} between halves of the data"
     n = int(result[counted].sel({measure.over: subject}) if counted in result else result.attrs[counted])
-    needs = f"halves of {bound} {rounded_up(n * times)} would agree to {STABLE} ({command} --{option})"
+    needs = (
+        f"halves of {bound} {round_up_in_words(n * times)} would agree to {STABLE_CORRELATION} ({command} --{option})"
+    )
     return f"{correlation:.2f} between halves of {n} examples; {needs}"
 
 
-def of_more_data(correlation: Any, times: float) -> Any:
+def spearman_brown(correlation: Any, times: float) -> Any:
     """What two maps that correlate so would correlate to, if each were made of `times` the data (Spearman–Brown)."""
     return times * correlation / (1 + (times - 1) * correlation)
 
 
-def times_needed(correlation: float, wanted: float) -> float:
+def data_factor_needed(correlation: float, wanted: float) -> float:
     """Of how many times the data two maps must be made to correlate to `wanted` (Spearman–Brown, solved for it)."""
     if not 0 < correlation < 1 or not 0 < wanted < 1:
         raise BadArgument(f"correlation is {correlation} and wanted is {wanted}, expected both between 0 and 1")
     return wanted * (1 - correlation) / (correlation * (1 - wanted))
 
 
-def rounded_up(number: float) -> str:
+def round_up_in_words(number: float) -> str:
     """A number above 1 in words, with two digits: an estimate has no more."""
     unit = 10 ** max(0, math.floor(math.log10(number)) - 1)
     return f"{math.ceil(number / unit - 1e-9) * unit:,}"

@@ -9,9 +9,9 @@ import xarray as xr
 
 from headatlas.errors import BadArgument
 from headatlas.methods import TABLE
-from headatlas.results.about import unit
+from headatlas.results.about import unit_of
 from headatlas.results.atlas import Atlas, open_atlas
-from headatlas.results.charts import MAP, overview
+from headatlas.results.charts import MAP, stack_maps
 from headatlas.results.reading import results_of
 
 Results = Mapping[str, xr.Dataset]
@@ -27,12 +27,12 @@ def side_by_side(atlases: Sequence[Any]) -> tuple[dict[str, xr.Dataset], dict[st
         (label, method, result)
         for label, results in named_results(atlases).items()
         for method, result in results.items()
-        if overview({method: result}).chart.size
+        if stack_maps({method: result}).chart.size
     ]
     # Heads of a layer, by the number of layers: what results by KV group are spread to.
     heads: dict[int, int] = {}
     for _, _, result in rows:
-        if unit(result) == "Head":
+        if unit_of(result) == "Head":
             layers = result.sizes["layer"]
             heads[layers] = max(heads.get(layers, 0), result.sizes["head"])
     methods = [method for _, method, _ in rows]
@@ -78,7 +78,7 @@ def named_results(atlases: Sequence[Any]) -> dict[str, Results]:
 def _spread(result: xr.Dataset, heads: int | None, label: str) -> xr.Dataset:
     """Results by KV group, with each group's scores for all of its heads."""
     groups = result.sizes["head"]
-    if unit(result) == "Head" or heads is None:
+    if unit_of(result) == "Head" or heads is None:
         return result
     if heads % groups:
         raise BadArgument(f"{label} has {groups} KV groups, but others have {heads} heads: maps of different models?")
@@ -89,7 +89,7 @@ def _spread(result: xr.Dataset, heads: int | None, label: str) -> xr.Dataset:
 
 def _as_table(method: str, result: xr.Dataset) -> xr.Dataset:
     """A result as a table, whose name does not have to be that of a method."""
-    charts = overview({method: result})
+    charts = stack_maps({method: result})
     labels = [label.removeprefix(f"{method}: ") for label in charts.chart.values.tolist()]
     table = charts[["score", "low", "high"]].rename(chart=TABLE.over).drop_vars(("method", "measure", "subject"))
     if bool(charts.at_chance.any()):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
-from headatlas.errors import BadArgument, check_there
+from headatlas.errors import BadArgument, check_exists
 from headatlas.models.head_names import head_numbers
 
 GRAMMAR = "'math by dissociate', 'interfering by gate, syntax', 'top 10 math by ablate' or 'lowest 10% by ablate'"
@@ -100,7 +100,7 @@ def split_steers(texts: Iterable[str]) -> dict[str, Direction]:
             number = float(factor or 1.0)
         except ValueError:
             raise BadArgument(f"steer is {part!r}, expected such as L3.H1=direction.npy*2") from None
-        check_there(f"steer of {name.strip()}", path, "file")
+        check_exists(f"steer of {name.strip()}", path, "file")
         directions[name.strip()] = Direction(Path(path), check_factor(name.strip(), number), subject.strip())
     return directions
 

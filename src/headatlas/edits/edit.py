@@ -31,7 +31,7 @@ from headatlas.models.loading import find_folder, load, open_parameters
 from headatlas.models.weights import Weights
 from headatlas.progress import Progress, doing, silent
 from headatlas.results.atlas import Atlas, open_atlas
-from headatlas.results.charts import overview
+from headatlas.results.charts import stack_maps
 from headatlas.tasks.built_in import BUILT_IN, relation_names
 from headatlas.tasks.prompts import Task
 
@@ -285,7 +285,7 @@ def _tasks_of(request: Request, chosen: Sequence[Chosen]) -> list[str]:
     """What the atlas has maps of and can be asked: its built-in tasks, and relations whose heads are removed."""
     if request.opened is None:
         return []
-    subjects = set(overview(request.opened.results).subject.values.tolist())
+    subjects = set(stack_maps(request.opened.results).subject.values.tolist())
     named = {subject for of in chosen for subject in of.subjects if len(of.subjects) == 1}
     return [name for name in BUILT_IN if name in subjects] + sorted(named & set(relation_names()))
 

@@ -14,8 +14,8 @@ from headatlas.methods import measures_of, methods
 from headatlas.methods.method import Measure
 from headatlas.results import tables
 from headatlas.results.atlas import Atlas
-from headatlas.results.charts import overview
-from headatlas.results.curves import change_at, removal, steps
+from headatlas.results.charts import stack_maps
+from headatlas.results.curves import change_at, removed_counts, stack_removal_curves
 
 log = logging.getLogger(__name__)
 _STEM = 6  # letters that 'interfering' and 'interference' must share
@@ -39,7 +39,7 @@ def choose(atlas: Atlas, sets: str | Sequence[str]) -> list[Chosen]:
 
 def _choose(atlas: Atlas, of: HeadSet) -> Chosen:
     result = atlas[of.method]
-    charts = overview({of.method: result})
+    charts = stack_maps({of.method: result})
     if not charts.sizes["chart"]:
         raise BadArgument(f"set is {of.text!r}, but {of.method} has no map of heads to choose from")
     measure, subjects, named = _resolve(of, charts)
@@ -198,9 +198,9 @@ def _proof(
         for row in tables.evidence({method: result}):
             if row["subject"] == subject and row["removed"] is not None and row["p"] is not None:
                 return row["removed"], row["of"], row["change"], row["random"], row["p"]
-    curves = removal({method: result})
+    curves = stack_removal_curves({method: result})
     for i in range(curves.sizes["curve"]):
         one = curves.isel(curve=i)
         if (one.subject.item(), one.why.item()) == (subject, measure.name):
-            return steps(one)[0], *change_at(one, steps(one)[0])
+            return removed_counts(one)[0], *change_at(one, removed_counts(one)[0])
     return None

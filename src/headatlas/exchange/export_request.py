@@ -15,7 +15,7 @@ from headatlas.results.charts import MAP as MAP
 class ExportRequest:
     """What is to be written.
 
-    charts: one, or for tables several (`charts.overview`). per_group: whether their heads are KV groups.
+    charts: one, or for tables several (`charts.stack_maps`). per_group: whether their heads are KV groups.
     model: its name. dtype: of its numbers. kv_heads: how many a layer has, if that is known.
     sink, recent: tokens that streaming heads keep, from the map or the caller. fill: the score of missing heads.
     """

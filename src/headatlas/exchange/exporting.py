@@ -14,9 +14,9 @@ from headatlas.exchange.export_request import ExportRequest, Files
 from headatlas.exchange.format import Format
 from headatlas.files import check_new, new_path
 from headatlas.methods import measures_of, methods
-from headatlas.results.about import unit
+from headatlas.results.about import unit_of
 from headatlas.results.atlas import Atlas, open_atlas
-from headatlas.results.charts import overview
+from headatlas.results.charts import stack_maps
 
 # Charts that an error names.
 MAX_LISTED = 12
@@ -71,7 +71,7 @@ def export(
     maps, origin = side_by_side([atlas])
     if maps:
         check_one_size(maps, origin)
-    charts = overview(maps)
+    charts = stack_maps(maps)
     if not charts.sizes["chart"]:
         raise CannotDo(f"atlas {brief(str(atlas))} has no maps to export" if _is_path(atlas) else "atlas has no maps")
     charts = _narrowed(charts, names)
@@ -154,7 +154,7 @@ def _request(
     kept = {name: about.get(name) if options[name] is None else options[name] for name in ("sink", "recent")}
     return ExportRequest(
         charts,
-        per_group=all(unit(maps[name]) != "Head" for name in names),
+        per_group=all(unit_of(maps[name]) != "Head" for name in names),
         model=str(about.get("model") or model.get("name", "")),
         dtype=str(model.get("dtype") or about.get("dtype") or "unknown"),
         kv_heads=None if groups is None else int(groups),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headatlas.errors import BadArgument, BadFile, HeadAtlasError, check_choice, check_count, check_there, one_line
+from headatlas.errors import BadArgument, BadFile, HeadAtlasError, check_choice, check_count, check_exists, one_line
 from headatlas.exchange import FORMATS, readable
 from headatlas.exchange.checked_tables import MAX_INDEX, ImportOptions, Tables
 from headatlas.exchange.format import Format, Source
@@ -16,7 +16,7 @@ from headatlas.exchange.method_results import read_result
 from headatlas.files import check_folder
 from headatlas.methods import TABLE, importing_methods, method_names
 from headatlas.models.head_names import shape
-from headatlas.results.about import unit
+from headatlas.results.about import unit_of
 from headatlas.results.store import load, save
 
 
@@ -58,7 +58,7 @@ def import_scores(
     Example:
         >>> ha.import_scores("Retrieval_Head/head_score/llama-2-7b-80k.json").score.sel(table="retrieval")
     """
-    check_there("scores", path)
+    check_exists("scores", path)
     file = Path(path)
     kinds = importing_methods()
     if kind is not None and format is not None:
@@ -80,7 +80,7 @@ def import_scores(
             options = _import_options(model, key, names, layers, heads)
             format = format or guess_format(file)
             reader = readable()[format]
-            check_there("scores", path, "file or folder" if reader.is_folder else "file")
+            check_exists("scores", path, "file or folder" if reader.is_folder else "file")
             _check_used({"key": key, "names": names or None}, reader.import_options, f"format {format}")
             assert reader.read is not None
             tables = reader.read(file, options)
@@ -187,7 +187,7 @@ def sentences(result: xr.Dataset) -> list[str]:
     missing, lines = result[TABLE.name].isnull().all(TABLE.over), []
     if lacks := int(missing.sum()):
         lines.append(f"{lacks} of {missing.size} heads have no score and are left out of comparisons (see --fill)")
-    if unit(result) != "Head":
+    if unit_of(result) != "Head":
         lines.append("scores are of KV heads: with --heads, how many query heads there are, they are spread to those")
     return lines
 

@@ -75,12 +75,12 @@ def _rows(request: ExportRequest) -> list[dict[str, Any]]:
     import numpy as np
 
     from headatlas.exchange.export_request import MAP, finite_or_none
-    from headatlas.results.charts import ranks
+    from headatlas.results.charts import head_ranks
 
     charts = request.charts
     head_column = "kv_head" if request.per_group else "head"
     numbers = {name: charts[name].transpose("chart", *MAP).values for name in ("score", "low", "high")}
-    rank = ranks(charts).transpose("chart", *MAP).values
+    rank = head_ranks(charts).transpose("chart", *MAP).values
     names = ("method", "measure", "subject")
     rows = []
     for i, values in enumerate(zip(*(charts[name].values.tolist() for name in names), strict=True)):

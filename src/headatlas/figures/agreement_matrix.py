@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from headatlas.comparison.compare import square
+from headatlas.comparison.compare import correlation_matrix
 from headatlas.comparison.pairs import spearman_matrix
 from headatlas.errors import BadArgument
 from headatlas.figures.arguments import check_dataset, lacks
@@ -18,7 +18,7 @@ from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
 from headatlas.methods._chance import unranked_label
-from headatlas.results.charts import overview
+from headatlas.results.charts import stack_maps
 from headatlas.results.reading import results_of
 
 AGREED = (
@@ -49,7 +49,7 @@ def agreement(maps: Any, *, palette: str = PUBLISHED) -> Figure:
 
 def plan(maps: Maps, colours: str = PUBLISHED) -> Matrix:
     """What the matrix shows."""
-    charts = overview(maps)
+    charts = stack_maps(maps)
     score = charts.score.transpose("chart", "layer", "head").values.reshape(charts.sizes["chart"], -1)
     varied = [i for i, s in enumerate(score) if len(np.unique(s[~np.isnan(s)])) > 1]
     if len(varied) < 2:
@@ -91,7 +91,7 @@ def plan_agreed(result: xr.Dataset, colours: str = PUBLISHED) -> Matrix:
     """What the matrix of `ha.compare` shows: the maps that can be compared, atlas by atlas."""
     if not {"a", "b", "chart", "spearman"} <= set(result.variables):
         raise lacks(result, ("a", "b", "chart", "spearman"), "the pairs of ha.compare")
-    values = square(result)
+    values = correlation_matrix(result)
     known = np.flatnonzero(values.notnull().any("other").values)
     if not len(known):
         raise BadArgument("result has no two maps in which heads differ, expected at least two to compare")

@@ -12,7 +12,7 @@ from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
 from headatlas.methods._chance import no_head_label
-from headatlas.results.charts import overview
+from headatlas.results.charts import stack_maps
 
 
 def pictures(
@@ -22,7 +22,7 @@ def pictures(
     palette_of(palette)
     check_choice("style", style, STYLES)
     chosen = check_names("only", only, FIGURES) if only else ()
-    charts, possible, names = overview(maps), list[Picture](), set[str]()
+    charts, possible, names = stack_maps(maps), list[Picture](), set[str]()
     for kind in [f for f in FIGURES if not chosen or f in chosen]:
         module = import_module(f"headatlas.figures.{MODULES[kind]}")
         looks = {"palette": palette} | ({"style": style} if kind in STYLED else {})
@@ -47,7 +47,7 @@ def caption(picture: Picture, maps: Maps, when: Mapping[str, str]) -> str:
         model = f"{result.attrs.get('model', 'unknown model')} ({result.attrs.get('fingerprint', 'no fingerprint')})"
         listed = ", ".join(f"{k} {_plain(v)}" for k, v in settings.items())
         lines.append(f"{method}: {model}, {shape}; {listed}" + (f"; {when[method]}" if method in when else ""))
-    charts = overview({method: maps[method] for method in picture.methods})
+    charts = stack_maps({method: maps[method] for method in picture.methods})
     for method in picture.methods:
         first = next((m.name for m in measures_of(method)), "")
         chosen = (charts.method == method) & (charts.measure == first) & charts.none_above

@@ -15,7 +15,7 @@ from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.style import axes_at, heading, styled, ticks, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods._chance import members_above_chance, stored_members
-from headatlas.results.about import about, unit
+from headatlas.results.about import describe_result, unit_of
 from headatlas.tasks.relations import CATEGORIES
 
 UNCLASSIFIED = "Unclassified"
@@ -89,13 +89,13 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED, style: str = MARKED) -> C
     n_layers, n_heads = classes_of.shape
     ends = [n_layers] if n_layers % 16 == 0 else []  # the published axis ends on its last tick
     return CategoryMap(
-        heading=about(result),
+        heading=describe_result(result),
         panels=panels,
         classes=classes,
         colours=[*own, *many, used.none],
         legend=[*reversed(range(len(classes) - 1)), len(classes) - 1],
         xlabel="layer",
-        ylabel=unit(result).lower() if unit(result) == "Head" else unit(result),
+        ylabel=unit_of(result).lower() if unit_of(result) == "Head" else unit_of(result),
         xticks=ticks(n_layers, 16, 9) + ends,
         yticks=ticks(n_heads, 12, 12),
     )

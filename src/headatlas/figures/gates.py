@@ -17,7 +17,7 @@ from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import capital
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of, variables_shown_as
-from headatlas.results.about import about, subject_dim, unit
+from headatlas.results.about import describe_result, subject_dim, unit_of
 from headatlas.results.outcomes import outcomes
 
 OVER = {"always": "Always", "any": "Any"}
@@ -102,7 +102,16 @@ def plan(result: xr.Dataset, show: str = "score", colours: str = PUBLISHED, styl
         scale = Scale(capital(f"{measured} score".strip()), 0, end, places, [f"{p:.1f}" for p in places], used.score)
     legend = [*zip(used.roles, MEANING, strict=True), ("#000000", "no role in every seed")] if show == "roles" else []
     return Heatmaps(
-        about(result), panels, 2, unit(result), "Layer", xticks, yticks, scale, legend, marks_key(panels, "")
+        describe_result(result),
+        panels,
+        2,
+        unit_of(result),
+        "Layer",
+        xticks,
+        yticks,
+        scale,
+        legend,
+        marks_key(panels, ""),
     )
 
 

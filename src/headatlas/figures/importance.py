@@ -19,7 +19,7 @@ from headatlas.figures.style import capital, columns
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
 from headatlas.methods._chance import above_chance_text, at_chance, chance, scale_level, unranked_label
-from headatlas.results.about import about, subject_dim, unit
+from headatlas.results.about import describe_result, subject_dim, unit_of
 from headatlas.results.outcomes import outcomes
 from headatlas.tasks.built_in import FUNCTIONS
 
@@ -81,10 +81,10 @@ def plan(result: Any, variable: str | None = None, colours: str = PUBLISHED, sty
         panels = [replace(panel, **marks[i]) for i, panel in zip(order, panels, strict=True)]
     xticks, yticks = axis_ticks(score.sizes["layer"], score.sizes["head"], every=6, most=9)
     return Heatmaps(
-        heading=about(result),
+        heading=describe_result(result),
         panels=panels,
         columns=columns(len(order)),
-        xlabel=unit(result),
+        xlabel=unit_of(result),
         ylabel="Layer",
         xticks=xticks,
         yticks=yticks,

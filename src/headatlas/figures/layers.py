@@ -16,7 +16,7 @@ from headatlas.figures.style import axes_at, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of, title_of
 from headatlas.methods._chance import unranked_label
-from headatlas.results.charts import overview
+from headatlas.results.charts import stack_maps
 from headatlas.results.reading import results_of
 
 DASHES = ("-", "--", ":", "-.")
@@ -64,7 +64,7 @@ def layer_profile(maps: Any, *, palette: str = PUBLISHED) -> Figure:
 
 def plan(maps: Maps, colours: str = PUBLISHED) -> Profiles:
     """What the profiles show: of each method its first measure, of contributions their size."""
-    charts = overview(maps)
+    charts = stack_maps(maps)
     each = [_profile(method, maps[method], charts) for method in dict.fromkeys(charts.method.values.tolist())]
     panels = [panel for panel in each if panel.lines]
     if not panels:

@@ -16,7 +16,7 @@ from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.style import axes_at, capital, heading, styled
 from headatlas.figures.style import palette as palette_of
-from headatlas.results.about import about
+from headatlas.results.about import describe_result
 
 NEEDED = ("ranking", "effect", "other_effect", "proven")
 NEEDS = "effect, other_effect and proven over ranking and function"
@@ -76,7 +76,7 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Comparison:
         for i, name in enumerate(result["ranking"].values.tolist())
     ]
     lines = palette_of(colours).lines
-    return Comparison(about(result), panels, names, [lines[0], "#777777"])
+    return Comparison(describe_result(result), panels, names, [lines[0], "#777777"])
 
 
 @styled

@@ -17,8 +17,8 @@ from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.small_panels import legend_below, small_panels
 from headatlas.figures.style import capital, heading, styled
 from headatlas.figures.style import palette as palette_of
-from headatlas.results.about import about
-from headatlas.results.curves import has_curves, removal
+from headatlas.results.about import describe_result
+from headatlas.results.curves import has_curves, stack_removal_curves
 
 NEEDS = "what removing heads did: effect, random_effect, p and baseline over n_removed"
 SAYS = (
@@ -66,7 +66,7 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Removal:
     """What the curves show."""
     if not has_curves(result):
         raise BadArgument(f"result has no removal curves: it was made without proof. The figure needs {NEEDS}")
-    all_curves = removal({str(result.attrs.get("method", "")): result})
+    all_curves = stack_removal_curves({str(result.attrs.get("method", "")): result})
     panels = []
     for i in range(all_curves.sizes["curve"]):
         one = all_curves.isel(curve=i)
@@ -77,7 +77,9 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Removal:
         band = (one.random_low.values, one.random_high.values)
         panels.append(Curves(title, one.removed.values, lines, band, float(one.p[-1]), one.measure.item()))
     used = palette_of(colours)
-    return Removal(about(result), panels, dict(zip(LINES, (used.lines[0], "#777777", used.lines[1]), strict=True)))
+    return Removal(
+        describe_result(result), panels, dict(zip(LINES, (used.lines[0], "#777777", used.lines[1]), strict=True))
+    )
 
 
 @styled

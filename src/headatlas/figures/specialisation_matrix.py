@@ -13,8 +13,8 @@ from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.matrix import Matrix, draw
 from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.style import palette as palette_of
-from headatlas.results.about import about
-from headatlas.results.curves import changes, heads_removed
+from headatlas.results.about import describe_result
+from headatlas.results.curves import change_matrix, n_heads_removed
 
 NEEDS = "the changes that its method declares, or effect(function) and other_effect(function, other)"
 SAYS = (
@@ -29,7 +29,7 @@ def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
 
 def has_changes(result: xr.Dataset) -> bool:
     """Whether it says what removing a function's heads did to every function."""
-    return changes(result) is not None
+    return change_matrix(result) is not None
 
 
 def specialisation(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
@@ -40,14 +40,14 @@ def specialisation(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
 
 def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Matrix:
     """What the matrix shows."""
-    measured = changes(result)
+    measured = change_matrix(result)
     if measured is None:
         raise BadArgument(f"result has no {NEEDS.replace(', or', ' nor')}: it was made without proof")
     rows, columns, values, measure = measured
-    n_removed = heads_removed(result)
+    n_removed = n_heads_removed(result)
     step = neat_step(float(np.nanmax(np.abs(values))) or 1.0)
     return Matrix(
-        heading=about(result) + (f" · {n_removed} heads removed" if n_removed else ""),
+        heading=describe_result(result) + (f" · {n_removed} heads removed" if n_removed else ""),
         rows=rows,
         columns=columns,
         values=values,

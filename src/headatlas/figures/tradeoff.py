@@ -14,7 +14,7 @@ from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.small_panels import legend_below, small_panels
 from headatlas.figures.style import heading, styled
 from headatlas.figures.style import palette as palette_of
-from headatlas.results.about import about
+from headatlas.results.about import describe_result
 
 NEEDED = ("effect_curve", "other_curve", "n_removed", "effect", "other_effect", "random_effect")
 NEEDS = (
@@ -91,7 +91,7 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> TradeOff:
             )
         )
     lines = palette_of(colours).lines
-    return TradeOff(about(result), panels, (lines[0], lines[1]))
+    return TradeOff(describe_result(result), panels, (lines[0], lines[1]))
 
 
 @styled

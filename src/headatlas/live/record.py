@@ -15,7 +15,7 @@ from headatlas.live.tab import live_tab
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
 from headatlas.report.page import Tab
-from headatlas.results.charts import overview
+from headatlas.results.charts import stack_maps
 
 MOST_PROMPTS = 20
 BY_REMOVAL, BY_ATLAS = 4, 4  # heads of each prompt whose removal costs most, and the atlas's own
@@ -75,7 +75,7 @@ def _unpacked(text: str, lm: LM) -> np.ndarray:
 
 def _heads_of(maps: Mapping[str, Any]) -> list[tuple[int, int]]:
     """The top head of every chart that has one above chance, those of most charts first."""
-    charts = overview({method: result.assign_attrs(method=method) for method, result in maps.items()})
+    charts = stack_maps({method: result.assign_attrs(method=method) for method, result in maps.items()})
     tops: dict[tuple[int, int], int] = {}
     for i in range(charts.sizes["chart"]):
         one = charts.isel(chart=i)

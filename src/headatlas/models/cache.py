@@ -11,7 +11,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from headatlas.errors import CannotDo
-from headatlas.files import is_full, sha256
+from headatlas.files import is_disk_full, sha256
 
 VERSION = "v2"  # of converted models; their folders' names end in it, and folders of another version are not used
 _STALE = 24 * 3600  # seconds after which a half-built folder must be from a process that was killed
@@ -58,7 +58,7 @@ def built_aside(target: Path) -> Iterator[Path]:
             if not target.is_dir():  # another process may have built the same thing first
                 raise
     except (OSError, SafetensorError) as e:
-        if is_full(e):
+        if is_disk_full(e):
             raise CannotDo(
                 f"no space left in the cache folder {target.parent}; free some, or choose another with HEADATLAS_CACHE"
             ) from e

@@ -37,7 +37,7 @@ from headatlas.models.checkpoint_reader import check_finite
 from headatlas.models.library_settings import quiet_transformers
 from headatlas.models.memory import skeleton
 from headatlas.models.offloaded import check_complete
-from headatlas.progress import shown
+from headatlas.progress import default_progress
 
 log = logging.getLogger(__name__)
 
@@ -318,7 +318,7 @@ def _targets(header: Header, model: PreTrainedModel, names: dict[str, str]) -> d
 def _by_size(header: Header) -> Iterator[Entry]:
     """Tensors one by one, with progress in equal pieces, so that the time left is right."""
     pieces = [(t, i == 0) for t in header.tensors for i in range(1 + prod(t.shape) // PIECE)]
-    for entry, first in shown.get()(pieces, f"dequantising {header.path.name}"):
+    for entry, first in default_progress.get()(pieces, f"dequantising {header.path.name}"):
         if first:
             yield entry
 

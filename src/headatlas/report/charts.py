@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headatlas.comparison.compare import square
+from headatlas.comparison.compare import correlation_matrix
 from headatlas.comparison.pair_rows import between_atlases, pair_rows
 from headatlas.comparison.pairs import spearman_matrix
 from headatlas.figures.colour_scale import range_of
@@ -157,7 +157,7 @@ def agreement(charts: xr.Dataset, agreed: xr.Dataset | None = None) -> dict[str,
             "pairs": [],
         }
     names = charts.chart.values.tolist()
-    matrix = square(agreed).sel(chart=names, other=names).values
+    matrix = correlation_matrix(agreed).sel(chart=names, other=names).values
     closest = between_atlases(pair_rows(agreed))[:PAIRS]
     pairs = [row | {"a": names.index(row["a"]), "b": names.index(row["b"])} for row in closest]
     return {"spearman": [plain_list(row) for row in matrix], "pairs": pairs}

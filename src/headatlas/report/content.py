@@ -12,11 +12,11 @@ import xarray as xr
 
 from headatlas.figures.colour_scale import DIMMED
 from headatlas.methods import methods, title_of
-from headatlas.progress import in_words
+from headatlas.progress import duration_in_words
 from headatlas.report.charts import agreement, chart_rows, first_chart, groups, page_order
 from headatlas.report.heads import always, categories, tokens
 from headatlas.report.proof import curves, evidence, special
-from headatlas.results.charts import overview
+from headatlas.results.charts import stack_maps
 
 Maps = Mapping[str, xr.Dataset]
 ARXIV = re.compile(r",? arXiv ([\d.]+)$")
@@ -37,13 +37,13 @@ def content(
     model = dict(info.get("model") or {})
     layers, heads = (_grid(maps, dim, model.get(size)) for dim, size in (("layer", "n_layers"), ("head", "n_heads")))
     grid = {"layer": layers, "head": heads}
-    charts = overview(maps)
+    charts = stack_maps(maps)
     charts = charts.reindex(grid, fill_value={"at_chance": False}) if charts.sizes["chart"] else charts
     rows = chart_rows(charts, maps)
     return {
         "model": str(model.get("name") or "a model"),
         "pending": [
-            title_of(method) + ("" if left is None else f" (about {in_words(left)})")
+            title_of(method) + ("" if left is None else f" (about {duration_in_words(left)})")
             for method, left in (pending or {}).items()
         ],
         "failed": _failed(info, pending or {}),

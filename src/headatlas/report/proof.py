@@ -9,7 +9,7 @@ import xarray as xr
 
 from headatlas.methods import measures_of, title_of
 from headatlas.report.numbers import plain, plain_list
-from headatlas.results.curves import changes, ranked_by, removal
+from headatlas.results.curves import change_matrix, ranking_measure, stack_removal_curves
 
 Maps = Mapping[str, xr.Dataset]
 NONE_CLEAR = (
@@ -26,12 +26,12 @@ TESTED = ("verdict", "n_removed", "effect", "other_effect", "random_effect", "p_
 
 def curves(maps: Maps, charts: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Removal curves, each with the chart whose top heads were removed: what tells whether one head was among them."""
-    all_curves = removal(maps)
+    all_curves = stack_removal_curves(maps)
     for i in range(all_curves.sizes["curve"]):
         one = all_curves.isel(curve=i)
         one = one.isel(removed=one.top.notnull().values)
         names = {n: str(one[n].item()) for n in ("method", "subject", "measure", "why")}
-        method, why = names["method"], ranked_by(names["method"], names["why"])
+        method, why = names["method"], ranking_measure(names["method"], names["why"])
         key = (method, why, names["subject"])
         of = next((c for c, row in enumerate(charts) if (row["method"], row["measure"], row["subject"]) == key), None)
         role = why if "role" in maps[method].effect.dims else ""
@@ -43,7 +43,7 @@ def curves(maps: Maps, charts: Sequence[Mapping[str, Any]]) -> Iterator[dict[str
 def special(maps: Maps) -> Iterator[dict[str, Any]]:
     """Whose heads were removed, what that did to every function, and what the test says of each function's heads."""
     for method, result in maps.items():
-        measured, verdicts = changes(result), list(_verdicts(result))
+        measured, verdicts = change_matrix(result), list(_verdicts(result))
         if measured is None and not verdicts:
             continue
         rows, columns, values, measure = measured or ([], [], np.empty((0, 0)), "")

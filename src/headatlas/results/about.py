@@ -12,16 +12,16 @@ from headatlas.methods._chance import at_chance, members_above_chance, stored_me
 MAP = ("layer", "head")
 
 
-def about(result: xr.Dataset) -> str:
+def describe_result(result: xr.Dataset) -> str:
     """Method, model and size: 'Probe · smollm2 · 30 layers × 9 heads'."""
-    units = "head" if unit(result) == "Head" else "KV group"
+    units = "head" if unit_of(result) == "Head" else "KV group"
     counts = [(result.sizes["layer"], "layer"), (result.sizes["head"], units)]
     shape = " × ".join(f"{n} {word}{'s' * (n != 1)}" for n, word in counts)
     method, model = (str(result.attrs.get(name, "")) for name in ("method", "model"))
     return " · ".join(part for part in (title_of(method), model, shape) if part)
 
 
-def unit(result: xr.Dataset) -> str:
+def unit_of(result: xr.Dataset) -> str:
     """What the axis `head` counts: query heads, or key-value groups after `by_kv_group`."""
     return str(result.attrs.get("unit", "Head"))
 

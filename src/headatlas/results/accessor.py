@@ -18,7 +18,7 @@ import xarray as xr
 from headatlas.errors import BadArgument, CannotDo, brief, check_choice, check_count
 from headatlas.methods import measures_of, title_of
 from headatlas.models.head_names import check_head, head_numbers
-from headatlas.results.about import about, subject_of
+from headatlas.results.about import describe_result, subject_of
 from headatlas.results.card import Card, card
 from headatlas.results.tables import all_heads, heads
 
@@ -124,7 +124,7 @@ def _subjects(method: str, result: xr.Dataset) -> str:
         if measure.over in result.coords and result[measure.over].ndim:
             names = [str(v) for v in result[measure.over].values]
             return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    return about(result)
+    return describe_result(result)
 
 
 def _thumbnail(results: Mapping[str, xr.Dataset]) -> str:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import xarray as xr
 
-from headatlas.errors import BadArgument, BadFile, brief, check_count, check_there, did_you_mean
+from headatlas.errors import BadArgument, BadFile, brief, check_count, check_exists, did_you_mean
 from headatlas.files import read_json
 from headatlas.methods import measures_of
 from headatlas.results import tables
 from headatlas.results.about import by_kv_group
 from headatlas.results.accessor import show_atlas
-from headatlas.results.reading import complete, load_result
+from headatlas.results.reading import complete_methods, load_result
 from headatlas.results.store import load_attributes
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 INDEX = "atlas.json"
 
 
-class NotThere(BadArgument, KeyError):
+class MissingMethod(BadArgument, KeyError):
     """A method that an atlas has no results of; a KeyError, as mappings raise."""
 
     __str__ = Exception.__str__
@@ -46,7 +46,7 @@ class Atlas(Mapping[str, xr.Dataset]):
     def __getitem__(self, method: str) -> xr.Dataset:
         """A method's head maps: atlas["maps"]."""
         if method not in self:
-            raise NotThere(
+            raise MissingMethod(
                 f"method {brief(method)} is not in this atlas; here are: {', '.join(self) or 'none yet'}."
                 f"{did_you_mean(str(method), self)}"
             )
@@ -146,10 +146,10 @@ def open(path: str | Path) -> Atlas | xr.Dataset:
 def open_atlas(folder: str | Path, argument: str = "path") -> Atlas:
     """An atlas made earlier, or any folder of head maps."""
     path = Path(folder)
-    check_there(argument, path, "folder")
+    check_exists(argument, path, "folder")
     if (path / INDEX).is_file():
         return Atlas(path, _index(path / INDEX))
-    files = [path / f"{name}.nc" for name in complete(path)]
+    files = [path / f"{name}.nc" for name in complete_methods(path)]
     if not files:
         raise BadFile(
             f"{path} is not an atlas: it has no {INDEX} and no head map (make one with `headatlas run --out {path}`)"

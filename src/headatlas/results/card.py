@@ -8,8 +8,8 @@ import xarray as xr
 
 from headatlas.methods import lists_of, measures_of
 from headatlas.methods._chance import members_above_chance, stored_members, unranked_label
-from headatlas.results.charts import overview, ranks
-from headatlas.results.curves import change_at, ranked_by, removal, steps
+from headatlas.results.charts import head_ranks, stack_maps
+from headatlas.results.curves import change_at, ranking_measure, removed_counts, stack_removal_curves
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemovedSet:
     """A set of top heads that this head is one of, and what removing the set did."""
 
     method: str
@@ -61,7 +61,7 @@ class Card:
     standings: list[Standing]  # the best places first; then those at chance, and scores of 0 last
     operations: list[Operation]
     categories: list[str]
-    removed: list[Removed]
+    removed: list[RemovedSet]
 
     @property
     def name(self) -> str:
@@ -78,8 +78,8 @@ def place_in_words(standing: Standing) -> str:
 
 def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
     """What each method says of head `head` of layer `layer`, with its place among all heads."""
-    charts = overview(maps)
-    charts = charts.assign(rank=ranks(charts), of=charts.score.count(("layer", "head")))
+    charts = stack_maps(maps)
+    charts = charts.assign(rank=head_ranks(charts), of=charts.score.count(("layer", "head")))
     standings, places = [], {}
     for i, chart in enumerate(charts.chart.values.tolist()):
         here = charts.isel(chart=i).sel(layer=layer, head=head)
@@ -124,15 +124,15 @@ def _place(score: xr.DataArray, layer: int, head: int) -> int:
     return int((values > values[at]).sum() + (values[: at + 1] == values[at]).sum())
 
 
-def _removed(maps: Mapping[str, xr.Dataset], places: dict[tuple[str, str, str], int]) -> list[Removed]:
+def _removed(maps: Mapping[str, xr.Dataset], places: dict[tuple[str, str, str], int]) -> list[RemovedSet]:
     """The smallest removed set of each curve that the head is in. places: by method, subject and measure."""
-    curves = removal(maps)
+    curves = stack_removal_curves(maps)
     sets = []
     for i in range(curves.sizes["curve"]):
         one = curves.isel(curve=i)
         method, subject, why = one.method.item(), one.subject.item(), one.why.item()
-        place = places.get((method, subject, ranked_by(method, why)))
-        within = [n for n in steps(one) if place is not None and place <= n]
+        place = places.get((method, subject, ranking_measure(method, why)))
+        within = [n for n in removed_counts(one) if place is not None and place <= n]
         if within:
-            sets.append(Removed(method, subject, why, within[0], *change_at(one, within[0])))
+            sets.append(RemovedSet(method, subject, why, within[0], *change_at(one, within[0])))
     return sets

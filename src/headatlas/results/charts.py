@@ -14,7 +14,7 @@ from headatlas.methods.method import Measure
 MAP = ("layer", "head")
 
 
-def overview(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
+def stack_maps(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
     """Scores of all heads in every chart: a map of one method for one measure and one subject.
 
     Over (chart, layer, head): `score`; `low` and `high`, the measure's interval or the range over seeds (NaN: none);
@@ -78,7 +78,7 @@ def _parts(result: xr.Dataset, measure: Measure) -> dict[str, xr.DataArray]:
     }
 
 
-def ranks(charts: xr.Dataset) -> xr.DataArray:
+def head_ranks(charts: xr.Dataset) -> xr.DataArray:
     """Rank of each head in each chart: 1 is the highest; ties share the better rank; NaN for heads at chance."""
     score = charts.score.transpose("chart", *MAP)
     flat = score.values.reshape(score.sizes["chart"], score.sizes["layer"] * score.sizes["head"])

@@ -10,7 +10,7 @@ from headatlas.methods import measures_of, variables_shown_as
 NAMES = ("method", "subject", "measure", "why")
 
 
-def removal(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
+def stack_removal_curves(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
     """Quality with the top heads removed, beside random and lowest ones. Of datasets with `effect` over `n_removed`.
 
     Over (curve, removed), NaN where nothing was measured: `top`, `lowest`; `random` (the mean of the draws),
@@ -28,20 +28,20 @@ def removal(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
 
 
 def has_curves(result: xr.Dataset) -> bool:
-    """Whether it has all that `removal` reads; a dataset of the user's own may have half of it."""
+    """Whether it has all that `stack_removal_curves` reads; a dataset of the user's own may have half of it."""
     if not {"effect", "random_effect"} <= set(result) or "n_removed" not in result.effect.dims:
         return False
     named = all(d in result.coords for d in result.effect.dims)
     return named and ("measure" not in result.dims or "baseline" in result) and bool(result.effect.notnull().any())
 
 
-def ranked_by(method: str, why: str) -> str:
+def ranking_measure(method: str, why: str) -> str:
     """The measure that heads were ranked by for a curve: the role it is of, or the method's first."""
     names = [m.name for m in measures_of(method)]
     return why if why in names or not names else names[0]
 
 
-def steps(curve: xr.Dataset) -> list[int]:
+def removed_counts(curve: xr.Dataset) -> list[int]:
     """The numbers of top heads that were removed for one curve."""
     return [int(n) for n in curve.removed.values[curve.top.notnull().values] if n > 0]
 
@@ -53,7 +53,7 @@ def change_at(curve: xr.Dataset, removed: int) -> tuple[str, float, float, float
     return measure, float(at.top) - baseline, float(at.random) - baseline, float(at.p)
 
 
-def changes(result: xr.Dataset) -> tuple[list[str], list[str], np.ndarray, str] | None:
+def change_matrix(result: xr.Dataset) -> tuple[list[str], list[str], np.ndarray, str] | None:
     """Whose heads were removed (rows), functions tested (columns), their change, the measure; None: not measured."""
     name, *_ = variables_shown_as("changes", str(result.attrs.get("method"))) or ("",)
     if name in result and "measure" in result[name].dims:
@@ -75,8 +75,8 @@ def changes(result: xr.Dataset) -> tuple[list[str], list[str], np.ndarray, str] 
     return [names[i] for i in removed], names, values[removed], "log P per token"
 
 
-def heads_removed(result: xr.Dataset) -> int:
-    """Return how many heads were removed for `changes`; 0 where a result has no one number."""
+def n_heads_removed(result: xr.Dataset) -> int:
+    """Return how many heads were removed for `change_matrix`; 0 where a result has no one number."""
     _, *names = variables_shown_as("changes", str(result.attrs.get("method"))) or ("",)
     return next((int(result[name]) for name in names if name in result), 0)
 

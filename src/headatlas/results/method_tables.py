@@ -22,7 +22,7 @@ from headatlas.methods import lists_of, measures_of, title_of
 from headatlas.methods._chance import at_chance, no_head_label
 from headatlas.methods._tables import best, head_name
 from headatlas.methods.method import Measure, Tables
-from headatlas.results.about import unit
+from headatlas.results.about import unit_of
 
 HEADS = ("layer", "head")
 AVERAGED = ("seed", "draw")  # dimensions whose mean is printed
@@ -102,7 +102,7 @@ def _top_heads(result: xr.Dataset, measure: Measure, top: int) -> Iterator[dict[
     scores = result[measure.name]
     flags = at_chance(result, measure.name)
     level = result.get(measure.chance)
-    unit_name = unit(result) if result.attrs.get("per") is None else str(result.attrs["per"])
+    unit_name = unit_of(result) if result.attrs.get("per") is None else str(result.attrs["per"])
     for subject in scores[measure.over].values.tolist():
         score = _head_map(scores.sel({measure.over: subject}))
         row = {measure.over: subject, "measure": measure.name}

@@ -7,7 +7,7 @@ import xarray as xr
 
 from headatlas.evidence.control import top_heads
 from headatlas.methods import measures_of
-from headatlas.results.curves import change_at, ranked_by, removal, steps
+from headatlas.results.curves import change_at, ranking_measure, removed_counts, stack_removal_curves
 
 MIN_HEADS = 4  # with fewer, random draws would often be the tested heads themselves
 ALPHA = 0.05
@@ -44,11 +44,11 @@ def outcomes(method: str, result: xr.Dataset) -> dict[tuple[str, str], Outcome]:
     scored = [m.name for m in measures if m.name in result]
     if "effect" in result and scored and result.effect.dims == (measures[0].over,):
         return _by_subject(scored[0], result)
-    curves = removal({method: result})
+    curves = stack_removal_curves({method: result})
     tested = {}
     for i in range(curves.sizes["curve"]):
         curve = curves.isel(curve=i)
-        measure, subject = ranked_by(method, curve.why.item()), curve.subject.item()
+        measure, subject = ranking_measure(method, curve.why.item()), curve.subject.item()
         if measure in scored:
             tested[measure, subject] = _of_curve(curve, _scores(result, measure, subject))
     return tested
@@ -84,7 +84,7 @@ def _by_subject(measure: str, result: xr.Dataset) -> dict[tuple[str, str], Outco
 
 def _of_curve(curve: xr.Dataset, scores: np.ndarray) -> Outcome:
     """The outcome of a test of several numbers of top heads."""
-    numbers = steps(curve)
+    numbers = removed_counts(curve)
     n = next((n for n in numbers if n >= MIN_HEADS), numbers[-1])
     measure, effect, random, p = change_at(curve, n)
     return Outcome(n, "top", measure, effect, random, p, p < ALPHA, _top_mask(scores, n))

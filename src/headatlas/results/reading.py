@@ -6,14 +6,14 @@ from typing import Any
 
 import xarray as xr
 
-from headatlas.errors import BadArgument, BadFile, brief, check_there
+from headatlas.errors import BadArgument, BadFile, brief, check_exists
 from headatlas.methods import measures_of, methods
 from headatlas.results.store import load, load_dimensions
 
 EXPECTED = "an atlas, its folder, a result such as atlas['maps'], or results by method such as {'maps': …}"
 
 
-def complete(folder: Path) -> list[str]:
+def complete_methods(folder: Path) -> list[str]:
     """The methods a folder has results of: registered ones in the order of a run, then other files with heads."""
     names = {path.stem for path in folder.glob("*.nc") if path.is_file()}
     others = sorted(n for n in names - set(methods()) if {"layer", "head"} <= load_dimensions(folder / f"{n}.nc"))
@@ -34,9 +34,9 @@ def load_result(path: Path) -> xr.Dataset:
 def results_of(argument: str, results: Any) -> dict[str, xr.Dataset]:
     """Datasets by method: an atlas or a dict as it is, a folder or a file read, one dataset by the method it names."""
     if isinstance(results, str | Path):
-        check_there(argument, results)
+        check_exists(argument, results)
         path = Path(results)
-        files = [path / f"{name}.nc" for name in complete(path)] if path.is_dir() else [path]
+        files = [path / f"{name}.nc" for name in complete_methods(path)] if path.is_dir() else [path]
         return {file.stem: load_result(file) for file in files}
     if isinstance(results, xr.Dataset):
         if not results.attrs.get("method"):

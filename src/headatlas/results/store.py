@@ -106,12 +106,12 @@ def _with_texts_in(attributes: Mapping[Any, Any], change: Callable[[str], str]) 
     return {name: changed(value) for name, value in attributes.items()}
 
 
-class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):
+class PartFolder(MutableMapping[str, tuple[np.ndarray, ...]]):
     """A folder of finished parts, by name. It is for one `key` (model, data, settings); another key empties it."""
 
     def __init__(self, folder: Path, key: dict[str, Any]) -> None:
         self.folder = folder
-        if not self.begun(folder, key):
+        if not self.is_begun(folder, key):
             self.clear()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ class Finished(MutableMapping[str, tuple[np.ndarray, ...]]):
             raise CannotDo(f"cannot write to {folder}: {e.strerror}") from e
 
     @staticmethod
-    def begun(folder: Path, key: dict[str, Any]) -> bool:
+    def is_begun(folder: Path, key: dict[str, Any]) -> bool:
         """Whether work of this key was begun."""
         return (folder / _name(key)).is_file()
 

@@ -11,9 +11,9 @@ from headatlas.errors import BadArgument, did_you_mean
 from headatlas.methods import measures_of, methods
 from headatlas.methods._chance import NO_HEAD_ABOVE, at_chance, no_head_label, unranked_label
 from headatlas.methods._tables import best, head_name
-from headatlas.results.about import unit
+from headatlas.results.about import unit_of
 from headatlas.results.card import Card
-from headatlas.results.charts import overview, ranks
+from headatlas.results.charts import head_ranks, stack_maps
 from headatlas.results.outcomes import Outcome, outcomes
 
 Maps = Mapping[str, xr.Dataset]
@@ -33,7 +33,7 @@ def warnings(maps: Maps) -> list[str]:
 def _above_chance(maps: Maps) -> list[str]:
     """Of each method with a chance level, which subjects have no head above it; but not of methods that say it in
     their own `sentences`."""
-    charts, lines = overview(maps), []
+    charts, lines = stack_maps(maps), []
     for method in dict.fromkeys(charts.method.values.tolist()):
         first, known = measures_of(method)[0], methods().get(method)
         says_it = first.above and known is not None and known.sentences
@@ -49,7 +49,7 @@ def _above_chance(maps: Maps) -> list[str]:
             i, layer, head, value = _highest(one.score)
             level = one.chance.sel(layer=layer, head=head).isel(chart=i)
             chance = "" if np.isnan(level) else f"; chance gives {float(level):.2g}"
-            at = f"{one.subject.values[i]} in {head_name(layer, head, unit(maps[method]))}"
+            at = f"{one.subject.values[i]} in {head_name(layer, head, unit_of(maps[method]))}"
             nothing = f"no {first.over} has a head above chance in this model"
             lines.append(f"{method}: {nothing}: the best is {value:.2g} for {at}{chance}")
     return lines
@@ -68,7 +68,7 @@ def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
 
     By the first measure of each method. Of maps with a threshold, only those in which a head above chance reaches it.
     """
-    charts = overview(maps)
+    charts = stack_maps(maps)
     tested = {method: outcomes(method, result) for method, result in maps.items()}
     rows = []
     for i in range(charts.sizes["chart"]):
@@ -78,7 +78,11 @@ def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
         top = best(one.score.where(~one.at_chance), n) or best(one.score, n)
         if measure != first.name or not top or not _reaches_threshold(result, first.over, one, top[0][2]):
             continue
-        row = {"method": method, "subject": subject, "top_heads": [_standing(one, *head, unit(result)) for head in top]}
+        row = {
+            "method": method,
+            "subject": subject,
+            "top_heads": [_standing(one, *head, unit_of(result)) for head in top],
+        }
         layer, head, _ = top[0]
         row |= _tested(tested[method].get((measure, subject)))
         rows.append(row | {"chance": _or_none(one.chance.sel(layer=layer, head=head))})
@@ -139,7 +143,7 @@ def _with_interval(head: dict[str, Any]) -> str:
 
 def heads(maps: Maps, subject: str, top: int, method: str | None = None) -> list[dict[str, Any]]:
     """The top heads of a function, relation, task or pattern in every chart about it."""
-    charts = overview(maps)
+    charts = stack_maps(maps)
     known = list(dict.fromkeys(charts.subject.values.tolist()))
     aliases = dict(pair for name in maps for measure in measures_of(name) for pair in measure.aliases)
     about = [s for s in known if s.lower() in (subject.lower(), aliases.get(subject.lower()))]
@@ -155,17 +159,17 @@ def heads(maps: Maps, subject: str, top: int, method: str | None = None) -> list
 
 def all_heads(maps: Maps, top: int) -> list[dict[str, Any]]:
     """The top heads of every chart."""
-    charts = overview(maps)
+    charts = stack_maps(maps)
     each = [charts.isel(chart=[i]) for i in range(charts.sizes["chart"])]
     return [{"subject": one.subject.values[0]} | row for one in each for row in _ranked(maps, one, top)]
 
 
 def _ranked(maps: Maps, charts: xr.Dataset, top: int) -> list[dict[str, Any]]:
-    place = ranks(charts)
+    place = head_ranks(charts)
     rows = []
     for i in range(charts.sizes["chart"]):
         one = charts.isel(chart=i)
-        method, named = one.method.item(), unit(maps[one.method.item()])
+        method, named = one.method.item(), unit_of(maps[one.method.item()])
         for layer, head, value in best(one.score, top):
             rank = _or_none(place.isel(chart=i).sel(layer=layer, head=head))
             row = {"method": method, "measure": one.measure.item(), "rank": rank and int(rank)}

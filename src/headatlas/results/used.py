@@ -10,7 +10,7 @@ from headatlas.tasks.used import Used
 ROW, SHOTS = "used_row", "used_shots"
 
 
-def with_used(result: xr.Dataset, used: Used) -> xr.Dataset:
+def with_used_rows(result: xr.Dataset, used: Used) -> xr.Dataset:
     """Record rows as the coordinate `used_row`, for attributes are limited to 64 kB, and shots as an attribute."""
     rows = np.array(sorted(used.rows), dtype=np.uint64)
     about = {"long_name": "hashes of the rows that the map was made from"}
@@ -18,7 +18,7 @@ def with_used(result: xr.Dataset, used: Used) -> xr.Dataset:
     return recorded.assign_attrs({SHOTS: json.dumps(dict(used.shots))})
 
 
-def used_by(result: xr.Dataset) -> Used | None:
+def used_rows(result: xr.Dataset) -> Used | None:
     """The rows that a result was made from; None where they are not recorded."""
     if SHOTS not in result.attrs or ROW not in result.coords:
         return None

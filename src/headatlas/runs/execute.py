@@ -8,7 +8,7 @@ from typing import Any
 
 from headatlas.engines.pool import Pool, Result, Task, attempt
 from headatlas.progress import Progress, silent
-from headatlas.results.store import Finished
+from headatlas.results.store import PartFolder
 from headatlas.runs.plan import Plan
 from headatlas.runs.timeline import Timeline
 
@@ -58,7 +58,7 @@ def execute(
                 done.clear()  # nothing to resume
 
 
-def _tasks(plan: Plan, done: Finished, pool: Pool, timeline: Timeline) -> Iterator[Task]:
+def _tasks(plan: Plan, done: PartFolder, pool: Pool, timeline: Timeline) -> Iterator[Task]:
     """What of a plan is to be done: parts whose arrays are missing, and the result."""
 
     def arguments(

@@ -14,7 +14,7 @@ from headatlas.files import read_json, sha256, write_json
 from headatlas.methods import methods
 from headatlas.results.atlas import INDEX
 from headatlas.results.provenance import describe_run
-from headatlas.results.reading import complete, load_result
+from headatlas.results.reading import complete_methods, load_result
 from headatlas.runs.plan import Plan, RunPlan
 
 
@@ -33,7 +33,7 @@ class Manifest:
         self.results: dict[str, xr.Dataset] = {}
         self.hashes: dict[str, str] = {}
         self.to_do = {name: plan for name, plan in planned.possible.items() if plan.state(folder) != "done"}
-        for name in complete(folder):
+        for name in complete_methods(folder):
             with suppress(*([BadFile] if name in self.to_do else [])):  # it will be written again
                 self._keep(name, load_result(folder / f"{name}.nc"))
         self.info: dict[str, Any] = {
@@ -111,6 +111,6 @@ def _completed(plan: Plan, seconds: float) -> dict[str, Any]:
 
 
 def _in_order(results: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
-    """Results in the order of a run, those of no method here last, as `complete` has them."""
+    """Results in the order of a run, those of no method here last, as `complete_methods` has them."""
     known = [name for name in methods() if name in results]
     return {name: results[name] for name in [*known, *sorted(results.keys() - set(known))]}

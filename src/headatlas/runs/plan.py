@@ -13,8 +13,8 @@ import xarray as xr
 from headatlas.errors import BadArgument, CannotDo, HeadAtlasError
 from headatlas.methods.method import Measure, Variable, Work
 from headatlas.results.provenance import describe_run, flat
-from headatlas.results.store import Finished, load_attributes, save
-from headatlas.results.used import SHOTS, with_used
+from headatlas.results.store import PartFolder, load_attributes, save
+from headatlas.results.used import SHOTS, with_used_rows
 from headatlas.results.variables import describe_variables
 
 
@@ -53,15 +53,15 @@ class Plan:
         stored = load_attributes(self.path(folder))
         if stored.get("key") == self.key and (self.work.used is None or SHOTS in stored):
             return "done"
-        return "begun" if Finished.begun(self._parts_folder(folder), dict(self.stamp)) else "to do"
+        return "begun" if PartFolder.is_begun(self._parts_folder(folder), dict(self.stamp)) else "to do"
 
     def task_name(self, part: str = "result") -> str:
         """What a part, or the result, is called among the tasks of all plans."""
         return f"{self.method}: {part}"
 
-    def finished_parts(self, folder: Path) -> Finished:
+    def finished_parts(self, folder: Path) -> PartFolder:
         """What interrupted work left in the folder."""
-        return Finished(self._parts_folder(folder), dict(self.stamp))
+        return PartFolder(self._parts_folder(folder), dict(self.stamp))
 
     def forget_parts(self, folder: Path) -> None:
         """Remove what is only needed to resume."""
@@ -74,7 +74,7 @@ class Plan:
         result = describe_variables(result, self.measures or (), self.variables)
         result = result.assign_attrs(attributes | result.attrs)
         if self.work.used is not None:
-            result = with_used(result, self.work.used)
+            result = with_used_rows(result, self.work.used)
         save(result, self.path(folder))
         return result
 

@@ -11,7 +11,7 @@ import xarray as xr
 
 from headatlas.engines.pool import Pool
 from headatlas.errors import did_you_mean
-from headatlas.files import alone_in, check_folder
+from headatlas.files import check_folder, locked_folder
 from headatlas.methods.method import Method
 from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.models.lm import LM
@@ -129,14 +129,14 @@ def _carry_out(
     Args:
         stop_at_error: raise the first error, once it is noted.
     """
-    with start_workers(model, where, progress) as pool, alone_in(folder):
+    with start_workers(model, where, progress) as pool, locked_folder(folder):
         planned: RunPlan = pool.ask("plan", selected)
         if stop_at_error:
             for plan in planned.plans.values():
                 if not isinstance(plan, Plan):
                     raise plan
         planned.check_folder(folder)
-        watch.planned(planned)
+        watch.on_plan(planned)
         manifest = Manifest(folder, planned, command)
         plans = manifest.to_do
         timeline = Timeline(
@@ -145,7 +145,7 @@ def _carry_out(
             pool.backend.size,
             watch,
         )
-        watch.begins(timeline)
+        watch.on_begin(timeline)
         _do_plans(pool, manifest, timeline, draw, stop_at_error, progress)
         if draw:
             draw_atlas(manifest, progress)
@@ -171,10 +171,10 @@ def _do_plans(
                     raise result.error
                 if draw and timeline.pending and result.error is None:
                     draw_atlas(manifest, progress, timeline)
-                    timeline.watch.drawn(page)
+                    timeline.watch.on_page_drawn(page)
     except BaseException:
         if draw and page.exists():
             draw_atlas(manifest, silent)  # the page must not wait for results that will not come
         raise
     finally:
-        timeline.watch.ends()
+        timeline.watch.on_end()

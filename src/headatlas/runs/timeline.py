@@ -32,7 +32,7 @@ class Timeline:
         """A task of a method begins."""
         if method not in self.begun:
             self.begun[method] = self.clock()
-            self.watch.job_begins(method)
+            self.watch.on_job_begin(method)
 
     def end(self, method: str, seconds: float) -> None:
         """A task of a method has ended."""
@@ -41,7 +41,7 @@ class Timeline:
     def finish(self, method: str, error: Exception | None) -> None:
         """A method is over: its result is written, or there is none."""
         self.over.add(method)
-        self.watch.job_ends(method, error)
+        self.watch.on_job_end(method, error)
 
     @property
     def pending(self) -> list[str]:

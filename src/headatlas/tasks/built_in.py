@@ -5,7 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from headatlas.errors import BadArgument, brief, check_there, did_you_mean
+from headatlas.errors import BadArgument, brief, check_exists, did_you_mean
 
 BUILT_IN = {
     "math": "sums and differences of one and two digits, products, two steps, and word problems",
@@ -49,7 +49,7 @@ def check_questions(argument: str, questions: str | Path) -> None:
     if not built_in_questions(questions):
         name = str(questions)
         near = did_you_mean(name, QUESTIONS)
-        check_there(argument, questions, "file", f", nor built-in questions ({', '.join(QUESTIONS)}).{near}")
+        check_exists(argument, questions, "file", f", nor built-in questions ({', '.join(QUESTIONS)}).{near}")
 
 
 def check_task(task: str | Path, relations: Collection[str] = ()) -> None:

@@ -25,7 +25,7 @@ from headatlas.errors import (
     HeadAtlasError,
     brief,
     check_columns,
-    check_there,
+    check_exists,
     one_line,
 )
 from headatlas.models.lm import LM
@@ -184,7 +184,7 @@ def _load(needles: Any, where: str) -> tuple[str, tuple[Needle, ...]]:
 
 
 def _read(path: str | Path, argument: str) -> str:
-    check_there(argument, path, "file")
+    check_exists(argument, path, "file")
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as e:

@@ -25,7 +25,7 @@ from headatlas.errors import (
     brief,
     check_choice,
     check_columns,
-    check_there,
+    check_exists,
     did_you_mean,
     list_names,
     one_line,
@@ -122,7 +122,7 @@ def _read(data: Any, name: str, context: str) -> list[Question]:
         if name == "questions":
             check_questions(name, data)
         else:
-            check_there(name, data, "file")
+            check_exists(name, data, "file")
         return _steps(data, str(data), context)
     try:
         return _steps(data, name, context)

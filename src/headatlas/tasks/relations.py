@@ -15,7 +15,7 @@ from headatlas.errors import (
     HeadAtlasError,
     brief,
     check_columns,
-    check_there,
+    check_exists,
     check_unique,
     did_you_mean,
     one_line,
@@ -113,7 +113,7 @@ def _read(where: str | Path) -> list[Relation]:
     if str(where) in relation_names() and not path.exists():
         return [r for r in _built_in() if r.name == str(where)]
     try:
-        check_there("relations", path)
+        check_exists("relations", path)
     except BadArgument as e:
         near = did_you_mean(str(where), relation_names())
         raise BadArgument(f"{e}, and no built-in relation.{near}") from None

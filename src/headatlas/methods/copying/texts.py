@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headatlas.errors import BadArgument, BadFile, brief, check_count, check_there, one_line
+from headatlas.errors import BadArgument, BadFile, brief, check_count, check_exists, one_line
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample, line_break, opening_token, plain_tokens, tokenizer_of
 from headatlas.tasks.words import long_words, word_ids
@@ -151,7 +151,7 @@ def _list_words(words: Any) -> list[Any]:
     if words is None:
         return long_words()
     if isinstance(words, str | Path):
-        check_there("words", words, "file")
+        check_exists("words", words, "file")
         try:
             return [line.strip() for line in Path(words).read_text(encoding="utf-8").splitlines() if line.strip()]
         except (OSError, UnicodeDecodeError) as e:
