@@ -1,7 +1,7 @@
-"""One kind of mistake has one exit code, whatever the command: 2 if it was asked wrongly, 1 if it could not be done.
+"""One kind of mistake has one exit code, whatever the command: 2 for a usage error, 1 if a valid request failed.
 
-A path that does not exist, or is of the wrong kind, an unknown name and a value out of range are asked wrongly. A file
-that exists and cannot be used could not be done.
+A path that does not exist, or is of the wrong kind, an unknown name and a value out of range are usage errors. A file
+that exists and cannot be used is a failure.
 """
 
 import json

@@ -11,7 +11,7 @@ import pytest
 import headatlas as ha
 from headatlas.methods import get_method, method_names
 from headatlas.tasks.prompts import Example
-from headatlas.testing import CHECKS, Subject, tiny_lm, tiny_task
+from headatlas.testing import CHECKS, MethodCase, tiny_lm, tiny_task
 
 QUICK = {  # what makes them quick here; a new method is checked with its own defaults
     "ablate": {"limit": 8},
@@ -42,8 +42,8 @@ QUICK = {  # what makes them quick here; a new method is checked with its own de
 
 
 @cache
-def subject(name: str) -> Subject:
-    return Subject(get_method(name).function, **QUICK.get(name, {}))
+def subject(name: str) -> MethodCase:
+    return MethodCase(get_method(name).function, **QUICK.get(name, {}))
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

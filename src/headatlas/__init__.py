@@ -1,7 +1,7 @@
-"""HeadAtlas tells what every attention head of a language model does. These are its public names.
+"""Maps of what every attention head of a language model does: the public names of HeadAtlas.
 
-Every method is a name here too. Names are imported when first used: torch takes seconds, and `headatlas --help` should
-not.
+Every method is also a function of this module. Names are imported on first use, because torch takes seconds to import
+and `headatlas --help` should not.
 """
 
 from functools import cache
@@ -49,7 +49,7 @@ __all__ = [
     "view",
 ]
 
-_HOME = {
+_MODULE_OF = {
     "LM": "models.lm",
     "Atlas": "results.atlas",
     "HeadAtlasError": "errors",
@@ -75,19 +75,20 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name == "figures":
         return import_module("headatlas.figures")
-    if name in _HOME:
-        return getattr(import_module(f"headatlas.{_HOME[name]}"), name)
+    if name in _MODULE_OF:
+        return getattr(import_module(f"headatlas.{_MODULE_OF[name]}"), name)
     if name == "benchmark":
         raise AttributeError("headatlas.benchmark is now headatlas_bench.benchmark, in the package headatlas-bench")
     if name.startswith("_") or name not in import_module("headatlas.methods").method_names():
         raise AttributeError(f"module 'headatlas' has no attribute {name!r}")
-    return _call(name)
+    return _method_function(name)
 
 
 @cache
-def _call(name: str) -> Any:
-    """The public call of a method."""
-    return import_module("headatlas.runs.public_call").public_call(import_module("headatlas.methods").get_method(name))
+def _method_function(name: str) -> Any:
+    """Make the public function of a method."""
+    method = import_module("headatlas.methods").get_method(name)
+    return import_module("headatlas.runs.public_call").public_call(method)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m headatlas`: the same as the `headatlas` command."""
+"""Run the `headatlas` command by `python -m headatlas`."""
 
 from headatlas.cli import main
 

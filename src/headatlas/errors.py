@@ -1,18 +1,18 @@
-"""Everything HeadAtlas raises on purpose, and the exit code each one ends the command with.
+"""The errors that HeadAtlas raises on purpose, and the exit code of the command for each.
 
     HeadAtlasError
-    ├── BadArgument (ValueError)     2   asked wrongly: an unknown name, a wrong shape, a value out of range
-    └── CannotDo (RuntimeError)      1   asked rightly, but it could not be done
-        ├── BadFile                      a file is damaged or laid out differently
-        ├── FetchFailed                  something had to be fetched and could not be
-        ├── OutOfMemory                  half as many tokens at once may do
-        ├── MissingExtra                 an optional package is needed; the message says how to install it
-        └── UnsupportedModel             a model HeadAtlas cannot place
+    ├── BadArgument (ValueError)     2   usage error: an unknown name, a wrong shape, a value out of range
+    └── CannotDo (RuntimeError)      1   the request was valid, but it failed
+        ├── BadFile                      a file is damaged or has another layout
+        ├── FetchFailed                  a download failed
+        ├── OutOfMemory                  memory ran out; a smaller batch may fit
+        ├── MissingExtra                 an optional package is missing; the message says how to install it
+        └── UnsupportedModel             the heads of this model cannot be found
 
-A message is one line that names the argument, the value and what would be valid.
+A message is one line that names the argument, its value and the valid values.
 
-Its class decides the code. A path that does not exist, an unknown name or a value out of range is asked wrongly. A file
-that exists and cannot be used (damaged, of another layout, not readable) could not be done.
+A path that does not exist is a `BadArgument`; a file that exists and cannot be used (damaged, unreadable, another
+layout) is a `BadFile`.
 """
 
 import math
@@ -25,74 +25,80 @@ from typing import Any
 
 
 class HeadAtlasError(Exception):
-    """The base of every error HeadAtlas raises on purpose. `exit_code` is what the command ends with."""
+    """Base class of all errors that HeadAtlas raises on purpose.
+
+    Attributes:
+        exit_code: exit code of the command.
+    """
 
     exit_code = 1
 
 
 class BadArgument(HeadAtlasError, ValueError):
-    """Asked wrongly: an unknown name, a wrong shape, a value out of range."""
+    """Usage error: an unknown name, a wrong shape, a value out of range."""
 
     exit_code = 2
 
 
 class CannotDo(HeadAtlasError, RuntimeError):
-    """Asked rightly, but it could not be done."""
+    """The request was valid, but it failed."""
 
 
 class BadFile(CannotDo):
-    """A file is damaged or laid out differently."""
+    """A file is damaged or has another layout."""
 
 
 class FetchFailed(CannotDo):
-    """Something had to be fetched and could not be."""
+    """A download failed."""
 
 
 class OutOfMemory(CannotDo):
-    """Memory ran out; half as many tokens at once may do."""
+    """Memory ran out; a smaller batch may fit."""
 
 
 class MissingExtra(CannotDo):
-    """An optional package is needed; the message says how to install it."""
+    """An optional package is missing; the message says how to install it."""
 
 
 class UnsupportedModel(CannotDo):
-    """A model whose heads HeadAtlas cannot find."""
+    """The heads of a model cannot be found."""
 
 
 def one_line(error: BaseException | str, limit: int = 300) -> str:
-    """The first line of an error's text that says something, short enough for a terminal."""
+    """Shorten an error's text to its first informative line, for a terminal."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # A line such as "Error while loading:" only introduces the next one.
     last = next((i for i, line in enumerate(lines) if not line.endswith(":")), len(lines) - 1)
     text = " ".join(lines[: last + 1]) or type(error).__name__
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def did_you_mean(value: str, choices: Iterable[str]) -> str:
-    """' Did you mean …?' when something near exists, else ''."""
-    known = list(choices)
-    near = get_close_matches(value, known, n=2, cutoff=0.6)
-    if not near:  # perhaps a word of a longer name: 'captial' of 'country_to_capital'
-        words = {name: [word.lower() for word in re.split(r"[\W_]+", name)] for name in known}
-        near = [name for name in known if get_close_matches(value.lower(), words[name], cutoff=0.75)][:2]
+    """Return ' Did you mean …?' for the choices that resemble a value, or '' if none does."""
+    names = list(choices)
+    near = get_close_matches(value, names, n=2, cutoff=0.6)
+    if not near:
+        # Perhaps a word of a longer name: 'captial' of 'country_to_capital'.
+        words = {name: [word.lower() for word in re.split(r"[\W_]+", name)] for name in names}
+        near = [name for name in names if get_close_matches(value.lower(), words[name], cutoff=0.75)][:2]
     return f" Did you mean {' or '.join(repr(c) for c in near)}?" if near else ""
 
 
 def brief(value: Any, limit: int = 60) -> str:
-    """A value in one short line: text and numbers as they are, of anything large its beginning."""
+    """Show a value in one short line; of a long one, its beginning and its type."""
     text = " ".join(line.strip() for line in repr(value).splitlines())
     return text if len(text) <= limit else f"{text[: limit - 1]}… ({type(value).__name__})"
 
 
 def check_choice(argument: str, value: Any, choices: Collection[str]) -> None:
-    """That a value is one of the choices."""
+    """Check that a value is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         near = did_you_mean(value, choices) if isinstance(value, str) else ""
         raise BadArgument(f"{argument} is {brief(value)}, expected one of {', '.join(choices)}.{near}")
 
 
 def list_names(argument: str, names: Any, expected: str = "names") -> list[str]:
-    """A name, or several, as a list."""
+    """Return a name, or several, as a list."""
     listed = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else [names]
     if not listed:
         raise BadArgument(f"{argument} is empty, expected {expected}")
@@ -103,7 +109,7 @@ def list_names(argument: str, names: Any, expected: str = "names") -> list[str]:
 
 
 def check_names(argument: str, names: Any, choices: Collection[str]) -> list[str]:
-    """A name, or several, as a list, in which each is one of the choices."""
+    """Return a name, or several, as a list, and check that each is one of the choices."""
     listed = list_names(argument, names, f"some of {', '.join(choices)}")
     for name in listed:
         if name not in choices:
@@ -114,53 +120,59 @@ def check_names(argument: str, names: Any, choices: Collection[str]) -> list[str
 
 
 def check_unique(argument: str, names: Sequence[str], advice: str = "") -> None:
-    """That no name stands twice."""
-    if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise BadArgument(f"{argument} has {twice[0]!r} {names.count(twice[0])} times: names must differ{advice}")
+    """Check that no name occurs twice."""
+    if repeated := sorted({n for n in names if names.count(n) > 1}):
+        raise BadArgument(f"{argument} has {repeated[0]!r} {names.count(repeated[0])} times: names must differ{advice}")
 
 
-def check_columns(where: str | Path, present: Collection[str] | None, wanted: Iterable[str]) -> None:
-    """That a table has the columns it needs."""
-    if missing := [c for c in wanted if c not in (present or ())]:
-        raise BadFile(f"{where} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}")
+def check_columns(table: str | Path, columns: Collection[str] | None, required: Iterable[str]) -> None:
+    """Check that a table has the required columns. table: its name or path, for the error."""
+    if missing := [c for c in required if c not in (columns or ())]:
+        raise BadFile(f"{table} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}")
 
 
-def check_count(argument: str, value: Any, least: int, most: int | None = None, why: str = "") -> int:
-    """A whole number between the least and the most. why: the reason for the most."""
+def check_count(argument: str, value: Any, minimum: int, maximum: int | None = None, reason: str = "") -> int:
+    """Return a whole number, and check that it is between the limits. reason: for the maximum, in the error."""
     is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not is_whole or value < least or (most is not None and value > most):
-        limits = f", at least {least}" if most is None else f" from {least} to {most}"
-        raise BadArgument(f"{argument} is {brief(value)}, expected a whole number{limits}{f': {why}' * bool(why)}")
+    if not is_whole or value < minimum or (maximum is not None and value > maximum):
+        limits = f", at least {minimum}" if maximum is None else f" from {minimum} to {maximum}"
+        suffix = f": {reason}" if reason else ""
+        raise BadArgument(f"{argument} is {brief(value)}, expected a whole number{limits}{suffix}")
     return int(value)
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite real number; True and False are not."""
+    """Return whether a value is a finite real number; True and False are not."""
     if isinstance(value, bool):
         return False
     return isinstance(value, Real) and math.isfinite(float(value))
 
 
-def check_positive(argument: str, value: Any, why: str = "") -> float:
-    """A number above 0. why: what it is, for the error."""
+def check_positive(argument: str, value: Any, meaning: str = "") -> float:
+    """Return a number, and check that it is above 0. meaning: what the number is, in the error."""
     if not is_number(value) or not value > 0:
-        raise BadArgument(f"{argument} is {brief(value)}, expected a number above 0{f': {why}' * bool(why)}")
+        suffix = f": {meaning}" if meaning else ""
+        raise BadArgument(f"{argument} is {brief(value)}, expected a number above 0{suffix}")
     return float(value)
 
 
-def check_counts(argument: str, values: Any, least: int = 1) -> list[int]:
-    """Whole numbers, each larger than the one before."""
-    counts = [check_count(argument, value, least) for value in (values if isinstance(values, Iterable) else [values])]
+def check_counts(argument: str, values: Any, minimum: int = 1) -> list[int]:
+    """Return whole numbers, and check that each is larger than the one before."""
+    counts = [check_count(argument, value, minimum) for value in (values if isinstance(values, Iterable) else [values])]
     if not counts or counts != sorted(set(counts)):
         raise BadArgument(f"{argument} is {brief(values)}, expected whole numbers, each larger than the one before")
     return counts
 
 
-def check_exists(argument: str, path: str | Path, kind: str = "file or folder", also: str = "") -> None:
-    """That a path the user gave exists, and is a 'file', a 'folder', or either. also: what it might be otherwise."""
+def check_exists(argument: str, path: str | Path, kind: str = "file or folder", hint: str = "") -> None:
+    """Check that a path from the user exists and is of a kind: 'file', 'folder' or 'file or folder'.
+
+    hint: end of the error, such as what else the argument may be.
+    """
     try:
         exists = {"file": Path.is_file, "folder": Path.is_dir}.get(kind, Path.exists)(Path(path))
-    except (OSError, ValueError):  # longer than a name can be, or with a null byte in it
+    except (OSError, ValueError):
+        # A name that is too long, or that contains a null byte.
         exists = False
     if not exists:
-        raise BadArgument(f"{argument} is {str(path)!r}: no such {kind}{also}")
+        raise BadArgument(f"{argument} is {str(path)!r}: no such {kind}{hint}")

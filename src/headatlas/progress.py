@@ -1,4 +1,4 @@
-"""How long work reports its progress, and where it leaves its finished parts."""
+"""How long-running work reports its progress, and where it stores its finished parts."""
 
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -10,54 +10,55 @@ if TYPE_CHECKING:
     import numpy as np
 
 Done = MutableMapping[str, "tuple[np.ndarray, ...]"]
-"""Finished parts of a longer work by name. A dict, or a mapping on disk, so that interrupted work can go on."""
+"""Arrays of finished parts by name: a dict, or a mapping on disk from which interrupted work resumes."""
 
 
 class Progress(Protocol):
-    """Wraps a sequence and hands its items on."""
+    """Yields the items of a sequence, and shows under a label how many are done."""
 
     def __call__(self, items: Sequence[Any], label: str) -> Iterable[Any]: ...
 
 
 def silent(items: Sequence[Any], label: str) -> Iterable[Any]:
+    """Show nothing: a `Progress` for programs."""
     return items
 
 
 def duration_in_words(seconds: float) -> str:
-    """A time that is only about right."""
+    """Round an estimated time to what can be read at a glance: '25 s', '4 min', '2 h'."""
     if seconds < 100:
         return f"{max(5, round(seconds / 5) * 5)} s"
     return f"{seconds / 60:.0f} min" if seconds < 120 * 60 else f"{seconds / 3600:.0f} h"
 
 
 class Watch:
-    """Told what a run does as it goes on. This one does nothing with it; `terminal.RunDisplay` shows it."""
+    """Receives the events of a run. This one ignores them; `terminal.RunDisplay` shows them."""
 
     def on_plan(self, plan: Any) -> None:
-        """A `Planned`: what is to be done."""
+        """The run is planned. plan: a `RunPlan`."""
 
     def on_begin(self, timeline: Any) -> None:
-        """Work begins; how far it is can be read from the `Timeline` at any time."""
+        """Work begins. timeline: a `Timeline`, which gives the progress at any time."""
 
     def on_job_begin(self, job: str) -> None:
-        """Its first part does."""
+        """The first part of a job begins."""
 
     def on_job_end(self, job: str, error: Exception | None) -> None:
-        """Its result is written, or there is none."""
+        """A job ends: its result is written, or `error` is why there is none."""
 
     def on_page_drawn(self, page: Path) -> None:
-        """Figures and page show what is done so far."""
+        """The figures and the page are up to date with the finished methods."""
 
     def on_end(self) -> None:
-        """Nothing is left to do, or it was interrupted."""
+        """The run ends, or is interrupted."""
 
 
 default_progress: ContextVar[Progress] = ContextVar("default_progress", default=silent)
-"""The `Progress` of work that is passed none, such as converting a model while it is loaded. The command sets it."""
+"""The `Progress` of work that is passed none, such as converting a model while loading it. The command sets it."""
 
 
 @contextmanager
 def doing(progress: Progress, label: str) -> Iterator[None]:
-    """One step that may take long, shown by its label."""
+    """Show a label while one step that may take long runs."""
     for _ in progress([label], label):
         yield

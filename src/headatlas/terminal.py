@@ -1,4 +1,4 @@
-"""Progress for people: on a terminal a bar with the time left, a few plain lines elsewhere."""
+"""Show progress to people: a bar with the remaining time on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -16,79 +16,87 @@ if TYPE_CHECKING:
 
     from headatlas.runs.timeline import Timeline
 
-SILENT = 2.0  # seconds after which a plain line says what is being done
-EVERY = 15.0  # seconds until the next one; then twice as many, and so on
+# A plain line names the work once it has taken this long.
+FIRST_LINE_SECONDS = 2.0
+# The next line follows after this long; the time between lines then doubles.
+NEXT_LINE_SECONDS = 15.0
 
 
 def bar(items: Sequence[Any], label: str) -> Iterable[Any]:
-    """A `Progress` for people."""
-    return _bar(items, label) if sys.stderr.isatty() else _lines(items, label)
+    """Show progress on standard error: a `Progress` for people."""
+    return _track_with_bar(items, label) if sys.stderr.isatty() else _track_with_lines(items, label)
 
 
 @cache
 def _console() -> "Console":
-    """One for all: what is shown at the same time must share a console."""
+    """Return the one console: bars that are shown at the same time must share it."""
     from rich.console import Console
 
     return Console(stderr=True)
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _bar(items: Sequence[Any], label: str) -> Iterator[Any]:
+def _track_with_bar(items: Sequence[Any], label: str) -> Iterator[Any]:
     from rich.markup import escape
     from rich.progress import track
 
-    if len(items) == 1:  # a bar would tell nothing
+    if len(items) == 1:
+        # A bar of one item would jump from 0 to 100 %.
         with _console().status(escape(label)):
             yield from items
     else:
         yield from track(items, description=escape(label), console=_console(), transient=True)
 
 
-def _lines(items: Sequence[Any], label: str) -> Iterator[Any]:
+def _track_with_lines(items: Sequence[Any], label: str) -> Iterator[Any]:
     start = time.monotonic()
-    due = start + EVERY
-    late = Timer(SILENT, _say, [f"{label} …"])
-    late.daemon = True
-    late.start()
+    next_line = NEXT_LINE_SECONDS
+    # A timer, because the first item may take longer than that.
+    first_line = Timer(FIRST_LINE_SECONDS, _print_line, [f"{label} …"])
+    first_line.daemon = True
+    first_line.start()
     try:
         for i, item in enumerate(items):
             yield item
-            now = time.monotonic()
-            if now >= due and i + 1 < len(items):
-                due, left = now + 2 * (now - start), (now - start) / (i + 1) * (len(items) - i - 1)
-                _say(f"{label}: {i + 1} of {len(items)}, about {duration_in_words(left)} left")
+            elapsed = time.monotonic() - start
+            if elapsed >= next_line and i + 1 < len(items):
+                next_line = 3 * elapsed
+                seconds_left = elapsed / (i + 1) * (len(items) - i - 1)
+                _print_line(f"{label}: {i + 1} of {len(items)}, about {duration_in_words(seconds_left)} left")
     finally:
-        late.cancel()
+        first_line.cancel()
 
 
 class RunDisplay(Watch):
-    """The progress of a whole run: which method of how many, which part of it, and the time left for all of them.
+    """Shows the progress of a run: the current method, its current part, and the remaining time.
 
-    It is a `Progress` as well, for what the parts report. On a terminal it takes two lines; elsewhere it prints a line
-    when a method begins and when it ends, and a few in between if that takes long.
+    It is also a `Progress`, for what the parts report. On a terminal it takes two lines. Elsewhere it prints a line at
+    the start and at the end of each method, and a few in between if the method takes long.
     """
 
     def __init__(self) -> None:
         self.timeline: Timeline | None = None
         self.live: Live | None = None
-        self.part: tuple[str, int, int] = ("", 0, 0)  # label, done, of
-        self.due = self.since = 0.0
+        # Label, finished items, all items.
+        self.part: tuple[str, int, int] = ("", 0, 0)
+        self.job_start = 0.0
+        self.next_line = 0.0
         self.page: Path | None = None
 
     def __call__(self, items: Sequence[Any], label: str) -> Iterable[Any]:
-        return bar(items, label) if self.timeline is None else self._follow(items, label)
+        return bar(items, label) if self.timeline is None else self._track_part(items, label)
 
-    def _follow(self, items: Sequence[Any], label: str) -> Iterator[Any]:
-        before = self.part
+    def _track_part(self, items: Sequence[Any], label: str) -> Iterator[Any]:
+        # Parts may be nested: the outer one is shown again afterwards.
+        outer_part = self.part
         for i, item in enumerate(items):
             self.part = label, i, len(items)
-            self._say_sometimes()
+            self._print_part_if_due()
             yield item
-        self.part = before
+        self.part = outer_part
 
     def on_begin(self, timeline: "Timeline") -> None:
         if not timeline.seconds:
@@ -97,24 +105,25 @@ class RunDisplay(Watch):
         if sys.stderr.isatty():
             from rich.live import Live
 
-            self.live = Live(get_renderable=self._rendered, console=_console(), refresh_per_second=4, transient=True)
+            self.live = Live(get_renderable=self._render, console=_console(), refresh_per_second=4, transient=True)
             self.live.start()
 
     def on_job_begin(self, job: str) -> None:
         assert self.timeline is not None
-        self.since = time.monotonic()
-        self.due = self.since + 2 * EVERY
+        self.job_start = time.monotonic()
+        self.next_line = self.job_start + 2 * NEXT_LINE_SECONDS
         if self.live is None:
-            _say(f"{self._place(job)}, about {in_words(self.timeline.left(job))}; {self._left()}")
+            expected = f"about {duration_in_words(self.timeline.left(job))}"
+            _print_line(f"{self._method_in_words(job)}, {expected}; {self._time_left_in_words()}")
 
     def on_job_end(self, job: str, error: Exception | None) -> None:
         assert self.timeline is not None
-        took = self.timeline.seconds_of(job)
-        _say(f"{job} could not be done: {error}" if error else f"{job} took {took:.0f} s")
+        seconds = self.timeline.seconds_of(job)
+        _print_line(f"{job} failed: {error}" if error else f"{job} took {seconds:.0f} s")
 
     def on_page_drawn(self, page: Path) -> None:
         if self.page is None:
-            _say(f"first results: {page} (open it now; it fills up as methods finish)")
+            _print_line(f"first results: {page} (open it now; it fills up as methods finish)")
         self.page = page
 
     def on_end(self) -> None:
@@ -122,22 +131,25 @@ class RunDisplay(Watch):
             self.live.stop()
         self.timeline = self.live = None
 
-    def _say_sometimes(self) -> None:
-        now = time.monotonic()
-        if self.live is None and self.timeline is not None and self.timeline.begun and now >= self.due:
-            self.due = now + 2 * (now - self.since)
-            label, done, of = self.part
-            _say(f"{self._place(list(self.timeline.begun)[-1])}: {label}, {done} of {of}; {self._left()}")
+    def _print_part_if_due(self) -> None:
+        if self.live is not None or self.timeline is None or not self.timeline.begun:
+            return
+        time_now = time.monotonic()
+        if time_now >= self.next_line:
+            self.next_line = time_now + 2 * (time_now - self.job_start)
+            method = self._method_in_words(list(self.timeline.begun)[-1])
+            label, n_done, n_items = self.part
+            _print_line(f"{method}: {label}, {n_done} of {n_items}; {self._time_left_in_words()}")
 
-    def _place(self, job: str) -> str:
+    def _method_in_words(self, job: str) -> str:
         assert self.timeline is not None
         return f"method {list(self.timeline.seconds).index(job) + 1} of {len(self.timeline.seconds)}: {job}"
 
-    def _left(self) -> str:
+    def _time_left_in_words(self) -> str:
         assert self.timeline is not None
-        return f"about {in_words(self.timeline.left())} left in all"
+        return f"about {duration_in_words(self.timeline.left())} left in total"
 
-    def _rendered(self) -> "RenderableType":
+    def _render(self) -> "RenderableType":
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -147,8 +159,9 @@ class RunDisplay(Watch):
         grid.add_column(no_wrap=True)
         if self.timeline is None:
             return grid
-        place = self._place(list(self.timeline.begun)[-1]) if self.timeline.begun else "starting"
-        grid.add_row(place, ProgressBar(1, self.timeline.share, width=24), self._left())
-        label, done, parts = self.part
-        grid.add_row(f"  {label}", ProgressBar(parts or 1, done, width=24), f"{done} of {parts}" if parts > 1 else "")
+        method = self._method_in_words(list(self.timeline.begun)[-1]) if self.timeline.begun else "starting"
+        grid.add_row(method, ProgressBar(1, self.timeline.share, width=24), self._time_left_in_words())
+        label, n_done, n_items = self.part
+        counter = f"{n_done} of {n_items}" if n_items > 1 else ""
+        grid.add_row(f"  {label}", ProgressBar(n_items or 1, n_done, width=24), counter)
         return grid

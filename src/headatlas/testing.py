@@ -1,14 +1,14 @@
-"""Check that a method keeps the contract: what figures, resuming, workers and other people's scripts rely on.
+"""Check that a method keeps the contract on which figures, resuming, workers and other people's scripts rely.
 
     from headatlas.testing import check_method
     check_method(my_method, limit=8)
 
-runs every check on tiny random models, as scikit-learn's `check_estimator` does. In a test suite, each can be a test:
+runs all checks on tiny random models, as scikit-learn's `check_estimator` does. In a test suite, each can be a test:
 
     @pytest.mark.parametrize("check", CHECKS)
-    def test_contract(check, subject): check(subject)
+    def test_contract(check, case): check(case)
 
-with one subject = Subject(my_method, limit=8) for all, so that its result is computed once.
+with one fixture `case = MethodCase(my_method, limit=8)` for all, so that its result is computed once.
 """
 
 import json
@@ -39,21 +39,23 @@ from headatlas.tasks.built_in import FUNCTIONS
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import Relation
 
-VOCABULARY = 61
-SHAPE = {
-    "vocab_size": VOCABULARY,
+# Tokens of the tiny models, 4 special ones included.
+VOCABULARY_SIZE = 61
+_TINY_CONFIG = {
+    "vocab_size": VOCABULARY_SIZE,
     "hidden_size": 48,
     "num_hidden_layers": 3,
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
     "intermediate_size": 56,
     "max_position_embeddings": 64,
-    "head_dim": 10,  # 6 heads × 10 ≠ 48
+    # 6 heads × 10 are not 48: code that takes d_model / n_heads for d_head fails.
+    "head_dim": 10,
     "bos_token_id": 0,
     "eos_token_id": 1,
     "pad_token_id": 2,
 }
-HYBRID = {
+_HYBRID_CONFIG = {
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 2,
     "linear_key_head_dim": 8,
@@ -67,22 +69,30 @@ HYBRID = {
 
 
 def tiny_lm(hybrid: bool = False, context: int = 64) -> LM:
-    """A random model of three layers with grouped heads. hybrid: the second layer has none. context: in tokens."""
-    kind, name = ("Qwen3NextConfig", "hybrid") if hybrid else ("LlamaConfig", "tiny")
-    own = HYBRID if hybrid else {"attention_bias": True, "mlp_bias": True}
-    config = getattr(transformers, kind)(**SHAPE | own | {"max_position_embeddings": context})
+    """Make a random model of three layers with grouped-query attention.
+
+    Args:
+        hybrid: give the second layer linear attention, which has no heads.
+        context: length of the context in tokens.
+    """
+    if hybrid:
+        name, config_class, extra = "hybrid", "Qwen3NextConfig", _HYBRID_CONFIG
+    else:
+        name, config_class, extra = "tiny", "LlamaConfig", {"attention_bias": True, "mlp_bias": True}
+    config = getattr(transformers, config_class)(**_TINY_CONFIG | extra | {"max_position_embeddings": context})
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, experts_implementation="eager")
         with torch.no_grad():
-            for parameter in model.parameters():  # initial values such as 0 and 1 would hide errors
+            # Initial values such as 0 for biases and 1 for norms would hide errors.
+            for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter) * (0.3 if parameter.ndim == 1 else 0.15))
     return LM(model.float().eval().requires_grad_(False), tiny_tokenizer(), name)
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per word: w0 … w56, and four special ones."""
-    words = ["<bos>", "<eos>", "<pad>", "<unk>"] + [f"w{i}" for i in range(VOCABULARY - 4)]
+    """Make a tokenizer with one token per word (w0 … w56) and four special tokens."""
+    words = ["<bos>", "<eos>", "<pad>", "<unk>"] + [f"w{i}" for i in range(VOCABULARY_SIZE - 4)]
     inner = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
@@ -90,20 +100,22 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def _words(generator: np.random.Generator, n: int) -> str:
-    return " ".join(f"w{i}" for i in generator.integers(VOCABULARY - 4, size=n))
+def _random_words(generator: np.random.Generator, n: int) -> str:
+    return " ".join(f"w{i}" for i in generator.integers(VOCABULARY_SIZE - 4, size=n))
 
 
 def tiny_task(name: str, seed: int) -> Task:
-    """Prompts of many lengths, so that batches are padded or packed."""
+    """Make a task with prompts of many lengths, so that batches are padded or packed."""
     generator = np.random.default_rng(seed)
-    examples = tuple(Example(_words(generator, 3 + i % 7), f" {_words(generator, 1 + i % 2)}") for i in range(24))
+    examples = tuple(
+        Example(_random_words(generator, 3 + i % 7), f" {_random_words(generator, 1 + i % 2)}") for i in range(24)
+    )
     return Task(name, examples[:12], examples[12:])
 
 
 def tiny_relations() -> list[Relation]:
-    """Two relations between the words of `tiny_tokenizer`: the following word, and a shuffled one."""
-    order = np.random.default_rng(2).permutation(VOCABULARY - 4)
+    """Make two relations between the words of `tiny_tokenizer`: the next word, and a shuffled one."""
+    order = np.random.default_rng(2).permutation(VOCABULARY_SIZE - 4)
     following = tuple((f"w{i}", f"w{(i + 1) % len(order)}") for i in range(len(order)))
     return [
         Relation("next", "Algorithmic", following),
@@ -112,29 +124,30 @@ def tiny_relations() -> list[Relation]:
 
 
 def tiny_questions(n: int = 20, seed: int = 0) -> list[dict[str, Any]]:
-    """Main questions of four steps; a step's function shows in the first word of its answer."""
+    """Make main questions of four steps. The first word of a step's answer depends on its function."""
     generator = np.random.default_rng(seed)
     questions = []
     for i in range(n):
-        steps = [
-            {
-                "subquestion": _words(generator, 3),
-                "answer": f"w{5 * c + generator.integers(3)} {_words(generator, int(generator.integers(8)))}",
-                "cognitive_skill": FUNCTIONS[c],
-            }
-            for c in generator.choice(8, 4, replace=False)
-        ]
-        main = f"w{i % 57} w{i // 57} {_words(generator, 3)}"
+        steps = []
+        for function in generator.choice(8, 4, replace=False):
+            step = {"subquestion": _random_words(generator, 3)}
+            first_word = f"w{5 * function + generator.integers(3)}"
+            step["answer"] = f"{first_word} {_random_words(generator, int(generator.integers(8)))}"
+            steps.append(step | {"cognitive_skill": FUNCTIONS[function]})
+        main = f"w{i % 57} w{i // 57} {_random_words(generator, 3)}"
         questions.append({"question": main, "answer": "w1", "generated": steps})
     return questions
 
 
-class Subject:
-    """A method to be checked, its options, and its result. Data is filled in by the argument's name.
+class MethodCase:
+    """A method to check, with the options of its calls and its result on a tiny model.
+
+    Options named `tasks`, `relations` and `questions` are filled in; without any in the call, only the first that the
+    method has.
 
     Attributes:
-        method: its record.
-        options: of its calls.
+        method: record of the method.
+        options: options of the calls.
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
@@ -144,30 +157,30 @@ class Subject:
             "relations": tiny_relations(),
             "questions": tiny_questions(),
         }
-        taken = [name for name in data if name in self.method.options]
-        chosen = [name for name in taken if name in options] or taken[:1]
-        self.options = {name: data[name] for name in chosen} | options
+        accepted = [name for name in data if name in self.method.options]
+        filled_in = [name for name in accepted if name in options] or accepted[:1]
+        self.options = {name: data[name] for name in filled_in} | options
 
     def __repr__(self) -> str:
         return self.method.name
 
     @cached_property
     def lm(self) -> LM:
-        """The tiny model it is checked on."""
+        """The tiny model on which the method is checked."""
         return tiny_lm()
 
     @cached_property
     def result(self) -> xr.Dataset:
-        """Its result on that model, computed once."""
+        """The result on that model, computed once."""
         return self.compute(self.lm)
 
     def compute(self, lm: LM, *, out: Path | None = None, progress: Progress = silent, **options: Any) -> xr.Dataset:
-        """Its result on a model, with these options instead of its own."""
+        """Compute the result on a model; `options` replace those of the case."""
         return compute(self.method, lm, self.options | options, out=out, progress=progress)
 
     @cached_property
     def plan(self) -> Plan:
-        """Its work, planned but not done."""
+        """The plan of the work on that model."""
         worker = ModelWorker(self.lm, Where())
         plan = worker.plan([(self.method, self.method.in_preset(PRESETS[0], self.options))]).plans[self.method.name]
         if not isinstance(plan, Plan):
@@ -176,15 +189,23 @@ class Subject:
 
 
 def check_method(function: Callable[..., Any], **options: Any) -> None:
-    """Run all checks on a function declared with `@headatlas.method`. options: of its calls, to make them quick."""
-    subject = Subject(function, **options)
+    """Run all checks on a function that is declared with `@headatlas.method`.
+
+    Args:
+        function: the declared function.
+        options: options of its calls, such as small limits that make them quick.
+
+    Raises:
+        AssertionError: a check failed; the message names the method and what is wrong.
+    """
+    case = MethodCase(function, **options)
     for check in CHECKS:
-        check(subject)
+        check(case)
 
 
-def check_declaration(subject: Subject) -> None:
-    """It has a title, a docstring, help for every option and a meaning for every measure."""
-    method = subject.method
+def check_declaration(case: MethodCase) -> None:
+    """Check for a title, a docstring, help for every option and a meaning for every measure."""
+    method = case.method
     assert method.title, f"{method.name} has no title"
     assert (method.function.__doc__ or "").strip(), f"{method.name} has no docstring"
     for option in method.options.values():
@@ -193,23 +214,25 @@ def check_declaration(subject: Subject) -> None:
         )
     for measure in method.measures:
         assert measure.meaning, f"{method.name}: measure {measure.name} has no meaning"
-    unknown = {o for options in method.presets.values() for o in options} - set(method.options)
-    assert not unknown, f"{method.name}: presets name options that it does not have: {sorted(unknown)}"
+    unknown = {name for options in method.presets.values() for name in options} - set(method.options)
+    assert not unknown, f"{method.name}: presets name options that the method does not have: {sorted(unknown)}"
 
 
-def check_shapes(subject: Subject) -> None:
-    """Every layer and head is present, subjects have names of their own, no score is missing."""
-    result, lm, name = subject.result, subject.lm, subject.method.name
+def check_shapes(case: MethodCase) -> None:
+    """Check that every layer and head is present, that no subject occurs twice, and that no score is missing."""
+    result = case.result
+    lm = case.lm
+    name = case.method.name
     assert result.layer.values.tolist() == list(range(lm.n_layers)), f"{name}: layer is not 0 to {lm.n_layers - 1}"
     assert result["head"].values.tolist() == list(range(lm.n_heads)), f"{name}: head is not 0 to {lm.n_heads - 1}"
     assert [v for v in result.data_vars.values() if {"layer", "head"} <= set(v.dims)], f"{name}: no variable over heads"
-    for measure in subject.method.measures:
+    for measure in case.method.measures:
         assert {measure.over, "layer", "head"} <= set(result[measure.name].dims), f"{name}: dims of {measure.name}"
         labels = result[measure.over].values.tolist()
         assert len(set(labels)) == len(labels) > 0, f"{name}: {measure.over} has labels twice, or none"
         assert all(isinstance(label, str) for label in labels), f"{name}: labels of {measure.over} are not text"
         assert np.isfinite(result[measure.name]).all(), f"{name}: {measure.name} is not finite everywhere"
-    if lists := subject.method.lists:
+    if lists := case.method.lists:
         for variable in (lists.tokens, lists.value):
             assert result[variable].dims == ("layer", "head", "rank"), f"{name}: dims of {variable}"
         for variable in (lists.written, lists.demoted):
@@ -217,128 +240,129 @@ def check_shapes(subject: Subject) -> None:
         assert np.isfinite(result[lists.value]).all(), f"{name}: {lists.value} is not finite everywhere"
 
 
-def check_variables(subject: Subject) -> None:
-    """Every variable has a name for people, units ('' for a plain number) and a sentence that says what it is."""
-    for name, values in subject.result.data_vars.items():
+def check_variables(case: MethodCase) -> None:
+    """Check that every variable has a readable name, units ('' for a plain number) and a description."""
+    for name, values in case.result.data_vars.items():
         missing = [key for key in ("long_name", "description") if not values.attrs.get(key)]
         missing += ["units"] * ("units" not in values.attrs)
         assert not missing, (
-            f"{subject}: variable {name} has no {', '.join(missing)}: declare it, variables={{{name!r}: Variable(…)}}"
+            f"{case}: variable {name} has no {', '.join(missing)}: declare it, variables={{{name!r}: Variable(…)}}"
         )
 
 
-def check_repeatable(subject: Subject) -> None:
-    """The same twice, whatever the state of the global generators. It changes neither them nor the model."""
+def check_repeatable(case: MethodCase) -> None:
+    """Check that results do not depend on the global random generators, and that these and the model are unchanged."""
     lm = tiny_lm()
-    before = {n: p.clone() for n, p in lm.model.named_parameters()}
+    parameters_before = {n: p.clone() for n, p in lm.model.named_parameters()}
     torch.manual_seed(7)
     np.random.seed(7)
-    numbers, expected = np.random.get_state(legacy=False), torch.random.get_rng_state()
-    _same(subject.compute(lm), subject.result)
-    assert torch.equal(torch.random.get_rng_state(), expected), f"{subject}: torch's global generator was used"
-    assert str(np.random.get_state(legacy=False)) == str(numbers), f"{subject}: numpy's global generator was used"
-    changed = [n for n, p in lm.model.named_parameters() if not torch.equal(p, before[n])]
-    assert not changed, f"{subject}: the model was changed, first {changed[0]}"
+    numpy_state = str(np.random.get_state(legacy=False))
+    torch_state = torch.random.get_rng_state()
+    _assert_same(case.compute(lm), case.result)
+    assert torch.equal(torch.random.get_rng_state(), torch_state), f"{case}: torch's global generator was used"
+    assert str(np.random.get_state(legacy=False)) == numpy_state, f"{case}: numpy's global generator was used"
+    changed = [n for n, p in lm.model.named_parameters() if not torch.equal(p, parameters_before[n])]
+    assert not changed, f"{case}: the model was changed, first {changed[0]}"
     hooks = [h for m in lm.model.modules() for h in (*m._forward_pre_hooks.values(), *m._forward_hooks.values())]
-    ours = [h for h in hooks if not h.__module__.startswith(("transformers", "accelerate", "torch"))]
-    assert not ours, f"{subject}: left a hook on the model"
-    assert not lm.model.training, f"{subject}: left the model in training mode"
+    leftover = [h for h in hooks if not h.__module__.startswith(("transformers", "accelerate", "torch"))]
+    assert not leftover, f"{case}: left a hook on the model"
+    assert not lm.model.training, f"{case}: left the model in training mode"
 
 
-def check_provenance(subject: Subject) -> None:
-    """The result's attributes tell how it was made."""
-    attributes = subject.result.attrs
-    assert attributes["method"] == subject.method.name
-    assert attributes["fingerprint"] == subject.lm.fingerprint()
+def check_provenance(case: MethodCase) -> None:
+    """Check that the result's attributes record how it was made."""
+    attributes = case.result.attrs
+    assert attributes["method"] == case.method.name
+    assert attributes["fingerprint"] == case.lm.fingerprint()
     missing = {"model", "data", "key", "headatlas", "torch", "transformers", "n_kv_heads"} - set(attributes)
-    assert not missing, f"{subject}: attributes missing: {sorted(missing)}"
+    assert not missing, f"{case}: attributes missing: {sorted(missing)}"
+    # Raises a TypeError for an attribute that the page could not show.
     json.dumps({k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in attributes.items()})
 
 
-def check_stored(subject: Subject) -> None:
-    """Written, it reads back as it was, leaves nothing else behind, and is not computed again."""
+def check_stored(case: MethodCase) -> None:
+    """Check that a written result reads back unchanged, leaves no other files, and is not computed again."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"{subject.method.name}.nc"
-        subject.compute(subject.lm, out=Path(folder))
-        _same(load(file), subject.result)
+        file = Path(folder) / f"{case.method.name}.nc"
+        case.compute(case.lm, out=Path(folder))
+        _assert_same(load(file), case.result)
         others = {p.name for p in Path(folder).iterdir()} - {file.name, "atlas.json"}
-        assert not others, f"{subject}: left {sorted(others)} in the folder of its result"
-        written = file.stat().st_mtime_ns
-        _same(subject.compute(subject.lm, out=Path(folder)), subject.result)
-        assert file.stat().st_mtime_ns == written, f"{subject}: computed again although nothing had changed"
+        assert not others, f"{case}: left {sorted(others)} in the folder of its result"
+        modified = file.stat().st_mtime_ns
+        _assert_same(case.compute(case.lm, out=Path(folder)), case.result)
+        assert file.stat().st_mtime_ns == modified, f"{case}: computed again although nothing had changed"
 
 
 class _Interrupted(BaseException):
     pass
 
 
-def check_resumable(subject: Subject) -> None:
-    """Interrupted anywhere, it goes on to the same result."""
+def check_resumable(case: MethodCase) -> None:
+    """Check that interrupted work resumes and gives the same result."""
     for stop_at in (3, 6):
         with tempfile.TemporaryDirectory() as folder:
-            left = [stop_at]
+            n_left = [stop_at]
 
-            def stops(items: Sequence[Any], label: str, left: list[int] = left) -> Iterable[Any]:
+            def interrupt(items: Sequence[Any], label: str, n_left: list[int] = n_left) -> Iterable[Any]:
                 for item in items:
-                    left[0] -= 1
-                    if left[0] == 0:
+                    n_left[0] -= 1
+                    if n_left[0] == 0:
                         raise _Interrupted
                     yield item
 
             try:
-                subject.compute(subject.lm, out=Path(folder), progress=stops)
+                case.compute(case.lm, out=Path(folder), progress=interrupt)
             except _Interrupted:
-                assert not (Path(folder) / f"{subject.method.name}.nc").exists()
-            _same(subject.compute(subject.lm, out=Path(folder)), subject.result)
+                assert not (Path(folder) / f"{case.method.name}.nc").exists()
+            _assert_same(case.compute(case.lm, out=Path(folder)), case.result)
 
 
-def check_parts(subject: Subject) -> None:
-    """Its work can be sent elsewhere, and done there part by part in any order."""
-    plan: Plan = pickle.loads(pickle.dumps(subject.plan))  # noqa: S301  # our own, a line ago
-    worker = ModelWorker(subject.lm, Where())
+def check_parts(case: MethodCase) -> None:
+    """Check that the work can be sent to another process and done there part by part in any order."""
+    plan: Plan = pickle.loads(pickle.dumps(case.plan))  # noqa: S301  # pickled in this line
+    worker = ModelWorker(case.lm, Where())
     done: dict[str, tuple[np.ndarray, ...]] = {}
     waiting = list(plan.work.parts)[::-1]
     while waiting:
+        # The last part that is ready, as workers may finish in any order.
         part = next(p for p in waiting if set(p.inputs) <= set(done))
         waiting.remove(part)
         inputs = {name: done[name] for name in part.inputs}
-        left = worker.do(part.do, part.arguments, part.outputs, inputs, plan.stamp)
-        assert set(left) == set(part.outputs), f"{subject}: part {part.name!r} left {sorted(left)}"
-        done |= left
+        outputs = worker.do(part.do, part.arguments, part.outputs, inputs, plan.stamp)
+        assert set(outputs) == set(part.outputs), f"{case}: part {part.name!r} returned {sorted(outputs)}"
+        done |= outputs
     work = plan.work
     result = worker.do(work.combine, work.arguments, (), done, plan.stamp)
-    _same(result if work.used is None else with_used_rows(result, work.used), subject.result)
+    _assert_same(result if work.used is None else with_used_rows(result, work.used), case.result)
 
 
-def check_layers_without_heads(subject: Subject) -> None:
-    """Layers without heads are present, and NaN."""
+def check_layers_without_heads(case: MethodCase) -> None:
+    """Check that layers without heads are present and NaN."""
     hybrid = tiny_lm(hybrid=True)
     without = hybrid.layers_without_heads
-    result = subject.compute(hybrid)
-    assert result.sizes["layer"] == hybrid.n_layers, f"{subject}: layers without heads are missing"
-    for measure in subject.method.measures:
+    result = case.compute(hybrid)
+    assert result.sizes["layer"] == hybrid.n_layers, f"{case}: layers without heads are missing"
+    for measure in case.method.measures:
         score = result[measure.name]
-        assert np.isnan(score.sel(layer=without)).all(), (
-            f"{subject}: {measure.name} of a layer without heads is not NaN"
-        )
-        assert np.isfinite(score.drop_sel(layer=without)).all(), f"{subject}: {measure.name} is not finite everywhere"
-    if lists := subject.method.lists:
+        assert np.isnan(score.sel(layer=without)).all(), f"{case}: {measure.name} of a layer without heads is not NaN"
+        assert np.isfinite(score.drop_sel(layer=without)).all(), f"{case}: {measure.name} is not finite everywhere"
+    if lists := case.method.lists:
         value = result[lists.value]
-        assert np.isnan(value.sel(layer=without)).all(), f"{subject}: {lists.value} of a layer without heads is not NaN"
-        assert np.isfinite(value.drop_sel(layer=without)).all(), f"{subject}: {lists.value} is not finite everywhere"
+        assert np.isnan(value.sel(layer=without)).all(), f"{case}: {lists.value} of a layer without heads is not NaN"
+        assert np.isfinite(value.drop_sel(layer=without)).all(), f"{case}: {lists.value} is not finite everywhere"
 
 
-def check_batches(subject: Subject) -> None:
-    """How many tokens are run at once changes rounding only."""
-    if "batch_tokens" not in subject.method.options:
+def check_batches(case: MethodCase) -> None:
+    """Check that the number of tokens per batch only changes rounding."""
+    if "batch_tokens" not in case.method.options:
         return
-    one_by_one = subject.compute(subject.lm, batch_tokens=1)
-    for name, values in subject.result.data_vars.items():
+    unbatched = case.compute(case.lm, batch_tokens=1)
+    for name, values in case.result.data_vars.items():
         if {"layer", "head"} <= set(values.dims) and values.dtype.kind == "f":
-            np.testing.assert_allclose(one_by_one[name], values, rtol=2e-3, atol=2e-5, err_msg=str(name))
+            np.testing.assert_allclose(unbatched[name], values, rtol=2e-3, atol=2e-5, err_msg=str(name))
 
 
-CHECKS: tuple[Callable[[Subject], None], ...] = (
+CHECKS: tuple[Callable[[MethodCase], None], ...] = (
     check_declaration,
     check_shapes,
     check_variables,
@@ -352,5 +376,5 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
 )
 
 
-def _same(a: xr.Dataset, b: xr.Dataset) -> None:
+def _assert_same(a: xr.Dataset, b: xr.Dataset) -> None:
     xr.testing.assert_identical(a.drop_attrs(), b.drop_attrs())

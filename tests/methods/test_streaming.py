@@ -35,7 +35,7 @@ from headatlas.results.about import by_kv_group
 from headatlas.results.tables import evidence, evidence_in_words
 from headatlas.tasks.prompts import Example, Task
 from headatlas.testing import (
-    Subject,
+    MethodCase,
     check_layers_without_heads,
     check_parts,
     check_repeatable,
@@ -285,7 +285,7 @@ def test_learned_is_plain_adam_on_distance_and_pressure() -> None:
     assert distances[-1] > 0
 
 
-LEARNED = Subject(get_method("streaming").function, kind="learned", updates=4, limit=2, draws=3)
+LEARNED = MethodCase(get_method("streaming").function, kind="learned", updates=4, limit=2, draws=3)
 
 
 @pytest.mark.parametrize(

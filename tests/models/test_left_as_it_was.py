@@ -20,7 +20,7 @@ from headatlas.models.library_settings import quiet_transformers, without_cudnn_
 from headatlas.models.lm import LM
 from headatlas.models.single_heads import recorded, replayed
 from headatlas.models.streaming_attention import streaming
-from headatlas.testing import Subject, tiny_lm
+from headatlas.testing import MethodCase, tiny_lm
 from tests.models.tiny import TINY, build, texts
 from tests.test_contract import QUICK
 
@@ -80,10 +80,10 @@ def failing_pass(lm: LM, number: int) -> Iterator[None]:
 
 
 def run_method(name: str, lm: LM) -> None:
-    work_on(lm, Subject(get_method(name).function, **QUICK.get(name, {})))
+    work_on(lm, MethodCase(get_method(name).function, **QUICK.get(name, {})))
 
 
-def work_on(lm: LM, subject: Subject) -> None:
+def work_on(lm: LM, subject: MethodCase) -> None:
     result = subject.method.function(lm, **subject.method.in_preset("quick", subject.options))
     if hasattr(result, "parts"):
         done: dict[str, Any] = {}

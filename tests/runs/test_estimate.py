@@ -10,7 +10,7 @@ from headatlas.methods import get_method
 from headatlas.methods.method import Part, Work
 from headatlas.runs.estimate import SECONDS_TO_WRITE, Sample, estimate, makespan, time_plan
 from headatlas.runs.plan import Plan
-from headatlas.testing import Subject, tiny_lm
+from headatlas.testing import MethodCase, tiny_lm
 
 
 class Clock:
@@ -102,7 +102,7 @@ def test_the_end_depends_on_workers_and_on_what_waits_for_what(workers, seconds)
 
 @pytest.mark.parametrize("name", ["ablate", "dissociate", "maps", "pattern", "taylor"])
 def test_every_task_of_a_method_is_timed_and_the_model_left_as_it_was(name) -> None:
-    subject = Subject(get_method(name).function)
+    subject = MethodCase(get_method(name).function)
     before = subject.lm.fingerprint()
     seconds = time_plan(subject.plan, subject.lm)
     assert set(seconds) == {*(subject.plan.task_name(p.name) for p in subject.plan.work.parts), f"{name}: result"}

@@ -111,9 +111,9 @@ def test_one_failure_of_any_kind_is_noted_and_the_others_are_done(capsys, model,
     assert why["pattern"] is None
     assert {name for name, about in info.items() if about["complete"]} == {"pattern", "undrawable"}
     for name in ("divides", "plans", "unwritable"):
-        assert f"{name} could not be done: {why[name]}" in out
+        assert f"{name} failed: {why[name]}" in out
     assert f"undrawable could not be drawn: {why['undrawable']}" in out
-    assert "divides could not be done: unexpected ZeroDivisionError" in err  # as soon as it is known
+    assert "divides failed: unexpected ZeroDivisionError" in err  # as soon as it is known
     assert {row["why"] for row in on_the_page(tmp_path / "a")} == {why[name] for name in NAMES}
     assert (tmp_path / "a" / "figures" / "importance-pattern.png").is_file()
     assert "induction" in (tmp_path / "a" / "report.html").read_text()

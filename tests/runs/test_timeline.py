@@ -63,7 +63,7 @@ def test_ended_tasks_and_time_shorten_what_is_left(clock) -> None:
 
 def test_a_log_gets_few_lines_however_many_updates_there_are(clock, monkeypatch) -> None:
     lines: list[str] = []
-    monkeypatch.setattr(terminal, "_say", lines.append)
+    monkeypatch.setattr(terminal, "_print_line", lines.append)
     monkeypatch.setattr(terminal.time, "monotonic", clock)
     display = RunDisplay()
     timeline = Timeline(USUAL, TASKS, watch=display, clock=clock)
@@ -76,7 +76,7 @@ def test_a_log_gets_few_lines_however_many_updates_there_are(clock, monkeypatch)
     display.on_page_drawn(Path("atlas/report.html"))
     display.on_page_drawn(Path("atlas/report.html"))
     display.on_end()
-    assert lines[0] == "method 1 of 2: quick, about 10 s; about 40 s left in all"
+    assert lines[0] == "method 1 of 2: quick, about 10 s; about 40 s left in total"
     assert lines[1].startswith("method 1 of 2: quick: fitting, 30 of 2000; about")
     assert lines[-2:] == [
         "quick took 2000 s",
@@ -99,7 +99,7 @@ def test_on_a_terminal_it_is_two_lines(clock, monkeypatch) -> None:
     console.print(display._rendered())
     first, second = console.file.getvalue().splitlines()
     assert first.startswith("method 1 of 2: quick ")
-    assert first.rstrip().endswith("about 40 s left in all")
+    assert first.rstrip().endswith("about 40 s left in total")
     assert re.match(r"  fitting .* 0 of 45", second)
 
 
