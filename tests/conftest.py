@@ -19,4 +19,4 @@ torch.set_num_threads(int(os.environ.get("TEST_THREADS", 1)))  # the suite runs 
 os.environ["OMP_NUM_THREADS"] = os.environ.get("TEST_THREADS", "1")  # and so do those that tests start
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test may wait for a network
 transformers.utils.logging.disable_progress_bar()
-terminal.SILENT = 1e6  # how slow the machine is must not show in what commands print
+terminal.FIRST_LINE_SECONDS = 1e6  # how slow the machine is must not show in what commands print

@@ -53,7 +53,7 @@ def test_run_writes_the_atlas_and_says_what_could_not_be_done(capsys, folder, tm
         "probe",
     ]
     with pytest.raises(
-        BadArgument, match="'maps' is not in this atlas; here are: pattern, salient, taylor, gate, probe"
+        BadArgument, match="'maps' is not in this atlas, which has pattern, salient, taylor, gate, probe"
     ):
         made["maps"]
 

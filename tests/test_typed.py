@@ -139,7 +139,7 @@ class TestAtlas:
         assert made.get("map") is None
         assert made["maps"].identical(dict(made.items())["maps"])
         with pytest.raises(
-            BadArgument, match="method 'map' is not in this atlas; here are: pattern, .* Did you mean 'maps'"
+            BadArgument, match="method 'map' is not in this atlas, which has pattern, .* Did you mean 'maps'"
         ):
             made["map"]
         with pytest.raises(KeyError):

@@ -84,5 +84,5 @@ def test_bad_maps() -> None:
         ha.compare(a, np.zeros((2, 3)))
     with pytest.raises(BadArgument, match="draws is 0"):
         ha.compare(a, a, draws=0)
-    with pytest.raises(BadArgument, match="over is 'seed', expected a dimension of at least 2"):
+    with pytest.raises(BadArgument, match="over is 'seed', expected a dimension with at least 2 labels"):
         ha.compare(a, over="seed")

@@ -146,7 +146,7 @@ def test_all_maps_by_kv_group(maps) -> None:
     same = ha.compare(heads, by="kv-group", kv_heads=HEADS, top=6, draws=10)  # every head is a group
     assert same.spearman.item() == by_head.spearman.item()
     assert same.unit.values.tolist() == [GROUP]
-    with pytest.raises(BadArgument, match="kv_heads is not known of these maps: give it"):
+    with pytest.raises(BadArgument, match="these maps do not record kv_heads: give it"):
         ha.compare(heads, by="kv-group")
     with pytest.raises(BadArgument, match="kv_heads is 5, which does not divide the 12 heads"):
         ha.compare(heads, by="kv-group", kv_heads=5)
@@ -308,7 +308,7 @@ def test_the_command(capsys, tmp_path, maps) -> None:
     assert all(row["top"] == 10 for row in rows)
     assert [row["spearman"] for row in rows] == sorted((row["spearman"] for row in rows), reverse=True)
     code, _, err = headatlas(capsys, "compare", *atlases, "--by", "kv-group")
-    assert (code, "kv_heads is not known" in err) == (2, True)
+    assert (code, "do not record kv_heads" in err) == (2, True)
     code, out, _ = headatlas(capsys, "compare", *atlases, "--by", "kv-group", "--kv-heads", 3, "--csv")
     assert out.splitlines()[0].startswith("a,b,atlas_a,atlas_b,same,unit,n,top,spearman,p,p_corrected,shared")
     assert len(out.splitlines()) == 1 + 13 * 12
@@ -325,7 +325,7 @@ def test_repeats_of_results_by_map(capsys, tmp_path) -> None:
         r = np.mean([spearmanr(score[i], score[j]).statistic for i in range(k) for j in range(i + 1, k)])
         assert result.spearman.sel(chart=chart).item() == pytest.approx(r)
         assert result.spearman_whole.sel(chart=chart).item() == pytest.approx(k * r / (1 + (k - 1) * r))
-    with pytest.raises(BadArgument, match="over is 'half', but no map here has several halves"):
+    with pytest.raises(BadArgument, match="over is 'half', but no map has several halves"):
         ha.compare({"gate": gates}, over="half")
     store.save(gates, tmp_path / "gate.nc")
     code, out, _ = headatlas(capsys, "compare", tmp_path, "--over", "seed")

@@ -55,11 +55,11 @@ def test_spearman_and_brown_agree_with_averages_of_noisy_maps() -> None:
 def test_a_map_below_a_half_is_named_with_what_it_would_take() -> None:
     lines = stability_warnings({"taylor": taylor(0.2, 0.45, -0.3, 0.7)})
     assert lines == [
-        "taylor: t0: 0.20 between halves of 16 examples; halves of about 260 would agree to 0.8"
+        "taylor: t0: 0.20 between halves of 16 examples; halves of about 260 would correlate at 0.8"
         " (headatlas taylor --limit)",
-        "taylor: t1: 0.45 between halves of 16 examples; halves of about 79 would agree to 0.8"
+        "taylor: t1: 0.45 between halves of 16 examples; halves of about 79 would correlate at 0.8"
         " (headatlas taylor --limit)",
-        "taylor: t2: -0.30 between halves of 16 examples; halves of more than 1,300 would agree to 0.8"
+        "taylor: t2: -0.30 between halves of 16 examples; halves of more than 1,300 would correlate at 0.8"
         " (headatlas taylor --limit)",
     ]
     assert stability_warnings({"taylor": taylor(0.7)}) == []
@@ -77,7 +77,7 @@ def test_seeds_count_once_each() -> None:
     gates = xr.DataArray(halves_that_correlate(0.3)[None], dims=("task", "seed", "layer", "head"))
     result = xr.Dataset({"facilitation": gates.assign_coords(task=["math"], seed=[0, 1])}, attrs={"method": "gate"})
     assert stability_warnings({"gate": result}) == [
-        "gate: math: 0.30 between seeds; the mean over about 10 would be stable to 0.8 (headatlas gate --seeds)"
+        "gate: math: 0.30 between seeds; means over about 10 seeds would correlate at 0.8 (headatlas gate --seeds)"
     ]
 
 

@@ -169,7 +169,7 @@ def test_a_set_says_its_evidence(atlas) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "says"),
     [
-        ("math by probe", BadArgument, "'probe' is not in this atlas; here are: maps"),
+        ("math by probe", BadArgument, "'probe' is not in this atlas, which has maps"),
         (
             "maths by dissociate",
             BadArgument,

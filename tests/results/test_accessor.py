@@ -101,5 +101,5 @@ def test_the_subject_of_a_result_is_the_dimension_of_its_maps() -> None:
     atlas = synthetic.atlas(3, 4)
     subjects = {name: atlas[name].heads.subject for name in ("probe", "maps", "gate", "ablate")}
     assert subjects == {"probe": "function", "maps": "relation", "gate": "task", "ablate": "task"}
-    with pytest.raises(BadArgument, match="result has no map of a measure of its method over a subject; here are: x"):
+    with pytest.raises(BadArgument, match="result has no map of a measure that its method declares; its variables: x"):
         xr.Dataset({"x": ("a", [1])}).heads.subject  # noqa: B018

@@ -28,7 +28,7 @@ def test_a_folder_without_an_index_opens(made) -> None:
     assert len(opened) == 7
     assert "12 × 8 heads" in repr(opened)
     assert opened["maps"].identical(load(made / "maps.nc"))
-    with pytest.raises(BadArgument, match="method 'map' is not in this atlas; here are: .* Did you mean 'maps'"):
+    with pytest.raises(BadArgument, match="method 'map' is not in this atlas, which has .* Did you mean 'maps'"):
         opened["map"]
     with pytest.raises(KeyError):
         opened["map"]

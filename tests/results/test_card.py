@@ -50,7 +50,7 @@ def test_at_chance_a_head_has_no_rank_and_comes_after_those_that_have_one() -> N
 def test_of_tied_heads_only_those_removed_are_listed_as_removed() -> None:
     made = {"probe": synthetic.probe(4, 4, ["A"])}
     made["probe"]["importance"][:] = 1 / 16  # removed were 3, 7 and 14: the first heads, layer by layer
-    sets = {(a, b): [r.heads for r in card(made, a, b).removed] for a, b in np.ndindex(4, 4)}
+    sets = {(a, b): [r.n_heads for r in card(made, a, b).removed] for a, b in np.ndindex(4, 4)}
     assert [sets[0, h] for h in range(4)] == [[3], [3], [3], [7]]
     assert sets[1, 3] == [14]
     assert sets[3, 2] == []

@@ -34,7 +34,7 @@ def test_curves_of_all_methods_begin_with_the_full_model() -> None:
     assert curves.removed.values.tolist() == [0, 3, 7]
     assert curves.subject.values.tolist() == ["A", "math"]
     assert curves.measure.values.tolist() == ["log P", "change of log P"]
-    assert curves.why.values.tolist() == ["importance", "facilitation"]
+    assert curves.ranked_by.values.tolist() == ["importance", "facilitation"]
     np.testing.assert_array_equal(curves.top, [[9, 1, 2], [0, np.nan, -2]])
     np.testing.assert_array_equal(curves.lowest, [[9, 3, 4], [np.nan] * 3])
     np.testing.assert_array_equal(curves.p, [[np.nan, 0.1, 0.2], [np.nan, np.nan, 0.5]])

@@ -9,7 +9,7 @@ from headatlas.errors import BadFile
 from headatlas.files import read_json, write_json
 from headatlas.results.provenance import describe_run
 from headatlas.results.reading import complete_methods
-from headatlas.results.store import ESCAPED, SCHEMA, load, load_attributes, save
+from headatlas.results.store import ESCAPE_PREFIX, SCHEMA, load, load_attributes, save
 from tests.figures import synthetic
 
 
@@ -52,12 +52,12 @@ def test_results_in_a_folder_are_those_of_methods_and_other_files_with_heads(tmp
 
 def test_a_subject_twice_is_told(tmp_path) -> None:
     save(synthetic.gate(3, 4, tasks=["math", "math"]), tmp_path / "gate.nc")
-    with pytest.raises(BadFile, match="gate.nc has a task twice: math, math"):
+    with pytest.raises(BadFile, match="gate.nc has the same task twice: math, math"):
         ha.open(tmp_path / "gate.nc")
 
 
 TOKENS = ["", " a", "é\n\t", "\\u0000", "\x1b\x7f\x85\u2028", "\U0010ffff", "</script>", *map(chr, range(33))]
-ODD = ["\0", "a\0", "\0\0b", "\0é\\", f"{ESCAPED}x", ESCAPED]
+ODD = ["\0", "a\0", "\0\0b", "\0é\\", f"{ESCAPE_PREFIX}x", ESCAPE_PREFIX]
 
 
 @pytest.mark.parametrize("texts", [TOKENS, ODD, [*TOKENS, *ODD]], ids=["plain", "odd", "both"])

@@ -96,7 +96,7 @@ def test_on_a_terminal_it_is_two_lines(clock, monkeypatch) -> None:
     timeline.begin("quick")
     for _ in display(range(45), "fitting"):
         break
-    console.print(display._rendered())
+    console.print(display._render())
     first, second = console.file.getvalue().splitlines()
     assert first.startswith("method 1 of 2: quick ")
     assert first.rstrip().endswith("about 40 s left in total")

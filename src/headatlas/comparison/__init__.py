@@ -1,1 +1,1 @@
-"""Do maps agree? Of two methods, atlases, models or authors; or over the seeds and halves of one map."""
+"""Compare maps: of methods, atlases, models or authors, or of one map over its seeds or halves."""

@@ -1,4 +1,4 @@
-"""What `compare` returns, as rows for the terminal and for JSON."""
+"""Turn what `compare` returns into rows for the terminal and for JSON."""
 
 import math
 from typing import Any
@@ -17,25 +17,26 @@ Rows = list[dict[str, Any]]
 
 
 def pair_rows(comparison: xr.Dataset) -> Rows:
-    """Every pair of results, the highest correlation first, with all that is known of it; None for a missing number."""
+    """Return a row per pair of maps with all its numbers, the highest correlation first; None for a missing number."""
     columns = {name: comparison[name].values.tolist() for name in COLUMNS}
     depth = dict(zip(comparison.chart.values.tolist(), comparison.depth.values.tolist(), strict=True))
     for side in ("a", "b"):
         columns[f"depth_{side}"] = [depth[chart] for chart in columns[side]]
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    # Pairs without a correlation (NaN) come last.
     rows.sort(key=lambda row: -row["spearman"] if row["spearman"] == row["spearman"] else math.inf)
     rows = [{name: _or_none(value) for name, value in row.items()} for row in rows]
     return [row | {name: None if row[name] is None else int(row[name]) for name in ("n", "top")} for row in rows]
 
 
 def between_atlases(rows: Rows) -> Rows:
-    """Of `pair_rows`: the pairs between atlases, if there are several; without those that cannot be compared."""
-    known = [row for row in rows if row["spearman"] is not None]
-    return [row for row in known if row["atlas_a"] != row["atlas_b"]] or known
+    """Select the rows of `pair_rows` with a correlation; with several atlases, only pairs between two of them."""
+    correlated = [row for row in rows if row["spearman"] is not None]
+    return [row for row in correlated if row["atlas_a"] != row["atlas_b"]] or correlated
 
 
 def same_maps_in_words(rows: Rows) -> Rows:
-    """Of `pair_rows`: what two atlases have both, for people."""
+    """Put the rows of `pair_rows` for maps that two atlases both have into words."""
     lines = []
     for row in rows:
         name = row["a"].removeprefix(f"{row['atlas_a']}/")
@@ -47,7 +48,7 @@ def same_maps_in_words(rows: Rows) -> Rows:
 
 
 def pairs_in_words(rows: Rows) -> Rows:
-    """Of `pair_rows`: for people."""
+    """Put rows of `pair_rows` into words."""
     return [
         {"A": row["a"], "B": row["b"], "per": row["unit"]}
         | _numbers_in_words(row)
@@ -57,17 +58,17 @@ def pairs_in_words(rows: Rows) -> Rows:
 
 
 def _numbers_in_words(row: dict[str, Any]) -> dict[str, Any]:
-    known = row["spearman"] is not None
+    correlated = row["spearman"] is not None
     return {
         "spearman": _rounded(row["spearman"]),
         "p, corrected": row["p_corrected"],
-        "top shared": f"{row['shared']:.3g} of {row['top']}" if known else None,
-        "by chance": f"{row['shared_by_chance']:.2g}" if known else None,
+        "top shared": f"{row['shared']:.3g} of {row['top']}" if correlated else None,
+        "by chance": f"{row['shared_by_chance']:.2g}" if correlated else None,
     }
 
 
 def repeat_rows(comparison: xr.Dataset) -> Rows:
-    """Every map that was compared with itself, the least alike first."""
+    """Return a row per map that was compared with itself, the least stable first."""
     names = ("chart", "atlas", "repeats", "spearman", "spearman_whole", "shared", "top")
     columns = [comparison[name].values.tolist() for name in names]
     rows = [dict(zip(names, map(_or_none, values), strict=True)) for values in zip(*columns, strict=True)]
@@ -75,7 +76,7 @@ def repeat_rows(comparison: xr.Dataset) -> Rows:
 
 
 def repeats_in_words(rows: Rows, over: str) -> Rows:
-    """`repeat_rows` for people."""
+    """Put the rows of `repeat_rows` into words."""
     return [
         {
             "map": row["chart"],
@@ -90,7 +91,7 @@ def repeats_in_words(rows: Rows, over: str) -> Rows:
 
 
 def only_by_depth(rows: Rows) -> bool:
-    """Whether no two maps could be compared head by head."""
+    """Return whether all pairs could be compared by relative depth only."""
     return all(row["unit"] == DEPTH for row in rows)
 
 

@@ -1,4 +1,4 @@
-"""How far every two maps rank heads alike: one permutation test for all."""
+"""Compare every two maps by how they rank heads, with one permutation test for all pairs."""
 
 from itertools import combinations_with_replacement
 
@@ -8,33 +8,39 @@ from scipy.stats import rankdata
 
 from headatlas.evidence.control import TOP_SHARE
 
-ROUNDING = 1e-12
-NUMBERS = ("n", "top", "spearman", "p", "shared", "p_shared", "auroc")
+# A shuffled correlation that is lower by no more than this counts as equal: sums are rounded.
+ROUNDING_ERROR = 1e-12
+STATISTICS = ("n", "top", "spearman", "p", "shared", "p_shared", "auroc")
 
 
 def spearman_matrix(maps: np.ndarray) -> np.ndarray:
-    """Spearman correlation of every two of maps [map, head]; NaN where one is constant, or too few heads have both."""
+    """Return the Spearman correlations [map, map] of maps [map, head].
+
+    NaN if a map is constant, or if two maps have fewer than three heads in common.
+    """
     return pd.DataFrame(maps.T).corr("spearman", min_periods=3).to_numpy()
 
 
 def compare_all_pairs(
     maps: np.ndarray, layer: np.ndarray, top: int | None = None, *, draws: int, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """How far every two of maps [map, head] agree: matrices [map, map], NaN where one is constant.
-
-    n: how many heads both have, of which `top` (at most half) are their top heads. spearman: of these heads. shared:
-    how many top heads are in both; ties at the last place share it. p, p_shared: how often these are as high when the
-    heads of one map are shuffled within their layers, so that agreement about layers alone does not count. auroc: of
-    the first map as a detector of the second's top heads.
+    """Compare every two of several maps.
 
     Args:
-        maps: scores, NaN for missing heads.
-        layer: layer of every head.
-        top: number of top heads; without it, 5 % of the heads.
-        draws: how often heads are shuffled; with 0, p is NaN.
-        seed: of the shuffling.
+        maps: scores [map, head], NaN for missing heads.
+        layer: layer of every head, in increasing order.
+        top: number of top heads, at most half of the heads (default: 5 %).
+        draws: number of shuffles; with 0, p is NaN.
+        seed: random seed of the shuffles.
+
+    Returns:
+        Matrices [map, map], NaN if a map is constant. `n`: heads that both maps have. `top`: number of top heads.
+        `spearman`: correlation over the n heads. `shared`: top heads that are in both; ties at the last place share it.
+        `p` and `p_shared`: how often `spearman` and `shared` are at least as high when the heads of one map are
+        shuffled within their layers, so that agreement about layers alone does not count. `auroc`: the first map as a
+        detector of the second's top heads.
     """
-    result = {name: np.full((len(maps), len(maps)), np.nan) for name in NUMBERS}
+    result = {name: np.full((len(maps), len(maps)), np.nan) for name in STATISTICS}
     # Maps that have the same heads are compared together.
     present, kind = np.unique(~np.isnan(maps), axis=0, return_inverse=True)
     groups = [np.flatnonzero(kind.ravel() == i) for i in range(len(present))]
@@ -42,58 +48,60 @@ def compare_all_pairs(
         both = present[i] & present[j]
         if both.sum() < 3:
             continue
-        block = _block(maps[groups[i]][:, both], maps[groups[j]][:, both], layer[both], top, draws, seed)
-        for name, (forth, back) in block.items():
-            result[name][np.ix_(groups[j], groups[i])] = back
-            result[name][np.ix_(groups[i], groups[j])] = forth
+        block = _compare_block(maps[groups[i]][:, both], maps[groups[j]][:, both], layer[both], top, draws, seed)
+        for name, (forward, backward) in block.items():
+            result[name][np.ix_(groups[j], groups[i])] = backward
+            result[name][np.ix_(groups[i], groups[j])] = forward
     return result
 
 
-def _block(
+def _compare_block(
     a: np.ndarray, b: np.ndarray, layer: np.ndarray, top: int | None, draws: int, seed: int
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """`compare_all_pairs` of maps a and b [map, head] without NaN: [a, b], and [b, a]."""
+    """Compare maps a with maps b [map, head], both without NaN. Return matrices [a, b] and [b, a] by name."""
     n = a.shape[1]
     size = min(max(1, round(TOP_SHARE * n)) if top is None else top, n // 2)
     ranks = [rankdata(maps, axis=1) for maps in (a, b)]
     constant = [np.ptp(r, axis=1) == 0 for r in ranks]
     u, v = (_standardised(r, flat) for r, flat in zip(ranks, constant, strict=True))
-    tops = [np.array([_top(score, size) for score in maps]) for maps in (a, b)]
-    spearman, shared = u @ v.T, tops[0] @ tops[1].T
-    as_high, as_many = np.zeros(spearman.shape), np.zeros(spearman.shape)
+    tops = [np.array([_top_weights(score, size) for score in maps]) for maps in (a, b)]
+    spearman = u @ v.T
+    shared = tops[0] @ tops[1].T
+    count_as_high = np.zeros(spearman.shape)
+    count_as_many = np.zeros(spearman.shape)
     generator = np.random.default_rng(seed)
     # Heads are in the order of layers, so that sorting a permutation by layer shuffles within layers.
     for _ in range(draws):
         shuffled = np.lexsort((generator.permutation(n), layer))
-        as_high += u @ v[:, shuffled].T >= spearman - ROUNDING
-        as_many += tops[0] @ tops[1][:, shuffled].T >= shared - ROUNDING
-    # Sum over pairs of a top head and another head of whether the first ranks higher; a tie counts half.
-    detects = [
-        (t @ (r - 0.5).T - size**2 / 2) / (size * (n - size)) for r, t in zip(ranks, reversed(tops), strict=True)
-    ]
-    unknown = np.where(constant[0][:, None] | constant[1], np.nan, 0.0)
-    unknown_p = unknown if draws else np.full(unknown.shape, np.nan)
-    both_ways = {
+        count_as_high += u @ v[:, shuffled].T >= spearman - ROUNDING_ERROR
+        count_as_many += tops[0] @ tops[1][:, shuffled].T >= shared - ROUNDING_ERROR
+    # Share of pairs of a top head and another head in which the top head ranks higher; a tie counts half.
+    aurocs = [(t @ (r - 0.5).T - size**2 / 2) / (size * (n - size)) for r, t in zip(ranks, reversed(tops), strict=True)]
+    # Added to the results: NaN for pairs with a constant map.
+    mask = np.where(constant[0][:, None] | constant[1], np.nan, 0.0)
+    p_mask = mask if draws else np.full(mask.shape, np.nan)
+    symmetric = {
         "n": np.full(spearman.shape, float(n)),
         "top": np.full(spearman.shape, float(size)),
-        "spearman": spearman + unknown,
-        "p": (1 + as_high) / (1 + draws) + unknown_p,
-        "shared": shared + unknown,
-        "p_shared": (1 + as_many) / (1 + draws) + unknown_p,
+        "spearman": spearman + mask,
+        "p": (1 + count_as_high) / (1 + draws) + p_mask,
+        "shared": shared + mask,
+        "p_shared": (1 + count_as_many) / (1 + draws) + p_mask,
     }
-    auroc = detects[0].T + unknown, detects[1].T + unknown.T
-    return {name: (values, values.T) for name, values in both_ways.items()} | {"auroc": auroc}
+    auroc = (aurocs[0].T + mask, aurocs[1].T + mask.T)
+    return {name: (values, values.T) for name, values in symmetric.items()} | {"auroc": auroc}
 
 
 def _standardised(ranks: np.ndarray, constant: np.ndarray) -> np.ndarray:
-    """Ranks [map, head] such that products of two maps are their correlation; 0 for constant ones."""
+    """Standardise ranks [map, head], so that the product of two maps is their correlation; constant maps become 0."""
     centred = ranks - ranks.mean(1, keepdims=True)
     length = np.linalg.norm(centred, axis=1, keepdims=True)
     return np.where(constant[:, None], 0.0, centred / np.where(constant[:, None], 1.0, length))
 
 
-def _top(score: np.ndarray, size: int) -> np.ndarray:
-    """How far each head belongs to the top `size`: 1 above the last place's score, ties at it share the rest."""
-    last = np.sort(score)[-size]
-    above, tied = score > last, score == last
+def _top_weights(score: np.ndarray, size: int) -> np.ndarray:
+    """Return 1 for heads in the top `size` and 0 for others; heads that tie for the last places share them."""
+    lowest = np.sort(score)[-size]
+    above = score > lowest
+    tied = score == lowest
     return above + tied * (size - above.sum()) / tied.sum()

@@ -1,4 +1,4 @@
-"""The results of several atlases as one set of results, each under a name of its own."""
+"""Put the results of several atlases side by side, under unique names."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,10 +18,13 @@ Results = Mapping[str, xr.Dataset]
 
 
 def side_by_side(atlases: Sequence[Any]) -> tuple[dict[str, xr.Dataset], dict[str, str]]:
-    """All results of several atlases by unique names, and the atlas that each name is from.
+    """Collect the results of several atlases.
 
-    A method that only one has keeps its name; one that several have becomes a table for each. Results by KV group are
-    spread to heads.
+    A method in only one atlas keeps its name. A method in several becomes one table per atlas, named ATLAS/METHOD.
+    Results by KV group are repeated for each head of the group.
+
+    Returns:
+        Results by unique names, and the name of the atlas of each.
     """
     rows = [
         (label, method, result)
@@ -29,17 +32,17 @@ def side_by_side(atlases: Sequence[Any]) -> tuple[dict[str, xr.Dataset], dict[st
         for method, result in results.items()
         if stack_maps({method: result}).chart.size
     ]
-    # Heads of a layer, by the number of layers: what results by KV group are spread to.
-    heads: dict[int, int] = {}
+    # Heads per layer, by the number of layers, so that results by KV group get the heads of the same model.
+    n_heads: dict[int, int] = {}
     for _, _, result in rows:
         if unit_of(result) == "Head":
-            layers = result.sizes["layer"]
-            heads[layers] = max(heads.get(layers, 0), result.sizes["head"])
+            n_layers = result.sizes["layer"]
+            n_heads[n_layers] = max(n_heads.get(n_layers, 0), result.sizes["head"])
     methods = [method for _, method, _ in rows]
     maps: dict[str, xr.Dataset] = {}
     origin: dict[str, str] = {}
     for label, method, result in rows:
-        result = _spread(result, heads.get(result.sizes["layer"]), label)
+        result = _repeat_groups(result, n_heads.get(result.sizes["layer"]), label)
         name = method if methods.count(method) == 1 else f"{label}/{method}"
         maps[name] = result if name == method else _as_table(method, result)
         origin[name] = label
@@ -47,7 +50,7 @@ def side_by_side(atlases: Sequence[Any]) -> tuple[dict[str, xr.Dataset], dict[st
 
 
 def check_one_size(maps: Results, origin: Mapping[str, str]) -> None:
-    """That all results have the same layers and heads."""
+    """Check that all results have the same numbers of layers and heads. origin: the atlas of each."""
     sizes = {name: (result.sizes["layer"], result.sizes["head"]) for name, result in maps.items()}
     first, *others = sizes
     for name in others:
@@ -58,9 +61,9 @@ def check_one_size(maps: Results, origin: Mapping[str, str]) -> None:
 
 
 def named_results(atlases: Sequence[Any]) -> dict[str, Results]:
-    """Results by the name of their atlas: its folder, as far as that is its own; else a letter."""
+    """Read results by the name of their atlas: its folder, the whole path if the name is taken, else a letter."""
     if not atlases:
-        raise BadArgument("atlases is empty, expected some to compare")
+        raise BadArgument("atlases is empty, expected at least one")
     named: dict[str, Results] = {}
     for i, atlas in enumerate(atlases):
         path = Path(atlas) if isinstance(atlas, str | Path) else atlas.folder if isinstance(atlas, Atlas) else None
@@ -68,27 +71,28 @@ def named_results(atlases: Sequence[Any]) -> dict[str, Results]:
         label = next(name for name in (*names, chr(ord("A") + i % 26), f"atlas {i}") if name and name not in named)
         results = open_atlas(path, "atlas") if path is not None and path.is_dir() else results_of("atlas", atlas)
         groups = results.info["model"].get("n_kv_heads") if isinstance(results, Atlas) else None
-        known = {} if groups is None else {"n_kv_heads": groups}
+        from_index = {} if groups is None else {"n_kv_heads": groups}
         named[label] = {
-            method: result.assign_attrs(known | result.attrs | {"method": method}) for method, result in results.items()
+            method: result.assign_attrs(from_index | result.attrs | {"method": method})
+            for method, result in results.items()
         }
     return named
 
 
-def _spread(result: xr.Dataset, heads: int | None, label: str) -> xr.Dataset:
-    """Results by KV group, with each group's scores for all of its heads."""
+def _repeat_groups(result: xr.Dataset, n_heads: int | None, label: str) -> xr.Dataset:
+    """Give each head of a KV group the scores of the group; results by head stay as they are."""
     groups = result.sizes["head"]
-    if unit_of(result) == "Head" or heads is None:
+    if unit_of(result) == "Head" or n_heads is None:
         return result
-    if heads % groups:
-        raise BadArgument(f"{label} has {groups} KV groups, but others have {heads} heads: maps of different models?")
-    spread = result.isel(head=np.repeat(np.arange(groups), heads // groups)).assign_coords(head=range(heads))
+    if n_heads % groups:
+        raise BadArgument(f"{label} has {groups} KV groups, but others have {n_heads} heads: maps of different models?")
+    repeated = result.isel(head=np.repeat(np.arange(groups), n_heads // groups)).assign_coords(head=range(n_heads))
     attributes = {name: value for name, value in result.attrs.items() if name not in ("unit", "group_size")}
-    return spread.drop_attrs().assign_attrs(attributes | {"n_kv_heads": groups})
+    return repeated.drop_attrs().assign_attrs(attributes | {"n_kv_heads": groups})
 
 
 def _as_table(method: str, result: xr.Dataset) -> xr.Dataset:
-    """A result as a table, whose name does not have to be that of a method."""
+    """Convert a result to a table, which may have any name."""
     charts = stack_maps({method: result})
     labels = [label.removeprefix(f"{method}: ") for label in charts.chart.values.tolist()]
     table = charts[["score", "low", "high"]].rename(chart=TABLE.over).drop_vars(("method", "measure", "subject"))

@@ -201,6 +201,6 @@ def _proof(
     curves = stack_removal_curves({method: result})
     for i in range(curves.sizes["curve"]):
         one = curves.isel(curve=i)
-        if (one.subject.item(), one.why.item()) == (subject, measure.name):
+        if (one.subject.item(), one.ranked_by.item()) == (subject, measure.name):
             return removed_counts(one)[0], *change_at(one, removed_counts(one)[0])
     return None

@@ -54,7 +54,7 @@ def draw(plan: Card, colours: str = PUBLISHED) -> Figure:
     axes = figure.add_axes((2.7 / total_w, 1 - (0.95 + tall) / total_h, 2.1 / total_w, tall / total_h))
     for i, s in enumerate(shown):
         if s.rank is not None:
-            above = 1 - (s.rank - 1) / max(1, s.of - 1)
+            above = 1 - (s.rank - 1) / max(1, s.n_heads - 1)
             axes.plot([0, above], [i, i], color=colour[s.method], linewidth=1)
             axes.plot(above, i, "o", color=colour[s.method], markersize=4)
         interval = "" if np.isnan(s.low) else f" ({s.low:.2g} to {s.high:.2g})"
@@ -100,8 +100,8 @@ def _words(plan: Card) -> list[tuple[str, str]]:
     alone = [f"{s.subject}, {s.method}: {s.value:+.3f}" for s in plan.standings if s.by_removal]
     section("This head removed (log P lost)", alone)
     sets = [
-        f"{r.subject}, top {r.heads} by {r.why}: {r.measure} {r.change:+.2f}; random heads {r.random:+.2f}"
-        + (f", p = {r.p:.2f}" if not np.isnan(r.p) else "")
+        f"{r.subject}, top {r.n_heads} by {r.ranked_by}: {r.measure} {r.change:+.2f};"
+        f" random heads {r.random_change:+.2f}" + (f", p = {r.p:.2f}" if not np.isnan(r.p) else "")
         for r in plan.removed
     ]
     section("Removed together with other top heads", sets)

@@ -71,7 +71,7 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Removal:
     for i in range(all_curves.sizes["curve"]):
         one = all_curves.isel(curve=i)
         one = one.isel(removed=np.flatnonzero(one.top.notnull()))
-        why = one.why.item()
+        why = one.ranked_by.item()
         title = one.subject.item() if why == "importance" else f"{capital(one.subject.item())}: {why}"
         lines = {n: one[n].values for n in LINES if one[n].notnull().any()}
         band = (one.random_low.values, one.random_high.values)

@@ -30,8 +30,8 @@ def curves(maps: Maps, charts: Sequence[Mapping[str, Any]]) -> Iterator[dict[str
     for i in range(all_curves.sizes["curve"]):
         one = all_curves.isel(curve=i)
         one = one.isel(removed=one.top.notnull().values)
-        names = {n: str(one[n].item()) for n in ("method", "subject", "measure", "why")}
-        method, why = names["method"], ranking_measure(names["method"], names["why"])
+        names = {n: str(one[n].item()) for n in ("method", "subject", "measure", "ranked_by")}
+        method, why = names["method"], ranking_measure(names["method"], names["ranked_by"])
         key = (method, why, names["subject"])
         of = next((c for c, row in enumerate(charts) if (row["method"], row["measure"], row["subject"]) == key), None)
         role = why if "role" in maps[method].effect.dims else ""

@@ -1,1 +1,1 @@
-"""Labelled results, their storage and provenance."""
+"""Labelled results: their storage, and what tables, figures and the page read from them."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @xr.register_dataset_accessor("heads")
 class Heads:
-    """What a method says of heads."""
+    """The accessor `result.heads`: tables, masks, cards and figures of one result."""
 
     def __init__(self, result: xr.Dataset) -> None:
         self._result = result
@@ -37,18 +37,23 @@ class Heads:
     def _by_method(self) -> dict[str, xr.Dataset]:
         method = str(self._result.attrs.get("method", ""))
         if not {"layer", "head"} <= set(self._result.dims) or not method:
-            raise BadArgument("this dataset is not a result: it must have layers and heads, and say its method")
+            raise BadArgument(
+                "this dataset is not a result: it needs the dimensions layer and head, and the attribute method"
+            )
         return {method: self._result}
 
     @property
     def subject(self) -> str:
-        """Name the dimension of what the maps are about: function, relation, task, pattern, …"""
+        """Return the dimension of the subjects of the maps: function, relation, task, pattern, …"""
         return subject_of(self._result)
 
     def top(self, n: int = 10, subject: str | None = None, measure: str | None = None) -> pd.DataFrame:
-        """Rank the n top heads of a function, relation or task, or of each: a row for every head.
+        """Rank the top heads of one subject, or of every subject: a row per head.
 
-        measure: which of the method's measures ranks them; without it, the first one (gate's is facilitation).
+        Args:
+            n: number of heads per subject.
+            subject: function, relation or task (default: all).
+            measure: measure that ranks the heads (default: the method's first; for gate, facilitation).
         """
         check_count("n", n, 1)
         by_method = self._by_method
@@ -57,13 +62,13 @@ class Heads:
         table = pd.DataFrame(all_heads(by_method, n) if subject is None else heads(by_method, subject, n))
         if table.empty:
             return table
-        known = list(dict.fromkeys(table["measure"]))
+        measures = list(dict.fromkeys(table["measure"]))
         if measure is not None:
-            check_choice("measure", measure, known)
-        return table[table["measure"] == (measure or known[0])].reset_index(drop=True)
+            check_choice("measure", measure, measures)
+        return table[table["measure"] == (measure or measures[0])].reset_index(drop=True)
 
     def gates(self, subject: str) -> np.ndarray:
-        """Make a mask [layer, head] for `lm.gated` that turns a function off: 0 for its `selected` heads, else 1.
+        """Make a mask [layer, head] for `lm.gated` that turns a function off: 0 for its `selected` heads, 1 for others.
 
         Raises:
             CannotDo: no heads were selected for it, so the mask would leave the whole model on.
@@ -73,41 +78,43 @@ class Heads:
             raise BadArgument(f"method {method!r} selects no heads: the result has no `selected`")
         selected = self._result.selected.astype(bool).transpose(..., "layer", "head")
         dim = str(selected.dims[0])
-        known = [str(name) for name in selected[dim].values]
-        check_choice(dim, subject, known)
-        off = selected.values[known.index(subject)]
-        if not off.any():
-            why = f": {self._result.verdict.sel({dim: subject}).item()}" if "verdict" in self._result else ""
-            raise CannotDo(f"no heads were selected for {dim} {subject!r}, so there are none to turn off{why}")
-        return np.where(off, 0.0, 1.0)
+        subjects = [str(name) for name in selected[dim].values]
+        check_choice(dim, subject, subjects)
+        is_selected = selected.values[subjects.index(subject)]
+        if not is_selected.any():
+            reason = f": {self._result.verdict.sel({dim: subject}).item()}" if "verdict" in self._result else ""
+            raise CannotDo(f"no heads were selected for {dim} {subject!r}, so there are none to turn off{reason}")
+        return np.where(is_selected, 0.0, 1.0)
 
     def card(self, head: str) -> Card:
-        """Everything the result says of one head, such as "L23.H4"."""
+        """Collect what the result has on one head, such as "L23.H4"."""
         layer, number = head_numbers(head)
         by_method = self._by_method
         check_head(layer, number, self._result.sizes["layer"], self._result.sizes["head"])
         return card(by_method, layer, number)
 
     def figure(self, name: str | None = None) -> "Figure":
-        """The result drawn: the figure of this name, or the first one."""
+        """Draw the result. name: a figure of the method (default: its first)."""
         pictures = {p.name: p for p in import_module("headatlas.figures.all").pictures(self._by_method)}
         if not pictures:
-            raise BadArgument(f"nothing of method {self._result.attrs.get('method')!r} can be drawn")
+            raise BadArgument(f"there is no figure for this result of method {self._result.attrs.get('method')!r}")
         if name is not None:
             check_choice("name", name, pictures)
         return pictures[name or next(iter(pictures))].draw()
 
     def _repr_html_(self) -> str:
-        result, measures = self._result, measures_of(str(self._result.attrs.get("method")))
+        result = self._result
+        measures = measures_of(str(result.attrs.get("method")))
         maps = [set(result[m.name].dims) >= {m.over, "layer", "head"} for m in measures if m.name in result]
         if not all(maps) or not all(result.sizes.get(d) for d in ("layer", "head")):
-            return result._repr_html_()  # a part of a result
+            # A selection of a result, such as one layer, has no maps to rank or draw.
+            return result._repr_html_()
         table = self.top(3)[:12]
         return _thumbnail(self._by_method) + table.to_html(index=False, na_rep="", float_format="{:.3g}".format)
 
 
 def show_atlas(results: Mapping[str, xr.Dataset], info: Mapping[str, Any], folder: str) -> str:
-    """An atlas as HTML: what it is of, a row per method, the first map."""
+    """Show an atlas as HTML: its model, a row per method, the first figure."""
     model = info["model"]
     rows = [
         f"<tr><td>{escape(title_of(name))}</td><td>{escape(_subjects(name, result))}</td>"
@@ -128,11 +135,11 @@ def _subjects(method: str, result: xr.Dataset) -> str:
 
 
 def _thumbnail(results: Mapping[str, xr.Dataset]) -> str:
-    """The first figure of results as a small image inside HTML; empty without figures."""
+    """Draw the first figure of results as a small image inside HTML; empty without figures."""
     first = next(iter(import_module("headatlas.figures.all").pictures(results)), None)
     if first is None:
         return ""
-    memory = io.BytesIO()
-    import_module("headatlas.figures.style").save(first.draw(), memory, "png", dpi=60)
-    data = base64.b64encode(memory.getvalue()).decode()
+    image = io.BytesIO()
+    import_module("headatlas.figures.style").save(first.draw(), image, "png", dpi=60)
+    data = base64.b64encode(image.getvalue()).decode()
     return f'<img alt="head maps" style="max-width:640px" src="data:image/png;base64,{data}">'

@@ -26,28 +26,30 @@ INDEX = "atlas.json"
 
 
 class MissingMethod(BadArgument, KeyError):
-    """A method that an atlas has no results of; a KeyError, as mappings raise."""
+    """An atlas has no result of a method; also a KeyError, as a mapping raises."""
+
+    # KeyError would print the message in quotes.
 
     __str__ = Exception.__str__
 
 
 @dataclass(frozen=True)
 class Atlas(Mapping[str, xr.Dataset]):
-    """A folder of head maps for one model: a mapping from methods to their results, each read when it is needed.
+    """A folder of head maps of one model: a mapping from methods to their results, which are read when needed.
 
     Attributes:
-        folder: where it is.
-        info: what atlas.json says: the model, the run, and each method.
+        folder: the folder.
+        info: content of its atlas.json: the model, the run, and each method.
     """
 
     folder: Path
     info: dict[str, Any]
 
     def __getitem__(self, method: str) -> xr.Dataset:
-        """A method's head maps: atlas["maps"]."""
+        """Read the head maps of a method: atlas["maps"]."""
         if method not in self:
             raise MissingMethod(
-                f"method {brief(method)} is not in this atlas; here are: {', '.join(self) or 'none yet'}."
+                f"method {brief(method)} is not in this atlas, which has {', '.join(self) or 'none yet'}."
                 f"{did_you_mean(str(method), self)}"
             )
         return load_result(self.folder / f"{method}.nc")
@@ -63,20 +65,24 @@ class Atlas(Mapping[str, xr.Dataset]):
 
     @property
     def complete(self) -> list[str]:
-        """The methods this atlas has results of."""
-        return complete(self.folder)
+        """Names of the methods that this atlas has results of."""
+        return complete_methods(self.folder)
 
     @property
     def results(self) -> dict[str, xr.Dataset]:
-        """All results, by method."""
+        """All results by method."""
         return {name: load_result(self.folder / f"{name}.nc") for name in self.complete}
 
     def heads(
         self, function: str | None = None, top: int = 10, *, method: str | None = None, by: str | None = None
     ) -> pd.DataFrame:
-        """The top heads of a function, relation, task or pattern, by every method that has a map of it: a row for each.
+        """Rank the top heads of a subject by every method that has a map of it: a row per head.
 
-        method: only what this one says. by: 'kv-group', for groups of heads that share keys and values.
+        Args:
+            function: the subject: a function, relation, task or pattern.
+            top: heads per map.
+            method: only the maps of this method (default: all).
+            by: 'kv-group' to rank groups of heads that share keys and values.
         """
         if function is not None and not isinstance(function, str):
             raise BadArgument(f"function is {brief(function)}, expected the name of a function, relation or task")
@@ -84,22 +90,24 @@ class Atlas(Mapping[str, xr.Dataset]):
         return pd.DataFrame(tables.heads(self.by(by), function or "", top, method))
 
     def by(self, unit: str | None) -> dict[str, xr.Dataset]:
-        """All results; with unit 'kv-group', those that can be, summed per key-value group."""
+        """Return all results; with unit 'kv-group', summed per key-value group, without those that cannot be."""
         return by_unit(self.results, unit, self.info["model"].get("n_kv_heads"))
 
     @property
     def when(self) -> dict[str, str]:
-        """When each method was completed."""
+        """The time at which each method was completed, in ISO format."""
         return {name: m["time"] for name, m in self.info["methods"].items() if "time" in m}
 
     def check_model(self, weights: Weights, name: str) -> dict[str, str]:
-        """Check that the atlas is of this model.
+        """Check that the atlas was made from this model.
 
         Returns:
-            The atlas's fingerprint and values_hash, and which of the two was checked: the fingerprint depends on how
-            the model is read and in which precision, the values_hash does not.
+            The atlas's fingerprint and values_hash, and which of the two was checked. The fingerprint depends on the
+            file format and the precision that the model was read in, the values_hash does not.
         """
-        fingerprint, values_hash, checked = self.info["model"].get("fingerprint", ""), "", "fingerprint"
+        fingerprint = self.info["model"].get("fingerprint", "")
+        values_hash = ""
+        checked = "fingerprint"
         for method in self.complete:
             stored = load_attributes(self.folder / f"{method}.nc")
             values_hash = str(stored.get("values_hash", ""))
@@ -113,7 +121,8 @@ class Atlas(Mapping[str, xr.Dataset]):
         return {"fingerprint": fingerprint, "values_hash": values_hash, "checked": checked}
 
     def __repr__(self) -> str:
-        model, names = self.info["model"], ", ".join(self.complete) or "none yet"
+        model = self.info["model"]
+        names = ", ".join(self.complete) or "none yet"
         heads = f"{model['n_layers']} × {model['n_heads']} heads"
         return f"Atlas({str(self.folder)!r}: {model['name']}, {heads}; methods: {names})"
 
@@ -122,9 +131,9 @@ class Atlas(Mapping[str, xr.Dataset]):
 
 
 def by_unit(results: dict[str, xr.Dataset], unit: str | None, n_kv_heads: int | None = None) -> dict[str, xr.Dataset]:
-    """Results by method; with unit 'kv-group', those that can be, summed per key-value group.
+    """Return results by method; with unit 'kv-group', summed per key-value group, without those that cannot be.
 
-    n_kv_heads: of the model; without it, what the results say.
+    n_kv_heads: groups per layer (default: what the results record).
     """
     if unit is None:
         return results
@@ -137,18 +146,18 @@ def by_unit(results: dict[str, xr.Dataset], unit: str | None, n_kv_heads: int | 
 
 
 def open(path: str | Path) -> Atlas | xr.Dataset:
-    """An atlas made earlier, or any folder of head maps; of one file such as atlas/maps.nc, its dataset."""
+    """Open an atlas, or any folder of head maps; a file such as atlas/maps.nc is read as a dataset."""
     if not isinstance(path, str | Path):
         raise BadArgument(f"path is {brief(path)}, expected the folder of an atlas, or one of its .nc files")
     return load_result(Path(path)) if Path(path).is_file() else open_atlas(path)
 
 
 def open_atlas(folder: str | Path, argument: str = "path") -> Atlas:
-    """An atlas made earlier, or any folder of head maps."""
+    """Open an atlas, or any folder of head maps. argument: name of the argument, for errors."""
     path = Path(folder)
     check_exists(argument, path, "folder")
     if (path / INDEX).is_file():
-        return Atlas(path, _index(path / INDEX))
+        return Atlas(path, _read_index(path / INDEX))
     files = [path / f"{name}.nc" for name in complete_methods(path)]
     if not files:
         raise BadFile(
@@ -160,13 +169,15 @@ def open_atlas(folder: str | Path, argument: str = "path") -> Atlas:
     return Atlas(path, {"model": model | shape, "run": {}, "methods": {}})
 
 
-def _index(path: Path) -> dict[str, Any]:
+def _read_index(path: Path) -> dict[str, Any]:
+    """Read atlas.json, and check the parts that others rely on."""
     info = read_json(path)
     for part in ("model", "run", "methods"):
         if not isinstance(info.get(part), dict):
             raise BadFile(f"{path} lacks {part}: not an atlas of this version")
-    kinds = {"name": str, "n_layers": int, "n_heads": int}
-    named = all(isinstance(info["model"].get(key), kind) for key, kind in kinds.items())
-    if not named or not all(isinstance(m, dict) and "complete" in m for m in info["methods"].values()):
-        raise BadFile(f"{path} is not laid out as an atlas of this version")
+    types = {"name": str, "n_layers": int, "n_heads": int}
+    model_complete = all(isinstance(info["model"].get(key), kind) for key, kind in types.items())
+    methods_complete = all(isinstance(m, dict) and "complete" in m for m in info["methods"].values())
+    if not model_complete or not methods_complete:
+        raise BadFile(f"{path} has another layout than the atlases of this version")
     return info

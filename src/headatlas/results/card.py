@@ -1,4 +1,4 @@
-"""Everything an atlas knows of one head."""
+"""Collect what an atlas has on one head."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,24 +14,32 @@ from headatlas.results.curves import change_at, ranking_measure, removed_counts,
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a head stands in one chart."""
+    """The score and the rank of a head in one chart.
+
+    Attributes:
+        low: lower end of the interval; NaN without one, as `high`.
+        rank: 1 for the highest score; None at chance, where ranks mean nothing.
+        n_heads: heads that have a score in this chart.
+        chance: highest score that chance explains; NaN if unknown.
+        by_removal: whether the score was measured with only this head removed.
+    """
 
     chart: str
     method: str
     subject: str
     measure: str
     value: float
-    low: float  # NaN: no interval
+    low: float
     high: float
-    rank: int | None  # 1 is the highest; None: at chance, where ranks say nothing
-    of: int
-    chance: float  # the highest value that chance explains; NaN: not known
-    by_removal: bool  # measured with this head alone removed
+    rank: int | None
+    n_heads: int
+    chance: float
+    by_removal: bool
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A token that a head amplifies, how far, and the tokens that it promotes and demotes most then."""
+    """A token that a head amplifies, by which factor, and the tokens that the head then promotes and demotes most."""
 
     token: str
     gain: float
@@ -41,24 +49,37 @@ class Operation:
 
 @dataclass(frozen=True)
 class RemovedSet:
-    """A set of top heads that this head is one of, and what removing the set did."""
+    """A removed set of top heads that contains this head, and the effect of removing the set.
+
+    Attributes:
+        ranked_by: role or measure that the heads are the top of.
+        n_heads: size of the set.
+        change: change of the measure without the set.
+        random_change: mean change without random heads.
+    """
 
     method: str
     subject: str
-    why: str
-    heads: int
+    ranked_by: str
+    n_heads: int
     measure: str
     change: float
-    random: float
+    random_change: float
     p: float
 
 
 @dataclass(frozen=True)
 class Card:
+    """What an atlas has on one head.
+
+    Attributes:
+        standings: best ranks first, then charts in which the head is at chance, then scores of 0.
+    """
+
     layer: int
     head: int
     model: str
-    standings: list[Standing]  # the best places first; then those at chance, and scores of 0 last
+    standings: list[Standing]
     operations: list[Operation]
     categories: list[str]
     removed: list[RemovedSet]
@@ -69,7 +90,7 @@ class Card:
 
 
 def place_in_words(standing: Standing) -> str:
-    """'rank 3, chance 0.05', 'at chance (0.05)', or 'not proven'."""
+    """Say where a head ranks: 'rank 3, chance 0.05', 'at chance (0.05)', or 'not proven'."""
     level = "" if np.isnan(standing.chance) else f"{standing.chance:.2g}"
     if standing.rank is not None:
         return f"rank {standing.rank}" + f", chance {level}" * bool(level)
@@ -77,32 +98,46 @@ def place_in_words(standing: Standing) -> str:
 
 
 def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
-    """What each method says of head `head` of layer `layer`, with its place among all heads."""
+    """Collect the scores of one head in all charts, its ranks, token lists, categories and removed sets."""
     charts = stack_maps(maps)
-    charts = charts.assign(rank=head_ranks(charts), of=charts.score.count(("layer", "head")))
-    standings, places = [], {}
+    charts = charts.assign(rank=head_ranks(charts), n_heads=charts.score.count(("layer", "head")))
+    standings = []
+    places = {}
     for i, chart in enumerate(charts.chart.values.tolist()):
-        here = charts.isel(chart=i).sel(layer=layer, head=head)
-        if not np.isnan(here.score):
-            names = (here.method.item(), here.subject.item(), here.measure.item())
-            numbers = (float(here.score), float(here.low), float(here.high))
-            rank = None if here.at_chance else int(here["rank"])
-            by_removal = any(m.by_removal for m in measures_of(names[0]) if m.name == names[2])
-            standings.append(Standing(chart, *names, *numbers, rank, int(here.of), float(here.chance), by_removal))
-            places[names] = _place(charts.score.isel(chart=i), layer, head)
+        entry = charts.isel(chart=i).sel(layer=layer, head=head)
+        if np.isnan(entry.score):
+            continue
+        method = entry.method.item()
+        subject = entry.subject.item()
+        measure = entry.measure.item()
+        standing = Standing(
+            chart,
+            method,
+            subject,
+            measure,
+            value=float(entry.score),
+            low=float(entry.low),
+            high=float(entry.high),
+            rank=None if entry.at_chance else int(entry["rank"]),
+            n_heads=int(entry.n_heads),
+            chance=float(entry.chance),
+            by_removal=any(m.by_removal for m in measures_of(method) if m.name == measure),
+        )
+        standings.append(standing)
+        places[method, subject, measure] = _place(charts.score.isel(chart=i), layer, head)
     model = next((str(result.attrs["model"]) for result in maps.values() if "model" in result.attrs), "")
     categories = []
     for result in maps.values():
-        belongs = stored_members(result)
-        if belongs is not None and "category_name" in result.coords:
-            member = members_above_chance(result, belongs).sel(layer=layer, head=head).values
-            categories += [str(n) for n, m in zip(result.category_name.values, member, strict=True) if m]
-    ordered = sorted(standings, key=lambda s: (s.value == 0, s.rank is None, (s.rank or 0) / s.of))
-    operations, removed = _operations(maps, layer, head), _removed(maps, places)
-    return Card(layer, head, model, ordered, operations, categories, removed)
+        variable = stored_members(result)
+        if variable is not None and "category_name" in result.coords:
+            is_member = members_above_chance(result, variable).sel(layer=layer, head=head).values
+            categories += [str(n) for n, m in zip(result.category_name.values, is_member, strict=True) if m]
+    ordered = sorted(standings, key=lambda s: (s.value == 0, s.rank is None, (s.rank or 0) / s.n_heads))
+    return Card(layer, head, model, ordered, _operations(maps, layer, head), categories, _removed_sets(maps, places))
 
 
 def _operations(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> list[Operation]:
+    """Read the token lists of a head from the first result that has such lists."""
     for result in maps.values():
         lists = lists_of(result)
         if lists is not None:
@@ -118,21 +153,28 @@ def _operations(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> list[O
 
 
 def _place(score: xr.DataArray, layer: int, head: int) -> int:
-    """The head's place in the order of removal: of tied heads, the first by layer and head come first."""
+    """Return the place of a head in the order of removal, from 1. Tied heads are removed by layer and head."""
     values = score.transpose("layer", "head").values.ravel()
-    at = int(score.indexes["layer"].get_loc(layer)) * score.sizes["head"] + int(score.indexes["head"].get_loc(head))
-    return int((values > values[at]).sum() + (values[: at + 1] == values[at]).sum())
+    row = int(score.indexes["layer"].get_loc(layer))
+    column = int(score.indexes["head"].get_loc(head))
+    index = row * score.sizes["head"] + column
+    return int((values > values[index]).sum() + (values[: index + 1] == values[index]).sum())
 
 
-def _removed(maps: Mapping[str, xr.Dataset], places: dict[tuple[str, str, str], int]) -> list[RemovedSet]:
-    """The smallest removed set of each curve that the head is in. places: by method, subject and measure."""
+def _removed_sets(maps: Mapping[str, xr.Dataset], places: dict[tuple[str, str, str], int]) -> list[RemovedSet]:
+    """Find the smallest removed set of each curve that contains the head.
+
+    places: place of the head in the order of removal, by method, subject and measure.
+    """
     curves = stack_removal_curves(maps)
     sets = []
     for i in range(curves.sizes["curve"]):
-        one = curves.isel(curve=i)
-        method, subject, why = one.method.item(), one.subject.item(), one.why.item()
-        place = places.get((method, subject, ranking_measure(method, why)))
-        within = [n for n in removed_counts(one) if place is not None and place <= n]
-        if within:
-            sets.append(RemovedSet(method, subject, why, within[0], *change_at(one, within[0])))
+        curve = curves.isel(curve=i)
+        method = curve.method.item()
+        subject = curve.subject.item()
+        ranked_by = curve.ranked_by.item()
+        place = places.get((method, subject, ranking_measure(method, ranked_by)))
+        sizes = [n for n in removed_counts(curve) if place is not None and place <= n]
+        if sizes:
+            sets.append(RemovedSet(method, subject, ranked_by, sizes[0], *change_at(curve, sizes[0])))
     return sets

@@ -1,4 +1,4 @@
-"""All head maps of an atlas side by side, whichever method they are from: tables, figures and the page use them."""
+"""All head maps of an atlas in one dataset, whichever method made them: tables, figures and the page read it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,48 +15,54 @@ MAP = ("layer", "head")
 
 
 def stack_maps(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
-    """Scores of all heads in every chart: a map of one method for one measure and one subject.
+    """Stack the maps of several methods into charts. A chart is one method's map of one measure and one subject.
 
-    Over (chart, layer, head): `score`; `low` and `high`, the measure's interval or the range over seeds (NaN: none);
-    `chance`, the highest score that chance explains (NaN: not known); `at_chance`, whether it explains the head's.
-    Over (chart): `none_above`, whether no head is above chance; and the coordinates `method`, `measure` (importance,
-    facilitation, …) and `subject` (a function, relation, task).
+    Args:
+        maps: results by method. Unregistered methods and subjects without any score are left out.
 
-    maps: datasets by method. Methods that are not registered are left out, as are subjects without any score.
+    Returns:
+        Over (chart, layer, head): `score`; `low` and `high`, the interval of the measure or the range over seeds (NaN
+        without one); `chance`, the highest score that chance explains (NaN if unknown); `at_chance`, whether chance
+        explains the score of the head. Over (chart): `none_above`, whether no head is above chance; and the coordinates
+        `method`, `measure` (importance, facilitation, …) and `subject` (a function, relation or task).
     """
-    rows = [row for method, result in maps.items() for row in _rows(method, result)]
+    rows = [row for method, result in maps.items() for row in _charts_of(method, result)]
     if not rows:
-        nothing, dims = np.empty((0, 0, 0)), ("chart", *MAP)
-        empty: dict[str, Any] = dict.fromkeys(("score", "low", "high", "chance"), (dims, nothing))
-        empty |= {"at_chance": (dims, nothing.astype(bool)), "none_above": ("chart", np.empty(0, bool))}
+        dims = ("chart", *MAP)
+        no_numbers = np.empty((0, 0, 0))
+        empty: dict[str, Any] = dict.fromkeys(("score", "low", "high", "chance"), (dims, no_numbers))
+        empty |= {"at_chance": (dims, no_numbers.astype(bool)), "none_above": ("chart", np.empty(0, bool))}
         names = ("chart", "method", "measure", "subject")
         return xr.Dataset(empty, coords={c: ("chart", np.empty(0, "<U1")) for c in names})
     labels = [row.coords["chart"].item() for row in rows]
-    if twice := sorted({label for label in labels if labels.count(label) > 1}):
-        raise BadArgument(f"maps has charts of the same name: {', '.join(twice)}")
+    if repeated := sorted({label for label in labels if labels.count(label) > 1}):
+        raise BadArgument(f"maps has several charts of the same name: {', '.join(repeated)}")
     charts = xr.concat(rows, "chart", coords=["method", "measure", "subject"], join="outer")
+    # Joining maps of different sizes fills in NaN, which makes the flags numbers.
     flags = charts.at_chance == 1
     return charts.assign(at_chance=flags, none_above=(flags | charts.score.isnull()).all(MAP))
 
 
-def _rows(method: str, result: xr.Dataset) -> Iterator[xr.Dataset]:
-    result, measures = result.assign_attrs(method=method), measures_of(method)
+def _charts_of(method: str, result: xr.Dataset) -> Iterator[xr.Dataset]:
+    """Yield the charts of one result: one for each measure and subject."""
+    result = result.assign_attrs(method=method)
+    measures = measures_of(method)
     for measure in measures:
         dim = measure.over
         if measure.name not in result or not {dim, *MAP} <= set(result[measure.name].dims):
             continue
         parts = _parts(result, measure)
         for i, subject in enumerate(result[dim].values.tolist()):
-            one = {n: v.isel({dim: i}) if dim in v.dims else v for n, v in parts.items()}
-            if one["score"].notnull().any():
-                row = xr.Dataset({n: (MAP, v.transpose(*MAP).values) for n, v in one.items()})
+            selected = {n: v.isel({dim: i}) if dim in v.dims else v for n, v in parts.items()}
+            if selected["score"].notnull().any():
+                row = xr.Dataset({n: (MAP, v.transpose(*MAP).values) for n, v in selected.items()})
                 label = f"{method}: {subject}" + f", {measure.name}" * (len(measures) > 1)
                 names = {"chart": label, "method": method, "measure": measure.name, "subject": str(subject)}
                 yield row.assign_coords(names | {d: result[d].values for d in MAP})
 
 
 def _parts(result: xr.Dataset, measure: Measure) -> dict[str, xr.DataArray]:
-    """Score, interval, chance level and flags of a measure over (subject, layer, head); seeds averaged."""
+    """Return score, interval, chance level and flags of a measure over (subject, layer, head), averaged over seeds."""
     values = result[measure.name]
     repeats = [d for d in values.dims if d not in (measure.over, *MAP)]
     score = values.mean(repeats) if repeats else values
@@ -66,8 +72,10 @@ def _parts(result: xr.Dataset, measure: Measure) -> dict[str, xr.DataArray]:
         low, high = result[measure.low], result[measure.high]
     else:
         low = high = xr.full_like(score, np.nan)
-    flags, level = at_chance(result, measure.name), chance(result, measure.name)
+    level = chance(result, measure.name)
+    flags = at_chance(result, measure.name)
     if flags is not None and repeats:
+        # Above chance in one seed is enough.
         flags = flags.all(repeats)
     return {
         "score": score,
@@ -79,11 +87,11 @@ def _parts(result: xr.Dataset, measure: Measure) -> dict[str, xr.DataArray]:
 
 
 def head_ranks(charts: xr.Dataset) -> xr.DataArray:
-    """Rank of each head in each chart: 1 is the highest; ties share the better rank; NaN for heads at chance."""
+    """Rank the heads of each chart [chart, layer, head]: 1 is the highest, ties share a rank, NaN means at chance."""
     score = charts.score.transpose("chart", *MAP)
     flat = score.values.reshape(score.sizes["chart"], score.sizes["layer"] * score.sizes["head"])
     order = np.sort(np.where(np.isnan(flat), -np.inf, flat), axis=-1)
-    place = np.array([len(o) - np.searchsorted(o, f, "right") + 1.0 for o, f in zip(order, flat, strict=True)])
-    place = place.reshape(flat.shape)
-    place[np.isnan(flat)] = np.nan
-    return score.copy(data=place.reshape(score.shape)).where(~charts.at_chance.transpose(*score.dims))
+    rank = np.array([len(o) - np.searchsorted(o, f, "right") + 1.0 for o, f in zip(order, flat, strict=True)])
+    rank = rank.reshape(flat.shape)
+    rank[np.isnan(flat)] = np.nan
+    return score.copy(data=rank.reshape(score.shape)).where(~charts.at_chance.transpose(*score.dims))

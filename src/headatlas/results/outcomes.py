@@ -1,4 +1,4 @@
-"""The outcome of each map's removal test, as figures, tables and the page print it."""
+"""The outcome of each map's removal test, as figures, tables and the page show it."""
 
 from dataclasses import dataclass
 
@@ -9,26 +9,39 @@ from headatlas.evidence.control import top_heads
 from headatlas.methods import measures_of
 from headatlas.results.curves import change_at, ranking_measure, removed_counts, stack_removal_curves
 
-MIN_HEADS = 4  # with fewer, random draws would often be the tested heads themselves
+# With fewer heads, random draws would often be the tested heads themselves.
+MIN_HEADS = 4
+# Highest corrected p that supports a map.
 ALPHA = 0.05
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What removing a map's heads did, compared with removing random heads."""
+    """The effect of removing a map's heads, compared with removing random heads.
 
-    n_removed: int  # 0: the method found no heads to remove
-    which: str  # "top", or what the removed heads are instead
+    Attributes:
+        n_removed: number of removed heads; 0 if the method found none.
+        which: "top", or what the removed heads are instead.
+        measure: what changes.
+        effect: change of the measure without these heads; below 0 is worse.
+        random: mean change without random heads.
+        p: corrected for the number of tests, if the result has that.
+        supported: whether the test supports the map.
+        removed: whether a head was removed [layer, head]; all False if the result does not record which heads.
+    """
+
+    n_removed: int
+    which: str
     measure: str
-    effect: float  # change of the measure without these heads; below 0 is worse
-    random: float  # mean change without random heads
-    p: float  # corrected for the number of tests, where the file has that
+    effect: float
+    random: float
+    p: float
     supported: bool
-    removed: np.ndarray  # bool [layer, head]; all False where the file does not say which heads
+    removed: np.ndarray
 
     @property
     def text(self) -> str:
-        """'supported, p 0.005, 8 heads'."""
+        """Say it in a few words: 'supported, p 0.005, 8 heads'."""
         word = "supported" if self.supported else "not supported"
         if not self.n_removed:
             return f"{word}: no heads found"
@@ -36,9 +49,9 @@ class Outcome:
 
 
 def outcomes(method: str, result: xr.Dataset) -> dict[tuple[str, str], Outcome]:
-    """The outcome of every tested map of a result, by measure and subject.
+    """Return the outcome of every tested map of a result, by measure and subject.
 
-    Where several numbers of heads were removed, it is of the smallest that is at least `MIN_HEADS`.
+    If several numbers of heads were removed, the outcome is for the smallest number that is at least `MIN_HEADS`.
     """
     measures = measures_of(method)
     scored = [m.name for m in measures if m.name in result]
@@ -48,50 +61,52 @@ def outcomes(method: str, result: xr.Dataset) -> dict[tuple[str, str], Outcome]:
     tested = {}
     for i in range(curves.sizes["curve"]):
         curve = curves.isel(curve=i)
-        measure, subject = ranking_measure(method, curve.why.item()), curve.subject.item()
+        subject = curve.subject.item()
+        measure = ranking_measure(method, curve.ranked_by.item())
         if measure in scored:
             tested[measure, subject] = _of_curve(curve, _scores(result, measure, subject))
     return tested
 
 
 def _by_subject(measure: str, result: xr.Dataset) -> dict[tuple[str, str], Outcome]:
-    """Outcomes of a test of one set of heads per subject."""
+    """Read the outcomes of a test that removes one set of heads per subject."""
     if not {"random_effect", "p_corrected", "n_removed"} <= set(result):
         return {}
     (over,) = result.effect.dims
     tested = {}
     for subject in result[over].values.tolist():
-        one = result.sel({over: subject})
-        p, which = float(one.p_corrected), str(result.effect.attrs.get("heads", "top"))
-        if "selected" in one and set(one.selected.dims) == {"layer", "head"}:
-            removed = one.selected.transpose("layer", "head").values.astype(bool)
+        test = result.sel({over: subject})
+        p = float(test.p_corrected)
+        which = str(result.effect.attrs.get("heads", "top"))
+        if "selected" in test and set(test.selected.dims) == {"layer", "head"}:
+            removed = test.selected.transpose("layer", "head").values.astype(bool)
         elif which == "top":
-            removed = _top_mask(_scores(result, measure, str(subject)), int(one.n_removed))
+            removed = _top_mask(_scores(result, measure, str(subject)), int(test.n_removed))
         else:
             removed = np.zeros((result.sizes["layer"], result.sizes["head"]), bool)
         tested[measure, str(subject)] = Outcome(
-            n_removed=int(one.n_removed),
+            n_removed=int(test.n_removed),
             which=which,
             measure="log P per token",
-            effect=float(one.effect),
-            random=float(one.random_effect.mean()),
+            effect=float(test.effect),
+            random=float(test.random_effect.mean()),
             p=p,
-            supported=bool(one.proven) if "proven" in one else p < ALPHA,
+            supported=bool(test.proven) if "proven" in test else p < ALPHA,
             removed=removed,
         )
     return tested
 
 
 def _of_curve(curve: xr.Dataset, scores: np.ndarray) -> Outcome:
-    """The outcome of a test of several numbers of top heads."""
+    """Read the outcome of a test that removes several numbers of top heads."""
     numbers = removed_counts(curve)
-    n = next((n for n in numbers if n >= MIN_HEADS), numbers[-1])
-    measure, effect, random, p = change_at(curve, n)
-    return Outcome(n, "top", measure, effect, random, p, p < ALPHA, _top_mask(scores, n))
+    n_removed = next((n for n in numbers if n >= MIN_HEADS), numbers[-1])
+    measure, effect, random, p = change_at(curve, n_removed)
+    return Outcome(n_removed, "top", measure, effect, random, p, p < ALPHA, _top_mask(scores, n_removed))
 
 
 def _scores(result: xr.Dataset, measure: str, subject: str) -> np.ndarray:
-    """A map [layer, head], averaged over whatever else it is over."""
+    """Return the map [layer, head] of one subject, averaged over all other dimensions."""
     over = next(m.over for m in measures_of(str(result.attrs["method"])) if m.name == measure)
     names = [str(name) for name in result[over].values]
     scores = result[measure].isel({over: names.index(subject)})
@@ -99,6 +114,7 @@ def _scores(result: xr.Dataset, measure: str, subject: str) -> np.ndarray:
 
 
 def _top_mask(scores: np.ndarray, n: int) -> np.ndarray:
+    """Mark the n top heads of a map [layer, head]."""
     mask = np.zeros(scores.shape, bool)
     for layer, head in top_heads(scores, n):
         mask[layer, head] = True

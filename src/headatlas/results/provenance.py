@@ -1,4 +1,4 @@
-"""What a result was made from: enough to repeat it, and to tell whether it is still about the same model."""
+"""Record what a result was made from: enough to repeat it, and to see whether a model is still the same."""
 
 import platform
 from datetime import UTC, datetime
@@ -14,13 +14,18 @@ _LIBRARIES = ("torch", "transformers", "numpy", "xarray")
 
 
 def describe_model(lm: LM) -> dict[str, Any]:
-    described = describe_weights(lm.weights, lm.name, str(lm.device))
-    return described | {"dtype": str(lm.model.dtype).removeprefix("torch.")}
+    """Describe a loaded model."""
+    description = describe_weights(lm.weights, lm.name, str(lm.device))
+    return description | {"dtype": str(lm.model.dtype).removeprefix("torch.")}
 
 
 def describe_weights(weights: Weights, name: str, device: str) -> dict[str, Any]:
-    """A model without weights, which was only planned for, has no fingerprint."""
-    anatomy, embedding = weights.anatomy, weights.embedding()
+    """Describe the weights of a model.
+
+    The fingerprint is empty for a model that was opened without weights, to plan a run.
+    """
+    anatomy = weights.anatomy
+    embedding = weights.embedding()
     return {
         "name": name,
         "family": anatomy.family,
@@ -38,6 +43,7 @@ def describe_weights(weights: Weights, name: str, device: str) -> dict[str, Any]
 
 
 def describe_run() -> dict[str, Any]:
+    """Describe a run: its time and the versions of the libraries."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -47,7 +53,7 @@ def describe_run() -> dict[str, Any]:
 
 
 def flat(description: dict[str, Any]) -> dict[str, Any]:
-    """A nested description as attributes a netCDF file can hold."""
+    """Flatten a nested description to attributes, as netCDF files hold no nested ones."""
     return {
         k: v
         for key, value in description.items()

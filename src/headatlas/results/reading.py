@@ -1,4 +1,4 @@
-"""Results by method: those in a folder, or whatever else a user may hand over for them."""
+"""Read results by method: from a folder, or from whatever else a user may give for them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,25 +14,31 @@ EXPECTED = "an atlas, its folder, a result such as atlas['maps'], or results by 
 
 
 def complete_methods(folder: Path) -> list[str]:
-    """The methods a folder has results of: registered ones in the order of a run, then other files with heads."""
+    """List the methods that a folder has results of: registered ones in the order of a run, then other head maps."""
     names = {path.stem for path in folder.glob("*.nc") if path.is_file()}
     others = sorted(n for n in names - set(methods()) if {"layer", "head"} <= load_dimensions(folder / f"{n}.nc"))
     return [*(name for name in methods() if name in names), *others]
 
 
 def load_result(path: Path) -> xr.Dataset:
-    """A result, once it is known to be of heads."""
+    """Read a result, and check that it has head maps and that no subject occurs twice."""
     result = load(path)
     if not {"layer", "head"} <= set(result.dims):
         raise BadFile(f"{path.name} has no head maps: its dimensions are {', '.join(map(str, result.dims)) or 'none'}")
     for dim in {m.over for m in measures_of(path.stem)}:
         if dim in result.coords and len(set(result[dim].values.tolist())) < result[dim].size:
-            raise BadFile(f"{path.name} has a {dim} twice: {', '.join(map(str, result[dim].values))}")
+            raise BadFile(f"{path.name} has the same {dim} twice: {', '.join(map(str, result[dim].values))}")
     return result
 
 
 def results_of(argument: str, results: Any) -> dict[str, xr.Dataset]:
-    """Datasets by method: an atlas or a dict as it is, a folder or a file read, one dataset by the method it names."""
+    """Return results by method.
+
+    Args:
+        argument: name of the argument, for errors.
+        results: an atlas or a dict, which are returned unread; a folder or a file, which is read; or one dataset that
+            records its method.
+    """
     if isinstance(results, str | Path):
         check_exists(argument, results)
         path = Path(results)
@@ -40,12 +46,12 @@ def results_of(argument: str, results: Any) -> dict[str, xr.Dataset]:
         return {file.stem: load_result(file) for file in files}
     if isinstance(results, xr.Dataset):
         if not results.attrs.get("method"):
-            raise BadArgument(f"{argument} is a dataset that does not say its method, expected {EXPECTED}")
+            raise BadArgument(f"{argument} is a dataset without the attribute method, expected {EXPECTED}")
         return {str(results.attrs["method"]): results}
     if not isinstance(results, Mapping):
         raise BadArgument(f"{argument} is {brief(results)}, expected {EXPECTED}")
     by_method = dict(results.items())
-    for name, one in by_method.items():
-        if not isinstance(one, xr.Dataset):
-            raise BadArgument(f"{argument}[{name!r}] is {brief(one)}, expected an xarray.Dataset")
+    for name, result in by_method.items():
+        if not isinstance(result, xr.Dataset):
+            raise BadArgument(f"{argument}[{name!r}] is {brief(result)}, expected an xarray.Dataset")
     return by_method

@@ -1,4 +1,4 @@
-"""The rows that a result was made from, in its file."""
+"""Record in a result's file which rows of tasks the result was made from."""
 
 import json
 
@@ -7,19 +7,20 @@ import xarray as xr
 
 from headatlas.tasks.used import Used
 
-ROW, SHOTS = "used_row", "used_shots"
+ROW = "used_row"
+SHOTS = "used_shots"
 
 
 def with_used_rows(result: xr.Dataset, used: Used) -> xr.Dataset:
-    """Record rows as the coordinate `used_row`, for attributes are limited to 64 kB, and shots as an attribute."""
+    """Record the rows as the coordinate `used_row`, and the few-shot examples as the attribute `used_shots`."""
+    # A coordinate, because attributes are limited to 64 kB.
     rows = np.array(sorted(used.rows), dtype=np.uint64)
-    about = {"long_name": "hashes of the rows that the map was made from"}
-    recorded = result.assign_coords({ROW: (ROW, rows, about)})
-    return recorded.assign_attrs({SHOTS: json.dumps(dict(used.shots))})
+    attributes = {"long_name": "hashes of the rows that the map was made from"}
+    return result.assign_coords({ROW: (ROW, rows, attributes)}).assign_attrs({SHOTS: json.dumps(dict(used.shots))})
 
 
 def used_rows(result: xr.Dataset) -> Used | None:
-    """The rows that a result was made from; None where they are not recorded."""
+    """Return the rows that a result was made from; None if they are not recorded."""
     if SHOTS not in result.attrs or ROW not in result.coords:
         return None
     return Used(frozenset(result[ROW].values.tolist()), json.loads(result.attrs[SHOTS]))

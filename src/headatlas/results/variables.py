@@ -1,7 +1,7 @@
-"""What the variables of results mean: the names that methods share, and those that a method declares.
+"""Meanings of the variables of results: of the names that methods share, and of those that a method declares.
 
-A result carries it in the attributes of each variable (`long_name`, `units` and `description`), so that tables, figures
-and other people's scripts read it there.
+Each variable carries its meaning in its attributes `long_name`, `units` and `description`, where tables, figures and
+other people's scripts read it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,18 +53,19 @@ COMMON: Mapping[str, Variable] = {
 def describe_variables(
     result: xr.Dataset, measures: Sequence[Measure] = (), variables: Mapping[str, Variable] | None = None
 ) -> xr.Dataset:
-    """Return the result with `long_name`, `units` and `description` on each variable that is known.
+    """Set `long_name`, `units` and `description` on each variable that has a known meaning.
 
-    What a method declares goes before its measures, and these before the common names. Attributes that a variable has
-    already are kept.
+    The variables that a method declares take precedence over its measures, and these over the common names. Attributes
+    that a variable already has are kept.
     """
     of_measures = {m.name: Variable(m.label or m.name.replace("_", " "), m.units, m.meaning) for m in measures}
-    known = {**COMMON, **of_measures, **(variables or {})}
+    meanings = {**COMMON, **of_measures, **(variables or {})}
     described = result.copy()
     for name, values in described.data_vars.items():
-        if name in known:
-            variable = known[str(name)]
-            units = "" if "measure" in values.dims else variable.units  # the measures differ in theirs
+        if name in meanings:
+            variable = meanings[str(name)]
+            # Along the dimension `measure`, units differ.
+            units = "" if "measure" in values.dims else variable.units
             texts = {"long_name": variable.long_name, "units": units, "description": variable.description}
             values.attrs = {**texts, **values.attrs}
     return described
