@@ -27,15 +27,15 @@ All methods also take:
 
 | option | default | means |
 | --- | --- | --- |
-| `preset` | quick | quick (minutes on a laptop) or full (as published; wants a GPU) |
-| `out` | | a folder for the result; interrupted work goes on there, and a finished result is read |
+| `preset` | quick | quick (minutes on a laptop) or full (as published; needs a GPU) |
+| `out` | | a folder for the result, from which interrupted work resumes and a finished result is read |
 | `device` | auto | auto, cpu, cuda or cuda:N |
-| `dtype` | auto | auto (the checkpoint's own on a GPU, float32 on a CPU), float32, bfloat16, float16 or float64 |
-| `engine` | local | local (this machine, one process for each GPU) or ray ([a cluster](../how-to/cluster.md)) |
-| `address` | | of a Ray cluster, or auto |
-| `gpus_per_job` | | GPUs over which a worker spreads the model |
-| `workers` | | how many at most |
-| `progress` | silent | Python only: is told how far the work is |
+| `dtype` | auto | auto (that of the checkpoint on a GPU, float32 on a CPU), float32, bfloat16, float16 or float64 |
+| `engine` | local | local (this machine, one process per GPU) or ray ([a cluster](../how-to/cluster.md)) |
+| `address` | | HOST:PORT of a Ray cluster, or auto |
+| `gpus_per_job` | | number of GPUs over which each worker spreads the model |
+| `workers` | | maximum number of workers |
+| `progress` | silent | Python only: a `Progress` that shows how far the work is |
 
 On the command line, `--json` prints JSON instead of tables.
 """

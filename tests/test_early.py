@@ -47,7 +47,7 @@ WRONG = [
     (["dissociate", "MODEL", "--tasks", "math,country_to_capitol"], "Did you mean 'country_to_capital'"),
     (["dissociate", "MODEL", "--seeds", "0"], "seeds is 0"),
     (["dissociate", "MODEL", "--seeds", "1,1"], "seeds is [1, 1]"),
-    (["dissociate", "MODEL", "--seeds", "one"], "--seeds is 'one', expected a number, or several"),
+    (["dissociate", "MODEL", "--seeds", "one"], "--seeds is 'one', expected a number, or comma-separated numbers"),
     (["compare-maps", "MODEL", "--out", "x", "--methods", "gait"], "Did you mean 'gate'?"),
     (["ablate", "MODEL", "--kind", "zeros"], "Did you mean 'zero'?"),
     (["ablate", "MODEL", "--data", "nowhere.jsonl"], "--data is 'nowhere.jsonl': no such file"),

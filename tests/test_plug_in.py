@@ -246,7 +246,7 @@ class TestCommands:
         find_methods_again()
         assert ended == 2
         assert err.startswith(
-            f"error: No such command {name!r}. It comes with the package headatlas-bench: `pip install"
+            f"error: No such command {name!r}. It is part of the package headatlas-bench: run `pip install"
         )
         with pytest.raises(AttributeError, match="headatlas.benchmark is now headatlas_bench.benchmark"):
             ha.benchmark  # noqa: B018

@@ -30,7 +30,7 @@ from headatlas.methods.method import PRESETS, record_of
 from headatlas.models.lm import LM
 from headatlas.progress import Progress, silent
 from headatlas.results.store import load
-from headatlas.results.used import with_used_rows
+from headatlas.results.used import with_recorded_rows
 from headatlas.runs.plan import Plan
 from headatlas.runs.run import compute
 from headatlas.runs.where import Where
@@ -333,7 +333,7 @@ def check_parts(case: MethodCase) -> None:
         done |= outputs
     work = plan.work
     result = worker.do(work.combine, work.arguments, (), done, plan.stamp)
-    _assert_same(result if work.used is None else with_used_rows(result, work.used), case.result)
+    _assert_same(result if work.used is None else with_recorded_rows(result, work.used), case.result)
 
 
 def check_layers_without_heads(case: MethodCase) -> None:

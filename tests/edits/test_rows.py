@@ -11,7 +11,7 @@ from headatlas.edits import measure
 from headatlas.edits.rows import ROWS, UsedRows, load_tests, rows_of_atlas, rows_of_checkpoint, write_rows
 from headatlas.errors import BadArgument, BadFile
 from headatlas.results.store import load, save
-from headatlas.results.used import used_rows
+from headatlas.results.used import recorded_rows
 from headatlas.tasks.bundles import held_out_bundles, held_out_rows
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.used import Used, row_id
@@ -89,7 +89,7 @@ def methods():
 def test_no_row_of_a_map_is_tested(model, tmp_path, asked, name, make, heads) -> None:
     small, more = rows(80), rows(100)  # the same rows and 20 others
     make(model, {"mine": small}, tmp_path / "atlas")
-    used = used_rows(load(tmp_path / "atlas" / f"{name}.nc"))
+    used = recorded_rows(load(tmp_path / "atlas" / f"{name}.nc"))
     assert used.shots["mine"] == 2 if "mine" in used.shots else name == "contrast"
     options = {"atlas": tmp_path / "atlas", "sets": heads, "draws": 0}
     out = ha.edit(model, **options, tasks={"mine": more}, limit=12, out=tmp_path / "new")

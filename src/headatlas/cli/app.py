@@ -1,4 +1,4 @@
-"""The command's frame: the group of commands, options that several of them share, and how results are printed."""
+"""What commands share: their group, checks and options, and the functions that print results."""
 
 import csv
 import json
@@ -22,9 +22,9 @@ from headatlas.terminal import bar
 
 
 class Commands(typer.core.TyperGroup):
-    """The commands written by hand, one for each method, and those of other packages, made when they are needed.
+    """The commands of this package, one command per method, and those of other packages, made when they are needed.
 
-    A name belongs to the first of these that has it.
+    If several of these have the same name, the first in this order gets it.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -35,9 +35,9 @@ class Commands(typer.core.TyperGroup):
         return list(dict.fromkeys([*ours, *command_entries()]))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        by_hand = super().get_command(ctx, cmd_name)
-        if by_hand is not None:
-            return by_hand
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            return command
         name = cmd_name.replace("-", "_")
         if name not in method_names():
             return load_command(cmd_name) if cmd_name in command_entries() else None
@@ -45,32 +45,32 @@ class Commands(typer.core.TyperGroup):
 
         try:
             return make_command(get_method(name))
-        except BadArgument:  # a plug-in that is left out; the registry has told why
+        except BadArgument:
+            # A plug-in that is left out: the registry has already logged why.
             return None
 
 
-FIRST = """\
-HeadAtlas tells what every attention head of a language model does, whether that is causally true, and how sure we are.
+INTRODUCTION = """\
+HeadAtlas scores every attention head of a language model with many methods, and tests the scores by removing heads.
 
   headatlas run --out atlas --open         map the default model (135M, ten minutes) and open the page
-  headatlas run MODEL --plan               how long that would take for a model of yours
-  headatlas heads atlas --function math    the heads of a task, function or relation, by every method
+  headatlas run MODEL --plan               estimate how long that would take for your model
+  headatlas heads atlas --function math    list the top heads of a task, function or relation by every method
 
 All commands: headatlas --help"""
 
 app = typer.Typer(
     name="headatlas",
     cls=Commands,
-    help="What every attention head of a language model does, whether that is causally true, and how sure we are.",
-    epilog="Errors are one line; add --debug for the traceback."
-    " Exit codes: 0 done, 1 could not be done, 2 asked wrongly.",
+    help="Score every attention head of a language model with many methods, and test the scores by removing heads.",
+    epilog="Errors are one line; add --debug for the traceback. Exit codes: 0 success, 1 failure, 2 usage error.",
     add_completion=False,
     rich_markup_mode=None,
 )
 
 
 def check_one_of(*choices: str) -> Callable[[typer.CallbackParam, Any], Any]:
-    """Checks an option's value at once, before slow imports."""
+    """Make a callback that checks an option's value at once, before slow imports."""
 
     def check(param: typer.CallbackParam, value: Any) -> Any:
         if value is not None:
@@ -83,7 +83,7 @@ def check_one_of(*choices: str) -> Callable[[typer.CallbackParam, Any], Any]:
 def check_some_of(
     choices: Collection[str] | Callable[[], Collection[str]],
 ) -> Callable[[typer.CallbackParam, str], str]:
-    """The same for names with commas between. choices: names, or a function that lists them."""
+    """Make a callback that checks comma-separated names. choices: the valid names, or a function that lists them."""
 
     def check(param: typer.CallbackParam, value: str) -> str:
         if names := split_names(value):
@@ -94,7 +94,7 @@ def check_some_of(
 
 
 def check_path(kind: str) -> Callable[[typer.CallbackParam, Path | None], Path | None]:
-    """The same for a path: a 'file', a 'folder', or a 'file or folder' that exists."""
+    """Make a callback that checks that a path exists. kind: 'file', 'folder' or 'file or folder'."""
 
     def check(param: typer.CallbackParam, value: Path | None) -> Path | None:
         if value is not None:
@@ -105,20 +105,21 @@ def check_path(kind: str) -> Callable[[typer.CallbackParam, Path | None], Path |
 
 
 def check_atlas_path(param: typer.CallbackParam, value: Path) -> Path:
-    """The same for an atlas: its folder, or one of its .nc files."""
+    """Check the path of an atlas: its folder, or one of its .nc files."""
     check_exists("ATLAS", value, "file" if value.suffix == ".nc" else "folder")
     return value
 
 
 def split_names(text: str) -> list[str] | None:
-    """Names with commas between; None where there are none."""
+    """Split comma-separated names; None if there are none."""
     return [name.strip() for name in text.split(",") if name.strip()] or None
 
 
 def check_model(value: str | None) -> str | None:
-    """A model that can only be a path must exist. A broken link is reported later, when the model is loaded."""
+    """Check that a model that can only be a path exists."""
     if value and (value.startswith(("/", "./", "../")) or value.endswith(".gguf")):
         path = Path(value).expanduser()
+        # A broken link in a cache is reported when the model is loaded, with more detail.
         if not path.is_symlink():
             check_exists("model", path)
     return value
@@ -127,36 +128,39 @@ def check_model(value: str | None) -> str | None:
 Model = Annotated[
     str,
     typer.Argument(
-        callback=check_model, help="A hub id, a model folder, a .gguf file, or a name from `headatlas models`."
+        callback=check_model, help="A Hugging Face id, a model folder, a .gguf file, or a name from `headatlas models`."
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")]
 Dtype = Annotated[
     str,
     typer.Option(
         callback=check_one_of("auto", "float32", "bfloat16", "float16", "float64"),
-        help="auto, float32, bfloat16, float16 or float64.",
+        help="Precision of the model: auto, float32, bfloat16, float16 or float64.",
     ),
 ]
 Engine = Annotated[
     str,
     typer.Option(
         callback=check_one_of("local", "ray"),
-        help="local (this machine, one process for each GPU) or ray (a cluster; docs/how-to/cluster.md).",
+        help="Where to run: local (this machine, one process per GPU) or ray (a cluster; docs/how-to/cluster.md).",
     ),
 ]
 Address = Annotated[
-    str | None, typer.Option(help="HOST:PORT of a Ray cluster, or auto. Without it, Ray is started here.")
+    str | None, typer.Option(help="HOST:PORT of a Ray cluster, or auto to find one (default: start Ray here).")
 ]
 GpusPerJob = Annotated[
     int | None,
-    typer.Option(min=0, help="GPUs that a worker spreads the model over. Without it, one, if there are any."),
+    typer.Option(min=0, help="Number of GPUs over which each worker spreads the model (default: 1 if there are any)."),
 ]
-Workers = Annotated[int | None, typer.Option(min=1, help="How many at most. Without it, as many as there is room for.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Maximum number of workers (default: as many as fit in memory).")
+]
 Preset = Annotated[
     str,
     typer.Option(
-        callback=check_one_of(*PRESETS), help="quick (minutes on a laptop) or full (as published; wants a GPU)."
+        callback=check_one_of(*PRESETS),
+        help="Settings: quick (minutes on a laptop) or full (as published; needs a GPU).",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -169,14 +173,14 @@ def about(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version or context.invoked_subcommand is None:
-        typer.echo(f"headatlas {__version__}" if version else FIRST)
+        typer.echo(f"headatlas {__version__}" if version else INTRODUCTION)
         raise typer.Exit
 
 
 def print_tables(
     parts: dict[str, list[dict[str, Any]]], as_json: bool, path: Path, sentences: Iterable[str] = ()
 ) -> None:
-    """Tables by title, then sentences about them."""
+    """Print tables by title, then sentences about them, then the path of the result."""
     if as_json:
         typer.echo(json.dumps(parts, indent=2))
         return
@@ -190,7 +194,7 @@ def print_tables(
 
 @contextmanager
 def resumable(out: Path) -> Iterator[None]:
-    """Say how to resume what is interrupted while it writes to a folder."""
+    """Turn an interruption into an error that says how to resume the work in a folder."""
     try:
         yield
     except KeyboardInterrupt as e:
@@ -198,12 +202,13 @@ def resumable(out: Path) -> Iterator[None]:
 
 
 def import_torch() -> None:
-    """Torch and transformers take seconds to import: shows that, and is called once the arguments are checked."""
+    """Import torch and transformers, which takes seconds: call this after the arguments are checked."""
     with doing(bar, "importing torch and transformers"):
         import_module("headatlas.models.loading")
 
 
 def print_rows(title: str, rows: list[dict[str, Any]], as_json: bool = False, as_csv: bool = False) -> None:
+    """Print rows as a table, as JSON or as CSV."""
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     elif as_csv:
@@ -218,6 +223,7 @@ def print_rows(title: str, rows: list[dict[str, Any]], as_json: bool = False, as
 
 
 def print_table(title: str, rows: list[dict[str, Any]]) -> None:
+    """Print rows as a table, with a column for each key."""
     from rich.console import Console
     from rich.table import Table
 
@@ -227,12 +233,14 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
         table.add_column(key.replace("_", " "), overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row.get(key)) for key in keys))
-    console = Console(
-        markup=False, highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 200
-    )
+    # In a file or a pipe, lines are not wrapped to the width of a terminal.
+    is_terminal = sys.stdout.isatty()
+    console = Console(markup=False, highlight=False, soft_wrap=not is_terminal, width=None if is_terminal else 200)
     console.print(title, style="bold")
     console.print(table)
 
 
 def _cell(value: Any) -> str:
-    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

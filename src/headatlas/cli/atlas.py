@@ -1,4 +1,4 @@
-"""The commands around an atlas: make one, draw it, query it."""
+"""The commands that make an atlas, draw it and query it."""
 
 import shlex
 import sys
@@ -43,13 +43,16 @@ if TYPE_CHECKING:
     from headatlas.runs.where import WhereOptions
 
 Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", callback=check_path("folder"), help="Folder of an atlas, or of any head maps.")
+    Path,
+    typer.Argument(
+        metavar="DIR", callback=check_path("folder"), help="Folder of an atlas, or of other files with head maps."
+    ),
 ]
 By = Annotated[
     str | None,
     typer.Option(
         callback=check_one_of("kv-group"),
-        help="kv-group: maps summed per key-value group, the unit of cache compressors and pruners.",
+        help="kv-group: sum the maps per key-value group, the unit of cache compressors and pruners.",
     ),
 ]
 
@@ -58,14 +61,14 @@ Methods = Annotated[
     str,
     typer.Option(
         callback=check_some_of(method_names),
-        help="Some of those that `headatlas methods` lists, with commas between. Without it, the preset's.",
+        help="Comma-separated method names from `headatlas methods` (default: those of the preset).",
     ),
 ]
 Functions = Annotated[
     str,
     typer.Option(
         callback=check_some_of(FUNCTIONS),
-        help="Functions, for the methods that take some, with commas between. Without it, what their preset says.",
+        help="Comma-separated cognitive functions, for the methods that take them (default: those of the preset).",
     ),
 ]
 
@@ -83,17 +86,18 @@ def run(
     address: Address = None,
     gpus_per_job: GpusPerJob = None,
     workers: Workers = None,
-    only_plan: Annotated[
+    plan_only: Annotated[
         bool,
-        typer.Option("--plan", help="Print the tasks, their time and memory on this machine; do nothing else."),
+        typer.Option("--plan", help="Only print what would be done, with its time and memory on this machine."),
     ] = False,
     open_page: Annotated[
-        bool, typer.Option("--open", help="Open the page in a browser as soon as there is something on it.")
+        bool, typer.Option("--open", help="Open the page in a browser after the first method.")
     ] = False,
 ) -> None:
-    """Map a model into a folder, draw it, write its page. Run again, it does only what is missing or has changed.
+    """Map a model: write its atlas, figures and page to a folder.
 
-    The page is there after the first method, and fills up as others finish.
+    Run it again to compute only what is missing or has changed. The page exists after the first method and is updated
+    after each of the others.
     """
     select_methods(preset, split_names(methods), split_names(functions))
     import_torch()
@@ -107,7 +111,7 @@ def run(
         "gpus_per_job": gpus_per_job,
         "workers": workers,
     }
-    if only_plan:
+    if plan_only:
         _show_estimate(model, where, preset, split_names(methods), split_names(functions))
         return
     display = Display(out, open_page)
@@ -124,9 +128,10 @@ def run(
             watch=display,
             **where,
         )
-    failed = _show_atlas(atlas, display.methods)
+    n_failed = _show_atlas(atlas, display.methods)
     display.open(out / PAGE)
-    if failed and (methods or failed == len(display.methods)):
+    # A preset may have methods that do not work on this model: the run still succeeds with the others.
+    if n_failed and (methods or n_failed == len(display.methods)):
         raise typer.Exit(1)
 
 
@@ -137,7 +142,7 @@ def _show_estimate(
     from headatlas.runs.estimate import estimate
     from headatlas.runs.where import Where
 
-    with doing(bar, "counting the workers there is room for"):
+    with doing(bar, "counting the workers that fit in memory"):
         where["workers"] = where["workers"] or Where(**where).count_workers()
     result = estimate(model, preset=preset, methods=methods, functions=functions, progress=bar, **where)
     print_table(f"Estimate for {result.title}", tables.estimate(result))
@@ -146,26 +151,29 @@ def _show_estimate(
 
 
 def _show_atlas(atlas: "Atlas", planned: list[str]) -> int:
-    """Print an atlas and what was written. Return how many of the planned methods could not be done or drawn."""
+    """Print an atlas and what was written. Return how many of the planned methods failed or could not be drawn."""
     from headatlas.comparison.reliability import stability_warnings
     from headatlas.results import tables
 
-    results, title = atlas.results, "Top heads and their evidence"
+    results = atlas.results
+    title = "Top heads and their evidence"
     if rows := tables.evidence_in_words(tables.evidence(results)):
         title += " (interval: 95 % of a bootstrap, or the range over seeds;"
-        title += " p: how often random heads of the same layers lower it as much)"
+        title += " p: how often removing random heads of the same layers lowers it as much)"
     print_rows(title, rows)
     for line in [*tables.warnings(results), *stability_warnings(results)]:
         typer.echo(line)
-    noted = {name: about for name, about in atlas.info["methods"].items() if name in planned}
-    failed = [f"{name} could not be done: {about['why']}" for name, about in noted.items() if not about["complete"]]
-    failed += [f"{name} could not be drawn: {a['not_drawn']}" for name, a in noted.items() if "not_drawn" in a]
-    for line in failed:
+    entries = {name: entry for name, entry in atlas.info["methods"].items() if name in planned}
+    failures = [f"{name} failed: {entry['why']}" for name, entry in entries.items() if not entry["complete"]]
+    for name, entry in entries.items():
+        if "not_drawn" in entry:
+            failures.append(f"{name} could not be drawn: {entry['not_drawn']}")
+    for line in failures:
         typer.echo(line)
-    drawn = sum(name.endswith(".png") for name in atlas.info["shown"]["files"])
-    files = [*(f"{method}.nc" for method in atlas.complete), f"{drawn} figures", str(atlas.folder / PAGE)]
+    n_figures = sum(name.endswith(".png") for name in atlas.info["shown"]["files"])
+    files = [*(f"{method}.nc" for method in atlas.complete), f"{n_figures} figures", str(atlas.folder / PAGE)]
     typer.echo(f"wrote {', '.join(files)}")
-    return len(failed)
+    return len(failures)
 
 
 @app.command()
@@ -175,35 +183,35 @@ def figures(
         str,
         typer.Option(
             callback=check_some_of(FIGURES),
-            help=f"Some of {', '.join(FIGURES)}.",
+            help=f"Comma-separated figures: {', '.join(FIGURES)} (default: all).",
         ),
     ] = "",
     formats: Annotated[
-        str, typer.Option("--format", callback=check_some_of(FORMATS), help=f"Some of {', '.join(FORMATS)}.")
+        str, typer.Option("--format", callback=check_some_of(FORMATS), help=f"Comma-separated: {', '.join(FORMATS)}.")
     ] = ",".join(FORMATS),
     palette: Annotated[
-        str, typer.Option(callback=check_one_of(*PALETTES), help=f"One of {', '.join(PALETTES)}.")
+        str, typer.Option(callback=check_one_of(*PALETTES), help=f"Colours: {', '.join(PALETTES)}.")
     ] = PALETTES[0],
     style: Annotated[
         str,
         typer.Option(
             callback=check_one_of(*STYLES),
-            help="marked: heads at chance are drawn pale, tested heads are framed. published: the plain maps.",
+            help="marked (heads at chance are pale, tested heads are framed) or published (the plain maps).",
         ),
     ] = STYLES[0],
     by: By = None,
-    out: Annotated[Path | None, typer.Option(help="Where to. Without it, DIR/figures.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the figures (default: DIR/figures).")] = None,
 ) -> None:
-    """Draw an atlas as the published figures: a file per figure and format, and a caption beside each."""
+    """Draw the figures of an atlas: a file per figure and format, and a text file with each caption."""
     import_torch()
     from headatlas.figures.saving import write_figures
     from headatlas.results.atlas import open_atlas
 
     atlas = open_atlas(folder)
-    place = out or folder / ("figures" if by is None else f"figures-{by}")
+    target = out or folder / ("figures" if by is None else f"figures-{by}")
     written = write_figures(
         atlas.by(by),
-        place,
+        target,
         only=split_names(only),
         formats=split_names(formats) or [],
         palette=palette,
@@ -212,28 +220,29 @@ def figures(
         progress=bar,
     )
     for path in written:
-        if path.suffix != ".txt":  # its caption
+        # Captions are next to their figures, and need no line.
+        if path.suffix != ".txt":
             typer.echo(str(path))
 
 
 @app.command()
 def report(
     folder: Folder,
-    out: Annotated[Path | None, typer.Option(help="Where to. Without it, DIR/report.html.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File of the page (default: DIR/report.html).")] = None,
     examples: Annotated[
         Path | None,
         typer.Option(
             callback=check_path("file"),
-            help="A prompt a line (and, after a tab, its answer): the page holds what `view` shows of each.",
+            help="File with a prompt per line (and its answer after a tab): what `view` shows of each joins the page.",
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="The atlas's model, if its name in the atlas does not tell where it is.")
+        str | None, typer.Option(help="The model of the atlas, for --examples (default: as the atlas records it).")
     ] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
 ) -> None:
-    """Write an atlas as one page to explore, which opens from disk without a network."""
+    """Write an atlas as one HTML page, which opens from disk and needs no network."""
     import_torch()
     from headatlas.report.page import write_report
     from headatlas.results.atlas import open_atlas
@@ -264,17 +273,17 @@ def heads(
     ],
     function: Annotated[
         str,
-        typer.Option(help="A function, relation, task or pattern. Without it, the top heads of all, with evidence."),
+        typer.Option(help="A function, relation, task or pattern (default: all, with the outcome of their tests)."),
     ] = "",
     top: Annotated[
-        int | None, typer.Option(min=1, help="How many heads. Without it, 10 of a function, 3 of all.")
+        int | None, typer.Option(min=1, help="Number of heads per map (default: 10 with --function, else 3).")
     ] = None,
-    method: Annotated[str | None, typer.Option(help="Only what this method says.")] = None,
+    method: Annotated[str | None, typer.Option(help="Only the maps of this method.")] = None,
     by: By = None,
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
-    """The top heads of a function, relation or task, by every method that has a map of it."""
+    """List the top heads of a function, relation or task by every method that has a map of it."""
     import_torch()
     from headatlas.results import tables
     from headatlas.results.atlas import by_unit, open_atlas
@@ -283,8 +292,8 @@ def heads(
     results = open_atlas(atlas).by(by) if atlas.is_dir() else by_unit(results_of("ATLAS", atlas), by)
     if function:
         rows = tables.heads(results, function, top or 10, method)
-        plain = as_json or as_csv
-        print_rows(f"Top heads of {function}", rows if plain else tables.heads_in_words(rows), as_json, as_csv)
+        as_data = as_json or as_csv
+        print_rows(f"Top heads of {function}", rows if as_data else tables.heads_in_words(rows), as_json, as_csv)
     else:
         rows = tables.evidence(results, top or 3)
         print_rows("Top heads and their evidence", rows if as_json else tables.evidence_in_words(rows), as_json, as_csv)

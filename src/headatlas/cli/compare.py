@@ -11,7 +11,7 @@ from headatlas.report import PAGE
 from headatlas.terminal import bar
 
 # Pairs of different maps that the terminal shows.
-MAX_SHOWN = 30
+MAX_PAIRS = 30
 
 
 def _atlases(param: typer.CallbackParam, value: list[Path]) -> list[Path]:
@@ -27,29 +27,32 @@ def compare(
     over: Annotated[
         str | None,
         typer.Option(
-            callback=check_one_of("seed", "half"), help="seed or half: compare each map with itself over these."
+            callback=check_one_of("seed", "half"),
+            help="seed or half: compare each map between its seeds, or between halves of its data.",
         ),
     ] = None,
     by: Annotated[
         str | None,
         typer.Option(
-            callback=check_one_of("kv-group"), help="kv-group: compare the maximum and the mean of each KV group."
+            callback=check_one_of("kv-group"),
+            help="kv-group: compare the maximum and the mean of each key-value group.",
         ),
     ] = None,
     top: Annotated[
-        int | None, typer.Option(min=1, help="Number of top heads to compare, at most half of them. Default: 5 %.")
+        int | None, typer.Option(min=1, help="Number of top heads to compare, at most half of all (default: 5 %).")
     ] = None,
-    kv_heads: Annotated[int | None, typer.Option(min=1, help="KV heads of a layer, if no atlas says it.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for a figure, and a page of all maps.")] = None,
+    kv_heads: Annotated[int | None, typer.Option(min=1, help="KV heads per layer, if no atlas records them.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for a figure of all pairs and a page of all maps.")] = None,
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
-    """Do maps agree? Every two maps of these atlases, whoever made them: ours, imported tables, other models.
+    """Compare every two maps of atlases, whoever made them: HeadAtlas, imported tables, other models.
 
-    Spearman's correlation over heads, with p from heads shuffled within their layers (corrected for the number of
-    pairs); how many of the top heads are the same, and how many would be by chance; how well each map finds the top
-    heads of the other (AUROC: 1 always, 0.5 by chance). By KV group where a map has no more; by relative depth only
-    where layers or heads differ. The p of one pair, and more, are in --json.
+    It prints Spearman's correlation over heads, with a p from heads shuffled within their layers (corrected for the
+    number of pairs); the number of top heads in common, and the number expected by chance; and how well each map finds
+    the top heads of the other (AUROC: 1 is perfect, 0.5 is chance). Maps with one score per KV group are compared by
+    group, and maps with different numbers of layers or heads by relative depth. --json has more, such as the p of
+    each pair before correction.
     """
     import_torch()
     from headatlas.comparison import pair_rows as tables
@@ -59,14 +62,14 @@ def compare(
     check_folder(out)
     with doing(bar, "comparing maps"):
         result = compare_maps(*atlases, over=over, by=by, top=top, kv_heads=kv_heads)  # type: ignore[arg-type]
-    plain = as_json or as_csv
+    as_data = as_json or as_csv
     if over is not None:
         rows = tables.repeat_rows(result)
         title = f"{len(rows)} maps, the least stable first"
-        print_rows(title, rows if plain else tables.repeats_in_words(rows, over), as_json, as_csv)
+        print_rows(title, rows if as_data else tables.repeats_in_words(rows, over), as_json, as_csv)
         return
     rows = tables.pair_rows(result)
-    if plain:
+    if as_data:
         print_rows("", rows, as_json, as_csv)
     else:
         _show(rows, result.sizes["chart"])
@@ -75,29 +78,29 @@ def compare(
 
 
 def _show(rows: list[dict[str, Any]], n_maps: int) -> None:
-    """The maps that two atlases have both, then the other pairs."""
+    """Print the maps that two atlases both have, then the other pairs."""
     from headatlas.comparison import pair_rows as tables
 
     same = [row for row in rows if row["same"]]
     if same:
-        title = "Maps of both"
+        title = "Maps in both atlases"
         if tables.only_by_depth(same):
-            title += " (different numbers of layers or heads: by relative depth only)"
+            title += " (by relative depth: their numbers of layers or heads differ)"
         print_rows(title, tables.same_maps_in_words(same))
     words = tables.pairs_in_words([row for row in tables.between_atlases(rows) if not row["same"]])
     if words:
         print_rows(
-            f"{len(words)} {'other ' * bool(same)}comparisons of {n_maps} maps, the closest first", words[:MAX_SHOWN]
+            f"{len(words)} {'other ' * bool(same)}comparisons of {n_maps} maps, the closest first", words[:MAX_PAIRS]
         )
-    if len(words) > MAX_SHOWN:
+    if len(words) > MAX_PAIRS:
         lowest = words[-1]["spearman"]
-        typer.echo(f"and {len(words) - MAX_SHOWN} more, down to {lowest}: --json prints all, --out draws them")
+        typer.echo(f"and {len(words) - MAX_PAIRS} more, down to {lowest}: --json prints all, --out draws all")
     if not same and not words:
-        typer.echo("no two of these maps have a head in common, or all scores of a map are equal")
+        typer.echo("nothing to compare: no two of these maps have heads in common, or all scores of a map are equal")
 
 
 def _draw(result: Any, atlases: list[Path], out: Path) -> None:
-    """A figure of all pairs, and a page of all maps."""
+    """Draw a figure of all pairs, and write a page of all maps."""
     from headatlas.comparison.side_by_side import check_one_size, side_by_side
     from headatlas.figures.saving import write_agreement
     from headatlas.report.page import write_report

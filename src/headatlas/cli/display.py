@@ -1,4 +1,4 @@
-"""What the commands that compute show on the terminal."""
+"""Show the progress of a command that computes on the terminal."""
 
 import webbrowser
 from pathlib import Path
@@ -11,15 +11,22 @@ from headatlas.terminal import RunDisplay
 
 
 class Display(RunDisplay):
-    """Also shows the plan, and opens the page if `opens`.
+    """Also shows the plan, and opens the page once it exists.
+
+    Args:
+        out: folder of the atlas.
+        opens_page: whether to open the page in a browser.
+        shows_plan: whether to print the plan.
 
     Attributes:
-        methods: those that are planned.
+        methods: names of the planned methods.
     """
 
-    def __init__(self, out: Path, opens: bool = False, shows_plan: bool = True) -> None:
+    def __init__(self, out: Path, opens_page: bool = False, shows_plan: bool = True) -> None:
         super().__init__()
-        self.out, self.opens, self.shows_plan = out, opens, shows_plan
+        self.out = out
+        self.opens_page = opens_page
+        self.shows_plan = shows_plan
         self.methods: list[str] = []
 
     def on_plan(self, plan: Any) -> None:
@@ -34,8 +41,8 @@ class Display(RunDisplay):
         self.open(page)
 
     def open(self, page: Path) -> None:
-        """Open the page in a browser, once, if that was asked for."""
-        if self.opens:
-            self.opens = False
+        """Open the page in a browser, at most once, if the user wants that."""
+        if self.opens_page:
+            self.opens_page = False
             if not webbrowser.open(page.absolute().as_uri()):
                 typer.echo(f"no browser could be started: open {page} yourself", err=True)

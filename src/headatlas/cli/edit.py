@@ -1,4 +1,4 @@
-"""The commands that change a model for good, and compare two."""
+"""The commands that edit a model permanently, and that compare two models."""
 
 import json
 from pathlib import Path
@@ -25,10 +25,11 @@ from headatlas.progress import default_progress
 from headatlas.tasks.built_in import check_task, relation_names
 from headatlas.terminal import bar
 
-SHOWN = 20  # heads
+# Heads that the terminal lists.
+MAX_HEADS = 20
 
 
-def _tasks(value: str) -> str:
+def _check_tasks(value: str) -> str:
     for task in split_names(value) or ():
         check_task(task, relation_names())
     return value
@@ -36,48 +37,58 @@ def _tasks(value: str) -> str:
 
 Tasks = Annotated[
     str,
-    typer.Option(callback=_tasks, help="Built-in tasks, relations, files with prompt and target, with commas between."),
+    typer.Option(
+        callback=_check_tasks, help="Comma-separated tasks: built-in names, relations, or files with prompt and target."
+    ),
 ]
 
 
 Shots = Annotated[
     int | None,
-    typer.Option(min=0, help="Few-shot examples in every prompt (default: as many as the map in the atlas had)."),
+    typer.Option(min=0, help="Number of few-shot examples in every prompt (default: that of the map in the atlas)."),
+]
+Scale = Annotated[
+    list[str] | None,
+    typer.Option(metavar="HEAD=X", help="Head to scale, such as L3.H1=0.5. May be given more than once."),
+]
+Steer = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HEAD=FILE",
+        help="Direction to add to the output of a head, or of a layer (L3=…): a .npy file, or FILE.nc:SUBJECT of a"
+        " result. FILE*2 doubles it. May be given more than once.",
+    ),
 ]
 
 
 @app.command()
 def edit(
     model: Model,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for the checkpoint.")],
-    remove: Annotated[str | None, typer.Option(metavar="HEAD,HEAD", help="Heads to remove, such as L23.H4.")] = None,
-    scale: Annotated[
-        list[str] | None, typer.Option(metavar="HEAD=X", help="Heads to scale, such as L3.H1=0.5.")
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="New folder for the checkpoint.")],
+    remove: Annotated[
+        str | None, typer.Option(metavar="HEAD,HEAD", help="Comma-separated heads to remove, such as L23.H4.")
     ] = None,
-    steer: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HEAD=FILE",
-            help="Add a direction to the output of a head, or of a layer (L3=…): a .npy file, or FILE.nc:SUBJECT of a"
-            " result; FILE*2 is twice as far.",
-        ),
-    ] = None,
+    scale: Scale = None,
+    steer: Steer = None,
     atlas: Annotated[
-        Path | None, typer.Option(callback=check_path("folder"), help="An atlas of this model, for --set.")
+        Path | None, typer.Option(callback=check_path("folder"), help="Folder of an atlas of this model, for --set.")
     ] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="TEXT", help=f"Remove heads by name from the atlas: {GRAMMAR}."),
+        typer.Option("--set", metavar="TEXT", help=f"Remove heads that the atlas names: {GRAMMAR}."),
     ] = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Drop whole key-value groups instead of setting them to zero.")
+        bool,
+        typer.Option(
+            "--prune", help="Delete key-value groups that are removed as a whole, instead of setting them to zero."
+        ),
     ] = False,
     tasks: Tasks = "",
-    limit: Annotated[int, typer.Option(min=1, help="Examples of each task that the effect is measured on.")] = 32,
+    limit: Annotated[int, typer.Option(min=1, help="Number of test examples per task.")] = 32,
     shots: Shots = None,
-    draws: Annotated[int, typer.Option(min=0, help="Draws of random heads beside it.")] = 20,
+    draws: Annotated[int, typer.Option(min=0, help="Number of draws of random heads to compare the effect with.")] = 20,
     measures: Annotated[
-        bool, typer.Option("--measure/--no-measure", help="Whether to load the model and measure the effect.")
+        bool, typer.Option("--measure/--no-measure", help="Load the model and measure the effect.")
     ] = True,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -85,20 +96,22 @@ def edit(
 ) -> None:
     """Write a checkpoint with heads removed, scaled or steered, which needs no HeadAtlas, and a card with the effect.
 
-    The effect is measured on --tasks; without them, on the built-in tasks of the atlas. No row that a map of the atlas
-    used is a test row: if too few others are left, a task of --tasks is refused, and one of the atlas left out.
+    The effect is measured on --tasks, or else on the built-in tasks of the atlas. Rows that a map of the atlas used are
+    never test rows. If too few others are left, a task of --tasks is an error, and a task of the atlas is left out.
     """
-    heads, factors = split_heads(remove) if remove is not None else [], split_scales(scale or ())
+    heads = split_heads(remove) if remove is not None else []
+    factors = split_scales(scale or ())
     directions = split_steers(steer or ())
     for text in sets or ():
         parse_set(text)
     if sets and atlas is None:
         raise BadArgument(f"--set is {sets[0]!r} without --atlas: give the folder of an atlas of this model")
     if not (heads or factors or directions or sets):
-        raise BadArgument("nothing is to be changed: give --remove, --scale, --steer, or --set with --atlas")
-    if known := shape(model):
+        raise BadArgument("nothing to change: give --remove, --scale, --steer, or --set with --atlas")
+    # The numbers of layers and heads, if they are known before torch is imported.
+    if numbers := shape(model):
         for name in [*heads, *factors]:
-            check_head(*head_numbers(name), *known)
+            check_head(*head_numbers(name), *numbers)
     if out.exists():
         raise BadArgument(f"--out is {str(out)!r}, which exists: give a new folder")
     import_torch()
@@ -106,28 +119,32 @@ def edit(
 
     default_progress.set(bar)
     request = Request(heads, factors, directions, atlas, tuple(sets or ()), prune)
-    asked = (split_names(tasks) if tasks else None) if measures else ()
-    report = write_edit(model, request, out, asked, limit, draws, shots=shots, device=device, dtype=dtype, progress=bar)
+    # None stands for the tasks of the atlas, an empty tuple for no measurement.
+    task_names = (split_names(tasks) if tasks else None) if measures else ()
+    report = write_edit(
+        model, request, out, task_names, limit, draws, shots=shots, device=device, dtype=dtype, progress=bar
+    )
     _show(report.record, report.folder, as_json)
 
 
 def _show(record: dict[str, Any], folder: Path, as_json: bool) -> None:
+    """Print what was edited, the effect, and the size of the checkpoint."""
     from headatlas.edits.model_card import saved_in_words
 
     if as_json:
         typer.echo(json.dumps(record | {"folder": str(folder)}, indent=2))
         return
-    for of in record["sets"]:
-        typer.echo(f"{of['set']}: {of['why']}")
+    for entry in record["sets"]:
+        typer.echo(f"{entry['set']}: {entry['why']}")
     scaled = [f"{name} × {factor:g}" for name, factor in record["scaled"].items()]
-    for what, heads in (("removed", record["removed"]), ("scaled", scaled), ("steered", list(record["steered"]))):
+    for change, heads in (("removed", record["removed"]), ("scaled", scaled), ("steered", list(record["steered"]))):
         if heads:
-            more = f" and {len(heads) - SHOWN} more" if len(heads) > SHOWN else ""
-            typer.echo(f"{what} {', '.join(heads[:SHOWN])}{more}")
+            rest = f" and {len(heads) - MAX_HEADS} more" if len(heads) > MAX_HEADS else ""
+            typer.echo(f"{change} {', '.join(heads[:MAX_HEADS])}{rest}")
     if record["pruned"]:
         typer.echo(saved_in_words(record["pruned"]))
     if record["effects"]:
-        print_table("Test examples before and after, and the same with random heads", record["effects"])
+        print_table("Test examples before and after the edit, and with random heads edited", record["effects"])
     size = sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
     typer.echo(f"wrote {folder} ({size / 1e6:,.0f} MB)")
 
@@ -135,20 +152,27 @@ def _show(record: dict[str, Any], folder: Path, as_json: bool) -> None:
 @app.command()
 def evaluate(
     model_a: Annotated[
-        str, typer.Argument(metavar="MODEL_A", callback=check_model, help="A hub id, a model folder or a .gguf file.")
+        str,
+        typer.Argument(
+            metavar="MODEL_A", callback=check_model, help="A Hugging Face id, a model folder or a .gguf file."
+        ),
     ],
     model_b: Annotated[
-        str, typer.Argument(metavar="MODEL_B", callback=check_model, help="Another, such as an edited checkpoint.")
+        str,
+        typer.Argument(
+            metavar="MODEL_B", callback=check_model, help="The model to compare it with, such as an edited checkpoint."
+        ),
     ],
     tasks: Tasks = "",
     text: Annotated[
-        Path | None, typer.Option(callback=check_path("file"), help="A file of plain text, for perplexity.")
+        Path | None,
+        typer.Option(callback=check_path("file"), help="File of plain text on which to measure perplexity."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Held-out examples of each task.")] = 64,
+    limit: Annotated[int, typer.Option(min=1, help="Number of held-out examples per task.")] = 64,
     shots: Shots = None,
     atlas: Annotated[
         Path | None,
-        typer.Option(callback=check_path("folder"), help="An atlas: rows that its maps used are not tested."),
+        typer.Option(callback=check_path("folder"), help="Folder of an atlas: rows that its maps used are not tested."),
     ] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -156,17 +180,17 @@ def evaluate(
 ) -> None:
     """Compare two models: accuracy and log P on tasks, perplexity on a text.
 
-    Without --tasks and --text, on math and syntax. Rows that maps used to choose the heads of an edited checkpoint are
-    not tested.
+    Without --tasks and --text, the tasks are math and syntax. Rows that were used to choose the heads of an edited
+    checkpoint are not tested.
     """
     import_torch()
     from headatlas.edits.measure import TASKS, evaluation_rows
-    from headatlas.edits.measure import evaluate as compared
+    from headatlas.edits.measure import evaluate as evaluate_models
 
     default_progress.set(bar)
-    asked = split_names(tasks) or (() if text else TASKS)
-    ways: dict[str, Any] = {"device": device, "dtype": dtype, "progress": bar}
-    result = compared(model_a, model_b, asked, text=text, limit=limit, shots=shots, atlas=atlas, **ways)
+    task_names = split_names(tasks) or (() if text else TASKS)
+    settings: dict[str, Any] = {"device": device, "dtype": dtype, "progress": bar}
+    result = evaluate_models(model_a, model_b, task_names, text=text, limit=limit, shots=shots, atlas=atlas, **settings)
     parts = evaluation_rows(result)
     if as_json:
         typer.echo(json.dumps(parts, indent=2))

