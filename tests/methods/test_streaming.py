@@ -416,10 +416,10 @@ def test_passkeys_by_default() -> None:
     ("options", "message"),
     [
         ({"kind": "two"}, "kind is 'two', expected one of one, learned"),
-        ({"tasks": EXAMPLES, "recent": 18, "sink": 2}, "sink is 2 and recent is 18, expected together less than"),
+        ({"tasks": EXAMPLES, "recent": 18, "sink": 2}, "sink is 2 and recent is 18, expected a sum below"),
         ({"recent": 0}, "recent is 0, expected a whole number, at least 1"),
         ({"sink": -1}, "sink is -1, expected a whole number, at least 0"),
-        ({"recent": 30}, "sink is 7 and recent is 30, expected together at most 16: else a key of a text of 64 tokens"),
+        ({"recent": 30}, "sink is 7 and recent is 30, expected a sum of at most 16: otherwise a streaming head"),
         ({"length": 20}, "length is 20, expected at least 32: the sentence of a key has 8 tokens"),
         ({"limit": 1}, "limit is 1, expected a whole number from 2"),
         ({"keys": 0}, "keys is 0, expected a whole number from 1 to 104"),

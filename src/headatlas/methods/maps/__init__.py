@@ -1,18 +1,18 @@
-"""maps: what every head does, from its parameters alone.
+"""maps: find the relations that every head implements, from its parameters alone.
 
 After MAPS (Elhelo & Geva, ACL 2025, arXiv 2412.11965). No data, no loaded model.
 
-1. A pair (s, t) of a relation is used if both are one token behind a space, and a relation if enough pairs remain.
+1. A pair (s, t) of a relation is used if both words are one token after a space, and a relation if enough pairs remain.
    Otherwise, a relation that allows it uses the last token of s and the first of t.
-2. x is what the head gets of s: by default what the model has there behind a short opening; the published choices are
-   block 0's MLP of E[s], or E[s] itself.
-3. The head turns x into logits, x · W_V · W_O · U. The stream includes biases and the scales of norms.
-4. The pair is hit when t is among the k largest of these, suppressed when among the k smallest (`ranks` decides it).
-5. A relation's score is the share of its pairs that are hit; its suppression the share suppressed.
-6. A head belongs to a category when a score or suppression of one of its relations reaches the threshold.
+2. x is the head's input for s: by default the model's residual stream at s after a short opening; the published
+   choices are block 0's MLP of E[s], or E[s] itself.
+3. The head turns x into logits, x · W_V · W_O · U. With the stream, biases and the scales of norms are included.
+4. The pair is hit if t is among the k largest logits, and suppressed if it is among the k smallest (`ranks`).
+5. A relation's score is the share of its pairs that are hit; its suppression is the share that are suppressed.
+6. A head belongs to a category if a score or suppression of one of its relations reaches the threshold.
 
-In addition, the weaker multi-token score (last token of s, first token of t, over all pairs), and the scores of two
-baselines: shuffled targets and random heads. They give the highest score of each relation that chance explains
+In addition, there is a weaker multi-token score (last token of s, first token of t, over all pairs), and the scores of
+two baselines: shuffled targets and random heads. They give the highest score of each relation that chance explains
 (`compute.chance_level`). Two tests need the loaded model (`proof`): scores in real runs, and removal of the top heads.
 """
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 Input = Literal["stream", "published", "embedding"]
 
 SCORE = "Share of the relation's word pairs that the head's parameters alone map from source to target."
-SUPPRESSION = "Share of the relation's word pairs whose target the head's parameters push down most."
+SUPPRESSION = "Share of the relation's word pairs whose target the head's parameters suppress most."
 LIMITS = (
-    " No text is run: it says what a head can do, not when, or whether, it does it."
+    " No text is run: it shows what a head can do, not when, or whether, it does it."
     " Chance: the highest share that shuffled targets and random heads explain."
 )
 
@@ -44,7 +44,7 @@ LIMITS = (
     ],
     variables={
         "pairs": Variable("pairs", "pairs", "Number of pairs that score and suppression are measured on."),
-        "k": Variable("k", "tokens", "Number of largest, or smallest, outputs that a hit, or a suppression, is among."),
+        "k": Variable("k", "tokens", "Number of largest logits that count as a hit, and of smallest as suppression."),
         "left_out": Variable("left out", "", "Why the relation has no score; empty if it has one."),
         "multi_token": Variable(
             "multi-token", "", "Whether pairs are the last token of the source and the first of the target."
@@ -58,9 +58,9 @@ LIMITS = (
         "member_from_multi": Variable(
             "from multi-token", "", "Whether the members of the category come from the multi-token score."
         ),
-        "baseline_score": Variable("score, baseline", "", "Score of models without relations: what chance gives."),
+        "baseline_score": Variable("score, baseline", "", "Score of shuffled targets and of random heads, by chance."),
         "baseline_suppression": Variable(
-            "suppression, baseline", "", "Suppression of models without relations: what chance gives."
+            "suppression, baseline", "", "Suppression of shuffled targets and of random heads, by chance."
         ),
         "chance": Variable("chance", "", "Highest score that chance explains; NaN without baselines."),
         "chance_suppression": Variable(
@@ -97,28 +97,35 @@ def maps(
         Any, "built-in relations by name, a folder, a JSON or CSV file, or your pairs by name (default: all built-in)"
     ] = None,
     *,
-    k: Annotated[int | Literal["auto"], "how many of the largest outputs are a hit; 'auto': as published"] = "auto",
-    threshold: Annotated[float, "score or suppression at which a head belongs to a category"] = 0.15,
-    min_pairs: Annotated[int, "relations with fewer pairs are left out"] = 30,
-    input: Annotated[Input, "what a head gets of a word: the model's own stream, or from raw weights"] = "stream",
-    opening: Annotated[str | None, "text before the word in a stream; by default 'The word is'"] = None,
-    baselines: Annotated[bool, "also score shuffled targets and random heads, for the level of chance"] = True,
+    k: Annotated[
+        int | Literal["auto"], "number of the largest logits that count as a hit; 'auto': the published numbers"
+    ] = "auto",
+    threshold: Annotated[float, "score or suppression from which a head belongs to a category"] = 0.15,
+    min_pairs: Annotated[int, "minimum number of pairs of a relation; relations with fewer are left out"] = 30,
+    input: Annotated[
+        Input,
+        "a head's input for a word: the residual stream, the published one (block 0's MLP), or the embedding",
+    ] = "stream",
+    opening: Annotated[str | None, "text before the word for input stream (default: 'The word is')"] = None,
+    baselines: Annotated[
+        bool, "whether to score shuffled targets and random heads too, for the level of chance"
+    ] = True,
     dynamic: Annotated[int, "test scores in real runs on at most this many pairs per relation; 0: no test"] = 0,
     causal: Annotated[int, "test by removing heads on at most this many prompts per relation; 0: no test"] = 0,
     seed: Annotated[int, "random seed for the baselines and the tests"] = 0,
 ) -> Work:
-    """Which relations every head implements, from its parameters alone (docs/methods/maps.md).
+    """Find the relations that every head implements, from its parameters alone (docs/methods/maps.md).
 
-    Of a model on disk only the tensors needed are read, layer by layer; it is loaded for the tests alone.
+    Only the tensors that are needed are read from disk, layer by layer; the model is loaded for the tests alone.
 
     Args:
-        relations: the 20 built-in ones or some of them by name, a folder, a JSON or CSV file, or your own pairs by
-            name: {"capitals": [("France", "Paris"), …]}.
-        input: 'stream', what the model itself has at the word behind a short opening; 'published', block 0's MLP of
+        relations: the 20 built-in ones or some of them by name, a folder, a JSON or CSV file, or your pairs by name:
+            {"capitals": [("France", "Paris"), …]}.
+        input: 'stream', the model's residual stream at the word after a short opening; 'published', block 0's MLP of
             its embedding; or 'embedding'. The last two use raw weights, as published.
 
     Returns:
-        score and suppression(relation, layer, head); score_multi and suppression_multi, the same of multi-token pairs;
+        score and suppression(relation, layer, head); score_multi and suppression_multi, those of multi-token pairs;
         pairs, pairs_multi, k, left_out, multi_token(relation); member(category, layer, head),
         member_from_multi(category); baseline_score and baseline_suppression(control, relation, layer, head), chance and
         chance_suppression(relation).
@@ -136,23 +143,23 @@ def maps(
     from headatlas.tasks.words import find_opening
 
     _check(k, threshold, input, opening, seed, dynamic, causal)
-    listed = load_relations(relations)
-    pairs = choose_pairs(model, listed, k, min_pairs)
+    loaded = load_relations(relations)
+    pairs = choose_pairs(model, loaded, k, min_pairs)
     opening_tokens = find_opening(model.tokenizer, opening) if input == "stream" else ()
-    variants = BASELINES if baselines else ()
-    depends = {"k": k, "min_pairs": min_pairs, "seed": seed, "input": input}
-    result_depends = {"threshold": threshold, "dynamic": dynamic, "causal": causal}
-    reading: dict[str, Any] = {"input": input, "opening": opening_tokens, "baselines": variants, "seed": seed}
+    baseline_names = BASELINES if baselines else ()
+    settings = {"k": k, "min_pairs": min_pairs, "seed": seed, "input": input}
+    result_settings = {"threshold": threshold, "dynamic": dynamic, "causal": causal}
+    scoring: dict[str, Any] = {"input": input, "opening": opening_tokens, "baselines": baseline_names, "seed": seed}
     return Work(
-        summary=f"{len(listed)} relations, {sum(len(r.pairs) for r in listed):,} pairs, from the parameters alone",
+        summary=f"{len(loaded)} relations, {sum(len(r.pairs) for r in loaded):,} pairs, from the parameters alone",
         combine=combine,
-        arguments={"relations": listed, "pairs": pairs, **depends, **result_depends, **reading},
-        parts=layer_parts(model, pairs, **reading),
-        data=hash_relations(listed),
-        settings=depends | {"opening": " ".join(map(str, opening_tokens))},
-        result_settings=result_depends | {"baselines": int(baselines)},
+        arguments={"relations": loaded, "pairs": pairs, **settings, **result_settings, **scoring},
+        parts=layer_parts(model, pairs, **scoring),
+        data=hash_relations(loaded),
+        settings=settings | {"opening": " ".join(map(str, opening_tokens))},
+        result_settings=result_settings | {"baselines": int(baselines)},
         needs_model=bool(dynamic or causal),
-        used=used_pairs(listed),
+        used=used_pairs(loaded),
     )
 
 

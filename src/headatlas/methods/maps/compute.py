@@ -1,4 +1,4 @@
-"""The algorithm of `maps`: pairs, what heads get of a word, which pairs they hit, scores and their level of chance."""
+"""Choose pairs, compute heads' inputs for words, find the pairs that heads hit, and score them against chance."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,11 +25,11 @@ from headatlas.tasks.words import word_ids
 
 K = int | Literal["auto"]
 LARGE_VOCABULARY = 100_000
-MIN_TARGET_LETTERS = 3  # a multi-token target's first token must carry meaning: not " n" for "nación"
+MIN_TARGET_LETTERS = 3  # in the first token of a multi-token target, which must carry meaning: not " n" for "nación"
 BASELINES = ("targets", "random")
 """Models without relations: the same heads with shuffled targets, and heads with random W_V and W_O."""
-FALSE_MAP_RATE = 0.05  # how often a map of a model that knows no relation may show a head above chance
-MAX_KEPT_NUMBERS = 1 << 28  # of U in float32, on a CPU: a copy buys speed, but a large one takes most of the memory
+FALSE_MAP_RATE = 0.05  # of maps of a model without relations, the share that may show a head above chance
+MAX_COPIED_NUMBERS = 1 << 28  # largest U to keep a float32 copy of on a CPU: for speed, where memory allows
 
 
 # --- step 1: pairs
@@ -37,7 +37,7 @@ MAX_KEPT_NUMBERS = 1 << 28  # of U in float32, on a CPU: a copy buys speed, but 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Token pairs of several relations, [pair] each: the relation, its source and target token, and its k."""
+    """Token pairs of several relations: index of the relation, source token, target token and k, each [pair]."""
 
     relation: Tensor
     source: Tensor
@@ -50,8 +50,8 @@ class Pairs:
     def __add__(self, other: "Pairs") -> "Pairs":
         return Pairs(*(torch.cat(both) for both in zip(vars(self).values(), vars(other).values(), strict=True)))
 
-    def __getitem__(self, keep: Tensor) -> "Pairs":
-        return Pairs(*(values[keep] for values in vars(self).values()))
+    def __getitem__(self, index: Tensor) -> "Pairs":
+        return Pairs(*(values[index] for values in vars(self).values()))
 
     def with_targets_shuffled(self, seed: int) -> "Pairs":
         """Return the same pairs with the targets of each relation shuffled among its sources."""
@@ -70,7 +70,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class RelationPairs:
-    """The pairs of some relations: of one token on both sides, and of several tokens.
+    """The pairs of some relations: pairs of single tokens, and pairs of words of any number of tokens.
 
     Args:
         single, multi: pairs of the relations that have enough of them.
@@ -92,7 +92,8 @@ class RelationPairs:
     def by_variant(self, baselines: Iterable[str], seed: int) -> dict[str, Pairs]:
         """Return the pairs that the model's heads ('maps') and those of each baseline are scored on."""
         shuffled = self.single.with_targets_shuffled(seed)
-        return {"maps": self.distinct[0]} | {b: shuffled if b == "targets" else self.single for b in baselines}
+        baseline_pairs = {name: shuffled if name == "targets" else self.single for name in baselines}
+        return {"maps": self.distinct[0]} | baseline_pairs
 
 
 def choose_k(relation: str, vocabulary: int, k: K) -> int:
@@ -124,7 +125,7 @@ def choose_pairs(model: Parameters, relations: Sequence[Relation], k: K, min_pai
     if not len(pairs.single) and not len(pairs.multi):
         raise BadArgument(
             f"relations: none of the {n} has {min_pairs} pairs left (the most is {max(n_single.max(), n_multi.max())}):"
-            " a pair counts when both words are one token behind a space"
+            " a pair counts if both words are one token after a space"
         )
     return pairs
 
@@ -156,13 +157,13 @@ def multi_token_pairs(relations: Sequence[Relation], tokenizer: Any, vocabulary:
 
 
 def drop_small(pairs: Pairs, n_relations: int, min_pairs: int) -> Pairs:
-    """Drop the relations that have too few pairs to be scored."""
-    enough = torch.bincount(pairs.relation, minlength=n_relations) >= min_pairs
-    return pairs[enough[pairs.relation]]
+    """Drop the pairs of relations that have fewer than `min_pairs`."""
+    has_enough = torch.bincount(pairs.relation, minlength=n_relations) >= min_pairs
+    return pairs[has_enough[pairs.relation]]
 
 
 def _encode(relation: Relation, tokenizer: Any) -> list[tuple[list[int], list[int]]]:
-    """Return the token ids of both sides of each pair that the tokenizer knows."""
+    """Return the token ids of both words of each pair that the tokenizer can encode."""
     sources, targets = (word_ids(tokenizer, words) for words in zip(*relation.pairs, strict=True))
     return [(source, target) for source, target in zip(sources, targets, strict=True) if source and target]
 
@@ -172,7 +173,7 @@ def _pairs_from_rows(rows: list[tuple[int, int, int, int]]) -> Pairs:
     return Pairs(*table.T)
 
 
-# --- steps 2 and 3: what heads get of a word, and how they write to the logits
+# --- steps 2 and 3: heads' inputs for a word, and how heads write to the logits
 
 
 def visit_inputs(
@@ -186,9 +187,9 @@ def visit_inputs(
     device: torch.device | str,
     progress: Progress,
 ) -> None:
-    """Call visit(layer, x [source, d_model]) for some layers, in their order, with what their heads get of each word.
+    """Call visit(layer, x [source, d_model]) for some layers, in their order, with their heads' input for each word.
 
-    stream     What the model itself has at the word behind the opening: one pass over all words gives every layer's x,
+    stream     The model's residual stream at the word after the opening: one pass over all words gives every layer's x,
                normed as the layer norms it.
     published  Block 0's MLP of the embedding, on its own norm and without the residual; in layer 0, the embedding.
     embedding  The embedding in all layers.
@@ -217,13 +218,17 @@ def visit_inputs(
 def head_values(
     weights: Weights, variant: str, layer: int, x: Tensor, *, input: Input, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the values [KV head, source, d_head] of a layer from x [source, d_model], and what multiplies them.
+    """Return a layer's values [kv_head, source, d_head] for x [source, d_model], and W_O [head, d_head, d_model].
 
-    The second is W_O [head, d_head, d_model] with the scales of the norms before U. The published inputs use raw
-    weights: no bias and no norm.
+    W_O includes the scales of the norms before U. The published inputs use raw weights: no bias and no norm.
 
     Args:
+        weights: the model's weights.
         variant: 'random' for random heads, anything else for the model's.
+        layer: the layer.
+        x: the heads' inputs.
+        input: kind of the inputs.
+        seed: seed of random heads.
     """
     output = weights.output(layer)
     if variant == "random":
@@ -254,7 +259,10 @@ def _random_like(tensor: Tensor, seed: int, salt: int) -> Tensor:
 
 
 def collect_hits(done: Done, variant: str, anatomy: Anatomy, n_pairs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Join what `score_layers` found: two bool arrays [layer, head, pair], False in layers without heads."""
+    """Return the hits and suppressions that `score_layers` stored: two bool arrays [layer, head, pair].
+
+    They are False in layers without heads.
+    """
     hit, suppressed = np.zeros((2, anatomy.n_layers, anatomy.n_heads, n_pairs), dtype=bool)
     for layer in anatomy.layers_with_heads:
         hit[layer], suppressed[layer] = done[f"{variant} layer {layer}"]
@@ -273,10 +281,17 @@ def score_layers(
     done: Done,
     progress: Progress = silent,
 ) -> None:
-    """Put the hits and suppressions of some layers, [head, pair] each, into `done` under 'VARIANT layer 3'.
+    """Store the hits and suppressions of some layers, each [head, pair], in `done` as 'VARIANT layer NUMBER'.
 
     Args:
+        model: the model, or its parameters.
         variants: the pairs of each variant: 'maps', the model's heads, and any of the `BASELINES`.
+        layers: layers to score.
+        input: kind of the heads' inputs.
+        opening: tokens before the word for input 'stream'.
+        seed: seed of random heads and of the order of the vocabulary.
+        done: where arrays are stored; layers that it has are not scored again.
+        progress: reports the layers.
     """
     missing = [i for i in layers if any(f"{variant} layer {i}" not in done for variant in variants)]
     if not missing:
@@ -285,25 +300,26 @@ def score_layers(
     device = model.device
     rows = weights.unembedding().T.to(device)
     dtype = torch.promote_types(rows.dtype, torch.float32)
-    vocabulary = Vocabulary(rows, dtype, seed, keep=rows.is_cuda or rows.numel() <= MAX_KEPT_NUMBERS)
+    vocabulary = Vocabulary(rows, dtype, seed, keep=rows.is_cuda or rows.numel() <= MAX_COPIED_NUMBERS)
+    # variants share most sources, so each source runs once
     sources, index = torch.cat([p.source for p in variants.values()]).unique(return_inverse=True)
     source_index = dict(zip(variants, index.to(device).split([len(p) for p in variants.values()]), strict=True))
     waiting: dict[str, list[tuple[int, Tensor, Tensor]]] = {variant: [] for variant in variants}  # layer, z, W_O
-    finite = _FiniteChecks()
+    checks = _FiniteChecks()
 
     def add_layer(layer: int, x: Tensor) -> None:
         x = x.to(device, dtype)
-        finite.add(f"what enters layer {layer}'s attention", x)
+        checks.add(f"input of layer {layer}'s attention", x)
         for variant in variants:
             value, output = head_values(weights, variant, layer, x, input=input, seed=seed)
-            finite.add(f"layer {layer}'s W_V or W_O", value, output)
+            checks.add(f"layer {layer}'s W_V or W_O", value, output)
             z = value[:, source_index[variant]].repeat_interleave(weights.anatomy.n_heads // len(value), dim=0)
             waiting[variant].append((layer, z, output))
             if len(waiting[variant]) == sizes(rows).layers:
                 decide(variant)
 
     def decide(variant: str) -> None:
-        finite.raise_if_not()
+        checks.raise_if_not_finite()
         waiting_layers, z, W_O = zip(*waiting[variant], strict=True)
         target = variants[variant].target.to(device)
         k = variants[variant].k.to(device)
@@ -323,23 +339,23 @@ def score_layers(
 
 @dataclass
 class _FiniteChecks:
-    """Tensors that must be finite, looked at together: each look makes a GPU wait for the host."""
+    """Tensors that must be finite. They are checked together, because each check makes the host wait for the GPU."""
 
     checks: list[tuple[str, tuple[Tensor, ...], Tensor]] = field(default_factory=list)
 
     def add(self, label: str, *tensors: Tensor) -> None:
         self.checks.append((label, tensors, torch.stack([torch.isfinite(t).all() for t in tensors]).all()))
 
-    def raise_if_not(self) -> None:
-        """Raise for the first tensor with a number that is not finite; otherwise forget them all."""
+    def raise_if_not_finite(self) -> None:
+        """Raise an error for the first tensor with a number that is not finite; otherwise, forget all tensors."""
         checks = self.checks.copy()
         self.checks.clear()
         if not checks or torch.stack([finite for _, _, finite in checks]).all():
             return
         label, tensors = next((label, tensors) for label, tensors, finite in checks if not finite)
-        bad = sum(int((~torch.isfinite(t)).sum()) for t in tensors)
-        total = sum(t.numel() for t in tensors)
-        raise BadFile(f"{label}: {bad} of {total} numbers are NaN or infinite, so no head can be scored")
+        n_bad = sum(int((~torch.isfinite(t)).sum()) for t in tensors)
+        n_total = sum(t.numel() for t in tensors)
+        raise BadFile(f"{label}: {n_bad} of {n_total} numbers are NaN or infinite, so no head can be scored")
 
 
 # --- steps 5 and 6: scores and categories
@@ -356,7 +372,7 @@ def score_relations(
     min_pairs: int,
     baselines: Sequence[str],
 ) -> xr.Dataset:
-    """Make the map from what `score_layers` found in all layers."""
+    """Make the map from the hits and suppressions that `score_layers` stored."""
     anatomy = model.weights.anatomy
     n = len(relations)
     vocabulary = model.weights.unembedding().shape[1]
@@ -408,13 +424,13 @@ def shares(hit: np.ndarray, pairs: Pairs, n_relations: int, anatomy: Anatomy) ->
 def members(score: np.ndarray, suppression: np.ndarray, category: Sequence[str], threshold: float) -> np.ndarray:
     """Return which heads belong to each category, [category, layer, head]; a NaN score does not count."""
     reached = np.fmax(np.nan_to_num(score, nan=-1), np.nan_to_num(suppression, nan=-1)) >= threshold
-    return np.stack([reached[[c == wanted for c in category]].any(axis=0) for wanted in categories(category)])
+    return np.stack([reached[[c == name for c in category]].any(axis=0) for name in categories(category)])
 
 
 def _model_shares(
     done: Done, pairs: RelationPairs, n: int, anatomy: Anatomy
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return [score, suppression] of single-token pairs, and of multi-token pairs; [relation, layer, head] each."""
+    """Return [score, suppression] of single-token and of multi-token pairs, each [relation, layer, head]."""
     distinct, index = pairs.distinct
     n_single = len(pairs.single)
     both = [hit[..., index.numpy()] for hit in collect_hits(done, "maps", anatomy, len(distinct))]
@@ -427,7 +443,7 @@ def _model_shares(
 def _baseline_shares(
     done: Done, pairs: RelationPairs, n: int, anatomy: Anatomy, baselines: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return score and suppression of the baselines, [baseline, relation, layer, head] each."""
+    """Return score and suppression of the baselines, each [baseline, relation, layer, head]."""
     single = pairs.single
     values = np.empty((2, len(baselines), n, anatomy.n_layers, anatomy.n_heads), dtype=np.float32)
     for i, baseline in enumerate(baselines):
@@ -438,7 +454,7 @@ def _baseline_shares(
 def _category_members(
     single: list[np.ndarray], multi: list[np.ndarray], category: Sequence[str], threshold: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `members`, and which categories are taken from multi-token pairs because they would be empty."""
+    """Return the members of categories, and which categories use multi-token pairs because they would be empty."""
     member = members(single[0], single[1], category, threshold)
     member_multi = members(multi[0], multi[1], category, threshold)
     from_multi = np.asarray(~member.any(axis=(1, 2)) & member_multi.any(axis=(1, 2)))
@@ -462,13 +478,15 @@ def chance_level(baseline: np.ndarray, pairs: np.ndarray, k: np.ndarray, vocabul
 
     A head must score higher than every head of every baseline. It must also hit more pairs than a binomial distribution
     allows, at the baseline's mean rate or that of a random ranking (k / vocabulary), whichever is higher: 5 % over all
-    heads and relations together (Bonferroni). Where a baseline itself exceeds that, hits come in clumps (a head that
-    writes "he" whatever it reads hits every pair with that target), and a beta-binomial of the same mean and variance
-    takes the binomial's place.
+    heads and relations together (Bonferroni). If a baseline itself exceeds that, its hits are correlated (a head that
+    writes "he" for any word hits every pair with that target), and a beta-binomial distribution of the same mean and
+    variance replaces the binomial.
 
     Args:
         baseline: scores of models without the relation, [baseline, relation, layer, head]; NaN marks a missing score.
-        pairs, k: of each relation.
+        pairs: number of pairs of each relation.
+        k: k of each relation.
+        vocabulary: number of tokens.
     """
     level = np.full(len(pairs), np.nan, dtype=np.float32)
     scored = np.isfinite(baseline)
@@ -477,8 +495,9 @@ def chance_level(baseline: np.ndarray, pairs: np.ndarray, k: np.ndarray, vocabul
     tail = FALSE_MAP_RATE / scored.any(axis=0).sum()
     for r in np.flatnonzero(scored.any(axis=(0, 2, 3))):
         n = int(pairs[r])
-        hits = [np.rint(scores[np.isfinite(scores)] * n) for scores in baseline[:, r]]
-        highest = max(_hits_by_chance(h, n, min(1.0, k[r] / vocabulary), tail) for h in hits if len(h))
+        hits_by_baseline = [np.rint(scores[np.isfinite(scores)] * n) for scores in baseline[:, r]]
+        min_rate = min(1.0, k[r] / vocabulary)
+        highest = max(_hits_by_chance(hits, n, min_rate, tail) for hits in hits_by_baseline if len(hits))
         level[r] = np.float32(highest) / np.float32(n)
     return level
 
@@ -507,7 +526,7 @@ def layer_parts(
     baselines: Sequence[str],
     seed: int,
 ) -> list[Part]:
-    """Return parts of a few layers each; a stream passes through all layers, so that it is one part."""
+    """Return parts of a few layers each, or a single part for input 'stream', whose pass goes through all layers."""
     anatomy = model.weights.anatomy
     groups = anatomy.layer_groups(anatomy.n_layers) if input == "stream" else anatomy.layer_groups()
     variants = pairs.by_variant(baselines, seed)
@@ -541,15 +560,16 @@ def combine(
     progress: Progress,
 ) -> xr.Dataset:
     """Make the map, and test it. The tests need a loaded model."""
-    from headatlas.methods.maps.proof import check_causal, check_dynamic  # which imports from this file
+    # imported here, because that module imports from this one
+    from headatlas.methods.maps.proof import check_causal, check_dynamic
 
     result = score_relations(
         model, relations, pairs, done, k=k, threshold=threshold, min_pairs=min_pairs, baselines=baselines
     )
     if dynamic:
         assert isinstance(model, LM)
-        how: dict[str, Any] = {"k": k, "min_pairs": min_pairs, "input": input, "opening": opening, "seed": seed}
-        result = result.merge(check_dynamic(model, relations, limit=dynamic, **how, progress=progress))
+        scoring: dict[str, Any] = {"k": k, "min_pairs": min_pairs, "input": input, "opening": opening, "seed": seed}
+        result = result.merge(check_dynamic(model, relations, limit=dynamic, **scoring, progress=progress))
     if causal:
         assert isinstance(model, LM)
         result = result.merge(check_causal(model, relations, result, limit=causal, seed=seed, progress=progress))

@@ -1,12 +1,12 @@
-"""streaming: what is lost when a KV head sees only the first and the last tokens.
+"""streaming: measure what is lost when a KV head sees only the first and the last tokens.
 
-1. Texts whose end needs what was said far back: passkeys in filler, or the user's own prompts and targets.
-2. A KV head streams: it sees the first `sink` tokens and the last `recent` ones. loss = the fall of log P per scored
+1. Take texts whose end depends on tokens far back: passkeys in filler text, or the user's prompts and targets.
+2. A KV head that streams sees the first `sink` tokens and the last `recent` ones. loss = the fall of log P per scored
    token when it alone streams (kind "one").
-3. Or every KV head gives α · full + (1 − α) · streaming attention, and α is fitted to be small while the last hidden
-   states stay as they are (kind "learned", as published).
-4. Test: on other texts, the half of the KV heads that needs full attention least streams; so do random halves with as
-   many in every layer.
+3. Or every KV head outputs α · full + (1 − α) · streaming attention, and α is fitted to be small while the last hidden
+   states change little (kind "learned", as published).
+4. Test: on other texts, the half of the KV heads that needs full attention least streams. So do random halves with the
+   same number of KV heads in every layer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 KINDS = ("one", "learned")
 DEFAULT_LIMITS = {"one": 2, "learned": 8}  # texts of each task, by kind
 MAX_KEYS = 104  # passkeys in a text: combinations of a colour and a door
-LIMITS = (  # option, least, most, and why no more
+# option, minimum, maximum, reason for the maximum
+LIMITS = (
     ("sink", 0, None, ""),
     ("recent", 1, None, ""),
     ("length", 1, None, ""),
@@ -40,8 +41,8 @@ LIMITS = (  # option, least, most, and why no more
 )
 MEANING = (
     "How much a head needs to see far back. Kind one: the log P per token that is lost when its KV head alone sees only"
-    " the first and the last tokens. Kind learned: α of its KV head, 1 where it must see everything and 0 where it can"
-    " stream. Query heads that share a KV head have the same value."
+    " the first and the last tokens. Kind learned: α of its KV head, 1 if it must see everything, 0 if it can stream."
+    " Query heads that share a KV head have the same value."
 )
 
 
@@ -63,13 +64,15 @@ MEANING = (
         "need_half": Variable("need by half", "", "The need of full attention from each half of the texts."),
         "gate": Variable("α", "", "Fitted α of a KV head: 1 must see everything, 0 can stream."),
         "distance": Variable(
-            "distance", "", "Squared relative change of the last hidden states by the mixing, at each update."
+            "distance", "", "Squared relative change of the last hidden states at each update of the fit."
         ),
         "baseline": Variable("log P per token", "nats", "Mean log P per scored token of the whole model."),
-        "whole_accuracy": Variable("accuracy", "share", "Share of scored tokens that are the whole model's likeliest."),
+        "whole_accuracy": Variable(
+            "accuracy", "share", "Share of scored tokens that the whole model finds most likely."
+        ),
         "examples": Variable("texts", "texts", "Number of texts that the map is measured on."),
         "effect": Variable(
-            "change", "nats", "Change of log P per token of other texts while the half with the lowest need streams."
+            "change", "nats", "Change of log P per token on other texts while the half with the lowest need streams."
         ),
         "random_effect": Variable("random halves", "nats", "The same change for each draw of random KV heads."),
         "rest_effect": Variable("other half", "nats", "The same change while the other half of the KV heads streams."),
@@ -78,8 +81,8 @@ MEANING = (
         "n_removed": Variable("heads", "KV heads", "Number of KV heads that stream in the test."),
     },
     presets={"full": {"length": 2048, "limit": 8, "held_out": 4, "draws": 99}},
-    tells="which KV heads must see far back, and which can do with the first and the last tokens",
-    does_not_tell="what they read there; texts with other needs may need other heads",
+    tells="which KV heads must see far back, and which need only the first and the last tokens",
+    does_not_tell="what they read there; other texts may need other heads",
     cites=("DuoAttention, Xiao et al., ICLR 2025, arXiv 2410.10819",),
     sentences=lazily("headatlas.methods.streaming.proof:sentences"),
     truths={"streaming": Truth("copying", "need", {"limit": 8, "held_out": 0})},
@@ -90,35 +93,41 @@ MEANING = (
 def streaming(
     lm: LM,
     tasks: Annotated[
-        Any, "your long texts: tasks with prompt and target; by default built-in texts with passkeys"
+        Any, "your long texts: tasks with prompt and target (default: built-in texts with passkeys)"
     ] = None,
     *,
     kind: Annotated[
-        Literal["one", "learned"], "each KV head alone, or α of all of them fitted together, as published"
+        Literal["one", "learned"], "let each KV head stream alone, or fit α of all of them together, as published"
     ] = "one",
-    sink: Annotated[int | None, "first tokens that a streaming head sees; by default a quarter of recent"] = None,
-    recent: Annotated[int | None, "last tokens that it sees; by default an eighth of the longest text"] = None,
-    length: Annotated[int, "tokens of a text with passkeys; fewer where the model's context is shorter"] = 384,
-    keys: Annotated[int, "passkeys in a text; fewer where it is short"] = 8,
-    limit: Annotated[int | None, "texts of each task; by default 2, or 8 that take turns where α is learned"] = None,
-    updates: Annotated[int, "kind learned: updates of the fit, each on one text"] = 40,
-    strength: Annotated[float, "kind learned: λ, the pressure on α"] = 0.05,
-    lr: Annotated[float, "kind learned: the learning rate of α"] = 0.1,
-    held_out: Annotated[int, "other texts of each task that the map is tested on; 0 for no test"] = 2,
-    draws: Annotated[int, "random halves of the KV heads that the test compares with"] = 19,
+    sink: Annotated[
+        int | None, "number of first tokens that a streaming head sees (default: a quarter of recent)"
+    ] = None,
+    recent: Annotated[
+        int | None, "number of last tokens that a streaming head sees (default: an eighth of the longest text)"
+    ] = None,
+    length: Annotated[int, "tokens of a text with passkeys, at most the model's context"] = 384,
+    keys: Annotated[int, "maximum number of passkeys in a text; short texts have fewer"] = 8,
+    limit: Annotated[
+        int | None, "maximum number of texts of each task (default: 2 for kind one, 8 for kind learned)"
+    ] = None,
+    updates: Annotated[int, "number of updates of the fit of kind learned, each on one text"] = 40,
+    strength: Annotated[float, "λ of kind learned, the pressure on α"] = 0.05,
+    lr: Annotated[float, "learning rate of α in kind learned"] = 0.1,
+    held_out: Annotated[int, "maximum number of other texts of each task to test the map on; 0: no test"] = 2,
+    draws: Annotated[int, "number of random halves of the KV heads that the test compares with"] = 19,
     batch_tokens: BatchTokens = None,
 ) -> Work:
-    """What is lost when KV heads see only the first and the last tokens.
+    """Measure what is lost when KV heads see only the first and the last tokens.
 
     Returns:
-        need(task, layer, head): how much the head's KV head needs to see far back. Kind one: loss(task, layer,
+        need(task, layer, head), how much the head's KV head needs to see far back. Kind one: loss(task, layer,
         kv_head), the fall of log P per scored token when it alone streams, and need_half(task, half, layer, head).
-        Kind learned: gate(task, layer, kv_head), α; distance(task, update), what the mixing changed in the last hidden
-        states. baseline(task), whole_accuracy(task): the whole model's log P of scored tokens, and how many of
-        them are its likeliest; examples(task). On held-out texts, changes of log P per scored token: effect(task) with
-        the half of the KV heads that needs full attention least streaming, n_removed(task) of them;
-        random_effect(task, draw) with random ones; rest_effect(task) with the other half; all_effect(task) with all;
-        p(task), how often random ones lose as little, and p_corrected(task).
+        Kind learned: gate(task, layer, kv_head), α; distance(task, update), the relative change of the last hidden
+        states. baseline(task) and whole_accuracy(task), the whole model's log P of scored tokens, and the share of them
+        that it finds most likely; examples(task). On held-out texts, changes of log P per scored token: effect(task)
+        while the half of the KV heads that needs full attention least streams, and n_removed(task), their number;
+        random_effect(task, draw), with random halves; rest_effect(task), with the other half; all_effect(task), with
+        all; p(task), the share of random halves that lose as little, and p_corrected(task).
 
     Example:
         >>> ha.streaming("smollm2", kind="learned").gate.sel(task="passkeys")
@@ -165,7 +174,7 @@ def _summary(texts: Sequence[Texts], window: Window, kind: str) -> str:
     longest = max(t.longest for t in texts)
     return (
         f"{', '.join(t.name for t in texts)}: {len(texts[0].measured)} texts of up to {longest} tokens, {kind},"
-        f" first {window.sink} and last {window.recent} tokens seen"
+        f" streaming heads see the first {window.sink} and last {window.recent} tokens"
     )
 
 

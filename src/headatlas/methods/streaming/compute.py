@@ -1,14 +1,14 @@
 """Measure what is lost while KV heads stream, one by one (kind "one"), or fit which of them can (kind "learned").
 
-One by one, layers below a head do not change. So their output is kept from the whole model's run, the model is
-replayed from the head's layer on, and several KV heads go in one batch.
+One by one: layers below a head do not change. So their output is recorded in a run of the whole model, the model is
+replayed from the head's layer on, and several KV heads share a batch.
 
 Learned:
-1. Every KV head gives α · full + (1 − α) · streaming attention; all α start at 1.
-2. An update takes one text. distance = |h − h'|² / |h|², the mean over its scored tokens, where h is the last hidden
+1. Every KV head outputs α · full + (1 − α) · streaming attention; all α start at 1.
+2. An update uses one text. distance = |h − h'|² / |h|², the mean over its scored tokens, where h is the last hidden
    state of the whole model and h' that of the mixed one. The paper does not divide by |h|², so its λ depends on the
    model's size.
-3. Adam on distance + λ · mean of α. After every update α is cut to 0 … 1.
+3. Adam minimises distance + λ · mean of α. After every update, α is clipped to 0 … 1.
 """
 
 import logging
@@ -38,11 +38,11 @@ from headatlas.models.tokens import Bundle, TokenExample, make_bundle
 from headatlas.progress import Done, Progress, silent
 
 log = logging.getLogger(__name__)
-TRIAL_TOKENS = 64  # of a text, to try whether the model can be replayed
+TRIAL_TOKENS = 64  # tokens of the text that shows whether the model can be replayed
 
 
 def bundles_of(texts: Sequence[ScoredText], max_tokens: int | None = None) -> list[Bundle]:
-    """Return texts, or their first tokens, as what costs and batches are counted in."""
+    """Return texts, or their first tokens, as bundles, which costs and batches are computed from."""
     beginnings = [text.ids[:max_tokens] for text in texts]
     return [make_bundle([TokenExample(ids[:-1], ids[-1:])]) for ids in beginnings]
 
@@ -50,28 +50,32 @@ def bundles_of(texts: Sequence[ScoredText], max_tokens: int | None = None) -> li
 def scored_log_p(
     lm: LM, texts: Sequence[ScoredText], window: Window, alpha: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the mean log P of each text's scored tokens, and the share that are likeliest: [set, text], float32.
+    """Return the mean log P of each text's scored tokens, and the share of them that are most likely: [set, text].
 
-    alpha: sets [set, layer, kv_head] of how far each KV head sees everything; without any, the model as it is.
+    alpha: α of every KV head in several sets [set, layer, kv_head]; None for the unchanged model.
     """
-    sets = 1 if alpha is None else len(alpha)
-    ids = lm.pad([text.ids for text in texts], "right")["input_ids"]  # no token sees padding
-    rows, places = torch.tensor([(r, p) for r, text in enumerate(texts) for p in text.scored]).T
-    all_rows = (torch.arange(sets)[:, None] * len(texts) + rows).flatten()
+    n_sets = 1 if alpha is None else len(alpha)
+    # causal attention keeps tokens from seeing the padding on their right
+    ids = lm.pad([text.ids for text in texts], "right")["input_ids"]
+    rows, positions = torch.tensor([(row, position) for row, text in enumerate(texts) for position in text.scored]).T
+    all_rows = (torch.arange(n_sets)[:, None] * len(texts) + rows).flatten()
     with ExitStack() as stack:
         if alpha is not None:
             alpha_by_row = alpha.repeat_interleave(len(texts), dim=0)
             stack.enter_context(streaming(lm, alpha_by_row, window.sink, window.recent))
-        stack.enter_context(logits_only(lm, all_rows, places.repeat(sets) - 1))
+        stack.enter_context(logits_only(lm, all_rows, positions.repeat(n_sets) - 1))
         stack.enter_context(without_cudnn_attention())
-        logits = lm.model(ids.repeat(sets, 1), use_cache=False).logits[0]
+        logits = lm.model(ids.repeat(n_sets, 1), use_cache=False).logits[0]
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    tokens = ids[rows.to(ids.device), places.to(ids.device)].to(logits.device).repeat(sets)
-    log_p = -cross_entropy(logits, tokens, reduction="none").view(sets, -1)
-    right = (logits.argmax(-1) == tokens).view(sets, -1)
-    parts = [len(text.scored) for text in texts]
-    means = [torch.stack([part.float().mean(1) for part in v.split(parts, 1)], 1).cpu() for v in (log_p, right)]
-    return means[0], means[1]
+    tokens = ids[rows.to(ids.device), positions.to(ids.device)].to(logits.device).repeat(n_sets)
+    log_p = -cross_entropy(logits, tokens, reduction="none").view(n_sets, -1)
+    right = (logits.argmax(-1) == tokens).view(n_sets, -1)
+    sizes = [len(text.scored) for text in texts]
+
+    def mean_by_text(values: Tensor) -> Tensor:
+        return torch.stack([text_values.float().mean(1) for text_values in values.split(sizes, 1)], 1).cpu()
+
+    return mean_by_text(log_p), mean_by_text(right)
 
 
 @torch.no_grad()
@@ -85,7 +89,7 @@ def log_p_of_sets(
     label: str = "streaming",
     progress: Progress = silent,
 ) -> Tensor:
-    """Return log P as `scored_log_p` does, of many sets [set, layer, kv_head], in batches: [set, text]."""
+    """Compute log P as `scored_log_p` does for many sets [set, layer, kv_head], in batches: [set, text]."""
     budget = tokens_at_once(lm, batch_tokens)
     log_p = torch.empty(len(alpha), len(texts))
     for sets, rows in progress(list(batches(bundles_of(texts), len(alpha), budget)), label):
@@ -98,17 +102,17 @@ def log_p_of_sets(
 
 
 def layers_by_array(lm: LM, task: str, kind: str) -> dict[str, list[int]]:
-    """Name the arrays that a map is made from, with the layers that each is of."""
+    """Name the arrays that a map is made from, each with its layers."""
     if kind == "learned":
         return {f"{task}: streaming, learned": lm.layers_with_heads}
-    spans = [list(span) for span in lm.anatomy.layer_groups()]
-    return {f"{task}: streaming, layers {span[0]} to {span[-1]}": span for span in spans}
+    groups = [list(layers) for layers in lm.anatomy.layer_groups()]
+    return {f"{task}: streaming, layers {layers[0]} to {layers[-1]}": layers for layers in groups}
 
 
 def map_parts(
     kind: str, arrays: Mapping[str, Sequence[int]], arguments: Mapping[str, Any], fitting: Mapping[str, Any]
 ) -> list[Part]:
-    """Return the parts that compute these arrays. arguments: of both kinds; fitting: options of the fit."""
+    """Return the parts that compute these arrays. arguments: those of both kinds; fitting: options of the fit."""
     parts = []
     for name, layers in arrays.items():
         common = {"name": name, "layers": layers, **arguments}
@@ -133,7 +137,7 @@ def measure_losses(
     done: Done,
     progress: Progress,
 ) -> None:
-    """Leave the losses [text, layer, kv_head] and, of the whole model, log P and the share of right tokens [text]."""
+    """Store the losses [text, layer, kv_head], and the whole model's log P and share of right tokens [text]."""
     arrays = losses_one_by_one(lm, texts, window, layers, batch_tokens=batch_tokens, label=name, progress=progress)
     done[name] = tuple(array.numpy() for array in arrays)
 
@@ -150,14 +154,20 @@ def losses_one_by_one(
     label: str = "streaming",
     progress: Progress = silent,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Let each KV head stream alone.
+    """Let each KV head stream alone, and measure the fall of log P.
 
     Args:
-        layers: those to measure.
-        replay: run only what lies above a head; whole runs, and a warning, where a model cannot be replayed.
+        lm: the model.
+        texts: the texts.
+        window: the tokens that a streaming head sees.
+        layers: layers whose KV heads are measured.
+        replay: whether to run only the layers above a head. Models that do not allow it are run whole, with a warning.
+        batch_tokens: tokens run through the model at once.
+        label: label of the progress bar.
+        progress: reports progress.
 
     Returns:
-        The losses [text, layer, kv_head]; log P and the share of right tokens of the whole model [text].
+        The losses [text, layer, kv_head]; the whole model's log P and share of right tokens, both [text].
     """
     check_streams(lm)
     if replay and not can_replay(lm, bundles_of(texts[:1], TRIAL_TOKENS)):
@@ -166,7 +176,8 @@ def losses_one_by_one(
     budget = tokens_at_once(lm, batch_tokens)
     n_kv_heads = lm.n_kv_heads
     losses = torch.empty(len(texts), len(layers), n_kv_heads)
-    log_p, right = torch.empty(len(texts)), torch.empty(len(texts))
+    log_p = torch.empty(len(texts))
+    right = torch.empty(len(texts))
     groups = [rows for _, rows in batches(bundles_of(texts), 1, max(1, budget // n_kv_heads))]
     record: Record = {}
     for rows, layer in progress([(rows, layer) for rows in groups for layer in layers], label):
@@ -174,8 +185,8 @@ def losses_one_by_one(
         if layer == layers[0]:
             with recorded(lm) as record, halve_batch_on_oom(lm, budget):
                 log_p[rows], right[rows] = (values[0] for values in scored_log_p(lm, batch, window))
-        at_once = max(1, budget // (len(batch) * max(map(len, batch))))
-        for heads in torch.arange(n_kv_heads).split(at_once):
+        n_heads_together = max(1, budget // (len(batch) * max(map(len, batch))))
+        for heads in torch.arange(n_kv_heads).split(n_heads_together):
             alpha = torch.ones(len(heads), lm.n_layers, n_kv_heads)
             alpha[range(len(heads)), layer, heads] = 0
             rerun = replayed(lm, layer, record, len(heads)) if replay else nullcontext()
@@ -202,11 +213,11 @@ def measure_alpha(
     progress: Progress,
     **_: object,
 ) -> None:
-    """Leave α [1, layer, kv_head], the distances [update] and, of the whole model, log P and right tokens [text]."""
-    alpha, *others = fit_alpha(
+    """Store α [1, layer, kv_head], the distances [update], and the whole model's log P and right tokens [text]."""
+    alpha, distances, log_p, right = fit_alpha(
         lm, texts, window, updates=updates, strength=strength, lr=lr, label=name, progress=progress
     )
-    done[name] = (alpha[list(layers)][None].numpy(), *(array.numpy() for array in others))
+    done[name] = (alpha[list(layers)][None].numpy(), distances.numpy(), log_p.numpy(), right.numpy())
 
 
 def fit_alpha(
@@ -220,13 +231,19 @@ def fit_alpha(
     label: str = "streaming",
     progress: Progress = silent,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return α [layer, kv_head], the distance at each update [update]; log P and right tokens of the whole model."""
+    """Fit α of all KV heads.
+
+    Returns:
+        α [layer, kv_head], the distance at each update [update], and the whole model's log P and share of right tokens,
+        both [text].
+    """
     check_streams(lm)
     with torch.no_grad(), halve_batch_on_oom(lm, max(map(len, texts))):
-        # in the precision of the fit: distances are of what is forgotten, not of rounding
+        # in the precision of the fit, so that distances do not include rounding
         with for_gradients(lm):
             whole_states = [hidden_states(lm, text) for text in texts]
-        log_p, right = (torch.cat(v) for v in zip(*(scored_log_p(lm, [t], window) for t in texts), strict=True))
+        scores = [scored_log_p(lm, [text], window) for text in texts]
+        log_p, right = (torch.cat(values, dim=1)[0] for values in zip(*scores, strict=True))
     alpha = torch.ones(lm.n_layers, lm.n_kv_heads, requires_grad=True)
     with_heads = lm.layers_with_heads
     optimiser = torch.optim.Adam([alpha])
@@ -245,17 +262,17 @@ def fit_alpha(
             optimiser.step()
             alpha.data.clamp_(0, 1)
             distances.append(distance.detach().cpu())
-    return alpha.detach(), torch.stack(distances), log_p[:, 0], right[:, 0]
+    return alpha.detach(), torch.stack(distances), log_p, right
 
 
 def ramp(update: int, updates: int) -> float:
-    """Return the share of the learning rate at an update: it rises at first and falls at the end, as published."""
+    """Return the factor of the learning rate at an update: it rises at first and falls at the end, as published."""
     length = max(1, updates // 5)
     return min(1.0, max((update + 1) / length, 0.1), max((updates - update) / length, 0.1))
 
 
 def hidden_states(lm: LM, text: ScoredText) -> Tensor:
-    """Return the last hidden states that scored tokens are predicted from: [token, d_model]."""
+    """Return the last hidden states that the scored tokens are predicted from: [token, d_model]."""
     ids = torch.tensor([text.ids], device=lm.device)
     with without_cudnn_attention():
         states: Tensor = lm.model.base_model(ids, use_cache=False)[0]
@@ -263,6 +280,7 @@ def hidden_states(lm: LM, text: ScoredText) -> Tensor:
 
 
 def relative_distance(states: Tensor, whole_states: Tensor) -> Tensor:
+    """Return the mean squared distance of states [token, d_model], relative to the whole model's."""
     return ((states - whole_states).pow(2).sum(-1) / whole_states.pow(2).sum(-1)).mean()
 
 
@@ -290,8 +308,12 @@ def combine(
     """Combine the maps and tests of all tasks.
 
     Args:
-        maps: by task, the arrays of its map, and the layers that each is of.
-        tests: by task, the arrays of its test; none without a test.
+        lm: the model.
+        maps: the arrays of each task's map, each with its layers.
+        tests: the array of each task's test; empty without tests.
+        learned: whether the kind is 'learned'.
+        done: the arrays.
+        progress: unused.
     """
     results = []
     for task, arrays in maps.items():
@@ -305,13 +327,14 @@ def combine(
 
 
 def _name_test_arrays(
-    effect: np.ndarray, random_effect: np.ndarray, p: np.ndarray, others: np.ndarray, n: np.ndarray
+    effect: np.ndarray, random_effect: np.ndarray, p: np.ndarray, rest_and_all: np.ndarray, n: np.ndarray
 ) -> dict[str, Any]:
     return {
-        "effect": ((), effect, {"heads": "lowest"}),  # for tables: it is not the top ones that stream
+        # tables read the attribute: the heads with the lowest need stream, not the top ones
+        "effect": ((), effect, {"heads": "lowest"}),
         "random_effect": ("draw", random_effect),
-        "rest_effect": others[0],
-        "all_effect": others[1],
+        "rest_effect": rest_and_all[0],
+        "all_effect": rest_and_all[1],
         "p": p,
         "n_removed": int(n),
     }
@@ -331,9 +354,9 @@ def _map_of_task(lm: LM, arrays: Mapping[str, Sequence[int]], learned: bool, don
         },
         coords={"kv_head": range(lm.n_kv_heads)},
     )
-    of_kv_heads = (("layer", "kv_head"), values.mean(0))
+    kv_head_map = (("layer", "kv_head"), values.mean(0))
     if learned:
-        return result.assign(gate=of_kv_heads, distance=("update", first[1]))
+        return result.assign(gate=kv_head_map, distance=("update", first[1]))
     need_half = np.stack([need[half::2].mean(0) for half in (0, 1)])
-    result = result.assign(loss=of_kv_heads, need_half=(("half", "layer", "head"), need_half))
+    result = result.assign(loss=kv_head_map, need_half=(("half", "layer", "head"), need_half))
     return result.assign_coords(half=["first", "second"])

@@ -1,6 +1,6 @@
-"""Texts whose end can only be known from far back: passkeys in filler, which are repeated at the end.
+"""Texts whose end can only be predicted from far back: passkeys in filler text, repeated at the end.
 
-All words are ours.
+All words were written for HeadAtlas.
 """
 
 from collections.abc import Sequence
@@ -39,13 +39,14 @@ CIRCUMSTANCES = (
     "with great care",
     "for a friend",
 )
-RECENT_SHARE = 8  # an eighth of the longest text is recent by default
-SINK_SHARE = 4  # and a quarter of that is sink; in 2,048 tokens: 256 and 64, as published
+# default window: an eighth of the longest text, and a quarter of that; for 2,048 tokens 256 and 64, as published
+RECENT_DIVISOR = 8
+SINK_DIVISOR = 4
 
 
 @dataclass(frozen=True)
 class Window:
-    """What a streaming head sees: the first `sink` tokens and the last `recent` ones."""
+    """The tokens that a streaming head sees: the first `sink` and the last `recent` ones."""
 
     sink: int
     recent: int
@@ -53,7 +54,7 @@ class Window:
 
 @dataclass(frozen=True)
 class ScoredText:
-    """Token ids, and the places of those whose log P counts. Each is predicted from all tokens before it."""
+    """Token ids, and the positions of the scored ones. Each is predicted from all tokens before it."""
 
     ids: tuple[int, ...]
     scored: tuple[int, ...]
@@ -78,7 +79,7 @@ class Texts:
 def load_texts(
     lm: LM, tasks: Any, *, length: int, keys: int, sink: int | None, recent: int | None, limit: int, held_out: int
 ) -> tuple[list[Texts], Window, Used]:
-    """Return the texts of the user's tasks, or passkeys without any; what streaming heads see; and the rows used."""
+    """Return the texts of the user's tasks (default: passkeys), what streaming heads see, and the rows used."""
     if tasks is None:
         length = min(length, lm.anatomy.context or length)
         window = make_window(length, sink, recent)
@@ -92,18 +93,18 @@ def load_texts(
 
 def make_window(longest: int, sink: int | None, recent: int | None) -> Window:
     """Return what streaming heads see of texts of at most `longest` tokens."""
-    recent = max(1, longest // RECENT_SHARE) if recent is None else recent
-    sink = max(1, recent // SINK_SHARE) if sink is None else sink
+    recent = max(1, longest // RECENT_DIVISOR) if recent is None else recent
+    sink = max(1, recent // SINK_DIVISOR) if sink is None else sink
     if sink + recent >= longest:
         raise BadArgument(
-            f"sink is {sink} and recent is {recent}, expected together less than {longest}, the length of the longest"
-            " text: else nothing would be out of sight"
+            f"sink is {sink} and recent is {recent}, expected a sum below {longest}, the length of the longest text:"
+            " otherwise streaming heads see everything"
         )
     return Window(sink, recent)
 
 
 def texts_of_task(lm: LM, task: Task, limit: int, held_out: int) -> Texts:
-    """Return the texts of a user's task: `limit` training examples, and held-out ones. Their targets are scored."""
+    """Return a user's task as texts: `limit` training examples, and held-out ones. Their targets are scored."""
     return Texts(task.name, _examples(lm, _swap_splits(task), limit), _examples(lm, task, held_out))
 
 
@@ -123,8 +124,8 @@ def _swap_splits(task: Task) -> Task:
 def passkey_texts(lm: LM, length: int, keys: int, window: Window, limit: int, held_out: int) -> Texts:
     """Return texts of about `length` tokens, each with the keys of some doors, all repeated at its end.
 
-    No key stands where a streaming head would see it when the first is repeated. Keys and repetitions take at most half
-    of a text: there are fewer keys where it is short.
+    When the first key is repeated, a streaming head sees no earlier key. Keys and their repetitions take at most half
+    of a text, so a short text has fewer.
     """
     size = max(
         _count_tokens(lm, _key_sentence(f"{colour} {door}", "0" * DIGITS)) for colour in COLOURS for door in DOORS
@@ -132,48 +133,53 @@ def passkey_texts(lm: LM, length: int, keys: int, window: Window, limit: int, he
     keys = min(keys, length // (4 * size))
     if not keys:
         raise BadArgument(f"length is {length}, expected at least {4 * size}: the sentence of a key has {size} tokens")
-    max_window = length // 2 - 2 * size  # the last sentences of what fills these tokens reach beyond them
+    # two sentences less than half of the text, because filler ends with a whole sentence
+    max_window = length // 2 - 2 * size
     if window.sink + window.recent > max_window:
         raise BadArgument(
-            f"sink is {window.sink} and recent is {window.recent}, expected together at most {max_window}:"
-            f" else a key of a text of {length} tokens may be in sight"
+            f"sink is {window.sink} and recent is {window.recent}, expected a sum of at most {max_window}:"
+            f" otherwise a streaming head may see a key of a text of {length} tokens"
         )
-    measured, tested = (
-        tuple(_passkey_text(lm, length, keys, window, np.random.default_rng([side, i])) for i in range(n))
-        for side, n in enumerate((limit, held_out))
-    )
+    measured = tuple(_passkey_text(lm, length, keys, window, np.random.default_rng([0, i])) for i in range(limit))
+    tested = tuple(_passkey_text(lm, length, keys, window, np.random.default_rng([1, i])) for i in range(held_out))
     return Texts("passkeys", measured, tested)
 
 
 def _passkey_text(lm: LM, length: int, keys: int, window: Window, generator: np.random.Generator) -> ScoredText:
-    first_time = key_sentences(keys, generator)
-    again = [first_time[i] for i in generator.permutation(keys)]
-    beginning, end = (_filler(lm, tokens, generator) for tokens in (window.sink, window.recent))
-    sentences = (*beginning, *first_time, *end, *again)
+    """Make one text: filler, the keys among more filler, filler, and the keys again in another order."""
+    key_list = key_sentences(keys, generator)
+    repeated = [key_list[i] for i in generator.permutation(keys)]
+    # filler that a streaming head sees when the first key is repeated
+    beginning = _filler(lm, window.sink, generator)
+    end = _filler(lm, window.recent, generator)
+    sentences = (*beginning, *key_list, *end, *repeated)
     middle = _filler(lm, length - sum(_count_tokens(lm, sentence) for sentence in sentences), generator)
-    places = generator.random(keys)
+    depths = generator.random(keys)
     ids: list[int] = []
-    while not ids or (len(ids) > length and middle):  # the filler's last sentence may be too much
+    # filler may be a sentence too long
+    while not ids or (len(ids) > length and middle):
         middle = middle[:-1]
         body = list(middle)
-        for sentence, place in zip(first_time, places, strict=True):
-            body.insert(int(place * (len(body) + 1)), sentence)
+        for sentence, depth in zip(key_list, depths, strict=True):
+            body.insert(int(depth * (len(body) + 1)), sentence)
         before = " ".join([*beginning, *body, *end])
-        ids = without_end(lm.tokenizer, " ".join([before, *again]))
+        ids = without_end(lm.tokenizer, " ".join([before, *repeated]))
     text = before
     spans = []
-    for sentence in again:
+    for sentence in repeated:
         text = f"{text} {sentence}"
         spans.append((len(text) - 1 - DIGITS, len(text) - 1))
     scored = _tokens_in_spans(lm, ids, text, spans)
     if not scored:
-        raise BadArgument(f"the tokenizer of {lm.name!r} has no separate tokens for numbers: give your own tasks")
+        raise BadArgument(f"the tokenizer of {lm.name!r} has no separate tokens for numbers, use your tasks instead")
     return ScoredText(tuple(ids), scored)
 
 
 def key_sentences(n: int, generator: np.random.Generator) -> list[str]:
-    """Return sentences about different doors, of different colours as far as there are enough."""
-    colours, doors = generator.permutation(COLOURS), generator.permutation(DOORS)
+    """Return n sentences about different doors, of different colours while there are enough."""
+    colours = generator.permutation(COLOURS)
+    doors = generator.permutation(DOORS)
+    # the second index moves on after each round of colours, so that no combination occurs twice
     names = [
         f"{colours[i % len(colours)]} {doors[(i % len(colours) + i // len(colours)) % len(doors)]}" for i in range(n)
     ]
@@ -202,11 +208,14 @@ def _count_tokens(lm: LM, sentence: str) -> int:
 
 
 def _tokens_in_spans(lm: LM, ids: Sequence[int], text: str, spans: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """Return the places of tokens in spans of characters, for any tokenizer: what comes before is tokenized alone."""
+    """Return the positions of tokens in spans of characters.
+
+    The text before each end is tokenized alone, which works for any tokenizer.
+    """
     ends = [[_common_beginning(without_end(lm.tokenizer, text[:end]), ids) for end in span] for span in spans]
-    return tuple(place for start, end in ends for place in range(max(start, 1), end))
+    return tuple(position for start, end in ends for position in range(max(start, 1), end))
 
 
 def _common_beginning(a: Sequence[int], b: Sequence[int]) -> int:
-    """Count the tokens that two texts have in common at their beginning."""
+    """Count the tokens that two texts share at their beginning."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
