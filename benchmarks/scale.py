@@ -25,7 +25,7 @@ from headatlas.models.memory import GIB, memory, tokens_at_once
 from headatlas.runs.estimate import time_plan
 from headatlas.runs.run import compute
 from headatlas.runs.selection import select_methods
-from headatlas.runs.worker import plan_of, work_of
+from headatlas.runs.worker import make_plan, make_work
 
 MODEL = ["smollm2"]  # whose tokenizer models with random weights get
 SHAPES = {  # layers, hidden size, MLP size, heads, KV heads
@@ -106,11 +106,11 @@ def check_plan(options: argparse.Namespace) -> None:
         if options.updates and "updates" in method.options:
             chosen = {**chosen, "updates": options.updates}
         try:
-            work = work_of(method, lm, chosen)
+            work = make_work(method, lm, chosen)
         except HeadAtlasError as e:
             print(f"{method.name:12} {e}")
             continue
-        expected = sum(time_plan(plan_of(method, work, {}), lm).values())
+        expected = sum(time_plan(make_plan(method, work, {}), lm).values())
         if expected > options.most:
             print(f"{method.name:15} {expected:7.1f} s, not run", flush=True)
             continue

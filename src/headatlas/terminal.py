@@ -113,7 +113,7 @@ class RunDisplay(Watch):
         self.job_start = time.monotonic()
         self.next_line = self.job_start + 2 * NEXT_LINE_SECONDS
         if self.live is None:
-            expected = f"about {duration_in_words(self.timeline.left(job))}"
+            expected = f"about {duration_in_words(self.timeline.remaining_seconds(job))}"
             _print_line(f"{self._method_in_words(job)}, {expected}; {self._time_left_in_words()}")
 
     def on_job_end(self, job: str, error: Exception | None) -> None:
@@ -132,12 +132,12 @@ class RunDisplay(Watch):
         self.timeline = self.live = None
 
     def _print_part_if_due(self) -> None:
-        if self.live is not None or self.timeline is None or not self.timeline.begun:
+        if self.live is not None or self.timeline is None or not self.timeline.start_times:
             return
         time_now = time.monotonic()
         if time_now >= self.next_line:
             self.next_line = time_now + 2 * (time_now - self.job_start)
-            method = self._method_in_words(list(self.timeline.begun)[-1])
+            method = self._method_in_words(list(self.timeline.start_times)[-1])
             label, n_done, n_items = self.part
             _print_line(f"{method}: {label}, {n_done} of {n_items}; {self._time_left_in_words()}")
 
@@ -147,7 +147,7 @@ class RunDisplay(Watch):
 
     def _time_left_in_words(self) -> str:
         assert self.timeline is not None
-        return f"about {duration_in_words(self.timeline.left())} left in total"
+        return f"about {duration_in_words(self.timeline.remaining_seconds())} left in total"
 
     def _render(self) -> "RenderableType":
         from rich.progress_bar import ProgressBar
@@ -159,7 +159,7 @@ class RunDisplay(Watch):
         grid.add_column(no_wrap=True)
         if self.timeline is None:
             return grid
-        method = self._method_in_words(list(self.timeline.begun)[-1]) if self.timeline.begun else "starting"
+        method = self._method_in_words(list(self.timeline.start_times)[-1]) if self.timeline.start_times else "starting"
         grid.add_row(method, ProgressBar(1, self.timeline.share, width=24), self._time_left_in_words())
         label, n_done, n_items = self.part
         counter = f"{n_done} of {n_items}" if n_items > 1 else ""

@@ -52,8 +52,8 @@ def dies_at_once(folder: Path):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def asking(call, *arguments, name: str = "", group: str = "g", needs: tuple[str, ...] = ()) -> Task:
-    return Task(name or str((call, *arguments)), group, call, lambda: arguments, frozenset(needs))
+def asking(call, *arguments, name: str = "", group: str = "g", dependencies: tuple[str, ...] = ()) -> Task:
+    return Task(name or str((call, *arguments)), group, call, lambda: arguments, frozenset(dependencies))
 
 
 def workers(folder: Path, size: int = 2, made_by=Worker) -> Pool:
@@ -69,7 +69,7 @@ def test_items_come_as_they_finish_and_workers_are_made_once(tmp_path) -> None:
 
 
 def test_items_wait_for_what_they_need(tmp_path) -> None:
-    last = asking("add", 3, name="last", needs=("first", "second"))
+    last = asking("add", 3, name="last", dependencies=("first", "second"))
     with workers(tmp_path) as pool_:
         order = [p.name for p, _ in pool_.run([last, asking("add", 1, name="first"), asking("add", 2, name="second")])]
     assert order[-1] == "last"
@@ -83,21 +83,21 @@ def test_an_item_whose_worker_died_is_done_again(tmp_path, caplog) -> None:
         }
     assert replies["risky"] == "alive"
     assert len(replies) == 5
-    assert "risky: its worker died, it is done again" in caplog.text
+    assert "risky: its worker died; running it again" in caplog.text
 
 
 def test_an_item_that_always_kills_is_given_up_with_its_group(tmp_path, caplog) -> None:
     items = [
         asking("die", name="deadly", group="a"),
-        asking("add", 1, name="rest", group="a", needs=("deadly",)),
+        asking("add", 1, name="rest", group="a", dependencies=("deadly",)),
         asking("add", 2),
     ]
     with workers(tmp_path) as pool_:
         replies = {p.name: a for p, a in pool_.run(items)}
-    assert str(replies["deadly"].error).startswith("its worker died 3 times, the last time: ")
+    assert str(replies["deadly"].error).startswith("its worker died 3 times, most recently with: ")
     assert replies[str(("add", 2))].value == 2
     assert "rest" not in replies
-    assert caplog.text.count("it is done again") == 2
+    assert caplog.text.count("running it again") == 2
 
 
 def test_errors_come_back_as_one_line(tmp_path) -> None:
@@ -131,7 +131,7 @@ def test_workers_that_die_while_they_are_made_are_not_started_for_ever(tmp_path)
 
 
 def test_nobody_waits_for_ever_for_a_first_worker(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(pool, "PATIENCE", 0.01)
+    monkeypatch.setattr(pool, "MAX_START_SECONDS", 0.01)
     with workers(tmp_path, 1) as pool_, pytest.raises(CannotDo, match="no worker could be started within 0 s"):
         list(pool_.run([asking("add", 1)]))
 

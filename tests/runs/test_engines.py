@@ -115,7 +115,7 @@ def test_a_worker_with_another_checkpoint_is_told_before_any_work(model) -> None
         return 1
 
     assert worker.do(one, {}, (), {}, stamp) == 1
-    with pytest.raises(CannotDo, match="fingerprint is .* there, but another where the work was planned"):
+    with pytest.raises(CannotDo, match="fingerprint is .* on this worker, but another in the plan"):
         worker.do(one, {}, (), {}, {**stamp, "fingerprint": "another"})
 
 
@@ -237,7 +237,8 @@ class TestBadInput:
     def test_workers_of_another_version(self, model, tmp_path, monkeypatch) -> None:
         monkeypatch.setattr("headatlas.engines.pool.__version__", "0.0.1")  # here; workers are other processes
         with pytest.raises(
-            CannotDo, match=f"^this machine: HeadAtlas is {ha.__version__} there, but 0.0.1 here: install the same"
+            CannotDo,
+            match=f"^this machine runs HeadAtlas {ha.__version__}, but this process runs 0.0.1: install the same",
         ):
             ha.run(model, tmp_path, workers=1)
 
@@ -267,23 +268,23 @@ def test_room_for_workers_is_counted_machine_by_machine(machines) -> None:
     crew = Cluster(make=None, address=machines.address, cpus=1)
     try:
         assert crew.size == 2
-        with pytest.raises(CannotDo, match="this process is in a Ray cluster already"):
+        with pytest.raises(CannotDo, match="this process is already connected to a Ray cluster"):
             Cluster(make=None, address=machines.address)
     finally:
         crew.close()
-    with pytest.raises(CannotDo, match="a worker needs 3 CPUs, but no machine of the cluster has so many"):
+    with pytest.raises(CannotDo, match="a worker needs 3 CPUs, but no machine of the cluster has 3"):
         Cluster(make=None, address=machines.address, cpus=3)
 
 
 def test_each_process_sees_its_own_gpus(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    assert start_workers("m", Where(gpus_per_job=4)).backend.free == ["0,1,2,3", "4,5,6,7"]
+    assert start_workers("m", Where(gpus_per_job=4)).backend.free_gpus == ["0,1,2,3", "4,5,6,7"]
     assert start_workers("m", Where(workers=3)).backend.size == 3
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "8,9,10,11,12,13,14,15")
-    assert start_workers("m", Where(gpus_per_job=4)).backend.free == ["8,9,10,11", "12,13,14,15"]
+    assert start_workers("m", Where(gpus_per_job=4)).backend.free_gpus == ["8,9,10,11", "12,13,14,15"]
     assert start_workers("m", Where(gpus_per_job=8)).backend.local  # all of them for this process
     assert start_workers("m", Where(device="cpu")).backend.local
-    with pytest.raises(BadArgument, match="workers is 3, but there are GPUs for 2"):
+    with pytest.raises(BadArgument, match="workers is 3, but this machine has GPUs for 2 workers"):
         start_workers("m", Where(gpus_per_job=4, workers=3))
 
 
@@ -297,7 +298,7 @@ def test_on_the_command_line(model, tmp_path, capsys) -> None:
     assert code == 0
     assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["pattern", "1"], ["taylor", "3"]]
     assert "with 3 workers" in out
-    assert "memory of a worker" in out
+    assert "memory per worker" in out
     assert not (tmp_path / "atlas.json").exists()
 
 
@@ -380,4 +381,4 @@ except CannotDo as e:
 
 def test_a_process_that_started_ray_for_itself_joins_no_other_machines() -> None:
     printed = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "this process has started Ray on this machine alone: join a cluster from a new process"
+    assert printed.strip() == "this process has started Ray for this machine only: join a cluster from a new process"

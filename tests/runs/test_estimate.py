@@ -126,7 +126,7 @@ def test_a_method_that_cannot_be_done_is_noted_in_the_estimate(monkeypatch) -> N
     def refuses(*args: object) -> Work:
         raise CannotDo("not on this model")
 
-    monkeypatch.setattr("headatlas.runs.worker.work_of", refuses)
+    monkeypatch.setattr("headatlas.runs.worker.make_work", refuses)
     result = estimate(tiny_lm(), methods=["pattern"])
     assert str(result.planned.plans["pattern"]) == "not on this model"
     assert result.tasks == {}

@@ -11,7 +11,7 @@ import pytest
 import headatlas as ha
 from headatlas import terminal
 from headatlas.progress import Watch
-from headatlas.runs.timeline import PRIOR, Timeline
+from headatlas.runs.timeline import PRIOR_SECONDS, Timeline
 from headatlas.terminal import RunDisplay
 from headatlas.testing import tiny_lm
 
@@ -33,32 +33,32 @@ def clock() -> Clock:
 
 def test_time_left_follows_the_pace(clock) -> None:
     timeline = Timeline(USUAL, TASKS, clock=clock)
-    assert timeline.left() == 40
-    assert timeline.left("slow") == 30
+    assert timeline.remaining_seconds() == 40
+    assert timeline.remaining_seconds("slow") == 30
     timeline.begin("quick")
     clock.now = 4.0
-    assert timeline.left() == 36
+    assert timeline.remaining_seconds() == 36
     clock.now = 25.0  # later than usual: it may end any moment, and says nothing of the others yet
-    assert timeline.left() == 30
+    assert timeline.remaining_seconds() == 30
     timeline.end("quick", 25.0)
     timeline.finish("quick", None)
-    pace = (PRIOR + 25) / (PRIOR + 10)
+    pace = (PRIOR_SECONDS + 25) / (PRIOR_SECONDS + 10)
     assert timeline.pending == ["slow"]
-    assert timeline.left() == timeline.left("slow") == pytest.approx(30 * pace)
+    assert timeline.remaining_seconds() == timeline.remaining_seconds("slow") == pytest.approx(30 * pace)
     assert timeline.share == pytest.approx(1 - 30 / 40)
     assert timeline.seconds_of("quick") == 25
-    assert Timeline(USUAL, TASKS, workers=2, clock=clock).left() == 20
+    assert Timeline(USUAL, TASKS, workers=2, clock=clock).remaining_seconds() == 20
 
 
 def test_ended_tasks_and_time_shorten_what_is_left(clock) -> None:
     timeline = Timeline(USUAL, TASKS, clock=clock)
     timeline.begin("slow")
     timeline.end("slow", 1.0)  # faster than usual
-    assert timeline.left("slow") == pytest.approx(20)
+    assert timeline.remaining_seconds("slow") == pytest.approx(20)
     clock.now = 25.0
-    assert timeline.left("slow") == pytest.approx(5)
+    assert timeline.remaining_seconds("slow") == pytest.approx(5)
     clock.now = 300.0
-    assert timeline.left("slow") == 0
+    assert timeline.remaining_seconds("slow") == 0
 
 
 def test_a_log_gets_few_lines_however_many_updates_there_are(clock, monkeypatch) -> None:

@@ -145,7 +145,7 @@ def _show_estimate(
     with doing(bar, "counting the workers that fit in memory"):
         where["workers"] = where["workers"] or Where(**where).count_workers()
     result = estimate(model, preset=preset, methods=methods, functions=functions, progress=bar, **where)
-    print_table(f"Estimate for {result.title}", tables.estimate(result))
+    print_table(f"Estimate for {result.title}", tables.estimate_rows(result))
     for line in tables.estimate_in_words(result):
         typer.echo(line)
 

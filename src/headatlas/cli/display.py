@@ -34,7 +34,7 @@ class Display(RunDisplay):
 
         self.methods = list(plan.plans)
         if self.shows_plan:
-            print_table(f"Plan for {plan.title}", tables.plan(plan.plans, self.out))
+            print_table(f"Plan for {plan.title}", tables.plan_rows(plan.plans, self.out))
 
     def on_page_drawn(self, page: Path) -> None:
         super().on_page_drawn(page)

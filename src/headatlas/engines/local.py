@@ -1,4 +1,4 @@
-"""The one worker that is this process: nothing is pickled, errors keep their type, and progress shows."""
+"""The one worker that is this process: nothing is pickled, errors keep their type, and progress is shown."""
 
 from concurrent.futures import Future
 from typing import Any
@@ -8,6 +8,8 @@ from headatlas.engines.pool import MakeWorker, Result, attempt
 
 
 class Local:
+    """Backend whose only worker is this process."""
+
     size = 1
     local = True
     died: tuple[type[BaseException], ...] = ()
@@ -33,6 +35,7 @@ class Local:
 
 
 def _done(result: Result) -> "Future[Result]":
+    """Return a future that has this result already."""
     future: Future[Result] = Future()
     future.set_result(result)
     return future

@@ -1,4 +1,4 @@
-"""Do tasks on workers, return results as they come, and try again where a worker died.
+"""Run tasks on workers, yield results as they come, and retry a task whose worker died.
 
 A worker is any object, made once by a function that can be pickled; a task is a call of one of its methods. So each
 worker loads its model once. A backend starts workers and carries calls to them: this process (`local`), processes of
@@ -17,13 +17,14 @@ from typing import Any, Protocol
 from headatlas import __version__
 from headatlas.errors import CannotDo, HeadAtlasError, one_line
 
-TRIES = 3  # workers that may die over one task
-PATIENCE = 120.0  # seconds to wait for room for a worker while none is at work; loading a model may take longer
+MAX_TRIES = 3  # workers that may die over one task
+# While a worker loads its model or does a task, there is no limit: both may take hours.
+MAX_START_SECONDS = 120.0  # to wait for a first worker to start
 
 log = logging.getLogger(__name__)
 
 MakeWorker = Callable[[], Any]
-"""Makes a worker: an object whose methods are called by name."""
+"""Function that makes a worker: an object whose methods are called by name."""
 
 
 @dataclass(frozen=True)
@@ -31,27 +32,27 @@ class Task:
     """A call of one of the worker's methods.
 
     Args:
-        name: what it is called in messages.
-        group: tasks of one group are given up together.
-        call: the name of the worker's method.
-        arguments: makes the arguments, when it is the task's turn.
-        needs: names of the tasks that must be done before.
+        name: unique among the tasks of a run; shown in messages.
+        group: if a task fails, the remaining tasks of its group are dropped.
+        call: name of the worker's method.
+        arguments: function that returns the arguments, called when the task is sent to a worker.
+        dependencies: names of the tasks that must be done first.
     """
 
     name: str
     group: str
     call: str
     arguments: Callable[[], tuple[Any, ...]]
-    needs: frozenset[str] = frozenset()
+    dependencies: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a task: its value, or the error that prevented it.
+    """The outcome of a task: its value, or the error that prevented it.
 
     Args:
-        where: the machine, if it was not done by this process.
-        logged: level and text of what was logged meanwhile, elsewhere.
+        where: the machine that did the task; empty for this process.
+        logged: (level, text) of every message that the task logged in another process.
     """
 
     value: Any = None
@@ -61,7 +62,7 @@ class Result:
     logged: tuple[tuple[int, str], ...] = ()
 
     def error_at(self, name: str = "") -> HeadAtlasError:
-        """The error; of another process, with the task's name and where it was done."""
+        """Return the error. If it comes from another process, its text begins with the task's name and the machine."""
         assert self.error is not None
         if not self.where:
             return self.error
@@ -71,7 +72,7 @@ class Result:
 
 
 def attempt(do: Callable[[], Any], where: str = "") -> Result:
-    """Call a function. An error of any kind is part of the result: one that is not ours is named, and kept as cause."""
+    """Call a function and return its value or its error. An unexpected exception becomes `CannotDo`, with its cause."""
     value: Any = None
     error: HeadAtlasError | None = None
     start = time.perf_counter()
@@ -79,19 +80,30 @@ def attempt(do: Callable[[], Any], where: str = "") -> Result:
         value = do()
     except HeadAtlasError as e:
         error = e
-    except Exception as e:  # noqa: BLE001  one failure of any kind must not end the other tasks
-        error = CannotDo(f"unexpected {type(e).__name__}: {one_line(e)}")
-        error.__cause__ = e
+    # one failure of any kind must not end the other tasks
+    except Exception as e:  # noqa: BLE001
+        error = _unexpected(e)
     return Result(value, error, where, time.perf_counter() - start)
 
 
-class Backend(Protocol):
-    """Starts workers and carries calls to them. A future that fails with one of `died`: the worker is gone.
+def _unexpected(e: Exception) -> CannotDo:
+    error = CannotDo(f"unexpected {type(e).__name__}: {one_line(e)}")
+    error.__cause__ = e
+    return error
 
-    start: a worker, whose future is done when it runs and says which version of HeadAtlas it has.
-    prepare: the object whose methods are called is made there.
-    send: one of its methods is called.
-    local: whether workers share this process, its files and its progress.
+
+class Backend(Protocol):
+    """Starts workers and carries calls to them.
+
+    Attributes:
+        size: number of workers.
+        local: whether the worker shares this process, its files and its progress lines.
+        died: exceptions with which a future fails when its worker is gone.
+
+    Methods:
+        start: start a worker; its future returns the version of HeadAtlas that it runs.
+        prepare: make the object whose methods are called, inside the worker.
+        send: call one of that object's methods.
     """
 
     size: int
@@ -107,43 +119,50 @@ class Backend(Protocol):
 
 @dataclass
 class Worker:
-    """What runs in a worker's process. Errors and log lines are part of results; the worker prints nothing."""
+    """The end of a backend that runs in the worker's process. It prints nothing: results carry errors and log lines."""
 
     where: str
     worker: Any = None
 
     def hello(self) -> Result:
+        """Return the version of HeadAtlas here."""
         return Result(__version__, where=self.where)
 
     def prepare(self, make: MakeWorker) -> Result:
-        def become() -> None:
+        """Make the object whose methods `send` calls."""
+
+        def set_worker() -> None:
             self.worker = make()
 
-        return self._attempt(become)
+        return self._attempt(set_worker)
 
     def send(self, call: str, arguments: tuple[Any, ...]) -> Result:
+        """Call a method by name."""
         return self._attempt(lambda: getattr(self.worker, call)(*arguments))
 
     def _attempt(self, do: Callable[[], Any]) -> Result:
-        records = _Records()
-        ours = logging.getLogger("headatlas")
-        level, propagate = ours.level, ours.propagate
-        ours.addHandler(records)
-        ours.setLevel(logging.INFO)
-        ours.propagate = False
+        handler = _LogCollector()
+        logger = logging.getLogger("headatlas")
+        level = logger.level
+        propagate = logger.propagate
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
         try:
             result = attempt(do, self.where)
         finally:
-            ours.removeHandler(records)
-            ours.setLevel(level)
-            ours.propagate = propagate
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagate
         if result.error is not None and result.error.__cause__ is not None:
-            # pickling drops the cause: its traceback is what `--debug` can print
+            # pickling drops the cause, so its traceback travels as a note, which `--debug` prints
             result.error.add_note("".join(traceback.format_exception(result.error.__cause__)))
-        return replace(result, logged=tuple(records.logged))
+        return replace(result, logged=tuple(handler.logged))
 
 
-class _Records(logging.Handler):
+class _LogCollector(logging.Handler):
+    """Collects log messages as plain data that can be pickled."""
+
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.logged: list[tuple[int, str]] = []
@@ -153,14 +172,16 @@ class _Records(logging.Handler):
 
 
 class Pool:
-    """Workers, started when there is work for them and kept until the end of the block."""
+    """Workers, started when there are tasks for them and stopped at the end of the `with` block."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.idle: list[Any] = []
+        # every worker is in exactly one of these four, in the order of its life
         self.starting: dict[Future[Result], Any] = {}
         self.preparing: dict[Future[Result], Any] = {}
+        self.idle: list[Any] = []
         self.busy: dict[Future[Result], tuple[Any, Task]] = {}
+        # by task; "" counts workers that died one after another before they were prepared
         self.deaths = Counter[str]()
 
     def __enter__(self) -> "Pool":
@@ -175,42 +196,49 @@ class Pool:
             self.backend.close()
 
     def ask(self, call: str, *arguments: Any) -> Any:
-        """Call a worker's method, and return what it returns; its error is raised."""
+        """Call a worker's method; return its value or raise its error."""
         [(_, result)] = self.run([Task(call, call, call, lambda: arguments)])
         if result.error is not None:
             raise result.error_at()
         return result.value
 
     def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
-        """Do all tasks, in order where nothing else decides, and yield each with its result as it comes.
+        """Run all tasks and yield each with its result as it comes. Among tasks that could run next, order decides.
 
-        A task that fails takes the rest of its group with it. A worker that dies is replaced, and its task is done
-        again; the third time, the task counts as failed. A worker that cannot be made ends everything.
+        If a task fails, the remaining tasks of its group are dropped. A worker that dies is replaced, and its task is
+        run again; after `MAX_TRIES` deaths the task counts as failed.
+
+        Raises:
+            HeadAtlasError: a worker cannot be made.
         """
-        waiting, done = list(tasks), set[str]()
-        begun = len(self.idle) + len(self.starting) + len(self.preparing)
-        for _ in range(min(self.backend.size, len(waiting)) - begun):
+        waiting = list(tasks)
+        done = set[str]()
+        n_present = len(self.idle) + len(self.starting) + len(self.preparing)
+        for _ in range(min(self.backend.size, len(waiting)) - n_present):
             self._start()
         while waiting or self.busy:
-            for task in [t for t in waiting if t.needs <= done][: len(self.idle)]:
+            for task in [t for t in waiting if t.dependencies <= done][: len(self.idle)]:
                 arguments = task.arguments()
                 worker = self.idle.pop(0)
                 try:
                     self.busy[self.backend.send(worker, task.call, arguments)] = worker, task
-                except self.backend.died:  # while it had nothing to do
+                except self.backend.died:
+                    # it died while idle, so no task counts the death
                     self.backend.stop(worker)
                     self._start()
                     continue
                 waiting.remove(task)
-            patience = None if self.busy or self.preparing else PATIENCE
-            ready = wait([*self.busy, *self.preparing, *self.starting], patience, FIRST_COMPLETED).done
+            timeout = None if self.busy or self.preparing else MAX_START_SECONDS
+            ready = wait([*self.busy, *self.preparing, *self.starting], timeout, FIRST_COMPLETED).done
             if not ready:
-                raise CannotDo(f"no worker could be started within {PATIENCE:.0f} s: no machine has room for one")
+                raise CannotDo(
+                    f"no worker could be started within {MAX_START_SECONDS:.0f} s: no machine has room for one"
+                )
             for future in ready:
                 if future in self.starting or future in self.preparing:
-                    self._one_step(future)
+                    self._advance_worker(future)
                     continue
-                task, result = self._ended(future)
+                task, result = self._collect(future)
                 if result is None:
                     waiting.insert(0, task)
                     continue
@@ -224,19 +252,24 @@ class Pool:
         worker, future = self.backend.start()
         self.starting[future] = worker
 
-    def _one_step(self, future: "Future[Result]") -> None:
-        """A worker has started, and is prepared; or is prepared, and can be sent tasks; or it could not be made."""
-        started = future in self.starting
-        worker = (self.starting if started else self.preparing).pop(future)
+    def _advance_worker(self, future: "Future[Result]") -> None:
+        """Prepare a worker that has started, or make one that is prepared available for tasks.
+
+        Raises:
+            HeadAtlasError: the worker cannot be made, or runs another version of HeadAtlas.
+        """
+        just_started = future in self.starting
+        worker = (self.starting if just_started else self.preparing).pop(future)
         try:
-            result = _logged(future.result())
-            if started and result.value == __version__:
+            result = _relog(future.result())
+            if just_started and result.value == __version__:
                 self.preparing[self.backend.prepare(worker)] = worker
                 return
         except self.backend.died as e:
             self.backend.stop(worker)
-            self.deaths[""] += 1  # in a row: a machine that is lost takes all its workers with it
-            if self.deaths[""] >= TRIES * self.backend.size:
+            # the limit grows with the pool: a machine that is lost takes all its workers with it
+            self.deaths[""] += 1
+            if self.deaths[""] >= MAX_TRIES * self.backend.size:
                 raise CannotDo(f"workers die while they are made: {one_line(e)}") from e
             self._start()
             return
@@ -245,36 +278,37 @@ class Pool:
             raise CannotDo(f"a worker could not be made: {one_line(e)}") from e
         self.deaths[""] = 0
         self.idle.append(worker)
-        if started:
+        if just_started:
             raise CannotDo(
-                f"{result.where}: HeadAtlas is {result.value} there, but {__version__} here: install the same"
+                f"{result.where} runs HeadAtlas {result.value}, but this process runs {__version__}:"
+                " install the same version on both"
             )
         if result.error:
             raise result.error_at()
 
-    def _ended(self, future: "Future[Result]") -> tuple[Task, Result | None]:
-        """A task and its result; none, where it must be done again."""
+    def _collect(self, future: "Future[Result]") -> tuple[Task, Result | None]:
+        """Return a task and its result; None if its worker died and it must be run again."""
         worker, task = self.busy.pop(future)
         try:
-            result = _logged(future.result())
+            result = _relog(future.result())
         except self.backend.died as e:
             self.backend.stop(worker)
             self._start()
             self.deaths[task.name] += 1
-            if self.deaths[task.name] >= TRIES:
-                return task, Result(error=CannotDo(f"its worker died {TRIES} times, the last time: {one_line(e)}"))
-            log.warning("%s: its worker died, it is done again", task.name)
+            if self.deaths[task.name] >= MAX_TRIES:
+                error = CannotDo(f"its worker died {MAX_TRIES} times, most recently with: {one_line(e)}")
+                return task, Result(error=error)
+            log.warning("%s: its worker died; running it again", task.name)
             return task, None
-        except Exception as e:  # noqa: BLE001  such as a result that cannot be pickled
-            error = CannotDo(f"unexpected {type(e).__name__}: {one_line(e)}")
-            error.__cause__ = e
-            result = Result(error=error)
+        # such as a result that cannot be pickled
+        except Exception as e:  # noqa: BLE001
+            result = Result(error=_unexpected(e))
         self.idle.append(worker)
         return task, result
 
 
-def _logged(result: Result) -> Result:
-    """Log here what a worker logged."""
+def _relog(result: Result) -> Result:
+    """Log in this process what a worker logged in its own."""
     for level, text in result.logged:
         log.log(level, "%s", text)
     return result

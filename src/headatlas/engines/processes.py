@@ -1,4 +1,4 @@
-"""Workers as processes of this machine, each with GPUs of its own if the machine has any."""
+"""Workers as processes of this machine, each with its share of the GPUs if the machine has any."""
 
 import os
 import sys
@@ -15,18 +15,28 @@ from headatlas.engines.pool import MakeWorker, Result, Worker
 
 
 class Processes:
-    """size: how many. gpus: the names of the GPUs that each of them sees."""
+    """Backend whose workers are processes of this machine.
+
+    Args:
+        make: function that makes the worker.
+        size: number of workers.
+        gpus: for each worker, the GPUs that it sees, as in CUDA_VISIBLE_DEVICES.
+    """
 
     local = False
     died: tuple[type[BaseException], ...] = (BrokenProcessPool,)
 
     def __init__(self, make: MakeWorker, size: int, gpus: Sequence[str] = ()) -> None:
-        self.make, self.size, self.free = make, size, list(gpus)
-        self.of: dict[int, str] = {}
+        self.make = make
+        self.size = size
+        self.free_gpus = list(gpus)
+        # by id of the worker, which has no name
+        self.used_gpus: dict[int, str] = {}
 
     def start(self) -> tuple[Any, "Future[Result]"]:
         worker = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        self.of[id(worker)] = gpus = self.free.pop() if self.free else ""
+        gpus = self.free_gpus.pop() if self.free_gpus else ""
+        self.used_gpus[id(worker)] = gpus
         with _without_main():
             return worker, worker.submit(_hello, gpus)
 
@@ -39,9 +49,10 @@ class Processes:
         return future
 
     def stop(self, worker: Any) -> None:
-        if gpus := self.of.pop(id(worker), ""):
-            self.free.append(gpus)
-        for process in list((worker._processes or {}).values()):  # without waiting for its work
+        if gpus := self.used_gpus.pop(id(worker), ""):
+            self.free_gpus.append(gpus)
+        # shutdown alone would wait for the running task, which may take hours
+        for process in list((worker._processes or {}).values()):
             process.kill()
         worker.shutdown(wait=True, cancel_futures=True)
 
@@ -51,32 +62,33 @@ class Processes:
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """A new process imports the script that was called, which would then run again; we need nothing from it."""
+    """Keep new processes from importing the main script, which would then run again; workers need nothing from it."""
     script = vars(sys.modules["__main__"])
-    kept: dict[str, Any] = {name: script.pop(name) for name in ("__file__", "__spec__") if name in script}
+    hidden: dict[str, Any] = {name: script.pop(name) for name in ("__file__", "__spec__") if name in script}
     script["__spec__"] = None
     try:
         yield
     finally:
-        script.update(kept)
+        script.update(hidden)
 
 
 @cache
 def _worker() -> Worker:
-    """In a worker's process, the worker."""
+    """Return the worker of this process; called in workers' processes."""
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     return Worker("this machine" + (f", GPU {gpus}" if gpus else ""))
 
 
 def _hello(gpus: str) -> Result:
     if gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpus  # before torch looks
+        # torch reads this once, when it first looks for GPUs
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus
     Thread(target=_end_with_parent, daemon=True).start()
     return _worker().hello()
 
 
 def _end_with_parent() -> None:
-    """If the caller is killed, nobody else stops this process."""
+    """End this process when its parent ends: if the parent is killed, nothing else would stop it."""
     parent = parent_process()
     assert parent is not None
     parent.join()

@@ -21,52 +21,59 @@ log = logging.getLogger(__name__)
 
 
 def draw_atlas(manifest: Manifest, progress: Progress, timeline: Timeline | None = None) -> None:
-    """Draw the figures of results that are new, and write the page. timeline: of what is still to come.
+    """Draw the figures of new results, and write the page.
 
     A result that cannot be drawn is noted in atlas.json with the reason, and the others are drawn.
+
+    Args:
+        timeline: of the run, while some of its methods have not ended; the page shows their remaining time.
     """
-    pending = {} if timeline is None else {method: timeline.left(method) for method in timeline.pending}
-    drawn = attempt(lambda: _draw(manifest, pending, progress))
-    if drawn.error is None:
+    pending = {} if timeline is None else {method: timeline.remaining_seconds(method) for method in timeline.pending}
+    if attempt(lambda: _draw(manifest, pending, progress)).error is None:
         return
+    # some result cannot be drawn: find which, and draw the others
     for name in manifest.drawable:
         if (alone := attempt(lambda name=name: _draw_alone(manifest, name))).error is not None:  # type: ignore[misc]
             manifest.note_not_drawn(name, str(alone.error))
-    drawn = attempt(lambda: _draw(manifest, pending, progress))
-    if drawn.error is not None:
-        log.warning("figures and page could not be drawn: %s", drawn.error)
+    error = attempt(lambda: _draw(manifest, pending, progress)).error
+    if error is not None:
+        log.warning("figures and page could not be drawn: %s", error)
 
 
 def _draw(manifest: Manifest, pending: Mapping[str, float | None], progress: Progress) -> None:
-    from headatlas.figures.all import pictures  # what draws is imported once there is something to draw
+    # plotting libraries take seconds to import: not before there is something to draw
+    from headatlas.figures.all import pictures
     from headatlas.figures.saving import files_of, write_picture
     from headatlas.report.page import write_report
 
-    folder, info, results = manifest.folder, manifest.info, manifest.drawable
+    folder = manifest.folder
+    info = manifest.info
+    results = manifest.drawable
     key = _hash([__version__, info["methods"], manifest.hashes, list(pending)])
     shown = info.get("shown") or {"key": "", "files": [], "pictures": {}}
     if shown["key"] == key and all((folder / name).is_file() for name in shown["files"]):
         return
-    when = manifest.when
-    drawn: dict[str, str] = {}
-    written = [folder / PAGE]
+    times = manifest.completion_times
+    picture_keys: dict[str, str] = {}
+    paths = [folder / PAGE]
     for picture in progress(list(pictures(results)), "drawing"):
-        sources = [(name, manifest.hashes[name], when.get(name)) for name in picture.methods]
-        drawn[picture.name] = _hash([__version__, sources])
+        sources = [(name, manifest.hashes[name], times.get(name)) for name in picture.methods]
+        picture_keys[picture.name] = _hash([__version__, sources])
         files = files_of(picture, folder / "figures")
-        if shown["pictures"].get(picture.name) != drawn[picture.name] or not all(f.is_file() for f in files):
-            write_picture(picture, results, folder / "figures", when=when)
-        written += files
+        if shown["pictures"].get(picture.name) != picture_keys[picture.name] or not all(f.is_file() for f in files):
+            write_picture(picture, results, folder / "figures", when=times)
+        paths += files
     write_report(results, info, folder / PAGE, pending)
-    names = sorted(str(path.relative_to(folder)) for path in written)
-    for name in set(shown["files"]) - set(names):  # figures of results that are gone
+    names = sorted(str(path.relative_to(folder)) for path in paths)
+    # figures of results that are gone; the names come from atlas.json, which anyone may have edited: no other folder
+    for name in set(shown["files"]) - set(names):
         (folder / "figures" / Path(name).name).unlink(missing_ok=True)
-    info["shown"] = {"key": key, "files": names, "pictures": drawn}
+    info["shown"] = {"key": key, "files": names, "pictures": picture_keys}
     manifest.write()
 
 
 def _draw_alone(manifest: Manifest, name: str) -> None:
-    """Draw one result somewhere else, to see whether it can be drawn."""
+    """Draw one result into a temporary folder, to find out whether it can be drawn."""
     from headatlas.figures.all import pictures
     from headatlas.figures.saving import write_picture
     from headatlas.report.page import page
@@ -74,7 +81,7 @@ def _draw_alone(manifest: Manifest, name: str) -> None:
     results: dict[str, xr.Dataset] = {name: manifest.results[name]}
     with tempfile.TemporaryDirectory() as folder:
         for picture in pictures(results):
-            write_picture(picture, results, Path(folder), when=manifest.when)
+            write_picture(picture, results, Path(folder), when=manifest.completion_times)
     page(results, manifest.info)
 
 

@@ -1,4 +1,4 @@
-"""Do plans: every part that is not done yet, on any number of workers, then the results. One way for every engine."""
+"""Execute plans on any number of workers: every part that is not done yet, then the results."""
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -22,25 +22,31 @@ def execute(
     progress: Progress = silent,
     timeline: Timeline | None = None,
 ) -> Generator[tuple[str, Result]]:
-    """Do plans; yield each method with its result once that is written. Until then, its parts are kept to resume.
+    """Execute plans; yield each method with its result once that is written.
 
-    timeline: is told what begins and ends.
+    Until then, finished parts are kept in the folder, so that an interrupted run can resume.
+
+    Args:
+        timeline: notes when methods begin and end.
     """
     finished = {name: plan.finished_parts(folder) for name, plan in plans.items()}
-    counted = silent if pool.backend.local else progress  # a local worker's parts show their own
+    # a local worker shows the progress inside its parts; here it would only be in the way
+    task_progress = silent if pool.backend.local else progress
     timeline = timeline or Timeline(dict.fromkeys(plans, 0.0))
     tasks = [task for name, plan in plans.items() for task in _tasks(plan, finished[name], pool, timeline)]
     size = min(pool.backend.size, len(tasks))
-    bar = iter(counted(range(len(tasks)), f"{len(tasks)} jobs on {size} worker{'s' * (size != 1)}"))
+    bar = iter(task_progress(range(len(tasks)), f"{len(tasks)} jobs on {size} worker{'s' * (size != 1)}"))
     seconds = dict.fromkeys(plans, 0.0)
     failed: set[str] = set()
     try:
         for task, result in pool.run(tasks):
             next(bar, None)
-            name, plan = task.group, plans[task.group]
+            name = task.group
+            plan = plans[name]
             seconds[name] += result.seconds
             timeline.end(name, result.seconds)
             if result.error is not None:
+                # parts of the same method may fail on several workers at once
                 if name not in failed:
                     failed.add(name)
                     yield name, Result(error=result.error_at(task.name), seconds=seconds[name])
@@ -51,36 +57,39 @@ def execute(
                 yield name, replace(written, seconds=seconds[name])
             elif not pool.backend.local:
                 finished[name].update(result.value)
+        # fewer tasks than planned are run if one fails: let the bar end all the same
         list(bar)
     finally:
         for done in finished.values():
             if not done:
-                done.clear()  # nothing to resume
+                # removes the empty folder: there is nothing to resume
+                done.clear()
 
 
 def _tasks(plan: Plan, done: PartFolder, pool: Pool, timeline: Timeline) -> Iterator[Task]:
-    """What of a plan is to be done: parts whose arrays are missing, and the result."""
+    """Yield the tasks of a plan: parts whose arrays are missing, then the result."""
 
-    def arguments(
-        do: Callable[..., Any], given: Mapping[str, Any], outputs: tuple[str, ...], read: tuple[str, ...]
+    def make_arguments(
+        do: Callable[..., Any], arguments: Mapping[str, Any], outputs: tuple[str, ...], inputs: tuple[str, ...]
     ) -> Callable[[], tuple[Any, ...]]:
-        """A local worker gets the folder itself, others the arrays they read from it."""
+        """Return a function that makes the arguments of `ModelWorker.do`, with the arrays that are done by then."""
 
         def make() -> tuple[Any, ...]:
             timeline.begin(plan.method)
-            arrays = done if pool.backend.local else {array: done[array] for array in read if array in done}
-            return do, given, outputs, arrays, plan.stamp
+            # a local worker reads and writes the folder itself; others are sent copies of the arrays that they need
+            arrays = done if pool.backend.local else {array: done[array] for array in inputs if array in done}
+            return do, arguments, outputs, arrays, plan.stamp
 
         return make
 
-    missing = [part for part in plan.work.parts if any(array not in done for array in part.outputs)]
+    work = plan.work
+    missing = [part for part in work.parts if any(array not in done for array in part.outputs)]
     made_by = {array: plan.task_name(part.name) for part in missing for array in part.outputs}
     for part in missing:
-        name = plan.task_name(part.name)
-        make = arguments(part.do, part.arguments, part.outputs, (*part.inputs, *part.outputs))
-        needs = frozenset(made_by[array] for array in part.inputs if array in made_by)
-        yield Task(name, plan.method, "do", make, needs)
-    name, work = plan.task_name(), plan.work
-    every = tuple(array for part in work.parts for array in part.outputs)
-    make = arguments(work.combine, work.arguments, (), every)
-    yield Task(name, plan.method, "do", make, frozenset(made_by.values()))
+        # its outputs too: some of them may be done, and are then not computed again
+        make = make_arguments(part.do, part.arguments, part.outputs, (*part.inputs, *part.outputs))
+        dependencies = frozenset(made_by[array] for array in part.inputs if array in made_by)
+        yield Task(plan.task_name(part.name), plan.method, "do", make, dependencies)
+    all_arrays = tuple(array for part in work.parts for array in part.outputs)
+    make = make_arguments(work.combine, work.arguments, (), all_arrays)
+    yield Task(plan.task_name(), plan.method, "do", make, frozenset(made_by.values()))

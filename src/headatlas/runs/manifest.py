@@ -1,4 +1,4 @@
-"""What is in an atlas's folder, as a run keeps it: atlas.json, and the results in memory."""
+"""The contents of an atlas's folder during a run: atlas.json, and the results in memory."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,9 +22,9 @@ class Manifest:
     """An atlas while a run works on it.
 
     Attributes:
-        info: what atlas.json says: the model, the run, how each method went, what was drawn.
+        info: the content of atlas.json: the model, the run, the outcome of each method, the figures.
         results: every result in the folder, by method.
-        hashes: of their files, by method.
+        hashes: the hash of each result's file, by method.
         to_do: the plans whose results are missing, or depend on something that has changed.
     """
 
@@ -34,47 +34,49 @@ class Manifest:
         self.hashes: dict[str, str] = {}
         self.to_do = {name: plan for name, plan in planned.possible.items() if plan.state(folder) != "done"}
         for name in complete_methods(folder):
-            with suppress(*([BadFile] if name in self.to_do else [])):  # it will be written again
+            # a damaged file is no error if it will be written again
+            with suppress(*([BadFile] if name in self.to_do else [])):
                 self._keep(name, load_result(folder / f"{name}.nc"))
         self.info: dict[str, Any] = {
             "model": dict(planned.model),
             "run": describe_run() | {"command": command},
             "methods": {},
         }
-        self.info |= self._noted_earlier()
+        self.info |= self._earlier_info()
         for name, plan in planned.plans.items():
             if isinstance(plan, HeadAtlasError):
                 self.info["methods"][name] = {"complete": False, "why": str(plan)}
             elif name not in self.to_do:
-                plan.forget_parts(folder)  # left by a run that was killed just after it wrote the result
+                # parts remain if a run was killed just after it wrote the result
+                plan.forget_parts(folder)
                 if self.info["methods"].get(name, {}).get("key") != plan.key:
-                    self.info["methods"][name] = _completed(plan, 0.0)
+                    self.info["methods"][name] = _complete_entry(plan, 0.0)
         self.write()
 
     def note(self, name: str, result: Result) -> None:
-        """Note how a method went."""
+        """Note the outcome of a method, and keep its result."""
         if result.error is not None:
             self.info["methods"][name] = {"complete": False, "why": str(result.error)}
         else:
-            self.info["methods"][name] = _completed(self.to_do[name], result.seconds)
+            self.info["methods"][name] = _complete_entry(self.to_do[name], result.seconds)
             self._keep(name, result.value)
         self.write()
 
-    def note_not_drawn(self, name: str, why: str) -> None:
-        """Note that a result is there, but cannot be drawn."""
-        self.info["methods"].setdefault(name, {"complete": True})["not_drawn"] = why
+    def note_not_drawn(self, name: str, reason: str) -> None:
+        """Note that a result is complete, but cannot be drawn."""
+        self.info["methods"].setdefault(name, {"complete": True})["not_drawn"] = reason
         self.write()
 
     @property
     def drawable(self) -> dict[str, xr.Dataset]:
-        """The results of which nothing is known against drawing them."""
-        methods = self.info["methods"]
-        return {name: result for name, result in self.results.items() if "not_drawn" not in methods.get(name, {})}
+        """The results, without those that are known not to be drawable."""
+        entries = self.info["methods"]
+        return {name: result for name, result in self.results.items() if "not_drawn" not in entries.get(name, {})}
 
     @property
-    def when(self) -> dict[str, str]:
-        """When each method was completed."""
-        return {name: noted["time"] for name, noted in self.info["methods"].items() if "time" in noted}
+    def completion_times(self) -> dict[str, str]:
+        """When each method was completed, in ISO 8601."""
+        return {name: entry["time"] for name, entry in self.info["methods"].items() if "time" in entry}
 
     def write(self) -> None:
         """Write atlas.json."""
@@ -85,32 +87,34 @@ class Manifest:
         self.results = _in_order(self.results)
         self.hashes[name] = sha256(self.folder / f"{name}.nc")
 
-    def _noted_earlier(self) -> dict[str, Any]:
-        """What earlier runs for the same model noted; empty without any, or if the file is not ours."""
-        noted: dict[str, Any] = {}
+    def _earlier_info(self) -> dict[str, Any]:
+        """Return what atlas.json has from earlier runs of the same model: as far as it can be read, perhaps nothing."""
+        info: dict[str, Any] = {}
         try:
             earlier = read_json(self.folder / INDEX)
-            # without a fingerprint, nothing could be planned: what is there stays
+            # without a fingerprint, nothing could be planned, so nothing speaks against the earlier entries
             if self.info["model"]["fingerprint"] in ("", earlier["model"]["fingerprint"]):
-                noted["model"] = dict(earlier["model"])
-                noted["methods"] = {str(name): dict(went) for name, went in earlier["methods"].items()}
-                for went in noted["methods"].values():
-                    went.pop("not_drawn", None)  # this version may draw it
-                drawn = earlier["shown"]  # missing, if nothing was drawn: the methods are kept
-                pictures = {str(name): str(key) for name, key in drawn.get("pictures", {}).items()}
-                files = [str(name) for name in drawn["files"]]
-                noted["shown"] = {"key": str(drawn["key"]), "files": files, "pictures": pictures}
+                info["model"] = dict(earlier["model"])
+                info["methods"] = {str(name): dict(entry) for name, entry in earlier["methods"].items()}
+                for entry in info["methods"].values():
+                    # this version may be able to draw it
+                    entry.pop("not_drawn", None)
+                # last, because it is missing if nothing was drawn: the lines above must hold all the same
+                shown = earlier["shown"]
+                pictures = {str(name): str(key) for name, key in shown.get("pictures", {}).items()}
+                files = [str(name) for name in shown["files"]]
+                info["shown"] = {"key": str(shown["key"]), "files": files, "pictures": pictures}
         except (BadFile, KeyError, TypeError, ValueError, AttributeError):
             pass
-        return noted
+        return info
 
 
-def _completed(plan: Plan, seconds: float) -> dict[str, Any]:
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"complete": True, "file": f"{plan.method}.nc", "key": plan.key, "time": when, "seconds": round(seconds, 2)}
+def _complete_entry(plan: Plan, seconds: float) -> dict[str, Any]:
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"complete": True, "file": f"{plan.method}.nc", "key": plan.key, "time": time, "seconds": round(seconds, 2)}
 
 
 def _in_order(results: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
-    """Results in the order of a run, those of no method here last, as `complete_methods` has them."""
-    known = [name for name in methods() if name in results]
-    return {name: results[name] for name in [*known, *sorted(results.keys() - set(known))]}
+    """Return results in the order of a run; last, those of methods that are not installed, as in `complete_methods`."""
+    installed = [name for name in methods() if name in results]
+    return {name: results[name] for name in [*installed, *sorted(results.keys() - set(installed))]}

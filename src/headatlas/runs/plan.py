@@ -1,4 +1,4 @@
-"""A plan: one method's work on one model, stamped. It is plain data, so that any worker can do its parts."""
+"""A plan: the work of one method on one model. It is plain data, so that any worker can do its parts."""
 
 import hashlib
 import json
@@ -20,14 +20,15 @@ from headatlas.results.variables import describe_variables
 
 @dataclass(frozen=True)
 class Plan:
-    """What a method will do.
+    """The work of one method on one model.
 
     Args:
-        method: its name, which is the name of its file too.
-        stamp: model, data, settings and versions, on which every part depends.
-        measures: that the result must have; without them, it is no map of heads.
-        variables: what the method says of other variables.
-        seconds: what the method usually takes.
+        method: the method's name; its result is written to a file of that name.
+        work: the parts, and the function that combines them.
+        stamp: model, data, settings and versions: if any differs, earlier parts are not used.
+        measures: the maps that the result must have; None if it has no maps of heads.
+        variables: descriptions of the result's other variables.
+        seconds: the time that the method usually takes.
     """
 
     method: str
@@ -39,36 +40,38 @@ class Plan:
 
     @property
     def key(self) -> str:
-        """A hash of all that the result depends on. Versions of other libraries are noted, but not part of it."""
+        """A hash of everything on which the result depends, other than the versions of libraries."""
+        # a new version of numpy must not make everybody's results outdated; versions are noted in the file
         libraries = set(flat(describe_run())) - {"headatlas"}
-        depends = {k: v for k, v in {**self.stamp, **self.work.result_settings}.items() if k not in libraries}
-        return hashlib.sha256(json.dumps(depends, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        dependencies = {k: v for k, v in {**self.stamp, **self.work.result_settings}.items() if k not in libraries}
+        return hashlib.sha256(json.dumps(dependencies, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
     def path(self, folder: Path) -> Path:
-        """Its result in a folder."""
+        """Return the path of the result in a folder."""
         return folder / f"{self.method}.nc"
 
     def state(self, folder: Path) -> str:
-        """Return 'done', 'begun' or 'to do', by what is in the folder."""
+        """Return 'done', 'begun' or 'to do', by the files in the folder."""
         stored = load_attributes(self.path(folder))
+        # a result without a record of its examples (an earlier version's) is computed again
         if stored.get("key") == self.key and (self.work.used is None or SHOTS in stored):
             return "done"
         return "begun" if PartFolder.is_begun(self._parts_folder(folder), dict(self.stamp)) else "to do"
 
     def task_name(self, part: str = "result") -> str:
-        """What a part, or the result, is called among the tasks of all plans."""
+        """Return the name of a part, or of the result, that is unique among the tasks of a run."""
         return f"{self.method}: {part}"
 
     def finished_parts(self, folder: Path) -> PartFolder:
-        """What interrupted work left in the folder."""
+        """Return the arrays of parts that an interrupted run finished."""
         return PartFolder(self._parts_folder(folder), dict(self.stamp))
 
     def forget_parts(self, folder: Path) -> None:
-        """Remove what is only needed to resume."""
+        """Remove the finished parts, which are only needed to resume."""
         shutil.rmtree(self._parts_folder(folder), ignore_errors=True)
 
     def write(self, result: xr.Dataset, folder: Path) -> xr.Dataset:
-        """Check that a result is what its method declares, and write it, stamped."""
+        """Check that a result has what its method declares, and write it with its attributes."""
         self._check(result)
         attributes = {"method": self.method, **self.stamp, **self.work.result_settings, "key": self.key}
         result = describe_variables(result, self.measures or (), self.variables)
@@ -88,7 +91,7 @@ class Plan:
             dims = tuple(getattr(result, "dims", ()))
             hint = ": declare in_parts=True" if isinstance(result, Work) else ""
             raise CannotDo(
-                f"method {self.method} gave a {type(result).__name__} over {dims},"
+                f"method {self.method} returned a {type(result).__name__} over {dims},"
                 f" expected a Dataset over layer and head{hint}"
             )
         for measure in self.measures:
@@ -101,16 +104,17 @@ class Plan:
 
 
 Plans = Mapping[str, Plan | HeadAtlasError]
-"""By method: its plan, or why it cannot be done."""
+"""For each method, its plan, or the error that prevents it."""
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run will do.
+    """The plans of a run.
 
     Args:
-        model: a description of it, for atlas.json.
-        title: the same for people.
+        model: description of the model, for atlas.json.
+        title: description of the model as one line of text.
+        plans: for each method, its plan or the error that prevents it.
     """
 
     model: Mapping[str, Any]
@@ -125,17 +129,19 @@ class RunPlan:
     def check_folder(self, folder: Path) -> None:
         """Check that the results in a folder are of the same model.
 
-        Read from disk and from memory it may differ in precision, and so in its fingerprint.
+        Read from disk and from memory, a model may differ in precision and so in its fingerprint; then `values_hash`
+        decides.
         """
         planned = next((plan.stamp for plan in self.possible.values()), {})
         for path in sorted(folder.glob("*.nc")) if planned else ():
             stored = load_attributes(path)
             if not stored:
-                continue  # damaged: the error comes when it is read
+                # the file is damaged, which is an error only if it must be read
+                continue
             same = stored.get("fingerprint") == planned["fingerprint"] or (
                 stored.get("values_hash") == planned["values_hash"] and stored.get("read_from") != planned["read_from"]
             )
             if not same:
-                other = f"of another model ({stored.get('model')!r})"
-                kind = f"imported ({stored['source']})" if "imported" in stored else other
-                raise BadArgument(f"out is {str(folder)!r}, where {path.name} is {kind}: give another folder")
+                model = f"of another model ({stored.get('model')!r})"
+                origin = f"imported ({stored['source']})" if "imported" in stored else model
+                raise BadArgument(f"out is {str(folder)!r}, where {path.name} is {origin}: give another folder")

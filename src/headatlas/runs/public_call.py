@@ -19,14 +19,13 @@ from headatlas.runs.where import Where
 
 
 def public_call(method: Method) -> Callable[..., xr.Dataset]:
-    """A method as users call it: its options, and those that all methods have."""
-    own = list(inspect.signature(method.function).parameters.values())[1:]
-    first = inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=DEFAULT_MODEL)
-    common = {name: p for name, p in _common_options().items() if name not in {p.name for p in own}}
-    options = [p.replace(annotation=method.options[p.name].kind) for p in own if p.name != "progress"]
-    signature = inspect.Signature(
-        [first, *options, *common.values(), *(p for p in own if p.name == "progress")], return_annotation=xr.Dataset
-    )
+    """Return the function with which users call a method: with its options, and those that all methods share."""
+    parameters = list(inspect.signature(method.function).parameters.values())[1:]
+    model = inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=DEFAULT_MODEL)
+    options = [p.replace(annotation=method.options[p.name].kind) for p in parameters if p.name != "progress"]
+    common = {name: p for name, p in _common_options().items() if name not in {p.name for p in parameters}}
+    progress = [p for p in parameters if p.name == "progress"]
+    signature = inspect.Signature([model, *options, *common.values(), *progress], return_annotation=xr.Dataset)
 
     @functools.wraps(method.function)
     def call(*args: Any, **kwargs: Any) -> xr.Dataset:
@@ -35,18 +34,19 @@ def public_call(method: Method) -> Callable[..., xr.Dataset]:
         for name, option in method.options.items():
             if name in arguments:
                 check_type(name, arguments[name], option.kind)
-        rest = {n: v for n, v in arguments.items() if n in common or n in ("model", "progress")}
+        common_arguments = {n: v for n, v in arguments.items() if n in common or n in ("model", "progress")}
         if "preset" in arguments:
             check_type("preset", arguments["preset"], Literal[PRESETS])
-        chosen = {n: list(v) if isinstance(v, Iterator) else v for n, v in arguments.items() if n in method.options}
-        return compute(method, options=chosen, **rest)
+        # an iterator can be read only once, but options are read when planning, hashing and working
+        values = {n: list(v) if isinstance(v, Iterator) else v for n, v in arguments.items() if n in method.options}
+        return compute(method, options=values, **common_arguments)
 
     vars(call).update(__signature__=signature, method=method)
     return call
 
 
 def _check_names(name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Check that every argument is one of the call's. As Python does for any call, but with the method's name."""
+    """Check that the call takes every argument. Python would check this too, but would call the function `call`."""
     parameters = signature.parameters
     positional = [n for n, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(args) > len(positional):
@@ -57,16 +57,17 @@ def _check_names(name: str, signature: inspect.Signature, args: Sequence[Any], k
 
 
 def _common_options() -> dict[str, inspect.Parameter]:
-    """The options of every method: what `compute` takes, and where it is done."""
-    taken = inspect.signature(compute).parameters
+    """Return the options that all methods share: of `compute`, and where the work runs."""
+    parameters = inspect.signature(compute).parameters
     where = [
         inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)
         for f in fields(Where)
     ]
-    return {p.name: p for p in (taken["preset"], taken["out"], *where, taken["progress"])}
+    return {p.name: p for p in (parameters["preset"], parameters["out"], *where, parameters["progress"])}
 
 
-TYPES: Mapping[Any, tuple[tuple[type, ...], str]] = {  # what may be given for a type, and what it is called
+# annotation: (accepted types, name in errors)
+TYPES: Mapping[Any, tuple[tuple[type, ...], str]] = {
     bool: ((bool, np.bool_), "True or False"),
     int: ((Integral,), "a whole number"),
     float: ((Real,), "a number"),
@@ -77,16 +78,21 @@ TYPES: Mapping[Any, tuple[tuple[type, ...], str]] = {  # what may be given for a
 
 
 def check_type(argument: str, value: Any, kind: Any) -> None:
-    """That a value is of a plain type it is annotated with; other annotations are checked where the value is used."""
+    """Check that a value fits its annotation, if that consists of plain types and choices.
+
+    Values with other annotations are checked where they are used.
+    """
     kinds = kinds_of(kind)
     if any(k not in TYPES and get_origin(k) is not Literal for k in kinds):
         return
-    named = [choice for k in kinds if get_origin(k) is Literal for choice in get_args(k)]
-    plain = [TYPES[k] for k in kinds if k in TYPES]
-    flag = isinstance(value, bool | np.bool_) and bool not in kinds  # which would pass for a number
-    right = isinstance(value, tuple(t for types, _ in plain for t in types))
-    if flag or not (right or (isinstance(value, str) and value in named)):
-        if named and not plain:
-            check_choice(argument, value, named)
-        expected = " or ".join([*(words for _, words in plain), *map(repr, named)])
+    choices = [choice for k in kinds if get_origin(k) is Literal for choice in get_args(k)]
+    plain_types = [TYPES[k] for k in kinds if k in TYPES]
+    has_type = isinstance(value, tuple(t for types, _ in plain_types for t in types))
+    # True is an int in Python, but no user means the number 1 by it
+    is_misplaced_flag = isinstance(value, bool | np.bool_) and bool not in kinds
+    is_choice = isinstance(value, str) and value in choices
+    if is_misplaced_flag or not (has_type or is_choice):
+        if choices and not plain_types:
+            check_choice(argument, value, choices)
+        expected = " or ".join([*(name for _, name in plain_types), *map(repr, choices)])
         raise BadArgument(f"{argument} is {brief(value)}, expected {expected}")

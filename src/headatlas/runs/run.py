@@ -1,4 +1,4 @@
-"""`run`, and `compute` for one method: plan → execute → write → draw, once, for every engine."""
+"""Run methods on a model: `run` for an atlas, `compute` for one method; the same steps on every engine."""
 
 import inspect
 import tempfile
@@ -40,27 +40,32 @@ def run(
     watch: Watch | None = None,
     **where: Unpack[WhereOptions],
 ) -> Atlas:
-    """Map a model into the folder `out`, draw it, write its page. Run again, it does what is missing or has changed.
+    """Map a model into the folder `out`, draw the figures and write the page.
+
+    Run again, it computes only what is missing or has changed.
 
     Args:
-        model: an LM, or anything `load` takes.
-        preset: 'quick' for a laptop, 'full' as published.
-        methods: which ones; without it, the preset's.
-        functions: cognitive functions, for the methods that take some; without it, what their preset says.
-        draw: also the figures and the page, after every method: there is something to look at while the rest is done.
-        watch: is told what happens.
+        model: an LM, or anything that `load` takes.
+        out: the folder of the atlas.
+        preset: 'quick' for a laptop, 'full' for the settings of the publications.
+        methods: names of methods (default: those of the preset).
+        functions: cognitive functions, for the methods that have this option (default: those of the preset).
+        draw: draw the figures and the page, after every method, so that first results can be seen early.
+        command: the command line, to be noted in atlas.json.
+        progress: wraps sequences of work and shows how far they are.
+        watch: its methods are called when the run is planned and when methods begin and end.
         where: device ('auto', 'cpu', 'cuda' or 'cuda:N') and dtype ('auto' is that of the files);
-            engine, 'local' (this process, or one per GPU if there are several) or 'ray' (docs/how-to/cluster.md);
-            address of the cluster, or 'auto' (without it, Ray is started on this machine); gpus_per_job, over which a
-            model larger than one GPU is spread; workers, at most so many. The results are the same with any number and
-            any engine.
+            engine, 'local' (this process, or one process per GPU if there are several) or 'ray'
+            (docs/how-to/cluster.md); address of the cluster, or 'auto' (default: Ray is started on this machine);
+            gpus_per_job, the number of GPUs over which a model is spread; workers, their maximum number. Results do not
+            depend on the number of workers, nor on the engine.
 
     Returns:
-        The atlas. A method that failed is noted in atlas.json, with the reason, and the others are done.
+        The atlas. If a method failed, the reason is noted in atlas.json, and the other methods are done.
     """
     for unknown in where.keys() - WhereOptions.__annotations__.keys():
-        known = [*inspect.signature(run).parameters, *WhereOptions.__annotations__]
-        raise TypeError(f"run() has no argument {unknown!r}.{did_you_mean(unknown, known)}")
+        valid = [*inspect.signature(run).parameters, *WhereOptions.__annotations__]
+        raise TypeError(f"run() has no argument {unknown!r}.{did_you_mean(unknown, valid)}")
     selected = select_methods(preset, methods, functions)
     _carry_out(
         model,
@@ -88,11 +93,15 @@ def compute(
     watch: Watch | None = None,
     **where: Unpack[WhereOptions],
 ) -> xr.Dataset:
-    """Return a method's result; it is read if it is in the folder `out` already. The first error is raised.
+    """Return the result of a method, read from the folder `out` if it is there already.
 
     Args:
-        out: an atlas, or a new folder; without it, nothing is kept.
-        where: as in `run`.
+        options: the method's options by name (default: those of the preset).
+        out: the folder of an atlas, or a new folder (default: nothing is kept).
+        where: as in `run`, like the other arguments.
+
+    Raises:
+        HeadAtlasError: the first error of the method.
     """
     check_folder(out)
     selected = [(method, method.in_preset(preset, options or {}))]
@@ -124,7 +133,7 @@ def _carry_out(
     progress: Progress,
     watch: Watch,
 ) -> Manifest:
-    """Do methods with their options, and keep atlas.json true.
+    """Run methods with their options, and keep atlas.json up to date.
 
     Args:
         stop_at_error: raise the first error, once it is noted.
@@ -160,7 +169,7 @@ def _do_plans(
     stop_at_error: bool,
     progress: Progress,
 ) -> None:
-    """Do what is to be done, and show each result while the others are still to come."""
+    """Execute the plans that are to be done, and draw each result as it comes."""
     page = manifest.folder / PAGE
     try:
         with closing(execute(pool, manifest.to_do, manifest.folder, progress, timeline)) as results:
@@ -174,7 +183,8 @@ def _do_plans(
                     timeline.watch.on_page_drawn(page)
     except BaseException:
         if draw and page.exists():
-            draw_atlas(manifest, silent)  # the page must not wait for results that will not come
+            # a page that was drawn with methods pending reloads itself: it must not wait for results that never come
+            draw_atlas(manifest, silent)
         raise
     finally:
         timeline.watch.on_end()

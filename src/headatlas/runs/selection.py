@@ -13,30 +13,33 @@ from headatlas.tasks.built_in import FUNCTIONS
 def select_methods(
     preset: str, methods: Sequence[str] | str | None = None, functions: Sequence[str] | str | None = None
 ) -> list[tuple[Method, dict[str, Any]]]:
-    """Return the methods of a run in their order, with the options of each.
+    """Return the methods of a run, the quickest first, with the options of each.
 
     Args:
-        methods: without any, the preset's.
-        functions: for those methods that take some.
+        methods: names, in any order (default: those of the preset).
+        functions: cognitive functions, for the methods that have this option (default: those of the preset).
     """
     check_choice("preset", preset, PRESETS)
     names = preset_methods(preset) if methods is None else check_names("methods", methods, method_names())
-    chosen = None if functions is None else check_names("functions", functions, FUNCTIONS)
+    function_names = None if functions is None else check_names("functions", functions, FUNCTIONS)
+    # by name first: a method that is named twice runs once
     records = sorted({name: get_method(name) for name in names}.values(), key=lambda m: m.seconds)
-    takers = [m.name for m in records if "functions" in m.options]
-    if chosen and not takers:
-        having = [name for name in preset_methods("full") if "functions" in get_method(name).options]
+    if function_names and not any("functions" in m.options for m in records):
+        valid = [name for name in preset_methods("full") if "functions" in get_method(name).options]
         raise BadArgument(
-            f"functions is given, but the methods are {', '.join(names)}: functions are those of {' and '.join(having)}"
+            f"functions is given, but the methods are {', '.join(names)}: only {' and '.join(valid)} take functions"
         )
-    selected = [(m, m.in_preset(preset, {"functions": chosen} if chosen and m.name in takers else {})) for m in records]
-    for method, options in selected:
+    selected = []
+    for method in records:
+        given_options = {"functions": function_names} if function_names and "functions" in method.options else {}
+        options = method.in_preset(preset, given_options)
         _check_required(method, options)
+        selected.append((method, options))
     return selected
 
 
 def _check_required(method: Method, options: Mapping[str, Any]) -> None:
-    """Check that options without a default have a value: `run` takes none for single methods."""
+    """Check that options without a default have a value; `run` has no arguments for options of single methods."""
     required = [o.name for o in method.options.values() if o.default is inspect.Parameter.empty]
     missing = [name for name in required if name not in options]
     if missing:

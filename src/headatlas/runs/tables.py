@@ -1,4 +1,4 @@
-"""What a run is about to do, and what it would take, as rows."""
+"""The plan and the estimate of a run, as rows of tables."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from headatlas.runs.estimate import Estimate
 
 
-def plan(plans: Plans, folder: Path) -> list[dict[str, Any]]:
-    """What `run` is about to do: a row per method."""
+def plan_rows(plans: Plans, folder: Path) -> list[dict[str, Any]]:
+    """Return what `run` is about to do, a row per method."""
     return [
         {"method": name, "state": plan.state(folder), "what": plan.work.summary}
         if isinstance(plan, Plan)
@@ -22,12 +22,12 @@ def plan(plans: Plans, folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def estimate(expected: Estimate) -> list[dict[str, Any]]:
-    """What a run would take: a row per method."""
+def estimate_rows(estimate: Estimate) -> list[dict[str, Any]]:
+    """Return how long a run would take, a row per method."""
     rows = []
-    for name, plan in expected.planned.plans.items():
+    for name, plan in estimate.planned.plans.items():
         if isinstance(plan, Plan):
-            seconds = expected.tasks[name].values()
+            seconds = estimate.tasks[name].values()
             row = {"tasks": len(seconds), "time": _time(sum(seconds)), "longest task": _time(max(seconds))}
         else:
             row = {"tasks": 0, "time": "-", "longest task": str(plan)}
@@ -35,16 +35,16 @@ def estimate(expected: Estimate) -> list[dict[str, Any]]:
     return rows
 
 
-def estimate_in_words(expected: Estimate) -> list[str]:
-    """What it takes all together."""
-    who = f"{expected.workers} worker{'s' * (expected.workers != 1)}"
-    memory = f"{expected.memory.weights / GIB:.1f} GiB of weights"
-    if expected.tokens:
-        running = expected.tokens * expected.memory.a_learned / GIB
-        memory += f", {running:.1f} GiB for {expected.tokens} tokens at once"
+def estimate_in_words(estimate: Estimate) -> list[str]:
+    """Return lines about the run as a whole: time, memory, and how they were estimated."""
+    workers = f"{estimate.workers} worker{'s' * (estimate.workers != 1)}"
+    memory = f"{estimate.memory.weights / GIB:.1f} GiB of weights"
+    if estimate.tokens:
+        activations = estimate.tokens * estimate.memory.a_learned / GIB
+        memory += f", {activations:.1f} GiB for {estimate.tokens} tokens at once"
     return [
-        f"all together: {_time(expected.work)} of work; {_time(expected.seconds)} with {who}, and then the figures",
-        f"memory of a worker: {memory}",
+        f"in total: {_time(estimate.work)} of work; {_time(estimate.seconds)} with {workers}, and then the figures",
+        f"memory per worker: {memory}",
         "timed on one part of each kind (docs/how-to/cluster.md)",
     ]
 

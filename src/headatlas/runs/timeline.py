@@ -1,4 +1,4 @@
-"""How far a run is, and how long it will still take: what its methods usually take, scaled by the pace so far."""
+"""How far a run is, and how long it will still take: the usual time of its methods, scaled by the pace so far."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -6,17 +6,23 @@ from dataclasses import dataclass, field
 
 from headatlas.progress import Watch
 
-PRIOR = 5.0  # seconds for which the usual times count as if they had been right
+# The pace starts as if this much work had taken its usual time, so that one short method cannot change it much.
+PRIOR_SECONDS = 5.0
 
 
 @dataclass
 class Timeline:
-    """Follows the methods of a run.
+    """Progress of a run, method by method.
 
     Args:
-        seconds: what each usually takes, in the order of the run.
-        tasks: how many tasks each has.
-        workers: how many tasks are done at the same time.
+        seconds: usual time of each method, in the order of the run.
+        tasks: number of tasks of each method.
+        workers: number of tasks that run at the same time.
+        watch: informed when a method begins or ends.
+        clock: the time in seconds.
+        start_times: when each method began.
+        task_seconds: for each method, the time of every task that ended.
+        finished: the methods that ended, with or without a result.
     """
 
     seconds: Mapping[str, float]
@@ -24,56 +30,59 @@ class Timeline:
     workers: int = 1
     watch: Watch = field(default_factory=Watch)
     clock: Callable[[], float] = time.monotonic
-    begun: dict[str, float] = field(default_factory=dict)  # method: when
-    took: dict[str, list[float]] = field(default_factory=dict)  # method: seconds of each task that ended
-    over: set[str] = field(default_factory=set)
+    start_times: dict[str, float] = field(default_factory=dict)
+    task_seconds: dict[str, list[float]] = field(default_factory=dict)
+    finished: set[str] = field(default_factory=set)
 
     def begin(self, method: str) -> None:
-        """A task of a method begins."""
-        if method not in self.begun:
-            self.begun[method] = self.clock()
+        """Note that a task of a method begins."""
+        if method not in self.start_times:
+            self.start_times[method] = self.clock()
             self.watch.on_job_begin(method)
 
     def end(self, method: str, seconds: float) -> None:
-        """A task of a method has ended."""
-        self.took.setdefault(method, []).append(seconds)
+        """Note that a task of a method has ended."""
+        self.task_seconds.setdefault(method, []).append(seconds)
 
     def finish(self, method: str, error: Exception | None) -> None:
-        """A method is over: its result is written, or there is none."""
-        self.over.add(method)
+        """Note that a method has ended: its result is written, or it failed with an error."""
+        self.finished.add(method)
         self.watch.on_job_end(method, error)
 
     @property
     def pending(self) -> list[str]:
-        """Methods that are not over, in their order."""
-        return [method for method in self.seconds if method not in self.over]
+        """The methods that have not ended, in the order of the run."""
+        return [method for method in self.seconds if method not in self.finished]
 
     def seconds_of(self, method: str) -> float:
-        """What a method took so far."""
-        return sum(self.took.get(method, []))
+        """Return the seconds that a method's tasks took so far."""
+        return sum(self.task_seconds.get(method, []))
 
     @property
     def pace(self) -> float:
-        """Seconds that a usual second took, by the methods that are over."""
-        took = sum(self.seconds_of(method) for method in self.over)
-        return (PRIOR + took) / (PRIOR + sum(self.seconds[method] for method in self.over))
+        """Actual seconds per usual second, from the methods that have ended."""
+        actual = sum(self.seconds_of(method) for method in self.finished)
+        usual = sum(self.seconds[method] for method in self.finished)
+        return (PRIOR_SECONDS + actual) / (PRIOR_SECONDS + usual)
 
     @property
     def share(self) -> float:
-        """How much of all is done, 0 to 1."""
+        """The finished share of the run's work, 0 to 1."""
         total = self.pace * sum(self.seconds.values())
-        return 1 - self.left() * self.workers / total if total else 1.0
+        return 1 - self.remaining_seconds() * self.workers / total if total else 1.0
 
-    def left(self, *methods: str) -> float:
-        """Seconds until these methods, or all of them, are over."""
-        pending = [method for method in methods or self.seconds if method not in self.over]
-        return sum(map(self._left, pending)) / self.workers
+    def remaining_seconds(self, *methods: str) -> float:
+        """Return the seconds until these methods (default: all) have ended."""
+        pending = [method for method in methods or self.seconds if method not in self.finished]
+        return sum(map(self._remaining_work, pending)) / self.workers
 
-    def _left(self, method: str) -> float:
-        """Seconds of work that a method still is: by its tasks that ended, or by the time since it began."""
+    def _remaining_work(self, method: str) -> float:
+        """Return a method's remaining seconds of work, by its finished tasks or the time since it began."""
         usual = self.seconds[method] * self.pace
-        if method not in self.begun:
+        if method not in self.start_times:
             return usual
-        ended = len(self.took.get(method, []))
-        by_tasks = usual * (1 - ended / self.tasks[method]) if method in self.tasks else usual
-        return max(0.0, min(by_tasks, usual - (self.clock() - self.begun[method])))
+        n_ended = len(self.task_seconds.get(method, []))
+        by_tasks = usual * (1 - n_ended / self.tasks[method]) if method in self.tasks else usual
+        by_clock = usual - (self.clock() - self.start_times[method])
+        # the smaller: by_tasks stands still during a long task, by_clock does not see tasks that are quicker than usual
+        return max(0.0, min(by_tasks, by_clock))

@@ -1,4 +1,4 @@
-"""Where work is done: this process, processes of this machine, or a Ray cluster; on which device and in which dtype."""
+"""Where work runs: this process, processes of this machine, or a Ray cluster; on which device and in which dtype."""
 
 import os
 from dataclasses import dataclass, replace
@@ -37,15 +37,15 @@ class WhereOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Where:
-    """Where work is done.
+    """Where work runs.
 
     Args:
         device: 'auto', 'cpu', 'cuda' or 'cuda:N'.
-        dtype: in which the model is loaded; 'auto' is that of its files.
-        engine: 'local' is this process, or one per GPU if there are several; 'ray' is a cluster.
-        address: of the cluster, or 'auto'; without one, Ray is started on this machine.
-        gpus_per_job: GPUs that a worker spreads the model over.
-        workers: at most so many. The results are the same with any number and any engine.
+        dtype: precision in which the model is loaded; 'auto' is that of its files.
+        engine: 'local' is this process, or one process per GPU if there are several; 'ray' is a cluster.
+        address: HOST:PORT of a Ray cluster, or 'auto' (default: Ray is started on this machine).
+        gpus_per_job: number of GPUs over which a worker spreads the model.
+        workers: maximum number of workers. Results do not depend on it, nor on the engine.
     """
 
     device: str = "auto"
@@ -73,12 +73,12 @@ class Where:
             object.__setattr__(self, "device", "cpu")
 
     @property
-    def spreads(self) -> bool:
+    def spreads_model(self) -> bool:
         """Whether a worker spreads the model over several GPUs."""
         return (self.gpus_per_job or 1) > 1
 
     def check_model(self, model: LM | str | Path) -> None:
-        """Check that workers of this kind can have a model."""
+        """Check that these workers can use a model: one in memory cannot be sent, or loaded in another precision."""
         if not isinstance(model, LM | str | Path):
             raise BadArgument(f"model is a {type(model).__name__}, expected an LM, a name or a path")
         if not isinstance(model, LM):
@@ -88,23 +88,28 @@ class Where:
         if self.dtype != "auto":
             raise BadArgument(f"dtype is {self.dtype!r}, but model is an LM: it has {model.model.dtype} already")
 
-    def pool(self, here: MakeWorker, elsewhere: MakeWorker) -> Pool:
-        """Return the workers. here, elsewhere: make the worker that is this process, and one that is not."""
+    def pool(self, make_local: MakeWorker, make_remote: MakeWorker) -> Pool:
+        """Return the pool of workers.
+
+        Args:
+            make_local: makes the worker if it is this process.
+            make_remote: makes a worker in another process.
+        """
         if self.engine == "ray":
             gpus_per_worker = 0 if self.device == "cpu" else self.gpus_per_job
-            return Pool(Cluster(elsewhere, self.address, gpus_per_worker, torch.get_num_threads(), self.workers))
+            return Pool(Cluster(make_remote, self.address, gpus_per_worker, torch.get_num_threads(), self.workers))
         gpus = self._gpus()
         if gpus is None:
-            return Pool(Local(here))
-        return Pool(Processes(elsewhere, self.workers or len(gpus), gpus))
+            return Pool(Local(make_local))
+        return Pool(Processes(make_remote, self.workers or len(gpus), gpus))
 
     def count_workers(self) -> int:
-        """Return how many workers there is room for, whatever number was asked for."""
+        """Return the number of workers that fit, whatever `workers` is."""
         with replace(self, workers=None).pool(_no_worker, _no_worker) as pool:
             return pool.backend.size
 
     def _gpus(self) -> list[str] | None:
-        """The names of the GPUs that each process sees; None where this process does the work itself."""
+        """Return the GPUs of each worker, as in CUDA_VISIBLE_DEVICES; None if this process is the worker."""
         per_worker = self.gpus_per_job or 1
         available = torch.cuda.device_count() if self.device in ("auto", "cuda") else 0
         if self.gpus_per_job == 0:
@@ -116,26 +121,30 @@ class Where:
             raise BadArgument(f"gpus-per-job is {self.gpus_per_job}, but this machine has {usable} to use")
         if self.workers is None and available < 2 * per_worker:
             return None
+        # workers set this variable for themselves, so it must name the GPUs as this process was given them
         names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         if len(names) < available or names == [""]:
             names = [str(i) for i in range(available)]
-        gpus = [",".join(names[a : a + per_worker]) for a in range(0, available - per_worker + 1, per_worker)]
+        # GPUs that are left over stay unused
+        starts = range(0, available - per_worker + 1, per_worker)
+        gpus = [",".join(names[start : start + per_worker]) for start in starts]
         if self.workers is not None and gpus and self.workers > len(gpus):
-            raise BadArgument(f"workers is {self.workers}, but there are GPUs for {len(gpus)}")
+            raise BadArgument(f"workers is {self.workers}, but this machine has GPUs for {len(gpus)} workers")
         return gpus
 
 
 def start_workers(model: LM | str | Path, where: Where, progress: Progress = silent) -> Pool:
-    """Return workers for a model. They start when there is work for them, and load it when they first need it."""
+    """Return workers for a model. They start when there are tasks for them, and load it when they first need it."""
     where.check_model(model)
     source = model if isinstance(model, LM) else absolute(model)
-    here = partial(ModelWorker, source, where, None, progress)
-    elsewhere = partial(ModelWorker, source, where, torch.get_num_threads())
-    return where.pool(here, elsewhere)
+    make_local = partial(ModelWorker, source, where, None, progress)
+    # the same number of threads everywhere: sums depend on how they are split
+    make_remote = partial(ModelWorker, source, where, torch.get_num_threads())
+    return where.pool(make_local, make_remote)
 
 
 def absolute(path: str | Path) -> str:
-    """A path as others can follow it; a name as it is."""
+    """Return a path that is valid in any working directory; the name of a model stays as it is."""
     if not str(path).strip() or path == DEFAULT_MODEL or not Path(path).expanduser().exists():
         return str(path)
     return str(Path(path).expanduser().absolute())

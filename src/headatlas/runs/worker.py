@@ -1,4 +1,4 @@
-"""What does the work: it loads a model once, plans methods for it, and does their parts.
+"""The worker: it loads a model once, plans methods for it, and does their parts.
 
 It lives in this process, in another one, or on a Ray cluster; its methods are called with plain data.
 """
@@ -31,19 +31,20 @@ if TYPE_CHECKING:
     from headatlas.runs.where import Where
 
 T = TypeVar("T")
-# options that name rows: which of them a method uses, only its `Work` can say
-_DATA = {"tasks", "questions", "relations", "needles", "texts"}
+# Options that choose data. The examples that a method uses of it are known only to its `Work`.
+_DATA_OPTIONS = {"tasks", "questions", "relations", "needles", "texts"}
 Model = LM | Parameters
 log = logging.getLogger(__name__)
 
 
 class ModelWorker:
-    """Does tasks on a model.
+    """A model, and the methods that a pool calls to plan and do work on it.
 
     Args:
-        source: the model, or what to load it from; '' where parts bring their own models.
-        where: on which device, in which dtype, and whether over all GPUs that this process sees.
-        threads: of torch, because sums are the same only if they are split alike.
+        source: the model, or the name or path to load it from; '' if the parts bring their own models.
+        where: device and dtype, and whether the model is spread over all GPUs that this process sees.
+        threads: number of threads of torch (default: unchanged). Sums are equal to the bit only for equal numbers.
+        progress: shows what is being loaded or planned.
     """
 
     def __init__(
@@ -51,62 +52,81 @@ class ModelWorker:
     ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
-        self.source, self.where, self.progress = source, where, progress
+        self.source = source
+        self.where = where
+        self.progress = progress
         self.model: Model | None = source if isinstance(source, LM) else None
-        self.held = ExitStack()
+        # open as long as the worker: inside, the weights are assumed not to change
+        self.contexts = ExitStack()
         self.stamp: dict[str, Any] = {}
 
     def close(self) -> None:
-        self.held.close()
+        """Release the model's weights, which may change from now on."""
+        self.contexts.close()
 
     # --- planning
 
     def plan(self, methods: Sequence[tuple[Method, Mapping[str, Any]]]) -> RunPlan:
-        """Plan methods with their options, on a model without weights: wrong arguments are found before any load."""
-        bare = self._bare(not any(method.needs_model for method, _ in methods))
-        works = {method.name: self._work(method, bare, options) for method, options in methods}
-        planned = [work for work in works.values() if isinstance(work, Work)]
-        model = self.loaded(any(work.needs_model for work in planned), bare) if planned else bare
+        """Plan methods with their options.
+
+        Each method plans on a model without weights, so that wrong arguments are found before anything is loaded.
+        """
+        skeleton = self._open_skeleton(not any(method.needs_model for method, _ in methods))
+        works = {method.name: self._try_work(method, skeleton, options) for method, options in methods}
+        possible = [work for work in works.values() if isinstance(work, Work)]
+        model = self.load_model(any(work.needs_model for work in possible), skeleton) if possible else skeleton
         plans: dict[str, Plan | HeadAtlasError] = {}
         for method, _ in methods:
             work = works[method.name]
-            plans[method.name] = plan_of(method, work, self.stamp) if isinstance(work, Work) else work
-        return RunPlan(*_described(model), plans)
+            plans[method.name] = make_plan(method, work, self.stamp) if isinstance(work, Work) else work
+        return RunPlan(*_describe(model), plans)
 
-    def _work(self, method: Method, model: Model, options: Mapping[str, Any]) -> Work | HeadAtlasError:
+    def _try_work(self, method: Method, model: Model, options: Mapping[str, Any]) -> Work | HeadAtlasError:
         with doing(self.progress, f"planning {method.name}"):
-            result = attempt(lambda: work_of(method, model, options))
+            result = attempt(lambda: make_work(method, model, options))
         work: Work | HeadAtlasError = result.error or result.value
         return work
 
-    def _bare(self, parameters: bool) -> Model:
-        """The model without its weights, unless it is loaded already."""
+    def _open_skeleton(self, parameters_only: bool) -> Model:
+        """Return the model without its weights, or the model itself if it is loaded already.
+
+        Args:
+            parameters_only: no method runs the model: its matrices will be read from disk.
+        """
         if self.model is not None:
             return self.model
         assert not isinstance(self.source, LM)
         with doing(self.progress, f"opening {self.source}"):
-            if parameters:
+            if parameters_only:
                 return open_parameters(self.source, self.where.device)
             return load_skeleton(self.source, self.where.dtype, self.where.device)[0]
 
-    def loaded(self, needs_model: bool, bare: Model | None = None) -> Model:
-        """The model, with its weights hashed once for all that is stamped."""
+    def load_model(self, needs_model: bool, skeleton: Model | None = None) -> Model:
+        """Return the model, loaded and fingerprinted when it is first needed.
+
+        Args:
+            needs_model: whether an LM that can run is needed, or parameters on disk are enough.
+            skeleton: the model without its weights, if it was opened already.
+        """
         if self.model is None or (needs_model and not isinstance(self.model, LM)):
             assert not isinstance(self.source, LM)
             if needs_model:
-                self.model = self._load(self.source, bare)
+                self.model = self._load(self.source, skeleton)
+            elif isinstance(skeleton, Parameters):
+                self.model = skeleton
             else:
-                self.model = bare if isinstance(bare, Parameters) else open_parameters(self.source, self.where.device)
+                self.model = open_parameters(self.source, self.where.device)
             self.stamp = {}
         if not self.stamp:
             with doing(self.progress, f"reading the weights of {self.model.name} for their fingerprint"):
-                self.held.enter_context(self.model.weights.unchanged())
+                self.contexts.enter_context(self.model.weights.unchanged())
                 self.stamp = model_stamp(self.model)
         return self.model
 
-    def _load(self, source: str, bare: Model | None) -> LM:
-        tokenizer = bare._tokenizer if isinstance(bare, LM) else None
-        device_map = "auto" if self.where.spreads else None
+    def _load(self, source: str, skeleton: Model | None) -> LM:
+        # a tokenizer takes seconds to read, and is the same
+        tokenizer = skeleton._tokenizer if isinstance(skeleton, LM) else None
+        device_map = "auto" if self.where.spreads_model else None
         with doing(self.progress, f"loading {source}"):
             return load(source, self.where.device, self.where.dtype, tokenizer=tokenizer, device_map=device_map)
 
@@ -114,11 +134,11 @@ class ModelWorker:
         """Return the seconds of every task, by method: one part of each kind is timed."""
         from headatlas.runs.estimate import time_plan
 
-        model = self.loaded(any(plan.work.needs_model for plan in plans))
+        model = self.load_model(any(plan.work.needs_model for plan in plans))
         return {plan.method: time_plan(plan, model) for plan in self.progress(plans, "timing a part of each kind")}
 
     def tokens_at_once(self) -> int:
-        """Return how many tokens are run at once on this worker's device; 0 where no model was loaded."""
+        """Return the number of tokens that run at once on this worker's device; 0 if no model is loaded."""
         return tokens_at_once(self.model, None) if isinstance(self.model, LM) else 0
 
     # --- doing
@@ -133,69 +153,80 @@ class ModelWorker:
     ) -> Any:
         """Do a part and return its arrays by name; without outputs, combine the parts and return the result.
 
-        What a worker receives is made in `runs/execute.py`.
+        The arguments are made in `runs/execute.py`.
 
         Args:
-            do: the function of the part, or that combines the parts.
-            arguments: for it, by name.
+            do: the function of a part, or the function that combines the parts.
+            arguments: its arguments by name.
             outputs: names of the arrays that the part makes.
-            done: the arrays of earlier parts.
-            stamp: of the plan; a model that differs from the one it was made for is refused.
+            done: the arrays of finished parts; those of this part are added.
+            stamp: the plan's stamp.
+
+        Raises:
+            CannotDo: the model differs from the one in the stamp, or memory runs out.
         """
         model = None
-        if stamp.get("read_from"):  # the benchmark's parts bring their own models
-            model = self.loaded(stamp["read_from"] == "memory")
+        # the benchmark's parts bring their own models
+        if stamp.get("read_from"):
+            model = self.load_model(stamp["read_from"] == "memory")
             for key, value in stamp.items():
                 if self.stamp.get(key, value) != value:
-                    raise CannotDo(f"{key} is {self.stamp[key]} there, but {value} where the work was planned")
+                    raise CannotDo(
+                        f"{key} is {self.stamp[key]} on this worker, but {value} in the plan: all workers need"
+                        " the same model and versions"
+                    )
         try:
             result = retry_smaller(lambda: do(model, **arguments, done=done, progress=self.progress))
-        except torch.OutOfMemoryError as e:  # where nothing can be halved: this method is given up, not the others
+        except torch.OutOfMemoryError as e:
+            # this part cannot be halved: its method fails, the others continue
             raise CannotDo(f"out of memory: {one_line(e)}") from e
         return {name: done[name] for name in outputs} if outputs else result
 
 
 def retry_smaller(do: Callable[[], T]) -> T:
-    """Do something. If memory runs out, do it again: whoever raises `OutOfMemory` has halved the tokens at once."""
+    """Call a function, again and again while memory runs out: `OutOfMemory` means that the batch size was halved."""
     while True:
         try:
             return do()
         except OutOfMemory as e:
-            log.warning(str(e))  # not the error itself: whoever keeps the record would keep all its tensors
-        gc.collect()  # what the error held on to
+            # its text alone: log handlers may keep the record, and the error keeps every tensor of its traceback
+            log.warning(str(e))
+        # the error's traceback is part of reference cycles: without this, its tensors stay in memory
+        gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
 
-def work_of(method: Method, model: Model, options: Mapping[str, Any]) -> Work:
-    """What a method would do with a model: the `Work` it returns, or a call of its function."""
+def make_work(method: Method, model: Model, options: Mapping[str, Any]) -> Work:
+    """Return the work of a method on a model: what it returns if it works in parts, else a call of its function."""
     if method.in_parts:
         work: Work = method.function(model, **options)
         if not isinstance(work, Work):
-            raise CannotDo(f"method {method.name} gave a {type(work).__name__}, but declares in_parts: expected Work")
+            raise CannotDo(
+                f"method {method.name} returned a {type(work).__name__}, but declares in_parts: expected Work"
+            )
         return work
     options = {o.name: o.default for o in method.options.values()} | dict(options)
-    plain = {k: _plain(v) for k, v in options.items()}
     listed = ", ".join(f"{k} {v}" for k, v in options.items() if v is not None)
     return Work(
         summary=method.title + f": {listed}" * bool(listed),
         combine=_call_function,
         arguments={"function": method.function, "options": options},
-        settings=plain,
+        settings={k: _plain(v) for k, v in options.items()},
         needs_model=method.needs_model,
-        used=None if _DATA & set(options) else Used(),
+        used=None if _DATA_OPTIONS & set(options) else Used(),
     )
 
 
 def _call_function(
     model: Model, *, function: Callable[..., xr.Dataset], options: Mapping[str, Any], done: Done, progress: Progress
 ) -> xr.Dataset:
-    shown = {"progress": progress} if "progress" in inspect.signature(function).parameters else {}
-    return function(model, **options, **shown)
+    progress_option = {"progress": progress} if "progress" in inspect.signature(function).parameters else {}
+    return function(model, **options, **progress_option)
 
 
 def _plain(value: Any) -> Any:
-    """A value as an attribute of a file, and as part of a key. A path to a file becomes a hash of its content."""
+    """Return a value that can be a file's attribute and part of a key. A file's path becomes its name and a hash."""
     if isinstance(value, Path):
         return f"{value.name} {hashlib.sha256(value.read_bytes()).hexdigest()[:16]}" if value.is_file() else str(value)
     if isinstance(value, bool | np.bool_):
@@ -203,33 +234,34 @@ def _plain(value: Any) -> Any:
     return "" if value is None else list(value) if isinstance(value, tuple) else value
 
 
-def plan_of(method: Method, work: Work, stamp: Mapping[str, Any]) -> Plan:
-    """A method's work, with the stamp of the model and all else that it depends on."""
-    stamped = {**stamp, "data": work.data, **work.settings}
-    return Plan(method.name, work, stamped, method.measures, method.variables, method.seconds)
+def make_plan(method: Method, work: Work, stamp: Mapping[str, Any]) -> Plan:
+    """Return the plan of a method's work, stamped with everything on which its parts depend."""
+    full_stamp = {**stamp, "data": work.data, **work.settings}
+    return Plan(method.name, work, full_stamp, method.measures, method.variables, method.seconds)
 
 
 def model_stamp(model: Model) -> dict[str, Any]:
-    """What a file says about the model it is of; no time of day, so that the same work gives the same file.
+    """Return the attributes that identify a model and the versions in use.
 
-    The fingerprint is of the weights in their precision; the values_hash does not depend on it. The config_hash is of
-    configuration and tokenizer.
+    The fingerprint covers the weights in their precision; the values_hash does not depend on precision. The config_hash
+    covers configuration and tokenizer. There is no time of day, so that equal work gives equal files.
     """
     weights = model.weights
-    bare = weights.embedding().is_meta  # a model without weights: only for planning
+    is_skeleton = weights.embedding().is_meta
     return {
         "model": model.name,
-        "fingerprint": "" if bare else weights.fingerprint(),
-        "values_hash": "" if bare else weights.values_hash(),
+        "fingerprint": "" if is_skeleton else weights.fingerprint(),
+        "values_hash": "" if is_skeleton else weights.values_hash(),
         "read_from": weights.source,
         "config_hash": model.config_hash(),
         "n_kv_heads": weights.anatomy.n_kv_heads,
     } | {k: v for k, v in flat(describe_run()).items() if k != "time"}
 
 
-def _described(model: Model) -> tuple[Mapping[str, Any], str]:
+def _describe(model: Model) -> tuple[Mapping[str, Any], str]:
+    """Return a description of the model for atlas.json, and one line of text."""
     if isinstance(model, LM):
-        described = describe_model(model)
-        return described, f"{model!r}, fingerprint {described['fingerprint'] or 'not read'}"
-    described = describe_weights(model.weights, model.name, str(model.device))
-    return described, f"{model.name}, not loaded, fingerprint {described['fingerprint']}"
+        description = describe_model(model)
+        return description, f"{model!r}, fingerprint {description['fingerprint'] or 'not read'}"
+    description = describe_weights(model.weights, model.name, str(model.device))
+    return description, f"{model.name}, not loaded, fingerprint {description['fingerprint']}"
