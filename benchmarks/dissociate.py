@@ -16,7 +16,7 @@ import headatlas as ha
 from headatlas.evidence.selective import Trial, remove_heads_of
 from headatlas.methods import get_method
 from headatlas.methods.dissociate.compute import fit
-from headatlas.models.gradients import for_gradients
+from headatlas.models.gradients import frozen_float32_stream
 from headatlas.tasks.labelled import load_labelled, log_p_per_token
 
 UPDATES = 10
@@ -40,7 +40,7 @@ def measure(lm: ha.LM, preset: str) -> None:
     def updates(n: int = UPDATES) -> None:
         fit(lm, data, baseline, 0, seeds=range(options["seeds"]), updates=n, **fitting)
 
-    with for_gradients(lm):
+    with frozen_float32_stream(lm):
         updates(1)
         seconds = min(timed(updates) for _ in range(3)) / UPDATES
     print(f"{lm.model.dtype!s:15} an update: {seconds:.3f} s")

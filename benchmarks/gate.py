@@ -26,7 +26,7 @@ from common import arguments, in_turn, kernels, llama_8b, qwen_1_5b, timed
 import headatlas as ha
 from headatlas.methods.ablate.compute import ablate_heads
 from headatlas.methods.gate.compute import FITS, Schedule, draw_theta, fit_task, loss_and_gradient, negative_log_p
-from headatlas.models.gradients import for_gradients
+from headatlas.models.gradients import frozen_float32_stream
 from headatlas.models.log_probs import batched_log_probs, log_probs
 from headatlas.models.tokens import Bundle, TokenExample, encode_target, make_bundle
 from headatlas.tasks.prompts import Example, Task
@@ -63,7 +63,7 @@ def update(lm: ha.LM, rounds: int, examples: int = 8, tokens: int = 16) -> None:
         torch.autograd.grad(logits.log_softmax(-1)[:, 0].sum(), leaf)
 
     def gated() -> None:
-        with for_gradients(lm):
+        with frozen_float32_stream(lm):
             loss_and_gradient(lm, theta, [(s,) for s in bundles], negative_log_p, 10**9)
 
     once, ours = in_turn(rounds, bare, gated)
@@ -169,7 +169,7 @@ def streams(lm: ha.LM, rounds: int, longest: int, texts: int, tokens: int, seeds
     lm.model.requires_grad_(False)
     (bare,) = in_turn(rounds, hooks)
     print(f"{lm.name}: {seeds} × {texts} × {tokens} tokens, bare hooks and all logits {bare:.4f} s")
-    for stream, ready in (("bfloat16", nullcontext), ("float32", for_gradients)):
+    for stream, ready in (("bfloat16", nullcontext), ("float32", frozen_float32_stream)):
         with ready(lm):
             torch.cuda.reset_peak_memory_stats()
             (ours,) = in_turn(rounds, update)

@@ -15,7 +15,7 @@ import torch
 from common import arguments, llama_8b, timed
 
 import headatlas as ha
-from headatlas.models.attention import _beside_the_kernel, attended_most
+from headatlas.models.attention import _beside_the_kernel, most_attended_positions
 
 
 def peak(work: Callable[[], object]) -> float:
@@ -39,7 +39,7 @@ def main() -> None:
         lm.model.base_model(torch.tensor([ids[:n]], device=lm.device), use_cache=False)
 
     def read(n: int = options.tokens) -> None:
-        attended_most(lm, ids[:n], range(n - options.answer, n))
+        most_attended_positions(lm, ids[:n], range(n - options.answer, n))
 
     bare(), read()  # warm up
     seconds = [(timed(bare), timed(read)) for _ in range(options.rounds)]

@@ -120,7 +120,8 @@ def check_plan(options: argparse.Namespace) -> None:
     print(f"{'together':15} {total[0]:7.1f} {total[1]:9.1f} {total[1] / total[0]:9.2f}")
     if device == "cuda":
         budget = tokens_at_once(lm, None)
-        expected, used = (needs.weights + budget * needs.a_learned) / GIB, torch.cuda.max_memory_allocated() / GIB
+        expected = (needs.weights + budget * needs.per_token_with_gradients) / GIB
+        used = torch.cuda.max_memory_allocated() / GIB
         print(f"memory: {expected:.1f} GiB estimated, with {budget} tokens at once; {used:.1f} GiB used")
 
 

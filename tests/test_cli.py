@@ -93,7 +93,7 @@ def test_models_are_listed_with_sizes_and_deleted_by_name(capsys, tmp_path, monk
     assert isinstance(rows[old.name]["size_mb"], int)
     code, _, err = headatlas(capsys, "models", "--delete", "tinny")
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "model 'tinny' is not in the cache; there are: tiny-" in err
+    assert "model 'tinny' is not in the cache; it holds: tiny-" in err
     code, out, _ = headatlas(capsys, "models", "--delete", old.name)
     assert (code, out) == (0, f"deleted {old} (0 MB)\n")
     assert converted.is_dir()

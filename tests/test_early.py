@@ -17,7 +17,7 @@ from headatlas.methods._seeds import seed_numbers
 from headatlas.methods.ablate import KINDS
 from headatlas.methods.method import PRESETS
 from headatlas.models.families import find_anatomy
-from headatlas.models.head_names import shape
+from headatlas.models.head_names import read_shape
 from headatlas.models.memory import skeleton
 from headatlas.progress import doing
 from headatlas.runs.estimate import estimate
@@ -169,23 +169,23 @@ def test_layers_and_heads_are_read_from_the_configuration(tiny, tmp_path) -> Non
     config = build(tiny).config
     config.save_pretrained(tmp_path)
     anatomy = find_anatomy(skeleton(config))
-    assert shape(str(tmp_path)) in ((anatomy.n_layers, anatomy.n_heads), None)
+    assert read_shape(str(tmp_path)) in ((anatomy.n_layers, anatomy.n_heads), None)
     if tiny.family in ("llama", "qwen3", "gemma3_text", "gpt2", "gpt_neox", "falcon", "mpt", "bloom"):
-        assert shape(str(tmp_path)) is not None
+        assert read_shape(str(tmp_path)) is not None
 
 
 def test_layers_and_heads_of_a_gguf_file_that_was_converted(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path / "cache"))
     write_gguf(tmp_path / "tiny.gguf", tiny_llama())
-    assert shape(str(tmp_path / "tiny.gguf")) is None
+    assert read_shape(str(tmp_path / "tiny.gguf")) is None
     ha.load(tmp_path / "tiny.gguf", "cpu")
-    assert shape(str(tmp_path / "tiny.gguf")) == (2, 4)
+    assert read_shape(str(tmp_path / "tiny.gguf")) == (2, 4)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"num_hidden_layers": "three"}', '{"text_config": 5}'])
 def test_a_configuration_that_says_nothing(tmp_path, text) -> None:
     (tmp_path / "config.json").write_text(text)
-    assert shape(str(tmp_path)) is None
+    assert read_shape(str(tmp_path)) is None
 
 
 def test_names_of_the_command_are_those_of_the_library() -> None:

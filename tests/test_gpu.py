@@ -12,7 +12,7 @@ import headatlas as ha
 from headatlas.methods.gate.compute import draw_theta, loss_and_gradient, negative_log_p
 from headatlas.methods.maps.ranks import Vocabulary, extremes
 from headatlas.methods.probe import compute
-from headatlas.models.attention import attended_most
+from headatlas.models.attention import most_attended_positions
 from headatlas.models.generation import generate_answers
 from headatlas.models.lm import LM
 from headatlas.models.memory import memory, tokens_at_once
@@ -55,7 +55,7 @@ def test_heads_on_a_gpu_equal_heads_on_the_cpu(tiny) -> None:
 def test_where_heads_look_most_is_the_same_on_a_gpu(tiny) -> None:
     ids, rows = texts((23,))[0], [22, 19, 20, 5, 0]
     on_cpu, on_gpu = ha.load(build(tiny)), ha.load(build(tiny).to("cuda"))
-    assert torch.equal(attended_most(on_gpu, ids, rows), attended_most(on_cpu, ids, rows))
+    assert torch.equal(most_attended_positions(on_gpu, ids, rows), most_attended_positions(on_cpu, ids, rows))
 
 
 @pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
@@ -191,7 +191,7 @@ def test_running_out_of_memory_goes_on_with_less_at_once(large, caplog) -> None:
     plenty = ha.gate(large, task, **options)
     with filled(2**28):
         scarce = ha.gate(large, task, batch_tokens=10**6, **options)
-    assert "out of memory with batch_tokens=1000000: going on with batch_tokens=500000" in caplog.text
+    assert "out of memory with batch_tokens=1000000: retrying with batch_tokens=500000" in caplog.text
     assert caplog.text.count("out of memory") <= 13  # down to 122 tokens: a text has 61
     torch.testing.assert_close(torch.tensor(scarce.gate.values), torch.tensor(plenty.gate.values), rtol=0, atol=2e-3)
 
@@ -243,7 +243,7 @@ def test_what_fits_is_told_before_loading_and_chosen_from(large, folder, monkeyp
     examples = [{"prompt": " ".join(f"w{(i * j + i) % 50}" for j in range(62)), "target": " w2"} for i in range(1, 129)]
     ha.gate(large, examples, seeds=1, updates=1, batch=64, batch_tokens=10**6)
     used = (torch.cuda.max_memory_allocated() - before) / (2 * 64 * 63)  # both pressures at once
-    assert 0.4 < needs.a_learned / used < 2.5
+    assert 0.4 < needs.per_token_with_gradients / used < 2.5
     assert 64 < tokens_at_once(large, None) <= 2**30 // (8 * 1024)
     torch.cuda.empty_cache()  # what torch keeps for itself counts as free
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda *a: (10**6, 10**6))

@@ -17,7 +17,7 @@ from headatlas.errors import BadArgument, HeadAtlasError
 from headatlas.evidence.control import correct_p
 from headatlas.evidence.truth import mean_interval, recovery
 from headatlas.methods import methods
-from headatlas.models.hooks import counted
+from headatlas.models.hooks import count_tokens
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import TokenExample, make_bundle
@@ -122,10 +122,10 @@ class TestBaselines:
             assert direct[layer, head] == pytest.approx((logits[5] - logits.mean()).item(), rel=1e-4, abs=1e-7)
 
     def test_passes_are_counted_by_tokens(self, lm) -> None:
-        with counted(lm) as passes, torch.no_grad():
+        with count_tokens(lm) as passes, torch.no_grad():
             lm.model(torch.ones(2, 5, dtype=torch.long))
         assert (passes.forward, passes.backward) == (pytest.approx(10), 0)
-        with counted(lm) as passes:
+        with count_tokens(lm) as passes:
             lm.model(torch.ones(2, 5, dtype=torch.long))
         assert (passes.forward, passes.backward) == (pytest.approx(10), pytest.approx(10))
 

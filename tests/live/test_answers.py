@@ -23,7 +23,7 @@ from headatlas.live import answers as module
 from headatlas.live.answers import Live, others_like
 from headatlas.live.question import Question, read_question
 from headatlas.models.lm import LM
-from headatlas.models.logit_attribution import logits_written, written
+from headatlas.models.logit_attribution import head_writes, logit_contributions
 from tests.models.tiny import TINY, build, tokenizer
 
 BY_ID = {t.id: t for t in TINY}
@@ -275,7 +275,7 @@ def test_a_model_that_does_not_tell_where_its_heads_look_says_so_and_answers_the
     live = Live(lm_of("falcon-rw"))
     before = traces(live.lm)
     for kind in ("attention", "thumbnails"):
-        with pytest.raises(UnsupportedModel, match="does not tell where its heads look"):
+        with pytest.raises(UnsupportedModel, match="cannot read the attention of"):
             ask(live, kind)
     assert traces(live.lm) == before
     best = run(live.lm, live.lm.encode(PROMPT)[0]).logits[0, -1].argmax().item()
@@ -302,7 +302,8 @@ def test_writes_are_sorted_and_are_the_direct_contributions(family, heads) -> No
         assert [t["text"] for t in told[name]] == [live.text(i) for i in best]
         assert [t["change"] for t in told[name]] == pytest.approx([every[i] for i in best], rel=1e-4, abs=1e-6)
     scale = {"granite": 0.5}.get(family, 1)
-    by_hand = logits_written(live.lm, written(live.lm, live.reading(Question(PROMPT, heads)).kept, 1, 5)[4]) * scale
+    part = head_writes(live.lm, live.reading(Question(PROMPT, heads)).kept, 1, 5)[4]
+    by_hand = logit_contributions(live.lm, part) * scale
     np.testing.assert_allclose([every[i] for i in range(61)], by_hand, rtol=1e-3, atol=1e-5)
 
 

@@ -458,7 +458,7 @@ def test_a_model_that_does_not_tell_where_it_looks_shows_the_rest(opened: Open) 
         tab = opened(server.url)
         type_prompt(tab)
         tab.locator("#live-maps .detail button").first.click()
-        expect(tab.locator("#live-attention-state")).to_contain_text("does not tell where its heads look")
+        expect(tab.locator("#live-attention-state")).to_contain_text("cannot read the attention of")
         expect(tab.locator("#live-matrix")).to_be_hidden()
         expect(tab.locator("#live-writes tbody tr").first).to_be_visible()
         assert len(rows(tab)) == 10

@@ -309,7 +309,7 @@ def test_running_out_of_memory_halves_what_is_run_at_once_and_changes_nothing(ti
     np.testing.assert_allclose(halved.gate, complete.gate, atol=1e-5)
     told = [r.getMessage() for r in caplog.records if "out of memory" in r.getMessage()]
     assert told == [
-        f"out of memory with batch_tokens={n}: going on with batch_tokens={n // 2}" for n in (512, 256, 128)
+        f"out of memory with batch_tokens={n}: retrying with batch_tokens={n // 2}" for n in (512, 256, 128)
     ]
     assert max(sizes) > 100
     assert sizes[-1] <= 100

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headatlas.errors import UnsupportedModel
-from headatlas.models.attention import _beside_the_kernel, attended_most, attention_kept, attention_of
+from headatlas.models.attention import _argmax_during_pass, attention_of, most_attended_positions, record_attention
 from headatlas.models.lm import LM
 from headatlas.testing import tiny_lm
 from tests.models.tiny import TINY, Tiny, build, texts
@@ -30,10 +30,10 @@ def lm_of(tiny: Tiny) -> LM:
 def test_equals_whole_attention_matrices(tiny: Tiny) -> None:
     lm = lm_of(tiny)
     if tiny.id == "falcon-rw":
-        with pytest.raises(UnsupportedModel, match="FalconForCausalLM does not tell where its heads look"):
-            attended_most(lm, IDS, ROWS)
+        with pytest.raises(UnsupportedModel, match="cannot read the attention of FalconForCausalLM"):
+            most_attended_positions(lm, IDS, ROWS)
         return
-    most = attended_most(lm, IDS, ROWS)
+    most = most_attended_positions(lm, IDS, ROWS)
     attention = attention_of(lm, torch.tensor([IDS]))
     assert most.shape == (lm.n_layers, lm.n_heads, len(ROWS))
     for layer in range(lm.n_layers):
@@ -44,8 +44,8 @@ def test_equals_whole_attention_matrices(tiny: Tiny) -> None:
 
 
 @by_family
-def test_is_read_beside_the_kernel_where_the_model_has_the_interface(tiny: Tiny) -> None:
-    most = _beside_the_kernel(lm_of(tiny), torch.tensor([IDS]), torch.tensor(ROWS))
+def test_is_read_argmax_during_pass_where_the_model_has_the_interface(tiny: Tiny) -> None:
+    most = _argmax_during_pass(lm_of(tiny), torch.tensor([IDS]), torch.tensor(ROWS))
     assert (most is None) == (tiny.family in OLD)
 
 
@@ -60,7 +60,7 @@ def test_all_of_it_is_kept_in_some_layers_even_while_gradients_are_taken(tiny: T
         with lm.gated(gate):
             return torch.autograd.grad(lm.model(ids, use_cache=False).logits[0, -1, 0], gate)[0]
 
-    with attention_kept(lm, layers, len(IDS), torch.float64) as kept:
+    with record_attention(lm, layers, len(IDS), torch.float64) as kept:
         kept_slope = slope()
     assert set(kept) == (set() if tiny.family in OLD else set(layers))
     torch.testing.assert_close(kept_slope, slope())
@@ -76,8 +76,8 @@ def test_all_of_it_is_kept_in_some_layers_even_while_gradients_are_taken(tiny: T
 def test_in_half_precision(family) -> None:
     """Whole matrices are rounded to bfloat16, so that several keys may be largest: ours must be one of them."""
     lm = LM(build(next(t for t in TINY if t.id == family)).to(torch.bfloat16), None, family)
-    assert _beside_the_kernel(lm, torch.tensor([IDS]), torch.tensor(ROWS)) is not None
-    most = attended_most(lm, IDS, ROWS)
+    assert _argmax_during_pass(lm, torch.tensor([IDS]), torch.tensor(ROWS)) is not None
+    most = most_attended_positions(lm, IDS, ROWS)
     for layer, attention in attention_of(lm, torch.tensor([IDS])).items():
         rows = attention[0][:, ROWS].float()
         ours = rows.gather(-1, most[layer][..., None])[..., 0]
@@ -101,7 +101,7 @@ def test_memory_grows_with_the_length_of_the_text() -> None:
     lm, sizes = tiny_lm(context=2048), {}
     for length in (512, 1024):
         with Largest() as largest:
-            attended_most(lm, texts((length,))[0], range(length - 8, length))
+            most_attended_positions(lm, texts((length,))[0], range(length - 8, length))
         sizes[length] = largest.size
     assert sizes[1024] < 1024**2
     assert sizes[1024] == 2 * sizes[512]
@@ -110,15 +110,15 @@ def test_memory_grows_with_the_length_of_the_text() -> None:
 def test_nothing_stays_in_the_interface(monkeypatch) -> None:
     lm, before = lm_of(TINY[0]), dict(ALL_ATTENTION_FUNCTIONS._local_mapping)
     logits = lm.model(torch.tensor([IDS])).logits
-    attended_most(lm, IDS, ROWS)
+    most_attended_positions(lm, IDS, ROWS)
     assert ALL_ATTENTION_FUNCTIONS._local_mapping == before
     assert torch.equal(lm.model(torch.tensor([IDS])).logits, logits)
     with pytest.raises(IndexError):
-        attended_most(lm, IDS, [99])
+        most_attended_positions(lm, IDS, [99])
     assert ALL_ATTENTION_FUNCTIONS._local_mapping == before
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "sdpa", ALL_ATTENTION_FUNCTIONS["sdpa"])
     mine = dict(ALL_ATTENTION_FUNCTIONS._local_mapping)
-    attended_most(lm, IDS, ROWS)  # what someone else put there is kept
+    most_attended_positions(lm, IDS, ROWS)  # what someone else put there is kept
     assert ALL_ATTENTION_FUNCTIONS._local_mapping == mine
 
 
@@ -133,6 +133,6 @@ def test_a_kernel_that_does_something_else_is_not_believed(monkeypatch) -> None:
 
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "sdpa", half_blind)
     lm = lm_of(TINY[0])
-    assert _beside_the_kernel(lm, torch.tensor([IDS]), torch.tensor(ROWS)) is None
-    with pytest.raises(UnsupportedModel, match="does not tell where its heads look"):
-        attended_most(lm, IDS, ROWS)
+    assert _argmax_during_pass(lm, torch.tensor([IDS]), torch.tensor(ROWS)) is None
+    with pytest.raises(UnsupportedModel, match="cannot read the attention of"):
+        most_attended_positions(lm, IDS, ROWS)

@@ -116,7 +116,7 @@ def test_llama_3_scales_its_rotary_frequencies(tmp_path, caplog) -> None:
     write_gguf(tmp_path / "other.gguf", model, more={"rope_freqs.weight": factors + 1}, rope_theta=500_000.0)
     with caplog.at_level(logging.WARNING, "headatlas"):
         ha.load(tmp_path / "other.gguf")
-    assert "other.gguf scales its rotary positions (rope_freqs.weight): that is left out" in caplog.text
+    assert "other.gguf scales its rotary positions (rope_freqs.weight), which is ignored" in caplog.text
 
 
 # --- tokens
@@ -229,7 +229,7 @@ def test_a_truncated_file_says_so(tmp_path, cache) -> None:
     read_header(tmp_path / "good.gguf")
     for size in (0, 3, 10, 500, len(good) // 2, len(good) - 40):
         (tmp_path / "bad.gguf").write_bytes(good[:size])
-        with pytest.raises(BadFile, match=f"bad.gguf is truncated: it has {size:,} bytes, but its header speaks of"):
+        with pytest.raises(BadFile, match=f"bad.gguf is truncated: it has {size:,} bytes, but needs at least"):
             ha.load(tmp_path / "bad.gguf")
     assert not cache.exists()
 
@@ -264,7 +264,7 @@ from pathlib import Path
 from headatlas.models import gguf
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-gguf.SHARD //= 8  # as small beside the model as it is beside real ones
+gguf.SHARD_BYTES //= 8  # as small beside the model as it is beside real ones
 before = peak()
 gguf.from_gguf(Path({str(tmp_path / "wide.gguf")!r}))
 print(before, peak())

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headatlas.models.gradients import _is_plain, for_gradients, is_norm
+from headatlas.models.gradients import _is_plain, frozen_float32_stream, is_norm
 from headatlas.models.lm import LM
 from tests.models.tiny import TINY, Tiny, build, texts
 
@@ -18,7 +18,7 @@ ROUTED = {"mixtral", "deepseek_v3-moe", "qwen3_next", "gpt_oss"}  # rounding may
 def gate_gradient(lm: LM) -> Tensor:
     """∂ log P of a token behind the text / ∂ gate [layer, head]."""
     gate = torch.ones(lm.n_layers, lm.n_heads, requires_grad=True)
-    with for_gradients(lm), lm.gated(gate):
+    with frozen_float32_stream(lm), lm.gated(gate):
         logits = lm.model(IDS.to(lm.device), use_cache=False).logits[0, -1]
         (gradient,) = torch.autograd.grad(logits.double().log_softmax(-1)[7], gate)
     return gradient.double()
@@ -91,7 +91,7 @@ def test_weights_are_frozen_meanwhile() -> None:
     lm = LM(build(TINY[0]).requires_grad_(True), None, "learning")
     first = next(lm.model.parameters())
     first.requires_grad_(False)
-    with pytest.raises(KeyboardInterrupt), for_gradients(lm):
+    with pytest.raises(KeyboardInterrupt), frozen_float32_stream(lm):
         assert not any(p.requires_grad for p in lm.model.parameters())
         raise KeyboardInterrupt
     assert [p.requires_grad for p in lm.model.parameters()] == [p is not first for p in lm.model.parameters()]

@@ -403,5 +403,5 @@ def test_a_gate_for_a_batch_needs_that_batch(lm: LM) -> None:
 def test_a_model_without_tokenizer_says_so(lm: LM) -> None:
     bare = LM(lm.model, None, "bare")
     assert bare.head_outputs([[3, 4]]).shape == (1, 2, L, H, D)
-    with pytest.raises(BadArgument, match="came without a tokenizer"):
+    with pytest.raises(BadArgument, match="has no tokenizer"):
         bare.encode(["w1"])

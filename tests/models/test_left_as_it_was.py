@@ -13,12 +13,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging as transformers_logging
 
 from headatlas.methods import get_method, method_names
-from headatlas.models.attention import attended_most, attention_kept, attention_of
+from headatlas.models.attention import attention_of, most_attended_positions, record_attention
 from headatlas.models.attention_interface import PREFIX
-from headatlas.models.gradients import for_gradients
+from headatlas.models.gradients import frozen_float32_stream
 from headatlas.models.library_settings import quiet_transformers, without_cudnn_attention
 from headatlas.models.lm import LM
-from headatlas.models.single_heads import recorded, replayed
+from headatlas.models.single_heads import record_blocks, replay_from
 from headatlas.models.streaming_attention import streaming
 from headatlas.testing import MethodCase, tiny_lm
 from tests.models.tiny import TINY, build, texts
@@ -110,16 +110,16 @@ def test_an_error_in_the_middle_leaves_the_model_as_it_was(name, number) -> None
 
 
 def contexts(lm: LM) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
-    with recorded(lm) as record:
+    with record_blocks(lm) as record:
         lm.model(torch.tensor([IDS]), use_cache=False)
     alpha = torch.full((lm.n_layers, lm.n_kv_heads), 0.5)
     return {
         "gated": lambda: lm.gated(torch.zeros(lm.n_layers, lm.n_heads)),
         "patched": lambda: lm.patched("L1.H0", 0.0, positions="last"),
-        "gradients": lambda: for_gradients(lm),
-        "replayed": lambda: replayed(lm, 2, record),
+        "gradients": lambda: frozen_float32_stream(lm),
+        "replayed": lambda: replay_from(lm, 2, record),
         "streaming": lambda: streaming(lm, alpha, 1, 2),
-        "attention": lambda: attention_kept(lm, lm.layers_with_heads, len(IDS), torch.float32),
+        "attention": lambda: record_attention(lm, lm.layers_with_heads, len(IDS), torch.float32),
         "kernels": without_cudnn_attention,
         "quiet": quiet_transformers,
     }
@@ -194,11 +194,11 @@ def test_other_models_of_the_process_keep_their_attention_meanwhile(tiny) -> Non
     lm, other = LM(build(tiny), None, tiny.id), LM(build(tiny), None, "other")
     expected = other.model(torch.tensor([IDS])).logits
     lm.model(torch.tensor([IDS]), output_attentions=True)  # at the first call, transformers leaves hooks of its own
-    with unchanged(other), attention_kept(lm, lm.layers_with_heads, len(IDS), torch.float32):
+    with unchanged(other), record_attention(lm, lm.layers_with_heads, len(IDS), torch.float32):
         assert torch.equal(other.model(torch.tensor([IDS])).logits, expected)
         if tiny.id != "falcon":
             with streaming(lm, torch.zeros(lm.n_layers, lm.n_kv_heads), 1, 1):
                 assert torch.equal(other.model(torch.tensor([IDS])).logits, expected)
     with unchanged(lm):
-        attended_most(lm, IDS, [3])
+        most_attended_positions(lm, IDS, [3])
         attention_of(lm, torch.tensor([IDS]))

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 import headatlas as ha
 from headatlas.errors import BadArgument, BadFile, CannotDo, FetchFailed, UnsupportedModel
 from headatlas.models import default_model, loading
-from headatlas.models.cache import built_aside, cached_models
+from headatlas.models.cache import atomic_folder, cached_models
 from headatlas.models.fingerprint import fingerprint_tensors
 from tests.models.tiny import TINY, build, texts, tokenizer
 from tests.models.tiny_gguf import tiny_llama, write_gguf
@@ -236,7 +236,7 @@ def test_a_spec_that_means_nothing(spec, says) -> None:
 
 def test_a_near_miss_is_suggested_when_the_hub_is_out_of_reach() -> None:
     with pytest.raises(
-        FetchFailed, match=r"'smolm2' is not here and the hub cannot be reached.*Did you mean 'smollm2'"
+        FetchFailed, match=r"'smolm2' is not on this machine and the hub cannot be reached.*Did you mean 'smollm2'"
     ):
         ha.load("smolm2")
 
@@ -624,11 +624,11 @@ def test_a_full_disk_while_caching(cache, how) -> None:
 import resource, signal, torch
 from pathlib import Path
 from safetensors.torch import save_file
-from headatlas.models.cache import built_aside
+from headatlas.models.cache import atomic_folder
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    with built_aside(Path({str(cache)!r}) / "models" / "x") as aside:
+    with atomic_folder(Path({str(cache)!r}) / "models" / "x") as aside:
         {how}
 except Exception as e:
     print(type(e).__name__, e)
@@ -641,20 +641,20 @@ except Exception as e:
 
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CannotDo, match="choose another with HEADATLAS_CACHE"), built_aside(tmp_path / "file" / "x"):
+    with pytest.raises(CannotDo, match="choose another with HEADATLAS_CACHE"), atomic_folder(tmp_path / "file" / "x"):
         pass
 
 
 def test_two_processes_that_build_the_same_thing(tmp_path) -> None:
-    with built_aside(tmp_path / "x") as first:
+    with atomic_folder(tmp_path / "x") as first:
         (first / "a").write_text("first")
-        with built_aside(tmp_path / "x") as second:
+        with atomic_folder(tmp_path / "x") as second:
             (second / "a").write_text("second")
     assert files(tmp_path) == ["x/a"]
 
 
 def test_a_crash_while_building_leaves_nothing(tmp_path) -> None:
-    with pytest.raises(KeyError), built_aside(tmp_path / "x") as aside:
+    with pytest.raises(KeyError), atomic_folder(tmp_path / "x") as aside:
         (aside / "a").write_text("half")
         raise KeyError
     assert not files(tmp_path)

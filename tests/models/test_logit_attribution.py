@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headatlas.models.lm import LM
-from headatlas.models.logit_attribution import Pass, logit_scale, logits_written, passing, written
+from headatlas.models.logit_attribution import PassRecord, head_writes, logit_contributions, logit_scale, record_pass
 from tests.models.tiny import TINY, Tiny, build, texts, tokenizer
 
 # OPT-350m norms the stream itself behind every block and has no final norm: no part of it stays what it was.
@@ -29,10 +29,10 @@ def lm_of(tiny: Tiny) -> LM:
 
 
 @cache
-def passed(tiny: Tiny) -> tuple[Pass, Tensor]:
+def passed(tiny: Tiny) -> tuple[PassRecord, Tensor]:
     """What a pass leaves behind, and the logits [token, vocabulary]."""
     lm = lm_of(tiny)
-    with passing(lm) as kept:
+    with record_pass(lm) as kept:
         return kept, logits(lm)
 
 
@@ -69,7 +69,7 @@ def frozen(norm: nn.Module, x: Tensor, part: Tensor) -> Tensor:
     return weight * part / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt()
 
 
-def part_of(lm: LM, kept: Pass, layer: int, head: int) -> Tensor:
+def part_of(lm: LM, kept: PassRecord, layer: int, head: int) -> Tensor:
     """What a head adds to the stream [token, d_model], by the projection itself."""
     site = lm.anatomy.sites[layer]
     assert site is not None
@@ -107,13 +107,13 @@ def test_a_part_changes_the_logits_by_what_is_said(tiny: Tiny, monkeypatch) -> N
             hook.remove()
             lost = lost - lost.mean(-1, keepdim=True)
             for token in (2, len(IDS) - 1):
-                parts = written(lm, kept, layer, token)
+                parts = head_writes(lm, kept, layer, token)
                 assert parts.shape == (lm.n_heads, lm.d_model)
                 scale = logit_scale(lm, kept, token, own[token])
-                said = logits_written(lm, parts[head]) * scale
+                said = logit_contributions(lm, parts[head]) * scale
                 close(said, lost[token])
                 some = torch.tensor([5, 0, 17])
-                close(logits_written(lm, parts, some)[head] * scale, said[some])
+                close(logit_contributions(lm, parts, some)[head] * scale, said[some])
 
 
 @plain_blocks
@@ -131,13 +131,13 @@ def test_without_the_mlp_a_head_of_the_last_layer_reaches_the_final_norm_as_it_i
 
     hook = mlp.register_forward_hook(nothing)
     try:
-        with passing(lm) as kept:
+        with record_pass(lm) as kept:
             *_, (final, x) = into_norms(lm).items()
         for head in range(lm.n_heads):
             with lm.patched((layer, head)):
                 *_, without = into_norms(lm).values()
             for token in (2, len(IDS) - 1):
-                close(written(lm, kept, layer, token)[head], frozen(final, x, x - without)[token])
+                close(head_writes(lm, kept, layer, token)[head], frozen(final, x, x - without)[token])
     finally:
         hook.remove()
 
@@ -164,7 +164,7 @@ def test_capped_logits_have_no_scale(size: float) -> None:
     largest = (torch.atanh(logits(lm)[-1] / cap) * cap).abs().max()
     norm = lm.model.model.norm
     norm.weight.copy_((1 + norm.weight) * size / largest - 1)
-    with passing(lm) as kept:
+    with record_pass(lm) as kept:
         own = logits(lm)[-1]
     assert own.abs().max().item() == pytest.approx(cap * math.tanh(size / cap), rel=1e-3)
     assert logit_scale(lm, kept, -1, own) == 1

@@ -342,7 +342,7 @@ def test_a_cluster_started_here_listens_to_nobody_else_and_logs_no_texts(model, 
 
 
 def test_ray_that_would_listen_to_others_is_not_started(model, machines, tmp_path) -> None:
-    with pytest.raises(CannotDo, match="Ray was imported here before, and would listen to other machines"):
+    with pytest.raises(CannotDo, match="Ray was imported earlier in this process, and would listen to other machines"):
         run(model, tmp_path, engine="ray")
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headatlas.models.gradients import for_gradients
+from headatlas.models.gradients import frozen_float32_stream
 from headatlas.models.hooks import hooked
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batches, log_probs
-from headatlas.models.logit_attribution import logits_written, passing, written
+from headatlas.models.logit_attribution import head_writes, logit_contributions, record_pass
 from headatlas.models.memory import tokens_at_once
 from headatlas.models.tokens import TokenExample, make_bundle
 
@@ -45,7 +45,7 @@ def gradient_norms(lm: LM, prompts: Sequence[TokenExample], tokens: int | None =
             moved[layer] = torch.zeros_like(z, requires_grad=True)
             return z + moved[layer]
 
-        with for_gradients(lm), torch.enable_grad(), hooked(lm.model, lm.anatomy, move):
+        with frozen_float32_stream(lm), torch.enable_grad(), hooked(lm.model, lm.anatomy, move):
             log_p = log_probs(lm, [bundles[i] for i in chosen])[0]
             slopes = torch.autograd.grad(log_p.sum(), list(moved.values()))
         for layer, slope in zip(moved, slopes, strict=True):
@@ -60,9 +60,9 @@ def direct_effects(lm: LM, prompts: Sequence[TokenExample]) -> np.ndarray:
     layers = lm.layers_with_heads
     total[layers] = 0.0
     for one in prompts:
-        with passing(lm) as kept:
+        with record_pass(lm) as kept:
             lm.model(**lm.batch([one.prompt]))
         target = torch.tensor(one.target[:1])
         for layer in layers:
-            total[layer] += logits_written(lm, written(lm, kept, layer, -1), target)[:, 0].cpu().numpy()
+            total[layer] += logit_contributions(lm, head_writes(lm, kept, layer, -1), target)[:, 0].cpu().numpy()
     return total / len(prompts)

@@ -12,7 +12,7 @@ from headatlas.errors import CannotDo
 from headatlas.methods import get_method, methods
 from headatlas.methods._inline import result_of
 from headatlas.methods.method import Method, Truth
-from headatlas.models.hooks import counted
+from headatlas.models.hooks import count_tokens
 from headatlas.models.lm import LM
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.prompts import Task
@@ -81,7 +81,7 @@ def score(contender: Contender, known: Known, seed: int, results: Results) -> tu
 def costing(lm: LM, work: Callable[[], T]) -> tuple[T, Costs]:
     """What `work` returns, and its seconds, and forward and backward passes of a token."""
     start = time.perf_counter()
-    with counted(lm) as passes:
+    with count_tokens(lm) as passes:
         result = work()
     return result, (time.perf_counter() - start, float(passes.forward), float(passes.backward))
 

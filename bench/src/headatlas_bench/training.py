@@ -30,7 +30,7 @@ from torch.nn.functional import cross_entropy, linear, one_hot
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from headatlas.errors import BadArgument, check_choice, one_line
-from headatlas.models.cache import built_aside
+from headatlas.models.cache import atomic_folder
 from headatlas.models.library_settings import quiet_transformers
 from headatlas.models.loading import check_device, load
 from headatlas.progress import Progress, silent
@@ -92,7 +92,7 @@ def plant(
             plant_harm(model, truth, seed, where, steps)
         finally:
             torch.set_float32_matmul_precision(precision)
-    with built_aside(folder) as aside, quiet_transformers():
+    with atomic_folder(folder) as aside, quiet_transformers():
         model.half().save_pretrained(aside)
         make_tokenizer().save_pretrained(aside)
         lm = load(aside, device=str(where), dtype="float32")

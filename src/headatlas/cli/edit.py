@@ -20,7 +20,7 @@ from headatlas.cli.app import (
 )
 from headatlas.edits.arguments import GRAMMAR, parse_set, split_heads, split_scales, split_steers
 from headatlas.errors import BadArgument
-from headatlas.models.head_names import check_head, head_numbers, shape
+from headatlas.models.head_names import check_head, head_numbers, read_shape
 from headatlas.progress import default_progress
 from headatlas.tasks.built_in import check_task, relation_names
 from headatlas.terminal import bar
@@ -109,7 +109,7 @@ def edit(
     if not (heads or factors or directions or sets):
         raise BadArgument("nothing to change: give --remove, --scale, --steer, or --set with --atlas")
     # The numbers of layers and heads, if they are known before torch is imported.
-    if numbers := shape(model):
+    if numbers := read_shape(model):
         for name in [*heads, *factors]:
             check_head(*head_numbers(name), *numbers)
     if out.exists():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headatlas.cli.app import Json, Model, app, check_path, import_torch, print_rows, print_table
-from headatlas.models.head_names import check_head, head_numbers, shape
+from headatlas.models.head_names import check_head, head_numbers, read_shape
 from headatlas.progress import doing
 from headatlas.terminal import bar
 
@@ -43,7 +43,7 @@ def head(
     """Show one head: the tokens it amplifies, what it turns them into, the relations that explain it, and its ranks."""
     layer, index = head_numbers(name)
     # The numbers of layers and heads, if they are known before torch is imported.
-    if model_shape := shape(model):
+    if model_shape := read_shape(model):
         check_head(layer, index, *model_shape)
     import_torch()
     from headatlas.figures.saving import write_card

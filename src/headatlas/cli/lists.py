@@ -56,7 +56,7 @@ def models(
     """List the supported model families and the cached models; delete a cached model, or print their folder."""
     import_torch()
     from headatlas.models.cache import cache_folder
-    from headatlas.models.catalogue import cached, delete_cached, supported
+    from headatlas.models.catalogue import delete_cached, list_families, list_models
 
     if where:
         typer.echo(cache_folder())
@@ -66,12 +66,12 @@ def models(
             typer.echo(f"deleted {row['folder']} ({row['size_mb']} MB)")
         return
     if as_json:
-        typer.echo(json.dumps({"families": supported(), "cached": cached()}, indent=2))
+        typer.echo(json.dumps({"families": list_families(), "cached": list_models()}, indent=2))
         return
     print_table(
-        "Supported families (the heads of any other model are found by its structure, if possible)", supported()
+        "Supported families (the heads of any other model are found by its structure, if possible)", list_families()
     )
-    if rows := cached():
+    if rows := list_models():
         print_table(f"Cached on this machine, {sum(row['size_mb'] for row in rows)} MB", rows)
     typer.echo(f"Converted models are in {cache_folder()} (set HEADATLAS_CACHE to use another folder).")
     typer.echo("The default model is smollm2: SmolLM2-135M-Instruct, which is downloaded with pip on first use.")

@@ -15,7 +15,7 @@ from headatlas.exchange.format import Format, Source
 from headatlas.exchange.method_results import read_result
 from headatlas.files import check_folder
 from headatlas.methods import TABLE, importing_methods, method_names
-from headatlas.models.head_names import shape
+from headatlas.models.head_names import read_shape
 from headatlas.results.about import unit_of
 from headatlas.results.store import load, save
 
@@ -120,7 +120,7 @@ def _import_options(
     for argument, size in (("layers", layers), ("heads", heads)):
         if size is not None:
             check_count(argument, size, 1, MAX_INDEX + 1)
-    sizes = (shape(model) if model else None) or (None, None)
+    sizes = (read_shape(model) if model else None) or (None, None)
     return ImportOptions(key, list(names) if names else None, layers or sizes[0], heads or sizes[1])
 
 

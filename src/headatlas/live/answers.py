@@ -20,12 +20,12 @@ from headatlas.errors import BadArgument
 from headatlas.evidence.control import control_rounds
 from headatlas.live.question import Question, Target
 from headatlas.live.script import script
-from headatlas.models.attention import attention_kept, attention_of
-from headatlas.models.gradients import for_gradients, gate_gradients
+from headatlas.models.attention import attention_of, record_attention
+from headatlas.models.gradients import frozen_float32_stream, gate_gradients
 from headatlas.models.hooks import reading_inputs
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
-from headatlas.models.logit_attribution import Pass, logit_scale, logits_written, passing, written
+from headatlas.models.logit_attribution import PassRecord, head_writes, logit_contributions, logit_scale, record_pass
 from headatlas.models.memory import tokens_at_once
 from headatlas.models.packing import logits_only
 from headatlas.models.single_heads import can_replay, effects_by_layer
@@ -50,7 +50,7 @@ class Reading:
     ids: list[int]
     gate: Tensor
     logits: Tensor  # after the last token [vocabulary], float32
-    kept: Pass
+    kept: PassRecord
     inputs: dict[int, Tensor]  # what enters every layer's attention [token, d_model]
     attention: dict[int, Tensor] = field(default_factory=dict)  # [head, query, key], float16
     graph: tuple[Tensor, Tensor] | None = None  # gate and logits with what lies between, until `slope` has used it
@@ -95,11 +95,11 @@ class Live:
             shown = self.lm.layers_with_heads if short else []
             with (
                 torch.set_grad_enabled(short),
-                for_gradients(self.lm),
+                frozen_float32_stream(self.lm),
                 self.lm.gated(moved),
-                passing(self.lm) as kept,
+                record_pass(self.lm) as kept,
                 reading_inputs(self.lm.model, self.lm.anatomy, keep),
-                attention_kept(self.lm, shown, len(ids), torch.float16) as attention,
+                record_attention(self.lm, shown, len(ids), torch.float16) as attention,
                 logits_only(self.lm, *at),
             ):
                 logits = self.lm.model(tokens, use_cache=False).logits[0, -1].float()
@@ -199,7 +199,7 @@ class Live:
             every = 2 * n**2 * self.lm.n_heads * self.lm.n_layers <= ATTENTION
             layers = self.lm.layers_with_heads if every else [layer]
             with torch.no_grad(), self.lm.gated(reading.gate):
-                with attention_kept(self.lm, layers, n, torch.float16) as reading.attention:
+                with record_attention(self.lm, layers, n, torch.float16) as reading.attention:
                     self.lm.model.base_model(ids, use_cache=False)
                 if layer not in reading.attention:
                     ordinary = {i: z[None] for i, z in reading.kept.z.items()}
@@ -229,8 +229,8 @@ class Live:
         token = question.token if question.token >= 0 else len(reading.ids) - 1
         if token >= len(reading.ids):
             raise BadArgument(f"token is {token}, but the prompt has {len(reading.ids)} tokens, counted from 0")
-        part = written(self.lm, reading.kept, question.layer, token)[question.head]
-        logits = logits_written(self.lm, part) * self._scale(reading)
+        part = head_writes(self.lm, reading.kept, question.layer, token)[question.head]
+        logits = logit_contributions(self.lm, part) * self._scale(reading)
         n = min(TOP, len(logits) // 2)
         each = {"raised": logits.topk(n), "lowered": logits.topk(n, largest=False)}
         yield {
@@ -250,9 +250,10 @@ class Live:
         tokens = torch.tensor([t[0] for t in (target, other) if t])
         layers = self.lm.layers_with_heads
         parts = torch.stack(
-            [written(self.lm, reading.kept, i, len(reading.ids) - 1).to(self.lm.device) for i in layers]
+            [head_writes(self.lm, reading.kept, i, len(reading.ids) - 1).to(self.lm.device) for i in layers]
         )
-        logits = logits_written(self.lm, parts, tokens).cpu().numpy() * self._scale(reading)  # [layer, head, answer]
+        contributions = logit_contributions(self.lm, parts, tokens)  # [layer, head, answer]
+        logits = contributions.cpu().numpy() * self._scale(reading)
         result = np.full((self.lm.n_layers, self.lm.n_heads), np.nan)
         result[layers] = logits[..., 0] - (logits[..., 1] if other else 0)
         yield {"result": {"map": pack(result)}}

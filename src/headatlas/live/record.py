@@ -55,7 +55,7 @@ def record(lm: LM, maps: Mapping[str, Any], prompts: Sequence[Mapping[str, str]]
             try:
                 keep("attention", here, layer, head)
                 keep("thumbnails", here, layer)
-            except CannotDo:  # it does not tell where its heads look
+            except CannotDo:  # its attention cannot be read
                 pass
             keep("writes", here, layer, head, -1)
             without = Question(base.prompt, ((layer, head, 0.0),), base.target)

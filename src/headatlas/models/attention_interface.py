@@ -1,7 +1,7 @@
-"""A model's attention called through a function of ours, by transformers' attention interface, while a block runs.
+"""Replace a model's attention functions through transformers' attention interface, while a block runs.
 
-What is changed for it is the name of the attention function in the model's configurations. It is changed under the
-model's lock and restored. transformers itself gets new names for functions, and keeps every function it had.
+For this, the name of the attention function in the model's configurations is changed, under the model's lock, and
+restored. New names are registered in transformers; the functions that it had are not changed.
 """
 
 import sys
@@ -25,7 +25,8 @@ PREFIX = "headatlas_"
 Attend = Callable[..., tuple[Tensor, Any]]
 """Called as attend(kernel, module, query, key, value, mask, **options); kernel takes the arguments after it."""
 
-_in_force: WeakKeyDictionary[nn.Module, Attend] = WeakKeyDictionary()
+# The function that replaces the attention of each module. Kept here and not on the module, which is the user's.
+_replacements: WeakKeyDictionary[nn.Module, Attend] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -34,33 +35,36 @@ def attention_through(lm: LM, functions: Mapping[nn.Module, Attend]) -> Iterator
 
     The kernel is the model's own if that takes any mask, else PyTorch's. Other modules' attention stays as it is.
     """
-    own = lm.model.config.get_text_config()._attn_implementation.removeprefix(PREFIX)
-    own = own if own in MASKED else "sdpa" if lm.model._supports_sdpa else "eager"
-    name = PREFIX + own
-    AttentionInterface.register(name, partial(_attention, own))
-    AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[own])
-    with attention_implementation_kept(lm):
-        before = {module: _in_force.get(module) for module in functions}
+    # without our prefix: the model's attention may be replaced already
+    kernel_name = lm.model.config.get_text_config()._attn_implementation.removeprefix(PREFIX)
+    if kernel_name not in MASKED:
+        kernel_name = "sdpa" if lm.model._supports_sdpa else "eager"
+    name = PREFIX + kernel_name
+    AttentionInterface.register(name, partial(_attention, kernel_name))
+    AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[kernel_name])
+    with restore_attention_implementation(lm):
+        before = {module: _replacements.get(module) for module in functions}
         try:
-            _in_force.update(functions)
+            _replacements.update(functions)
             for config in _configs(lm):
                 config._attn_implementation = name
             yield
         finally:
             for module, function in before.items():
                 if function is None:
-                    _in_force.pop(module, None)
+                    _replacements.pop(module, None)
                 else:
-                    _in_force[module] = function
+                    _replacements[module] = function
 
 
 @contextmanager
-def attention_implementation_kept(lm: LM) -> Iterator[None]:
+def restore_attention_implementation(lm: LM) -> Iterator[None]:
     """Restore the name of the attention function in all of the model's configurations when the block ends."""
     with lm.state.lock:
-        every = [m.config for m in lm.model.modules() if hasattr(m, "config")]
-        nested = [getattr(c, key, None) for c in every for key in getattr(c, "sub_configs", ())]
-        configs = [c for c in (*every, *nested) if hasattr(c, "_attn_implementation_internal")]
+        outer = [m.config for m in lm.model.modules() if hasattr(m, "config")]
+        nested = [getattr(c, key, None) for c in outer for key in getattr(c, "sub_configs", ())]
+        configs = [c for c in (*outer, *nested) if hasattr(c, "_attn_implementation_internal")]
+        # by id, because configurations cannot be hashed and may be shared
         before = {id(c): (c, c._attn_implementation_internal) for c in configs}
         try:
             yield
@@ -70,32 +74,35 @@ def attention_implementation_kept(lm: LM) -> Iterator[None]:
 
 
 def plain_attention(module: nn.Module) -> Callable[..., Any] | None:
-    """What a model's own file computes attention with, where no kernel is asked for; None, if it does it otherwise."""
+    """Return the plain attention function in the file that defines a module's class; None if it has none."""
     function: Callable[..., Any] | None = unwrap(type(module).forward).__globals__.get("eager_attention_forward")
     return function
 
 
-def _attention(own: str, module: nn.Module, *args: Any, **options: Any) -> tuple[Tensor, Any]:
-    """transformers' signature: query [row, head, token, d], mask [row, 1, token, token] → [row, token, head, d]."""
-    kernel = _own_function(own, module)
-    attend = _in_force.get(module)
+def _attention(kernel_name: str, module: nn.Module, *args: Any, **options: Any) -> tuple[Tensor, Any]:
+    """Run a module's replacement, or else its kernel.
+
+    The signature is transformers': query [row, head, token, d], mask [row, 1, token, token] → [row, token, head, d].
+    """
+    kernel = _kernel(kernel_name, module)
+    attend = _replacements.get(module)
     return kernel(module, *args, **options) if attend is None else attend(kernel, module, *args, **options)
 
 
-def _own_function(own: str, module: nn.Module) -> Callable[..., tuple[Tensor, Any]]:
-    """The model's own attention function: its modeling file has an eager one, and may have others."""
+def _kernel(name: str, module: nn.Module) -> Callable[..., tuple[Tensor, Any]]:
+    """Return the model's attention function of this name: its modeling file has an eager one, and may have others."""
     file = sys.modules[type(module).__module__]
     functions = getattr(file, "ALL_ATTENTION_FUNCTIONS", ALL_ATTENTION_FUNCTIONS)
-    return functions.get_interface(own, getattr(file, "eager_attention_forward", None))
+    return functions.get_interface(name, getattr(file, "eager_attention_forward", None))
 
 
 def attention_modules(lm: LM) -> dict[int, nn.Module]:
-    """The attention module of every layer with heads."""
+    """Return the attention module of every layer with heads."""
     return {layer: lm.model.get_submodule(site.attention) for layer, site in lm.anatomy.attentions}
 
 
 def _configs(lm: LM) -> list[Any]:
-    """The configurations that masks and attention modules of the decoder read; mostly one object."""
+    """Return the configurations that the decoder's masks and attention modules read; mostly one object."""
     modules = [lm.model.get_submodule(lm.anatomy.decoder), *attention_modules(lm).values()]
     configs = [lm.model.config.get_text_config(), *(m.config for m in modules if hasattr(m, "config"))]
     return list({id(config): config for config in configs}.values())

@@ -1,4 +1,4 @@
-"""Where fetched and converted models are kept. A folder in the cache is complete: it is built aside, then renamed."""
+"""The cache of downloaded and converted models. Every folder in it is complete: it is built aside, then renamed."""
 
 import os
 import shutil
@@ -13,38 +13,40 @@ from safetensors import SafetensorError
 from headatlas.errors import CannotDo
 from headatlas.files import is_disk_full, sha256
 
-VERSION = "v2"  # of converted models; their folders' names end in it, and folders of another version are not used
-_STALE = 24 * 3600  # seconds after which a half-built folder must be from a process that was killed
+# Version of the conversion from GGUF. Folders' names end in it, and folders of another version are not used.
+VERSION = "v2"
+# A half-built folder that is older must be from a process that was killed.
+_MAX_BUILD_SECONDS = 24 * 3600
 
 
 def cache_folder() -> Path:
-    """$HEADATLAS_CACHE, else the user's cache folder."""
-    chosen = os.environ.get("HEADATLAS_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
+    """Return $HEADATLAS_CACHE, or else headatlas/ in the user's cache folder."""
+    override = os.environ.get("HEADATLAS_CACHE")
+    if override:
+        return Path(override).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "headatlas"
 
 
-def converted(gguf: Path) -> Path:
-    """The folder in which the model of a GGUF file is kept, once it is converted."""
+def converted_folder(gguf: Path) -> Path:
+    """Return the folder for the converted model of a GGUF file, whether or not it exists yet."""
     return cache_folder() / "models" / f"{gguf.stem}-{sha256(gguf)[:16]}-{VERSION}"
 
 
 def cached_models() -> list[Path]:
-    """Folders of converted models, ready to load."""
+    """Return the folders of converted models, ready to load."""
     return sorted(
         p.parent for p in (cache_folder() / "models").glob("*/config.json") if not p.parent.name.startswith(".")
     )
 
 
 @contextmanager
-def built_aside(target: Path) -> Iterator[Path]:
-    """A folder to build in, renamed to `target` when the block ends well and removed when it does not."""
+def atomic_folder(target: Path) -> Iterator[Path]:
+    """Yield a folder to build in. It is renamed to `target` at the end of the block, or removed after an error."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for left in target.parent.glob(".partial-*"):
-            if time.time() - left.stat().st_mtime > _STALE:
-                shutil.rmtree(left, ignore_errors=True)
+        for partial in target.parent.glob(".partial-*"):
+            if time.time() - partial.stat().st_mtime > _MAX_BUILD_SECONDS:
+                shutil.rmtree(partial, ignore_errors=True)
         aside = Path(tempfile.mkdtemp(prefix=".partial-", dir=target.parent))
     except OSError as e:
         raise CannotDo(
@@ -55,7 +57,8 @@ def built_aside(target: Path) -> Iterator[Path]:
         try:
             aside.rename(target)
         except OSError:
-            if not target.is_dir():  # another process may have built the same thing first
+            # another process may have built the same folder first, which is just as good
+            if not target.is_dir():
                 raise
     except (OSError, SafetensorError) as e:
         if is_disk_full(e):

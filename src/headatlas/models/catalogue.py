@@ -1,4 +1,4 @@
-"""What `headatlas models` lists and deletes: supported families, and models already on this machine."""
+"""List supported families and the models on this machine, and delete cached models, for `headatlas models`."""
 
 import re
 import shutil
@@ -17,12 +17,13 @@ from headatlas.models.families import FAMILIES
 HUB = "Hugging Face cache"
 
 
-def supported() -> list[dict[str, Any]]:
+def list_families() -> list[dict[str, Any]]:
+    """Return the supported model families, a row each."""
     return [{"family": family.title, "model_type": name} for name, family in FAMILIES.items()]
 
 
-def cached() -> list[dict[str, Any]]:
-    """Models that HeadAtlas has converted or fetched, and those in the Hugging Face cache, by the name `load` takes."""
+def list_models() -> list[dict[str, Any]]:
+    """Return the models in HeadAtlas's cache and in the Hugging Face cache, by the names that `load` takes."""
     rows = [_row(folder.name, folder, _note(folder)) for folder in cached_models()]
     if gguf_path().parent.is_dir():
         rows.append(_row(DEFAULT_MODEL, gguf_path().parent, "as fetched"))
@@ -31,31 +32,34 @@ def cached() -> list[dict[str, Any]]:
 
 
 def delete_cached(name: str) -> list[dict[str, Any]]:
-    """Delete a model from HeadAtlas's cache, by its name in the list or by the name of its .gguf file, in all versions.
+    """Delete a model from HeadAtlas's cache, and return the deleted rows.
 
-    Of the default model, what was fetched is deleted too. Returns the rows that are gone.
+    Args:
+        name: a name in the list, or the name of a .gguf file, whose converted models are deleted in all versions. For
+            the default model, the downloaded file is deleted too.
     """
-    rows = [row for row in cached() if row["note"] != HUB]
-    chosen = [row for row in rows if name == row["model"]] or [row for row in rows if name == _stem(row["model"])]
+    rows = [row for row in list_models() if row["note"] != HUB]
+    matches = [row for row in rows if name == row["model"]] or [row for row in rows if name == _stem(row["model"])]
     if name == DEFAULT_MODEL:
         files = {p.stem for p in gguf_path().parent.glob("*.gguf")}
-        chosen += [row for row in rows if _stem(row["model"]) in files]
-    if not chosen and name in {r.repo_id for r in _hub()}:
+        matches += [row for row in rows if _stem(row["model"]) in files]
+    if not matches and name in {r.repo_id for r in _hub()}:
         raise BadArgument(f"model {name!r} is in the Hugging Face cache: delete it there (hf cache rm model/{name})")
-    if not chosen:
+    if not matches:
         names = [row["model"] for row in rows]
         raise BadArgument(
-            f"model {name!r} is not in the cache; there are: {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
+            f"model {name!r} is not in the cache; it holds: {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
         )
-    for row in chosen:
+    for row in matches:
         folder = Path(row["folder"])
         try:
             aside = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
-            folder.rename(aside / folder.name)  # at once: what is in the cache is complete
+            # renamed first, because every folder in the cache must be complete
+            folder.rename(aside / folder.name)
             shutil.rmtree(aside)
         except OSError as e:
             raise CannotDo(f"cannot delete {folder}: {one_line(e)}") from e
-    return chosen
+    return matches
 
 
 def _row(name: str, folder: Path, note: str, size: int | None = None) -> dict[str, Any]:
@@ -64,14 +68,14 @@ def _row(name: str, folder: Path, note: str, size: int | None = None) -> dict[st
 
 
 def _note(folder: Path) -> str:
-    """Whether a folder is one that a GGUF file was converted to, and still used."""
+    """Return whether a folder was converted from a GGUF file, and whether it is still used."""
     if folder.name.endswith(f"-{VERSION}"):
         return "converted"
     return "of another version: not used" if _stem(folder.name) != folder.name else ""
 
 
 def _stem(name: str) -> str:
-    """The name of the .gguf file that a folder was made of."""
+    """Return the name of the .gguf file that a folder was converted from."""
     return re.sub(r"-[0-9a-f]{16}(-v\d+)?$", "", name)
 
 

@@ -1,4 +1,4 @@
-"""Tensors straight from safetensors files, by name, one at a time. Nothing else is loaded."""
+"""Read single tensors from safetensors files, by name, without loading anything else."""
 
 import hashlib
 import json
@@ -20,8 +20,10 @@ class Checkpoint:
         self.folder = folder
         if not folder.is_dir():
             raise BadFile(f"{folder}: no such folder")
-        index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
-        if single.is_file():  # where both exist, transformers reads this one
+        index = folder / "model.safetensors.index.json"
+        single = folder / "model.safetensors"
+        # the single file first, as in transformers if both exist
+        if single.is_file():
             with _open(single) as f:
                 self.files = dict.fromkeys(f.keys(), single)
         elif index.is_file():
@@ -40,22 +42,30 @@ class Checkpoint:
             )
 
     def find(self, name: str, prefix: str, blocks: str) -> str | None:
-        """What a tensor of the model is called here: its own name, the same without or with the base model's prefix, or
-        the only name with the same end from the block list on (older layouts of multimodal models).
+        """Return the name that a tensor of the model has in the checkpoint; None if it is missing.
 
-        prefix: the base model's. blocks: the path of the list of blocks."""
+        This is its own name, or its name without or with the base model's prefix, or the only name that ends the same
+        from the list of blocks on (older layouts of multimodal models).
+
+        Args:
+            name: the tensor's name in the model.
+            prefix: that of the base model.
+            blocks: the path of the list of blocks.
+        """
         tail = f"{blocks.rpartition('.')[2]}{name.removeprefix(blocks)}"
         for candidate in (name, name.removeprefix(f"{prefix}."), f"{prefix}.{name}"):
             if candidate in self.files:
                 return candidate
-        same = [n for n in self.files if n.endswith(f".{tail}")]
-        text = [n for n in same if "language_model" in n or "text_model" in n] if len(same) > 1 else same
-        if len(same) > 1 and len(text) != 1:
-            raise BadFile(f"{self.folder} has {len(same)} tensors that could be {name}: {', '.join(sorted(same)[:3])}")
+        matches = [n for n in self.files if n.endswith(f".{tail}")]
+        # a vision tower may have blocks of the same name
+        text = [n for n in matches if "language_model" in n or "text_model" in n] if len(matches) > 1 else matches
+        if len(matches) > 1 and len(text) != 1:
+            examples = ", ".join(sorted(matches)[:3])
+            raise BadFile(f"{self.folder} has {len(matches)} tensors that could be {name}: {examples}")
         return text[0] if text else None
 
     def fingerprint(self) -> str:
-        """A short hash of every tensor's name, shape, type and 16 evenly spaced pieces of it: cheap for any size."""
+        """Return a short hash of every tensor's name, shape, type and 16 evenly spaced pieces: cheap for any size."""
         digest = hashlib.sha256()
         for path in sorted(set(self.files.values())):
             with path.open("rb") as f:
@@ -72,11 +82,12 @@ class Checkpoint:
         return digest.hexdigest()[:16]
 
     def dtype(self, name: str) -> torch.dtype | None:
-        """What a tensor is stored in, where that is a float of two bytes or more."""
+        """Return the type in which a tensor is stored; None if it is no float of two bytes or more."""
         with _open(self.files[name]) as f:
             return _FLOATS.get(f.get_slice(name).get_dtype())
 
     def read(self, name: str) -> Tensor:
+        """Read a tensor, and check that it is finite and not quantised."""
         with _open(self.files[name]) as f:
             try:
                 tensor: Tensor = f.get_tensor(name)
@@ -93,9 +104,10 @@ class Checkpoint:
 
 
 def check_finite(name: str, tensor: Tensor, source: object) -> None:
-    """Refuse NaN and infinity. One pass without a copy; types of one byte are quantised and are left to the model."""
+    """Raise `BadFile` if a tensor holds NaN or infinity. Quantised tensors, of one byte, are not checked."""
     if not tensor.is_floating_point() or tensor.element_size() == 1 or tensor.is_meta or not tensor.numel():
         return
+    # minimum and maximum take one pass, and no copy as large as the tensor
     if not torch.stack(torch.aminmax(tensor)).isfinite().all():
         raise BadFile(f"{source}: tensor {name} holds NaN or infinity: the model is damaged")
 
@@ -104,4 +116,4 @@ def _open(path: Path):  # type: ignore[no-untyped-def]  # safetensors has no typ
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as e:
-        raise BadFile(f"{path} is not a whole safetensors file: {one_line(e)}") from e
+        raise BadFile(f"{path} is not a complete safetensors file: {one_line(e)}") from e

@@ -1,12 +1,12 @@
 """Where each architecture keeps its attention heads.
 
-`find_anatomy(model)` looks at a model (a real one, or a skeleton without weights on the meta device) and says where its
-blocks, its heads' value and output projections, its embeddings and its first MLP are. It goes by structure: names of
-sub-modules that mean the same thing in every architecture. What structure cannot tell (how a fused QKV matrix is cut,
-an MLP that is not a module of its own) stands in `FAMILIES`, one entry per `model_type`
+`find_anatomy(model)` examines a model (a real one, or a skeleton without weights on the meta device) and returns where
+its blocks, its heads' value and output projections, its embeddings and its first MLP are. It goes by structure: names
+of sub-modules that mean the same thing in every architecture. `FAMILIES`, with one entry per `model_type`, has what the
+structure does not show: how a fused QKV matrix is split, or an MLP that is no separate module
 (docs/how-to/adding-a-family.md).
 
-This is the only file that knows about single architectures.
+This is the only file with knowledge of single architectures.
 """
 
 import copy
@@ -26,24 +26,25 @@ from headatlas.errors import UnsupportedModel
 Layout = Literal["separate", "blocks", "interleaved", "latent"]
 """How the value projection's output rows are arranged, with H query heads in K groups of G = H / K, head size D:
 
-separate     a matrix of its own               [K·D]
+separate     a separate matrix for values      [K·D]
 blocks       queries, then keys, then values   [H·D | K·D | K·D]
 interleaved  group by group                    K × [G·D | D | D]
-latent       multi-head latent attention (MLA): x is pressed into a latent vector, normalised, and expanded
+latent       multi-head latent attention (MLA): x is compressed into a latent vector, normalised, and expanded
              to keys and values of every head  H × [D_key | D]
 """
 
-# Where the value vectors come from, by the name of the projection. Fused ones need a layout from FAMILIES.
+# Names of the projection that makes the values. Fused ones need a layout from FAMILIES.
 SEPARATE_VALUE = ("v_proj",)
 FUSED_VALUE = ("qkv_proj", "query_key_value", "c_attn", "Wqkv")
 LATENT_VALUE = ("kv_b_proj",)
 QUERY = ("q_proj",)
 OUTPUT = ("o_proj", "out_proj", "dense", "c_proj")
-# What an attention that needs no entry of its own is made of; anything else may change values or heads on their way.
-PLAIN = {"q_proj", "k_proj", "v_proj", "o_proj", "out_proj", "dense", "c_proj", "q_norm", "k_norm", "rotary_emb"}
-PLAIN |= {"q_layernorm", "k_layernorm", "attention_dropout", "attn_dropout", "resid_dropout", "dropout"}
+# Sub-modules of an attention that needs no entry in FAMILIES. Any other may change values, or z, on their way.
+KNOWN_MODULES = {"q_proj", "k_proj", "v_proj", "o_proj", "out_proj", "dense", "c_proj", "q_norm", "k_norm"}
+KNOWN_MODULES |= {"q_layernorm", "k_layernorm", "rotary_emb"}
+KNOWN_MODULES |= {"attention_dropout", "attn_dropout", "resid_dropout", "dropout"}
 MLP = ("mlp", "ffn", "feed_forward", "block_sparse_moe")
-# The norm that feeds the MLP, first match wins: a norm of its own, else the one a parallel block shares with attention.
+# Names of the norm that feeds the MLP; the first match is used. In parallel blocks, MLP and attention share a norm.
 MLP_NORM = (
     "pre_feedforward_layernorm",
     "ln_mlp",
@@ -56,14 +57,22 @@ MLP_NORM = (
 
 # The norm on an attention's output, before it joins the residual stream. The first name means that only in blocks which
 # have the second as well; elsewhere it is the MLP's input norm.
-POST_ATTENTION, POST_MLP = "post_attention_layernorm", "post_feedforward_layernorm"
-LAYERS_PER_PART = 8  # of a method's work
+POST_ATTENTION = "post_attention_layernorm"
+POST_MLP = "post_feedforward_layernorm"
+# layers in one part of a method's work: few enough that little is lost if a run is interrupted
+LAYERS_PER_PART = 8
 FINAL_NORM = ("norm", "ln_f", "final_layernorm", "final_layer_norm", "norm_f")
 
 
 @dataclass(frozen=True)
 class Family:
-    """What we promise, and what structure alone cannot tell, about one `model_type`."""
+    """A tested `model_type`, and what its structure does not show.
+
+    Args:
+        title: the names of its models, for users.
+        fused: how a fused value projection is arranged.
+        first_mlp: computes block 0's MLP on its input norm, if the MLP is no separate module.
+    """
 
     title: str
     fused: Layout | None = None
@@ -71,10 +80,13 @@ class Family:
 
 
 def _opt_mlp(block: nn.Module, x: Tensor) -> Tensor:
-    """OPT's MLP lies loose in the block; OPT-350m alone norms after attention and after the MLP instead of before."""
-    b: Any = block
-    normed = b.final_layer_norm(x) if b.do_layer_norm_before else b.self_attn_layer_norm(x)
-    return b.fc2(b.activation_fn(b.fc1(normed)))
+    """Compute OPT's MLP, whose layers belong to the block itself.
+
+    OPT-350m alone has its norms after attention and MLP instead of before; there, attention's norm feeds the MLP.
+    """
+    opt: Any = block
+    normed = opt.final_layer_norm(x) if opt.do_layer_norm_before else opt.self_attn_layer_norm(x)
+    return opt.fc2(opt.activation_fn(opt.fc1(normed)))
 
 
 FAMILIES: dict[str, Family] = {
@@ -116,7 +128,7 @@ class Site:
     attention: str
     out: str
     value: str
-    layout: Layout | None  # None: values are made in an unknown way, or by another layer; z is right, but no W_V
+    layout: Layout | None  # None: values are made in an unknown way, or by another layer: z is right, W_V unknown
     n_heads: int
     n_kv_heads: int
     d_head: int
@@ -129,7 +141,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Where a model keeps what HeadAtlas reads and scales."""
+    """Where a model's blocks, heads and projections are."""
 
     family: str
     blocks: str
@@ -146,7 +158,7 @@ class Anatomy:
 
     @property
     def attentions(self) -> list[tuple[int, Site]]:
-        """Layers with heads, by number, and where each keeps them."""
+        """The layers with heads: (layer, site)."""
         return [(layer, site) for layer, site in enumerate(self.sites) if site is not None]
 
     @property
@@ -154,7 +166,7 @@ class Anatomy:
         return [layer for layer, _ in self.attentions]
 
     def layer_groups(self, size: int = LAYERS_PER_PART) -> list[list[int]]:
-        """The layers with heads, at most `size` at a time."""
+        """Return the layers with heads in groups of at most `size`."""
         layers = self.layers_with_heads
         return [layers[i : i + size] for i in range(0, len(layers), size)]
 
@@ -165,7 +177,7 @@ class Anatomy:
 
     @property
     def has_heads(self) -> Tensor:
-        """bool [layer]."""
+        """Whether each layer has heads: bool [layer]."""
         return torch.tensor([site is not None for site in self.sites])
 
     @property
@@ -179,7 +191,11 @@ class Anatomy:
 
 
 def find_anatomy(model: PreTrainedModel) -> Anatomy:
-    """Locate every layer's heads in `model`, or say in one line why that cannot be done."""
+    """Locate every layer's heads in a model.
+
+    Raises:
+        UnsupportedModel: they cannot be located; the error says why.
+    """
     config = model.config.get_text_config()
     name = type(model).__name__
     if model.get_output_embeddings() is None:
@@ -210,7 +226,8 @@ def find_anatomy(model: PreTrainedModel) -> Anatomy:
 
 
 def _find_blocks(model: PreTrainedModel, n_layers: int) -> tuple[str, nn.ModuleList]:
-    """The list of transformer blocks, and its path. Image and sound towers lie outside the decoder."""
+    """Return the path of the list of transformer blocks, and the list."""
+    # inside the decoder: image and sound towers have blocks as well
     decoder = model.get_decoder()
     prefix = next(name for name, module in model.named_modules() if module is decoder)
     for name, module in decoder.named_modules():
@@ -224,8 +241,12 @@ def _find_blocks(model: PreTrainedModel, n_layers: int) -> tuple[str, nn.ModuleL
 def _find_attention(
     model: PreTrainedModel, config: Any, path: str, block: nn.Module
 ) -> tuple[str, nn.Module, str, str] | None:
-    """The sub-module of a block that owns a query or value projection and an output projection: its path, the module,
-    and the names of its value projection ('' if it has none) and its output projection."""
+    """Find the sub-module of a block that owns a query or value projection and an output projection.
+
+    Returns:
+        Its path, the module, and the names of its value projection ('' if it has none) and its output projection; None
+        if the block has no attention.
+    """
     owners = []
     for name, module in block.named_modules():
         children = dict(module.named_children())
@@ -242,7 +263,7 @@ def _find_attention(
 
 
 def _find_site(model: PreTrainedModel, config: Any, path: str, block: nn.Module) -> Site | None:
-    """Where one block keeps its heads; None if it has no attention heads."""
+    """Return where a block's heads are; None if it has no attention heads."""
     owner = _find_attention(model, config, path, block)
     if owner is None:
         return None
@@ -259,21 +280,28 @@ def _find_site(model: PreTrainedModel, config: Any, path: str, block: nn.Module)
         raise UnsupportedModel(
             f"{attention}.{out} takes {in_features} features, which {n_heads} heads cannot share equally"
         )
-    d_head = in_features // n_heads  # never hidden / heads: Gemma, Qwen3, GPT-OSS and MLA differ from that
+    # not hidden_size / n_heads: in Gemma, Qwen3, GPT-OSS and MLA, heads have another size
+    d_head = in_features // n_heads
 
     family = FAMILIES.get(config.model_type)
     rows = linear_shape(module, value)[1] if value else 0
     layout: Layout | None
-    if not value:  # keys and values are another layer's (Gemma 3n): z is right, but there is no W_V
-        layout, n_kv_heads = None, config.num_key_value_heads
+    if not value:
+        # another layer's keys and values are used (Gemma 3n): z is right, but there is no W_V
+        layout = None
+        n_kv_heads = config.num_key_value_heads
     elif value in SEPARATE_VALUE:
-        layout, n_kv_heads = "separate", rows // d_head
+        layout = "separate"
+        n_kv_heads = rows // d_head
     elif value in LATENT_VALUE:
-        layout, n_kv_heads = "latent", n_heads
+        layout = "latent"
+        n_kv_heads = n_heads
     else:
-        layout, n_kv_heads = family.fused if family else None, (rows // d_head - n_heads) // 2
-    if family is None and set(dict(module.named_children())) - PLAIN:
-        layout = None  # an unknown module stands between x and z, or between z and the output
+        layout = family.fused if family else None
+        n_kv_heads = (rows // d_head - n_heads) // 2
+    if family is None and set(dict(module.named_children())) - KNOWN_MODULES:
+        # an unknown module may be between x and z, or between z and the output
+        layout = None
     if n_kv_heads < 1 or n_heads % n_kv_heads:
         raise UnsupportedModel(
             f"{attention}.{value} has {rows} rows:"
@@ -302,7 +330,10 @@ def _latent(attention: str, module: Any) -> dict[str, Any]:
 
 
 def _is_linear_attention(config: Any, path: str, module: nn.Module) -> bool:
-    """Linear-attention and state-space modules may own the same projections, but their heads are not softmax heads."""
+    """Return whether a module is linear attention or a state space, which may own the same projections.
+
+    Their heads are no softmax heads.
+    """
     kinds = getattr(config, "layer_types", None) or []
     layer = int(path.rpartition(".")[2])
     kind = str(kinds[layer]) if layer < len(kinds) else ""
@@ -312,7 +343,7 @@ def _is_linear_attention(config: Any, path: str, module: nn.Module) -> bool:
 
 
 def linear_shape(owner: nn.Module, name: str) -> tuple[int, int]:
-    """(in, out) features of a linear map, whichever way it stores its matrix."""
+    """Return the (in, out) features of a linear map, whichever way it stores its matrix."""
     module: Any = owner.get_submodule(name)
     weight = getattr(module, "weight", None)
     if not isinstance(weight, Tensor) or weight.ndim != 2:
@@ -322,7 +353,7 @@ def linear_shape(owner: nn.Module, name: str) -> tuple[int, int]:
 
 
 def cut_values(fused: Tensor, site: Site) -> Tensor:
-    """The value rows of a projection's output axis: [rows, …] → [n_kv_heads, d_head, …]; for weights and biases."""
+    """Return the value rows of a projection's weight or bias: [row, …] → [kv_head, d_head, …]."""
     d, k = site.d_head, site.n_kv_heads
     if site.layout == "separate":
         return fused.unflatten(0, (k, d))
@@ -335,20 +366,21 @@ def cut_values(fused: Tensor, site: Site) -> Tensor:
 
 
 def parameter(module: nn.Module, name: str) -> Tensor:
-    """A weight of a module, read in where accelerate keeps it elsewhere (device_map with offloading)."""
+    """Return a parameter of a module, read in if accelerate offloads it (device_map)."""
     with align_module_device(module):
         return getattr(module, name)
 
 
 def embedding(model: PreTrainedModel, anatomy: Anatomy) -> Tensor:
-    """E, [vocabulary, d_model]: the rows as stored, before any scaling or position the model adds."""
+    """Return E [vocabulary, d_model], before any scaling or position that the model adds."""
     weight = parameter(model.get_input_embeddings(), "weight")
-    project = getattr(model.get_submodule(anatomy.decoder), "project_in", None)  # OPT-350m embeds in fewer dimensions
+    # OPT-350m embeds in fewer dimensions than d_model
+    project = getattr(model.get_submodule(anatomy.decoder), "project_in", None)
     return weight if project is None else project(weight)
 
 
 def unembedding(model: PreTrainedModel, anatomy: Anatomy) -> Tensor:
-    """U, [d_model, vocabulary], without bias, final norm or logit scale."""
+    """Return U [d_model, vocabulary], without bias, final norm or logit scale."""
     head = model.get_output_embeddings()
     if head is None:
         raise UnsupportedModel(
@@ -360,7 +392,7 @@ def unembedding(model: PreTrainedModel, anatomy: Anatomy) -> Tensor:
 
 
 def first_mlp(model: PreTrainedModel, anatomy: Anatomy, x: Tensor) -> Tensor:
-    """Block 0's MLP on its own input norm, without the residual, in x's precision: [n, d_model] → [n, d_model]."""
+    """Run block 0's MLP on its input norm, without the residual, in x's precision: [n, d_model] → [n, d_model]."""
     block: nn.Module = model.get_submodule(f"{anatomy.blocks}.0")
     if any(p.dtype != x.dtype for p in block.parameters()):
         block = copy.deepcopy(block).to(x.dtype)
@@ -378,24 +410,27 @@ def first_mlp(model: PreTrainedModel, anatomy: Anatomy, x: Tensor) -> Tensor:
     # Blocks that norm the MLP's output but not its input (OLMo 2) have no input norm at all.
     post_norm = hasattr(block, POST_MLP) and not hasattr(block, "pre_feedforward_layernorm")
     norm = None if post_norm else _child(block, MLP_NORM)
-    normed = (norm(x) if norm else x)[None]  # mixtures of experts insist on [batch, token, d]
-    wants_residual = "residual" in inspect.signature(mlp.forward).parameters  # BLOOM and MPT add it inside
-    out = mlp(normed, torch.zeros_like(normed)) if wants_residual else mlp(normed)
+    # mixtures of experts need [batch, token, d]
+    normed = (norm(x) if norm else x)[None]
+    # BLOOM and MPT add the residual inside the MLP
+    takes_residual = "residual" in inspect.signature(mlp.forward).parameters
+    out = mlp(normed, torch.zeros_like(normed)) if takes_residual else mlp(normed)
     return (out[0] if isinstance(out, tuple) else out).reshape(x.shape)
 
 
 def norms_behind(model: PreTrainedModel, anatomy: Anatomy, layer: int) -> list[nn.Module]:
-    """The norms between a layer's attention output and the unembedding: its own, if it has one, and the final one."""
+    """Return the norms between a layer's attention output and the unembedding: its own, if any, and the final one."""
     block: nn.Module = model.get_submodule(f"{anatomy.blocks}.{layer}")
-    own = _child(block, (POST_ATTENTION,)) if hasattr(block, POST_MLP) else None
+    post_attention = _child(block, (POST_ATTENTION,)) if hasattr(block, POST_MLP) else None
     final = _child(model.get_submodule(anatomy.decoder), FINAL_NORM)
-    return [norm for norm in (own, final) if norm is not None]
+    return [norm for norm in (post_attention, final) if norm is not None]
 
 
 def residual_scale(model: PreTrainedModel) -> float:
-    """What a block's outputs are multiplied by before they are added to the stream (Granite)."""
+    """Return the factor of a block's outputs before they are added to the stream; 1 in all but Granite."""
     return float(getattr(model.config.get_text_config(), "residual_multiplier", 1.0))
 
 
 def _child(module: nn.Module, names: tuple[str, ...]) -> nn.Module | None:
+    """Return the first of these sub-modules that a module has."""
     return next((child for n in names if isinstance(child := getattr(module, n, None), nn.Module)), None)

@@ -1,4 +1,4 @@
-"""Short, stable names for weights: what an atlas was made from, and whether it is still the same."""
+"""Short, stable hashes of weights and configurations, to recognise the model that an atlas was made from."""
 
 import hashlib
 import json
@@ -11,15 +11,17 @@ from torch import Tensor, nn
 from headatlas.models.families import parameter
 
 _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# numbers hashed at once: int64 copies of larger tensors would need too much memory
 _CHUNK = 1 << 22
 
 
 def fingerprint_model(model: nn.Module) -> str:
-    """Of all that a model would save: parameters and persistent buffers, as they are in memory, precision included."""
+    """Hash all that a model would save: parameters and persistent buffers, as they are in memory."""
     return fingerprint_tensors(_tensors(model))
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield what `model.state_dict()` would have, but read in where accelerate offloads it."""
     for path, module in model.named_modules():
         saved = [n for n, b in module._buffers.items() if b is not None and n not in module._non_persistent_buffers_set]
         for name in [n for n, _ in module.named_parameters(recurse=False)] + saved:
@@ -30,8 +32,8 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def fingerprint_tensors(named: Iterable[tuple[str, Tensor]]) -> str:
     """Hash names, shapes, types and values.
 
-    Values are hashed as an exact integer sum of all bits, each weighted by its place: one pass, the same on any device,
-    and changed by any edit or exchange.
+    The bits of each value, as an integer, are multiplied by the value's place and summed exactly: one pass, the same on
+    any device, and any edit or exchange of values changes it.
     """
     lines = []
     for name, tensor in named:
@@ -48,21 +50,23 @@ def fingerprint_tensors(named: Iterable[tuple[str, Tensor]]) -> str:
 
 @torch.no_grad()
 def fingerprint_values(tensors: Iterable[Tensor]) -> str:
-    """Of values alone, as the nearest bfloat16: the same for bfloat16 and for float32 made from it."""
+    """Hash values rounded to bfloat16, without types: equal for bfloat16 and for float32 made from it."""
     digest = hashlib.sha256()
     for tensor in tensors:
+        # rounded explicitly, to the nearest even number, so that every device and version rounds the same
         bits = tensor.detach().float().cpu().contiguous().view(torch.int32).to(torch.int64)
         digest.update(((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(torch.int16).numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
 def hash_config(config: Any, tokenizer: Any) -> str:
-    """Of what makes outputs from weights and tokens from texts: the configuration, the tokenizer, its chat template."""
-    passing = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "architectures", "use_cache"}
-    settings = {k: v for k, v in config.to_dict().items() if k not in passing and not k.startswith("_attn")}
+    """Hash what decides a model's outputs besides its weights: configuration, tokenizer and chat template."""
+    # these do not change outputs, and depend on how and from where the model was loaded
+    ignored = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "architectures", "use_cache"}
+    settings = {k: v for k, v in config.to_dict().items() if k not in ignored and not k.startswith("_attn")}
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    words = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab() if tokenizer else {}
-    state = {"padding", "truncation"}  # these change as it is used
-    words = {k: v for k, v in words.items() if k not in state}
-    content = [settings, words, getattr(tokenizer, "chat_template", None)]
+    vocabulary = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab() if tokenizer else {}
+    # the tokenizer's state, which changes as it is used
+    vocabulary = {k: v for k, v in vocabulary.items() if k not in {"padding", "truncation"}}
+    content = [settings, vocabulary, getattr(tokenizer, "chat_template", None)]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]

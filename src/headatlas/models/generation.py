@@ -22,7 +22,8 @@ def generate_answers(
 ) -> list[list[int]]:
     """Generate greedily and return the new tokens of each prompt. Prompts of similar length share a batch.
 
-    done: where finished batches are stored, so that interrupted work can resume.
+    Args:
+        done: where finished batches are stored, so that interrupted work can resume.
     """
     done = {} if done is None else done
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))

@@ -1,9 +1,9 @@
 """Hooks on the output projections: read, scale, remove and replace single heads while a model runs.
 
-`z[l, h]` is the h-th slice of what enters layer l's attention output projection, so one forward pre-hook on that
+`z[l, h]` is the h-th slice of the input of layer l's attention output projection, so one forward pre-hook on that
 projection is enough: no part of the model is rewritten, fused attention kernels stay in use, and edits of z are exact.
 
-Texts are counted in their own tokens: token 0 is the first real token of a text, however the batch is padded.
+Token numbers do not count padding: token 0 is the first real token of a text, on whichever side the batch is padded.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ Edit = Callable[[int, Tensor, Tensor | None], Tensor]
 
 
 def head_mask(heads: Head | Iterable[Head] | Tensor, anatomy: Anatomy) -> Tensor:
-    """Any way of naming heads → bool [layer, head]."""
+    """Return heads, given in any of the accepted ways, as a mask: bool [layer, head]."""
     shape = (anatomy.n_layers, anatomy.n_heads)
     if hasattr(heads, "shape"):
         mask = torch.as_tensor(heads)
@@ -49,7 +49,10 @@ def head_mask(heads: Head | Iterable[Head] | Tensor, anatomy: Anatomy) -> Tensor
 
 
 def check_gate(gate: Any, anatomy: Anatomy) -> Tensor:
-    """A gate as a float tensor [layer, head] or [batch, layer, head]; NaN is allowed only where there is no head."""
+    """Return a gate as a float tensor [layer, head] or [batch, layer, head].
+
+    NaN is allowed in layers without heads: maps have it there.
+    """
     try:
         g = gate if isinstance(gate, Tensor) else torch.as_tensor(getattr(gate, "values", gate))
     except (TypeError, ValueError, RuntimeError) as e:
@@ -71,8 +74,9 @@ def check_gate(gate: Any, anatomy: Anatomy) -> Tensor:
 
 
 def gate_edit(gate: Tensor, positions: Positions = "all") -> Edit:
-    """Scale z by gate [layer, head] or [batch, layer, head]; differentiable in the gate."""
-    by_layer = gate.unbind(-2)  # the gradient of picking a layer would be as large as the gate, for each of them
+    """Return an edit that scales z by gate [layer, head] or [batch, layer, head]; differentiable in the gate."""
+    # unbound at once: the gradient of indexing one layer is as large as the whole gate
+    by_layer = gate.unbind(-2)
 
     def edit(layer: int, z: Tensor, index: Tensor | None) -> Tensor:
         factor = by_layer[layer].to(z.device, z.dtype)[..., None]  # [head, 1] or [batch, head, 1]
@@ -80,35 +84,36 @@ def gate_edit(gate: Tensor, positions: Positions = "all") -> Edit:
             if len(gate) != len(z):
                 raise BadArgument(f"gate is for a batch of {len(gate)}, but the model was run on a batch of {len(z)}")
             factor = factor[:, None]
-        return z * factor if index is None else torch.where(chosen(index, positions), z * factor, z)
+        return z * factor if index is None else torch.where(position_mask(index, positions), z * factor, z)
 
     return edit
 
 
 def patch_edit(mask: Tensor, value: Tensor, add: bool = False, positions: Positions = "all") -> Edit:
-    """Replace z of the heads in mask [layer, head] by value (or add value to it).
+    """Return an edit that replaces z of the heads in mask [layer, head] by value, or adds value to it.
 
-    value: [] or [d_head] for all of them, [layer, head, d_head], or [example, token, layer, head, d_head], where
-    token t of the value goes to token t of the text. NaN leaves z as it is.
+    Args:
+        value: [] or [d_head] for all heads, [layer, head, d_head], or [example, token, layer, head, d_head], where
+            token t of the value is used at token t of the text. NaN leaves z unchanged.
     """
 
     def edit(layer: int, z: Tensor, index: Tensor | None) -> Tensor:
-        here = mask[layer].to(z.device)[:, None]  # [head, 1]
+        is_patched = mask[layer].to(z.device)[:, None]  # [head, 1]
         if value.ndim == 5:
             assert index is not None
             new = _align(value[:, :, layer], index).to(z.device, z.dtype)
         else:
             new = (value[layer] if value.ndim == 3 else value).to(z.device, z.dtype)
-        here = here & ~torch.isnan(new)
+        is_patched = is_patched & ~torch.isnan(new)
         if index is not None:
-            here = here & chosen(index, positions)
-        return torch.where(here, z + new if add else new, z)
+            is_patched = is_patched & position_mask(index, positions)
+        return torch.where(is_patched, z + new if add else new, z)
 
     return edit
 
 
 def _align(value: Tensor, index: Tensor) -> Tensor:
-    """value [example, token, head, d_head] at the tokens index [batch, token] names; NaN where it has none."""
+    """Return value [example, token, head, d_head] at the tokens in index [batch, token]; NaN for missing tokens."""
     if len(value) not in (1, len(index)):
         raise BadArgument(f"value is for {len(value)} examples, but the model was run on a batch of {len(index)}")
     index = index.to(value.device)
@@ -118,8 +123,11 @@ def _align(value: Tensor, index: Tensor) -> Tensor:
     return torch.where(inside[..., None, None], aligned, torch.nan)
 
 
-def chosen(index: Tensor, positions: Positions) -> Tensor:
-    """Which tokens positions means: bool [batch, token, 1, 1]. Negative ones count from the last token seen so far."""
+def position_mask(index: Tensor, positions: Positions) -> Tensor:
+    """Return which tokens are at these positions: bool [batch, token, 1, 1].
+
+    Negative positions count from the last token that the model has seen so far.
+    """
     real = index >= 0
     if not isinstance(positions, str):
         end = index.amax(dim=1, keepdim=True) + 1
@@ -130,21 +138,23 @@ def chosen(index: Tensor, positions: Positions) -> Tensor:
 
 
 def check_positions(positions: Positions) -> Positions:
+    """Return positions as 'all', 'last' or a list of whole numbers."""
     if isinstance(positions, str):
         if positions not in ("all", "last"):
             raise BadArgument(f"positions is {positions!r}, expected 'all', 'last' or a list of token numbers")
         return positions
-    listed = [int(p) for p in positions]
-    if not listed:
-        raise BadArgument("positions is empty: name at least one token")
-    return listed
+    numbers = [int(p) for p in positions]
+    if not numbers:
+        raise BadArgument("positions is empty: give at least one token number")
+    return numbers
 
 
 @contextmanager
 def hooked(model: PreTrainedModel, anatomy: Anatomy, on_z: Callable[[int, Tensor], Tensor | None]) -> Iterator[None]:
     """Call on_z(layer, z [batch, token, head, d_head]) in every layer with heads; its result, unless None, replaces z.
 
-    Nests: an inner one sees what an outer one did. Whatever happens in the block, no hook stays behind.
+    Blocks may be nested: the inner one sees the z that the outer one returned. All hooks are removed at the end of the
+    block, after errors too.
     """
 
     def hook(layer: int, site: Site, module: Any, args: Any) -> Any:
@@ -160,7 +170,7 @@ def hooked(model: PreTrainedModel, anatomy: Anatomy, on_z: Callable[[int, Tensor
 
 @contextmanager
 def reading_inputs(model: PreTrainedModel, anatomy: Anatomy, on_x: Callable[[int, Tensor], None]) -> Iterator[None]:
-    """Call on_x(layer, x [batch, token, d_model]) with what enters every layer's attention, after the layer's norm."""
+    """Call on_x(layer, x [batch, token, d_model]) with the input of every layer's attention, after the layer's norm."""
 
     def hook(layer: int, module: Any, args: Any) -> None:
         on_x(layer, args[0])
@@ -173,9 +183,10 @@ def reading_inputs(model: PreTrainedModel, anatomy: Anatomy, on_x: Callable[[int
 
 
 @contextmanager
-def forward_replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Run `forward` in place of a module's own while the block runs. The model's lock is to be held."""
-    before = vars(module).get("forward")  # accelerate sets one
+def replace_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Replace a module's forward while the block runs. The caller must hold the model's lock."""
+    # None unless accelerate, or an outer block, has set one
+    before = vars(module).get("forward")
     vars(module)["forward"] = forward
     try:
         yield
@@ -187,19 +198,20 @@ def forward_replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator
 
 
 @contextmanager
-def edited(model: PreTrainedModel, anatomy: Anatomy, edit: Edit, needs_index: bool) -> Iterator[None]:
+def edit_outputs(model: PreTrainedModel, anatomy: Anatomy, edit: Edit, needs_index: bool) -> Iterator[None]:
     """Pass every layer's z through `edit` while the block runs."""
     tokens = _TokenIndex()
     with ExitStack() as stack:
         if needs_index:
-            for module in dict.fromkeys((model, model.base_model)):  # whichever the caller runs, it gets the plain mask
+            # on both, because callers may run either, and only the one they call gets the plain mask
+            for module in dict.fromkeys((model, model.base_model)):
                 stack.callback(module.register_forward_pre_hook(tokens, with_kwargs=True).remove)
         stack.enter_context(hooked(model, anatomy, lambda layer, z: edit(layer, z, tokens.index)))
         yield
 
 
 class _TokenIndex:
-    """Hook on the model that works out which token of its text every position of the running batch is."""
+    """Hook on the model that finds, for every position of the running batch, its token number in the text."""
 
     index: Tensor | None = None
 
@@ -210,7 +222,8 @@ class _TokenIndex:
         if tokens is None:
             tokens = inputs["inputs_embeds"]
         batch, length = tokens.shape[:2]
-        mask, past = inputs.get("attention_mask"), inputs.get("past_key_values")
+        mask = inputs.get("attention_mask")
+        past = inputs.get("past_key_values")
         if mask is None:
             mask = torch.ones(batch, length + (past.get_seq_length() if past is not None else 0), device=tokens.device)
         if not isinstance(mask, Tensor) or mask.ndim != 2:
@@ -220,23 +233,23 @@ class _TokenIndex:
 
 
 @dataclass
-class Passes:
-    """Tokens that went through the model, and how many of them with gradients; some of the layers count in part."""
+class TokenCounts:
+    """Number of tokens that a model ran, and of those with gradients. Fractions come from passes of some layers."""
 
     forward: float = 0.0
     backward: float = 0.0
 
 
 @contextmanager
-def counted(lm: "LM") -> Iterator[Passes]:
+def count_tokens(lm: "LM") -> Iterator[TokenCounts]:
     """Count tokens, layer by layer, while the block runs. Layers that are skipped (replayed runs) do not count."""
-    passes = Passes()
-    layers = len(lm.layers_with_heads)
+    counts = TokenCounts()
+    n_layers = len(lm.layers_with_heads)
 
     def count(layer: int, z: Tensor) -> None:
-        share = z.shape[0] * z.shape[1] / layers
-        passes.forward += share
-        passes.backward += share * torch.is_grad_enabled()
+        share = z.shape[0] * z.shape[1] / n_layers
+        counts.forward += share
+        counts.backward += share * torch.is_grad_enabled()
 
     with hooked(lm.model, lm.anatomy, count):
-        yield passes
+        yield counts

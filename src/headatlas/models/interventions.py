@@ -1,7 +1,7 @@
-"""Interventions while a model answers: what its heads give, and how likely the answer stays while they are changed.
+"""Interventions while a model answers: its heads' outputs, and how likely its answers stay while heads are changed.
 
-Answers are teacher-forced, so everything is one pass over prompt and answer, packed. Changes apply from the prompt's
-last token on, where answering begins. The prompt is the same for every change, so it is run once.
+Answers are teacher-forced: one packed pass over prompt and answer. Changes apply from the prompt's last token on, where
+answering begins. The tokens before it are the same for every change, so they are run once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,45 +18,58 @@ from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batches
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
-from headatlas.models.packing import Layout, lay_out, logits_only, packs
+from headatlas.models.packing import Layout, is_packed, lay_out, logits_only
 from headatlas.models.tokens import Bundle, TokenExample
 
 MEASURES = ("log_p", "rank", "first")
-LOGITS = 4  # logits take memory: so many times fewer tokens may have some at once
+# Logits take memory: at most one token in four of those that run at once may have some.
+TOKENS_PER_LOGITS = 4
 
 
 @torch.no_grad()
 def answer_states(lm: LM, bundles: Sequence[Bundle]) -> list[tuple[Tensor, Tensor]]:
-    """For each example, bundle by bundle: −log P of its answer tokens [token], and z [token, layer, head, d_head]."""
+    """Run examples and read the heads at their answer tokens.
+
+    Returns:
+        For each example, bundle by bundle: −log P of its answer tokens [token], and z [token, layer, head, d_head].
+    """
+    # a target with one more token, so that the last answer token is run too
     longer = [Bundle(tuple(TokenExample(a.prompt, (*a.target, 0)) for a in s.examples), s.shared) for s in bundles]
-    layout = lay_out(lm, longer)  # with one token more to predict, the last answer token is run too
-    rows, places = torch.tensor(layout.rows), torch.tensor(layout.places)
+    layout = lay_out(lm, longer)
+    rows = torch.tensor(layout.rows)
+    places = torch.tensor(layout.places)
     z = torch.full((len(rows), lm.n_layers, lm.n_heads, lm.d_head), torch.nan, dtype=lm.model.dtype, device=lm.device)
 
-    def read(layer: int, now: Tensor) -> None:
-        z[:, layer] = now[rows.to(now.device), places.to(now.device)].to(z.device)
+    def read(layer: int, layer_z: Tensor) -> None:
+        z[:, layer] = layer_z[rows.to(layer_z.device), places.to(layer_z.device)].to(z.device)
 
     with hooked(lm.model, lm.anatomy, read), logits_only(lm, rows, places), without_cudnn_attention():
         logits = lm.model(**layout.inputs, use_cache=False).logits[0]
-    states, at = [], 0
+    states = []
+    start = 0
     for a in (a for bundle in bundles for a in bundle.examples):
-        n = len(a.target)
+        end = start + len(a.target)
         target = torch.tensor(a.target, device=logits.device)
-        states.append((cross_entropy(logits[at : at + n].float(), target, reduction="none"), z[at + 1 : at + n + 1]))
-        at += n + 1
+        loss = cross_entropy(logits[start:end].float(), target, reduction="none")
+        # logits at a token predict the next one; z is read at the answer tokens themselves, one place later
+        states.append((loss, z[start + 1 : end + 1]))
+        start = end + 1
     return states
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is done to z while answering: scaled by gate [layer, head], then add [layer, head, d_head] is added."""
+    """A change of z while answering: z is multiplied by gate [layer, head], then add [layer, head, d_head] is added."""
 
     gate: Tensor
     add: Tensor | None = None
 
 
 Changing = Callable[[Tensor], AbstractContextManager[None]]
-"""Number of the change at every token [row, place], as high as there are changes where none is → it is in force."""
+"""Applies changes: takes the number of the change at every token [row, place], and returns a context that applies them.
+
+Tokens without a change have the number after that of the last change.
+"""
 
 
 @torch.no_grad()
@@ -68,12 +81,16 @@ def answers_under(
     everywhere: bool = False,
     tokens: int | None = None,
 ) -> Tensor:
-    """How good the answers are under each change: [change, example, measure], means over the tokens of an answer.
+    """Measure the answers under each change: [change, example, measure], means over the tokens of an answer.
 
-    Measures: log_p, log P of the token; rank, log of its rank, 0 for the likeliest; first, whether it is the likeliest.
-    everywhere: change heads at the prompt's tokens too, which costs the prompt once for every change.
+    The measures are log_p, the log-probability of the token; rank, the log of its rank, 0 for the likeliest; and first,
+    whether it is the likeliest.
+
+    Args:
+        everywhere: change heads at the prompt's tokens too; the prompt is then run once per change.
+        tokens: maximum number of tokens that run at once.
     """
-    changing = _scaled_and_pushed(lm, changes)
+    changing = _changing(lm, changes)
     return answers_while(lm, examples, len(changes), changing, everywhere=everywhere, tokens=tokens)
 
 
@@ -87,91 +104,121 @@ def answers_while(
     everywhere: bool = False,
     tokens: int | None = None,
 ) -> Tensor:
-    """`answers_under` so many changes of any kind."""
+    """Measure the answers, as `answers_under` does, under changes of any kind.
+
+    Args:
+        changes: their number.
+        changing: applies them.
+    """
     budget = tokens_at_once(lm, tokens)
-    bundles, place, packed = [], [], True
+    bundles = []
+    # of each bundle: the example's number, and the changes under which its copies are run
+    origins = []
+    can_pack = True
     for e, a in enumerate(examples):
         shared = 0 if everywhere else len(a.prompt) - 1
-        together = shares(lm, a, shared)
-        packed &= together
-        for number in copies(a, shared, changes, budget, together):
-            bundles.append(Bundle((a,) * len(number), shared))
-            place.append((e, number))
+        is_shared = shares(lm, a, shared)
+        can_pack &= is_shared
+        for numbers in group_copies(a, shared, changes, budget, is_shared):
+            bundles.append(Bundle((a,) * len(numbers), shared))
+            origins.append((e, numbers))
     result = torch.empty(changes, len(examples), len(MEASURES))
-    for chosen in _passes(lm, bundles, budget, packed):
-        now = [bundles[i] for i in chosen]
-        numbers = [number for i in chosen for number in place[i][1]]
+    for indices in _passes(lm, bundles, budget, can_pack):
+        batch = [bundles[i] for i in indices]
+        change_of_text = [number for i in indices for number in origins[i][1]]
+        example_of_text = [origins[i][0] for i in indices for _ in bundles[i].examples]
         with halve_batch_on_oom(lm, budget):
-            layout = lay_out(lm, now)
-            which = torch.where(layout.owner >= 0, torch.tensor(numbers)[layout.owner.clamp(min=0)], changes)
-            with changing(which):
-                measured = _measured(lm, now, layout)
-        result[numbers, [place[i][0] for i in chosen for _ in bundles[i].examples]] = measured
+            layout = lay_out(lm, batch)
+            owner = layout.owner.clamp(min=0)
+            change_of_token = torch.where(layout.owner >= 0, torch.tensor(change_of_text)[owner], changes)
+            with changing(change_of_token):
+                measures = _measure(lm, batch, layout)
+        result[change_of_text, example_of_text] = measures
     return result
 
 
-def _passes(lm: LM, bundles: Sequence[Bundle], budget: int, packed: bool) -> Iterator[list[int]]:
-    """What to run at once, by number. packed: copies were found to share their beginnings; some models take no rows as
-    wide as these, so that is asked again."""
-    for chosen in filled(bundles, budget) if packed else [list(range(len(bundles)))]:
-        now = [bundles[i] for i in chosen]
-        if packed and packs(lm, now):
-            yield chosen
+def _passes(lm: LM, bundles: Sequence[Bundle], budget: int, can_pack: bool) -> Iterator[list[int]]:
+    """Yield the bundles of each pass, by index.
+
+    Args:
+        can_pack: whether the copies of every example can share a beginning. It is checked again for the whole pass,
+            because some models fail only for wider rows.
+    """
+    for indices in fill_passes(bundles, budget) if can_pack else [list(range(len(bundles)))]:
+        group = [bundles[i] for i in indices]
+        if can_pack and is_packed(lm, group):
+            yield indices
         else:
-            yield from ([chosen[i] for i in some] for _, some in batches(now, 1, budget))
+            yield from ([indices[i] for i in batch] for _, batch in batches(group, 1, budget))
 
 
-def filled(bundles: Sequence[Bundle], budget: int) -> Iterator[list[int]]:
-    """Bundles that are packed into a pass, by number: at most `budget` tokens where possible, and with logits, which
-    take memory, fewer."""
-    chosen: list[int] = []
-    tokens = targets = 0
+def fill_passes(bundles: Sequence[Bundle], budget: int) -> Iterator[list[int]]:
+    """Yield the bundles that are packed into each pass, by index, the largest first.
+
+    A pass has at most `budget` tokens if possible, and fewer with logits, which take memory.
+    """
+    indices: list[int] = []
+    n_tokens = n_targets = 0
     for i in sorted(range(len(bundles)), key=lambda i: -bundles[i].size):
-        more, more_targets = bundles[i].size, sum(len(a.target) for a in bundles[i].examples)
-        if chosen and (tokens + more > budget or targets + more_targets > budget // LOGITS):
-            yield chosen
-            chosen, tokens, targets = [], 0, 0
-        chosen.append(i)
-        tokens, targets = tokens + more, targets + more_targets
-    if chosen:
-        yield chosen
+        size = bundles[i].size
+        targets = sum(len(a.target) for a in bundles[i].examples)
+        if indices and (n_tokens + size > budget or n_targets + targets > budget // TOKENS_PER_LOGITS):
+            yield indices
+            indices = []
+            n_tokens = n_targets = 0
+        indices.append(i)
+        n_tokens += size
+        n_targets += targets
+    if indices:
+        yield indices
 
 
-def copies(example: TokenExample, shared: int, changes: int, budget: int, together: bool) -> list[range]:
-    """Changes that an example is run under at once: as many copies as fit, behind the beginning they share or each with
-    its own."""
-    own, targets = len(example) - 1 - shared, len(example.target)
-    packed = min((budget - shared) // own, budget // LOGITS // targets)
-    return spans(changes, packed if together else budget // (shared + own))
+def group_copies(example: TokenExample, shared: int, changes: int, budget: int, is_shared: bool) -> list[range]:
+    """Return the changes under which copies of an example run at once, as many as fit into the budget.
+
+    Args:
+        shared: number of tokens at the beginning that are the same under every change.
+        is_shared: whether copies follow one shared beginning, or each has its beginning.
+    """
+    rest = len(example) - 1 - shared
+    if is_shared:
+        n_copies = min((budget - shared) // rest, budget // TOKENS_PER_LOGITS // len(example.target))
+    else:
+        n_copies = budget // (shared + rest)
+    return spans(changes, n_copies)
 
 
-def spans(number: int, at_once: int) -> list[range]:
-    """0 to number − 1, so many at once, and at least one."""
-    step = max(1, at_once)
+def spans(number: int, size: int) -> list[range]:
+    """Return ranges of at most `size` (at least 1) numbers that together are 0 to number − 1."""
+    step = max(1, size)
     return [range(first, min(first + step, number)) for first in range(0, number, step)]
 
 
 def shares(lm: LM, example: TokenExample, shared: int) -> bool:
-    """Whether copies of an example can share so many tokens of its beginning: the model runs these once."""
-    return shared > 0 and packs(lm, [Bundle((example, example), shared)])
+    """Return whether copies of an example can share this many tokens at their beginning, which then run once."""
+    return shared > 0 and is_packed(lm, [Bundle((example, example), shared)])
 
 
-def _scaled_and_pushed(lm: LM, changes: Sequence[Change]) -> Changing:
+def _changing(lm: LM, changes: Sequence[Change]) -> Changing:
+    """Return what applies changes that scale z and add to it."""
+    # one more gate of 1, for tokens without a change
     gates = torch.stack([c.gate for c in changes] + [torch.ones(lm.n_layers, lm.n_heads)]).to(lm.device)
-    added = [i for i, c in enumerate(changes) if c.add is not None]
-    adds = torch.stack([c.add for c in changes if c.add is not None]) if added else None
-    slots = torch.full((len(changes) + 1,), -1)
-    slots[added] = torch.arange(len(added))
+    adding_changes = [i for i, c in enumerate(changes) if c.add is not None]
+    vectors = torch.stack([c.add for c in changes if c.add is not None]) if adding_changes else None
+    # the vector of each change by its index; −1 for none
+    vector_of_change = torch.full((len(changes) + 1,), -1)
+    vector_of_change[adding_changes] = torch.arange(len(adding_changes))
 
-    def changing(which: Tensor) -> AbstractContextManager[None]:
-        slot, on_device = slots[which], which.to(lm.device)
+    def changing(change_of_token: Tensor) -> AbstractContextManager[None]:
+        vector_of_token = vector_of_change[change_of_token]
+        gate_of_token = change_of_token.to(lm.device)
 
         def edit(layer: int, z: Tensor) -> Tensor:
-            z = z * gates[:, layer].to(z.device, z.dtype)[on_device.to(z.device)][..., None]
-            if adds is not None:
-                rows, places = (slot >= 0).nonzero(as_tuple=True)
-                here = rows.to(z.device), places.to(z.device)
-                z[here] += adds[slot[rows, places], layer].to(z.device, z.dtype)
+            z = z * gates[:, layer].to(z.device, z.dtype)[gate_of_token.to(z.device)][..., None]
+            if vectors is not None:
+                rows, places = (vector_of_token >= 0).nonzero(as_tuple=True)
+                added = vectors[vector_of_token[rows, places], layer].to(z.device, z.dtype)
+                z[rows.to(z.device), places.to(z.device)] += added
             return z
 
         return hooked(lm.model, lm.anatomy, edit)
@@ -179,31 +226,36 @@ def _scaled_and_pushed(lm: LM, changes: Sequence[Change]) -> Changing:
     return changing
 
 
-def _measured(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> Tensor:
-    """[text, measure], of the model as it is now."""
+def _measure(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> Tensor:
+    """Run the model, with the changes in force, and return the measures of each text: [text, measure]."""
     with logits_only(lm, torch.tensor(layout.rows), torch.tensor(layout.places)), without_cudnn_attention():
         logits = lm.model(**layout.inputs, use_cache=False).logits[0].float()
     targets = [a.target for bundle in bundles for a in bundle.examples]
-    own = logits.gather(1, torch.tensor([t for target in targets for t in target], device=logits.device)[:, None])
-    log_p = own[:, 0] - logits.logsumexp(-1)
-    rank = (logits > own).sum(1)
-    each = torch.stack([log_p, (1.0 + rank).log(), (rank == 0).float()], dim=1).cpu()
+    target_tokens = torch.tensor([t for target in targets for t in target], device=logits.device)
+    target_logits = logits.gather(1, target_tokens[:, None])
+    log_p = target_logits[:, 0] - logits.logsumexp(-1)
+    rank = (logits > target_logits).sum(1)
+    by_token = torch.stack([log_p, (1.0 + rank).log(), (rank == 0).float()], dim=1).cpu()
     lengths = torch.tensor([len(target) for target in targets])
     text = torch.arange(len(targets)).repeat_interleave(lengths)
-    return torch.zeros(len(targets), len(MEASURES)).index_add_(0, text, each) / lengths[:, None]
+    return torch.zeros(len(targets), len(MEASURES)).index_add_(0, text, by_token) / lengths[:, None]
 
 
 def replacing(lm: LM, heads: Sequence[tuple[int, int]], values: Tensor) -> Changing:
-    """Under change n, head number n gives values[n]; under higher ones none is changed. values [change, d_head]."""
-    layers, numbers = torch.tensor(heads).T
+    """Return what applies these changes: change n replaces the output of heads[n] by values[n].
 
-    def changing(which: Tensor) -> AbstractContextManager[None]:
+    Args:
+        values: [change, d_head].
+    """
+    layers, heads_in_layer = torch.tensor(heads).T
+
+    def changing(change_of_token: Tensor) -> AbstractContextManager[None]:
         def edit(layer: int, z: Tensor) -> Tensor | None:
-            rows, places, change = _tokens(which, layers == layer)
+            rows, places, change = _tokens_under(change_of_token, layers == layer)
             if not len(rows):
                 return None
             z = z.clone()
-            z[rows.to(z.device), places.to(z.device), numbers[change].to(z.device)] = values[change].to(z)
+            z[rows.to(z.device), places.to(z.device), heads_in_layer[change].to(z.device)] = values[change].to(z)
             return z
 
         return hooked(lm.model, lm.anatomy, edit)
@@ -212,16 +264,19 @@ def replacing(lm: LM, heads: Sequence[tuple[int, int]], values: Tensor) -> Chang
 
 
 def adding(lm: LM, layers: Sequence[int], vectors: Tensor) -> Changing:
-    """Under change n, vectors[n] is added to what block layers[n] gives; under higher ones nothing is. vectors [change,
-    d_model]."""
-    at = torch.tensor(layers)
+    """Return what applies these changes: change n adds vectors[n] to the output of block layers[n].
+
+    Args:
+        vectors: [change, d_model].
+    """
+    layer_of_change = torch.tensor(layers)
 
     @contextmanager
-    def changing(which: Tensor) -> Iterator[None]:
+    def changing(change_of_token: Tensor) -> Iterator[None]:
         def hook(layer: int, output: Any) -> Any:
             if isinstance(output, tuple):
                 return (hook(layer, output[0]), *output[1:])
-            rows, places, change = _tokens(which, at == layer)
+            rows, places, change = _tokens_under(change_of_token, layer_of_change == layer)
             hidden = output.clone()
             hidden[rows.to(hidden.device), places.to(hidden.device)] += vectors[change].to(hidden)
             return hidden
@@ -236,8 +291,9 @@ def adding(lm: LM, layers: Sequence[int], vectors: Tensor) -> Changing:
     return changing
 
 
-def _tokens(which: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows and places of the tokens under one of the wanted changes (bool [change]), and the change each is under."""
-    here = wanted[which.clamp(max=len(wanted) - 1)] & (which < len(wanted))
-    rows, places = here.nonzero(as_tuple=True)
-    return rows, places, which[rows, places]
+def _tokens_under(change_of_token: Tensor, changes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the rows and places of the tokens under any of these changes (bool [change]), and the change of each."""
+    n_changes = len(changes)
+    selected = changes[change_of_token.clamp(max=n_changes - 1)] & (change_of_token < n_changes)
+    rows, places = selected.nonzero(as_tuple=True)
+    return rows, places, change_of_token[rows, places]

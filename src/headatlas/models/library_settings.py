@@ -1,4 +1,4 @@
-"""Settings of PyTorch and transformers that hold while a block runs."""
+"""Context managers for settings of PyTorch and transformers."""
 
 import logging
 import warnings
@@ -12,8 +12,10 @@ from transformers.utils import logging as transformers_logging
 
 
 def process_wide(setting: Callable[[], AbstractContextManager[None]]) -> Callable[[], AbstractContextManager[None]]:
-    """Let a setting of the whole process hold as long as a block of any thread needs it, and restore it then."""
-    lock, applied, users = Lock(), ExitStack(), 0
+    """Share a setting of the whole process between threads: it holds until the last block that uses it ends."""
+    lock = Lock()
+    applied = ExitStack()
+    users = 0
 
     @wraps(setting)
     @contextmanager
@@ -37,10 +39,11 @@ def process_wide(setting: Callable[[], AbstractContextManager[None]]) -> Callabl
 @process_wide
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No progress bars, load reports or warnings from transformers, its hub client and accelerate inside the block."""
-    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    others = {logger: logger.level for logger in map(logging.getLogger, ("huggingface_hub", "accelerate"))}
-    for logger in others:
+    """Silence progress bars, load reports and warnings of transformers, its hub client and accelerate in the block."""
+    level = transformers_logging.get_verbosity()
+    has_bars = transformers_logging.is_progress_bar_enabled()
+    other_levels = {logger: logger.level for logger in map(logging.getLogger, ("huggingface_hub", "accelerate"))}
+    for logger in other_levels:
         logger.setLevel(logging.ERROR)
     transformers_logging.set_verbosity(logging.ERROR)
     transformers_logging.disable_progress_bar()
@@ -49,19 +52,23 @@ def quiet_transformers() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, before in others.items():
-            logger.setLevel(before)
+        for logger, other_level in other_levels.items():
+            logger.setLevel(other_level)
         transformers_logging.set_verbosity(level)
-        if bars:
+        if has_bars:
             transformers_logging.enable_progress_bar()
 
 
 @process_wide
 @contextmanager
 def without_cudnn_attention() -> Iterator[None]:
-    """Other kernels than cuDNN's. Its gradients are NaN for masked rows of 64 more than a multiple of 128 tokens where
-    a head's scores are all far below zero, as in Qwen2.5 (pytorch issue 196678); and they are not the same twice. It
-    also prepares for every length of a text that is new, which takes longer than running it."""
+    """Use other attention kernels than cuDNN's in the block.
+
+    - Its gradients are NaN for masked rows whose length is 64 more than a multiple of 128 tokens, if all scores of a
+      head are far below zero, as in Qwen2.5 (pytorch issue 196678).
+    - Its gradients differ between equal runs.
+    - For every new length of a text it takes more time to prepare than to run.
+    """
     before = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:

@@ -23,7 +23,7 @@ from headatlas.models.hooks import (
     Positions,
     check_gate,
     check_positions,
-    edited,
+    edit_outputs,
     gate_edit,
     head_mask,
     hooked,
@@ -39,14 +39,16 @@ Text = str | Sequence[int]
 
 @dataclass
 class State:
-    """What is known of a model while it is used, shared by all LMs of that model.
+    """Facts about a model that are learned by running it, shared by all LMs of that model.
 
-    lock: held by whoever changes more of the model than its hooks.
-    edit_batches: batch sizes that the edits in force were made for.
-    packing_trials: width of packed rows, longest text, whether texts shared beginnings, whether the result was right.
-    batch_divisor: tokens at once are divided by this; doubled whenever memory runs out.
-    tokens_that_fit: how many tokens fit at once on its GPUs, once that is known.
-    plain_norms: whether a norm is x / √(mean x² + ε) · weight, once that was tried.
+    Attributes:
+        lock: held while more of the model is changed than its hooks.
+        edit_batches: batch sizes for which the edits in force were made.
+        packing_trials: of each trial, the width of packed rows, the longest text, whether texts shared a beginning, and
+            whether the result was right.
+        batch_divisor: the number of tokens at once is divided by this; doubled whenever memory runs out.
+        tokens_that_fit: number of tokens that fit at once on the model's GPUs; None if not computed yet.
+        plain_norms: by path, whether a norm is x / √(mean x² + ε) · weight, as far as tried.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -62,14 +64,14 @@ _states: WeakKeyDictionary[nn.Module, State] = WeakKeyDictionary()
 
 
 class LM:
-    """A causal language model whose heads can be read, scaled, removed and replaced. Made by `headatlas.load`.
+    """A causal language model whose heads can be read, scaled, removed and replaced; made by `headatlas.load`.
 
     Attributes:
         model: the transformers model itself.
-        name: what the model is called in results.
+        name: the model's name in results.
         anatomy: where its heads, projections and embeddings are.
-        weights: every head's own matrices.
-        state: what running the model showed, such as how many tokens fit; one for all LMs of the same model.
+        weights: the matrices of every head.
+        state: facts learned by running the model, such as how many tokens fit; shared by all LMs of the same model.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, name: str) -> None:
@@ -82,11 +84,10 @@ class LM:
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The tokenizer. A model that came without one takes token ids only."""
+        """The tokenizer; an error for a model without one, which takes token ids only."""
         if self._tokenizer is None:
             raise BadArgument(
-                f"model {self.name!r} came without a tokenizer:"
-                " pass tokenizer=… to load, or give token ids instead of text"
+                f"model {self.name!r} has no tokenizer: pass tokenizer=… to load, or give token ids instead of text"
             )
         return self._tokenizer
 
@@ -117,17 +118,17 @@ class LM:
 
     @property
     def layers_with_heads(self) -> list[int]:
-        """Numbers of the layers that have attention heads: all but those of hybrids' other layers."""
+        """Numbers of the layers that have attention heads: all layers, except in hybrid models."""
         return self.anatomy.layers_with_heads
 
     @property
     def layers_without_heads(self) -> list[int]:
-        """Linear-attention and state-space layers of hybrids: NaN in every head map."""
+        """Linear-attention and state-space layers of hybrid models; every head map is NaN there."""
         return self.anatomy.layers_without_heads
 
     @property
     def device(self) -> torch.device:
-        """Where inputs go: where the embedding runs."""
+        """The device of the embedding, and so of inputs."""
         return parameter(self.model.get_input_embeddings(), "weight").device
 
     def __repr__(self) -> str:
@@ -135,22 +136,22 @@ class LM:
         return f"LM({self.name!r}: {shape}, {str(self.model.dtype).removeprefix('torch.')} on {self.device})"
 
     def fingerprint(self) -> str:
-        """A short hash of the weights as they are in memory now, precision included. Any change changes it."""
+        """Return a short hash of the weights as they are in memory, precision included. Any change changes it."""
         return self.weights.fingerprint()
 
     def config_hash(self) -> str:
-        """A short hash of what else decides its outputs: the configuration, the tokenizer, the chat template."""
+        """Return a short hash of what else decides the outputs: configuration, tokenizer and chat template."""
         return hash_config(self.model.config, self._tokenizer)
 
     @property
     def _batched(self) -> list[int]:
-        """Batch sizes that the edits in force were made for."""
+        """Batch sizes for which the edits in force were made."""
         return self.state.edit_batches
 
     # --- texts and batches
 
     def encode(self, texts: Text | Sequence[Text]) -> list[list[int]]:
-        """Token ids of each text, checked: at least one text, none empty, none longer than the context."""
+        """Return the token ids of each text, checked: at least one text, none empty, none longer than the context."""
         listed: Any = texts.tolist() if hasattr(texts, "tolist") else texts if isinstance(texts, str) else list(texts)
         listed = [listed] if _is_text(listed) else listed
         if not listed:
@@ -172,19 +173,23 @@ class LM:
         return ids
 
     def batch(self, texts: Text | Sequence[Text], side: Literal["left", "right"] = "left") -> dict[str, Tensor]:
-        """Padded model inputs: `lm.model(**lm.batch(texts))`. Positions follow the mask, so padding changes nothing."""
+        """Return padded model inputs, for `lm.model(**lm.batch(texts))`.
+
+        Positions follow the mask, so padding does not change what the model computes.
+        """
         return self.pad(self.encode(texts), side)
 
     def pad(self, ids: Sequence[Sequence[int]], side: str) -> dict[str, Tensor]:
-        """Padded model inputs from token ids, as they are: `batch` checks first."""
+        """Return padded model inputs from token ids, which are not checked (`batch` does)."""
         if side not in ("left", "right"):
             raise BadArgument(f"side is {side!r}, expected 'left' or 'right'")
         width = max(map(len, ids))
-        tokens = torch.zeros((len(ids), width), dtype=torch.long)  # masked, so any token does as padding
+        # padding is masked, so it may be any token
+        tokens = torch.zeros((len(ids), width), dtype=torch.long)
         mask = torch.zeros((len(ids), width), dtype=torch.long)
-        for row, i in enumerate(ids):
-            place = slice(width - len(i), width) if side == "left" else slice(0, len(i))
-            tokens[row, place] = torch.tensor(i)
+        for row, text in enumerate(ids):
+            place = slice(width - len(text), width) if side == "left" else slice(0, len(text))
+            tokens[row, place] = torch.tensor(text)
             mask[row, place] = 1
         inputs = {"input_ids": tokens, "attention_mask": mask}
         if "position_ids" in signature(self.model.forward).parameters:
@@ -203,56 +208,71 @@ class LM:
         side: Literal["left", "right"] = "right",
         device: str | torch.device = "cpu",
     ) -> Tensor:
-        """z of every head: [example, token, layer, head, d_head], in the model's precision, kept on `device`.
+        """Return z of every head: [example, token, layer, head, d_head], in the model's precision.
 
-        positions: 'all' tokens; the 'last' one; a list of token numbers for every text; or one list per text. Numbers
-        count the text's own tokens, negative ones from its end. NaN stands for tokens past a text's end and for layers
-        without heads.
+        Tokens past a text's end and layers without heads have NaN.
+
+        Args:
+            positions: 'all' tokens; the 'last' one; a list of token numbers for every text; or one list per text.
+                Padding does not count; negative numbers count from a text's end.
+            batch_size: number of texts that run at once.
+            side: on which texts are padded.
+            device: on which the result is stored.
         """
         ids = self.encode(texts)
-        wanted = _wanted(positions, [len(i) for i in ids])
-        width = max(map(len, wanted))
+        positions_by_text = _token_numbers(positions, [len(i) for i in ids])
+        width = max(map(len, positions_by_text))
         z = torch.empty(
             (len(ids), width, self.n_layers, self.n_heads, self.d_head), dtype=self.model.dtype, device=device
         )
         for rows in self._batches(ids, batch_size):
             inputs = self.pad([ids[r] for r in rows], side)
             length = inputs["input_ids"].shape[1]
-            take = torch.full((len(rows), width), -1)  # which position of the batch goes to each place of the result
+            # for each place of the result, the place in the padded batch
+            places = torch.full((len(rows), width), -1)
             for i, r in enumerate(rows):
                 shift = length - len(ids[r]) if side == "left" else 0
-                take[i, : len(wanted[r])] = torch.tensor(wanted[r]) + shift
-            z[rows] = self._capture(inputs, take).to(z.device)
+                places[i, : len(positions_by_text[r])] = torch.tensor(positions_by_text[r]) + shift
+            z[rows] = self._capture(inputs, places).to(z.device)
         return z
 
-    def _capture(self, inputs: dict[str, Tensor], take: Tensor) -> Tensor:
-        """z of one batch at the positions take [row, place] names, −1 for none: [row, place, layer, head, d_head]."""
-        rows, width = take.shape
+    def _capture(self, inputs: dict[str, Tensor], places: Tensor) -> Tensor:
+        """Run one batch and return z at these places: [row, place, layer, head, d_head].
+
+        Args:
+            places: places in the batch [row, place]; −1 for none.
+        """
+        rows, width = places.shape
         out = torch.empty(
             (rows, width, self.n_layers, self.n_heads, self.d_head), dtype=self.model.dtype, device=self.device
         )
-        index = (torch.arange(rows)[:, None], take.clamp(min=0))
-        straight = bool(((take == torch.arange(width)) | (take < 0)).all())  # nothing to pick: copy as it lies
-        seen = set()
+        index = (torch.arange(rows)[:, None], places.clamp(min=0))
+        # the first tokens in order are a slice, which is faster than an index
+        is_slice = bool(((places == torch.arange(width)) | (places < 0)).all())
+        ran = set()
 
-        def read(layer: int, now: Tensor) -> None:
-            picked = now[:, :width] if straight else now[index]
-            out[:, : picked.shape[1], layer] = picked.to(out.device)
-            seen.add(layer)
+        def read(layer: int, z: Tensor) -> None:
+            selected = z[:, :width] if is_slice else z[index]
+            out[:, : selected.shape[1], layer] = selected.to(out.device)
+            ran.add(layer)
 
         with hooked(self.model, self.anatomy, read), without_cudnn_attention():
-            self.model.base_model(**inputs, use_cache=False)  # no LM head: capture does not need logits
-        idle = set(range(self.n_layers)) - seen - set(self.layers_without_heads)
+            # without the LM head: no logits are needed
+            self.model.base_model(**inputs, use_cache=False)
+        idle = set(range(self.n_layers)) - ran - set(self.layers_without_heads)
         if idle:
             raise UnsupportedModel(
                 f"the attention of layer {min(idle)} did not run on plain text: its heads cannot be read"
             )
-        out[(take < 0).to(out.device)] = torch.nan
+        out[(places < 0).to(out.device)] = torch.nan
         out[:, :, self.layers_without_heads] = torch.nan
         return out
 
     def _batches(self, ids: list[list[int]], batch_size: int) -> list[list[int]]:
-        """Rows in batches of similar length; one batch in its own order while an edit made for a batch is in force."""
+        """Return the rows of each batch, texts of similar length together.
+
+        While an edit for a batch is in force, there is one batch, with its rows in order.
+        """
         if batch_size < 1:
             raise BadArgument(f"batch_size is {batch_size}, expected at least 1")
         if self._batched:
@@ -268,12 +288,17 @@ class LM:
 
     @contextmanager
     def gated(self, gate: Any, positions: Positions = "all") -> Iterator[None]:
-        """Scale every head's output: gate [layer, head] or [batch, layer, head]; 1 = as is, 0 = removed.
+        """Scale every head's output while the block runs; 1 leaves a head unchanged, 0 removes it.
 
-        Holds for plain forwards and for `generate` (with its KV cache), and is differentiable in the gate.
-        In `generate`, 'last' means the prompt's last token, then each new token.
+        Works for plain forwards and for `generate` (with its KV cache), and is differentiable in the gate.
+
+        Args:
+            gate: [layer, head] or [batch, layer, head].
+            positions: 'all' tokens, the 'last' one, or a list of token numbers. In `generate`, 'last' means the
+                prompt's last token, then each new token.
         """
-        gate, positions = check_gate(gate, self.anatomy), check_positions(positions)
+        gate = check_gate(gate, self.anatomy)
+        positions = check_positions(positions)
         with self._editing(gate_edit(gate, positions), positions != "all", len(gate) if gate.ndim == 3 else None):
             yield
 
@@ -286,13 +311,18 @@ class LM:
         add: bool = False,
         positions: Positions = "all",
     ) -> Iterator[None]:
-        """Replace the output of heads (`add=True`: add to it).
+        """Replace the output of heads, or add to it, while the block runs.
 
-        heads: 'L12.H5', (12, 5), several of these, or a bool mask [layer, head].
-        value: a number or [d_head] vector for all of them; [layer, head, d_head], such as a mean; or z of another run
-        from `head_outputs`, [example, token, layer, head, d_head], put back token by token. NaN leaves z as it is.
+        Args:
+            heads: 'L12.H5', (12, 5), several of these, or a bool mask [layer, head].
+            value: a number or [d_head] vector for all of these heads; [layer, head, d_head], such as a mean; or z of
+                another run from `head_outputs`, [example, token, layer, head, d_head], which is used token by token.
+                NaN leaves a head's output unchanged.
+            add: add the value to the output instead.
+            positions: 'all' tokens, the 'last' one, or a list of token numbers.
         """
-        mask, positions = head_mask(heads, self.anatomy), check_positions(positions)
+        mask = head_mask(heads, self.anatomy)
+        positions = check_positions(positions)
         value = torch.as_tensor(value)
         shape = (self.n_layers, self.n_heads, self.d_head)
         if tuple(value.shape) not in ((), shape[2:], shape, (*value.shape[:2], *shape)):
@@ -306,7 +336,7 @@ class LM:
 
     @contextmanager
     def _editing(self, edit: Edit, needs_index: bool, batch: int | None) -> Iterator[None]:
-        with edited(self.model, self.anatomy, edit, needs_index):
+        with edit_outputs(self.model, self.anatomy, edit, needs_index):
             if batch is not None:
                 self._batched.append(batch)
             try:
@@ -318,9 +348,13 @@ class LM:
     # --- writing text
 
     def generate(self, prompts: Text | Sequence[Text], max_new_tokens: int = 64, **options: Any) -> Any:
-        """Continue each prompt, greedily unless options (those of transformers' `generate`) say otherwise.
+        """Continue each prompt, and return the new text: one text for one prompt, a list for a list.
 
-        One prompt gives one text, a list gives a list: only the new text, or token ids if the model has no tokenizer.
+        Without a tokenizer, token ids are returned.
+
+        Args:
+            max_new_tokens: maximum number of tokens to generate.
+            options: options of transformers' `generate`; by default, generation is greedy.
         """
         new: list[Any] = self.generate_ids(prompts, max_new_tokens, **options)
         if self._tokenizer is not None:
@@ -329,7 +363,7 @@ class LM:
 
     @torch.no_grad()
     def generate_ids(self, prompts: Text | Sequence[Text], max_new_tokens: int = 64, **options: Any) -> list[list[int]]:
-        """`generate`, but the new tokens as they are, without the one that ends a text."""
+        """Continue each prompt as `generate` does, and return the new token ids, without the token that ends a text."""
         ids = self.encode(prompts)
         longest = max(map(len, ids))
         if max_new_tokens < 1:
@@ -344,11 +378,13 @@ class LM:
                 f"a prompt of {longest} tokens and max_new_tokens={max_new_tokens} exceed the context of {context}"
             )
         inputs = self.pad(ids, "left")
-        inputs.pop("position_ids", None)  # generate makes its own from the mask
+        # generate makes them from the mask, longer for every new token
+        inputs.pop("position_ids", None)
         ends = options.get("eos_token_id", self.model.generation_config.eos_token_id)
         ends = {ends} if isinstance(ends, int) else set(ends or ())
         options = {"do_sample": False, "pad_token_id": min(ends, default=0)} | options
-        if not options["do_sample"]:  # a model's own sampling settings only earn warnings here
+        if not options["do_sample"]:
+            # otherwise transformers warns that the model's sampling settings are not used
             options = {"temperature": None, "top_p": None, "top_k": None} | options
         with _whole_rows(self.model.get_output_embeddings()), without_cudnn_attention():
             tokens = self.model.generate(**inputs, max_new_tokens=max_new_tokens, **options)[:, longest:].tolist()
@@ -357,8 +393,11 @@ class LM:
 
 @contextmanager
 def _whole_rows(unembedding: nn.Module) -> Iterator[None]:
-    """Let the unembedding see contiguous rows. Of the prompts' last tokens, a slice, PyTorch makes one product for each
-    row, and on a CPU in bfloat16 it copies the matrix for each: 15 GB for 32 prompts of Qwen2.5-1.5B."""
+    """Make the unembedding's input contiguous while the block runs.
+
+    The prompts' last tokens are a slice, for which PyTorch computes one product per row; on a CPU in bfloat16 it copies
+    the matrix for each of them: 15 GB for 32 prompts of Qwen2.5-1.5B.
+    """
     handle = unembedding.register_forward_pre_hook(lambda _, args: (args[0].contiguous(), *args[1:]))
     try:
         yield
@@ -367,23 +406,26 @@ def _whole_rows(unembedding: nn.Module) -> Iterator[None]:
 
 
 def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Token ids of a text with what the tokenizer puts around it. A text that begins with BOS, as chat templates write
-    it, gets no second one."""
+    """Return the token ids of a text, with the special tokens that the tokenizer adds.
+
+    A text that already begins with BOS, as chat templates write it, gets no second one.
+    """
     ids: list[int] = tokenizer(text)["input_ids"]
     bos = getattr(tokenizer, "bos_token_id", None)
     if bos is None or ids[:2] != [bos, bos]:
         return ids
-    bare = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return ids[1:] if bare[0] == bos and ids[1 : 1 + len(bare)] == bare else ids
+    # only the text's first token may be BOS: two may also be in the text itself
+    text_only = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids[1:] if text_only[0] == bos and ids[1 : 1 + len(text_only)] == text_only else ids
 
 
 def _is_text(texts: Any) -> bool:
-    """One text rather than several: a string, or a flat list of token ids."""
+    """Return whether this is one text, not several: a string, or a flat list of token ids."""
     return isinstance(texts, str) or (len(texts) > 0 and isinstance(texts[0], Integral))
 
 
-def _wanted(positions: Any, lengths: list[int]) -> list[list[int]]:
-    """Token numbers to keep of each text, none negative."""
+def _token_numbers(positions: Any, lengths: list[int]) -> list[list[int]]:
+    """Return the token numbers that positions mean in each text, none of them negative."""
     positions = positions.tolist() if hasattr(positions, "tolist") else positions
     if not isinstance(positions, str) and len(positions) and not isinstance(positions[0], Integral):
         if len(positions) != len(lengths):
@@ -391,11 +433,11 @@ def _wanted(positions: Any, lengths: list[int]) -> list[list[int]]:
         per_text = [check_positions(p) for p in positions]
     else:
         per_text = [check_positions(positions)] * len(lengths)
-    wanted = []
-    for i, (where, length) in enumerate(zip(per_text, lengths, strict=True)):
-        numbers = list(range(length)) if where == "all" else [-1] if where == "last" else list(where)
+    result = []
+    for i, (checked, length) in enumerate(zip(per_text, lengths, strict=True)):
+        numbers = list(range(length)) if checked == "all" else [-1] if checked == "last" else list(checked)
         for p in numbers:
             if not -length <= p < length:
-                raise BadArgument(f"positions asks for token {p} of texts[{i}], which has {length} tokens")
-        wanted.append([p % length for p in numbers])
-    return wanted
+                raise BadArgument(f"positions includes token {p} of texts[{i}], which has {length} tokens")
+        result.append([p % length for p in numbers])
+    return result

@@ -1,4 +1,4 @@
-"""From a name, a folder, a file or a model to an `LM`."""
+"""Load an `LM` from a name, a folder, a file or a transformers model."""
 
 import errno
 import re
@@ -22,7 +22,7 @@ from headatlas.models.fingerprint import hash_config
 from headatlas.models.gguf import from_gguf
 from headatlas.models.library_settings import quiet_transformers
 from headatlas.models.lm import LM
-from headatlas.models.memory import check_room, free_room, memory, skeleton
+from headatlas.models.memory import check_room, free_bytes, memory, skeleton
 from headatlas.models.offloaded import check_complete, read_config
 from headatlas.models.weights import Weights
 
@@ -38,54 +38,64 @@ def load(
     device_map: Any = None,
     trust_remote_code: bool = False,
 ) -> LM:
-    """A language model with its heads in reach.
+    """Load a language model whose heads can be read and changed.
 
-    model: 'smollm2' (the default), a Hugging Face hub id, a model folder, a .gguf file (converted once,
-        docs/how-to/own-model.md), or a transformers model you already have, which is used as it is, in eval mode.
-    device: 'auto' (a GPU if possible), 'cpu', 'cuda', 'cuda:1', …; or device_map to spread a model over several.
-    dtype: 'auto' (the checkpoint's own on a GPU, float32 on a CPU), or 'float32', 'bfloat16', 'float16', 'float64'.
-    trust_remote_code: run Python code that comes with the checkpoint. Never on unless you say so.
+    Args:
+        model: 'smollm2' (the default), a Hugging Face hub id, a model folder, a .gguf file (converted once,
+            docs/how-to/own-model.md), or a transformers model, which is used without a copy, in eval mode.
+        device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1', ….
+        dtype: 'auto' (that of the checkpoint on a GPU, float32 on a CPU), 'float32', 'bfloat16', 'float16' or
+            'float64'.
+        tokenizer: used in place of the model's tokenizer.
+        device_map: spreads a model over several devices, as in transformers; `device` is then not used.
+        trust_remote_code: run Python code that comes with the checkpoint (default: never).
     """
     if isinstance(model, PreTrainedModel):
         return LM(model.eval(), tokenizer, model.config.name_or_path or type(model).__name__)
     if not isinstance(model, str | Path):
         raise BadArgument(f"model is a {type(model).__name__}, expected a name, a path or a transformers model")
-    place, precision = check_device(device), _check_dtype(dtype)
+    place = check_device(device)
+    precision = _check_dtype(dtype)
     if precision is None and place.type == "cpu" and device_map is None:
-        precision = torch.float32  # half precision is no faster on most CPUs, often far slower
+        # half precision is no faster on most CPUs, and often far slower
+        precision = torch.float32
     source, name = _resolve(str(model))
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code, "local_files_only": isinstance(source, Path)}
     if isinstance(source, Path):
-        read_config(source, trust_remote_code)  # a damaged or foreign folder is recognised here
+        # before minutes are spent: a folder that is damaged, or no model
+        read_config(source, trust_remote_code)
     if device_map is not None or place.type == "cuda":
         _check_room(source, name, options, precision, device_map, place)
-    placed = {"dtype": precision or "auto", "device_map": device_map or {"": place}, "output_loading_info": True}
-    transformer, info = _from_pretrained(AutoModelForCausalLM, source, name, options | placed)
+    options |= {"dtype": precision or "auto", "device_map": device_map or {"": place}, "output_loading_info": True}
+    transformer, info = _from_pretrained(AutoModelForCausalLM, source, name, options)
     check_complete(str(source), info)
     for parameter, tensor in transformer.named_parameters():
         check_finite(parameter, tensor, source)
-    tokenizer = _tokenizer(source, name, options) if tokenizer is None else tokenizer
+    if tokenizer is None:
+        tokenizer = _tokenizer(source, name, trust_remote_code)
     return LM(transformer.eval().requires_grad_(False), tokenizer, name)
 
 
 def load_skeleton(
     model: str | Path = DEFAULT_MODEL, dtype: str = "auto", device: str = "auto"
 ) -> tuple[LM, torch.dtype]:
-    """A model without its weights, to be planned for, and the precision it would be loaded in."""
-    place, precision = check_device(device), _check_dtype(dtype)
+    """Return a model without its weights, for planning, and the precision in which `load` would load it."""
+    place = check_device(device)
+    precision = _check_dtype(dtype)
     source, name = _resolve(str(model))
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": isinstance(source, Path)}
     config = read_config(source) if isinstance(source, Path) else _from_pretrained(AutoConfig, source, name, options)
     if precision is None:
         precision = torch.float32 if place.type == "cpu" else getattr(config, "dtype", None) or torch.float32
-    return LM(skeleton(config), _tokenizer(source, name, options), name), precision
+    return LM(skeleton(config), _tokenizer(source, name), name), precision
 
 
-def _tokenizer(source: Path | str, name: str, options: dict[str, Any]) -> PreTrainedTokenizerBase | None:
-    """The model's tokenizer; none where a folder has none."""
+def _tokenizer(source: Path | str, name: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase | None:
+    """Return the model's tokenizer; None if its folder has none."""
     files = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
     if isinstance(source, Path) and not any((source / file).is_file() for file in files):
         return None
+    options = {"trust_remote_code": trust_remote_code, "local_files_only": isinstance(source, Path)}
     return cast(PreTrainedTokenizerBase, _from_pretrained(AutoTokenizer, source, name, options))
 
 
@@ -97,25 +107,26 @@ def _check_room(
     device_map: Any,
     place: torch.device,
 ) -> None:
-    """Check that a model fits before minutes are spent on loading it. A device map of the user's own is not checked."""
+    """Check that a model fits before minutes are spent on loading it, unless the user has written a device map."""
     config = _from_pretrained(AutoConfig, source, name, options)
-    spread = device_map == "auto" and torch.cuda.is_available()
-    if getattr(config, "quantization_config", None) or (device_map is not None and not spread):
+    is_spread = device_map == "auto" and torch.cuda.is_available()
+    if getattr(config, "quantization_config", None) or (device_map is not None and not is_spread):
         return
     try:
-        bare = skeleton(config, options["trust_remote_code"])
-        layers = find_anatomy(bare).n_layers
+        unloaded = skeleton(config, options["trust_remote_code"])
+        n_layers = find_anatomy(unloaded).n_layers
     except (HeadAtlasError, RuntimeError, ValueError, TypeError, AttributeError, ImportError):
-        return  # loading it will tell
+        # loading the model will raise the same error, or a better one
+        return
     precision = dtype or getattr(config, "dtype", None) or torch.float32
-    devices = range(torch.cuda.device_count()) if spread else [place.index or 0]
-    check_room(name, memory(bare, layers, precision), precision, free_room(devices), len(devices))
+    devices = range(torch.cuda.device_count()) if is_spread else [place.index or 0]
+    check_room(name, memory(unloaded, n_layers, precision), precision, free_bytes(devices), len(devices))
 
 
 def open_weights(
     model: LM | str | Path, trust_remote_code: bool = False
 ) -> tuple[Weights, PreTrainedTokenizerBase, str]:
-    """(weights, tokenizer, name) of a model, which is not loaded unless it already is."""
+    """Return (weights, tokenizer, name) of a model without loading it."""
     if isinstance(model, LM):
         return model.weights, model.tokenizer, model.name
     folder, name = find_folder(model)
@@ -125,37 +136,39 @@ def open_weights(
 
 
 def find_folder(model: str | Path) -> tuple[Path, str]:
-    """The folder that a model's files are in, fetched from the hub or converted from GGUF if need be, and its name."""
+    """Return a model's folder, downloaded or converted from GGUF if it has to be, and the model's name."""
     source, name = _resolve(str(model))
     if not isinstance(source, Path):
-        with _explained(source, name):
+        with _as_our_errors(source, name):
             files = ["*.json", "*.safetensors", "tokenizer*", "*.model", "*.txt", "*.jinja", "LICENSE*"]
             source = Path(snapshot_download(source, allow_patterns=files))
     return source, name
 
 
 def _from_pretrained(kind: Any, source: Path | str, name: str, options: dict[str, Any]) -> Any:
-    with _explained(source, name):
+    with _as_our_errors(source, name):
         return kind.from_pretrained(source, **options)
 
 
 @contextmanager
-def _explained(source: Path | str, name: str) -> Iterator[None]:
-    """Quiet loading, with errors as one of ours."""
+def _as_our_errors(source: Path | str, name: str) -> Iterator[None]:
+    """Load quietly in the block, and raise errors of loaders as `HeadAtlasError`."""
     try:
         with quiet_transformers():
             yield
-    except Exception as e:  # loaders of 400 architectures raise what they like
-        raise _explain(e, source, name) from e
+    # the loaders of 400 architectures have no common type of error
+    except Exception as e:
+        raise _our_error(e, source, name) from e
 
 
-def _explain(error: BaseException, source: Path | str, name: str) -> HeadAtlasError:
-    """A loader's error as one of ours: a damaged folder, an unknown name, or a hub out of reach."""
+def _our_error(error: BaseException, source: Path | str, name: str) -> HeadAtlasError:
+    """Return the `HeadAtlasError` for an error of a loader, which says what the user can do."""
     causes = [error]
     while cause := causes[-1].__cause__ or causes[-1].__context__:
         causes.append(cause)
     choices = [DEFAULT_MODEL, *(p.name for p in cached_models())]
-    if any("weights_only" in str(c) for c in causes):  # torch's own advice is to run it
+    # before the other cases: torch's message would advise the user to run the code
+    if any("weights_only" in str(c) for c in causes):
         return BadFile(
             f"cannot load {source}: its weights are pickled with more than tensors, which could run code:"
             " use safetensors files"
@@ -169,14 +182,14 @@ def _explain(error: BaseException, source: Path | str, name: str) -> HeadAtlasEr
         )
     if any(isinstance(c, LocalEntryNotFoundError) for c in causes):
         return FetchFailed(
-            f"model {name!r} is not here and the hub cannot be reached; here are: {', '.join(choices)}."
+            f"model {name!r} is not on this machine and the hub cannot be reached; available: {', '.join(choices)}."
             + did_you_mean(name, choices)
         )
     return CannotDo(f"cannot load {name!r} from the hub: {one_line(error)}")
 
 
 def _resolve(spec: str) -> tuple[Path | str, str]:
-    """A spec → (folder or hub id, name)."""
+    """Return (folder or hub id, name) of a model that is given as a name, a path or a hub id."""
     if not spec.strip():
         raise BadArgument(f"model is {spec!r}, expected a name, a path or a transformers model")
     try:
@@ -207,7 +220,7 @@ def _resolve(spec: str) -> tuple[Path | str, str]:
 
 
 def _check_links(path: Path, kind: type[HeadAtlasError]) -> None:
-    """Check that a symbolic link leads to something: otherwise its target would seem not to exist."""
+    """Check that a path is no broken symbolic link, which would look like a missing file."""
     try:
         path.stat()
     except (OSError, ValueError) as e:
@@ -219,7 +232,7 @@ def _check_links(path: Path, kind: type[HeadAtlasError]) -> None:
 
 
 def check_device(device: str) -> torch.device:
-    """The device a name means on this machine."""
+    """Return the device of this name, if this machine has it."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -232,21 +245,22 @@ def check_device(device: str) -> torch.device:
         )
     count = torch.cuda.device_count()
     if place.type == "cuda" and (place.index or 0) >= count:
-        have = f"only {count} CUDA device{'s' * (count > 1)}" if count else "no CUDA device"
-        raise BadArgument(f"device is {device!r}, but this machine has {have}: use 'auto' or 'cpu'")
+        available = f"only {count} CUDA device{'s' * (count > 1)}" if count else "no CUDA device"
+        raise BadArgument(f"device is {device!r}, but this machine has {available}: use 'auto' or 'cpu'")
     return place
 
 
 def _check_dtype(dtype: str | torch.dtype) -> torch.dtype | None:
-    known: dict[Any, torch.dtype] = DTYPES | {d: d for d in DTYPES.values()}
-    if dtype != "auto" and dtype not in known:
+    """Return a precision by its name or as it is; None for 'auto'."""
+    dtypes: dict[Any, torch.dtype] = DTYPES | {d: d for d in DTYPES.values()}
+    if dtype != "auto" and dtype not in dtypes:
         raise BadArgument(f"dtype is {dtype!r}, expected 'auto', {', '.join(map(repr, DTYPES))}")
-    return known.get(dtype)
+    return dtypes.get(dtype)
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Weights that are read from disk tensor by tensor. An `LM` has the same attributes."""
+    """A model that is not loaded: its weights are read from disk, tensor by tensor. An `LM` has the same attributes."""
 
     weights: Weights
     tokenizer: PreTrainedTokenizerBase
@@ -254,10 +268,12 @@ class Parameters:
     device: torch.device
 
     def config_hash(self) -> str:
-        """A short hash of the configuration, the tokenizer and the chat template."""
+        """Return a short hash of the configuration, the tokenizer and the chat template."""
         return hash_config(self.weights.config, self.tokenizer)
 
 
 def open_parameters(model: str | Path, device: str = "auto") -> Parameters:
-    place = check_device(device)  # first: it takes no time
+    """Open a model's weights on disk, without loading it."""
+    # first, because opening may download the model
+    place = check_device(device)
     return Parameters(*open_weights(model), place)

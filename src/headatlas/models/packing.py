@@ -1,7 +1,7 @@
-"""Texts packed into rows: the examples of a batch lie end to end, under a mask that lets each see itself alone.
+"""Pack texts into rows: the examples of a batch are placed end to end, under a mask that separates them.
 
-That needs no padding, and a beginning that prompts share is run once. Models that do not take such a mask (ALiBi,
-state-space layers) are found by trying, and get padded rows instead.
+This needs no padding, and a beginning that prompts share is run once. Models that do not take such a mask (ALiBi,
+state-space layers) are recognised by a trial, and get padded rows instead.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,16 +20,20 @@ from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
 from headatlas.models.tokens import Bundle, TokenExample
 
-ROW = 256  # tokens a packed row is filled to, about: attention looks over all of the row
-ALIGN = 16  # on a GPU, rows are a multiple of so many tokens: attention otherwise copies its mask in every layer
+# Packed rows have about this number of tokens. Longer ones would cost more: attention goes over the whole row.
+ROW = 256
+# On a GPU, the length of rows is a multiple of this, because attention otherwise copies its mask in every layer.
+ALIGN = 16
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Texts as model inputs, the same for every gate, and where the tokens that predict targets lie.
+    """Texts as model inputs, the same for every gate.
 
-    owner [row, place]: which text a token belongs to; −1 for a bundle's shared beginning, and for padding.
-    bundle [row, place]: which bundle; −1 for padding.
+    Attributes:
+        rows, places: where the tokens are that predict targets.
+        owner: index of the text of each token [row, place]; −1 for a bundle's shared beginning, and for padding.
+        bundle: index of the bundle of each token [row, place]; −1 for padding.
     """
 
     inputs: dict[str, Tensor]
@@ -40,177 +44,211 @@ class Layout:
 
 
 def lay_out(lm: LM, bundles: Sequence[Bundle]) -> Layout:
-    """Texts packed, where that saves tokens and the model can; otherwise a row each."""
-    return _pack(lm, bundles) if packs(lm, bundles) else stack(lm, bundles)
+    """Return texts packed, if that saves tokens and the model can; otherwise a row each."""
+    return _pack(lm, bundles) if is_packed(lm, bundles) else stack(lm, bundles)
 
 
-def packs(lm: LM, bundles: Sequence[Bundle]) -> bool:
-    """Whether these texts are packed: it saves tokens, and the model can."""
-    return saves(bundles) and _can_pack(lm, bundles)
+def is_packed(lm: LM, bundles: Sequence[Bundle]) -> bool:
+    """Return whether `lay_out` packs these texts: it saves tokens, and the model can."""
+    return saves_tokens(bundles) and _can_pack(lm, bundles)
 
 
-def saves(bundles: Sequence[Bundle]) -> bool:
-    """Whether packing saves tokens, more than a few."""
+def saves_tokens(bundles: Sequence[Bundle]) -> bool:
+    """Return whether packing saves more than a few tokens."""
     padded = sum(len(bundle.examples) for bundle in bundles) * max(bundle.shared + bundle.rest for bundle in bundles)
     return padded > 1.1 * sum(bundle.size for bundle in bundles)
 
 
 def logits_of(lm: LM, layout: Layout, gate: Tensor | None, under: Sequence[int] | None = None) -> Tensor:
-    """[gate · target token, vocabulary], in float32 or better."""
-    gates, n = 1 if gate is None or under is not None else len(gate), len(layout.inputs["input_ids"])
-    rows = (torch.arange(gates)[:, None] * n + torch.tensor(layout.rows)).flatten()
-    places = torch.tensor(layout.places).repeat(gates)
-    with _under(lm, gate, layout, under), logits_only(lm, rows, places), without_cudnn_attention():
-        inputs = {name: t.repeat(gates, *[1] * (t.ndim - 1)) for name, t in layout.inputs.items()}
+    """Run the model and return logits [gate · target token, vocabulary], in float32 or better.
+
+    Args:
+        gate: [gate, layer, head], or [gate, example, layer, head] for stacked texts; by default none.
+        under: the index of the gate of each bundle; by default, all texts are run under every gate.
+    """
+    n_gates = 1 if gate is None or under is not None else len(gate)
+    n_rows = len(layout.inputs["input_ids"])
+    rows = (torch.arange(n_gates)[:, None] * n_rows + torch.tensor(layout.rows)).flatten()
+    places = torch.tensor(layout.places).repeat(n_gates)
+    with _gates_applied(lm, gate, layout, under), logits_only(lm, rows, places), without_cudnn_attention():
+        inputs = {name: t.repeat(n_gates, *[1] * (t.ndim - 1)) for name, t in layout.inputs.items()}
         logits = lm.model(**inputs, use_cache=False).logits[0]
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def stack(lm: LM, bundles: Sequence[Bundle]) -> Layout:
-    """A row each, padded on the right: no token sees padding, so no mask is needed and fused kernels stay in use."""
+    """Return a row per text, padded on the right: no token sees padding, so fused kernels run without a mask."""
     examples = [a for bundle in bundles for a in bundle.examples]
     texts = [(a.prompt + a.target)[:-1] for a in examples]
     rows = [i for i, a in enumerate(examples) for _ in a.target]
     places = [p for a, t in zip(examples, texts, strict=True) for p in range(len(t) - len(a.target), len(t))]
     tokens = lm.pad(texts, "right")["input_ids"]
-    owner, bundle_of = (torch.full(tokens.shape, -1) for _ in range(2))
-    for i, s in enumerate(s for s, bundle in enumerate(bundles) for _ in bundle.examples):
-        owner[i, bundles[s].shared : len(texts[i])] = i
-        bundle_of[i, : len(texts[i])] = s
-    return Layout({"input_ids": tokens}, rows, places, owner, bundle_of)
+    owner = torch.full(tokens.shape, -1)
+    bundle_of_token = torch.full(tokens.shape, -1)
+    bundle_of_text = [b for b, bundle in enumerate(bundles) for _ in bundle.examples]
+    for i, b in enumerate(bundle_of_text):
+        owner[i, bundles[b].shared : len(texts[i])] = i
+        bundle_of_token[i, : len(texts[i])] = b
+    return Layout({"input_ids": tokens}, rows, places, owner, bundle_of_token)
 
 
-def _pack(lm: LM, bundles: Sequence[Bundle], at_least: int = 0) -> Layout:
-    """Bundles end to end in rows of about `ROW` tokens; a token sees its bundle's beginning and its own text so far.
+def _pack(lm: LM, bundles: Sequence[Bundle], min_width: int = 0) -> Layout:
+    """Return bundles end to end in rows of about `ROW` tokens.
 
-    at_least: rows of so many tokens, with the last text at the very end.
+    A token sees its bundle's beginning, and its text up to itself.
+
+    Args:
+        min_width: rows have at least this number of tokens; unless 0, the last text is at the very end of its row.
     """
     bins = _bins(bundles)
-    width = max(at_least, _width(lm, bundles, bins))
-    texts: list[tuple[int, ...]] = []  # row, place, bundle, number in it (0: what they share), first position, length
-    words: list[int] = []
-    for row, chosen in enumerate(bins):
-        at = 0
-        for i in chosen:
-            shared, examples = bundles[i].shared, bundles[i].examples
+    width = max(min_width, _width(lm, bundles, bins))
+    # The pieces of each bundle: 0 is what its texts share, then one piece per text. Of each piece: its row, place,
+    # bundle, number in the bundle, first position, and length.
+    pieces: list[tuple[int, ...]] = []
+    all_ids: list[int] = []
+    for row, indices in enumerate(bins):
+        place = 0
+        for i in indices:
+            shared = bundles[i].shared
+            examples = bundles[i].examples
             parts = [examples[0].prompt[:shared], *(a.prompt[shared:] + a.target[:-1] for a in examples)]
             for number, ids in enumerate(parts):
-                if at_least and i == chosen[-1] and number == len(examples):
-                    at = width - len(ids)
-                texts.append((row, at, i, number, shared if number else 0, len(ids)))
-                words += ids
-                at += len(ids)
-    row_of, place, bundle, number_of, first, length = np.array(texts).T  # of each text
-    before = np.cumsum([0, *(len(b.examples) for b in bundles)])
-    example = np.where(number_of > 0, before[bundle] + number_of - 1, -1)
+                if min_width and i == indices[-1] and number == len(examples):
+                    place = width - len(ids)
+                pieces.append((row, place, i, number, shared if number else 0, len(ids)))
+                all_ids += ids
+                place += len(ids)
+    piece_row, piece_place, bundle, number_in_bundle, first_position, length = np.array(pieces).T
+    first_text = np.cumsum([0, *(len(b.examples) for b in bundles)])
+    text = np.where(number_in_bundle > 0, first_text[bundle] + number_in_bundle - 1, -1)
     nth = _count_up(length)
-    flat = np.repeat(row_of * width + place, length) + nth
+    start = piece_row * width + piece_place
+    flat_place = np.repeat(start, length) + nth
 
-    def lay(values: Any, elsewhere: int) -> Tensor:
-        table = np.full(len(bins) * width, elsewhere)
-        table[flat] = values
-        return torch.from_numpy(table.reshape(len(bins), width))
+    def table(values: Any, default: int) -> Tensor:
+        """Return a table [row, place] with a value for each token of each piece."""
+        flat = np.full(len(bins) * width, default)
+        flat[flat_place] = values
+        return torch.from_numpy(flat.reshape(len(bins), width))
 
-    tokens, position = lay(words, 0), lay(np.repeat(first, length) + nth, 0)
-    bundle_of, text_of, owner = (lay(np.repeat(v, length), -1) for v in (bundle, number_of, example))
-    inputs = {"input_ids": tokens, "position_ids": position, "attention_mask": _mask(lm, bundle_of, text_of)}
-    end = np.empty(before[-1], int)
-    end[example[example >= 0]] = (row_of * width + place + length)[example >= 0]
+    position = table(np.repeat(first_position, length) + nth, 0)
+    bundle_of_token = table(np.repeat(bundle, length), -1)
+    number_of_token = table(np.repeat(number_in_bundle, length), -1)
+    owner = table(np.repeat(text, length), -1)
+    mask = _mask(lm, bundle_of_token, number_of_token)
+    inputs = {"input_ids": table(all_ids, 0), "position_ids": position, "attention_mask": mask}
+    end = np.empty(first_text[-1], int)
+    end[text[text >= 0]] = (start + length)[text >= 0]
     targets = np.array([len(a.target) for b in bundles for a in b.examples])
-    predicting = np.divmod(np.repeat(end - targets, targets) + _count_up(targets), width)
-    rows, places = (part.tolist() for part in predicting)
-    return Layout({k: v.to(lm.device) for k, v in inputs.items()}, rows, places, owner, bundle_of)
+    # a text ends before its last target token, so its last tokens, as many as it has targets, predict them
+    rows, places = np.divmod(np.repeat(end - targets, targets) + _count_up(targets), width)
+    inputs = {k: v.to(lm.device) for k, v in inputs.items()}
+    return Layout(inputs, rows.tolist(), places.tolist(), owner, bundle_of_token)
 
 
 def _bins(bundles: Sequence[Bundle]) -> list[list[int]]:
-    """Bundles dealt to rows of about the same number of tokens, the largest first."""
-    wanted = max(ROW, *(b.size for b in bundles))
-    bins: list[list[int]] = [[] for _ in range(max(1, round(sum(b.size for b in bundles) / wanted)))]
-    filled = [0] * len(bins)
+    """Return the bundles of each row, by index: rows have about the same number of tokens."""
+    row_size = max(ROW, *(b.size for b in bundles))
+    bins: list[list[int]] = [[] for _ in range(max(1, round(sum(b.size for b in bundles) / row_size)))]
+    sizes = [0] * len(bins)
+    # the largest first, each into the emptiest row
     for i in sorted(range(len(bundles)), key=lambda i: -bundles[i].size):
-        emptiest = filled.index(min(filled))
+        emptiest = sizes.index(min(sizes))
         bins[emptiest].append(i)
-        filled[emptiest] += bundles[i].size
-    return [chosen for chosen in bins if chosen]
+        sizes[emptiest] += bundles[i].size
+    return [indices for indices in bins if indices]
 
 
 def _width(lm: LM, bundles: Sequence[Bundle], bins: Sequence[Sequence[int]]) -> int:
-    """Tokens in a row."""
-    width = max(sum(bundles[i].size for i in chosen) for chosen in bins)
+    """Return the number of tokens in a row."""
+    width = max(sum(bundles[i].size for i in indices) for indices in bins)
     return width + -width % (1 if lm.device.type == "cpu" else ALIGN)
 
 
-def _mask(lm: LM, bundle_of: Tensor, text_of: Tensor) -> Tensor:
-    """[row, 1, query, key]: 0 where a token sees its bundle's beginning or its own text so far, as low as can be
-    elsewhere. bundle_of, text_of: [row, place]."""
-    on, of = bundle_of.to(lm.device), text_of.to(lm.device)
-    index = torch.arange(on.shape[1], device=lm.device)
-    seen = on[:, :, None] == on[:, None, :]
-    seen &= (of[:, None, :] == 0) | (of[:, :, None] == of[:, None, :])
-    seen &= index[:, None] >= index
-    hidden = torch.zeros(seen.shape, dtype=lm.model.dtype, device=lm.device)
-    return hidden.masked_fill_(~seen, torch.finfo(lm.model.dtype).min)[:, None]
+def _mask(lm: LM, bundle: Tensor, number: Tensor) -> Tensor:
+    """Return the additive mask [row, 1, query, key]: a token sees its bundle's beginning, and its text up to itself.
+
+    Args:
+        bundle: index of the bundle of each token [row, place].
+        number: number of its text in the bundle [row, place]; 0 for the shared beginning.
+    """
+    bundle = bundle.to(lm.device)
+    number = number.to(lm.device)
+    index = torch.arange(bundle.shape[1], device=lm.device)
+    visible = bundle[:, :, None] == bundle[:, None, :]
+    visible &= (number[:, None, :] == 0) | (number[:, :, None] == number[:, None, :])
+    visible &= index[:, None] >= index
+    mask = torch.zeros(visible.shape, dtype=lm.model.dtype, device=lm.device)
+    return mask.masked_fill_(~visible, torch.finfo(lm.model.dtype).min)[:, None]
 
 
 def _count_up(lengths: np.ndarray) -> np.ndarray:
-    """0 to n − 1 for each length n, end to end."""
+    """Return 0 to n − 1 for each length n, end to end."""
     return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def _can_pack(lm: LM, bundles: Sequence[Bundle]) -> bool:
-    """Whether a model takes packed rows as wide as these with texts as long as these.
+    """Return whether a model takes packed rows as wide as these, with texts as long as these.
 
-    Where earlier trials do not tell, it is tried on a few texts, against a row for each text. Windows and positions
-    that are counted in places fail with width; windows that a mask switches off fail with length. The last text is
-    moved to the row's end. All heads are open, because a closed head hides what it sees. Packed rows are run once more
-    with the last text changed: the others must not change (state would leak).
+    If earlier trials do not decide, packed rows are compared with a row per text, on a few texts:
+
+    - The rows are wide, with the last text at the very end: attention windows, and positions that count places of the
+      row, fail with width.
+    - The longest text is one of them: attention windows that a mask switches off fail with length.
+    - All heads are open, because a closed head hides what it sees.
+    - Packed rows are run again with the last text changed: if another text changes too, state leaks between texts.
     """
     if lm.layers_without_heads or "position_ids" not in signature(lm.model.forward).parameters:
         return False
     width = _width(lm, bundles, _bins(bundles))
     longest = max(bundle.shared + bundle.rest for bundle in bundles)
-    tried = lm.state.packing_trials
+    trials = lm.state.packing_trials
     sharing = any(len(bundle.examples) > 1 and bundle.shared for bundle in bundles)
-    if any(good and width <= w and longest <= n and sharing <= s for w, n, s, good in tried):
+    if any(good and width <= w and longest <= n and sharing <= s for w, n, s, good in trials):
         return True
-    if any(not good and width >= w and longest >= n and sharing >= s for w, n, s, good in tried):
+    if any(not good and width >= w and longest >= n and sharing >= s for w, n, s, good in trials):
         return False
-    wide = 1 << (width - 1).bit_length()  # tried a little wider, so that the next batch need not be tried again
-    near = 2e-4 if lm.model.dtype in (torch.float32, torch.float64) else 5e-2  # of the largest logit
-    few = _few(bundles)
-    last = few[-1].examples[-1]
+    # wider than these rows, so that batches of similar width need no other trial
+    trial_width = 1 << (width - 1).bit_length()
+    tolerance = 2e-4 if lm.model.dtype in (torch.float32, torch.float64) else 5e-2
+    texts = _trial_texts(bundles)
+    last = texts[-1].examples[-1]
     other = TokenExample((*last.prompt[:-1], (last.prompt[-1] + 1) % 2), last.target)
-    changed = [*few[:-1], Bundle((*few[-1].examples[:-1], other), few[-1].shared)]
+    changed_texts = [*texts[:-1], Bundle((*texts[-1].examples[:-1], other), texts[-1].shared)]
     try:
         with torch.no_grad():
-            packed, moved = (logits_of(lm, _pack(lm, texts, wide), None) for texts in (few, changed))
-            expected = logits_of(lm, stack(lm, few), None)
+            packed = logits_of(lm, _pack(lm, texts, trial_width), None)
+            changed = logits_of(lm, _pack(lm, changed_texts, trial_width), None)
+            expected = logits_of(lm, stack(lm, texts), None)
         size = expected.abs().max()
-        others = len(expected) - len(last.target)
-        good = bool((packed - expected).abs().max() <= near * size)
-        good &= bool(((packed - moved)[:others].abs() <= 1e-5 * size).all())
+        n_others = len(expected) - len(last.target)
+        good = bool((packed - expected).abs().max() <= tolerance * size)
+        good &= bool(((packed - changed)[:n_others].abs() <= 1e-5 * size).all())
     except torch.OutOfMemoryError:
         raise
-    except (RuntimeError, ValueError, TypeError, IndexError):  # it does not understand such a mask
+    except (RuntimeError, ValueError, TypeError, IndexError):
+        # the model does not take such a mask
         good = False
-    tried.append((wide if good else width, longest, sharing, good))
+    trials.append((trial_width if good else width, longest, sharing, good))
     return good
 
 
-def _few(bundles: Sequence[Bundle]) -> list[Bundle]:
-    """Texts to try packing with: two of the bundle with the longest one, and of that with the longest beginning."""
+def _trial_texts(bundles: Sequence[Bundle]) -> list[Bundle]:
+    """Return a few texts to try packing: two of the bundle with the longest text, two with the longest beginning."""
     longest = max(bundles, key=lambda s: s.shared + s.rest)
     sharing = max(bundles, key=lambda s: s.shared * (len(s.examples) > 1))
-    chosen = dict.fromkeys([longest, sharing, *bundles])
-    return [Bundle(tuple(sorted(s.examples, key=lambda a: -len(a))[:2]), s.shared) for s in list(chosen)[1::-1]]
+    # if both are the same bundle, any other is the second
+    distinct = list(dict.fromkeys([longest, sharing, *bundles]))
+    # the bundle with the longest text comes last
+    return [Bundle(tuple(sorted(s.examples, key=lambda a: -len(a))[:2]), s.shared) for s in distinct[1::-1]]
 
 
 @contextmanager
-def _under(lm: LM, gate: Tensor | None, layout: Layout, under: Sequence[int] | None) -> Iterator[None]:
-    """The model under every gate in turn, all texts each; or, with `under`, each bundle under a gate of its own."""
+def _gates_applied(lm: LM, gate: Tensor | None, layout: Layout, under: Sequence[int] | None) -> Iterator[None]:
+    """Apply every gate to all texts while the block runs; with `under`, apply to each bundle its gate."""
     with ExitStack() as stack:
         if gate is not None and under is not None:
-            # a product instead of picking, whose gradient is not the same twice on a GPU
+            # a matrix product, because the gradient of indexing differs between equal runs on a GPU
             which = one_hot(torch.tensor(under)[layout.bundle.clamp(min=0)], len(gate)).to(gate)  # [row, place, gate]
             factors = (which @ gate.flatten(1)).to(lm.model.dtype).unflatten(-1, gate.shape[1:])
             by_layer = factors.unbind(2)  # [row, place, head]
@@ -227,11 +265,11 @@ def _under(lm: LM, gate: Tensor | None, layout: Layout, under: Sequence[int] | N
 
 @contextmanager
 def logits_only(lm: LM, rows: Tensor, places: Tensor) -> Iterator[None]:
-    """Let the unembedding see only the tokens at these rows and places: it then gives [1, token, vocabulary].
+    """Pass only the tokens at these rows and places to the unembedding, which then returns [1, token, vocabulary].
 
-    A hook on it, because what models do with its output (scales, softcaps) is theirs and is done to every token alike.
+    A hook on it is enough: models treat its output (scales, softcaps) token by token.
     """
-    # moved before the pass: in the hook, the host would wait for the device
+    # before the pass, because in the hook the host would wait for the device
     rows, places = (t.to(lm.device, non_blocking=True) for t in (rows, places))
 
     def pick(module: Any, args: Any) -> Any:

@@ -1,7 +1,7 @@
-"""log P(target) while one head gives something else at one token of the prompt: tried with every head.
+"""log P(target) while the output of one head is replaced at one token of the prompt, for every head.
 
-All tokens before that one are the same whichever head is changed, so they are run once, and the tokens from there on
-once for each head, packed behind them (`packing`). Models that cannot be packed run the whole prompt for every head.
+All tokens before that one are the same whichever head is changed, so they are run once; the tokens from there on are
+run once per head, packed behind them (`packing`). Models that cannot pack run the whole prompt for every head.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,12 @@ from headatlas.models.interventions import spans
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batches, score_targets
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
-from headatlas.models.packing import ROW, Layout, lay_out, logits_of, packs
+from headatlas.models.packing import ROW, Layout, is_packed, lay_out, logits_of
 from headatlas.models.tokens import Bundle, TokenExample
 from headatlas.progress import Progress, silent
 
-NOTHING = (-1, 0)  # in place of a layer and a head: no head is changed
+# in place of (layer, head) in a run without a change: its result goes to an additional last layer
+UNCHANGED = (-1, 0)
 
 
 @torch.no_grad()
@@ -33,64 +34,83 @@ def log_probs_patched(
     label: str = "patching",
     progress: Progress = silent,
 ) -> tuple[Tensor, Tensor]:
-    """log P(target) [example, layer, head] with z of that head replaced at one token, and of the model as it is
-    [example]. NaN in layers without heads.
+    """Measure log P(target) with the output of one head replaced at one token.
 
-    z [example, layer, head, d_head]: what a head gives instead, in each example.
-    back: which token; 0 is the prompt's last one, 1 the one before.
+    Args:
+        z: the replacement of every head in each example [example, layer, head, d_head].
+        back: the token; 0 is the prompt's last one, 1 the one before.
+        tokens: maximum number of tokens that run at once.
+
+    Returns:
+        log P(target) with each head replaced [example, layer, head], NaN in layers without heads; and log P(target) of
+        the unchanged model [example].
     """
     budget = tokens_at_once(lm, tokens)
-    changed = [(layer, head) for layer in lm.layers_with_heads for head in range(lm.n_heads)]
-    changed = [NOTHING, *changed]
-    bundles, place, packed = [], [], True
+    changes = [(layer, head) for layer in lm.layers_with_heads for head in range(lm.n_heads)]
+    changes = [UNCHANGED, *changes]
+    bundles = []
+    # of each text of each bundle: example, layer and head
+    changes_of_bundle = []
+    can_pack = True
     for e, a in enumerate(examples):
         shared = len(a.prompt) - 1 - back
-        together = shared > 0 and packs(lm, [Bundle((a,) * 2, shared)])
-        packed &= together
-        for chosen in _at_once(a, shared, len(changed), budget, together):
-            bundles.append(Bundle((a,) * len(chosen), shared))
-            place.append([(e, *changed[i]) for i in chosen])
+        is_shared = shared > 0 and is_packed(lm, [Bundle((a,) * 2, shared)])
+        can_pack &= is_shared
+        for indices in _group_changes(a, shared, len(changes), budget, is_shared):
+            bundles.append(Bundle((a,) * len(indices), shared))
+            changes_of_bundle.append([(e, *changes[i]) for i in indices])
+    # one layer more, for the model without a change
     result = torch.full((len(examples), lm.n_layers + 1, lm.n_heads), torch.nan)
-    for _, chosen in progress(list(batches(bundles, 1, budget, packed=packed)), label):
-        now = [bundles[i] for i in chosen]
-        e, layer, head = torch.tensor([at for i in chosen for at in place[i]]).T
+    for _, batch in progress(list(batches(bundles, 1, budget, packed=can_pack)), label):
+        example, layer, head = torch.tensor([change for i in batch for change in changes_of_bundle[i]]).T
         with halve_batch_on_oom(lm, budget):
-            result[e, layer, head] = _log_p(lm, now, layer, head, z[e, layer, head])
-    return result[:, :-1], result[(slice(None), *NOTHING)]
+            log_p = _log_p(lm, [bundles[i] for i in batch], layer, head, z[example, layer, head])
+        result[example, layer, head] = log_p
+    return result[:, :-1], result[(slice(None), *UNCHANGED)]
 
 
-def _at_once(example: TokenExample, shared: int, changes: int, budget: int, together: bool) -> list[range]:
-    """Changes that an example is run under in a row, if copies go behind what they share, or in a batch."""
-    own = len(example) - 1 - shared
-    return spans(changes, (min(_width(shared), budget) - shared) // own if together else budget // (shared + own))
+def _group_changes(example: TokenExample, shared: int, changes: int, budget: int, is_shared: bool) -> list[range]:
+    """Return the changes under which an example runs in one row, behind a shared beginning, or in one batch."""
+    rest = len(example) - 1 - shared
+    if is_shared:
+        return spans(changes, (min(_row_width(shared), budget) - shared) // rest)
+    return spans(changes, budget // (shared + rest))
 
 
-def _width(shared: int) -> int:
-    """Of a row: wide enough that its beginning is not run too often, not wider, for attention looks over all of it."""
+def _row_width(shared: int) -> int:
+    """Return the width of a row for copies behind `shared` tokens.
+
+    In narrower rows, the shared tokens would be run more often; in wider ones, attention would cost more.
+    """
     return max(2 * ROW, 2 * shared)
 
 
 def _log_p(lm: LM, bundles: Sequence[Bundle], layer: Tensor, head: Tensor, z: Tensor) -> Tensor:
-    """log P(target) [text], where text n has z[n] as the output of head[n] of layer[n] at its first own token."""
-    layout = lay_out(lm, bundles)
-    row, column = _first_own(layout)
+    """Return log P(target) [text] with the output of head[n] of layer[n] replaced by z[n] in text n.
 
-    def edit(at: int, now: Tensor) -> Tensor | None:
-        here = layer == at
-        if not here.any():
+    It is replaced at the text's first token after the shared beginning.
+    """
+    layout = lay_out(lm, bundles)
+    row, place = _first_unshared(layout)
+
+    def edit(edited_layer: int, layer_z: Tensor) -> Tensor | None:
+        texts = layer == edited_layer
+        if not texts.any():
             return None
-        now = now.clone()
-        now[row[here].to(now.device), column[here].to(now.device), head[here].to(now.device)] = z[here].to(now)
-        return now
+        layer_z = layer_z.clone()
+        device = layer_z.device
+        layer_z[row[texts].to(device), place[texts].to(device), head[texts].to(device)] = z[texts].to(layer_z)
+        return layer_z
 
     with hooked(lm.model, lm.anatomy, edit):
         logits = logits_of(lm, layout, None)
     return score_targets(logits, bundles)[0][0].float().cpu()
 
 
-def _first_own(layout: Layout) -> tuple[Tensor, Tensor]:
-    """Row and place of each text's first token that it does not share."""
+def _first_unshared(layout: Layout) -> tuple[Tensor, Tensor]:
+    """Return the row and place of each text's first token after the shared beginning."""
     owner, first = np.unique(layout.owner.numpy(), return_index=True)
-    first = first[owner >= 0]  # −1: shared, or padding
+    # without the entry for −1, which is what texts share, and padding
+    first = first[owner >= 0]
     width = layout.owner.shape[1]
     return torch.tensor(first // width), torch.tensor(first % width)

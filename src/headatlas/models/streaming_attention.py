@@ -1,8 +1,8 @@
-"""Heads that see only the first and the last tokens: streaming attention, mixed with the model's own per KV head.
+"""Streaming attention, which sees only the first and the last tokens, mixed with full attention per KV head.
 
-It goes through transformers' attention interface. The model's own attention function is called with its own mask, and
-once more with that mask narrowed; so scales, softcaps, sink logits, sliding windows and padding stay the model's own.
-A model that does not use the interface is refused by `check_streams`.
+It uses transformers' attention interface. The model's attention function is called with its mask, and again with that
+mask narrowed; so scales, softcaps, sink logits, sliding windows and padding are those of the model. `check_streams`
+refuses a model that does not use the interface.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,29 +21,41 @@ from headatlas.models.lm import LM
 
 @dataclass(frozen=True)
 class _Mix:
-    """How the heads of one layer are mixed, while they are."""
+    """How the heads of one layer are mixed.
+
+    Args:
+        layer: its number.
+        sink: number of first tokens that a streaming head sees.
+        recent: number of last tokens that a streaming head sees.
+        alpha: share of full attention [row or 1, head]; a number if it is 0 or 1 for all.
+        ran: the layers whose attention has run; one set for all layers.
+    """
 
     layer: int
     sink: int
     recent: int
-    alpha: Tensor | float  # [row or 1, head], or one number for all: 0 or 1
-    ran: set[int]  # layers whose attention has run, the same set for all
+    alpha: Tensor | float
+    ran: set[int]
 
 
 @contextmanager
 def streaming(lm: LM, alpha: Tensor, sink: int, recent: int) -> Iterator[set[int]]:
-    """Every KV head gives α · full + (1 − α) · streaming attention, before the output projection.
+    """Make every KV head output α · full + (1 − α) · streaming attention while the block runs.
 
-    A streaming head sees, of what the model lets it see, the first `sink` tokens of the row and the last `recent`, the
-    token itself included. For forward passes without a cache, on rows without padding on the left. Differentiable in
-    alpha. Yields the layers whose attention has run so far.
+    Of the tokens that the model lets it see, a streaming head sees the first `sink` tokens of the row and the last
+    `recent`, the token itself included. For forward passes without a cache, on rows without padding on the left.
+    Differentiable in alpha.
 
-    alpha: [layer, kv_head], or [row, layer, kv_head] with one for each row of the batch; 1 = the model as it is.
+    Args:
+        alpha: [layer, kv_head], or [row, layer, kv_head] for each row of the batch; 1 leaves a head unchanged.
+
+    Yields:
+        The layers whose attention has run so far.
     """
     alpha = alpha[None] if alpha.ndim == 2 else alpha
     ran: set[int] = set()
     functions = {
-        module: partial(_attend, _Mix(layer, sink, recent, _of_layer(lm, alpha[:, layer]), ran))
+        module: partial(_attend, _Mix(layer, sink, recent, _query_head_alpha(lm, alpha[:, layer]), ran))
         for layer, module in attention_modules(lm).items()
     }
     with attention_through(lm, functions):
@@ -52,7 +64,7 @@ def streaming(lm: LM, alpha: Tensor, sink: int, recent: int) -> Iterator[set[int
 
 @torch.no_grad()
 def check_streams(lm: LM) -> None:
-    """That every layer's attention goes through transformers' interface, tried on a few tokens."""
+    """Check that every layer's attention goes through transformers' interface, by running a few tokens."""
     tokens = torch.zeros(1, 4, dtype=torch.long, device=lm.device)
     try:
         with streaming(lm, torch.ones(lm.n_layers, lm.n_kv_heads), 1, 1) as ran:
@@ -66,8 +78,8 @@ def check_streams(lm: LM) -> None:
         )
 
 
-def _of_layer(lm: LM, alpha: Tensor) -> Tensor | float:
-    """α of one layer, [row, kv_head], for query heads, [row, head]; a number where all are 0 or all are 1."""
+def _query_head_alpha(lm: LM, alpha: Tensor) -> Tensor | float:
+    """Return α [row, head] for query heads from α [row, kv_head]; a number if all are 0 or all are 1."""
     for number in (0.0, 1.0):
         if not alpha.requires_grad and bool((alpha == number).all()):
             return number
@@ -85,23 +97,25 @@ def _attend(
     *args: Any,
     **options: Any,
 ) -> tuple[Tensor, Any]:
+    """Run a layer's attention with its heads mixed; the arguments are those of transformers' attention functions."""
     attend = partial(kernel, module, query, key, value)
     mix.ran.add(mix.layer)
     if isinstance(mix.alpha, float):
-        return attend(mask if mix.alpha else _narrowed(mask, mix, query, key), *args, **options)
-    narrow, _ = attend(_narrowed(mask, mix, query, key), *args, **options)
-    full, weights = attend(mask, *args, **options)
-    alpha = mix.alpha.to(full.device, full.dtype)[:, None, :, None]
-    return alpha * full + (1 - alpha) * narrow, weights
+        return attend(mask if mix.alpha else _narrow_mask(mask, mix, query, key), *args, **options)
+    streaming_output, _ = attend(_narrow_mask(mask, mix, query, key), *args, **options)
+    full_output, weights = attend(mask, *args, **options)
+    alpha = mix.alpha.to(full_output.device, full_output.dtype)[:, None, :, None]
+    return alpha * full_output + (1 - alpha) * streaming_output, weights
 
 
-def _narrowed(mask: Tensor | None, mix: _Mix, query: Tensor, key: Tensor) -> Tensor:
-    """The model's own mask, and what a streaming head sees: bool, or numbers to be added, as the mask is."""
+def _narrow_mask(mask: Tensor | None, mix: _Mix, query: Tensor, key: Tensor) -> Tensor:
+    """Return the model's mask narrowed to what a streaming head sees: bool or additive, like the mask."""
     keys = torch.arange(key.shape[2], device=query.device)
     queries = keys[-query.shape[2] :, None]
-    seen = (keys < mix.sink) | (queries - keys < mix.recent)  # [token, token]
-    if mask is None:  # causal, by the kernel's own flag
-        return (seen & (keys <= queries))[None, None]
+    visible = (keys < mix.sink) | (queries - keys < mix.recent)  # [token, token]
+    if mask is None:
+        # the kernel was called without a mask, for causal attention
+        return (visible & (keys <= queries))[None, None]
     if mask.dtype == torch.bool:
-        return mask & seen
-    return mask.masked_fill(~seen, torch.finfo(mask.dtype).min)
+        return mask & visible
+    return mask.masked_fill(~visible, torch.finfo(mask.dtype).min)

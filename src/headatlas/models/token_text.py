@@ -1,4 +1,4 @@
-"""The text of tokens as they stand inside a longer text."""
+"""Decode tokens from inside a longer text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,15 +7,15 @@ WORD_START = "▁"  # SentencePiece's space
 
 
 def text_inside(tokenizer: Any, tokens: Sequence[int], **options: Any) -> str:
-    """Decode tokens that follow others: a space before the first word is kept.
+    """Decode tokens that follow others, and keep a space before the first word.
 
     Decoders of SentencePiece models such as Llama 2 drop one space at the start of whatever they decode, so that
     " dog" and "dog" look alike. The first token's piece still has it.
 
     Args:
-        tokenizer: of transformers.
-        tokens: their ids.
-        options: of the tokenizer's `decode`.
+        tokenizer: a tokenizer of transformers.
+        tokens: token ids.
+        options: options of the tokenizer's `decode`.
     """
     text: str = tokenizer.decode(tokens, **options)
     first = tokenizer.convert_ids_to_tokens(tokens[0]) if len(tokens) else None

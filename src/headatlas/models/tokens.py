@@ -1,7 +1,4 @@
-"""Texts as tokens: prompts with the target that should follow them, and random tokens.
-
-Prompts that begin alike are bundled.
-"""
+"""Texts as tokens: prompts with their targets, bundles of prompts that begin the same, and special tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +13,7 @@ from headatlas.models.lm import LM, Text, text_ids
 
 @dataclass(frozen=True)
 class TokenExample:
-    """Token ids of a prompt, and of the target that should follow it."""
+    """Token ids of a prompt and of its target, whose probability after the prompt is measured."""
 
     prompt: tuple[int, ...]
     target: tuple[int, ...]
@@ -27,26 +24,36 @@ class TokenExample:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Prompts that begin alike, and how many tokens they share. At least the last token of each prompt is its own."""
+    """Examples whose prompts begin the same.
+
+    Args:
+        shared: number of tokens at the beginning that they share. The last token of a prompt is never shared.
+    """
 
     examples: tuple[TokenExample, ...]
     shared: int
 
     @property
     def rest(self) -> int:
-        """Tokens of the longest one after the shared beginning; the last token of a target predicts nothing."""
+        """Number of tokens of the longest example after the shared beginning, without the target's last token.
+
+        That token predicts nothing, so it is not run.
+        """
         return max(map(len, self.examples)) - 1 - self.shared
 
     @property
     def size(self) -> int:
-        """Tokens to be run."""
+        """Number of tokens that are run if the shared beginning is run once."""
         return self.shared + sum(len(a) - 1 - self.shared for a in self.examples)
 
 
 def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> TokenExample:
-    """Tokens of prompt and target as the model would see them: both are tokenized together, then split between them.
+    """Return the tokens of prompt and target as the model would see them: tokenized together, then split.
 
-    A token that reaches across that border belongs to the target. `where` names the example in errors.
+    A token with characters of both belongs to the target.
+
+    Args:
+        where: names the example in errors.
     """
     for name, text in (("prompt", prompt), ("target", target)):
         if len(text) == 0 or (isinstance(text, str) and not text.strip()):
@@ -56,12 +63,17 @@ def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> TokenExampl
     ids: list[Any]
     if isinstance(prompt, str) and isinstance(target, str):
         tokenizer = lm.tokenizer
-        before, ids = (without_end(tokenizer, text) for text in (prompt, prompt + target))
-        cut = next((i for i, (a, b) in enumerate(zip(before, ids, strict=False)) if a != b), min(len(before), len(ids)))
-        if cut == 0:  # the first token reaches across the border: tokenize them one by one
-            cut, ids = len(before), before + tokenizer(target, add_special_tokens=False)["input_ids"]
+        prompt_ids = without_end(tokenizer, prompt)
+        ids = without_end(tokenizer, prompt + target)
+        pairs = enumerate(zip(prompt_ids, ids, strict=False))
+        cut = next((i for i, (a, b) in pairs if a != b), min(len(prompt_ids), len(ids)))
+        if cut == 0:
+            # even the first token has characters of both: tokenize them separately
+            cut = len(prompt_ids)
+            ids = prompt_ids + tokenizer(target, add_special_tokens=False)["input_ids"]
     else:
-        cut, ids = len(prompt), [*prompt, *target]
+        cut = len(prompt)
+        ids = [*prompt, *target]
         vocabulary = lm.model.get_input_embeddings().num_embeddings
         for i in ids:
             if not isinstance(i, Integral) or not 0 <= int(i) < vocabulary:
@@ -77,29 +89,33 @@ def encode_target(lm: LM, prompt: Text, target: Text, where: str) -> TokenExampl
 
 
 def without_end(tokenizer: Any, text: str) -> list[int]:
-    """Token ids with what the tokenizer puts before a text, such as BOS, but not what it puts after it, such as EOS."""
-    ids, bare = text_ids(tokenizer, text), tokenizer(text, add_special_tokens=False)["input_ids"]
-    start = next((i for i in range(len(ids) - len(bare) + 1) if ids[i : i + len(bare)] == bare), None)
-    return ids if start is None else ids[: start + len(bare)]
+    """Return token ids with the special tokens that a tokenizer adds before a text (BOS), not those after it (EOS)."""
+    ids = text_ids(tokenizer, text)
+    plain_ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    n = len(plain_ids)
+    start = next((i for i in range(len(ids) - n + 1) if ids[i : i + n] == plain_ids), None)
+    return ids if start is None else ids[: start + n]
 
 
 def make_bundle(examples: Sequence[TokenExample]) -> Bundle:
-    """A bundle of examples, sharing as much as they have in common."""
+    """Return a bundle of examples, which shares the longest beginning that their prompts have in common."""
     prompts = [a.prompt for a in examples]
-    longest = min(map(len, prompts)) - 1
-    first, last = min(prompts), max(prompts)  # what these share, all share
-    shared = next((i for i in range(longest) if first[i] != last[i]), longest)
+    max_shared = min(map(len, prompts)) - 1
+    # in sorted order, what the first and the last prompt share, all prompts share
+    first = min(prompts)
+    last = max(prompts)
+    shared = next((i for i in range(max_shared) if first[i] != last[i]), max_shared)
     return Bundle(tuple(examples), shared if len(examples) > 1 else 0)
 
 
 def opening_token(lm: LM) -> int:
-    """What the model's texts begin with; token 0 where it has none."""
+    """Return the token with which the model's texts begin (BOS); 0 if it has none."""
     first = getattr(lm.model.config.get_text_config(), "bos_token_id", None)
     return first if isinstance(first, int) and first < _vocabulary(lm) else 0
 
 
 def line_break(lm: LM) -> tuple[int, ...]:
-    """The token that ends a line; none where the tokenizer has no such token, or the model no tokenizer."""
+    """Return the token that ends a line; empty if the model has no tokenizer, or its tokenizer no such token."""
     tokenizer = tokenizer_of(lm)
     if tokenizer is None:
         return ()
@@ -108,14 +124,15 @@ def line_break(lm: LM) -> tuple[int, ...]:
 
 
 def plain_tokens(lm: LM) -> np.ndarray:
-    """Token ids that stand for text: none that is special, none past the tokenizer's last."""
-    tokenizer, known = tokenizer_of(lm), _vocabulary(lm)
+    """Return the token ids of text: without special tokens, and without ids that the tokenizer does not use."""
+    tokenizer = tokenizer_of(lm)
     special = {opening_token(lm)} | set(tokenizer.all_special_ids if tokenizer is not None else ())
-    return np.setdiff1d(np.arange(known if tokenizer is None else min(known, len(tokenizer))), sorted(special))
+    size = _vocabulary(lm) if tokenizer is None else min(_vocabulary(lm), len(tokenizer))
+    return np.setdiff1d(np.arange(size), sorted(special))
 
 
 def tokenizer_of(lm: LM) -> Any | None:
-    """The tokenizer, or None."""
+    """Return the model's tokenizer; None if it has none."""
     try:
         return lm.tokenizer
     except BadArgument:
@@ -123,4 +140,5 @@ def tokenizer_of(lm: LM) -> Any | None:
 
 
 def _vocabulary(lm: LM) -> int:
+    """Return the number of the model's token ids, which may be more than its tokenizer uses."""
     return int(lm.model.get_input_embeddings().num_embeddings)

@@ -40,7 +40,7 @@ def estimate_in_words(estimate: Estimate) -> list[str]:
     workers = f"{estimate.workers} worker{'s' * (estimate.workers != 1)}"
     memory = f"{estimate.memory.weights / GIB:.1f} GiB of weights"
     if estimate.tokens:
-        activations = estimate.tokens * estimate.memory.a_learned / GIB
+        activations = estimate.tokens * estimate.memory.per_token_with_gradients / GIB
         memory += f", {activations:.1f} GiB for {estimate.tokens} tokens at once"
     return [
         f"in total: {_time(estimate.work)} of work; {_time(estimate.seconds)} with {workers}, and then the figures",

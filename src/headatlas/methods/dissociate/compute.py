@@ -30,7 +30,7 @@ from headatlas.errors import BadArgument, CannotDo, brief, check_count, check_po
 from headatlas.evidence.selective import WEIGHT, removal_results
 from headatlas.methods._seeds import MAX_EXAMPLES, MAX_UPDATES
 from headatlas.methods.method import Part
-from headatlas.models.gradients import for_gradients
+from headatlas.models.gradients import frozen_float32_stream
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batches, log_probs
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
@@ -181,7 +181,7 @@ def fit(
     under_pressure = range(int(growth[0] * updates), updates)
     mean_gates = torch.zeros_like(theta.detach())
     budget = tokens_at_once(lm, batch_tokens)
-    with for_gradients(lm):
+    with frozen_float32_stream(lm):
         for update in progress(range(updates), f"{name}: losing it, keeping the others"):
             elapsed = update / updates
             temperature = sharp**elapsed

@@ -15,7 +15,7 @@ from headatlas.models.interventions import MEASURES, answers_while, replacing, s
 from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import score_targets
-from headatlas.models.logit_attribution import passing, stream_factor
+from headatlas.models.logit_attribution import record_pass, stream_factor
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.models.single_heads import can_replay, logits_by_head, texts_at_once
 from headatlas.models.tokens import TokenExample, make_bundle
@@ -89,7 +89,7 @@ def mean_outputs(
     total = torch.zeros(2, lm.n_layers, lm.n_heads, lm.d_head, dtype=torch.float64)
     total[:, lm.layers_without_heads] = torch.nan
     for prompt in progress(prompts, label):
-        with passing(lm) as recorded, without_cudnn_attention():
+        with record_pass(lm) as recorded, without_cudnn_attention():
             lm.model.base_model(**lm.pad([prompt.prompt], "right"), use_cache=False)
         for layer, z in recorded.z.items():
             last = z[-1].float()

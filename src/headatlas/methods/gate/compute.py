@@ -21,7 +21,7 @@ from headatlas.methods._seeds import MAX_EXAMPLES, MAX_UPDATES
 from headatlas.methods.gate import ROLE_THRESHOLD
 from headatlas.methods.gate.proof import switch_off
 from headatlas.methods.method import Part
-from headatlas.models.gradients import for_gradients
+from headatlas.models.gradients import frozen_float32_stream
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs, batches, log_probs
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
@@ -161,7 +161,7 @@ def fit_gates(
     n_heads = int(has_heads.sum()) * lm.n_heads
     tokens = tokens_at_once(lm, batch_tokens)
     optimiser = torch.optim.Adam([theta.requires_grad_()], lr=schedule.lr)
-    with for_gradients(lm), closing(ahead(data)) as upcoming:
+    with frozen_float32_stream(lm), closing(ahead(data)) as upcoming:
         for update in progress(range(schedule.updates), label):
             optimiser.param_groups[0]["lr"] = schedule.lr + (schedule.lr_end - schedule.lr) * update / schedule.updates
             loss, gradient = loss_and_gradient(lm, theta, next(upcoming), objective, tokens)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument
 from headatlas.methods._effects import halves
-from headatlas.models.interventions import LOGITS
+from headatlas.models.interventions import TOKENS_PER_LOGITS
 from headatlas.models.lm import LM, Text
 from headatlas.models.memory import tokens_at_once
 from headatlas.models.single_heads import can_replay, logits_by_head, texts_at_once
@@ -118,7 +118,7 @@ def _bundle(text: TokenIds, positions: str) -> Bundle:
 
 def _tokens_at_once(lm: LM, positions: str, batch_tokens: int | None) -> int:
     """Return the number of tokens to run at once: fewer if logits at every token take memory."""
-    return max(1, tokens_at_once(lm, batch_tokens) // (LOGITS if positions == "all" else 1))
+    return max(1, tokens_at_once(lm, batch_tokens) // (TOKENS_PER_LOGITS if positions == "all" else 1))
 
 
 def _means(values: Tensor, lengths: Sequence[int]) -> list[float]:

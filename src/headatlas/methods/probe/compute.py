@@ -25,7 +25,7 @@ from headatlas.methods.probe.classifier import (
 )
 from headatlas.methods.probe.proof import CONSTANTS, prove_map
 from headatlas.models.generation import generate_answers, pad_answers, unpad_answers
-from headatlas.models.gradients import for_gradients
+from headatlas.models.gradients import frozen_float32_stream
 from headatlas.models.hooks import hooked
 from headatlas.models.interventions import answer_states
 from headatlas.models.lm import LM
@@ -424,7 +424,7 @@ def used_by_answers(
         owner = torch.tensor([n for n, bundle in enumerate(texts) for _ in bundle.examples[0].target])
         for step in range(PATH_STEPS):
             share = torch.full((len(texts), lm.n_layers, lm.n_heads), (step + 0.5) / PATH_STEPS, device=lm.device)
-            with for_gradients(lm), torch.enable_grad(), halve_batch_on_oom(lm, budget):
+            with frozen_float32_stream(lm), torch.enable_grad(), halve_batch_on_oom(lm, budget):
                 layout = lay_out(lm, texts)
                 with _between_mean_and_output(lm, layout, owner, mean, share.requires_grad_()):
                     log_p, _ = score_targets(logits_of(lm, layout, None), texts)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headatlas.errors import BadArgument, CannotDo, brief
 from headatlas.methods.retrieval.proof import check_removal
-from headatlas.models.attention import attended_most
+from headatlas.models.attention import most_attended_positions
 from headatlas.models.lm import LM
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.models.tokens import TokenExample
@@ -159,7 +159,8 @@ def count_copies(lm: LM, prompt: Hidden, answer: Sequence[int]) -> tuple[np.ndar
     """Count the distinct tokens of the needle's answer that every head copied, and all copies, both [layer, head]."""
     # the answer's first token is predicted at the last one of the prompt
     first = len(prompt.ids) - 1
-    position = attended_most(lm, (*prompt.ids, *answer[:-1]), range(first, first + len(answer)))  # [layer, head, step]
+    steps = range(first, first + len(answer))
+    position = most_attended_positions(lm, (*prompt.ids, *answer[:-1]), steps)  # [layer, head, step]
     attended_token = torch.tensor(prompt.ids)[position.clamp(0, first)]
     in_needle = (position >= prompt.start) & (position < prompt.end)
     copied = in_needle & (attended_token == torch.tensor(list(answer)))

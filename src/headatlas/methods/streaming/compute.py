@@ -26,13 +26,13 @@ from headatlas.errors import CannotDo
 from headatlas.evidence.control import correct_p
 from headatlas.methods.method import Part
 from headatlas.methods.streaming.texts import ScoredText, Window
-from headatlas.models.gradients import for_gradients
+from headatlas.models.gradients import frozen_float32_stream
 from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batches
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.models.packing import logits_only
-from headatlas.models.single_heads import Record, can_replay, recorded, replayed
+from headatlas.models.single_heads import Record, can_replay, record_blocks, replay_from
 from headatlas.models.streaming_attention import check_streams, streaming
 from headatlas.models.tokens import Bundle, TokenExample, make_bundle
 from headatlas.progress import Done, Progress, silent
@@ -183,13 +183,13 @@ def losses_one_by_one(
     for rows, layer in progress([(rows, layer) for rows in groups for layer in layers], label):
         batch = [texts[i] for i in rows]
         if layer == layers[0]:
-            with recorded(lm) as record, halve_batch_on_oom(lm, budget):
+            with record_blocks(lm) as record, halve_batch_on_oom(lm, budget):
                 log_p[rows], right[rows] = (values[0] for values in scored_log_p(lm, batch, window))
         n_heads_together = max(1, budget // (len(batch) * max(map(len, batch))))
         for heads in torch.arange(n_kv_heads).split(n_heads_together):
             alpha = torch.ones(len(heads), lm.n_layers, n_kv_heads)
             alpha[range(len(heads)), layer, heads] = 0
-            rerun = replayed(lm, layer, record, len(heads)) if replay else nullcontext()
+            rerun = replay_from(lm, layer, record, len(heads)) if replay else nullcontext()
             with rerun, halve_batch_on_oom(lm, budget):
                 log_p_streaming = scored_log_p(lm, batch, window, alpha)[0]
             losses[torch.tensor(rows)[:, None], layers.index(layer), heads] = (log_p[rows] - log_p_streaming).T
@@ -240,7 +240,7 @@ def fit_alpha(
     check_streams(lm)
     with torch.no_grad(), halve_batch_on_oom(lm, max(map(len, texts))):
         # in the precision of the fit, so that distances do not include rounding
-        with for_gradients(lm):
+        with frozen_float32_stream(lm):
             whole_states = [hidden_states(lm, text) for text in texts]
         scores = [scored_log_p(lm, [text], window) for text in texts]
         log_p, right = (torch.cat(values, dim=1)[0] for values in zip(*scores, strict=True))
@@ -248,7 +248,7 @@ def fit_alpha(
     with_heads = lm.layers_with_heads
     optimiser = torch.optim.Adam([alpha])
     distances = []
-    with for_gradients(lm):
+    with frozen_float32_stream(lm):
         for update in progress(range(updates), label):
             text = update % len(texts)
             optimiser.param_groups[0]["lr"] = lr * ramp(update, updates)
