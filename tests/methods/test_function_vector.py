@@ -60,7 +60,7 @@ def test_the_shared_way_and_the_replayed_one_agree(monkeypatch) -> None:
     replayed = rises(lm, PROMPTS, means, tokens=40)
     torch.testing.assert_close(shared, replayed, rtol=1e-4, atol=1e-7)
     monkeypatch.setattr("headatlas.methods.function_vector.compute.can_replay", lambda *_: False)
-    monkeypatch.setattr(single_heads, "replayed", None)  # would fail if it were used
+    monkeypatch.setattr(single_heads, "replay_from", None)  # would fail if it were used
     torch.testing.assert_close(rises(lm, PROMPTS, means), replayed, rtol=1e-4, atol=1e-7)
 
 

@@ -102,7 +102,7 @@ def test_a_model_that_cannot_be_replayed_is_run_whole_and_that_is_said(monkeypat
     lm = lm_of("llama")
     expected = ha.influence(lm, TEXTS).kl
     monkeypatch.setattr(compute, "can_replay", lambda *_: False)
-    monkeypatch.setattr(single_heads, "replayed", None)  # would fail if it were used
+    monkeypatch.setattr(single_heads, "replay_from", None)  # would fail if it were used
     with caplog.at_level(logging.WARNING, "headatlas"):
         np.testing.assert_allclose(ha.influence(lm, TEXTS).kl, expected, rtol=1e-5, atol=1e-9)
     assert "every head costs a run of the whole model" in caplog.text

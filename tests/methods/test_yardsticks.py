@@ -81,7 +81,7 @@ def test_a_model_that_cannot_be_replayed_is_run_whole_and_that_is_said(monkeypat
     lm = lm_of("llama")
     expected, _ = ablate_heads(lm, EXAMPLES)
     monkeypatch.setattr(compute, "can_replay", lambda *a: False)
-    monkeypatch.setattr(single_heads, "replayed", None)  # would fail if it were used
+    monkeypatch.setattr(single_heads, "replay_from", None)  # would fail if it were used
     with caplog.at_level(logging.WARNING, "headatlas"):
         effect, _ = ablate_heads(lm, EXAMPLES)
     torch.testing.assert_close(effect, expected)

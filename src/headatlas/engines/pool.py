@@ -119,7 +119,7 @@ class Backend(Protocol):
 
 @dataclass
 class Worker:
-    """The end of a backend that runs in the worker's process. It prints nothing: results carry errors and log lines."""
+    """The part of a backend that runs in a worker's process. It prints nothing: results carry errors and log lines."""
 
     where: str
     worker: Any = None
@@ -141,6 +141,7 @@ class Worker:
         return self._attempt(lambda: getattr(self.worker, call)(*arguments))
 
     def _attempt(self, do: Callable[[], Any]) -> Result:
+        """Call a function, and return its result with the messages that it logged."""
         handler = _LogCollector()
         logger = logging.getLogger("headatlas")
         level = logger.level

@@ -30,7 +30,7 @@ class Processes:
         self.make = make
         self.size = size
         self.free_gpus = list(gpus)
-        # by id of the worker, which has no name
+        # by id of the worker
         self.used_gpus: dict[int, str] = {}
 
     def start(self) -> tuple[Any, "Future[Result]"]:

@@ -96,6 +96,8 @@ class Cluster:
 
 
 class _Actor:
+    """A worker in the process of a Ray actor."""
+
     def __init__(self, gpus: int) -> None:
         import ray
 

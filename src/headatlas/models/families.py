@@ -354,7 +354,8 @@ def linear_shape(owner: nn.Module, name: str) -> tuple[int, int]:
 
 def cut_values(fused: Tensor, site: Site) -> Tensor:
     """Return the value rows of a projection's weight or bias: [row, …] → [kv_head, d_head, …]."""
-    d, k = site.d_head, site.n_kv_heads
+    d = site.d_head
+    k = site.n_kv_heads
     if site.layout == "separate":
         return fused.unflatten(0, (k, d))
     if site.layout == "blocks":

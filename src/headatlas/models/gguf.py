@@ -234,7 +234,7 @@ def opens_with_bos(metadata: dict[str, Any]) -> bool | None:
         return True
     if kind == "gpt2" and pre_tokenizer in _BOS_VOCABULARIES:
         return True
-    # GPT-2 and models like it have one token for BOS and EOS, and use it only at the end
+    # if one token is both BOS and EOS, as in GPT-2, texts do not begin with it
     if kind != "gpt2" or pre_tokenizer != "default" or bos is None or bos == eos:
         return False
     return None
@@ -294,7 +294,8 @@ def _llama3_factors(theta: float, n: int, scaling: dict[str, float]) -> Tensor:
     """
     frequency = theta ** (-torch.arange(n, dtype=torch.float64) / n)
     turns = scaling["original_max_position_embeddings"] * frequency / (2 * torch.pi)
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    low = scaling["low_freq_factor"]
+    high = scaling["high_freq_factor"]
     mix = ((turns - low) / (high - low)).clamp(0, 1)
     return 1 / ((1 - mix) / scaling["factor"] + mix)
 

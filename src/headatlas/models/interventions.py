@@ -65,7 +65,7 @@ class Change:
     add: Tensor | None = None
 
 
-Changing = Callable[[Tensor], AbstractContextManager[None]]
+ApplyChanges = Callable[[Tensor], AbstractContextManager[None]]
 """Applies changes: takes the number of the change at every token [row, place], and returns a context that applies them.
 
 Tokens without a change have the number after that of the last change.
@@ -90,8 +90,8 @@ def answers_under(
         everywhere: change heads at the prompt's tokens too; the prompt is then run once per change.
         tokens: maximum number of tokens that run at once.
     """
-    changing = _changing(lm, changes)
-    return answers_while(lm, examples, len(changes), changing, everywhere=everywhere, tokens=tokens)
+    apply_changes = _scale_and_add(lm, changes)
+    return answers_while(lm, examples, len(changes), apply_changes, everywhere=everywhere, tokens=tokens)
 
 
 @torch.no_grad()
@@ -99,7 +99,7 @@ def answers_while(
     lm: LM,
     examples: Sequence[TokenExample],
     changes: int,
-    changing: Changing,
+    apply_changes: ApplyChanges,
     *,
     everywhere: bool = False,
     tokens: int | None = None,
@@ -108,7 +108,7 @@ def answers_while(
 
     Args:
         changes: their number.
-        changing: applies them.
+        apply_changes: applies them.
     """
     budget = tokens_at_once(lm, tokens)
     bundles = []
@@ -131,7 +131,7 @@ def answers_while(
             layout = lay_out(lm, batch)
             owner = layout.owner.clamp(min=0)
             change_of_token = torch.where(layout.owner >= 0, torch.tensor(change_of_text)[owner], changes)
-            with changing(change_of_token):
+            with apply_changes(change_of_token):
                 measures = _measure(lm, batch, layout)
         result[change_of_text, example_of_text] = measures
     return result
@@ -199,7 +199,7 @@ def shares(lm: LM, example: TokenExample, shared: int) -> bool:
     return shared > 0 and is_packed(lm, [Bundle((example, example), shared)])
 
 
-def _changing(lm: LM, changes: Sequence[Change]) -> Changing:
+def _scale_and_add(lm: LM, changes: Sequence[Change]) -> ApplyChanges:
     """Return what applies changes that scale z and add to it."""
     # one more gate of 1, for tokens without a change
     gates = torch.stack([c.gate for c in changes] + [torch.ones(lm.n_layers, lm.n_heads)]).to(lm.device)
@@ -209,7 +209,7 @@ def _changing(lm: LM, changes: Sequence[Change]) -> Changing:
     vector_of_change = torch.full((len(changes) + 1,), -1)
     vector_of_change[adding_changes] = torch.arange(len(adding_changes))
 
-    def changing(change_of_token: Tensor) -> AbstractContextManager[None]:
+    def apply_changes(change_of_token: Tensor) -> AbstractContextManager[None]:
         vector_of_token = vector_of_change[change_of_token]
         gate_of_token = change_of_token.to(lm.device)
 
@@ -223,7 +223,7 @@ def _changing(lm: LM, changes: Sequence[Change]) -> Changing:
 
         return hooked(lm.model, lm.anatomy, edit)
 
-    return changing
+    return apply_changes
 
 
 def _measure(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> Tensor:
@@ -241,7 +241,7 @@ def _measure(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> Tensor:
     return torch.zeros(len(targets), len(MEASURES)).index_add_(0, text, by_token) / lengths[:, None]
 
 
-def replacing(lm: LM, heads: Sequence[tuple[int, int]], values: Tensor) -> Changing:
+def replacing(lm: LM, heads: Sequence[tuple[int, int]], values: Tensor) -> ApplyChanges:
     """Return what applies these changes: change n replaces the output of heads[n] by values[n].
 
     Args:
@@ -249,7 +249,7 @@ def replacing(lm: LM, heads: Sequence[tuple[int, int]], values: Tensor) -> Chang
     """
     layers, heads_in_layer = torch.tensor(heads).T
 
-    def changing(change_of_token: Tensor) -> AbstractContextManager[None]:
+    def apply_changes(change_of_token: Tensor) -> AbstractContextManager[None]:
         def edit(layer: int, z: Tensor) -> Tensor | None:
             rows, places, change = _tokens_under(change_of_token, layers == layer)
             if not len(rows):
@@ -260,10 +260,10 @@ def replacing(lm: LM, heads: Sequence[tuple[int, int]], values: Tensor) -> Chang
 
         return hooked(lm.model, lm.anatomy, edit)
 
-    return changing
+    return apply_changes
 
 
-def adding(lm: LM, layers: Sequence[int], vectors: Tensor) -> Changing:
+def adding(lm: LM, layers: Sequence[int], vectors: Tensor) -> ApplyChanges:
     """Return what applies these changes: change n adds vectors[n] to the output of block layers[n].
 
     Args:
@@ -272,7 +272,7 @@ def adding(lm: LM, layers: Sequence[int], vectors: Tensor) -> Changing:
     layer_of_change = torch.tensor(layers)
 
     @contextmanager
-    def changing(change_of_token: Tensor) -> Iterator[None]:
+    def apply_changes(change_of_token: Tensor) -> Iterator[None]:
         def hook(layer: int, output: Any) -> Any:
             if isinstance(output, tuple):
                 return (hook(layer, output[0]), *output[1:])
@@ -288,7 +288,7 @@ def adding(lm: LM, layers: Sequence[int], vectors: Tensor) -> Changing:
                 stack.callback(handle.remove)
             yield
 
-    return changing
+    return apply_changes
 
 
 def _tokens_under(change_of_token: Tensor, changes: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -414,7 +414,7 @@ def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     bos = getattr(tokenizer, "bos_token_id", None)
     if bos is None or ids[:2] != [bos, bos]:
         return ids
-    # only the text's first token may be BOS: two may also be in the text itself
+    # the tokenizer has added the first BOS only if the text by itself begins at the second
     text_only = tokenizer(text, add_special_tokens=False)["input_ids"]
     return ids[1:] if text_only[0] == bos and ids[1 : 1 + len(text_only)] == text_only else ids
 

@@ -62,7 +62,7 @@ def load(
     source, name = _resolve(str(model))
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code, "local_files_only": isinstance(source, Path)}
     if isinstance(source, Path):
-        # before minutes are spent: a folder that is damaged, or no model
+        # to recognise a damaged folder before minutes are spent
         read_config(source, trust_remote_code)
     if device_map is not None or place.type == "cuda":
         _check_room(source, name, options, precision, device_map, place)

@@ -140,7 +140,7 @@ def _pack(lm: LM, bundles: Sequence[Bundle], min_width: int = 0) -> Layout:
     end = np.empty(first_text[-1], int)
     end[text[text >= 0]] = (start + length)[text >= 0]
     targets = np.array([len(a.target) for b in bundles for a in b.examples])
-    # a text ends before its last target token, so its last tokens, as many as it has targets, predict them
+    # the last target token is not in the row, so the last n tokens of a text predict its n target tokens
     rows, places = np.divmod(np.repeat(end - targets, targets) + _count_up(targets), width)
     inputs = {k: v.to(lm.device) for k, v in inputs.items()}
     return Layout(inputs, rows.tolist(), places.tolist(), owner, bundle_of_token)

@@ -46,8 +46,7 @@ def log_probs_patched(
         the unchanged model [example].
     """
     budget = tokens_at_once(lm, tokens)
-    changes = [(layer, head) for layer in lm.layers_with_heads for head in range(lm.n_heads)]
-    changes = [UNCHANGED, *changes]
+    changes = [UNCHANGED, *((layer, head) for layer in lm.layers_with_heads for head in range(lm.n_heads))]
     bundles = []
     # of each text of each bundle: example, layer and head
     changes_of_bundle = []

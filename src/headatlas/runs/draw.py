@@ -41,6 +41,11 @@ def draw_atlas(manifest: Manifest, progress: Progress, timeline: Timeline | None
 
 
 def _draw(manifest: Manifest, pending: Mapping[str, float | None], progress: Progress) -> None:
+    """Draw the figures whose results have changed, write the page, and remove figures of results that are gone.
+
+    Args:
+        pending: remaining seconds of each method that has not ended.
+    """
     # plotting libraries take seconds to import: not before there is something to draw
     from headatlas.figures.all import pictures
     from headatlas.figures.saving import files_of, write_picture
@@ -65,7 +70,7 @@ def _draw(manifest: Manifest, pending: Mapping[str, float | None], progress: Pro
         paths += files
     write_report(results, info, folder / PAGE, pending)
     names = sorted(str(path.relative_to(folder)) for path in paths)
-    # figures of results that are gone; the names come from atlas.json, which anyone may have edited: no other folder
+    # by the file's name alone, because atlas.json may have been edited: nothing outside the folder is removed
     for name in set(shown["files"]) - set(names):
         (folder / "figures" / Path(name).name).unlink(missing_ok=True)
     info["shown"] = {"key": key, "files": names, "pictures": picture_keys}

@@ -92,7 +92,7 @@ class Manifest:
         info: dict[str, Any] = {}
         try:
             earlier = read_json(self.folder / INDEX)
-            # without a fingerprint, nothing could be planned, so nothing speaks against the earlier entries
+            # there is no fingerprint if nothing could be planned; the earlier entries are kept then
             if self.info["model"]["fingerprint"] in ("", earlier["model"]["fingerprint"]):
                 info["model"] = dict(earlier["model"])
                 info["methods"] = {str(name): dict(entry) for name, entry in earlier["methods"].items()}

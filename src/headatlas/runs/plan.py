@@ -85,6 +85,7 @@ class Plan:
         return folder / f".{self.method}"
 
     def _check(self, result: xr.Dataset) -> None:
+        """Check that a result has the dimensions and measures that its method declares."""
         if self.measures is None:
             return
         if not isinstance(result, xr.Dataset) or not {"layer", "head"} <= set(result.dims):

@@ -22,7 +22,7 @@ def select_methods(
     check_choice("preset", preset, PRESETS)
     names = preset_methods(preset) if methods is None else check_names("methods", methods, method_names())
     function_names = None if functions is None else check_names("functions", functions, FUNCTIONS)
-    # by name first: a method that is named twice runs once
+    # keyed by name, so that a method that is named twice runs once
     records = sorted({name: get_method(name) for name in names}.values(), key=lambda m: m.seconds)
     if function_names and not any("functions" in m.options for m in records):
         valid = [name for name in preset_methods("full") if "functions" in get_method(name).options]

@@ -50,5 +50,6 @@ def estimate_in_words(estimate: Estimate) -> list[str]:
 
 
 def _time(seconds: float) -> str:
-    minutes, hours = seconds / 60, seconds / 3600
+    minutes = seconds / 60
+    hours = seconds / 3600
     return f"{seconds:.0f} s" if seconds < 120 else f"{minutes:.0f} min" if minutes < 120 else f"{hours:.1f} h"

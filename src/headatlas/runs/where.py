@@ -121,7 +121,7 @@ class Where:
             raise BadArgument(f"gpus-per-job is {self.gpus_per_job}, but this machine has {usable} to use")
         if self.workers is None and available < 2 * per_worker:
             return None
-        # workers set this variable for themselves, so it must name the GPUs as this process was given them
+        # the names that this process was given: with other names, a worker could take another process's GPUs
         names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         if len(names) < available or names == [""]:
             names = [str(i) for i in range(available)]

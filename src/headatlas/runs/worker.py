@@ -124,7 +124,7 @@ class ModelWorker:
         return self.model
 
     def _load(self, source: str, skeleton: Model | None) -> LM:
-        # a tokenizer takes seconds to read, and is the same
+        # that of the skeleton, because reading one takes seconds
         tokenizer = skeleton._tokenizer if isinstance(skeleton, LM) else None
         device_map = "auto" if self.where.spreads_model else None
         with doing(self.progress, f"loading {source}"):
