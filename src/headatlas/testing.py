@@ -229,7 +229,7 @@ def check_shapes(case: MethodCase) -> None:
     for measure in case.method.measures:
         assert {measure.over, "layer", "head"} <= set(result[measure.name].dims), f"{name}: dims of {measure.name}"
         labels = result[measure.over].values.tolist()
-        assert len(set(labels)) == len(labels) > 0, f"{name}: {measure.over} has labels twice, or none"
+        assert len(set(labels)) == len(labels) > 0, f"{name}: {measure.over} has repeated labels, or none"
         assert all(isinstance(label, str) for label in labels), f"{name}: labels of {measure.over} are not text"
         assert np.isfinite(result[measure.name]).all(), f"{name}: {measure.name} is not finite everywhere"
     if lists := case.method.lists:
@@ -339,17 +339,17 @@ def check_parts(case: MethodCase) -> None:
 def check_layers_without_heads(case: MethodCase) -> None:
     """Check that layers without heads are present and NaN."""
     hybrid = tiny_lm(hybrid=True)
-    without = hybrid.layers_without_heads
+    layers = hybrid.layers_without_heads
     result = case.compute(hybrid)
     assert result.sizes["layer"] == hybrid.n_layers, f"{case}: layers without heads are missing"
     for measure in case.method.measures:
         score = result[measure.name]
-        assert np.isnan(score.sel(layer=without)).all(), f"{case}: {measure.name} of a layer without heads is not NaN"
-        assert np.isfinite(score.drop_sel(layer=without)).all(), f"{case}: {measure.name} is not finite everywhere"
+        assert np.isnan(score.sel(layer=layers)).all(), f"{case}: {measure.name} of a layer without heads is not NaN"
+        assert np.isfinite(score.drop_sel(layer=layers)).all(), f"{case}: {measure.name} is not finite everywhere"
     if lists := case.method.lists:
         value = result[lists.value]
-        assert np.isnan(value.sel(layer=without)).all(), f"{case}: {lists.value} of a layer without heads is not NaN"
-        assert np.isfinite(value.drop_sel(layer=without)).all(), f"{case}: {lists.value} is not finite everywhere"
+        assert np.isnan(value.sel(layer=layers)).all(), f"{case}: {lists.value} of a layer without heads is not NaN"
+        assert np.isfinite(value.drop_sel(layer=layers)).all(), f"{case}: {lists.value} is not finite everywhere"
 
 
 def check_batches(case: MethodCase) -> None:

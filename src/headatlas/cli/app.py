@@ -168,7 +168,7 @@ Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table."
 
 
 @app.callback(invoke_without_command=True)
-def about(
+def introduce(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
@@ -241,6 +241,7 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
 
 
 def _cell(value: Any) -> str:
+    """Write a value of a table: four digits of a number, '-' for a missing value."""
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

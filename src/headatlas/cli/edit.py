@@ -119,7 +119,7 @@ def edit(
 
     default_progress.set(bar)
     request = Request(heads, factors, directions, atlas, tuple(sets or ()), prune)
-    # None stands for the tasks of the atlas, an empty tuple for no measurement.
+    # None means the tasks of the atlas, an empty tuple no measurement.
     task_names = (split_names(tasks) if tasks else None) if measures else ()
     report = write_edit(
         model, request, out, task_names, limit, draws, shots=shots, device=device, dtype=dtype, progress=bar

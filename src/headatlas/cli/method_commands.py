@@ -55,7 +55,7 @@ def make_command(method: Method) -> Any:
     parameters = [_keyword("model", Model, None)]
     for name, option in method_options.items():
         parameters.append(_option_keyword(method, option))
-        # Files with tasks have an option of their own, which may be repeated.
+        # Files with tasks have a separate option, which may be repeated.
         if name == "tasks":
             parameters.append(_keyword("data", Data, None))
     parameters += COMMON.values()
@@ -123,6 +123,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
+# The options that all methods have are the keywords of `run_method`.
 COMMON = {
     name: parameter
     for name, parameter in inspect.signature(run_method).parameters.items()

@@ -53,7 +53,7 @@ class OptionParser:
 
 
 def option_parser(method: Method, option: Option) -> OptionParser:
-    """Choose how to parse an option: by its name if that stands for data, else by its type."""
+    """Choose how to parse an option: by its name if it takes data, else by its type."""
     kinds = [kind for kind in kinds_of(option.kind) if kind is not NoneType]
     choices = [str(choice) for kind in kinds for choice in _choices(kind)]
     if choices and all(get_origin(kind) is Literal for kind in kinds):

@@ -54,8 +54,8 @@ def between_repeats(score: xr.DataArray, over: str, top: int | None = None) -> x
     variables = {name: (rest, np.array(column).reshape(sizes)) for name, column in means.items()}
     result = xr.Dataset(variables, coords={d: score[d] for d in rest if d in score.coords})
     # The formula assumes that repeats share a signal: it means nothing without a correlation above 0.
-    whole = spearman_brown(result.spearman.where(result.spearman > 0), repeats)
-    return result.assign(spearman_whole=whole).assign_attrs(over=over, repeats=repeats)
+    whole_map = spearman_brown(result.spearman.where(result.spearman > 0), repeats)
+    return result.assign(spearman_whole=whole_map).assign_attrs(over=over, repeats=repeats)
 
 
 def between_repeats_of_results(atlases: Sequence[Any], over: str, top: int | None = None) -> xr.Dataset:

@@ -81,6 +81,7 @@ def _is_printable(values: xr.DataArray) -> bool:
 
 
 def _has_content(values: xr.DataArray) -> bool:
+    """Return whether an array has a text that is not empty, or a number that is not NaN."""
     if values.dtype.kind in "OU":
         return any(map(str, values.values.ravel()))
     return bool(values.notnull().any())

@@ -44,11 +44,11 @@ def _above_chance(maps: Maps) -> list[str]:
         if has_own_sentence or at_chance(maps[method].assign_attrs(method=method), first.name) is None:
             continue
         own_charts = charts.isel(chart=np.flatnonzero((charts.method == method) & (charts.measure == first.name)))
-        without = own_charts.subject.values[own_charts.none_above.values].tolist()
-        if not without:
+        at_chance_subjects = own_charts.subject.values[own_charts.none_above.values].tolist()
+        if not at_chance_subjects:
             lines.append(f"{method}: every {first.over} has a head above chance")
-        elif len(without) < own_charts.sizes["chart"]:
-            lines.append(f"{method}: {NO_HEAD_ABOVE} for {', '.join(without)}")
+        elif len(at_chance_subjects) < own_charts.sizes["chart"]:
+            lines.append(f"{method}: {NO_HEAD_ABOVE} for {', '.join(at_chance_subjects)}")
         else:
             i, layer, head, value = _highest(own_charts.score)
             level = own_charts.chance.sel(layer=layer, head=head).isel(chart=i)
