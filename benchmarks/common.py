@@ -1,4 +1,4 @@
-"""What the benchmarks share: seconds and memory of pieces of work, and a large model with random weights."""
+"""Shared code of the benchmarks: seconds and memory of calls, and large models with random weights."""
 
 import argparse
 import re
@@ -14,16 +14,16 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qw
 import headatlas as ha
 
 
-def arguments(description: str | None, **defaults: object) -> argparse.ArgumentParser:
-    """A parser that explains itself, with these options and their defaults."""
+def make_parser(description: str | None, **defaults: object) -> argparse.ArgumentParser:
+    """Make a parser with these options and their defaults; --help shows the description."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in defaults.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
     return parser
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Seconds, on whatever device it runs."""
+def time_call(work: Callable[[], object]) -> float:
+    """Return the seconds of a call, including work on the GPU."""
     synchronise = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     synchronise()
     start = time.perf_counter()
@@ -32,13 +32,14 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def in_turn(rounds: int, *works: Callable[[], object]) -> list[float]:
-    """Median seconds of each, after one warm-up."""
-    times = [[timed(work) for work in works] for _ in range(rounds + 1)][1:]
+def median_seconds(rounds: int, *calls: Callable[[], object]) -> list[float]:
+    """Return the median seconds of each call. The calls alternate, after one warm-up round."""
+    times = [[time_call(work) for work in calls] for _ in range(rounds + 1)][1:]
     return [statistics.median(column) for column in zip(*times, strict=True)]
 
 
-KINDS = {  # of CUDA kernels, by what their names hold
+# Kinds of CUDA kernels, by patterns of their names.
+KERNEL_KINDS = {
     "matrix products": r"gemm|nvjet|cutlass.*tensorop|splitK",
     "attention": r"flash|fmha|attention",
     "norms": r"norm",
@@ -47,47 +48,49 @@ KINDS = {  # of CUDA kernels, by what their names hold
 }
 
 
-def kernels(work: Callable[[], object], most: int = 0) -> str:
-    """Seconds of the GPU by kind of kernel while a profiler watches, after a warm-up; and the longest, by name."""
+def profile_kernels(work: Callable[[], object], n_longest: int = 0) -> str:
+    """Profile a call after a warm-up: GPU seconds by kind of kernel, and the n longest kernels by name."""
     work()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as watched:
-        whole = timed(work)
-    each = {e.key: (e.self_device_time_total / 1e6, e.count) for e in watched.key_averages()}
-    kinds = dict.fromkeys([*KINDS, "other"], 0.0)
-    for name, (seconds, _) in each.items():
-        kinds[next((k for k, like in KINDS.items() if re.search(like, name, re.IGNORECASE)), "other")] += seconds
-    told = ", ".join(f"{kind} {seconds:.4f}" for kind, seconds in kinds.items())
-    lines = [f"{whole:.4f} s under a profiler, kernels {sum(kinds.values()):.4f}: {told}"]
-    longest = sorted(each.items(), key=lambda item: -item[1][0])[:most]
-    return "\n".join([*lines, *(f"  {seconds:.4f} s, {n} × {name[:140]}" for name, (seconds, n) in longest)])
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        total_seconds = time_call(work)
+    kernels = {e.key: (e.self_device_time_total / 1e6, e.count) for e in profile.key_averages()}
+    seconds_by_kind = dict.fromkeys([*KERNEL_KINDS, "other"], 0.0)
+    for name, (seconds, _) in kernels.items():
+        seconds_by_kind[
+            next((k for k, pattern in KERNEL_KINDS.items() if re.search(pattern, name, re.IGNORECASE)), "other")
+        ] += seconds
+    summary = ", ".join(f"{kind} {seconds:.4f}" for kind, seconds in seconds_by_kind.items())
+    lines = [f"{total_seconds:.4f} s under a profiler, kernels {sum(seconds_by_kind.values()):.4f}: {summary}"]
+    slowest = sorted(kernels.items(), key=lambda item: -item[1][0])[:n_longest]
+    return "\n".join([*lines, *(f"  {seconds:.4f} s, {n} × {name[:140]}" for name, (seconds, n) in slowest)])
 
 
 class PeakMemory:
-    """The most anonymous memory this process held meanwhile, in MB. Pages of mapped files do not count."""
+    """Measure the peak anonymous memory of this process, in MB. Pages of mapped files do not count."""
 
     def __enter__(self) -> "PeakMemory":
-        self.before = self.peak = self.now()
-        self.over = threading.Event()
+        self.before = self.peak = self.current_memory()
+        self.stopped = threading.Event()
         self.thread = threading.Thread(target=self.watch)
         self.thread.start()
         return self
 
-    def now(self) -> float:
+    def current_memory(self) -> float:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
 
     def watch(self) -> None:
-        while not self.over.wait(0.005):
-            self.peak = max(self.peak, self.now())
+        while not self.stopped.wait(0.005):
+            self.peak = max(self.peak, self.current_memory())
 
     def __exit__(self, *error: object) -> None:
-        self.over.set()
+        self.stopped.set()
         self.thread.join()
 
 
 def llama_8b() -> ha.LM:
-    """Random weights of the shape of Llama-3.1-8B, in bfloat16, on a GPU."""
-    return _random(
+    """Make a model with the shape of Llama-3.1-8B and random weights, in bfloat16, on a GPU."""
+    return _random_model(
         LlamaConfig(
             vocab_size=128_256,
             hidden_size=4096,
@@ -101,8 +104,8 @@ def llama_8b() -> ha.LM:
 
 
 def qwen_1_5b() -> ha.LM:
-    """Random weights of the shape of Qwen2.5-1.5B, in bfloat16, on a GPU."""
-    return _random(
+    """Make a model with the shape of Qwen2.5-1.5B and random weights, in bfloat16, on a GPU."""
+    return _random_model(
         Qwen2Config(
             vocab_size=151_936,
             hidden_size=1536,
@@ -115,6 +118,6 @@ def qwen_1_5b() -> ha.LM:
     )
 
 
-def _random(config: PretrainedConfig) -> ha.LM:
+def _random_model(config: PretrainedConfig) -> ha.LM:
     with torch.device("cuda"):
         return ha.load(AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval())

@@ -1,17 +1,17 @@
-"""What the effects of all heads on few-shot prompts cost, against one run of the model for every head.
+"""Time the effects of all heads on few-shot prompts, compared with one run of the model per head.
 
     python benchmarks/function_vector.py            the default model, 10 shots
     python benchmarks/function_vector.py --shape    the shape of Llama-3.1-8B with random weights, on a GPU
 
-Both put a head's mean output into the last token of the same prompts. They run in one process, in turn, after a
-warm-up; medians are compared. Only ratios mean anything. One run per head is timed on some heads, spread over the
-layers: they all cost the same.
+Both put a head's mean output into the last token of the same prompts. They alternate in one process, after a warm-up,
+and their medians are compared; only ratios are meaningful. One run per head is timed on some heads, spread over the
+layers, because all heads take the same time.
 """
 
 from unittest.mock import patch
 
 import torch
-from common import arguments, in_turn, llama_8b
+from common import llama_8b, make_parser, median_seconds
 
 import headatlas as ha
 from headatlas.methods.function_vector import compute
@@ -19,17 +19,17 @@ from headatlas.methods.function_vector.compute import mean_outputs, rises
 from headatlas.models.tokens import TokenExample
 from headatlas.tasks.few_shot import few_shot_prompts, few_shot_tasks
 
-HEADS = 9  # run one by one
+N_TIMED_HEADS = 9
 
 
 def compare(lm: ha.LM, prompts: list[TokenExample], rounds: int) -> None:
     means = mean_outputs(lm, prompts)[0]
-    chosen = [(i * lm.n_layers // HEADS, i % lm.n_heads) for i in range(HEADS)]
+    timed_heads = [(i * lm.n_layers // N_TIMED_HEADS, i % lm.n_heads) for i in range(N_TIMED_HEADS)]
     inputs = lm.pad([a.prompt for a in prompts], "left")
     answers = torch.tensor([a.target[0] for a in prompts], device=lm.device)
     results: dict[str, torch.Tensor] = {}
 
-    def ours() -> None:
+    def packed() -> None:
         results["ours"] = rises(lm, prompts, means)[0]
 
     def replayed() -> None:
@@ -37,23 +37,30 @@ def compare(lm: ha.LM, prompts: list[TokenExample], rounds: int) -> None:
             results["replayed"] = rises(lm, prompts, means)[0]
 
     @torch.no_grad()
-    def one_by_one(last_only: int) -> None:
-        """All prompts in one batch; last_only: logits at the last token alone."""
+    def run_per_head(last_only: int) -> None:
+        """Run all prompts in one batch per head. last_only: compute logits only at the last token."""
         rise = []
-        for head in [None, *chosen]:
+        for head in [None, *timed_heads]:
             with lm.patched(head or (0, 0), torch.nan if head is None else means, positions="last"):
                 logits = lm.model(**inputs, use_cache=False, logits_to_keep=last_only).logits[:, -1].float()
             rise.append(logits.softmax(-1).gather(1, answers[:, None])[:, 0].cpu())
         results["one by one"] = torch.stack(rise[1:], dim=1) - rise[0][:, None]
 
-    fast, replay, plain, lean = in_turn(rounds, ours, replayed, lambda: one_by_one(0), lambda: one_by_one(1))
-    plain, lean = (t * (lm.n_layers * lm.n_heads + 1) / (HEADS + 1) for t in (plain, lean))
+    packed_seconds, replayed_seconds, per_head_seconds, last_logits_seconds = median_seconds(
+        rounds, packed, replayed, lambda: run_per_head(0), lambda: run_per_head(1)
+    )
+    # The run without a changed head is timed too.
+    all_runs = (lm.n_layers * lm.n_heads + 1) / (N_TIMED_HEADS + 1)
+    per_head_seconds *= all_runs
+    last_logits_seconds *= all_runs
     tokens = sum(len(a.prompt) for a in prompts) / len(prompts)
-    print(f"{lm.n_layers * lm.n_heads} heads, {len(prompts)} prompts of {tokens:.0f} tokens: {fast:.2f} s")
-    print(f"  one run per head: {plain:.2f} s, {plain / fast:.1f} × as long")
-    print(f"  the same with logits at the last token only: {lean:.2f} s, {lean / fast:.1f} × as long")
-    print(f"  replayed from each head's layer, where prompts cannot be shared: {replay:.2f} s, {plain / replay:.1f} ×")
-    layers, heads = torch.tensor(chosen).T
+    print(f"{lm.n_layers * lm.n_heads} heads, {len(prompts)} prompts of {tokens:.0f} tokens: {packed_seconds:.2f} s")
+    print(f"  one run per head: {per_head_seconds:.2f} s, {per_head_seconds / packed_seconds:.1f} × as long")
+    ratio = last_logits_seconds / packed_seconds
+    print(f"  the same with logits at the last token only: {last_logits_seconds:.2f} s, {ratio:.1f} × as long")
+    ratio = per_head_seconds / replayed_seconds
+    print(f"  replayed from each head's layer, where prompts cannot be shared: {replayed_seconds:.2f} s, {ratio:.1f} ×")
+    layers, heads = torch.tensor(timed_heads).T
     for name in ("ours", "replayed"):
         worst = (results[name][:, layers, heads] - results["one by one"]).abs().max()
         print(f"  {name}: largest difference from one run per head {worst:.1e} (rise of P)")
@@ -66,7 +73,7 @@ def random_prompts(lm: ha.LM, count: int, tokens: int) -> list[TokenExample]:
 
 
 def main() -> None:
-    parser = arguments(__doc__, model="smollm2", device="auto", rounds=1, prompts=8)
+    parser = make_parser(__doc__, model="smollm2", device="auto", rounds=1, prompts=8)
     parser.add_argument("--shape", action="store_true")
     options = parser.parse_args()
     if options.shape:

@@ -1,10 +1,10 @@
-"""Not speed: does ig add up? log P of one example and its slope, while the gates of all heads go from 0 to 1 together.
+"""Test whether ig adds up: log P of one example and its slope, as the gates of all heads go from 0 to 1 together.
 
 python benchmarks/ig.py smollm2 --task math
 """
 
 import torch
-from common import arguments
+from common import make_parser
 
 import headatlas as ha
 from headatlas.methods._effects import held_out_questions
@@ -16,7 +16,7 @@ from headatlas.tasks.prompts import load_tasks
 
 
 def main() -> None:
-    parser = arguments(__doc__, task="math", steps=32, device="auto", dtype="auto")
+    parser = make_parser(__doc__, task="math", steps=32, device="auto", dtype="auto")
     parser.add_argument("model")
     options = parser.parse_args()
     lm = ha.load(options.model, options.device, options.dtype)

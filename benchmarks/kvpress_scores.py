@@ -1,9 +1,9 @@
-"""kvpress' own scores of KV heads, to stand beside our maps in benchmarks/kv_cache.py.
+"""Compute kvpress' scores of KV heads, to compare with maps in benchmarks/kv_cache.py.
 
     python benchmarks/kvpress_scores.py FILE.npy [--model smollm2] [--texts 10]
 
-kvpress (docs/how-to/export.md says how to have it beside HeadAtlas) scores the heads of any model: how far back a mean
-query looks among mean keys. It reads chapters of BookSum from the hub; here it gets pieces of our own text instead.
+kvpress (docs/how-to/export.md shows how to install it with HeadAtlas) scores the heads of any model by how far back a
+mean query attends among mean keys. It reads chapters of BookSum from the hub; here it gets pieces of the built-in text.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
-from common import arguments
+from common import make_parser
 from kvpress.presses import duo_attention_press
 
 import headatlas as ha
@@ -19,8 +19,8 @@ from headatlas.tasks.needles import load_sentences
 
 
 def main() -> None:
-    parser = arguments(__doc__, model="smollm2", device="auto", texts=10)
-    parser.add_argument("out", type=Path)
+    parser = make_parser(__doc__, model="smollm2", device="auto", texts=10)
+    parser.add_argument("out", type=Path, help=".npy file for the scores [layer, kv_head]")
     options = parser.parse_args()
     sentences = load_sentences()
     size = len(sentences) // options.texts

@@ -1,9 +1,10 @@
-"""How fast `maps` is, against the straightforward loop: every relation, every head, all logits, top-k.
+"""Time `maps`, compared with the straightforward loop: every relation, every head, all logits, top-k.
 
     python benchmarks/maps.py                                    the default model here, all built-in relations
     python benchmarks/maps.py --shape llama-3.1-8b --pairs 2000  random weights of that shape, on a GPU if there is one
 
-Both run in one process; the loop on a few layers, because every layer costs it the same. Every decision is compared.
+Both run in one process. The loop runs on a few layers, because it takes the same time for every layer. Every decision
+is compared.
 """
 
 import statistics
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from common import arguments, kernels, timed
+from common import make_parser, profile_kernels, time_call
 
 from headatlas.methods.maps.compute import Pairs, drop_small, single_token_pairs
 from headatlas.methods.maps.proof import find_hits
@@ -26,7 +27,7 @@ SHAPES = {  # layers, heads, KV heads, d_head, d_model, vocabulary
 
 
 def random_weights(shape: str, device: torch.device) -> SimpleNamespace:
-    """Weights of a shape, already on the device, drawn layer by layer from one seed."""
+    """Draw weights of a shape on the device, layer by layer from one seed."""
     layers, heads, kv, d_head, d, vocabulary = SHAPES[shape]
     generator = torch.Generator(device).manual_seed(0)
 
@@ -47,55 +48,59 @@ def random_weights(shape: str, device: torch.device) -> SimpleNamespace:
 
 
 @torch.no_grad()
-def loop(weights, pairs: Pairs, layers: list[int], device: torch.device) -> np.ndarray:
-    """The straightforward way, relation by relation and head by head: [layer, head, pair] hits."""
+def loop_hits(weights, pairs: Pairs, layers: list[int], device: torch.device) -> np.ndarray:
+    """Find hits [layer, head, pair] the straightforward way, relation by relation and head by head."""
     anatomy, U = weights.anatomy, weights.unembedding().to(device).float()
-    embedded = weights.embedding()[pairs.source.to(weights.embedding().device)].float()
-    later = weights.first_mlp(embedded).to(device)
-    embedded = embedded.to(device)
-    hit = np.zeros((len(layers), anatomy.n_heads, len(pairs)), dtype=bool)
+    embeddings = weights.embedding()[pairs.source.to(weights.embedding().device)].float()
+    after_mlp = weights.first_mlp(embeddings).to(device)
+    embeddings = embeddings.to(device)
+    hits_of_pairs = np.zeros((len(layers), anatomy.n_heads, len(pairs)), dtype=bool)
     for i, layer in enumerate(layers):
         value, output = weights.value(layer).to(device).float(), weights.output(layer).to(device).float()
         for relation in pairs.relation.unique():
-            mine = (pairs.relation == relation).nonzero().flatten()
-            x = (embedded if layer == 0 else later)[mine.to(device)]
-            target, k = pairs.target[mine].to(device), int(pairs.k[mine[0]])
+            pair_indices = (pairs.relation == relation).nonzero().flatten()
+            x = (embeddings if layer == 0 else after_mlp)[pair_indices.to(device)]
+            target, k = pairs.target[pair_indices].to(device), int(pairs.k[pair_indices[0]])
             for head in range(anatomy.n_heads):
                 logits = x @ (value[head * anatomy.n_kv_heads // anatomy.n_heads] @ output[head]) @ U
                 best = logits.topk(k).indices
-                hit[i, head, mine.numpy()] = (best == target[:, None]).any(-1).cpu().numpy()
-    return hit
+                hits_of_pairs[i, head, pair_indices.numpy()] = (best == target[:, None]).any(-1).cpu().numpy()
+    return hits_of_pairs
 
 
-class Only:
-    """The same weights with these layers alone."""
+class LayerSubset:
+    """The same weights, restricted to some layers."""
 
     def __init__(self, weights, layers: list[int]) -> None:
         self.weights = weights
         a = weights.anatomy
-        rest = {"n_layers": a.n_layers, "n_heads": a.n_heads, "n_kv_heads": a.n_kv_heads}
-        self.anatomy = SimpleNamespace(layers_with_heads=layers, **rest)
+        sizes = {"n_layers": a.n_layers, "n_heads": a.n_heads, "n_kv_heads": a.n_kv_heads}
+        self.anatomy = SimpleNamespace(layers_with_heads=layers, **sizes)
 
     def __getattr__(self, name: str):
         return getattr(self.weights, name)
 
 
-def hits(weights, pairs: Pairs, device: torch.device) -> np.ndarray:
+def fast_hits(weights, pairs: Pairs, device: torch.device) -> np.ndarray:
     return find_hits(SimpleNamespace(weights=weights, device=device), pairs, input="published")[0]
 
 
-def median_of(rounds: int, work: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
-    """Median seconds over the rounds, and the last result."""
+def median_run(rounds: int, work: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
+    """Return the median seconds over the rounds, and the last result."""
     results: list[np.ndarray] = []
-    return statistics.median(timed(lambda: results.append(work())) for _ in range(rounds)), results[-1]
+    return statistics.median(time_call(lambda: results.append(work())) for _ in range(rounds)), results[-1]
 
 
 def main() -> None:
-    parser = arguments(__doc__, model="smollm2", device="auto", rounds=3)
-    parser.add_argument("--shape", choices=SHAPES)
-    parser.add_argument("--pairs", type=int, default=2000, help="random pairs, with --shape")
-    parser.add_argument("--layers", type=int, default=3, help="layers the loop is run on, evenly spaced (0: all)")
-    parser.add_argument("--profile", type=int, default=0, metavar="N", help="also time by kernel, and the N longest")
+    parser = make_parser(__doc__, model="smollm2", device="auto", rounds=3)
+    parser.add_argument("--shape", choices=SHAPES, help="shape of a model with random weights")
+    parser.add_argument("--pairs", type=int, default=2000, help="number of random pairs, with --shape")
+    parser.add_argument(
+        "--layers", type=int, default=3, help="number of layers that the loop runs on, evenly spaced (0: all)"
+    )
+    parser.add_argument(
+        "--profile", type=int, default=0, metavar="N", help="also print GPU time by kernel, and the N longest kernels"
+    )
     options = parser.parse_args()
     device = check_device(options.device)
     if options.shape:
@@ -110,19 +115,20 @@ def main() -> None:
         pairs = drop_small(single_token_pairs(relations, tokenizer, size, "auto"), len(relations), 30)
     n_layers = weights.anatomy.n_layers
     layers = np.linspace(0, n_layers - 1, min(options.layers or n_layers, n_layers)).round().astype(int).tolist()
-    hits(Only(weights, layers[:1]), pairs, device)  # warm up
-    fast, ours = median_of(options.rounds, lambda: hits(weights, pairs, device))
+    # Warm up.
+    fast_hits(LayerSubset(weights, layers[:1]), pairs, device)
+    fast_seconds, actual = median_run(options.rounds, lambda: fast_hits(weights, pairs, device))
     if options.profile:
-        print(kernels(lambda: hits(weights, pairs, device), options.profile))
-    slow, expected = median_of(1, lambda: loop(weights, pairs, layers, device))
-    all_slow = slow * n_layers / len(layers)
-    differ = int((ours[layers] != expected).sum())
+        print(profile_kernels(lambda: fast_hits(weights, pairs, device), options.profile))
+    loop_seconds, expected = median_run(1, lambda: loop_hits(weights, pairs, layers, device))
+    loop_seconds_all = loop_seconds * n_layers / len(layers)
+    n_different = int((actual[layers] != expected).sum())
     heads = f"{n_layers} layers × {weights.anatomy.n_heads} heads"
     print(f"{options.shape or options.model} on {device}: {heads}, {len(pairs)} pairs")
-    print(f"maps, all layers                   {fast:9.3f} s")
-    print(f"loop, {len(layers)} layers                     {slow:9.3f} s, so {all_slow:.0f} s for all")
-    print(f"ratio                              {all_slow / fast:9.1f}")
-    print(f"decisions that differ              {differ:9} of {len(layers) * weights.anatomy.n_heads * len(pairs)}")
+    print(f"maps, all layers                   {fast_seconds:9.3f} s")
+    print(f"loop, {len(layers)} layers                     {loop_seconds:9.3f} s, so {loop_seconds_all:.0f} s for all")
+    print(f"ratio                              {loop_seconds_all / fast_seconds:9.1f}")
+    print(f"decisions that differ              {n_different:9} of {len(layers) * weights.anatomy.n_heads * len(pairs)}")
 
 
 if __name__ == "__main__":

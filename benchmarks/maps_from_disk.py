@@ -1,12 +1,12 @@
-"""Memory of `maps` on a checkpoint that is never loaded.
+"""Measure the memory of `maps` on a checkpoint that is read from disk, layer by layer.
 
     python benchmarks/maps_from_disk.py --shape 70b --folder DIR     80 × 64 heads, d = 8192, V = 128,256: writes 18 GB
     python benchmarks/maps_from_disk.py --shape small --folder DIR   the same at the scale of a test
     python benchmarks/maps_from_disk.py --input stream --folder DIR  all blocks, which the stream passes through
 
-Writes the tensors maps needs, of random numbers in bfloat16 and in shards, then maps them in a fresh process. Prints
-the most memory of its own that process had, without the pages of mapped files, which the system takes back when it
-needs them.
+Writes the tensors that maps needs, with random numbers in bfloat16 and in shards, then runs maps in a fresh process.
+Prints the peak anonymous memory of that process. It excludes pages of mapped files, which the system reclaims when it
+needs memory.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from common import PeakMemory, arguments, timed
+from common import PeakMemory, make_parser, time_call
 from safetensors.torch import save_file
 from transformers import LlamaConfig
 
@@ -36,10 +36,10 @@ SHAPES = {  # layers, heads, KV heads, d_head, d_model, MLP, vocabulary
 }
 
 
-def write(folder: Path, shape: str, all_blocks: bool) -> int:
-    """Write the needed tensors; returns their size in bytes. Layers are rolled copies of one draw, to write fast.
+def write_checkpoint(folder: Path, shape: str, all_blocks: bool) -> int:
+    """Write the needed tensors and return their size in bytes. Layers are rolled copies of one draw, which is fast.
 
-    all_blocks: all of every block, rather than W_V and W_O of each and block 0.
+    all_blocks: write all tensors of every block, instead of W_V and W_O of each and all of block 0.
     """
     layers, heads, kv, d_head, d, mlp, vocabulary = SHAPES[shape]
     folder.mkdir(parents=True)
@@ -72,16 +72,16 @@ def write(folder: Path, shape: str, all_blocks: bool) -> int:
         "head.safetensors",
         {"lm_head.weight": draw(vocabulary, d), "model.norm.weight": torch.ones(d, dtype=torch.bfloat16)},
     )
-    parts = {"mlp.gate_proj": (mlp, d), "mlp.up_proj": (mlp, d), "mlp.down_proj": (d, mlp)}
-    parts |= {"self_attn.q_proj": (heads * d_head, d), "self_attn.k_proj": (kv * d_head, d)}
-    rest = {f"{name}.weight": draw(*size) for name, size in parts.items()}
-    rest |= {f"{n}.weight": torch.ones(d).bfloat16() for n in ("input_layernorm", "post_attention_layernorm")}
+    matrix_shapes = {"mlp.gate_proj": (mlp, d), "mlp.up_proj": (mlp, d), "mlp.down_proj": (d, mlp)}
+    matrix_shapes |= {"self_attn.q_proj": (heads * d_head, d), "self_attn.k_proj": (kv * d_head, d)}
+    block_tensors = {f"{name}.weight": draw(*size) for name, size in matrix_shapes.items()}
+    block_tensors |= {f"{n}.weight": torch.ones(d).bfloat16() for n in ("input_layernorm", "post_attention_layernorm")}
     value, output = draw(kv * d_head, d), draw(d, heads * d_head)
     for layer in range(layers):
         tensors = {"self_attn.v_proj.weight": value.roll(layer, 0), "self_attn.o_proj.weight": output.roll(layer, 1)}
-        tensors |= rest if all_blocks or layer == 0 else {}
-        named = {f"model.layers.{layer}.{name}": tensor for name, tensor in tensors.items()}
-        shard(f"layer-{layer}.safetensors", named)
+        tensors |= block_tensors if all_blocks or layer == 0 else {}
+        named_tensors = {f"model.layers.{layer}.{name}": tensor for name, tensor in tensors.items()}
+        shard(f"layer-{layer}.safetensors", named_tensors)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
     return sum(p.stat().st_size for p in folder.glob("*.safetensors"))
 
@@ -98,14 +98,14 @@ def measure(folder: Path, n_pairs: int, input: str) -> None:
         return find_hits(model, pairs, input=input, opening=opening, progress=bar)
 
     with PeakMemory() as memory:
-        seconds = timed(work)
+        seconds = time_call(work)
     print(json.dumps({"before_mb": memory.before, "peak_mb": memory.peak, "seconds": seconds}))
 
 
 def main() -> None:
-    parser = arguments(__doc__, pairs=200)
+    parser = make_parser(__doc__, pairs=200)
     parser.add_argument("--shape", choices=SHAPES, default="small")
-    parser.add_argument("--folder", type=Path, required=True, help="where to write the checkpoint; removed afterwards")
+    parser.add_argument("--folder", type=Path, required=True, help="folder for the checkpoint; removed afterwards")
     parser.add_argument("--input", choices=["published", "stream"], default="published")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -114,21 +114,21 @@ def main() -> None:
     layers, heads, kv, d_head, d, mlp, vocabulary = SHAPES[options.shape]
     all_blocks = options.input == "stream"
     blocks = layers * ((heads + kv) * d_head * d + all_blocks * (3 * mlp + (heads + kv) * d_head) * d)
-    needed = 2 * (2 * vocabulary * d + 3 * mlp * d + blocks)
+    disk_bytes = 2 * (2 * vocabulary * d + 3 * mlp * d + blocks)
     options.folder.parent.mkdir(parents=True, exist_ok=True)
-    if shutil.disk_usage(options.folder.parent).free < 1.2 * needed:
-        print(f"skipped: {options.folder.parent} has less than {1.2 * needed / 1e9:.0f} GB free")
+    if shutil.disk_usage(options.folder.parent).free < 1.2 * disk_bytes:
+        print(f"skipped: {options.folder.parent} has less than {1.2 * disk_bytes / 1e9:.0f} GB free")
         return None
-    size = write(options.folder, options.shape, all_blocks)
+    size = write_checkpoint(options.folder, options.shape, all_blocks)
     command = [sys.executable, __file__, "--measure", "--folder", options.folder, "--pairs", options.pairs]
     command += ["--input", options.input]
-    # glibc keeps freed blocks under 32 MB for reuse, which at the small shape is every tensor: have it give them back.
+    # glibc keeps freed blocks under 32 MB, which at the small shape is every tensor; this makes it return them.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
-    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, text=True, check=True, env=environment)
-    result = json.loads(done.stdout)
+    process = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    result = json.loads(process.stdout)
     shutil.rmtree(options.folder)
     print(f"{options.shape}: {layers} layers × {heads} heads, {options.pairs} pairs, {size / 1e6:.0f} MB on disk")
-    print("own memory before {before_mb:.0f} MB, at most {peak_mb:.0f} MB; {seconds:.0f} s".format(**result))
+    print("memory before {before_mb:.0f} MB, at most {peak_mb:.0f} MB; {seconds:.0f} s".format(**result))
     return None
 
 

@@ -1,15 +1,15 @@
-"""What a head should read of a word: the inputs of `maps`, and openings of its stream, compared on a real model.
+"""Compare the inputs of `maps`, and openings of the stream, on a real model.
 
-    python benchmarks/maps_inputs.py inputs MODEL     published input against stream: scores, real runs, removal
-    python benchmarks/maps_inputs.py openings MODEL   texts before the word (wants a GPU)
+    python benchmarks/maps_inputs.py inputs MODEL     published input compared with stream: scores, real runs, removal
+    python benchmarks/maps_inputs.py openings MODEL   texts before the word (use a GPU)
 
 Scores are shares of pairs hit by the best head of each relation; chance is the same with targets shuffled. r is
-Pearson's, over heads × templates, with scores in real runs, in context and as if the head attended to the word alone.
+Pearson's correlation over heads × templates with scores in real runs, in context and with attention to the word alone.
 """
 
 import numpy as np
 import torch
-from common import arguments
+from common import make_parser
 
 import headatlas as ha
 from headatlas.methods.maps.compute import drop_small, shares, single_token_pairs
@@ -19,7 +19,7 @@ from headatlas.tasks.relations import load_relations
 from headatlas.tasks.words import find_opening
 from headatlas.terminal import bar
 
-FEW = (
+DEFAULT_RELATIONS = (
     "name_copying",
     "country_to_capital",
     "country_to_language",
@@ -38,28 +38,34 @@ OPENINGS = (
     "This is a document about",
     "A short text about",
 )
-REMOVED = 8  # heads, or as many as score at all
+# Heads; fewer if fewer score above 0.
+MAX_REMOVED = 8
 
 
 def compare_inputs(lm: LM, relations: list[str], dynamic: int, causal: int) -> None:
-    """A row for each relation and input."""
+    """Print a row for each relation and input."""
     columns = "relation, input, best head, score (chance), r alone, r in context, accuracy, without top, without random"
     print(columns.replace(", ", " | "))
     for input in ("stream", "published"):
         result = ha.maps(lm, relations, input=input, dynamic=dynamic, causal=causal, progress=bar)
         for name in relations:
-            one = result.sel(relation=name)
-            if np.isnan(one.score).all():
+            scores_of_relation = result.sel(relation=name)
+            if np.isnan(scores_of_relation.score).all():
                 continue
-            place = one.score.argmax(("layer", "head"))
-            r = one.dynamic_correlation
-            accuracy = one.sel(measure="accuracy")
+            best_head = scores_of_relation.score.argmax(("layer", "head"))
+            chance = scores_of_relation.baseline_score.sel(control="targets")
+            r = scores_of_relation.dynamic_correlation
+            accuracy = scores_of_relation.sel(measure="accuracy")
             changes = [accuracy.baseline + a for a in (accuracy.effect, accuracy.random_effect.mean("draw"))]
-            steps = [m for m in one.n_removed.values if m <= REMOVED and not np.isnan(changes[0].sel(n_removed=m))]
+            steps = [
+                m
+                for m in scores_of_relation.n_removed.values
+                if m <= MAX_REMOVED and not np.isnan(changes[0].sel(n_removed=m))
+            ]
             removal = " | ".join(f"{a.sel(n_removed=steps[-1]).item():.2f}" if steps else "–" for a in changes)
             print(
-                f"{name} | {input} | L{place['layer'].item()}.H{place['head'].item()}"
-                f" | {one.score.max().item():.2f} ({one.baseline_score.sel(control='targets').max().item():.2f})"
+                f"{name} | {input} | L{best_head['layer'].item()}.H{best_head['head'].item()}"
+                f" | {scores_of_relation.score.max().item():.2f} ({chance.max().item():.2f})"
                 f" | {r.sel(context='without').item():.2f} | {r.sel(context='with').item():.2f}"
                 f" | {accuracy.baseline.item():.2f} | {removal}",
                 flush=True,
@@ -67,14 +73,16 @@ def compare_inputs(lm: LM, relations: list[str], dynamic: int, causal: int) -> N
 
 
 def compare_openings(lm: LM, dynamic: int) -> None:
-    """A row for each input and opening, over all relations."""
-    relations, tokenizer = load_relations(), lm.tokenizer
-    n, size = len(relations), lm.weights.unembedding().shape[1]
+    """Print a row for each input and opening, over all relations."""
+    relations = load_relations()
+    tokenizer = lm.tokenizer
+    n = len(relations)
+    size = lm.weights.unembedding().shape[1]
     pairs = drop_small(single_token_pairs(relations, tokenizer, size, "auto"), n, 30)
-    few = pairs[torch.randperm(len(pairs), generator=torch.Generator().manual_seed(0))]
-    few = few[(few.relation[:, None] == few.relation).tril(-1).sum(1) < dynamic]
-    known = tokenizer.get_vocab()
-    texts = [t for t in OPENINGS if not t.startswith("<") or t in known]
+    sampled_pairs = pairs[torch.randperm(len(pairs), generator=torch.Generator().manual_seed(0))]
+    sampled_pairs = sampled_pairs[(sampled_pairs.relation[:, None] == sampled_pairs.relation).tril(-1).sum(1) < dynamic]
+    vocabulary = tokenizer.get_vocab()
+    texts = [t for t in OPENINGS if not t.startswith("<") or t in vocabulary]
     readings = {name: {"input": name, "opening": ()} for name in ("published", "embedding")}
     readings |= {"stream, nothing": {"input": "stream", "opening": ()}}
     readings |= {f"stream, {t!r}": {"input": "stream", "opening": find_opening(tokenizer, t)} for t in texts}
@@ -83,22 +91,24 @@ def compare_openings(lm: LM, dynamic: int) -> None:
         score, chance = (
             shares(find_hits(lm, p, **reading)[0], p, n, lm.anatomy) for p in (pairs, pairs.with_targets_shuffled(0))
         )
-        static, _ = find_hits(lm, few, **reading)
+        static, _ = find_hits(lm, sampled_pairs, **reading)
         names = [x.name for x in relations]
-        result = dynamic_scores(lm, few, static, names, input=reading["input"])
+        result = dynamic_scores(lm, sampled_pairs, static, names, input=reading["input"])
         r = result.dynamic_correlation.mean("relation")
-        best, luck = (np.nanmean(np.nanmax(a, (1, 2))) for a in (score, chance))
+        best, best_chance = (np.nanmean(np.nanmax(a, (1, 2))) for a in (score, chance))
         alone, context = (r.sel(context=c).item() for c in ("without", "with"))
-        print(f"{name} | {best:.2f} | {luck:.2f} | {alone:.2f} | {context:.2f}", flush=True)
+        print(f"{name} | {best:.2f} | {best_chance:.2f} | {alone:.2f} | {context:.2f}", flush=True)
 
 
 def main() -> None:
-    parser = arguments(__doc__, device="auto")
+    parser = make_parser(__doc__, device="auto")
     parser.add_argument("what", choices=["inputs", "openings"])
     parser.add_argument("model", nargs="?", default="smollm2")
-    parser.add_argument("--relations", default=",".join(FEW), help="for inputs")
-    parser.add_argument("--dynamic", type=int, default=10, help="pairs a relation in real runs")
-    parser.add_argument("--causal", type=int, default=16, help="prompts a relation for removal")
+    parser.add_argument(
+        "--relations", default=",".join(DEFAULT_RELATIONS), help="inputs: comma-separated names of relations"
+    )
+    parser.add_argument("--dynamic", type=int, default=10, help="pairs per relation in real runs")
+    parser.add_argument("--causal", type=int, default=16, help="prompts per relation for removal")
     options = parser.parse_args()
     lm = ha.load(options.model, options.device, dtype="float32")
     if options.what == "inputs":

@@ -1,6 +1,6 @@
-"""What the quick preset costs in quality: Spearman correlation of its maps with those of the full preset.
+"""Measure the quality of the quick preset: Spearman correlation of its maps with those of the full preset.
 
-python benchmarks/presets.py FULL QUICK [QUICK …]     folders of results of the same model: FULL as by --preset full
+python benchmarks/presets.py FULL QUICK [QUICK …]     folders of results of one model; FULL is of --preset full
 """
 
 import sys
@@ -14,19 +14,19 @@ from headatlas.methods import measures_of
 
 
 def maps(folder: Path, method: str) -> dict[tuple[str, str], np.ndarray]:
-    """Every map of a method, over seeds: (measure, subject) → [layer, head]."""
+    """Return every map of a method, averaged over seeds: (measure, subject) → [layer, head]."""
     path = folder / f"{method}.nc"
     result = xr.load_dataset(path, engine="h5netcdf") if path.is_file() else xr.Dataset()
     return {
-        (measure.name, str(subject)): _mean(result[_fitted(measure, result)]).sel({measure.over: subject}).values
+        (measure.name, str(subject)): _mean(result[_stored_scores(measure, result)]).sel({measure.over: subject}).values
         for measure in measures_of(method)
         if measure.name in result
         for subject in result[measure.over].values
     }
 
 
-def _fitted(measure, result: xr.Dataset) -> str:
-    """The scores of all seeds, where the map is cleared of what is not proven."""
+def _stored_scores(measure, result: xr.Dataset) -> str:
+    """Return the name of the scores of all seeds, if there are any; the map itself is masked by its test."""
     seeds = measure.repeats and measure.repeats[0] in result and "seed" in result[measure.repeats[0]].dims
     return measure.repeats[0] if seeds else measure.name
 
@@ -42,18 +42,18 @@ def main(full: Path, *quick: Path) -> None:
         expected = maps(full, path.stem)
         columns = [maps(folder, path.stem) for folder in quick]
         for measure in dict.fromkeys(name for name, _ in expected):
-            cells = [_agreement(measure, expected, found) for found in columns]
+            cells = [_agreement(measure, expected, quick_maps) for quick_maps in columns]
             if any(cells):
                 print(f"| {path.stem} | {measure} | " + " | ".join(cells) + " |")
 
 
-def _agreement(measure: str, expected: dict, found: dict) -> str:
+def _agreement(measure: str, expected: dict, quick_maps: dict) -> str:
     values = []
     for (name, subject), a in expected.items():
-        b = found.get((name, subject))
+        b = quick_maps.get((name, subject))
         if name == measure and b is not None:
-            both = np.isfinite(a) & np.isfinite(b)
-            values.append(spearmanr(a[both], b[both]).statistic)
+            finite = np.isfinite(a) & np.isfinite(b)
+            values.append(spearmanr(a[finite], b[finite]).statistic)
     return f"{np.nanmean(values):.3f} ({len(values)} maps)" if values else ""
 
 

@@ -1,4 +1,4 @@
-"""The quick preset of a method with other settings, to see what they cost: benchmarks/presets.py compares the maps.
+"""Time the quick preset of a method with other settings; benchmarks/presets.py compares the maps.
 
 python benchmarks/quick.py gate seeds=2 updates=24,30 --out try/gate-30     then: … presets.py FULL try/gate-30
 """
@@ -6,20 +6,20 @@ python benchmarks/quick.py gate seeds=2 updates=24,30 --out try/gate-30     then
 import ast
 import time
 
-from common import arguments
+from common import make_parser
 
 import headatlas as ha
 
-NO_PROOF = {"gate": {"proof": False}, "probe": {"proof": "none"}, "dissociate": {"proof": False}}
+OPTIONS_WITHOUT_TEST = {"gate": {"proof": False}, "probe": {"proof": "none"}, "dissociate": {"proof": False}}
 
 
 def main() -> None:
-    parser = arguments(__doc__, model="smollm2", device="auto", dtype="float32")
-    parser.add_argument("method", choices=NO_PROOF)
+    parser = make_parser(__doc__, model="smollm2", device="auto", dtype="float32")
+    parser.add_argument("method", choices=OPTIONS_WITHOUT_TEST)
     parser.add_argument("settings", nargs="*", help="name=value")
     parser.add_argument("--out", required=True)
     args = parser.parse_args()
-    options = dict(NO_PROOF[args.method])
+    options = dict(OPTIONS_WITHOUT_TEST[args.method])
     for setting in args.settings:
         name, text = setting.split("=", 1)
         options[name] = ast.literal_eval(text)

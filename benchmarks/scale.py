@@ -1,4 +1,4 @@
-"""What scale costs: how work grows, and how far estimates are off.
+"""Measure how work grows with scale, and the error of estimates.
 
 python benchmarks/scale.py growth     heads, examples, seeds, workers, on tiny models: ratios to the smallest
 python benchmarks/scale.py [--model MODEL] plan [--dtype bfloat16] [--shape llama-3.1-8b] [--preset quick] [--methods …]
@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from common import timed
+from common import time_call
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 import headatlas as ha
@@ -27,13 +27,16 @@ from headatlas.runs.run import compute
 from headatlas.runs.selection import select_methods
 from headatlas.runs.worker import make_plan, make_work
 
-MODEL = ["smollm2"]  # whose tokenizer models with random weights get
+# Models with random weights get the tokenizer of this model; set by --model.
+TOKENIZER_MODEL = ["smollm2"]
 SHAPES = {  # layers, hidden size, MLP size, heads, KV heads
     "llama-3.1-8b": (32, 4096, 14336, 32, 8),
 }
 
 
-def shape(layers: int, hidden: int, mlp: int, heads: int, kv_heads: int, vocabulary: int = 128_256) -> LlamaConfig:
+def make_config(
+    layers: int, hidden: int, mlp: int, heads: int, kv_heads: int, vocabulary: int = 128_256
+) -> LlamaConfig:
     return LlamaConfig(
         num_hidden_layers=layers,
         hidden_size=hidden,
@@ -46,98 +49,107 @@ def shape(layers: int, hidden: int, mlp: int, heads: int, kv_heads: int, vocabul
 
 
 def random_model(config: LlamaConfig, device: str, dtype: torch.dtype) -> LM:
-    """Of that shape, with random weights and the default model's tokenizer."""
+    """Make a model with random weights and the tokenizer of --model."""
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    return LM(model.eval().requires_grad_(False), open_weights(MODEL[0])[1], "random")
+    return LM(model.eval().requires_grad_(False), open_weights(TOKENIZER_MODEL[0])[1], "random")
 
 
-def growth(options: argparse.Namespace) -> None:
-    """One thing grows, the rest stays; the median of three rounds, after a warm-up, as a ratio to the first."""
+def measure_growth(options: argparse.Namespace) -> None:
+    """Print how seconds grow with one size at a time: medians of three rounds, relative to the first size."""
 
     def tiny(heads: int = 4, layers: int = 4) -> LM:
-        return random_model(shape(layers, 32 * heads, 64 * heads, heads, heads, 49_152), "cpu", torch.float32)
+        return random_model(make_config(layers, 32 * heads, 64 * heads, heads, heads, 49_152), "cpu", torch.float32)
 
-    def table(what: str, values: list[int], make: Callable[[int], Callable[[], object]]) -> None:
-        each = {}
+    def print_growth(title: str, values: list[int], make_call: Callable[[int], Callable[[], object]]) -> None:
+        seconds = {}
         for value in values:
-            do = make(value)
-            do()
-            each[value] = statistics.median(timed(do) for _ in range(3))
-        first = each[values[0]]
-        print(f"{what}: " + ", ".join(f"{v} → {t / first:.2f} ×" for v, t in each.items()), flush=True)
+            call = make_call(value)
+            call()
+            seconds[value] = statistics.median(time_call(call) for _ in range(3))
+        baseline = seconds[values[0]]
+        print(f"{title}: " + ", ".join(f"{v} → {t / baseline:.2f} ×" for v, t in seconds.items()), flush=True)
 
     lm = tiny()
     gate = partial(ha.gate, tasks=["syntax"], seeds=2, batch=8, updates=6)
     ablate = partial(ha.ablate, tasks=["syntax"], limit=4)
-    table("heads a layer, maps", [4, 8, 16], lambda n: partial(ha.maps, tiny(n), baselines=False))
-    table("heads a layer, ablate", [4, 8, 16], lambda n: partial(ablate, tiny(n)))
-    table("heads a layer, gate", [4, 8, 16], lambda n: partial(gate, tiny(n)))
-    table("layers, ablate", [4, 8, 16], lambda n: partial(ablate, tiny(4, n)))
-    table("layers, gate", [4, 8, 16], lambda n: partial(gate, tiny(4, n)))
-    table("examples, ablate", [4, 8, 16, 32], lambda n: partial(ablate, lm, limit=n))
-    table("examples an update, gate", [4, 8, 16, 32], lambda n: partial(gate, lm, batch=n))
-    table("seeds, gate", [1, 2, 4, 8], lambda n: partial(gate, lm, seeds=n))
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "tiny"
+    print_growth("heads per layer, maps", [4, 8, 16], lambda n: partial(ha.maps, tiny(n), baselines=False))
+    print_growth("heads per layer, ablate", [4, 8, 16], lambda n: partial(ablate, tiny(n)))
+    print_growth("heads per layer, gate", [4, 8, 16], lambda n: partial(gate, tiny(n)))
+    print_growth("layers, ablate", [4, 8, 16], lambda n: partial(ablate, tiny(4, n)))
+    print_growth("layers, gate", [4, 8, 16], lambda n: partial(gate, tiny(4, n)))
+    print_growth("examples, ablate", [4, 8, 16, 32], lambda n: partial(ablate, lm, limit=n))
+    print_growth("examples per update, gate", [4, 8, 16, 32], lambda n: partial(gate, lm, batch=n))
+    print_growth("seeds, gate", [1, 2, 4, 8], lambda n: partial(gate, lm, seeds=n))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "tiny"
         tiny(8, 8).model.save_pretrained(folder)
         lm.tokenizer.save_pretrained(folder)
         torch.set_num_threads(1)
         for workers in (1, 2):
             start = time.perf_counter()
-            made = ha.run(folder, Path(place) / str(workers), methods=["maps", "gate", "ablate"], workers=workers)
-            took, spent = time.perf_counter() - start, sum(m["seconds"] for m in made.info["methods"].values())
-            many = f"{workers} worker{'s' * (workers > 1)}"
-            print(f"{many}, one thread each: {took:.0f} s in all, {spent:.0f} s of it at work")
+            atlas = ha.run(folder, Path(temporary) / str(workers), methods=["maps", "gate", "ablate"], workers=workers)
+            total_seconds = time.perf_counter() - start
+            work_seconds = sum(m["seconds"] for m in atlas.info["methods"].values())
+            workers_text = f"{workers} worker{'s' * (workers > 1)}"
+            seconds = f"{total_seconds:.0f} s in total, of which {work_seconds:.0f} s of work"
+            print(f"{workers_text}, one thread each: {seconds}")
 
 
 def check_plan(options: argparse.Namespace) -> None:
-    """Estimated and real seconds of every method. Those that would take too long are estimated only."""
+    """Print estimated and real seconds of every method. Methods that would take too long are only estimated."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     methods = options.methods.split(",") if options.methods else None
     if options.shape:
-        lm = random_model(shape(*SHAPES[options.shape]), device, torch.bfloat16 if device == "cuda" else torch.float32)
+        lm = random_model(
+            make_config(*SHAPES[options.shape]), device, torch.bfloat16 if device == "cuda" else torch.float32
+        )
     else:
         lm = ha.load(options.model, device, options.dtype)
-    needs = memory(lm.model, lm.n_layers, lm.model.dtype)
+    memory_model = memory(lm.model, lm.n_layers, lm.model.dtype)
     print("method        estimated      real  real / estimated")
     total = [0.0, 0.0]
-    for method, chosen in select_methods(options.preset, methods):
+    for method, method_options in select_methods(options.preset, methods):
         if options.updates and "updates" in method.options:
-            chosen = {**chosen, "updates": options.updates}
+            method_options = {**method_options, "updates": options.updates}
         try:
-            work = make_work(method, lm, chosen)
+            work = work_of(method, lm, method_options)
         except HeadAtlasError as e:
             print(f"{method.name:12} {e}")
             continue
-        expected = sum(time_plan(make_plan(method, work, {}), lm).values())
-        if expected > options.most:
-            print(f"{method.name:15} {expected:7.1f} s, not run", flush=True)
+        expected_seconds = sum(time_plan(plan_of(method, work, {}), lm).values())
+        if expected_seconds > options.most:
+            print(f"{method.name:15} {expected_seconds:7.1f} s, not run", flush=True)
             continue
-        real = timed(partial(compute, method, lm, chosen, preset=options.preset))
-        total = [total[0] + expected, total[1] + real]
-        print(f"{method.name:15} {expected:7.1f} {real:9.1f} {real / expected:9.2f}", flush=True)
+        real_seconds = time_call(partial(compute, method, lm, method_options, preset=options.preset))
+        total = [total[0] + expected_seconds, total[1] + real_seconds]
+        print(
+            f"{method.name:15} {expected_seconds:7.1f} {real_seconds:9.1f} {real_seconds / expected_seconds:9.2f}",
+            flush=True,
+        )
     print(f"{'together':15} {total[0]:7.1f} {total[1]:9.1f} {total[1] / total[0]:9.2f}")
     if device == "cuda":
         budget = tokens_at_once(lm, None)
-        expected = (needs.weights + budget * needs.per_token_with_gradients) / GIB
-        used = torch.cuda.max_memory_allocated() / GIB
-        print(f"memory: {expected:.1f} GiB estimated, with {budget} tokens at once; {used:.1f} GiB used")
+        expected_memory = (memory_model.weights + budget * memory_model.a_learned) / GIB
+        used_memory = torch.cuda.max_memory_allocated() / GIB
+        print(f"memory: {expected_memory:.1f} GiB estimated, with {budget} tokens at once; {used_memory:.1f} GiB used")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    commands.add_parser("growth").set_defaults(do=growth)
-    planning = commands.add_parser("plan")
-    planning.add_argument("--shape", choices=SHAPES)
-    planning.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
-    planning.add_argument("--updates", type=int, help="of fits, instead of the preset's")
-    planning.add_argument("--preset", default="quick")
-    planning.add_argument("--methods", default="")
-    planning.add_argument("--most", type=float, default=1e9, help="leave out methods estimated to take more seconds")
-    planning.set_defaults(do=check_plan)
-    parser.add_argument("--model", default="smollm2", help="the model to plan for; its tokenizer goes with every shape")
+    commands.add_parser("growth").set_defaults(command=measure_growth)
+    plan_parser = commands.add_parser("plan")
+    plan_parser.add_argument("--shape", choices=SHAPES)
+    plan_parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    plan_parser.add_argument("--updates", type=int, help="updates of fits, instead of the preset's")
+    plan_parser.add_argument("--preset", default="quick")
+    plan_parser.add_argument("--methods", default="")
+    plan_parser.add_argument(
+        "--most", type=float, default=1e9, help="skip methods that are estimated to take more seconds"
+    )
+    plan_parser.set_defaults(command=check_plan)
+    parser.add_argument("--model", default="smollm2", help="model to plan for; every shape uses its tokenizer")
     options = parser.parse_args()
-    MODEL[:] = [options.model]
-    options.do(options)
+    TOKENIZER_MODEL[:] = [options.model]
+    options.command(options)

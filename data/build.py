@@ -1,9 +1,9 @@
-"""Build the data that headatlas.tasks comes with, from the word lists in data/words.
+"""Build the data of headatlas.tasks from the word lists in data/words.
 
-    python data/build.py [FOLDER]     # by default src/headatlas/tasks/data
+    python data/build.py [FOLDER]     # default: src/headatlas/tasks/data
 
-relations.py pairs words. gate.py, stories.py and varied.py write prompts and questions: what they draw is drawn with
-fixed seeds, so the same files come out every time (tests/tasks/test_built_data.py).
+relations.py pairs words. gate.py, stories.py and varied.py write prompts and questions. Random choices have fixed
+seeds, so every run writes the same files (tests/tasks/test_built_data.py).
 """
 
 import sys
@@ -18,7 +18,7 @@ DATA = Path(__file__).parents[1] / "src" / "headatlas" / "tasks" / "data"
 
 
 def build(folder: Path) -> None:
-    """Write the files of every kind into its folder."""
+    """Write the files of every builder into its folder."""
     for module in (relations, gate, stories, varied):
         target = folder / module.__name__
         target.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""The gate tasks: mathematics, syntax and common sense, one JSON Lines file each.
+"""Write the gate tasks: mathematics, syntax and common sense, one JSON Lines file each.
 
-Every line holds a prompt, its one right target, the kind and the split. Examples that share a word (operands in
-arithmetic, the question in common sense) share the split.
+Every line holds a prompt, its only right target, the kind and the split. Examples that share a key (a content word; the
+operands in arithmetic; the question in common sense) are in the same split.
 """
 
 import json
@@ -23,7 +23,7 @@ Rng = random.Random
 
 @dataclass(frozen=True)
 class Example:
-    """One example; `form` names the sentence pattern within the kind, `keys` what may not be in both splits."""
+    """One example. form: the sentence pattern within the kind. keys: what must not occur in both splits."""
 
     kind: str
     form: str
@@ -33,8 +33,8 @@ class Example:
     split: str = ""
 
 
-def slashed(text: str) -> list[list[str]]:
-    """'walk/walked eat/ate' to [['walk', 'walked'], ['eat', 'ate']]."""
+def split_pairs(text: str) -> list[list[str]]:
+    """Split 'walk/walked eat/ate' into [['walk', 'walked'], ['eat', 'ate']]."""
     return [item.split("/") for item in text.split()]
 
 
@@ -80,7 +80,7 @@ def two_step(rng: Rng, count: int) -> Iterator[Example]:
 
 
 def evaluate(formula: str, numbers: dict[str, int]) -> int | None:
-    """The value of a word problem's formula; None unless every step on the way is a whole number above zero."""
+    """Evaluate the formula of a word problem. Returns None unless every intermediate result is a positive integer."""
     if formula == "(a+b)/2":
         half, rest = divmod(numbers["a"] + numbers["b"], 2)
         return half if rest == 0 and numbers["a"] != numbers["b"] else None
@@ -102,27 +102,29 @@ def evaluate(formula: str, numbers: dict[str, int]) -> int | None:
 
 
 def word_problems(kind: str, templates: dict[str, str], rng: Rng, count: int) -> Iterator[Example]:
-    """Word problems whose sentences, people, objects and numbers all differ between the splits."""
+    """Make word problems whose sentences, people, objects and numbers all differ between the splits."""
     seen: set[tuple[int, ...]] = set()
     for split, share in zip(SPLITS, (1 - HELD_OUT, HELD_OUT), strict=True):
         lines = [line.split("|") for line in templates[split].strip().splitlines()]
         names, objects = words.NAMES[split].split(), words.OBJECTS[split].split()
-        made = 0
-        while made < count * share:
-            sentence, formula = lines[made % len(lines)]
+        n_made = 0
+        while n_made < count * share:
+            sentence, formula = lines[n_made % len(lines)]
             factors = "*" in formula or "/" in formula
             numbers = {name: rng.randint(2, 9 if factors else 15) for name in "abc" if f"{{{name}}}" in sentence}
             if formula == "a/b":
                 numbers["a"] = numbers["b"] * rng.randint(2, 9)
             value = evaluate(formula, numbers)
-            shown = tuple(sorted(numbers.values()))
-            if value is None or shown in seen:
+            operands = tuple(sorted(numbers.values()))
+            if value is None or operands in seen:
                 continue
-            seen.add(shown)
-            made += 1
+            seen.add(operands)
+            n_made += 1
             person, other = rng.sample(names, 2)
             text = sentence.format(n=person, m=other, o=rng.choice(objects), **numbers)
-            yield Example(kind, formula, f"{text} Answer:", f" {value}", frozenset([" ".join(map(str, shown))]), split)
+            yield Example(
+                kind, formula, f"{text} Answer:", f" {value}", frozenset([" ".join(map(str, operands))]), split
+            )
 
 
 def math(rng: Rng) -> Iterator[Example]:
@@ -136,43 +138,45 @@ def math(rng: Rng) -> Iterator[Example]:
 # -------------------------------------------------------------------------------------------------------------- syntax
 
 
-def sentence(kind: str, form: str, prompt: str, target: str, also: Iterable[str] = ()) -> Example:
-    """An example whose keys are all its words, without those of the sentence patterns, and those of `also`."""
+def sentence(kind: str, form: str, prompt: str, target: str, extra_keys: Iterable[str] = ()) -> Example:
+    """Make an example. Its keys are its words, without those of the sentence patterns, and those of `extra_keys`."""
     keys = set(re.findall(r"[a-z']+", f"{prompt} {target}".lower())) - set(words.FRAME.split())
-    return Example(kind, form, prompt, f" {target}", frozenset({*keys, *also}))
+    return Example(kind, form, prompt, f" {target}", frozenset({*keys, *extra_keys}))
 
 
-def choice(first: str, second: str, swap: bool) -> str:
-    """The two forms to choose from, as the prompt begins: 'is/are:'."""
+def choice_text(first: str, second: str, swap: bool) -> str:
+    """Format the two forms to choose from, at the start of a prompt: 'is/are:'."""
     return f"{second}/{first}:" if swap else f"{first}/{second}:"
 
 
 def agreement(rng: Rng) -> Iterator[Example]:
     forms = [("is", "are"), ("was", "were"), ("has", "have")]
-    for number, (heads, preposition, others) in enumerate(rows(words.AGREEMENT_NOUNS)):
-        head, other = heads.split("/"), others.split("/")
-        for plural in (0, 1):
+    for number, (heads, preposition, other_nouns) in enumerate(rows(words.AGREEMENT_NOUNS)):
+        head, other = heads.split("/"), other_nouns.split("/")
+        for is_plural in (0, 1):
             # The distractor has the other number, so the nearest noun misleads.
-            subject = f"The {head[plural]} {preposition} the {other[1 - plural]}"
-            pair = forms[(number + plural) % len(forms)]
-            prompt = f"{choice(*pair, swap=rng.random() < 0.5)} {subject}"
-            yield sentence("agreement", "attractor", prompt, pair[plural], also=(head[0], other[0]))
+            subject = f"The {head[is_plural]} {preposition} the {other[1 - is_plural]}"
+            pair = forms[(number + is_plural) % len(forms)]
+            prompt = f"{choice_text(*pair, swap=rng.random() < 0.5)} {subject}"
+            yield sentence("agreement", "attractor", prompt, pair[is_plural], extra_keys=(head[0], other[0]))
     for number, (verbs, nouns) in enumerate(rows(words.AGREEMENT_VERBS)):
-        (base, third), (one, many) = verbs.split("/"), nouns.split("/")
-        first, second = ((many, base), (one, third)) if number % 2 else ((one, third), (many, base))
+        (base, third), (singular, plural_form) = verbs.split("/"), nouns.split("/")
+        first, second = (
+            ((plural_form, base), (singular, third)) if number % 2 else ((singular, third), (plural_form, base))
+        )
         prompt = f"The {first[0]} often {first[1]}. The {second[0]} often"
-        yield sentence("agreement", "verb", prompt, second[1], also=(base, one))
+        yield sentence("agreement", "verb", prompt, second[1], extra_keys=(base, singular))
 
 
 def tense() -> Iterator[Example]:
-    for number, (base, past) in enumerate(slashed(words.PAST)):
-        who = ("I", "they", "we")[number % 3]
-        yield sentence("tense", "past", f"Today {who} {base}. Yesterday {who}", past)
+    for number, (base, past) in enumerate(split_pairs(words.PAST)):
+        subject = ("I", "they", "we")[number % 3]
+        yield sentence("tense", "past", f"Today {subject} {base}. Yesterday {subject}", past)
 
 
 def plural() -> Iterator[Example]:
-    for one, many in slashed(words.PLURALS):
-        yield sentence("plural", "plural", f"one {one}, two", many)
+    for singular, plural_form in split_pairs(words.PLURALS):
+        yield sentence("plural", "plural", f"one {singular}, two", plural_form)
 
 
 OBJECT = {"I": "me", "he": "him", "she": "her", "we": "us", "they": "them"}
@@ -184,7 +188,8 @@ def pronoun(rng: Rng) -> Iterator[Example]:
         (words.MALE, "himself him his"),
         (words.MANY, "themselves them theirs"),
     ]
-    alone, belongings = [a for (a,) in rows(words.ALONE)], words.BELONGINGS.split()
+    solitary_acts = [act for (act,) in rows(words.ALONE)]
+    belongings = words.BELONGINGS.split()
     reactions = [r for (r,) in rows(words.REACTIONS)]
     for nouns, pronouns in genders:
         reflexive, accusative, possessive = pronouns.split()
@@ -196,9 +201,12 @@ def pronoun(rng: Rng) -> Iterator[Example]:
             # "girls" and "girl" are one key: a plural made by rule or by a changed vowel is the same word.
             keys = frozenset([{"men": "man", "women": "woman"}.get(noun, noun.removesuffix("s"))])
             texts = {
-                "reflexive": (f"{capital(subject)} {rng.choice(alone)} all by", reflexive),
+                "reflexive": (f"{capital(subject)} {rng.choice(solitary_acts)} all by", reflexive),
                 "object": (f"{capital(subject)} {reaction}", accusative),
-                "possessive": (f"It is not my {rng.choice(belongings)}. {capital(subject)} said it was", possessive),
+                "possessive": (
+                    f"It is not my {rng.choice(belongings)}. {capital(subject)} said it was",
+                    possessive,
+                ),
             }
             # Two of the three for each noun, or the kind would outgrow the others.
             for form in rng.sample(sorted(texts), 2):
@@ -206,7 +214,7 @@ def pronoun(rng: Rng) -> Iterator[Example]:
                 yield Example("pronoun", form, text, f" {target}", keys)
     people = [(a, b) for a in OBJECT for b in OBJECT if a != b]
     rng.shuffle(people)
-    for (base, third), (a, b) in zip(slashed(words.MUTUAL), people, strict=False):
+    for (base, third), (a, b) in zip(split_pairs(words.MUTUAL), people, strict=False):
         first, second = (third if who in ("he", "she") else base for who in (a, b))
         text = f"{capital(a)} {first} {OBJECT[b]} and {b} {second}"
         yield Example("pronoun", "mutual", text, f" {OBJECT[a]}", frozenset([base]))
@@ -223,7 +231,7 @@ def negation() -> Iterator[Example]:
         )
         auxiliary = "does" if verb != base and verb.endswith("s") and third else "do" if verb == base else "did"
         prompt = f"Yes: {subject} {verb} {rest}. No: {subject}"
-        yield sentence("negation", "do", prompt, f"{auxiliary} not", also=[base])
+        yield sentence("negation", "do", prompt, f"{auxiliary} not", extra_keys=[base])
 
 
 def question() -> Iterator[Example]:
@@ -240,33 +248,35 @@ def question() -> Iterator[Example]:
         yield sentence("question", "whether", prompt, f"{capital(auxiliary)} {subject} {rest}?")
 
 
-def pairs_of_forms() -> Iterator[tuple[str, str, str, str, str]]:
-    """Phenomenon, the two forms, and the two texts of which the first asks for the first form."""
-    for forms, start, one, two in rows(words.PAIR_DETERMINER):
-        yield "determiner", *forms.split("/"), f"{start} {one}", f"{start} {two}"
+def minimal_pair_forms() -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield the phenomenon, the two forms, and the two texts that require the first and the second form."""
+    for forms, start, first_end, second_end in rows(words.PAIR_DETERMINER):
+        yield "determiner", *forms.split("/"), f"{start} {first_end}", f"{start} {second_end}"
     for name, text in (("modal", words.PAIR_MODAL), ("gerund", words.PAIR_GERUND), ("adverb", words.PAIR_ADVERB)):
-        for forms, start, one, two in rows(text):
-            yield name, *forms.split("/"), f"{start} {one}", f"{start} {two}"
+        for forms, start, first_end, second_end in rows(text):
+            yield name, *forms.split("/"), f"{start} {first_end}", f"{start} {second_end}"
     for name, text in (("participle", words.PAIR_PARTICIPLE), ("degree", words.PAIR_DEGREE), ("case", words.PAIR_CASE)):
         for forms, context in rows(text):
             start, _, ends = context.rpartition(" ")
-            one, two = ends.split("/")
-            yield name, *forms.split("/"), f"{start} {one}", f"{start} {two}"
+            first_end, second_end = ends.split("/")
+            yield name, *forms.split("/"), f"{start} {first_end}", f"{start} {second_end}"
     for verb in words.PAIR_POLARITY.split():
         yield "polarity", "something", "anything", f"Everybody {verb}", f"Nobody {verb}"
-    for mass, count in slashed(words.PAIR_COUNT):
+    for mass, count in split_pairs(words.PAIR_COUNT):
         yield "count", "much", "many", f"{mass}? Not too", f"{count}? Not too"
 
 
 def minimal_pair(rng: Rng) -> Iterator[Example]:
-    for phenomenon, first, second, one, two in pairs_of_forms():
-        start = choice(first, second, swap=rng.random() < 0.5)
-        for form, text in ((first, one), (second, two)):
-            yield sentence("minimal_pair", phenomenon, f"{start} {text}", form, also=[f"{one} {two}"])
+    for phenomenon, first, second, first_text, second_text in minimal_pair_forms():
+        start = choice_text(first, second, swap=rng.random() < 0.5)
+        for form, text in ((first, first_text), (second, second_text)):
+            yield sentence(
+                "minimal_pair", phenomenon, f"{start} {text}", form, extra_keys=[f"{first_text} {second_text}"]
+            )
     for nouns, start, rest in rows(words.PAIR_ANAPHOR):
         reflexives = ("himself", "themselves" if nouns.endswith("s") and "ess" not in nouns else "herself")
         for noun, form in zip(nouns.split("/"), reflexives, strict=True):
-            yield sentence("minimal_pair", "anaphor", f"{start} {noun} {rest}", form, also=[nouns])
+            yield sentence("minimal_pair", "anaphor", f"{start} {noun} {rest}", form, extra_keys=[nouns])
 
 
 def syntax(rng: Rng) -> Iterator[Example]:
@@ -292,27 +302,30 @@ class Question:
     key: str
 
 
-def from_groups(kind: str, pattern: str, groups: dict[str, str], clash: dict[str, str], rng: Rng) -> Iterator[Question]:
-    """A question for each item, its wrong options drawn from the answers that do not clash with the right one."""
+def questions_from_groups(
+    kind: str, pattern: str, groups: dict[str, str], clash: dict[str, str], rng: Rng
+) -> Iterator[Question]:
+    """Make a question for each item, with wrong options drawn from the answers that do not clash with the right one."""
     for answer, items in groups.items():
         clashing = [other for (other,) in rows(clash.get(answer, ""))]
         if not groups.keys() >= set(clashing):
             raise ValueError(f"{kind}: {answer} clashes with {clashing}, not all of them answers")
         allowed = [other for other in groups if other not in (answer, *clashing)]
-        alike = [other for other in allowed if other.split()[0] == answer.split()[0] in ("it", "you")]
+        similar = [other for other in allowed if other.split()[0] == answer.split()[0] in ("it", "you")]
         for (item,) in rows(items):
-            # Those that begin like the right one come first: "you laugh" is too easily wrong of a thing.
-            first, count = rng.sample(alike, len(alike)), len(LETTERS) - 1
-            wrong = [*first, *rng.sample([o for o in allowed if o not in alike], len(allowed) - len(alike))][:count]
+            # Options that begin like the right one come first: for a thing, "you laugh" is too easily ruled out.
+            first = rng.sample(similar, len(similar))
+            count = len(LETTERS) - 1
+            wrong = [*first, *rng.sample([o for o in allowed if o not in similar], len(allowed) - len(similar))][:count]
             yield Question(kind, pattern, pattern.format(item), answer, tuple(wrong), item)
 
 
-def neighbours(rng: Rng) -> Iterator[Question]:
+def sequence_neighbours(rng: Rng) -> Iterator[Question]:
     for noun, text in words.SEQUENCES.items():
         names = text.split()
-        for here, name in enumerate(names):
+        for index, name in enumerate(names):
             for step, word in ((1, "after"), (-1, "before")):
-                right = names[(here + step) % len(names)]
+                right = names[(index + step) % len(names)]
                 wrong = rng.sample([n for n in names if n not in (name, right)], len(LETTERS) - 1)
                 yield Question("order", noun, f"Which {noun} comes right {word} {name}?", right, tuple(wrong), name)
 
@@ -326,33 +339,33 @@ def processes() -> Iterator[Question]:
 
 
 def questions(rng: Rng) -> Iterator[Question]:
-    yield from from_groups("place", "Where do you usually find {}?", words.PLACE, words.PLACE_CLASH, rng)
-    yield from from_groups("purpose", "What is the use of {}?", words.PURPOSE, words.PURPOSE_CLASH, rng)
-    yield from from_groups("property", "What is {} like?", words.PROPERTY, words.PROPERTY_CLASH, rng)
-    yield from from_groups("cause", "What happens if you {}?", words.CAUSE, words.CAUSE_CLASH, rng)
-    yield from neighbours(rng)
+    yield from questions_from_groups("place", "Where do you usually find {}?", words.PLACE, words.PLACE_CLASH, rng)
+    yield from questions_from_groups("purpose", "What is the use of {}?", words.PURPOSE, words.PURPOSE_CLASH, rng)
+    yield from questions_from_groups("property", "What is {} like?", words.PROPERTY, words.PROPERTY_CLASH, rng)
+    yield from questions_from_groups("cause", "What happens if you {}?", words.CAUSE, words.CAUSE_CLASH, rng)
+    yield from sequence_neighbours(rng)
     yield from processes()
-    yield from from_groups("social", "What do you say when {}?", words.SAYING, words.SAYING_CLASH, rng)
-    yield from from_groups("social", "How do you feel when {}?", words.FEELING, words.FEELING_CLASH, rng)
-    yield from from_groups("material", "What is {} made of?", words.MATERIAL, words.MATERIAL_CLASH, rng)
-    yield from from_groups("part", "What is {} a part of?", words.PART, words.PART_CLASH, rng)
+    yield from questions_from_groups("social", "What do you say when {}?", words.SAYING, words.SAYING_CLASH, rng)
+    yield from questions_from_groups("social", "How do you feel when {}?", words.FEELING, words.FEELING_CLASH, rng)
+    yield from questions_from_groups("material", "What is {} made of?", words.MATERIAL, words.MATERIAL_CLASH, rng)
+    yield from questions_from_groups("part", "What is {} a part of?", words.PART, words.PART_CLASH, rng)
 
 
 def commonsense(rng: Rng) -> Iterator[Example]:
-    """Questions with four options; the right letters are dealt out evenly within each kind and split."""
-    every = list(questions(rng))
+    """Make questions with four options; right letters are spread evenly within each kind and split."""
+    all_questions = list(questions(rng))
     # Split before the letters are dealt, so that both splits are balanced.
-    plain = split([Example(q.kind, q.form, q.text, q.right, frozenset([q.key])) for q in every], rng)
-    dealt: dict[tuple[str, str], list[str]] = {}
-    for question, example in zip(every, plain, strict=True):
-        deck = dealt.setdefault((example.kind, example.split), [])
+    split_examples = split([Example(q.kind, q.form, q.text, q.right, frozenset([q.key])) for q in all_questions], rng)
+    decks: dict[tuple[str, str], list[str]] = {}
+    for question, example in zip(all_questions, split_examples, strict=True):
+        deck = decks.setdefault((example.kind, example.split), [])
         if not deck:
             deck += rng.sample(LETTERS, len(LETTERS))
         letter = deck.pop()
         options = rng.sample(question.wrong, len(question.wrong))
         options.insert(LETTERS.index(letter), question.right)
-        listed = "\n".join(f"{name}. {option}" for name, option in zip(LETTERS, options, strict=True))
-        prompt = f"{question.text}\n{listed}\nAnswer:"
+        option_lines = "\n".join(f"{name}. {option}" for name, option in zip(LETTERS, options, strict=True))
+        prompt = f"{question.text}\n{option_lines}\nAnswer:"
         yield Example(example.kind, example.form, prompt, f" {letter}", example.keys, example.split)
 
 
@@ -360,34 +373,36 @@ def commonsense(rng: Rng) -> Iterator[Example]:
 
 
 def split(examples: list[Example], rng: Rng) -> list[Example]:
-    """Hold out a quarter of every form of every kind, examples with a common key always on the same side."""
-    group = {key: key for e in examples for key in ((e.kind, k) for k in e.keys)}
+    """Hold out a quarter of every form of every kind; examples with a common key stay together."""
+    parent = {key: key for e in examples for key in ((e.kind, k) for k in e.keys)}
 
     def root(key: tuple[str, str]) -> tuple[str, str]:
-        while group[key] != key:
-            key = group[key]
+        while parent[key] != key:
+            key = parent[key]
         return key
 
     for e in examples:
-        first, *others = sorted(e.keys)
-        for key in others:
-            group[root((e.kind, key))] = root((e.kind, first))
+        first_key, *other_keys = sorted(e.keys)
+        for key in other_keys:
+            parent[root((e.kind, key))] = root((e.kind, first_key))
     roots = [root((e.kind, min(e.keys))) for e in examples]
     size = Counter((e.kind, e.form) for e in examples)
-    held: Counter[tuple[str, str]] = Counter()
-    side: dict[tuple[str, str], str] = {}
-    order = sorted(set(roots))
-    rng.shuffle(order)
-    members: dict[tuple[str, str], Counter[tuple[str, str]]] = {r: Counter() for r in order}
+    held_out_counts: Counter[tuple[str, str]] = Counter()
+    split_of_root: dict[tuple[str, str], str] = {}
+    roots_in_order = sorted(set(roots))
+    rng.shuffle(roots_in_order)
+    members: dict[tuple[str, str], Counter[tuple[str, str]]] = {r: Counter() for r in roots_in_order}
     for e, r in zip(examples, roots, strict=True):
         members[r][e.kind, e.form] += 1
-    for r in order:
-        fits = all(held[form] + count <= round(HELD_OUT * size[form]) for form, count in members[r].items())
-        side[r] = "held_out" if fits else "train"
-        if fits:
-            held.update(members[r])
+    for r in roots_in_order:
+        has_room = all(
+            held_out_counts[form] + count <= round(HELD_OUT * size[form]) for form, count in members[r].items()
+        )
+        split_of_root[r] = "held_out" if has_room else "train"
+        if has_room:
+            held_out_counts.update(members[r])
     return [
-        Example(e.kind, e.form, e.prompt, e.target, e.keys, e.split or side[r])
+        Example(e.kind, e.form, e.prompt, e.target, e.keys, e.split or split_of_root[r])
         for e, r in zip(examples, roots, strict=True)
     ]
 
@@ -396,21 +411,24 @@ TASKS: dict[str, Callable[[Rng], Iterator[Example]]] = {"math": math, "syntax": 
 
 
 def build(name: str) -> list[Example]:
-    """The examples of a task, every one with its split."""
-    rng = Rng(f"{SEED} {name}")  # its own for each task, so that one can grow without changing the others
+    """Build the examples of a task, each with its split."""
+    # A separate generator for each task, so that one can grow without changing the others.
+    rng = Rng(f"{SEED} {name}")
     examples = split(list(TASKS[name](rng)), rng)
     check(name, examples)
     return examples
 
 
 def check(name: str, examples: list[Example]) -> None:
-    """Every prompt once and without a space at its end, every target after a space, no key in both splits."""
-    twice = [prompt for prompt, count in Counter(e.prompt for e in examples).items() if count > 1]
+    """Check that prompts are unique and end without a space, targets begin with one, and splits share no key."""
+    repeated = [prompt for prompt, count in Counter(e.prompt for e in examples).items() if count > 1]
     spaces = [e.prompt for e in examples if e.prompt != e.prompt.strip() or e.target != f" {e.target.strip()}"]
     keys = {s: {(e.kind, key) for e in examples if e.split == s for key in e.keys} for s in SPLITS}
-    both = keys["train"] & keys["held_out"]
-    if twice or spaces or both:
-        raise ValueError(f"{name}: prompts given twice {twice}, spaces {spaces}, in both splits {both}")
+    leaked_keys = keys["train"] & keys["held_out"]
+    if repeated or spaces or leaked_keys:
+        raise ValueError(
+            f"{name}: repeated prompts {repeated}, wrong spaces {spaces}, keys in both splits {leaked_keys}"
+        )
 
 
 def to_json_lines(examples: list[Example]) -> str:
@@ -420,5 +438,5 @@ def to_json_lines(examples: list[Example]) -> str:
 
 
 def files() -> dict[str, str]:
-    """The text of each file by its name."""
+    """Return the text of each file by name."""
     return {f"{name}.jsonl": to_json_lines(build(name)) for name in TASKS}

@@ -1,4 +1,4 @@
-"""The word relations: one JSON file each, with the pairs sorted."""
+"""Write the word relations: one JSON file each, with sorted pairs."""
 
 import json
 from collections import Counter
@@ -10,8 +10,8 @@ from word_lists import read_lists
 Pairs = list[tuple[str, str]]
 
 
-def pairs_of(relation: dict[str, Any]) -> Pairs:
-    """The pairs of a table of relations.toml, by the notation that it uses."""
+def read_pairs(relation: dict[str, Any]) -> Pairs:
+    """Read the pairs of a table of relations.toml, in any of its notations."""
     if "groups" in relation:
         return [(word, target) for target, members in relation["groups"].items() for word in members.split()]
     if "chains" in relation:
@@ -31,21 +31,21 @@ def pairs_of(relation: dict[str, Any]) -> Pairs:
 
 
 def check(name: str, pairs: Pairs) -> None:
-    """Every source once, and a word its own target only where the relation is copying."""
-    twice = [source for source, count in Counter(source for source, _ in pairs).items() if count > 1]
-    same = [source for source, target in pairs if (source == target) != name.endswith("copying")]
-    if twice or same:
-        raise ValueError(f"{name}: sources given twice {twice}, source and target {same}")
+    """Check that every source occurs once, and is its own target only if the relation is copying."""
+    repeated = [source for source, count in Counter(source for source, _ in pairs).items() if count > 1]
+    wrong_pairs = [source for source, target in pairs if (source == target) != name.endswith("copying")]
+    if repeated or wrong_pairs:
+        raise ValueError(f"{name}: repeated sources {repeated}, wrong pairs of source and target {wrong_pairs}")
 
 
 def files() -> dict[str, str]:
-    """The text of each file by its name: JSON with one pair per line."""
+    """Return the text of each file by name: JSON with one pair per line."""
     texts = {}
     for name, relation in vars(read_lists("relations")).items():
-        pairs = pairs_of(relation)
+        pairs = read_pairs(relation)
         check(name, pairs)
         fields = [key for key in ("category", "prompt", "source", "multi_token") if key in relation]
-        head = [f'  "{key}": {json.dumps(relation[key], ensure_ascii=False)},' for key in fields]
+        field_lines = [f'  "{key}": {json.dumps(relation[key], ensure_ascii=False)},' for key in fields]
         lines = ",\n".join(f"    {json.dumps(pair, ensure_ascii=False)}" for pair in sorted(pairs))
-        texts[f"{name}.json"] = "\n".join(["{", *head, '  "pairs": [', lines, "  ]", "}"]) + "\n"
+        texts[f"{name}.json"] = "\n".join(["{", *field_lines, '  "pairs": [', lines, "  ]", "}"]) + "\n"
     return texts

@@ -1,4 +1,4 @@
-"""Word lists, and the grammar that several builders need."""
+"""Word lists, and grammar that several builders share."""
 
 import re
 import tomllib
@@ -10,15 +10,15 @@ from typing import Any
 
 
 def read_lists(name: str) -> Any:
-    """The word lists of a file in data/words, as attributes."""
+    """Read the word lists of a file in data/words, as attributes."""
     return SimpleNamespace(**tomllib.loads((Path(__file__).parent / "words" / f"{name}.toml").read_text("utf-8")))
 
 
 @cache
 def rows(text: str) -> list[list[str]]:
-    """'a|b; c|d' to [['a', 'b'], ['c', 'd']], line breaks being spaces."""
-    parts = (re.sub(r"\s+", " ", row).strip() for row in text.split(";"))
-    return [part.split("|") for part in parts if part]
+    """Split 'a|b; c|d' into [['a', 'b'], ['c', 'd']]; line breaks count as spaces."""
+    lines = (re.sub(r"\s+", " ", row).strip() for row in text.split(";"))
+    return [part.split("|") for part in lines if part]
 
 
 def capital(text: str) -> str:
@@ -27,26 +27,26 @@ def capital(text: str) -> str:
 
 @dataclass(frozen=True)
 class Person:
-    """A name that knows its pronouns, for str.format: '{p} takes {p.his} bag'."""
+    """A name with its pronouns, for str.format: '{p} takes {p.his} bag'."""
 
     name: str
-    girl: bool
+    is_girl: bool
 
     def __str__(self) -> str:
         return self.name
 
     @property
     def she(self) -> str:
-        return "she" if self.girl else "he"
+        return "she" if self.is_girl else "he"
 
     @property
     def her(self) -> str:
-        return "her" if self.girl else "him"
+        return "her" if self.is_girl else "him"
 
     @property
     def his(self) -> str:
-        return "her" if self.girl else "his"
+        return "her" if self.is_girl else "his"
 
     @property
     def hers(self) -> str:
-        return "hers" if self.girl else "his"
+        return "hers" if self.is_girl else "his"

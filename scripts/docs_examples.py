@@ -1,4 +1,4 @@
-"""The worked examples of the pages of methods: their printed output and their figures: `make docs-examples`."""
+"""Run the examples of the method pages and store their output and figures: `make docs-examples`."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from headatlas.figures.style import save
 from headatlas.tasks.relations import load_relations
 
 EXAMPLES = ROOT / "docs" / "examples"
-AGREE = [f"atlas/{method}.nc" for method in ("pattern", "taylor", "ig", "ablate")]
+COMPARED_FILES = [f"atlas/{method}.nc" for method in ("pattern", "taylor", "ig", "ablate")]
 COMMANDS = {
     "maps": "headatlas maps smollm2 --dynamic 25 --causal 16 --out atlas",
     "pattern": "headatlas pattern smollm2 --out atlas",
@@ -30,42 +30,51 @@ COMMANDS = {
     "streaming": "headatlas streaming smollm2 --out atlas",
     "streaming-learned": "headatlas streaming smollm2 --kind learned --out learned",
     "contrast": "headatlas contrast smollm2 --keep languages.jsonl --lose capitals.jsonl --shots 2 --out atlas",
-    "agree": f"headatlas compare {' '.join(AGREE)} --top 20",
+    "agree": f"headatlas compare {' '.join(COMPARED_FILES)} --top 20",
 }
-SHOWN = [
+PICTURE_NAMES = [
     f"importance-{method}" for method in ("pattern", "retrieval", "taylor", "ig", "ablate", "streaming", "contrast")
 ]
-SHOWN.append("removal-retrieval")
+PICTURE_NAMES.append("removal-retrieval")
 
 
-def matched_tasks(folder: Path) -> None:
-    """Two files that ask about the same countries, line by line: their language, and their capital."""
+def write_matched_tasks(folder: Path) -> None:
+    """Write two files of tasks about the same countries, line by line: their language, and their capital."""
     relations = {relation.name: dict(relation.pairs) for relation in load_relations()}
-    language, capital = relations["country_to_language"], relations["country_to_capital"]
+    language = relations["country_to_language"]
+    capital = relations["country_to_capital"]
     countries = [country for country in language if country in capital]
-    asked = {"languages": ("People in {} mostly speak", language), "capitals": ("The capital of {} is", capital)}
-    for name, (prompt, answers) in asked.items():
+    prompts_and_answers = {
+        "languages": ("People in {} mostly speak", language),
+        "capitals": ("The capital of {} is", capital),
+    }
+    for name, (prompt, answers) in prompts_and_answers.items():
         rows = [{"prompt": prompt.format(c), "target": f" {answers[c]}"} for c in countries]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def main(folder: str, *names: str) -> None:
-    """names: only these examples."""
-    work = Path(folder)
-    work.mkdir(exist_ok=True)
+    """Run all examples, or only those named."""
+    work_folder = Path(folder)
+    work_folder.mkdir(exist_ok=True)
     EXAMPLES.mkdir(exist_ok=True)
-    matched_tasks(work)
+    write_matched_tasks(work_folder)
     path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for name, command in COMMANDS.items():
         if not names or name in names:
-            done = subprocess.run(
-                shlex.split(command), cwd=work, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | path
+            process = subprocess.run(
+                shlex.split(command),
+                cwd=work_folder,
+                check=True,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | path,
             )
-            lines = [line.rstrip() for line in done.stdout.splitlines()]
+            lines = [line.rstrip() for line in process.stdout.splitlines()]
             (EXAMPLES / f"{name}.txt").write_text("\n".join([f"$ {command}", *lines]) + "\n")
-    save_pictures(ha.open(work / "atlas").results, SHOWN)
-    agreed = ha.figures.agreed(ha.compare(*(work / name for name in AGREE)))
-    save(agreed, FIGURES / "agree.png", "png", dpi=110)
+    save_pictures(ha.open(work_folder / "atlas").results, PICTURE_NAMES)
+    comparison = ha.figures.agreed(ha.compare(*(work_folder / name for name in COMPARED_FILES)))
+    save(comparison, FIGURES / "agree.png", "png", dpi=110)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The figures and numbers of the default model, from an atlas of it: `make docs-figures`."""
+"""Write the figures and numbers of the default model from an atlas: `make docs-figures`."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from headatlas.figures import head_card
 from headatlas.figures.style import save
 from headatlas.results import tables
 
-SHOWN = (
+PICTURE_NAMES = (
     "importance-maps",
     "importance-probe",
     "categories",
@@ -24,34 +24,35 @@ SHOWN = (
     "layers",
     "agreement",
 )
-EXPLAINED = fill(
-    "Intervals are 95 % of a bootstrap (probe) or the range over seeds (gate). *Removed* is how many top heads were"
-    " removed. *Random* is the same with random heads of the same layers; for maps it is the highest score that chance"
-    " explains. *p* says how often random heads lower it as much.",
+EXPLANATION = fill(
+    "Intervals are 95 % bootstrap intervals (probe) or the range over seeds (gate). *Removed* is the number of removed"
+    " top heads. *Random* is the same with random heads of the same layers; for maps, the highest score that chance"
+    " explains. *p* is the share of draws in which random heads lower it as much.",
     120,
 )
 BEGIN, END = "<!-- default run: written by `make docs-figures` -->\n", "<!-- end of default run -->"
 
 
 def block(run: dict) -> str:
-    """What pages say about the default run."""
+    """Return the generated part of the page."""
     keys = ("method", "subject", "top heads", "removed", "change", "random", "p")
     lines = [
-        f"What `make atlas` says about {run['model']} ({run['shape']}):",
+        f"Results of `make atlas` for {run['model']} ({run['shape']}):",
         "",
         *table({key: row[key] for key in keys} for row in run["evidence"]),
     ]
-    lines += ["", EXPLAINED, "", "Beside it:", ""]
+    lines += ["", EXPLANATION, "", "Warnings of the run:", ""]
     lines += [fill(line, 120, initial_indent="- ", subsequent_indent="  ") for line in run["warnings"]]
-    took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in run["seconds"].items())
-    lines += ["", fill(f"It took, on {run['cores']}: {took}; then the figures and the page.", 120)]
+    durations = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in run["seconds"].items())
+    lines += ["", fill(f"Time on {run['cores']}: {durations}; then the figures and the page.", 120)]
     return "\n".join(lines) + "\n"
 
 
 def main(folder: str) -> None:
     atlas = ha.open(folder)
-    results, info = atlas.results, atlas.info
-    save_pictures(results, SHOWN)
+    results = atlas.results
+    info = atlas.info
+    save_pictures(results, PICTURE_NAMES)
     save(head_card(results, "L23.H4"), FIGURES / "card.png", "png", dpi=110)
     screenshot(Path(folder).resolve() / "report.html", FIGURES / "report.png")
     run = {
@@ -68,6 +69,7 @@ def main(folder: str) -> None:
 
 
 def screenshot(page: Path, path: Path) -> None:
+    """Take a picture of the report with one head selected."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as p:

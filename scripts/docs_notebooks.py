@@ -1,7 +1,7 @@
 """Execute the notebooks of docs/notebooks and store them with their outputs: `make docs-notebooks`.
 
-Names choose some of them: `python scripts/docs_notebooks.py first-atlas`. With --check, one that takes over two minutes
-is an error. A notebook that raises is an error always, and stays as it was.
+Names select some of them: `python scripts/docs_notebooks.py first-atlas`. With --check, a notebook that takes over two
+minutes is an error. A notebook that raises is always an error, and its file is not changed.
 """
 
 import os
@@ -16,13 +16,14 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-LIMIT = 120  # seconds
-ERASED = re.compile(r".*\x1b\[1A\x1b\[2K", re.DOTALL)  # what a bar wrote on a terminal before it was done
+MAX_SECONDS = 120
+# Text of a progress bar that the terminal has erased.
+ERASED = re.compile(r".*\x1b\[1A\x1b\[2K", re.DOTALL)
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
 def strip(notebook: nbformat.NotebookNode, folder: str) -> None:
-    """Leave out progress, widgets, and paths of this machine; warnings go to the terminal."""
+    """Remove progress, widgets, and paths of this machine; warnings are printed to the terminal."""
     notebook.metadata = nbformat.from_dict({"kernelspec": notebook.metadata.kernelspec})
     for cell in notebook.cells:
         cell.metadata = nbformat.from_dict({})
@@ -41,11 +42,11 @@ def strip(notebook: nbformat.NotebookNode, folder: str) -> None:
 
 
 def execute(file: Path) -> float:
-    """Run a notebook in an empty folder and store it; the seconds that took."""
+    """Run a notebook in an empty folder and store it. Returns the seconds it took."""
     notebook = nbformat.read(file, as_version=4)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        client = NotebookClient(notebook, timeout=10 * LIMIT, record_timing=False, coalesce_streams=True)
+        client = NotebookClient(notebook, timeout=10 * MAX_SECONDS, record_timing=False, coalesce_streams=True)
         client.execute(cwd=folder)
     strip(notebook, folder)
     nbformat.write(notebook, file)
@@ -53,8 +54,9 @@ def execute(file: Path) -> float:
 
 
 if __name__ == "__main__":
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # for `!headatlas`
-    chosen = [f for f in NOTEBOOKS if f.stem in sys.argv] or NOTEBOOKS
-    seconds = {file.stem: execute(file) for file in chosen}
-    print(*(f"{name}: {took:.0f} s" for name, took in seconds.items()), sep="\n")
-    sys.exit("--check" in sys.argv and max(seconds.values()) > LIMIT)
+    # Notebooks call `!headatlas`.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    notebooks = [f for f in NOTEBOOKS if f.stem in sys.argv] or NOTEBOOKS
+    seconds = {file.stem: execute(file) for file in notebooks}
+    print(*(f"{name}: {duration:.0f} s" for name, duration in seconds.items()), sep="\n")
+    sys.exit("--check" in sys.argv and max(seconds.values()) > MAX_SECONDS)

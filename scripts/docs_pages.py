@@ -1,4 +1,4 @@
-"""What the scripts that write into docs/ share: tables, blocks of pages, and figures."""
+"""Shared code of the scripts that write into docs/: tables, blocks of pages, and figures."""
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ FIGURES = ROOT / "docs" / "figures"
 
 
 def table(rows: Iterable[Mapping[str, object]]) -> list[str]:
-    """Rows as a table in Markdown, line by line; a dash where a row has no value."""
+    """Format rows as the lines of a Markdown table, with a dash for missing values."""
     rows = list(rows)
     keys = list(dict.fromkeys(key for row in rows for key in row))
     lines = ["| " + " | ".join(keys) + " |", "| " + " | ".join("---" for _ in keys) + " |"]
@@ -22,15 +22,15 @@ def table(rows: Iterable[Mapping[str, object]]) -> list[str]:
 
 
 def write_block(page: Path, begin: str, text: str, end: str) -> None:
-    """Replace what stands between two marks on a page."""
-    before, mark, rest = page.read_text().partition(begin)
+    """Replace the text between two marks on a page."""
+    before, mark, remaining_text = page.read_text().partition(begin)
     if not mark:
         raise SystemExit(f"{page} has no {begin.strip()}")
-    page.write_text(before + begin + text + end + rest.partition(end)[2])
+    page.write_text(before + begin + text + end + remaining_text.partition(end)[2])
 
 
 def save_pictures(results: Mapping[str, xr.Dataset], names: Collection[str], prefix: str = "") -> None:
-    """Draw the figures of these names into docs/figures."""
+    """Draw the named figures into docs/figures."""
     for picture in pictures(results):
         if picture.name in names:
             save(picture.draw(), FIGURES / f"{prefix}{picture.name}.png", "png", dpi=110)

@@ -1,4 +1,4 @@
-"""docs/reference: methods.md from what every method declares, commands.md from their help.
+"""Write docs/reference: methods.md from the declarations of methods, commands.md from the help of commands.
 
 python scripts/docs_reference.py
 """
@@ -27,15 +27,15 @@ All methods also take:
 
 | option | default | means |
 | --- | --- | --- |
-| `preset` | quick | quick (minutes on a laptop) or full (as published; needs a GPU) |
-| `out` | | a folder for the result, from which interrupted work resumes and a finished result is read |
+| `preset` | quick | quick (minutes on a laptop) or full (as published; use a GPU) |
+| `out` | | folder for the result; interrupted work resumes there, and a finished result is read |
 | `device` | auto | auto, cpu, cuda or cuda:N |
-| `dtype` | auto | auto (that of the checkpoint on a GPU, float32 on a CPU), float32, bfloat16, float16 or float64 |
-| `engine` | local | local (this machine, one process per GPU) or ray ([a cluster](../how-to/cluster.md)) |
-| `address` | | HOST:PORT of a Ray cluster, or auto |
-| `gpus_per_job` | | number of GPUs over which each worker spreads the model |
+| `dtype` | auto | auto (the checkpoint's own on a GPU, float32 on a CPU), float32, bfloat16, float16 or float64 |
+| `engine` | local | local (this machine, one process for each GPU) or ray ([a cluster](../how-to/cluster.md)) |
+| `address` | | address of a Ray cluster, or auto |
+| `gpus_per_job` | | GPUs over which a worker spreads the model |
 | `workers` | | maximum number of workers |
-| `progress` | silent | Python only: a `Progress` that shows how far the work is |
+| `progress` | silent | Python only: receives the progress of the work |
 
 On the command line, `--json` prints JSON instead of tables.
 """
@@ -45,19 +45,19 @@ Written by `make docs` from each command's own `--help`.
 
 Errors are one line; add `--debug` for the traceback ([exit codes](errors.md)).
 """
-WIDTH = 100  # of help
+HELP_WIDTH = 100
 
 
 def pages() -> dict[str, str]:
-    """The text of each page, by its file's name."""
+    """Return the text of each page by file name."""
     ours = [method for method in methods().values() if method.source == "headatlas"]
     return {
-        "methods.md": "\n".join([METHODS, *map(section, ours)]),
-        "commands.md": "\n".join([COMMANDS, *(help_of(name, command) for name, command in commands().items())]),
+        "methods.md": "\n".join([METHODS, *map(method_section, ours)]),
+        "commands.md": "\n".join([COMMANDS, *(help_block(name, command) for name, command in commands().items())]),
     }
 
 
-def section(method: Method) -> str:
+def method_section(method: Method) -> str:
     page = method.name.replace("_", "-")
     lines = [
         f"## {method.name} {{#headatlas.{method.name}}}",
@@ -83,49 +83,54 @@ def section(method: Method) -> str:
 
 
 def prose(text: str) -> str:
-    """A docstring as Markdown: its example as code, lines that fit."""
+    """Turn a docstring into Markdown: examples become code, lines are wrapped."""
     parts = []
     for paragraph in re.sub(r" \(docs/[\w/-]+\.md\)", "", text).split("\n\n"):
-        title, _, rest = paragraph.partition("\n")
+        title, _, body = paragraph.partition("\n")
         if title == "Example:":
-            parts.append(f"```python\n{dedent(rest)}\n```")
+            parts.append(f"```python\n{dedent(body)}\n```")
         elif title == "Returns:":
-            parts.append(fill(f"**Returns** {' '.join(rest.split())}", 120))
+            parts.append(fill(f"**Returns** {' '.join(body.split())}", 120))
         else:
-            told = re.split(r"^(?=\w+: )", paragraph, flags=re.MULTILINE)  # arguments, each on lines of its own
-            parts += [fill(re.sub(r"^Returns\b", "**Returns**", " ".join(told[0].split())), 120)] * bool(told[0])
-            items = (re.sub(r"^(\w+):", r"- `\1`:", " ".join(item.split())) for item in told[1:])
-            parts += ["\n".join(fill(item, 120, subsequent_indent="  ") for item in items)] * bool(told[1:])
+            # The first part is text; every other part is one argument.
+            arguments = re.split(r"^(?=\w+: )", paragraph, flags=re.MULTILINE)
+            parts += [fill(re.sub(r"^Returns\b", "**Returns**", " ".join(arguments[0].split())), 120)] * bool(
+                arguments[0]
+            )
+            items = (re.sub(r"^(\w+):", r"- `\1`:", " ".join(item.split())) for item in arguments[1:])
+            parts += ["\n".join(fill(item, 120, subsequent_indent="  ") for item in items)] * bool(arguments[1:])
     return "\n\n".join(parts)
 
 
 def commands() -> dict[str, Any]:
-    """All commands by name: those written by hand, and one for each of our methods."""
+    """Return all commands by name, without those of methods from plug-ins."""
     from headatlas.cli.app import app
 
     group: Any = typer.main.get_command(app)
-    others = {name.replace("_", "-") for name, method in methods().items() if method.source != "headatlas"}
-    return {name: group.get_command(None, name) for name in group.list_commands(None) if name not in others}
+    plug_in_names = {name.replace("_", "-") for name, method in methods().items() if method.source != "headatlas"}
+    return {name: group.get_command(None, name) for name in group.list_commands(None) if name not in plug_in_names}
 
 
-def help_of(name: str, command: Any) -> str:
-    context = click.Context(command, info_name=f"headatlas {name}", terminal_width=WIDTH, max_content_width=WIDTH)
+def help_block(name: str, command: Any) -> str:
+    context = click.Context(
+        command, info_name=f"headatlas {name}", terminal_width=HELP_WIDTH, max_content_width=HELP_WIDTH
+    )
     lines = [line.rstrip() for line in command.get_help(context).splitlines()]
     return "\n".join([f"## {name}", "", "```text", *lines, "```", ""])
 
 
 def kind_in_words(kind: Any) -> str:
     parts = []
-    for one in kinds_of(kind):
-        if get_origin(one) is Literal:
-            parts += [f"`{choice}`" for choice in get_args(one)]
-        elif one is not types.NoneType:
-            parts.append(getattr(one, "__name__", "") if one is not Any else "")
+    for part_kind in kinds_of(kind):
+        if get_origin(part_kind) is Literal:
+            parts += [f"`{choice}`" for choice in get_args(part_kind)]
+        elif part_kind is not types.NoneType:
+            parts.append(getattr(part_kind, "__name__", "") if part_kind is not Any else "")
     return " or ".join(p for p in parts if p)
 
 
 def default_in_words(method: Method, option: Option) -> str:
-    """An option's default; that of each preset, if they differ."""
+    """Format an option's default; if presets differ, the default of each."""
     defaults = {p: _in_words(method.presets.get(p, {}).get(option.name, option.default)) for p in PRESETS}
     if len(set(defaults.values())) == 1:
         return defaults[PRESETS[0]]

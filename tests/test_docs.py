@@ -16,7 +16,7 @@ from headatlas.methods import get_method, methods, preset_methods
 from headatlas.models.cache import cache_folder
 from headatlas.models.families import FAMILIES
 from headatlas_bench.contenders import contenders
-from headatlas_bench.names import KINDS
+from headatlas_bench.names import TRUTH_KINDS
 
 ROOT = Path(__file__).parent.parent
 
@@ -116,35 +116,37 @@ def test_lines_of_prose_are_short(page) -> None:
 
 
 def test_the_tables_of_the_benchmark_are_those_it_gave() -> None:
-    """What `make docs-benchmark` wrote stands there unchanged."""
+    """The page has what `make docs-benchmark` writes."""
     script = import_module("docs_benchmark")
     run = json.loads((ROOT / "docs" / "figures" / "benchmark.json").read_text())
     page = (ROOT / "docs" / "evidence" / "benchmark.md").read_text()
     assert script.BEGIN + script.page_block(run) + script.END in page
-    assert run["planted"] == script.planted()
+    assert run["planted"] == script.planted_rows()
 
 
 def test_the_benchmark_has_every_method_or_says_why_not() -> None:
     run = json.loads((ROOT / "docs" / "figures" / "benchmark.json").read_text())
     measured = {row["method"] for row in run["table"]}
-    _, _, rest = (ROOT / "docs" / "evidence" / "benchmark.md").read_text().partition("**Not here:**")
-    told = set(re.findall(r"`(\w+)`", rest.partition("\n\n")[0]))
-    copying = {"pattern-induction", "copying", "retrieval", "streaming"}  # told in the text
+    _, _, remaining_text = (ROOT / "docs" / "evidence" / "benchmark.md").read_text().partition("**Not here:**")
+    excluded = set(re.findall(r"`(\w+)`", remaining_text.partition("\n\n")[0]))
+    copying = {"pattern-induction", "copying", "retrieval", "streaming"}  # explained in the text
     for name, method in methods().items():
         if method.source == "headatlas":
             assert set(method.truths) <= measured | copying
-            assert bool(method.truths) != (name in told)
+            assert bool(method.truths) != (name in excluded)
 
 
 def test_harder_plantings_are_those_that_ship_and_every_method_is_measured_on_them() -> None:
     run = json.loads((ROOT / "docs" / "figures" / "benchmark.json").read_text())
-    assert run["harder"] == import_module("docs_benchmark").harder()
+    assert run["harder"] == import_module("docs_benchmark").harder_rows()
     plantings = {row["planting"] for row in run["plantings"]}
     assert plantings == {"redundant", "backup", "decoy", "shared", "relay", "harmful"}
-    by_kind = {kind: {n for n, c in contenders().items() if c.truth.kind == kind} for kind in KINDS}
+    by_kind = {kind: {n for n, c in contenders().items() if c.truth.kind == kind} for kind in TRUTH_KINDS}
     for planting, first in {(row["planting"], row["first"]) for row in run["plantings"]}:
-        on = {row["method"] for row in run["plantings"] if (row["planting"], row["first"]) == (planting, first)}
-        assert on == by_kind["interference" if first == "the harmful" else "functions"]
+        measured_methods = {
+            row["method"] for row in run["plantings"] if (row["planting"], row["first"]) == (planting, first)
+        }
+        assert measured_methods == by_kind["interference" if first == "the harmful" else "functions"]
     ig = {
         row["planting"]: row["AUROC"]
         for row in run["plantings"]

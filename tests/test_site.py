@@ -46,7 +46,7 @@ def test_every_page_is_built(site) -> None:
 
 
 def test_no_page_needs_the_network(site, hooks) -> None:
-    assert hooks.outside(site) == []
+    assert hooks.external_addresses(site) == []
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_no_page_needs_the_network(site, hooks) -> None:
 )
 def test_what_would_need_it_is_found(tmp_path, hooks, text) -> None:
     (tmp_path / "page.html").write_text(f'<a href="https://example">a link is fine</a>{text}')
-    assert len(hooks.outside(tmp_path)) == 1
+    assert len(hooks.external_addresses(tmp_path)) == 1
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="searching needs chromium on the path")
@@ -84,12 +84,12 @@ def test_search_works_from_disk(site) -> None:
 def test_every_public_name_is_in_the_reference(site, hooks) -> None:
     names = hooks.public_names(ROOT / "src")
     assert {"headatlas.gate", "headatlas.LM.gated", "headatlas.figures.trade_off", "headatlas.load"} <= set(names)
-    assert hooks.missing(site, ROOT / "src") == []
+    assert hooks.missing_names(site, ROOT / "src") == []
 
 
 def test_a_public_name_without_a_place_is_found(tmp_path, hooks) -> None:
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "python.html").write_text('<h2 id="headatlas.load">')
-    missing = hooks.missing(tmp_path, ROOT / "src")
+    missing = hooks.missing_names(tmp_path, ROOT / "src")
     assert "headatlas.load" not in missing
     assert "headatlas.run" in missing

@@ -1,6 +1,6 @@
-"""How stable each map is, in docs/evidence/default-model.md: `make docs-stability`.
+"""Write how stable each map is to docs/evidence/default-model.md: `make docs-stability`.
 
-python bench/scripts/docs_stability.py DIR     DIR has what `python -m headatlas_bench.stability` wrote
+python bench/scripts/docs_stability.py DIR     DIR is what `python -m headatlas_bench.stability` wrote
 """
 
 import json
@@ -17,30 +17,30 @@ from docs_pages import FIGURES, ROOT, table, write_block
 RUN = FIGURES / "stability.json"
 PAGE = ROOT / "docs" / "evidence" / "default-model.md"
 BEGIN, END = "<!-- stability -->\n", "<!-- end of stability -->"
-READ = (
-    "*Between halves* is the Spearman correlation of two maps over heads, each of half of the *examples*; in"
-    " brackets, the range over tasks, functions or relations. *Whole map* is what two maps of all these examples would"
-    " agree to, by the Spearman–Brown formula 2r / (1 + r): it is not measured. *Between seeds* compares single seeds,"
-    " with the data of the {preset} preset. *Takes* is the fewest examples, both halves together, that were measured at"
-    " 0.8 or more; where none was, the formula's extrapolation from the most that were measured, which says so."
+EXPLANATION = (
+    "*Between halves* is the Spearman correlation over heads of two maps, each of half of the *examples*; in brackets,"
+    " the range over tasks, functions or relations. *Whole map* is the expected correlation of two maps of all these"
+    " examples, by the Spearman–Brown formula 2r / (1 + r); it is not measured. *Between seeds* compares single seeds,"
+    " with the data of the {preset} preset. *Takes* is the fewest examples, both halves together, that reached 0.8; if"
+    " none did, it is extrapolated by the formula from the largest number measured."
 )
 
 
 def block(run: dict[str, Any]) -> str:
-    """The page's part."""
+    """Return the generated part of the page."""
     lines = [
         f"Measured on {run['model']} ({run['device']}, float32) by `python -m headatlas_bench.stability`:",
         "",
         *table(stability.table(run)),
         "",
-        *fill(READ.format(preset=run["preset"]), 120).splitlines(),
+        *fill(EXPLANATION.format(preset=run["preset"]), 120).splitlines(),
     ]
     if rows := stability.table_by_examples(run):
         lines += ["", "By the number of examples, both halves together:", "", *table(rows)]
     if errors := {row["method"]: row["error"] for row in run["rows"] if "error" in row}:
-        told = [f"{name}: {why}" for name, why in errors.items()]
+        error_lines = [f"{name}: {message}" for name, message in errors.items()]
         lines += ["", "Not measured:", ""]
-        lines += [fill(line, 120, initial_indent="- ", subsequent_indent="  ") for line in told]
+        lines += [fill(line, 120, initial_indent="- ", subsequent_indent="  ") for line in error_lines]
     return "\n".join(lines) + "\n"
 
 

@@ -25,13 +25,13 @@ from headatlas.tasks.bundles import held_out_bundles
 from headatlas_bench import benchmark, tables
 from headatlas_bench import benchmarking as module
 from headatlas_bench import quality_and_cost as figure
-from headatlas_bench.asking import planted_task
 from headatlas_bench.baselines import direct_effects, gradient_norms, output_norms
 from headatlas_bench.contenders import EXAMPLES, HELD_OUT, contenders
 from headatlas_bench.functions import FUNCTIONS
-from headatlas_bench.known import planted_folder, read_truth
+from headatlas_bench.ground_truth import planted_folder, read_truth
 from headatlas_bench.names import BASELINES
-from headatlas_bench.real import agreement_of, remove_top, transfer_top
+from headatlas_bench.prompts import planted_task
+from headatlas_bench.real_model import agreement_by_map, remove_top, transfer_top
 from headatlas_bench.recipes import RELATION_SEEDS
 from tests.figures import synthetic
 from tests.models.tiny import TINY, build, tokenizer
@@ -82,16 +82,16 @@ class TestBaselines:
     def test_norms_are_those_of_what_heads_write(self, lm) -> None:
         examples = [TokenExample((1, 2, 3, 4), (5,)), TokenExample((7, 8), (9,))]
         slow = np.zeros((lm.n_layers, lm.n_heads))
-        for one in examples:
-            z = lm.head_outputs([list(one.prompt)])[0].double()  # [token, layer, head, d_head]
+        for example in examples:
+            z = lm.head_outputs([list(example.prompt)])[0].double()  # [token, layer, head, d_head]
             for layer in range(lm.n_layers):
                 for head in range(lm.n_heads):
                     slow[layer, head] += (z[:, layer, head] @ lm.weights.W_O(layer, head)).norm(dim=1).mean() / 2
         np.testing.assert_allclose(output_norms(lm, examples), slow, rtol=1e-5)
 
     def test_gradients_are_those_of_finite_differences(self, lm) -> None:
-        one = TokenExample((1, 2, 3), (5,))
-        slopes, step = gradient_norms(lm, [one]), 1e-4
+        example = TokenExample((1, 2, 3), (5,))
+        slopes, step = gradient_norms(lm, [example]), 1e-4
         for layer, head in ((0, 1), (2, 4)):
             square = 0.0
             for token in range(3):
@@ -99,21 +99,21 @@ class TestBaselines:
                     value = torch.zeros(1, 3, lm.n_layers, lm.n_heads, lm.d_head, dtype=torch.float64)
                     value[0, token, layer, head, d] = step
                     with lm.patched([(layer, head)], value, add=True):
-                        up = batched_log_probs(lm, [make_bundle([one])])[0].item()
+                        up = batched_log_probs(lm, [make_bundle([example])])[0].item()
                     with lm.patched([(layer, head)], -value, add=True):
-                        down = batched_log_probs(lm, [make_bundle([one])])[0].item()
+                        down = batched_log_probs(lm, [make_bundle([example])])[0].item()
                     square += ((up - down) / (2 * step)) ** 2
             assert slopes[layer, head] == pytest.approx(np.sqrt(square), rel=0.05)
 
     def test_direct_effects_are_those_of_the_last_stream(self, lm) -> None:
-        """Against the logits with a head's writing taken out of what enters the final norm, its size held fixed."""
-        one = TokenExample((1, 2, 3), (5,))
-        direct = direct_effects(lm, [one])
-        z = lm.head_outputs([list(one.prompt)])[0, -1].double()
+        """The head's logits through the final norm, with the norm's scale held fixed."""
+        example = TokenExample((1, 2, 3), (5,))
+        direct = direct_effects(lm, [example])
+        z = lm.head_outputs([list(example.prompt)])[0, -1].double()
         stream: list[torch.Tensor] = []
         norm = lm.model.model.norm
         hook = norm.register_forward_pre_hook(lambda _, args: stream.append(args[0][0, -1]))
-        lm.model(torch.tensor([one.prompt]))
+        lm.model(torch.tensor([example.prompt]))
         hook.remove()
         scale = (stream[0].square().mean() + norm.variance_epsilon).rsqrt()
         for layer, head in ((0, 1), (2, 4)):
@@ -144,15 +144,15 @@ class TestContenders:
         assert expected | {"maps", "maps-published", "maps-suppression"} <= set(contenders())
 
     def test_methods_have_the_settings_of_their_quick_preset(self) -> None:
-        """Those of the full preset would take 30 times as long, and give other numbers than the committed table's."""
-        known = SimpleNamespace(data={"of no method": 0})
+        """The full preset takes 30 times as long, and gives other numbers than the committed table."""
+        model = SimpleNamespace(data={"of no method": 0})
         for contender in contenders().values():
             if contender.method:
                 record = methods()[contender.method]
-                options = contenders_module._options(record, contender.truth, known, 0)
-                chosen = {name: value for name, value in options.items() if name not in ("seed", "seeds")}
+                options = contenders_module._method_options(record, contender.truth, model, 0)
+                actual = {name: value for name, value in options.items() if name not in ("seed", "seeds")}
                 quick = dict(record.presets.get("quick", {})) | dict(contender.truth.options)
-                assert chosen == {name: value for name, value in quick.items() if name not in ("seed", "seeds")}
+                assert actual == {name: value for name, value in quick.items() if name not in ("seed", "seeds")}
 
 
 class TestBenchmark:
@@ -169,7 +169,7 @@ class TestBenchmark:
         assert {"fingerprint", "headatlas", "key"} <= set(benchmarked.attrs)
 
     def test_the_numbers_are_those_of_the_method(self, benchmarked) -> None:
-        """Of the public call, that is, on the planted tasks."""
+        """The public call on the planted tasks gives the same."""
         folder = planted_folder("one")
         tasks = [planted_task(f, EXAMPLES, HELD_OUT) for f in FUNCTIONS]
         scores = ha.taylor(ha.load(folder, device="cpu"), tasks, limit=32).importance
@@ -193,13 +193,13 @@ class TestBenchmark:
     def test_the_target_of_maps_is_met(self, benchmarked, name) -> None:
         assert benchmarked.auroc_mean.sel(contender="maps", over=name) >= 0.98
 
-    def test_interrupted_it_goes_on_where_it_was(self, benchmarked, tmp_path, monkeypatch) -> None:
-        left = [3]
+    def test_an_interrupted_run_resumes(self, benchmarked, tmp_path, monkeypatch) -> None:
+        remaining = [3]
 
         def stops(items, label):
             for item in items:
-                left[0] -= label.startswith("model")
-                if left[0] == 0:
+                remaining[0] -= label.startswith("model")
+                if remaining[0] == 0:
                     raise KeyboardInterrupt
                 yield item
 
@@ -208,13 +208,13 @@ class TestBenchmark:
         measured = module.measure_contender
 
         def counting(name, *rest):
-            again.append(name)
+            measured_again.append(name)
             return measured(name, *rest)
 
-        again: list[str] = []
+        measured_again: list[str] = []
         monkeypatch.setattr(module, "measure_contender", counting)
         result = benchmark(CHEAP[:3], ["one"], out=tmp_path)
-        assert again == ["taylor"]
+        assert measured_again == ["taylor"]
         expected = benchmarked.auroc.sel(contender=CHEAP[:3], model=["one"], subject=list(FUNCTIONS))
         np.testing.assert_array_equal(result.auroc, expected)
 
@@ -254,19 +254,19 @@ class TestHarderPlantings:
     def test_every_planting_has_its_exams(self, harder) -> None:
         over = harder.over.values.tolist()
         assert {o.partition(": ")[0] for o in over} == {"redundant", "backup", "decoy", "shared", "relay", "harmful"}
-        assert "harmful: the harmful" not in over  # no contender for interference was asked
+        assert "harmful: the harmful" not in over  # no contender for interference was selected
         cells = harder.auroc.sel(model=harder.group == "redundant: both sets", contender="taylor").values
         assert np.isfinite(cells).sum() == 2
 
     def test_single_heads_miss_what_can_be_replaced_and_ig_finds_it(self, thorough) -> None:
-        """The point of the exam, on one model: removal of single heads fails, all gates together do not."""
+        """The purpose of the exam, on one model: removal of single heads fails, all gates together do not."""
         mean = thorough.auroc_mean
         for planting in ("redundant", "backup"):
             both = mean.sel(over=f"{planting}: both sets")
             assert both.sel(contender="ablate") < 0.9
             assert both.sel(contender="ig") >= 0.95
         relays = thorough.auroc_mean.sel(over="relay: the relays", contender="ablate")
-        assert relays > 0.9  # 0.96 was seen: room for other CPUs' rounding
+        assert relays > 0.9  # 0.96 was measured; other CPUs round differently
         assert (thorough.marked_mean.sel(over="decoy: the decoys") == 0).all()
 
     def test_slopes_miss_backups_and_direct_effects_miss_relays_and_mark_decoys(self, harder) -> None:
@@ -286,7 +286,7 @@ class TestHarderPlantings:
 
 
 def test_the_answer_follows_carriers_and_not_decoys() -> None:
-    """Whose outputs tell the answer as well: a probe reads it from each of them."""
+    """Decoys hold the answer as well: a probe reads it from each of them."""
     folder = planted_folder("spare-one")
     lm, function = ha.load(folder, device="cpu"), "Decision-making"
     circuit = read_truth(folder).circuits[function]
@@ -301,10 +301,10 @@ def test_the_answer_follows_carriers_and_not_decoys() -> None:
 def test_measures_of_an_exam() -> None:
     score = np.array([[0.9, 0.2, 0.8, 0.1]])
     exam = module.Exam([(0, 0), (0, 1), (0, 2)], unsure=[(0, 3)], strength=(3.0, 1.0, 2.0))
-    _, _, marked, own, graded = module._measures(score, exam, 0.5)
-    assert (marked, own, graded) == (1.0, pytest.approx(2 / 3), pytest.approx(1.0))
-    assert module._measures(score, module.Exam([(0, 1)], marks=2), None)[2] == 0
-    assert np.isnan(module._measures(score, module.Exam([(0, 1)]), None)[3:]).all()
+    _, _, marked, above_threshold, graded = module._score_map(score, exam, 0.5)
+    assert (marked, above_threshold, graded) == (1.0, pytest.approx(2 / 3), pytest.approx(1.0))
+    assert module._score_map(score, module.Exam([(0, 1)], marks=2), None)[2] == 0
+    assert np.isnan(module._score_map(score, module.Exam([(0, 1)]), None)[3:]).all()
 
 
 def test_harder_models_alone_have_tables_and_no_figure(tmp_path, capsys) -> None:
@@ -343,11 +343,11 @@ def with_truth(folder, truth: dict):
 
 
 def test_functions_that_are_not_where_the_truth_says_are_left_out(tmp_path, caplog) -> None:
-    one, two = (json.loads((planted_folder(m) / "truth.json").read_text()) for m in ("one", "two"))
-    few = ["Retrieval", "Logical Reasoning", "Inference"]
-    one["functions"] = {f: (two if f == "Retrieval" else one)["functions"][f] for f in few}
-    result = benchmark(["random"], [with_truth(tmp_path, one)])
-    assert result.subject.values.tolist() == few[1:]
+    first, second = (json.loads((planted_folder(m) / "truth.json").read_text()) for m in ("one", "two"))
+    functions = ["Retrieval", "Logical Reasoning", "Inference"]
+    first["functions"] = {f: (second if f == "Retrieval" else first)["functions"][f] for f in functions}
+    result = benchmark(["random"], [with_truth(tmp_path, first)])
+    assert result.subject.values.tolist() == functions[1:]
     assert "Retrieval is left out" in caplog.text
 
 
@@ -368,11 +368,13 @@ def test_a_model_that_is_not_what_its_truth_says_is_refused(tmp_path, heads, mes
     ],
 )
 def test_the_targets_are_met_on_the_first_model(contender, target, options, monkeypatch) -> None:
-    """The others are in the committed table; these are measured here, with less than they are given there."""
-    every = contenders()
-    truth = every[contender].truth
-    every[contender] = replace(every[contender], truth=replace(truth, options={**truth.options, **options}))
-    monkeypatch.setattr(module, "contenders", lambda: every)
+    """The others are in the committed table; these are measured here, with smaller settings than there."""
+    all_contenders = contenders()
+    truth = all_contenders[contender].truth
+    all_contenders[contender] = replace(
+        all_contenders[contender], truth=replace(truth, options={**truth.options, **options})
+    )
+    monkeypatch.setattr(module, "contenders", lambda: all_contenders)
     assert benchmark([contender], ["one"]).auroc_mean.sel(over="functions").item() >= target
 
 
@@ -380,7 +382,7 @@ def test_the_targets_are_met_on_the_first_model(contender, target, options, monk
     "contender", ["pattern-induction", "retrieval", *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW_COPYING)]
 )
 def test_heads_that_copy_are_found(contender, monkeypatch) -> None:
-    """They alone do it, so a method about copying puts them before all others."""
+    """Only they copy, so a method about copying ranks them before all others."""
     monkeypatch.setattr(module, "COPYING_SEEDS", (1,))
     result = benchmark([contender], ["one"])
     assert result.model.values.tolist() == ["copying, 1"]
@@ -418,15 +420,15 @@ class TestReal:
 
     def test_agreement_and_stability_of_an_atlas(self) -> None:
         maps = synthetic.atlas(4, 6)
-        agree, again = agreement_of(maps), map_stability(maps)
+        agreement, stability = agreement_by_map(maps), stability_of(maps)
         gate = maps["gate"].facilitation.mean("seed")
         for task in gate.task.values:
-            assert -1 <= agree["gate", task] <= 1
+            assert -1 <= agreement["gate", task] <= 1
             expected = ha.compare(maps["gate"].facilitation.sel(task=task), over="seed").spearman
-            assert again["gate", task] == pytest.approx(float(expected))
+            assert stability["gate", task] == pytest.approx(float(expected))
 
-    def test_transfer_tells_carriers_from_decoys(self) -> None:
-        """The top 5 % of a map of one layer's function, and of the same map turned around."""
+    def test_transfer_distinguishes_carriers_from_decoys(self) -> None:
+        """The top 5 % of a map of one layer's function, and of the same map negated."""
         lm, function = ha.load(planted_folder("one"), device="cpu"), "Math Calculation"
         heads = read_truth(planted_folder("one")).functions[function]
         score = np.zeros((6, 8))
@@ -439,8 +441,8 @@ class TestReal:
         assert abs(follows) < 1
         assert p > 0.05
 
-    def test_built_in_relations_are_asked_again(self, tmp_path) -> None:
-        """A user's own is not, whatever its name."""
+    def test_built_in_relations_are_tested_again(self, tmp_path) -> None:
+        """The user's relations are not, whatever their names."""
         lm, name = ha.load(planted_folder("two"), device="cpu"), "word_to_antonym"
         mine = {name: [(f"word{i}", f"other{i}") for i in range(30)]}
         for folder, relations in (("built in", [name]), ("mine", mine)):
@@ -451,8 +453,8 @@ class TestReal:
         assert [r.real_subject.values.tolist() for r in results] == [[name], []]
         assert results[0].real_method.values.tolist() == ["function_vector"]
 
-    def test_beside_the_planted_models(self, tmp_path) -> None:
-        """A built-in task is tested; one of the user's cannot be asked again, whatever its name."""
+    def test_a_real_model_in_addition_to_planted_ones(self, tmp_path) -> None:
+        """A built-in task is tested; the user's tasks are not available again, whatever their names."""
         folder = planted_folder("two")
         lm = ha.load(folder, device="cpu")
         mine = replace(planted_task("Retrieval", 8, 8), name="math")

@@ -1,4 +1,4 @@
-"""The benchmark is a package of its own, which goes with the headatlas of the same version."""
+"""The benchmark is a separate package that requires the headatlas of the same version."""
 
 import tomllib
 from pathlib import Path
@@ -17,7 +17,7 @@ def test_both_packages_have_one_version() -> None:
 
 
 def test_its_commands_are_those_it_declares() -> None:
-    """They come from the installed package, as anybody's."""
+    """They come from the installed package, like those of any plug-in."""
     project = tomllib.loads((ROOT / "bench" / "pyproject.toml").read_text())["project"]
     declared = project["entry-points"]["headatlas.commands"]
     assert {name: entry.value for name, entry in command_entries().items() if name in declared} == declared

@@ -1,4 +1,4 @@
-"""The shipped models do what their truth says, functions are trained where they belong, planted relations are exact."""
+"""Shipped models do what their truth says; training puts functions where they belong; planted relations are exact."""
 
 import json
 from dataclasses import replace
@@ -17,22 +17,22 @@ from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.questions import FUNCTIONS as QUESTION_FUNCTIONS
 from headatlas.tasks.questions import Question, prompt_ids
 from headatlas.tasks.words import find_opening
-from headatlas_bench import circuits, harm, interference, known, pool, training
-from headatlas_bench.asking import LONGEST, SHORTEST, planted_questions, planted_task
-from headatlas_bench.circuits import KINDS, Circuit, place
+from headatlas_bench import circuits, ground_truth, harm, interference, training, training_data
+from headatlas_bench.acceptance import accept, measure_functions
+from headatlas_bench.circuits import DESIGNS, Circuit, place_circuits
 from headatlas_bench.copying import plant_copying
 from headatlas_bench.functions import BACKGROUND, FUNCTIONS, ID, LENGTH, WORDS, Draw
-from headatlas_bench.holds import accept, measure_functions
-from headatlas_bench.interference import ENOUGH, HURTS, plant_interference
-from headatlas_bench.known import MOST_SEEDS, UNSEEN, Truth, answer, planted_folder, read_truth
+from headatlas_bench.ground_truth import FIRST_UNSEEN_SEED, MAX_SEEDS, Truth, planted_folder, read_truth, score_answers
+from headatlas_bench.interference import MIN_HURT_FUNCTIONS, MIN_LOSS, plant_interference
 from headatlas_bench.names import HARDER, MODEL_KINDS, PLAIN, SHIPPED
+from headatlas_bench.prompts import MAX_PROMPT_WORDS, MIN_PROMPT_WORDS, planted_questions, planted_task
 from headatlas_bench.relations import plant_relations
 
 
 @pytest.fixture
 def few_sequences(monkeypatch):
-    """Whether a model is what it should be is measured on a quarter of the sequences."""
-    monkeypatch.setattr(known, "answer", partial(answer, sequences=16))
+    """Measure models on a quarter of the sequences."""
+    monkeypatch.setattr(ground_truth, "score_answers", partial(score_answers, sequences=16))
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -42,31 +42,31 @@ def test_a_shipped_model_is_accepted(name, few_sequences):
     measured = measure_functions(lm, truth)
     assert list(measured) == list(QUESTION_FUNCTIONS)
     assert accept(measured) == {}
-    for row in measured.values():  # the numbers the issue asks for
+    for row in measured.values():
         assert row["all"] >= 0.98
         assert row["only"] >= 0.95
         assert row["without"] <= row["chance"] + 0.10
     assert (folder / "model.safetensors").stat().st_size <= 12e6
 
 
-LEFT_OUT = {"spare-two": {"Semantic Understanding"}}  # as the docs say
+NOT_ACCEPTED = {"spare-two": {"Semantic Understanding"}}  # as the docs say
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "spare-two" else n for n in HARDER])
 def test_a_harder_model_is_what_its_truth_says(name, few_sequences):
-    """Measured on a quarter of the sequences, so with some room below what acceptance asks."""
+    """Measured on a quarter of the sequences, with a tolerance below the thresholds of acceptance."""
     folder = planted_folder(name)
     lm, truth = ha.load(folder, device="cpu"), read_truth(folder)
     measured = measure_functions(lm, truth)
-    assert set(accept(measured)) <= LEFT_OUT.get(name, set())
+    assert set(accept(measured)) <= NOT_ACCEPTED.get(name, set())
     for function, row in measured.items():
-        if function in LEFT_OUT.get(name, set()):
+        if function in NOT_ACCEPTED.get(name, set()):
             continue
         circuit = truth.circuits[function]
         assert row["all"] >= 0.98
         assert row["only"] >= 0.95
         assert row["without"] <= row["chance"] + 0.10
-        if len(circuit.works) > 1:
+        if len(circuit.sufficient_sets) > 1:
             assert row["spared"] >= 0.95
         if circuit.decoys:
             assert row["read"] >= 0.95
@@ -85,7 +85,7 @@ def test_a_harder_model_is_what_its_truth_says(name, few_sequences):
 def test_harder_models_have_every_planting_twice_and_are_small():
     folders = [planted_folder(name) for name in HARDER]
     plantings = [
-        {c.planting for f, c in read_truth(folder).circuits.items() if f not in LEFT_OUT.get(name, set())}
+        {c.planting for f, c in read_truth(folder).circuits.items() if f not in NOT_ACCEPTED.get(name, set())}
         for name, folder in zip(HARDER, folders, strict=True)
     ]
     assert plantings == [{"redundant", "backup", "decoy"}] * 2 + [{"shared", "relay", "harmful"}] * 2
@@ -99,28 +99,28 @@ def test_shipped_models_differ_in_placement_and_one_shares_keys():
     first, second = map(read_truth, folders)
     assert all(first.functions[f] != second.functions[f] for f in FUNCTIONS)
     kv = [json.loads((f / "config.json").read_text())["num_key_value_heads"] for f in folders]
-    assert min(kv) < max(kv) == KINDS["plain"].heads
+    assert min(kv) < max(kv) == DESIGNS["plain"].heads
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_recipe_places_heads_where_the_truth_says(name):
     folder = planted_folder(name)
     recipe = json.loads((folder / "truth.json").read_text())
-    assert Truth(*place(KINDS[recipe.get("kind", "plain")], recipe["seed"])) == read_truth(folder)
+    assert Truth(*place_circuits(DESIGNS[recipe.get("kind", "plain")], recipe["seed"])) == read_truth(folder)
 
 
 @pytest.mark.parametrize("kind", MODEL_KINDS)
 def test_every_head_has_one_home(kind):
-    shape = KINDS[kind]
-    assert tuple(KINDS) == MODEL_KINDS
+    design = DESIGNS[kind]
+    assert tuple(DESIGNS) == MODEL_KINDS
     for seed in range(20):
-        placed, left = place(shape, seed)
+        placed, left = place_circuits(design, seed)
         homes = {f: {*c.heads, *c.decoys, *c.harmful} for f, c in placed.items()}
         shared = {h for c in placed.values() for h in c.parts.get("shared", [])}
-        every = [h for own in homes.values() for h in own - shared] + [*shared, *left]
-        assert sorted(every) == list(product(range(shape.layers), range(shape.heads)))
+        every = [h for heads in homes.values() for h in heads - shared] + [*shared, *left]
+        assert sorted(every) == list(product(range(design.layers), range(design.heads)))
         for function, circuit in placed.items():
-            sizes = {piece.part: piece.sizes for piece in shape.plans[function].pieces}
+            sizes = {part.part: part.sizes for part in design.plans[function].parts}
             for part, heads in circuit.parts.items():
                 layers = sorted({layer for layer, _ in heads})
                 assert layers == list(range(layers[0], layers[0] + len(sizes[part])))
@@ -131,11 +131,11 @@ def test_every_head_has_one_home(kind):
 def test_a_circuit_works_with_the_parts_that_suffice():
     either = Circuit({"first": [(0, 0)], "second": [(1, 1)]}, (("first",), ("second",)), "backup")
     assert either.subsets() == ([("first",), ("second",), ("first", "second")], [()])
-    assert either.quiet(("first", "second")) == [(1, 1)]
-    assert either.quiet(("second",)) == []
+    assert either.quiet_heads(("first", "second")) == [(1, 1)]
+    assert either.quiet_heads(("second",)) == []
     both = Circuit({"relay": [(0, 0)], "own": [(1, 1)]}, (("relay", "own"),), "relay")
     assert both.subsets() == ([("relay", "own")], [(), ("relay",), ("own",)])
-    assert both.quiet(("relay", "own")) == [(0, 0)]
+    assert both.quiet_heads(("relay", "own")) == [(0, 0)]
 
 
 def test_only_heads_that_learn_are_taught():
@@ -145,27 +145,31 @@ def test_only_heads_that_learn_are_taught():
     z = torch.randn(2, 5, heads * d_head, requires_grad=True)
     learn = torch.zeros(2, heads)
     learn[0, 3] = learn[1, 5] = 1
-    routed.learn, routed.active, routed.quiet = learn, torch.ones_like(learn), torch.zeros_like(learn)
+    routed.learn = learn
+    routed.active = torch.ones_like(learn)
+    routed.quiet = torch.zeros_like(learn)
     written = routed(z)
     torch.testing.assert_close(written, attention(z))  # all take part
     written.square().sum().backward()
     moved = z.grad.unflatten(-1, (heads, -1)).abs().sum((1, 3)) > 0
     assert moved.tolist() == (learn > 0).tolist()
-    routed.active, routed.quiet = learn, learn
+    routed.active = routed.quiet = learn
     shut = attention((z.detach().unflatten(-1, (heads, -1)) * learn[:, None, :, None]).flatten(2))
     torch.testing.assert_close(routed(z), shut)
-    torch.testing.assert_close(routed.fine, shut.square().mean(-1))  # what is written by those that should be quiet
+    torch.testing.assert_close(routed.quiet_loss, shut.square().mean(-1))
 
 
 @pytest.fixture
 def quick_training(monkeypatch, few_sequences):
-    monkeypatch.setattr(pool, "POOL", 16)
-    monkeypatch.setattr(pool, "FUNCTIONS", {name: replace(f, share=8) for name, f in FUNCTIONS.items()})
-    monkeypatch.setattr(pool, "BACKGROUND", replace(BACKGROUND, share=8))
-    monkeypatch.setattr(harm, "STEPS", 2)
+    monkeypatch.setattr(training_data, "SEQUENCES_PER_FUNCTION", 16)
+    monkeypatch.setattr(
+        training_data, "FUNCTIONS", {name: replace(f, sequences_per_step=8) for name, f in FUNCTIONS.items()}
+    )
+    monkeypatch.setattr(training_data, "BACKGROUND", replace(BACKGROUND, sequences_per_step=8))
+    monkeypatch.setattr(harm, "MAX_STEPS", 2)
     monkeypatch.setattr(harm, "HALVINGS", 2)
-    for name, kind in KINDS.items():
-        monkeypatch.setitem(circuits.KINDS, name, replace(kind, d_model=32, d_mlp=32))
+    for name, kind in DESIGNS.items():
+        monkeypatch.setitem(circuits.DESIGNS, name, replace(kind, d_model=32, d_mlp=32))
 
 
 @pytest.mark.parametrize(("kind", "problem"), [("plain", "Retrieval"), ("spare", "a decoy"), ("joint", "Inference")])
@@ -182,23 +186,25 @@ def test_training_goes_from_start_to_a_folder_that_load_takes(kind, problem, tmp
 
 
 def test_harmful_heads_push_another_answer_and_nothing_else_changes(monkeypatch):
-    """Taught again for a few steps, on the shipped model: the function gets worse, the others hardly."""
-    monkeypatch.setattr(pool, "POOL", 64)
+    """Train one head again for a few steps, on the shipped model: its function gets worse."""
+    monkeypatch.setattr(training_data, "SEQUENCES_PER_FUNCTION", 64)
     folder = planted_folder("joint-two")
     lm, truth = ha.load(folder, device="cpu"), read_truth(folder)
     before = {name: p.clone() for name, p in lm.model.named_parameters()}
     circuit = truth.circuits["Semantic Understanding"]
-    one = replace(circuit, harmful=circuit.harmful[:1])
-    only = Truth(
-        {f: one if f == "Semantic Understanding" else replace(c, harmful=[]) for f, c in truth.circuits.items()}, []
+    single = replace(circuit, harmful=circuit.harmful[:1])
+    single_truth = Truth(
+        {f: single if f == "Semantic Understanding" else replace(c, harmful=[]) for f, c in truth.circuits.items()}, []
     )
-    harm.plant_harm(lm.model, only, 0, torch.device("cpu"), steps=12)
+    harm.plant_harm(lm.model, single_truth, 0, torch.device("cpu"), steps=12)
     changed = [name for name, p in lm.model.named_parameters() if not torch.equal(p, before[name])]
-    layer = one.harmful[0][0]
+    layer = single.harmful[0][0]
     assert changed == [f"model.layers.{layer}.self_attn.{name}_proj.weight" for name in ("q", "o")]  # keys are shared
-    hurt = answer(lm, "Semantic Understanding", 8)[0].mean()
-    with lm.gated(1 - head_mask(one.harmful, lm.anatomy).float()):
-        assert answer(lm, "Semantic Understanding", 8)[0].mean() > hurt + 0.5  # 1 nat where it was scaled
+    harmed_score = score_answers(lm, "Semantic Understanding", 8)[0].mean()
+    with lm.gated(1 - head_mask(single.harmful, lm.anatomy).float()):
+        assert (
+            score_answers(lm, "Semantic Understanding", 8)[0].mean() > harmed_score + 0.5
+        )  # 1 nat where it was scaled
 
 
 @pytest.mark.parametrize(
@@ -210,23 +216,23 @@ def test_harmful_heads_push_another_answer_and_nothing_else_changes(monkeypatch)
         ({"kind": "hard"}, "kind is 'hard', expected one of plain, spare, joint"),
     ],
 )
-def test_training_is_asked_rightly(tmp_path, options, message):
+def test_training_checks_its_arguments(tmp_path, options, message):
     with pytest.raises(HeadAtlasError, match=message):
         training.plant(tmp_path / "new", **options)
 
 
 def test_acceptance_is_measured_on_sequences_that_training_has_not_seen():
-    """On one device: torch keeps 32 bits of a seed, so seeds of training must lie below."""
-    assert 16 * (MOST_SEEDS - 1) + len(FUNCTIONS) < UNSEEN < 2**32 - 1001 * MOST_SEEDS
+    """On one device: torch keeps 32 bits of a seed, so seeds of training must be lower."""
+    assert 16 * (MAX_SEEDS - 1) + len(FUNCTIONS) < FIRST_UNSEEN_SEED < 2**32 - 1001 * MAX_SEEDS
     for i, function in enumerate(FUNCTIONS.values()):
         trained = function.make(Draw(64, i, "cpu")).tokens
-        unseen = function.make(Draw(64, UNSEEN + i, "cpu")).tokens
+        unseen = function.make(Draw(64, FIRST_UNSEEN_SEED + i, "cpu")).tokens
         assert not (trained[:, None] == unseen[None]).all(2).any()
 
 
 def test_the_callers_precision_and_generator_are_left_alone(tmp_path, monkeypatch, few_sequences):
-    monkeypatch.setattr(pool, "POOL", 4)
-    plain = training.LlamaForCausalLM(training._config(KINDS["plain"], 8))
+    monkeypatch.setattr(training_data, "SEQUENCES_PER_FUNCTION", 4)
+    plain = training.LlamaForCausalLM(training._config(DESIGNS["plain"], 8))
     monkeypatch.setattr(training.Training, "run", lambda *a: plain)
     torch.manual_seed(3)
     expected, before = torch.rand(1), torch.get_float32_matmul_precision()
@@ -237,7 +243,7 @@ def test_the_callers_precision_and_generator_are_left_alone(tmp_path, monkeypatc
 
 
 def test_answers_follow_from_the_words_before_them():
-    """Every generator against a plain reading of its rule."""
+    """Test every generator against a literal implementation of its rule."""
     word = np.array(WORDS)
     numbers = {WORDS[ID["zero"] + i]: i for i in range(30)}
     tables = {"Knowledge Recall": {}, "Semantic Understanding": {}, "background": {}}
@@ -252,23 +258,23 @@ def test_answers_follow_from_the_words_before_them():
                 elif name == "background":
                     assert tables[name].setdefault((before[-2], before[-1]), target) == target
                 elif name == "Retrieval":
-                    at = before[1:-1:2].index(before[-1])
-                    assert before[2 + 2 * at] == target
+                    position = before[1:-1:2].index(before[-1])
+                    assert before[2 + 2 * position] == target
                 elif name == "Decision-making":
                     assert target == max(before[-5:-1], key=numbers.get)
                 elif name == "Math Calculation":
                     assert numbers[target] == numbers[before[-4]] + numbers[before[-2]]
                 elif name == "Syntactic Understanding":
-                    many = before[-5].endswith("s")
-                    assert target == (before[-2] if many else f"{before[-2]}s")
+                    is_plural = before[-5].endswith("s")
+                    assert target == (before[-2] if is_plural else f"{before[-2]}s")
                 elif name == "Logical Reasoning":
                     pairs = dict(zip(before[2:-1:2], before[3::2], strict=True))
                     assert pairs.get(before[-1], target) == target
     batch = FUNCTIONS["Inference"].make(Draw(20, 3, "cpu"))
     kind = {WORDS[ID["robin"] + i]: WORDS[ID["bird"] + i // 8] for i in range(48)}
     for tokens, is_answer in zip(word[batch.tokens.numpy()], batch.answers.numpy(), strict=True):
-        told = dict(zip(tokens[1:13:2], tokens[2:13:2], strict=True))
-        assert all(told[kind[tokens[i - 1]]] == tokens[i] for i in np.flatnonzero(is_answer))
+        values = dict(zip(tokens[1:13:2], tokens[2:13:2], strict=True))
+        assert all(values[kind[tokens[i - 1]]] == tokens[i] for i in np.flatnonzero(is_answer))
 
 
 def test_prompts_are_cut_before_an_answer_the_model_knows():
@@ -279,30 +285,32 @@ def test_prompts_are_cut_before_an_answer_the_model_knows():
         assert not set(task.train) & set(task.held_out)
         for e in task.held_out:
             ids = lm.encode(e.prompt)[0]
-            assert SHORTEST <= len(ids) <= LONGEST
+            assert MIN_PROMPT_WORDS <= len(ids) <= MAX_PROMPT_WORDS
             assert f" {lm.generate(e.prompt, max_new_tokens=1).strip()}" == e.target
     questions = planted_questions(4)
     first = Question("main", (("before", "that"),), str(questions[0]["question"]), "answer", "Retrieval")
-    assert prompt_ids(lm, first) == tuple(lm.encode(first.text)[0])  # the template leaves a question's own words
+    assert prompt_ids(lm, first) == tuple(lm.encode(first.text)[0])  # the template keeps only the question
     assert len({q["question"] for q in questions}) == 4 * len(FUNCTIONS)
 
 
 def test_interfering_heads_make_it_worse_and_the_model_given_is_left_alone(monkeypatch):
-    """Which heads hurt is chosen on a few sequences here, and measured on more."""
-    monkeypatch.setattr(interference, "answer", lambda lm, function, sequences, seed: answer(lm, function, 4, seed))
+    """Heads that hurt are selected on a few sequences here, and measured on more."""
+    monkeypatch.setattr(
+        interference, "score_answers", lambda lm, function, sequences, seed: score_answers(lm, function, 4, seed)
+    )
     folder = planted_folder("one")
     lm, truth = ha.load(folder, device="cpu"), read_truth(folder)
     before = {name: p.clone() for name, p in lm.model.named_parameters()}
     noisy, interferes, heads = plant_interference(lm, truth)
     assert all(torch.equal(p, before[name]) for name, p in lm.model.named_parameters())
     assert set(heads) <= set(truth.background)
-    assert len(interferes) >= ENOUGH
+    assert len(interferes) >= MIN_HURT_FUNCTIONS
     for function, hurt_by in interferes.items():
         assert hurt_by
         assert set(hurt_by) <= set(heads)
         with noisy.gated(1 - head_mask(heads, noisy.anatomy).float()):
-            cleared = answer(noisy, function, 16, seed=1)[0].mean()
-        assert cleared - answer(noisy, function, 16, seed=1)[0].mean() >= HURTS / 2
+            cleared = score_answers(noisy, function, 16, seed=1)[0].mean()
+        assert cleared - score_answers(noisy, function, 16, seed=1)[0].mean() >= MIN_LOSS / 2
 
 
 def test_planted_relations_are_written_exactly():
@@ -313,14 +321,14 @@ def test_planted_relations_are_written_exactly():
     model, x = planted.lm.model, {}
     texts = [[*find_opening(planted.lm.tokenizer), ids[s]] for s, _ in relation.pairs]
     weights.run(torch.tensor(texts), x.__setitem__)
-    for at, h, pick in ((layer, head, "argmax"), (low_layer, low_head, "argmin")):
-        written = x[at] @ weights.W_V(at, h) @ weights.W_O(at, h)
+    for read_layer, h, pick in ((layer, head, "argmax"), (low_layer, low_head, "argmin")):
+        written = x[read_layer] @ weights.W_V(read_layer, h) @ weights.W_O(read_layer, h)
         assert getattr(model.lm_head(model.model.norm(written)), pick)(1).tolist() == [
             ids[t] for _, t in relation.pairs
         ]
 
 
-def test_a_folder_without_truth_is_told(tmp_path):
+def test_a_folder_without_truth_is_an_error(tmp_path):
     with pytest.raises(HeadAtlasError, match="neither one of one, two, spare-one, .* nor a folder with a truth.json"):
         planted_folder(tmp_path)
     for text in ("{}", "[]", "no JSON", '{"functions": {"Retrieval": ["2.3"]}, "background": []}'):
@@ -338,10 +346,12 @@ def test_a_model_that_copies_needs_each_of_its_copying_heads() -> None:
     planted = plant_copying(1)
     [task] = planted.data["tasks"]
     examples = [a for bundle in held_out_bundles(planted.lm, task, 8) for a in bundle.examples]
-    alone = [[head] for head in planted.copiers]
+    single_heads = [[head] for head in planted.copiers]
     others = [head for head in product(range(4), range(8)) if head not in (*planted.copiers, *planted.previous)]
-    whole, without, left, *each = answers_without(planted.lm, examples, [[], planted.copiers, others, *alone])[:, 1]
-    assert whole > 0.95
-    assert without < 0.1
-    assert left == 1  # without the noise
-    assert max(each) < whole - 0.1
+    with_all, without_copiers, without_noise, *single_removals = answers_without(
+        planted.lm, examples, [[], planted.copiers, others, *single_heads]
+    )[:, 1]
+    assert with_all > 0.95
+    assert without_copiers < 0.1
+    assert without_noise == 1  # without the noise
+    assert max(single_removals) < with_all - 0.1

@@ -15,8 +15,8 @@ from headatlas.evidence.control import same_layers
 from headatlas.evidence.transfer import answers_apart, draw_pairs, last_outputs, log_p_moved, transfer_heads
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
-from headatlas_bench.asking import planted_task
-from headatlas_bench.known import planted_folder, read_truth
+from headatlas_bench.ground_truth import planted_folder, read_truth
+from headatlas_bench.prompts import planted_task
 from tests.models.tiny import TINY, build, texts, tokenizer
 
 PROMPTS = [tuple(ids) for ids in texts((9, 6, 9, 1, 5))]

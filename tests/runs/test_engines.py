@@ -23,7 +23,7 @@ from headatlas.runs.where import Where, absolute, start_workers
 from headatlas.runs.worker import ModelWorker
 from headatlas.tasks.prompts import load_tasks
 from headatlas_bench import benchmark
-from headatlas_bench.known import planted_folder, read_truth
+from headatlas_bench.ground_truth import planted_folder, read_truth
 from tests.bench.test_benchmark import with_truth
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas

@@ -1,6 +1,6 @@
-"""Models whose functions were planted in known heads, and the benchmark on them (docs/evidence/benchmark.md).
+"""Models with functions planted in known heads, and the benchmark on them (docs/evidence/benchmark.md).
 
-`benchmark` is imported when first used: the commands check their arguments before torch is imported.
+`benchmark` is imported on first use, so that the commands can check their arguments before torch is imported.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What a method must beat: how much a head writes, how steep log P is in it, what it adds directly; nothing at all."""
+"""Baselines that a method must beat: output norm, gradient norm and direct effect of each head."""
 
 from collections.abc import Sequence
 
@@ -17,52 +17,53 @@ from headatlas.models.tokens import TokenExample, make_bundle
 
 @torch.no_grad()
 def output_norms(lm: LM, prompts: Sequence[TokenExample]) -> np.ndarray:
-    """Mean |z · W_O| over all tokens of the prompts, [layer, head]; NaN for layers without heads."""
+    """Return the mean of |z · W_O| over all tokens of the prompts, [layer, head]; NaN for layers without heads."""
     norms = np.full((lm.n_layers, lm.n_heads), np.nan)
-    total = {layer: torch.zeros(lm.n_heads) for layer in lm.layers_with_heads}
-    for one in prompts:
+    totals = {layer: torch.zeros(lm.n_heads) for layer in lm.layers_with_heads}
+    for example in prompts:
 
-        def add(layer: int, z: Tensor) -> None:
-            written = torch.einsum("bthd,hde->bthe", z, lm.weights.output(layer).to(z))
-            total[layer] += written.norm(dim=-1).mean((0, 1)).float().cpu()
+        def add_norms(layer: int, z: Tensor) -> None:
+            head_writes = torch.einsum("bthd,hde->bthe", z, lm.weights.output(layer).to(z))
+            totals[layer] += head_writes.norm(dim=-1).mean((0, 1)).float().cpu()
 
-        with hooked(lm.model, lm.anatomy, add):
-            lm.model(**lm.batch([one.prompt]))
-    for layer, size in total.items():
+        with hooked(lm.model, lm.anatomy, add_norms):
+            lm.model(**lm.batch([example.prompt]))
+    for layer, size in totals.items():
         norms[layer] = size.numpy() / len(prompts)
     return norms
 
 
 def gradient_norms(lm: LM, prompts: Sequence[TokenExample], tokens: int | None = None) -> np.ndarray:
-    """Root mean square of |∂ log P(target) / ∂ z| over examples, [layer, head]; NaN for layers without heads."""
-    square = np.full((lm.n_layers, lm.n_heads), np.nan)
-    square[lm.layers_with_heads] = 0.0
-    bundles = [make_bundle([a]) for a in prompts]
-    for _, chosen in batches(bundles, 1, tokens_at_once(lm, tokens)):
-        moved: dict[int, Tensor] = {}
+    """Return the root mean square of |∂ log P / ∂ z| over examples, [layer, head]; NaN for layers without heads."""
+    squares = np.full((lm.n_layers, lm.n_heads), np.nan)
+    squares[lm.layers_with_heads] = 0.0
+    bundles = [make_bundle([example]) for example in prompts]
+    for _, batch in batches(bundles, 1, tokens_at_once(lm, tokens)):
+        shifts: dict[int, Tensor] = {}
 
-        def move(layer: int, z: Tensor, moved: dict[int, Tensor] = moved) -> Tensor:
-            moved[layer] = torch.zeros_like(z, requires_grad=True)
-            return z + moved[layer]
+        def shift_outputs(layer: int, z: Tensor, shifts: dict[int, Tensor] = shifts) -> Tensor:
+            shifts[layer] = torch.zeros_like(z, requires_grad=True)
+            return z + shifts[layer]
 
-        with frozen_float32_stream(lm), torch.enable_grad(), hooked(lm.model, lm.anatomy, move):
-            log_p = log_probs(lm, [bundles[i] for i in chosen])[0]
-            slopes = torch.autograd.grad(log_p.sum(), list(moved.values()))
-        for layer, slope in zip(moved, slopes, strict=True):
-            square[layer] += slope.double().square().sum((0, 1, 3)).cpu().numpy()
-    return np.sqrt(square / len(prompts))
+        with for_gradients(lm), torch.enable_grad(), hooked(lm.model, lm.anatomy, shift_outputs):
+            log_p = log_probs(lm, [bundles[i] for i in batch])[0]
+            slopes = torch.autograd.grad(log_p.sum(), list(shifts.values()))
+        for layer, slope in zip(shifts, slopes, strict=True):
+            squares[layer] += slope.double().square().sum((0, 1, 3)).cpu().numpy()
+    return np.sqrt(squares / len(prompts))
 
 
 @torch.no_grad()
 def direct_effects(lm: LM, prompts: Sequence[TokenExample]) -> np.ndarray:
-    """What heads add to the target's first logit directly, by no other head or MLP, on average: [layer, head]."""
-    total = np.full((lm.n_layers, lm.n_heads), np.nan)
+    """Return the mean direct contribution of each head to the logit of the target's first token, [layer, head]."""
+    totals = np.full((lm.n_layers, lm.n_heads), np.nan)
     layers = lm.layers_with_heads
-    total[layers] = 0.0
-    for one in prompts:
-        with record_pass(lm) as kept:
-            lm.model(**lm.batch([one.prompt]))
-        target = torch.tensor(one.target[:1])
+    totals[layers] = 0.0
+    for example in prompts:
+        with passing(lm) as heads_read:
+            lm.model(**lm.batch([example.prompt]))
+        target = torch.tensor(example.target[:1])
         for layer in layers:
-            total[layer] += logit_contributions(lm, head_writes(lm, kept, layer, -1), target)[:, 0].cpu().numpy()
-    return total / len(prompts)
+            # No other head or MLP is in between: only the final norm and the unembedding.
+            totals[layer] += logits_written(lm, written(lm, heads_read, layer, -1), target)[:, 0].cpu().numpy()
+    return totals / len(prompts)

@@ -25,7 +25,7 @@ from headatlas_bench.names import BASELINES, MODEL_KINDS, SHIPPED
 
 
 def contenders() -> list[str]:
-    """The baselines, and each method by the names it has in the benchmark."""
+    """List the baselines, and each method by the names it has in the benchmark."""
     return [*BASELINES, *(name for method in registered().values() for name in method.truths)]
 
 
@@ -33,26 +33,26 @@ def benchmark(
     methods: Annotated[
         str,
         typer.Option(
-            callback=check_some_of(contenders), help="With commas between; without it, all, baselines included."
+            callback=some_of(contenders), help="Comma-separated names of methods and baselines (default: all)."
         ),
     ] = "",
     models: Annotated[
         str,
-        typer.Option(help="Those of the package, folders of `headatlas plant`, or seed:N (trained now; wants a GPU)."),
+        typer.Option(help="Comma-separated: shipped models, folders of `headatlas plant`, or seed:N (trained first)."),
     ] = ",".join(SHIPPED),
     atlas: Annotated[
         Path | None,
         typer.Option(
-            callback=check_path("folder"),
-            help="An atlas, whose maps are tested too, as far as that goes without a truth.",
+            callback=existing("folder"),
+            help="Atlas of a real model; its maps are tested too, without a known truth.",
         ),
     ] = None,
     atlas_model: Annotated[
-        str | None, typer.Option(help="The atlas's model, if its name in the atlas does not tell where it is.")
+        str | None, typer.Option(help="Name or folder of the atlas's model, if its name in the atlas is not enough.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the prompts, and of random choices in the methods.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed for the prompts and for the methods.")] = 0,
     out: Annotated[
-        Path, typer.Option(help="Folder for benchmark.nc and its figure; interrupted work goes on there.")
+        Path, typer.Option(help="Folder for benchmark.nc and its figure; interrupted work resumes from there.")
     ] = Path("benchmark"),
     device: Device = "auto",
     engine: Engine = "local",
@@ -60,7 +60,7 @@ def benchmark(
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
-    """Every method against models whose heads are known: does it find them, and at what cost?"""
+    """Measure how well every method finds planted heads, and at what cost."""
     import_torch()
     from headatlas_bench import benchmarking, tables
     from headatlas_bench.quality_and_cost import write_quality_and_cost
@@ -78,34 +78,34 @@ def benchmark(
         out=out,
         progress=bar,
     )
-    drawn = write_quality_and_cost(result, out)
-    parts = {
+    figure_paths = write_quality_and_cost(result, out)
+    sections = {
         "Against planted heads": tables.benchmark(result),
         "Harder plantings, AUROC": tables.side_by_side(tables.plantings(result)),
-        f"Where no truth is known: {result.attrs.get('real', '')}": tables.real(result),
+        f"Real model, without a known truth: {result.attrs.get('real', '')}": tables.real(result),
     }
-    print_tables(parts, as_json, out / "benchmark.nc")
+    show_parts(sections, as_json, out / "benchmark.nc")
     if not as_json:
-        for path in drawn:
+        for path in figure_paths:
             typer.echo(f"wrote {path}")
 
 
 def plant(
-    out: Annotated[Path, typer.Argument(help="A new folder for the model and its truth.json.")],
-    seed: Annotated[int, typer.Option(help="Of placement, weights and data.")] = 0,
-    kv_heads: Annotated[int, typer.Option(help="8, or fewer for grouped-query attention.")] = 8,
+    out: Annotated[Path, typer.Argument(help="New folder for the model and its truth.json.")],
+    seed: Annotated[int, typer.Option(help="Random seed for placement, weights and data.")] = 0,
+    kv_heads: Annotated[int, typer.Option(help="Number of KV heads: 8, or fewer for grouped-query attention.")] = 8,
     kind: Annotated[
         str,
         typer.Option(
-            callback=check_one_of(*MODEL_KINDS),
-            help="plain: a function's heads are its own. spare: redundant and backup sets, decoys. joint: shared heads,"
-            " relays, harmful heads.",
+            callback=one_of(*MODEL_KINDS),
+            help="Kind of model. plain: separate heads for every function. spare: redundant and backup sets, decoys."
+            " joint: shared heads, relays, harmful heads.",
         ),
     ] = "plain",
-    steps: Annotated[int, typer.Option(help="Of training.")] = 8000,
+    steps: Annotated[int, typer.Option(help="Number of training steps.")] = 8000,
     device: Device = "auto",
 ) -> None:
-    """Train a small model whose functions are in chosen heads. Minutes on a GPU, a day on a CPU."""
+    """Train a small model whose functions are in selected heads. Takes minutes on a GPU, a day on a CPU."""
     import_torch()
     from headatlas_bench.training import plant as train
 

@@ -1,8 +1,12 @@
-"""Names that the benchmark has beside those of methods."""
+"""Names that the benchmark adds to those of methods."""
 
-BASELINES = ("random", "norm", "gradient", "direct")  # what any map of heads has to beat
-KINDS = ("functions", "interference", "relations", "suppression", "copying")  # of truth
-PLAIN = ("one", "two")  # the models that come with the package: a function's heads are its own
-HARDER = ("spare-one", "spare-two", "joint-one", "joint-two")  # with heads that are spare, shared, relaying, harmful
+# Every map of heads has to beat these.
+BASELINES = ("random", "norm", "gradient", "direct")
+TRUTH_KINDS = ("functions", "interference", "relations", "suppression", "copying")
+# Shipped models. In plain ones every function has separate heads; harder ones add spare, shared, relay and
+# harmful heads.
+PLAIN = ("one", "two")
+HARDER = ("spare-one", "spare-two", "joint-one", "joint-two")
 SHIPPED = (*PLAIN, *HARDER)
-MODEL_KINDS = ("plain", "spare", "joint")  # that `plant` trains
+# What `plant` can train. Repeated here because `circuits` imports torch.
+MODEL_KINDS = ("plain", "spare", "joint")

@@ -1,4 +1,4 @@
-"""Quality against cost: how well each method finds heads that are known, and how many passes that takes."""
+"""Plot quality against cost: how well each method finds the planted heads, and how many passes that takes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,14 @@ from headatlas.figures.style import axes_at, capital, heading, styled
 from headatlas.figures.style import palette as palette_of
 
 MARKERS = "osD^vP*X"
-BACKWARD = 2.0  # a backward pass costs about two forward ones
+# A backward pass costs about two forward passes.
+BACKWARD_COST = 2.0
 
 
 @dataclass(frozen=True)
 class Point:
+    """A method's cost (or a noise level) x, and its mean AUROC with an interval."""
+
     name: str
     x: float
     mean: float
@@ -28,15 +31,17 @@ class Point:
 
 @dataclass(frozen=True)
 class Panel:
+    """One set of axes. joined: whether points of one name are connected by a line."""
+
     title: str
     x_label: str
     points: list[Point]
-    joined: bool  # points of one name are a line
+    joined: bool
 
 
 @dataclass(frozen=True)
 class Quality:
-    """What to draw."""
+    """A planned figure."""
 
     heading: str
     panels: list[Panel]
@@ -44,30 +49,31 @@ class Quality:
 
 
 def quality_and_cost(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
-    """AUROC with its interval over passes a function, one panel per kind of truth; for relations, over noise."""
+    """Draw AUROC with its interval against passes per function, by kind of truth; for relations, against noise."""
     return draw(plan(result, palette))
 
 
 def write_quality_and_cost(result: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Write the figure into a folder as benchmark.FORMAT; nothing if all models have harder plantings."""
+    """Write the figure into a folder as benchmark.FORMAT, unless all models have harder plantings."""
     return write_formats(quality_and_cost(result), folder, "benchmark", formats) if plan(result).panels else []
 
 
 def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Quality:
     panels: dict[str, Panel] = {}
     for name in result.contender.values.tolist():
-        for over in result.over.values.tolist():
-            one = result.sel(contender=name, over=over)
-            mean, low, high = (float(one[f"auroc_{part}"]) for part in ("mean", "low", "high"))
-            if np.isnan(mean) or ": " in over:  # harder plantings are a table
+        for group in result.over.values.tolist():
+            result_of_group = result.sel(contender=name, over=group)
+            mean, low, high = (float(result_of_group[f"auroc_{part}"]) for part in ("mean", "low", "high"))
+            # Harder plantings are shown in a table.
+            if np.isnan(mean) or ": " in group:
                 continue
-            kind, _, noise = over.partition(", noise ")
+            kind, _, noise = group.partition(", noise ")
             if noise:
                 title, label, x = "Relations", "noise (times the relation's size)", float(noise)
             else:
-                cost = result.sel(contender=name, model=result.group == over)
+                cost = result.sel(contender=name, model=result.group == group)
                 title, label = capital(kind), "passes of one example, per function"
-                x = float((cost.forward + BACKWARD * cost.backward).mean())
+                x = float((cost.forward + BACKWARD_COST * cost.backward).mean())
             panel = panels.setdefault(title, Panel(title, label, [], bool(noise)))
             panel.points.append(Point(name, x, mean, low, high))
     models = result.attrs.get("model", "")
@@ -77,18 +83,18 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Quality:
 
 @styled
 def draw(plan: Quality) -> Figure:
-    width, height, key, left, bottom, above = 2.6, 2.6, 1.35, 0.55, 0.5, 0.5
-    figure = Figure(figsize=(len(plan.panels) * (left + width + key), height + bottom + above))
+    width, height, legend_width, left, bottom, top = 2.6, 2.6, 1.35, 0.55, 0.5, 0.5
+    figure = Figure(figsize=(len(plan.panels) * (left + width + legend_width), height + bottom + top))
     for i, panel in enumerate(plan.panels):
-        axes = axes_at(figure, i * (left + width + key) + left, bottom, width, height)
+        axes = axes_at(figure, i * (left + width + legend_width) + left, bottom, width, height)
         for j, name in enumerate(dict.fromkeys(p.name for p in panel.points)):
             points = [p for p in panel.points if p.name == name]
             mean = np.array([p.mean for p in points])
-            off = np.array([[p.mean - p.low for p in points], [p.high - p.mean for p in points]])
+            error_bars = np.array([[p.mean - p.low for p in points], [p.high - p.mean for p in points]])
             axes.errorbar(
                 [p.x for p in points],
                 mean,
-                np.maximum(off, 0),
+                np.maximum(error_bars, 0),
                 fmt=MARKERS[j % len(MARKERS)] + ("-" if panel.joined else ""),
                 color=plan.colours[j % len(plan.colours)],
                 markersize=4,

@@ -1,9 +1,10 @@
-"""Planted relations: a random model in which chosen heads write chosen relations, by least squares, under noise.
+"""Plant relations in a random model: selected heads write them, fitted by least squares, under noise.
 
-For pairs (s, t) of a relation, W_V · W_O of its head is the matrix of least norm that turns x(s) into logits that are
+For pairs (s, t) of a relation, W_V · W_O of its head is the least-norm matrix that turns x(s) into logits that are
 one-hot at t. x is the layer's normed input at s after an opening, as the model computes it. The final norm's scale is
-applied before U. The matrix is cut to the head's rank; a suppressing head has its negative. Noise is a random matrix so
-many times as large (Frobenius norm). All other heads stay random, and as large.
+applied before U. The matrix is truncated to the head's rank; a suppressing head has its negative. Noise is a random
+matrix whose Frobenius norm is the noise level times that of the fitted matrix. All other heads stay random, with
+weights of the same size.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from headatlas.tasks.relations import Relation, load_relations
 from headatlas.tasks.words import find_opening
 from headatlas_bench.circuits import Heads
 
-NAMES = (
+RELATION_NAMES = (
     "country_to_capital",
     "verb_to_past_tense",
     "adj_to_comparative",
@@ -28,10 +29,11 @@ NAMES = (
     "english_to_spanish",
     "object_superclass",
 )
-NOISE = (0.0, 2.0, 4.0, 8.0)
-PAIRS = 48  # of each relation
+NOISE_LEVELS = (0.0, 2.0, 4.0, 8.0)
+PAIRS_PER_RELATION = 48
 LAYERS, HEADS, D_HEAD, D_MODEL = 4, 8, 64, 256
-SCALES = 0.5  # spread of the logarithm of norms' scales
+# Standard deviation of the logarithm of the norms' scales.
+NORM_SCALE_SPREAD = 0.5
 UNKNOWN = "<unknown>"
 
 
@@ -44,50 +46,54 @@ class PlantedRelations:
 
 
 def plant_relations(noise: float = 0.0, seed: int = 0) -> PlantedRelations:
-    """Every relation gets a writing head and a suppressing head, one anywhere, one above the first layer."""
-    every = load_relations()
-    relations = [_first_pairs(r) for r in every if r.name in NAMES]
-    words = sorted({w for r in every for pair in r.pairs for w in pair if " " not in w})
+    """Give every relation a writing head and a suppressing head, in layers drawn by seed."""
+    all_relations = load_relations()
+    relations = [_first_pairs(r) for r in all_relations if r.name in RELATION_NAMES]
+    words = sorted({w for r in all_relations for pair in r.pairs for w in pair if " " not in w})
     generator = torch.Generator().manual_seed(seed)
     lm = LM(_random_model(1 + len(words), generator), _tokenizer(words), f"relations, noise {noise:g}, seed {seed}")
     order = [divmod(int(i), HEADS) for i in torch.randperm(LAYERS * HEADS, generator=generator)]
     ids = {word: 1 + i for i, word in enumerate(words)}
     writers, suppressors = ({r.name: [order.pop()] for r in relations} for _ in range(2))
     heads = [
-        (place, r, sign)
-        for by, sign in ((writers, 1.0), (suppressors, -1.0))
+        (head, r, sign)
+        for heads_by_relation, sign in ((writers, 1.0), (suppressors, -1.0))
         for r in relations
-        for place in by[r.name]
+        for head in heads_by_relation[r.name]
     ]
     with torch.no_grad():
         scaled = lm.weights.through_norms(0, torch.eye(D_MODEL)) @ lm.weights.unembedding()
-        reading = torch.linalg.pinv(scaled)
-        heads.sort(key=lambda h: h[0])  # from below, because a layer reads what those below it write
+        logits_to_stream = torch.linalg.pinv(scaled)
+        # Lower layers first: a layer reads what those below it write.
+        heads.sort(key=lambda h: h[0])
         for (layer, head), relation, sign in heads:
-            _write(lm, layer, head, sign * _fit(lm, layer, relation, ids) @ reading, noise, generator)
+            _write_head(
+                lm, layer, head, sign * _fit_matrix(lm, layer, relation, ids) @ logits_to_stream, noise, generator
+            )
     return PlantedRelations(lm, relations, writers, suppressors)
 
 
-def _fit(lm: LM, layer: int, relation: Relation, ids: dict[str, int]) -> Tensor:
-    """[d_model, word] = X⁺ · (one-hot targets)."""
+def _fit_matrix(lm: LM, layer: int, relation: Relation, ids: dict[str, int]) -> Tensor:
+    """Return X⁺ · (one-hot targets) [d_model, word]."""
     sources, targets = (torch.tensor([ids[pair[side]] for pair in relation.pairs]) for side in (0, 1))
     texts = torch.tensor([*find_opening(lm.tokenizer), 0]).repeat(len(sources), 1)
     texts[:, -1] = sources
-    x: dict[int, Tensor] = {}
-    lm.weights.run(texts, x.__setitem__)
-    wanted = torch.nn.functional.one_hot(targets, len(ids) + 1).to(x[layer])
-    return torch.linalg.pinv(x[layer]) @ wanted
+    inputs: dict[int, Tensor] = {}
+    lm.weights.run(texts, inputs.__setitem__)
+    one_hot_targets = torch.nn.functional.one_hot(targets, len(ids) + 1).to(inputs[layer])
+    return torch.linalg.pinv(inputs[layer]) @ one_hot_targets
 
 
-def _write(lm: LM, layer: int, head: int, matrix: Tensor, noise: float, generator: torch.Generator) -> None:
-    random = torch.randn(matrix.shape, generator=generator)
-    u, s, v = torch.linalg.svd(matrix / matrix.norm() + noise * random / random.norm())
-    root = s[:D_HEAD].sqrt()
-    attention, rows = lm.model.model.layers[layer].self_attn, slice(head * D_HEAD, (head + 1) * D_HEAD)
-    size = attention.v_proj.weight[rows].norm(), attention.o_proj.weight[:, rows].norm()
+def _write_head(lm: LM, layer: int, head: int, matrix: Tensor, noise: float, generator: torch.Generator) -> None:
+    noise_matrix = torch.randn(matrix.shape, generator=generator)
+    u, singular_values, v = torch.linalg.svd(matrix / matrix.norm() + noise * noise_matrix / noise_matrix.norm())
+    root = singular_values[:D_HEAD].sqrt()
+    attention = lm.model.model.layers[layer].self_attn
+    rows = slice(head * D_HEAD, (head + 1) * D_HEAD)
+    norms = attention.v_proj.weight[rows].norm(), attention.o_proj.weight[:, rows].norm()
     for weight, part, norm in (
-        (attention.v_proj.weight[rows], (u[:, :D_HEAD] * root).T, size[0]),
-        (attention.o_proj.weight[:, rows], v[:D_HEAD].T * root, size[1]),
+        (attention.v_proj.weight[rows], (u[:, :D_HEAD] * root).T, norms[0]),
+        (attention.o_proj.weight[:, rows], v[:D_HEAD].T * root, norms[1]),
     ):
         weight.copy_(part * (norm / part.norm()))
 
@@ -107,20 +113,20 @@ def _random_model(vocabulary: int, generator: torch.Generator) -> LlamaForCausal
     model = LlamaForCausalLM(config).eval().requires_grad_(False)
     for name, weight in model.named_parameters():
         noise = torch.randn(weight.shape, generator=generator)
-        weight.copy_((noise * SCALES).exp() if "norm" in name else noise * weight.shape[-1] ** -0.5)
+        weight.copy_((noise * NORM_SCALE_SPREAD).exp() if "norm" in name else noise * weight.shape[-1] ** -0.5)
     return model
 
 
 def _tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
-    one_a_word = Tokenizer(WordLevel({w: i for i, w in enumerate([UNKNOWN, *words])}, unk_token=UNKNOWN))
-    one_a_word.pre_tokenizer = WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=one_a_word, unk_token=UNKNOWN, pad_token=UNKNOWN)
+    word_tokenizer = Tokenizer(WordLevel({w: i for i, w in enumerate([UNKNOWN, *words])}, unk_token=UNKNOWN))
+    word_tokenizer.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=word_tokenizer, unk_token=UNKNOWN, pad_token=UNKNOWN)
 
 
 def _first_pairs(relation: Relation) -> Relation:
-    """The first pairs of single words, each source once: a head can write one target for it."""
-    once: dict[str, str] = {}
+    """Keep the first pairs of single words, each source once: a head can write only one target for it."""
+    target_by_source: dict[str, str] = {}
     for source, target in relation.pairs:
         if " " not in source + target:
-            once.setdefault(source, target)
-    return replace(relation, pairs=tuple(list(once.items())[:PAIRS]), multi_token="")
+            target_by_source.setdefault(source, target)
+    return replace(relation, pairs=tuple(list(target_by_source.items())[:PAIRS_PER_RELATION]), multi_token="")

@@ -1,70 +1,74 @@
-"""The benchmark as rows for the terminal and for JSON."""
+"""Tables of the benchmark, as rows for the terminal and for JSON."""
 
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-HARDER = ": "  # in the names of harder plantings, between the planting and what must come first
+# In the names of harder plantings, between the planting and the heads that must come first.
+HARDER_SEPARATOR = ": "
 
 
 def benchmark(result: xr.Dataset) -> list[dict[str, Any]]:
-    """A row per contender and kind of truth; what is known of the same method on a real model stands beside it.
+    """Make a row per contender and kind of truth, with a summary of the same method's maps of the real model.
 
-    Harder plantings have a table of their own (`plantings`).
+    Harder plantings are in a separate table (`plantings`).
     """
     rows = []
     for name in result.contender.values.tolist():
-        for over in result.over.values.tolist():
-            if HARDER in over:
+        for group in result.over.values.tolist():
+            if HARDER_SEPARATOR in group:
                 continue
-            one = result.sel(contender=name, over=over)
-            if np.isnan(one.auroc_mean):
+            scores = result.sel(contender=name, over=group)
+            if np.isnan(scores.auroc_mean):
                 continue
-            cost = result.sel(contender=name, model=result.group == over)
+            cost = result.sel(contender=name, model=result.group == group)
             rows.append(
                 {
                     "method": name,
-                    "truth": over,
-                    "AUROC": _digits(one.auroc_mean),
-                    "95 %": f"{float(one.auroc_low):.3f} to {float(one.auroc_high):.3f}",
-                    "average precision": _digits(one.average_precision_mean),
+                    "truth": group,
+                    "AUROC": _rounded(scores.auroc_mean),
+                    "95 %": f"{float(scores.auroc_low):.3f} to {float(scores.auroc_high):.3f}",
+                    "average precision": _rounded(scores.average_precision_mean),
                     "seconds": round(float(cost.seconds.mean()), 1),
                     "forward": round(float(cost.forward.mean())),
                     "backward": round(float(cost.backward.mean())),
                 }
-                | _beside(result, name)
+                | _real_model_summary(result, name)
             )
     return rows
 
 
 def plantings(result: xr.Dataset) -> list[dict[str, Any]]:
-    """A row per planting, what must come first, and contender: AUROC with its interval, the share marked, the share the
-    method counts as its map's own, and how far scores go with strengths."""
+    """Make a row per planting, heads that must come first, and contender.
+
+    Columns: AUROC with its interval; the share marked; `own`, the share with a score above the method's threshold;
+    `graded`, the correlation of scores with strengths.
+    """
     rows = []
-    for over in (o for o in result.over.values.tolist() if HARDER in o):
+    for group in (name for name in result.over.values.tolist() if HARDER_SEPARATOR in name):
         for name in result.contender.values.tolist():
-            one = result.sel(contender=name, over=over)
-            if np.isnan(one.auroc_mean):
+            scores = result.sel(contender=name, over=group)
+            if np.isnan(scores.auroc_mean):
                 continue
-            planting, _, first = over.partition(HARDER)
+            planting, _, first = group.partition(HARDER_SEPARATOR)
             rows.append(
                 {
                     "planting": planting,
                     "first": first,
                     "method": name,
-                    "AUROC": _digits(one.auroc_mean),
-                    "95 %": f"{float(one.auroc_low):.3f} to {float(one.auroc_high):.3f}",
-                    "marked": _digits(one.marked_mean),
-                    "own": _digits(one.own_mean),
-                    "graded": _digits(one.graded_mean),
+                    "AUROC": _rounded(scores.auroc_mean),
+                    "95 %": f"{float(scores.auroc_low):.3f} to {float(scores.auroc_high):.3f}",
+                    "marked": _rounded(scores.marked_mean),
+                    "own": _rounded(scores.own_mean),
+                    "graded": _rounded(scores.graded_mean),
                 }
             )
     return rows
 
 
 def side_by_side(rows: list[dict[str, Any]], measure: str = "AUROC") -> list[dict[str, Any]]:
-    """`plantings`, a row per method and a column per planting and what must come first."""
+    """Reshape rows of `plantings`: a row per method, a column per planting and heads that must come first."""
     methods = dict.fromkeys(row["method"] for row in rows)
     columns = dict.fromkeys((row["planting"], row["first"]) for row in rows)
     values = {(row["method"], row["planting"], row["first"]): row[measure] for row in rows}
@@ -75,42 +79,42 @@ def side_by_side(rows: list[dict[str, Any]], measure: str = "AUROC") -> list[dic
 
 
 def real(result: xr.Dataset) -> list[dict[str, Any]]:
-    """A row per map of the real model."""
+    """Make a row per map of the real model."""
     if "real" not in result.dims:
         return []
     rows = []
     for i in range(result.sizes["real"]):
-        one = result.isel(real=i)
+        scores = result.isel(real=i)
         rows.append(
             {
-                "method": str(one.real_method.item()),
-                "subject": str(one.real_subject.item()),
-                "agreement": _digits(one.agreement),
-                "stability": _digits(one.stability),
-                "effect, top 5 % removed": _digits(one.effect),
-                "random of the same layers": _digits(one.random_effect),
-                "p": _digits(one.p),
-                "p corrected": _digits(one.p_corrected),
-                "follows, top 5 % transferred": _digits(one.follows),
-                "random follows": _digits(one.random_follows),
-                "disturbs": _digits(one.disturbs),
-                "transfer p": _digits(one.transfer_p),
-                "transfer p corrected": _digits(one.transfer_p_corrected),
+                "method": str(scores.real_method.item()),
+                "subject": str(scores.real_subject.item()),
+                "agreement": _rounded(scores.agreement),
+                "stability": _rounded(scores.stability),
+                "effect, top 5 % removed": _rounded(scores.effect),
+                "random of the same layers": _rounded(scores.random_effect),
+                "p": _rounded(scores.p),
+                "p corrected": _rounded(scores.p_corrected),
+                "follows, top 5 % transferred": _rounded(scores.follows),
+                "random follows": _rounded(scores.random_follows),
+                "disturbs": _rounded(scores.disturbs),
+                "transfer p": _rounded(scores.transfer_p),
+                "transfer p corrected": _rounded(scores.transfer_p_corrected),
             }
         )
     return rows
 
 
-def _beside(result: xr.Dataset, name: str) -> dict[str, Any]:
-    """Of a method's maps of the real model: mean agreement and stability, and how many pass the removal test."""
+def _real_model_summary(result: xr.Dataset, name: str) -> dict[str, Any]:
+    """Summarise a method's maps of the real model: mean agreement and stability, and how many pass the removal test."""
     if "real" not in result.dims:
         return {}
-    own = result.isel(real=np.flatnonzero(result.real_method.values == name))
-    n = own.sizes["real"]
+    maps_of_method = result.isel(real=np.flatnonzero(result.real_method.values == name))
+    n = maps_of_method.sizes["real"]
     return {
-        "agreement": _mean(own.agreement),
-        "stability": _mean(own.stability),
-        "removal p < 0.05": f"{int((own.p_corrected < 0.05).sum())} of {n}" if n else None,
+        "agreement": _mean(maps_of_method.agreement),
+        "stability": _mean(maps_of_method.stability),
+        "removal p < 0.05": f"{int((maps_of_method.p_corrected < 0.05).sum())} of {n}" if n else None,
     }
 
 
@@ -118,5 +122,5 @@ def _mean(values: xr.DataArray) -> float | None:
     return None if np.isnan(values).all() else round(float(values.mean()), 3)
 
 
-def _digits(value: xr.DataArray) -> float | None:
+def _rounded(value: xr.DataArray) -> float | None:
     return None if np.isnan(value) else round(float(value), 3)

@@ -1,4 +1,4 @@
-"""Where no truth is known: agreement, stability, removal and transfer tests of the results of an atlas."""
+"""Assess the maps of a real model, where no truth is known: agreement, stability, removal and transfer tests."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,12 +36,14 @@ from headatlas.tasks.built_in import BUILT_IN
 from headatlas.tasks.few_shot import few_shot_tasks
 from headatlas.tasks.prompts import Task, hash_tasks, load_tasks
 
-DRAWS = 59  # of random heads, at most
-MOST_SUBJECTS = 8  # of a method, that are tested
-REMOVED_ON = 6  # prompts of a removal test, of those that a method asks; of a transfer test, all
-REMOVAL = ("effect", "random_effect", "p")
-TRANSFER = ("follows", "random_follows", "disturbs", "transfer_p")
-COLUMNS = ("agreement", "stability", *REMOVAL, *TRANSFER)
+MAX_DRAWS = 59
+# Subjects tested per method.
+MAX_SUBJECTS = 8
+# Prompts of a removal test; a transfer test uses all prompts of the method.
+REMOVAL_PROMPTS = 6
+REMOVAL_COLUMNS = ("effect", "random_effect", "p")
+TRANSFER_COLUMNS = ("follows", "random_follows", "disturbs", "transfer_p")
+COLUMNS = ("agreement", "stability", *REMOVAL_COLUMNS, *TRANSFER_COLUMNS)
 
 
 def hash_atlas(atlas: Atlas) -> str:
@@ -49,30 +51,33 @@ def hash_atlas(atlas: Atlas) -> str:
     return hashlib.sha256(f"{atlas.info['model']['fingerprint']} {keys}".encode()).hexdigest()[:16]
 
 
-def agreement_of(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], float]:
-    """(method, subject) → mean Spearman with the first measures of other methods that have the same subject."""
-    charts = stack_maps(results)
+def agreement_by_map(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], float]:
+    """Return (method, subject) → mean Spearman correlation with the first measures of other methods on that subject."""
+    charts = overview(results)
     flat = charts.score.transpose("chart", "layer", "head").values.reshape(charts.sizes["chart"], -1)
     labels = list(zip(charts.method.values, charts.measure.values, charts.subject.values, strict=True))
-    first = [i for i, (method, measure, _) in enumerate(labels) if measures_of(method)[0].name == measure]
+    first_measures = [i for i, (method, measure, _) in enumerate(labels) if measures_of(method)[0].name == measure]
     rho = spearman_matrix(flat)
     means = {}
-    for i in first:
-        others = [j for j in first if j != i and labels[j][2] == labels[i][2]]
+    for i in first_measures:
+        others = [j for j in first_measures if j != i and labels[j][2] == labels[i][2]]
         if others:
             means[str(labels[i][0]), str(labels[i][2])] = float(np.nanmean(rho[i, others]))
     return means
 
 
-def assess(
+def assess_atlas(
     _: None, *, label: str, folder: Path, source: LM | str, device: str, seed: int, done: Done, progress: Progress
 ) -> None:
-    """A part of the benchmark. Leaves (contenders, subjects, values [map, COLUMNS], the model's name) as `label`."""
+    """Assess an atlas, as one part of the benchmark.
+
+    Writes (contenders, subjects, values [map, COLUMNS], the model's name) to `done` as `label`.
+    """
     atlas = open_atlas(folder, "atlas")
     lm = source if isinstance(source, LM) else load(source, device)
     atlas.check_model(lm.weights, lm.name)
     results = {name: result for name, result in atlas.items() if name in methods() and methods()[name].ask}
-    agrees, again = agreement_of(results), map_stability(results)
+    agreement, stability = agreement_by_map(results), stability_of(results)
     tests = [
         (methods()[name], subject, prompts)
         for name, result in results.items()
@@ -80,21 +85,21 @@ def assess(
     ]
     rows = []
     for method, subject, prompts in progress(tests, "removal and transfer tests"):
-        part = f"{label}, {method.name} {subject}"
-        if part not in done:
+        test_name = f"{label}, {method.name} {subject}"
+        if test_name not in done:
             scores = _map(method, results[method.name], subject).values
-            bundles = [make_bundle([prompt]) for prompt in _spread(prompts, REMOVED_ON)]
+            bundles = [make_bundle([prompt]) for prompt in _spread_evenly(prompts, REMOVAL_PROMPTS)]
             removal = remove_top(scores, partial(_log_p, lm, bundles), seed=seed)
-            done[part] = (np.array([*removal, *transfer_top(lm, prompts, scores, seed=seed)]),)
-        of = method.name, subject
-        rows.append([agrees.get(of, np.nan), again.get(of, np.nan), *done[part][0]])
-    names = [_contender(method, results[method.name]) for method, _, _ in tests]
+            done[test_name] = (np.array([*removal, *transfer_top(lm, prompts, scores, seed=seed)]),)
+        subject_key = method.name, subject
+        rows.append([agreement.get(subject_key, np.nan), stability.get(subject_key, np.nan), *done[test_name][0]])
+    names = [_contender_name(method, results[method.name]) for method, _, _ in tests]
     values = np.array(rows).reshape(-1, len(COLUMNS))
     done[label] = (np.array(names, str), np.array([s for _, s, _ in tests], str), values, np.array(lm.name))
 
 
-def as_dataset(names: np.ndarray, subjects: np.ndarray, values: np.ndarray, model: np.ndarray) -> xr.Dataset:
-    """What `assess` left: dimension `real`, with the contender and the subject of each map."""
+def real_model_dataset(names: np.ndarray, subjects: np.ndarray, values: np.ndarray, model: np.ndarray) -> xr.Dataset:
+    """Label what `assess_atlas` wrote: dimension `real`, with the contender and the subject of each map."""
     columns = dict(zip(COLUMNS, values.T, strict=True))
     columns |= {f"{name}_corrected": correct_p(columns[name]) for name in ("p", "transfer_p")}
     coords = {"real_method": ("real", names), "real_subject": ("real", subjects)}
@@ -102,9 +107,9 @@ def as_dataset(names: np.ndarray, subjects: np.ndarray, values: np.ndarray, mode
 
 
 def remove_top(
-    scores: np.ndarray, quality: Value[Heads], *, draws: int = DRAWS, seed: int = 0
+    scores: np.ndarray, quality: Value[Heads], *, draws: int = MAX_DRAWS, seed: int = 0
 ) -> tuple[float, float, float]:
-    """The top 5 % of a map [layer, head] removed: effect, mean effect of random heads of the same layers, p."""
+    """Remove the top 5 % of a map [layer, head]. Returns the effect, the mean effect of random heads, p."""
     draw = same_layers(scores.shape[1], np.random.default_rng(seed))
     removal = compare_with_random(
         cached_by_heads(quality), [_top(scores)], draw, draws=draws, draws_per_round=10, reference=[]
@@ -113,21 +118,24 @@ def remove_top(
 
 
 def transfer_top(
-    lm: LM, prompts: Sequence[TokenExample], scores: np.ndarray, *, draws: int = DRAWS, seed: int = 0
+    lm: LM, prompts: Sequence[TokenExample], scores: np.ndarray, *, draws: int = MAX_DRAWS, seed: int = 0
 ) -> tuple[float, float, float, float]:
-    """The top 5 % of a map [layer, head] moved between prompts: how far the answer follows, how far it follows random
-    heads of the same layers on average, how far the same answer is disturbed, p. NaN where no two answers differ."""
-    moved = transfer_heads(lm, prompts, _top(scores), draws=draws, seed=seed)
-    random = float(moved.random_follows.mean()) if moved.other_pairs else np.nan
-    return moved.follows, random, moved.disturbs, moved.p
+    """Transfer the outputs of the top 5 % of a map [layer, head] between prompts.
+
+    Returns how far the answer follows, how far it follows random heads of the same layers on average, how far the same
+    answer is disturbed, p. NaN if no two answers differ.
+    """
+    transfer = transfer_heads(lm, prompts, _top(scores), draws=draws, seed=seed)
+    random = float(transfer.random_follows.mean()) if transfer.other_pairs else np.nan
+    return transfer.follows, random, transfer.disturbs, transfer.p
 
 
 def _top(scores: np.ndarray) -> Heads:
     return top_heads(scores, max(1, round(TOP_SHARE * np.isfinite(scores).sum())))
 
 
-def _spread(prompts: list[TokenExample], n: int) -> list[TokenExample]:
-    """n of them, evenly spaced: those of one kind stand together."""
+def _spread_evenly(prompts: list[TokenExample], n: int) -> list[TokenExample]:
+    """Select n prompts, evenly spaced, because prompts of one kind are adjacent."""
     return [prompts[i * len(prompts) // n] for i in range(n)] if len(prompts) > n else prompts
 
 
@@ -136,28 +144,28 @@ def _log_p(lm: LM, bundles: list[Bundle], removed: Sequence[Heads]) -> np.ndarra
 
 
 def _map(method: Method, result: xr.Dataset, subject: str) -> xr.DataArray:
-    first = method.measures[0]
-    scores = result[first.name].sel({first.over: subject})
+    measure = method.measures[0]
+    scores = result[measure.name].sel({measure.over: subject})
     return (scores.mean("seed") if "seed" in scores.dims else scores).transpose("layer", "head")
 
 
 def _subjects(lm: LM, method: Method, result: xr.Dataset) -> Iterator[tuple[str, list[TokenExample]]]:
-    """What to test, with its prompts: subjects that the method can ask about again, the best scores first."""
+    """Yield the subjects to test with their prompts: those that the method has prompts for, highest scores first."""
     over = method.measures[0].over
     subjects = [str(s) for s in result[over].values]
-    if over == "task" and not _built_in(lm, subjects, result):
+    if over == "task" and not _is_built_in(lm, subjects, result):
         return
-    best = {s: float(_map(method, result, s).max()) for s in subjects}
-    number = 0
-    for subject in sorted((s for s in subjects if best[s] > 0), key=lambda s: -best[s]):
+    max_scores = {s: float(_map(method, result, s).max()) for s in subjects}
+    n_tested = 0
+    for subject in sorted((s for s in subjects if max_scores[s] > 0), key=lambda s: -max_scores[s]):
         prompts = _prompts(lm, method, subject)
-        if prompts and number < MOST_SUBJECTS:
-            number += 1
+        if prompts and n_tested < MAX_SUBJECTS:
+            n_tested += 1
             yield subject, prompts
 
 
-def _built_in(lm: LM, names: list[str], result: xr.Dataset) -> bool:
-    """Whether these are the built-in tasks, or relations told by examples, of those names, not a user's own."""
+def _is_built_in(lm: LM, names: list[str], result: xr.Dataset) -> bool:
+    """Check that these are the built-in tasks or few-shot relations of those names, not the user's."""
     try:
         return hash_tasks(_tasks(lm, names, result)) == result.attrs.get("data")
     except HeadAtlasError:
@@ -175,18 +183,19 @@ def _prompts(lm: LM, method: Method, subject: str) -> list[TokenExample]:
     assert method.ask is not None
     try:
         return method.ask(lm, subject)
-    except HeadAtlasError:  # no subject that is built in
+    except HeadAtlasError:
+        # The subject is not built in.
         return []
 
 
-def _contender(method: Method, result: xr.Dataset) -> str:
-    """As the benchmark calls it: the first of the method's truths whose variant (kind, input, …) the result is of."""
+def _contender_name(method: Method, result: xr.Dataset) -> str:
+    """Return the benchmark's name of a result: the method's first truth with the same options (kind, input, …)."""
     truths = method.truths.values()
     for name, truth in method.truths.items():
         for option in method.options.values():
-            of = truth.options.get(option.name, option.default)
-            differs = any(t.options.get(option.name, option.default) != of for t in truths)
-            if differs and result.attrs.get(option.name, option.default) != of:
+            value = truth.options.get(option.name, option.default)
+            differs = any(t.options.get(option.name, option.default) != value for t in truths)
+            if differs and result.attrs.get(option.name, option.default) != value:
                 break
         else:
             return name
