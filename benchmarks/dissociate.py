@@ -40,7 +40,7 @@ def measure(lm: ha.LM, preset: str) -> None:
     def run_updates(n: int = UPDATES_PER_ROUND) -> None:
         fit(lm, data, baseline, 0, seeds=range(options["seeds"]), updates=n, **fit_options)
 
-    with for_gradients(lm):
+    with frozen_float32_stream(lm):
         run_updates(1)
         seconds = min(time_call(run_updates) for _ in range(3)) / UPDATES_PER_ROUND
     print(f"{lm.model.dtype!s:15} an update: {seconds:.3f} s")

@@ -27,7 +27,7 @@ from headatlas.tasks.prompts import Task
 
 def head_sets(atlas: ha.Atlas, task: str, top: int) -> Iterator[tuple[str, Heads]]:
     """Yield the heads of the task by each map."""
-    charts = overview(atlas.results)
+    charts = stack_maps(atlas.results)
     for chart in np.flatnonzero(charts.subject.values == task):
         chart_scores = charts.isel(chart=chart)
         if heads := top_heads(chart_scores.score.values, min(top, int((chart_scores.score > 0).sum()))):

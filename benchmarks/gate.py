@@ -185,7 +185,7 @@ def compare_streams(lm: ha.LM, rounds: int, longest: int, texts: int, tokens: in
     lm.model.requires_grad_(False)
     (hooks_seconds,) = median_seconds(rounds, hooks)
     print(f"{lm.name}: {seeds} × {texts} × {tokens} tokens, bare hooks and all logits {hooks_seconds:.4f} s")
-    for stream, context in (("bfloat16", nullcontext), ("float32", for_gradients)):
+    for stream, context in (("bfloat16", nullcontext), ("float32", frozen_float32_stream)):
         with context(lm):
             torch.cuda.reset_peak_memory_stats()
             (update_seconds,) = median_seconds(rounds, run_update)

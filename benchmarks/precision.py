@@ -18,7 +18,7 @@ from headatlas.methods._effects import held_out_questions
 from headatlas.models.gradients import gate_gradients
 from headatlas.tasks.prompts import load_tasks
 
-STREAM_CONTEXT = "headatlas.methods._gradients.for_gradients"
+STREAM_CONTEXT = "headatlas.models.gradients.frozen_float32_stream"
 
 
 def gradients(lm: ha.LM, tasks: list[str], limit: int) -> Tensor:

@@ -39,7 +39,7 @@ def main() -> None:
         lm.model.base_model(torch.tensor([ids[:n]], device=lm.device), use_cache=False)
 
     def run_attended_most(n: int = options.tokens) -> None:
-        attended_most(lm, ids[:n], range(n - options.answer, n))
+        most_attended_positions(lm, ids[:n], range(n - options.answer, n))
 
     # Warm up.
     run_bare()

@@ -113,11 +113,11 @@ def check_plan(options: argparse.Namespace) -> None:
         if options.updates and "updates" in method.options:
             method_options = {**method_options, "updates": options.updates}
         try:
-            work = work_of(method, lm, method_options)
+            work = make_work(method, lm, method_options)
         except HeadAtlasError as e:
             print(f"{method.name:12} {e}")
             continue
-        expected_seconds = sum(time_plan(plan_of(method, work, {}), lm).values())
+        expected_seconds = sum(time_plan(make_plan(method, work, {}), lm).values())
         if expected_seconds > options.most:
             print(f"{method.name:15} {expected_seconds:7.1f} s, not run", flush=True)
             continue
@@ -130,7 +130,7 @@ def check_plan(options: argparse.Namespace) -> None:
     print(f"{'together':15} {total[0]:7.1f} {total[1]:9.1f} {total[1] / total[0]:9.2f}")
     if device == "cuda":
         budget = tokens_at_once(lm, None)
-        expected_memory = (memory_model.weights + budget * memory_model.a_learned) / GIB
+        expected_memory = (memory_model.weights + budget * memory_model.per_token_with_gradients) / GIB
         used_memory = torch.cuda.max_memory_allocated() / GIB
         print(f"memory: {expected_memory:.1f} GiB estimated, with {budget} tokens at once; {used_memory:.1f} GiB used")
 

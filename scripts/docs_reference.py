@@ -27,15 +27,15 @@ All methods also take:
 
 | option | default | means |
 | --- | --- | --- |
-| `preset` | quick | quick (minutes on a laptop) or full (as published; use a GPU) |
-| `out` | | folder for the result; interrupted work resumes there, and a finished result is read |
+| `preset` | quick | quick (minutes on a laptop) or full (as published; needs a GPU) |
+| `out` | | a folder for the result, from which interrupted work resumes and a finished result is read |
 | `device` | auto | auto, cpu, cuda or cuda:N |
-| `dtype` | auto | auto (the checkpoint's own on a GPU, float32 on a CPU), float32, bfloat16, float16 or float64 |
-| `engine` | local | local (this machine, one process for each GPU) or ray ([a cluster](../how-to/cluster.md)) |
-| `address` | | address of a Ray cluster, or auto |
-| `gpus_per_job` | | GPUs over which a worker spreads the model |
+| `dtype` | auto | auto (that of the checkpoint on a GPU, float32 on a CPU), float32, bfloat16, float16 or float64 |
+| `engine` | local | local (this machine, one process per GPU) or ray ([a cluster](../how-to/cluster.md)) |
+| `address` | | HOST:PORT of a Ray cluster, or auto |
+| `gpus_per_job` | | number of GPUs over which each worker spreads the model |
 | `workers` | | maximum number of workers |
-| `progress` | silent | Python only: receives the progress of the work |
+| `progress` | silent | Python only: a `Progress` that shows how far the work is |
 
 On the command line, `--json` prints JSON instead of tables.
 """

@@ -420,7 +420,7 @@ class TestReal:
 
     def test_agreement_and_stability_of_an_atlas(self) -> None:
         maps = synthetic.atlas(4, 6)
-        agreement, stability = agreement_by_map(maps), stability_of(maps)
+        agreement, stability = agreement_by_map(maps), map_stability(maps)
         gate = maps["gate"].facilitation.mean("seed")
         for task in gate.task.values:
             assert -1 <= agreement["gate", task] <= 1

@@ -23,8 +23,8 @@ def output_norms(lm: LM, prompts: Sequence[TokenExample]) -> np.ndarray:
     for example in prompts:
 
         def add_norms(layer: int, z: Tensor) -> None:
-            head_writes = torch.einsum("bthd,hde->bthe", z, lm.weights.output(layer).to(z))
-            totals[layer] += head_writes.norm(dim=-1).mean((0, 1)).float().cpu()
+            written_by_heads = torch.einsum("bthd,hde->bthe", z, lm.weights.output(layer).to(z))
+            totals[layer] += written_by_heads.norm(dim=-1).mean((0, 1)).float().cpu()
 
         with hooked(lm.model, lm.anatomy, add_norms):
             lm.model(**lm.batch([example.prompt]))
@@ -45,7 +45,7 @@ def gradient_norms(lm: LM, prompts: Sequence[TokenExample], tokens: int | None =
             shifts[layer] = torch.zeros_like(z, requires_grad=True)
             return z + shifts[layer]
 
-        with for_gradients(lm), torch.enable_grad(), hooked(lm.model, lm.anatomy, shift_outputs):
+        with frozen_float32_stream(lm), torch.enable_grad(), hooked(lm.model, lm.anatomy, shift_outputs):
             log_p = log_probs(lm, [bundles[i] for i in batch])[0]
             slopes = torch.autograd.grad(log_p.sum(), list(shifts.values()))
         for layer, slope in zip(shifts, slopes, strict=True):
@@ -60,10 +60,10 @@ def direct_effects(lm: LM, prompts: Sequence[TokenExample]) -> np.ndarray:
     layers = lm.layers_with_heads
     totals[layers] = 0.0
     for example in prompts:
-        with passing(lm) as heads_read:
+        with record_pass(lm) as recorded:
             lm.model(**lm.batch([example.prompt]))
         target = torch.tensor(example.target[:1])
         for layer in layers:
             # No other head or MLP is in between: only the final norm and the unembedding.
-            totals[layer] += logits_written(lm, written(lm, heads_read, layer, -1), target)[:, 0].cpu().numpy()
+            totals[layer] += logit_contributions(lm, head_writes(lm, recorded, layer, -1), target)[:, 0].cpu().numpy()
     return totals / len(prompts)

@@ -118,7 +118,7 @@ def benchmark(
             if isinstance(atlas_model, LM)
             else where.pool(make_local_worker, make_worker)
         )
-        with alone_in(folder), pool:
+        with locked_folder(folder), pool:
             if plan.state(folder) == "done":
                 return load_result(plan.path(folder))
             [(_, result)] = execute(pool, {plan.method: plan}, folder, progress)

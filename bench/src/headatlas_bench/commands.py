@@ -33,7 +33,7 @@ def benchmark(
     methods: Annotated[
         str,
         typer.Option(
-            callback=some_of(contenders), help="Comma-separated names of methods and baselines (default: all)."
+            callback=check_some_of(contenders), help="Comma-separated names of methods and baselines (default: all)."
         ),
     ] = "",
     models: Annotated[
@@ -43,7 +43,7 @@ def benchmark(
     atlas: Annotated[
         Path | None,
         typer.Option(
-            callback=existing("folder"),
+            callback=check_path("folder"),
             help="Atlas of a real model; its maps are tested too, without a known truth.",
         ),
     ] = None,
@@ -84,7 +84,7 @@ def benchmark(
         "Harder plantings, AUROC": tables.side_by_side(tables.plantings(result)),
         f"Real model, without a known truth: {result.attrs.get('real', '')}": tables.real(result),
     }
-    show_parts(sections, as_json, out / "benchmark.nc")
+    print_tables(sections, as_json, out / "benchmark.nc")
     if not as_json:
         for path in figure_paths:
             typer.echo(f"wrote {path}")
@@ -97,7 +97,7 @@ def plant(
     kind: Annotated[
         str,
         typer.Option(
-            callback=one_of(*MODEL_KINDS),
+            callback=check_one_of(*MODEL_KINDS),
             help="Kind of model. plain: separate heads for every function. spare: redundant and backup sets, decoys."
             " joint: shared heads, relays, harmful heads.",
         ),

@@ -53,7 +53,7 @@ def hash_atlas(atlas: Atlas) -> str:
 
 def agreement_by_map(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], float]:
     """Return (method, subject) → mean Spearman correlation with the first measures of other methods on that subject."""
-    charts = overview(results)
+    charts = stack_maps(results)
     flat = charts.score.transpose("chart", "layer", "head").values.reshape(charts.sizes["chart"], -1)
     labels = list(zip(charts.method.values, charts.measure.values, charts.subject.values, strict=True))
     first_measures = [i for i, (method, measure, _) in enumerate(labels) if measures_of(method)[0].name == measure]
@@ -77,7 +77,7 @@ def assess_atlas(
     lm = source if isinstance(source, LM) else load(source, device)
     atlas.check_model(lm.weights, lm.name)
     results = {name: result for name, result in atlas.items() if name in methods() and methods()[name].ask}
-    agreement, stability = agreement_by_map(results), stability_of(results)
+    agreement, stability = agreement_by_map(results), map_stability(results)
     tests = [
         (methods()[name], subject, prompts)
         for name, result in results.items()

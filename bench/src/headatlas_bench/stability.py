@@ -359,12 +359,13 @@ def examples_needed(points: Mapping[int | None, float]) -> str:
     measured_points = sorted((n, r) for n, r in points.items() if n is not None)
     if not measured_points:
         return "–"
-    fewest = next((n for n, r in measured_points if r >= STABLE), None)
+    fewest = next((n for n, r in measured_points if r >= STABLE_CORRELATION), None)
     if fewest is not None:
         return f"{'at most ' * (fewest == measured_points[0][0])}{fewest}"
     n, r = measured_points[-1]
-    bound = "more than" if r <= LEAST else "about"
-    return f"{bound} {rounded_up(n * times_needed(max(r, LEAST), STABLE))} (extrapolated from {n})"
+    bound = "more than" if r <= MIN_CORRELATION else "about"
+    factor = data_factor_needed(max(r, MIN_CORRELATION), STABLE_CORRELATION)
+    return f"{bound} {round_up_in_words(n * factor)} (extrapolated from {n})"
 
 
 def table(run: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -386,7 +387,7 @@ def table(run: Mapping[str, Any]) -> list[dict[str, str]]:
                 "between halves": _with_range(run, name, "half", first),
                 "whole map": f"{spearman_brown(points[first], 2):.2f}" if points[first] > -1 else "–",
                 "between seeds": _with_range(run, name, "seed", None),
-                "0.8 between halves takes": examples_needed(points) if points[first] < STABLE else "–",
+                "0.8 between halves takes": examples_needed(points) if points[first] < STABLE_CORRELATION else "–",
             }
         )
     return rows

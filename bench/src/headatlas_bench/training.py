@@ -95,7 +95,7 @@ def plant(
             plant_harm(model, truth, seed, torch_device, steps)
         finally:
             torch.set_float32_matmul_precision(precision)
-    with built_aside(folder) as temporary, quiet_transformers():
+    with atomic_folder(folder) as temporary, quiet_transformers():
         model.half().save_pretrained(temporary)
         make_tokenizer().save_pretrained(temporary)
         lm = load(temporary, device=str(torch_device), dtype="float32")
