@@ -107,8 +107,8 @@ def answers_while(
     """Measure the answers, as `answers_under` does, under changes of any kind.
 
     Args:
-        changes: their number.
-        apply_changes: applies them.
+        changes: number of changes.
+        apply_changes: applies the change of every token.
     """
     budget = tokens_at_once(lm, tokens)
     bundles = []

@@ -80,9 +80,9 @@ def check_room(
     """Check that a model and a few tokens fit into GPUs; the error names options with which they would.
 
     Args:
-        needed: by the model.
+        needed: the memory that the model needs.
         available: bytes on all of these GPUs together.
-        gpus: their number.
+        gpus: number of GPUs.
     """
     n_bytes = needed.weights + min_tokens * needed.per_token_with_gradients
     if n_bytes + gpus * RESERVED_BYTES <= available:

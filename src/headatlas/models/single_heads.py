@@ -42,7 +42,7 @@ def logits_by_head(
     Args:
         layers: layers with heads (default: all).
         gate: gate [layer, head] that scales all heads in addition (default: 1).
-        value: the replaced outputs (default: zero).
+        value: the outputs that replace those of the heads (default: zero).
         replay: run only the layers from the head's layer on.
         budget: number of tokens at once.
 

@@ -30,7 +30,7 @@ def execute(
         timeline: notes when methods begin and end.
     """
     finished = {name: plan.finished_parts(folder) for name, plan in plans.items()}
-    # a local worker shows the progress inside its parts; here it would only be in the way
+    # a local worker shows the progress inside each part, which says more than the number of parts
     task_progress = silent if pool.backend.local else progress
     timeline = timeline or Timeline(dict.fromkeys(plans, 0.0))
     tasks = [task for name, plan in plans.items() for task in _tasks(plan, finished[name], pool, timeline)]
