@@ -33,7 +33,7 @@ def preset_options(preset: str) -> dict[str, Any]:
 
 def measure(lm: ha.LM, preset: str) -> None:
     options = preset_options(preset)
-    data = load_labelled(lm, questions="stories", each=options["per_function"])
+    data = load_labelled(lm, questions="stories", per_function=options["per_function"])
     baseline = log_p_per_token(lm, data)[0]
     fit_options = {name: options[name] for name in FIT_OPTIONS}
 

@@ -17,7 +17,7 @@ from common import make_parser
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import headatlas as ha
-from headatlas.edits.measure import Scores, scores
+from headatlas.edits.measure import Scores, measure_scores
 from headatlas.edits.rows import load_tests, rows_of_atlas
 from headatlas.evidence.control import Heads, same_layers, top_heads
 from headatlas.models.loading import find_folder, open_parameters
@@ -44,7 +44,7 @@ def score_checkpoint(folder: str | Path, tests: list[Task], limit: int) -> dict[
     """Score tasks on a checkpoint that plain transformers loads."""
     model = AutoModelForCausalLM.from_pretrained(folder)
     lm = ha.load(model, tokenizer=AutoTokenizer.from_pretrained(folder))
-    return scores(lm, tests, limit)
+    return measure_scores(lm, tests, limit)
 
 
 def main() -> None:

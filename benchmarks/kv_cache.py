@@ -29,7 +29,7 @@ import headatlas as ha
 from headatlas.methods.streaming.compute import scored_log_p
 from headatlas.methods.streaming.texts import ScoredText, Window, passkey_texts
 from headatlas.models.memory import tokens_at_once
-from headatlas.tasks.needles import hide, load_needles, load_sentences
+from headatlas.tasks.needles import hide_needle, load_needles, load_sentences
 
 SHARES = (0.25, 0.5, 0.75)
 # Needles that the retrieval map is made from and checked with.
@@ -42,7 +42,7 @@ def needle_texts(lm: ha.LM, length: int, n: int) -> list[ScoredText]:
     texts = []
     for i, needle in enumerate(needles[:n]):
         answer = lm.tokenizer(f" {needle.answer}", add_special_tokens=False)["input_ids"]
-        ids = hide(lm, needle, load_sentences(), length - len(answer), 0.2 + 0.4 * i / n, template=False).ids
+        ids = hide_needle(lm, needle, load_sentences(), length - len(answer), 0.2 + 0.4 * i / n, template=False).ids
         texts.append(ScoredText((*ids, *answer), tuple(range(len(ids), len(ids) + len(answer)))))
     return texts
 

@@ -35,7 +35,7 @@ FIRST_QUESTIONS = ("next", "attention", "writes", "thumbnails", "direct", "slope
 def make_asker(server: Server, **values: Any) -> Callable[..., object]:
     """Make a function that asks questions on one connection, as a page does."""
     connection = http.client.HTTPConnection("127.0.0.1", urlsplit(server.url).port, timeout=600)
-    headers = {"content-type": "application/json", "x-headatlas-token": server.door.token}
+    headers = {"content-type": "application/json", "x-headatlas-token": server.guard.token}
 
     def ask(kind: str, **values_of_kind: Any) -> object:
         body = json.dumps({"kind": kind, "page": "p", "place": kind, **values, **values_of_kind})

@@ -36,7 +36,7 @@ def test_run_writes_the_atlas_and_says_what_could_not_be_done(capsys, folder, tm
     tokenizer().save_pretrained(folder)
     code, out, err = headatlas(capsys, "run", folder, "--out", tmp_path / "atlas")
     assert code == 0
-    assert err.count("a map of a task the model fails says little") == 4  # taylor and gate, of both tasks
+    assert err.count("a map of a task that the model fails shows little") == 4  # taylor and gate, of both tasks
     assert "maps failed: relations: none of the 20 has 30 pairs left" in out
     assert "dissociate failed: task 'aba_abb' needs 40 words that are single tokens" in out
     assert "could not be drawn" not in out

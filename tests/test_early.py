@@ -9,7 +9,7 @@ import pytest
 import headatlas as ha
 from headatlas import terminal
 from headatlas.errors import BadArgument
-from headatlas.exchange import readable
+from headatlas.exchange import import_formats
 from headatlas.figures.all import FIGURES
 from headatlas.figures.style import PALETTES
 from headatlas.methods import compare_maps, importing_methods
@@ -208,7 +208,7 @@ def test_names_of_the_command_are_those_of_the_library() -> None:
         ("ablate", "--kind", KINDS),
         ("maps", "--input", ("stream", "published", "embedding")),
         ("import", "--as", importing_methods()),
-        ("import", "--format", readable()),
+        ("import", "--format", import_formats()),
         ("figures", "--only", FIGURES),
         ("figures", "--palette", PALETTES),
     ],

@@ -270,7 +270,7 @@ def test_a_judge_picks_tokens_and_marks_answers(lm, endpoint, tmp_path, monkeypa
     assert not judged.signed.equals(alone.signed)
     endpoint.says = [None]
     without = ha.probe(lm, questions(20), judge=endpoint.address, judge_model="other", proof="none")
-    assert "going on without it" in caplog.text
+    assert "answers are judged offline from now on" in caplog.text
     assert without.attrs["judge"] == f"other at {endpoint.address}, given up"
     assert without.signed.equals(alone.signed)
 

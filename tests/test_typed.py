@@ -262,7 +262,7 @@ class TestGrid:
             (np.zeros((2, 2, 2, 2)), "result has the shape"),
             (np.zeros((0, 3)), "result has the shape"),
             (xr.DataArray(np.zeros((2, 2)), dims=("layer", "x")), "result has the shape"),
-            (xr.Dataset(), "here are: none"),
+            (xr.Dataset(), "the maps are: none"),
             (pd.DataFrame({"a": ["x"]}), "expected a result"),
         ],
     )

@@ -279,7 +279,7 @@ def test_the_figure_and_the_page_have_its_numbers(maps) -> None:
     assert plan.borders == [2]
     assert plan.values[0, 2] == pair(result, "one: t0", "two: t0").spearman.item()
     ha.figures.agreed(result)
-    agreement = content(side_by_side(atlases)[0], {}, agreed=result)["agreement"]
+    agreement = content(side_by_side(atlases)[0], {}, compared=result)["agreement"]
     assert agreement["spearman"][0][2] == pytest.approx(plan.values[0, 2], abs=1e-4)
     assert [(row["a"], row["b"]) for row in agreement["pairs"]] == [(0, 2), (1, 2)]  # between atlases, closest first
     json.dumps(agreement, allow_nan=False)

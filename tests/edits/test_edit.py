@@ -81,7 +81,7 @@ def test_the_card_tells_the_effect_beside_random_heads(model, atlas, tmp_path) -
         "L1.H0 × 0.5",
         "the map of math by ablate",
         f"| first | 20 | 0 | {row['accuracy']:.2f}",
-        "None of these examples was used by the maps of the atlas (ablate)",
+        "The maps of the atlas (ablate) used none of these examples",
     ):
         assert words in text
     assert max(map(len, text.splitlines())) < 1000

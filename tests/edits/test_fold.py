@@ -169,7 +169,7 @@ def test_how_many_groups_could_go_is_told_where_the_configuration_is_strict(tmp_
     """Llama's wants the hidden size, 48 here, to be a multiple of the number of heads."""
     lm = LM(build(Tiny("llama", "LlamaConfig", GROUPED | {"num_key_value_heads": 6, "head_dim": 10})), None, "strict")
     with pytest.raises(
-        CannotDo, match=r"48\) is not a multiple .* \(5\)\.\); 2, 3, 4, 5 groups of every layer could go"
+        CannotDo, match=r"48\) is not a multiple .* \(5\)\.\); 2, 3, 4, 5 groups of every layer could be dropped"
     ):
         ha.edit(lm, remove="L0.H0,L1.H0,L2.H0", prune=True, out=tmp_path / "new")
 

@@ -114,7 +114,7 @@ def test_too_few_rows_are_refused_before_anything_is_written(model, tmp_path) ->
         r"task 'mine' has 20 rows, the maps used 20 of them \(gate 20\) and 0 are left to test on, expected at least 8:"
         r" give a file with more rows as a task, or make the maps from fewer rows"
     )
-    with pytest.raises(BadArgument, match=f"{says}; or leave out the effect"):
+    with pytest.raises(BadArgument, match=f"{says}; or do not measure effects"):
         ha.edit(model, **options, tasks={"mine": rows(20)})
     with pytest.raises(BadArgument, match=says):
         ha.evaluate(model, model, {"mine": rows(20)}, atlas=tmp_path / "atlas")

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from headatlas.edits.arguments import Direction, HeadSet, parse_set, split_heads, split_scales, split_steers
-from headatlas.edits.sets import choose
+from headatlas.edits.sets import select_heads
 from headatlas.errors import BadArgument, CannotDo
 from headatlas.results.atlas import open_atlas
 from headatlas.results.store import save
@@ -37,7 +37,7 @@ def test_sets_are_read(text, expected) -> None:
     [
         ("", "expected such as 'math by dissociate'"),
         ("math", "expected such as"),
-        ("by gate", "neither of what nor how many"),
+        ("by gate", "names no subject and no number"),
         ("top 0 math by gate", "top 0, expected a whole number, at least 1"),
         ("top 1.5 math by gate", "a whole number"),
         ("lowest 101% by gate", "at most 100%"),
@@ -147,23 +147,23 @@ def atlas(tmp_path_factory):
     ],
 )
 def test_sets_are_of_these_heads(atlas, text, heads) -> None:
-    (chosen,) = choose(atlas, text)
+    (chosen,) = select_heads(atlas, text)
     assert chosen.heads == heads
     assert chosen.text == text
 
 
 def test_a_set_says_its_evidence(atlas) -> None:
-    (chosen,) = choose(atlas, ["math by dissociate"])
-    assert chosen.why.startswith("the map of math by dissociate: the heads it selected. The method tells which heads")
+    (chosen,) = select_heads(atlas, ["math by dissociate"])
+    assert chosen.why.startswith("the map of math by dissociate: the heads it selected. The method shows which heads")
     assert "top 2 changed log P per token by -1.50 (random heads -0.20, p = 0.01)" in chosen.why
-    assert choose(atlas, "lowest 1 by ablate")[0].why.startswith(
+    assert select_heads(atlas, "lowest 1 by ablate")[0].why.startswith(
         "the map of math, syntax (the mean) by ablate: lowest 1 by contribution."
     )
-    interfering = choose(atlas, "interfering by gate, syntax")[0].why
+    interfering = select_heads(atlas, "interfering by gate, syntax")[0].why
     assert (
         "top 2 changed log P by +0.50 (random heads -0.20, p = 0.04)" in interfering
     )  # of this role, not of the first
-    assert "score above chance and at least 0.45" in choose(atlas, "country_to_capital by maps")[0].why
+    assert "score above chance and at least 0.45" in select_heads(atlas, "country_to_capital by maps")[0].why
 
 
 @pytest.mark.parametrize(
@@ -173,18 +173,18 @@ def test_a_set_says_its_evidence(atlas) -> None:
         (
             "maths by dissociate",
             BadArgument,
-            "'maths' is neither .* math, syntax, nor .* importance. Did you mean 'math'",
+            "'maths' is neither .*math, syntax.* nor .*importance.* Did you mean 'math'",
         ),
         ("math by dissociate, math", BadArgument, "'math' is neither"),
         ("syntax by dissociate", CannotDo, r"is empty: dissociate has no such heads of syntax \(none found\)"),
         ("copying by maps", CannotDo, "is empty"),
-        ("math by ablate", BadArgument, "ranks heads and marks none: say how many, as in 'top 10 math by ablate'"),
-        ("interfering by gate", BadArgument, "say of what, one of math, syntax"),
+        ("math by ablate", BadArgument, "ranks heads and marks none: give a number, as in 'top 10 math by ablate'"),
+        ("interfering by gate", BadArgument, "names no subject: give one of math, syntax"),
         ("lowest 6 by ablate", BadArgument, "there are 5 heads"),
         ("lowest 4 groups of every layer by dissociate, math", BadArgument, "but a layer has 3"),
     ],
 )
 def test_sets_without_heads_are_told_in_a_line(atlas, text, error, says) -> None:
     with pytest.raises(error, match=says) as told:
-        choose(atlas, text)
+        select_heads(atlas, text)
     assert len(str(told.value).splitlines()) == 1

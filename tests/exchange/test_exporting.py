@@ -13,16 +13,16 @@ import xarray as xr
 
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo, MissingExtra
-from headatlas.exchange import FORMATS, writable
+from headatlas.exchange import FORMATS, export_formats
 from headatlas.methods import methods
 from headatlas.results import store
 from headatlas.results.charts import head_ranks, stack_maps
 from tests.figures import synthetic
 from tests.test_cli import headatlas
 
-FORMATS_TO = tuple(writable())
-FOLDERS = [name for name, format in writable().items() if format.is_folder]
-TABLES = [name for name, format in writable().items() if format.ending]
+FORMATS_TO = tuple(export_formats())
+FOLDERS = [name for name, format in export_formats().items() if format.is_folder]
+TABLES = [name for name, format in export_formats().items() if format.ending]
 LAYERS, HEADS, GROUPS = 5, 6, 2
 COORDS = {"layer": range(LAYERS), "head": range(HEADS)}
 ABOUT = {"model": "tiny", "n_kv_heads": GROUPS}
@@ -56,7 +56,7 @@ def score(maps, chart: str) -> np.ndarray:
 
 
 def test_methods_name_formats_that_are_written_and_every_format_has_a_use() -> None:
-    assert {name for method in methods().values() for name in method.exports} <= set(writable())
+    assert {name for method in methods().values() for name in method.exports} <= set(export_formats())
     assert len({format.name for format in FORMATS}) == len(FORMATS)
     assert all(format.read or format.write for format in FORMATS)
 
@@ -148,7 +148,7 @@ def test_headkv_has_every_head_in_order_and_none_below_0(tmp_path, maps) -> None
     said = ha.export(maps, "headkv", tmp_path / "b.json", chart="streaming: task0")
     need = score(maps, "streaming: task0")
     np.testing.assert_array_equal(ha.import_scores(tmp_path / "b.json").score.values[0], np.maximum(need, 0))
-    assert said[1] == f"{(need < 0).sum()} scores below 0 are written as 0: headkv has none"
+    assert said[1] == f"{(need < 0).sum()} scores below 0 are written as 0: headkv has no negative scores"
 
 
 def test_headvis_is_the_tree_that_neuronpedia_loads(tmp_path, maps) -> None:
@@ -194,7 +194,7 @@ def test_tables_of_kv_heads_stay_so(tmp_path, maps) -> None:
     np.testing.assert_array_equal(np.loadtxt(tmp_path / "duo" / "full_attention_heads.tsv"), values)
     ha.export(theirs, "csv", tmp_path / "a.csv")
     np.testing.assert_array_equal(ha.import_scores(tmp_path / "a.csv").kv_score.values[0], values)
-    with pytest.raises(BadArgument, match="import it with heads"):
+    with pytest.raises(BadArgument, match="import with heads"):
         ha.export(theirs, "headkv", tmp_path / "a.json")
 
 
@@ -204,7 +204,10 @@ def test_tables_of_kv_heads_stay_so(tmp_path, maps) -> None:
         ({"chart": "streaming: tsk0"}, "Did you mean 'streaming: task0'"),
         ({"method": "gate"}, "method is 'gate', expected one of"),
         ({"method": "maps", "measure": "scor"}, "measure is 'scor', expected one of 'score', 'suppression'"),
-        ({"method": "maps"}, "chart is not given, and duo-attention holds one: give one of 'maps: relation_0, score'"),
+        (
+            {"method": "maps"},
+            "chart is not given, and duo-attention holds one map: give one of 'maps: relation_0, score'",
+        ),
         ({"method": "maps", "subject": "french"}, "subject is 'french'"),
         ({"chart": "streaming: task0", "method": "maps"}, "give one of them"),
         ({"kv_heads": 4}, "kv_heads is 4, which does not divide the 6 heads"),
@@ -232,7 +235,7 @@ def test_nothing_to_export(tmp_path, maps) -> None:
     with pytest.raises(CannotDo, match="no score above 0"):
         ha.export(maps["retrieval"] * -1, "headkv", tmp_path / "a.json")
     zero = result("retrieval", "needles", "score", np.full((1, LAYERS, HEADS), 2.0))
-    with pytest.raises(CannotDo, match="nothing to choose by"):
+    with pytest.raises(CannotDo, match="heads cannot be ranked by it"):
         ha.export(zero, "duo-attention", tmp_path / "duo")
     assert os.listdir(tmp_path) == []
 

@@ -9,7 +9,7 @@ import pytest
 
 import headatlas as ha
 from headatlas.errors import BadArgument, BadFile
-from headatlas.exchange import readable
+from headatlas.exchange import import_formats
 from headatlas.exchange.maps_repository import DYNAMIC
 from headatlas.figures.all import pictures
 from headatlas.report.content import content
@@ -17,7 +17,7 @@ from headatlas.results.charts import stack_maps
 from tests.figures import synthetic
 from tests.test_cli import headatlas
 
-FORMATS = tuple(readable())
+FORMATS = tuple(import_formats())
 LAYERS, HEADS, KV_HEADS = 4, 6, 2
 VALUES = np.random.default_rng(0).normal(size=(LAYERS, HEADS)) / 3
 KV_VALUES = np.random.default_rng(1).random((LAYERS, KV_HEADS)) / 7
@@ -90,18 +90,18 @@ def test_a_format_is_told_by_the_file(tmp_path, format) -> None:
 
 def test_a_format_that_a_file_does_not_tell_is_asked_for(tmp_path) -> None:
     """Triples may be heads with scores, or layers of three heads."""
-    with pytest.raises(BadArgument, match="does not show which it is: give one of retrieval-head, headkv"):
+    with pytest.raises(BadArgument, match="cannot be detected from .*: give one of retrieval-head, headkv"):
         ha.import_scores(written(tmp_path, "ranked"))
     assert ha.import_scores(tmp_path / "scores.json", "layers-by-heads").sizes["head"] == 3
     for nothing in ([], {}, 5, "scores", [5], {"a": 1}, [{"a": 1, "b": 2}], [[[1.0]]], None):
-        with pytest.raises(BadArgument, match="does not show which it is"):
+        with pytest.raises(BadArgument, match="cannot be detected from"):
             ha.import_scores(written_json(tmp_path, nothing))
     for name in ("scores.txt", "scores"):
         (tmp_path / name).write_text("1 2 3")
-        with pytest.raises(BadArgument, match="does not show which it is"):
+        with pytest.raises(BadArgument, match="cannot be detected from"):
             ha.import_scores(tmp_path / name)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(BadArgument, match="does not show which it is"):
+    with pytest.raises(BadArgument, match="cannot be detected from"):
         ha.import_scores(tmp_path / "empty")
 
 
@@ -156,9 +156,9 @@ def test_a_table_deep_in_a_json_file(tmp_path) -> None:
     assert stack_maps({"induction": result}).chart.values.tolist() == ["induction: scores"]
     with pytest.raises(BadFile, match="has the keys 'models', 'results': give key"):
         ha.import_scores(path, "layers-by-heads")
-    with pytest.raises(BadArgument, match="has no 'score' there; there are scores, a.b. Did you mean 'scores'"):
+    with pytest.raises(BadArgument, match="has no 'score' at this place; the keys are scores, a.b. Did you"):
         ha.import_scores(path, "layers-by-heads", key="results.1.score")
-    with pytest.raises(BadArgument, match="has no '2' there; there are 0, 1"):
+    with pytest.raises(BadArgument, match="has no '2' at this place; the keys are 0, 1"):
         ha.import_scores(path, "layers-by-heads", key="results.2")
     path = written_json(tmp_path, {"a.b": VALUES.tolist(), "c": VALUES.tolist()})
     assert ha.import_scores(path).table.values.tolist() == ["a.b", "c"]
@@ -302,8 +302,8 @@ def test_names_that_no_file_can_hold(tmp_path) -> None:
 
 TSV, FLAT = "full_attention_heads.tsv", ",".join(DYNAMIC)
 BAD = [  # file, what is in it, options, what is said
-    ("a.json", '{"0-0": [1], "0-0": [2]}', "retrieval-head", "the key '0-0' stands there twice"),
-    ("a.json", '{"0-0": [1], "00-0": [2]}', "retrieval-head", "a.json: 00-0: layer 0, head 0 stands there twice"),
+    ("a.json", '{"0-0": [1], "0-0": [2]}', "retrieval-head", "the key '0-0' occurs twice"),
+    ("a.json", '{"0-0": [1], "00-0": [2]}', "retrieval-head", "a.json: 00-0: layer 0, head 0 occurs twice"),
     ("a.json", '{"0-0": [1, NaN]}', "retrieval-head", "a.json: 0-0: score is nan, expected a finite number"),
     ("a.json", '{"0-0": [-Infinity]}', "retrieval-head", "score is -inf"),
     ("a.json", '{"0-0": [1e400]}', "retrieval-head", "score is inf"),
@@ -334,7 +334,7 @@ BAD = [  # file, what is in it, options, what is said
     ("a.json", "", "ranked", "is not JSON"),
     ("a.json", "5", "ranked", "holds 5, expected a list of [layer, head, score]"),
     ("a.json", "[]", "ranked", "has no rows"),
-    ("a.json", "[[0, 0, 1], [0, 0, 2]]", "ranked", "row 2: layer 0, head 0 stands there twice"),
+    ("a.json", "[[0, 0, 1], [0, 0, 2]]", "ranked", "row 2: layer 0, head 0 occurs twice"),
     ("a.json", "[[0, 0]]", "ranked", "row 1 is [0, 0], expected [layer, head, score]"),
     ("a.json", "[[0, 0, 1], [0.5, 0, 1]]", "ranked", "row 2: layer is 0.5, expected a whole number"),
     ("a.json", "[[0, NaN, 1]]", "ranked", "row 1: head is nan"),
@@ -357,9 +357,9 @@ BAD = [  # file, what is in it, options, what is said
         "layers-by-heads",
         "'a' has 1 layers × 1 heads, 'b' has 1 layers × 2 heads",
     ),
-    ("a.json", '{"a": [[1]]}', "layers-by-heads --key b", "key is 'b': a.json has no 'b' there; there are a"),
+    ("a.json", '{"a": [[1]]}', "layers-by-heads --key b", "a.json has no 'b' at this place; the keys are a"),
     ("a.json", '{"a": [[1]]}', "layers-by-heads --heads 2", "has 1 heads, expected 2"),
-    ("a.json", "5", "layers-by-heads --key b", "nothing is there"),
+    ("a.json", "5", "layers-by-heads --key b", "it has no keys"),
     ("a.json", "{}", "minference", "expected a list of layers"),
     ("a.json", "[{}]", "minference", "has no scores"),
     (
@@ -398,7 +398,7 @@ BAD = [  # file, what is in it, options, what is said
     ("a.csv", "layer,head,score\n0,0,\n", "csv", "has no scores"),
     ("a.csv", "layer,head,score\n0,0,NaN\n", "csv", "row 1: score is nan"),
     ("a.csv", "layer,head,score\n0,0,much\n", "csv", "row 1: score is 'much'"),
-    ("a.csv", "layer,head,score\n0,0,1\n0,0,1\n", "csv", "row 2: layer 0, head 0 stands there twice"),
+    ("a.csv", "layer,head,score\n0,0,1\n0,0,1\n", "csv", "row 2: layer 0, head 0 occurs twice"),
     ("a.csv", "layer,head,score\n0,1000000,1\n", "csv", "row 1: head is 1000000"),
     ("a.csv", "layer,head,score,score\n0,0,1,2\n", "csv", "has a column twice"),
     ("a.csv", "layer,score\n0,1\n", "csv", "row 1 lacks head"),

@@ -71,9 +71,9 @@ class TestDissociate:
     def test_the_trade_off_shows_validation_and_marks_what_was_chosen(self) -> None:
         result = synthetic.dissociate(6, 8)
         plan = tradeoff.plan(result)
-        assert [p.chosen for p in plan.panels] == [8, 0, 8, 8]
-        np.testing.assert_array_equal(plan.panels[0].own, result.effect_curve[0].sel(split="validation"))
-        assert plan.panels[1].why
+        assert [p.n_selected for p in plan.panels] == [8, 0, 8, 8]
+        np.testing.assert_array_equal(plan.panels[0].target, result.effect_curve[0].sel(split="validation"))
+        assert plan.panels[1].note
         with pytest.raises(
             BadArgument, match="no effect_curve, other_curve, other_effect: the figure needs effect_curve"
         ):
@@ -191,7 +191,7 @@ class TestImportance:
         assert importance.plan(result, style="published").scale.high == pytest.approx(0.0030)
 
     def test_a_wrong_variable_is_told(self) -> None:
-        with pytest.raises(BadArgument, match="'importanc'.*here are: importance, low, high"):
+        with pytest.raises(BadArgument, match="'importanc'.*the maps are: importance, low, high"):
             importance.plan(synthetic.probe(6, 8), "importanc")
 
 
@@ -379,9 +379,9 @@ class TestProof:
         assert plan.values[0, 1] == pytest.approx(float(ha.compare(a, b, draws=1).spearman))
         assert plan.rows[2] == "gate: math, facilitation"
         roles = ("facilitation", "interference", "irrelevance")
-        assert list(plan.beside) == [f"{task}, {role}" for task in ("math", "syntax") for role in roles]
-        assert {len(values) for values in plan.beside.values()} == {3}  # pairs of three seeds
-        assert plan.beside_title == "Seeds of the gate maps, pairwise"
+        assert list(plan.side_points) == [f"{task}, {role}" for task in ("math", "syntax") for role in roles]
+        assert {len(values) for values in plan.side_points.values()} == {3}  # pairs of three seeds
+        assert plan.side_title == "Seeds of the gate maps, pairwise"
         with pytest.raises(BadArgument, match="has 1 maps"):
             plan_agreement({"probe": result.isel(function=[0])})
 
@@ -423,7 +423,7 @@ def test_pictures_of_an_atlas() -> None:
     with pytest.raises(BadArgument, match="only: 'layer' is not one of .* Did you mean 'layers'"):
         list(pictures(made, ["layer"]))
     with pytest.raises(
-        BadArgument, match=r"'categories', which needs member\(category, layer, head\) .*; here are: gate"
+        BadArgument, match=r"'categories', which needs member\(category, layer, head\) .*; there are results of: gate"
     ):
         list(pictures({"gate": made["gate"]}, ["categories"]))
     with pytest.raises(BadArgument, match="palette is 'colorblind'"):

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 import headatlas as ha
 from headatlas.errors import BadArgument, UnsupportedModel
 from headatlas.live import answers as module
-from headatlas.live.answers import Live, others_like
+from headatlas.live.answers import Live, permuted_gates
 from headatlas.live.question import Question, read_question
 from headatlas.models.lm import LM
 from headatlas.models.logit_attribution import head_writes, logit_contributions
@@ -186,9 +186,9 @@ def test_answers_that_do_not_fit_are_refused(live) -> None:
 
 def test_few_passes_are_remembered_and_forgetting_changes_nothing(lm) -> None:
     live = Live(lm)
-    prompts = [words(n) for n in range(1, module.KEPT + 4)]
+    prompts = [words(n) for n in range(1, module.MAX_READINGS + 4)]
     first = [ask(live, "next", p) for p in prompts]
-    assert len(live._readings) == module.KEPT
+    assert len(live._readings) == module.MAX_READINGS
     assert [ask(live, "next", p) for p in prompts] == first
 
 
@@ -198,13 +198,13 @@ def test_few_passes_are_remembered_and_forgetting_changes_nothing(lm) -> None:
 @pytest.mark.parametrize("family", ["llama", "mistral", "gpt2", "gpt_oss", "opt"])
 @pytest.mark.parametrize(
     ("at_once", "short"),
-    [(module.ATTENTION, module.SHORT), (module.ATTENTION, 0), (0, 0)],
+    [(module.MAX_ATTENTION_BYTES, module.SHORT_PROMPT), (module.MAX_ATTENTION_BYTES, 0), (0, 0)],
     ids=["in the first pass", "all at once", "layer by layer"],
 )
 @switched
 def test_attention_is_what_plain_kernels_give(family, at_once, short, heads, monkeypatch) -> None:
-    monkeypatch.setattr(module, "ATTENTION", at_once)
-    monkeypatch.setattr(module, "SHORT", short)
+    monkeypatch.setattr(module, "MAX_ATTENTION_BYTES", at_once)
+    monkeypatch.setattr(module, "SHORT_PROMPT", short)
     lm = lm_of(family)
     live, ids = Live(lm), lm.encode(PROMPT)[0]
     before = lm.model.config._attn_implementation
@@ -261,7 +261,7 @@ def test_a_model_in_training_tells_where_it_looks(lm) -> None:
 def test_thumbnails_hold_the_largest_of_each_square(live, lm, n) -> None:
     told = ask(live, "thumbnails", words(n), layer=1, heads=OFF)
     size = told["size"]
-    assert size == min(n, module.THUMBNAIL)
+    assert size == min(n, module.THUMBNAIL_SIZE)
     assert len(told["heads"]) == lm.n_heads
     ends = [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]
     for head in (0, 5):
@@ -295,14 +295,14 @@ def test_writes_are_sorted_and_are_the_direct_contributions(family, heads) -> No
     assert told["token"] == 5
     assert raised == sorted(raised, reverse=True)
     assert lowered == sorted(lowered)
-    assert len(raised) == len(lowered) == module.TOP
+    assert len(raised) == len(lowered) == module.TOP_TOKENS
     every = {i: map_of(live, "direct", heads=heads, target=(i,))[1, 4] for i in range(61)}
     ranked = sorted(every, key=lambda i: -every[i])
     for name, best in (("raised", ranked[:10]), ("lowered", ranked[:-11:-1])):
         assert [t["text"] for t in told[name]] == [live.text(i) for i in best]
         assert [t["change"] for t in told[name]] == pytest.approx([every[i] for i in best], rel=1e-4, abs=1e-6)
     scale = {"granite": 0.5}.get(family, 1)
-    part = head_writes(live.lm, live.reading(Question(PROMPT, heads)).kept, 1, 5)[4]
+    part = head_writes(live.lm, live.reading(Question(PROMPT, heads)).record, 1, 5)[4]
     by_hand = logit_contributions(live.lm, part) * scale
     np.testing.assert_allclose([every[i] for i in range(61)], by_hand, rtol=1e-3, atol=1e-5)
 
@@ -367,7 +367,7 @@ def test_exact_is_what_removing_each_head_costs(family, replays, heads, other) -
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2", "deepseek_v3"])
 def test_a_model_in_half_precision_says_the_same(family, short, monkeypatch) -> None:
     if not short:
-        monkeypatch.setattr(module, "SHORT", 2)
+        monkeypatch.setattr(module, "SHORT_PROMPT", 2)
     half = build(BY_ID[family]).bfloat16()
     whole, live = (Live(LM(model, tokenizer(), family)) for model in (copy.deepcopy(half).float(), half))
     before = traces(live.lm)
@@ -384,7 +384,7 @@ def test_a_long_question_goes_on_after_others_as_if_there_had_been_none(lm) -> N
     expected = ask(live, "exact", target=TARGET, heads=OFF)
     paused = live.exact(Question(PROMPT, OFF, target=TARGET))
     next(paused)
-    for n in range(1, module.KEPT + 2):
+    for n in range(1, module.MAX_READINGS + 2):
         ask(live, "next", words(n), heads=((0, 0, 0.0),))
     ask(live, "attention", heads=((2, 1, 0.0),))
     *_, last = paused
@@ -399,7 +399,7 @@ def gate_of(*rows: tuple[float, ...]) -> Tensor:
 
 
 def drawn(gate: Tensor, most: int | None = None, seed: int = 0) -> list[tuple[tuple[float, ...], ...]]:
-    gates = islice(others_like(gate, np.random.default_rng(seed)), most)
+    gates = islice(permuted_gates(gate, np.random.default_rng(seed)), most)
     return [tuple(tuple(row) for row in g.tolist()) for g in gates]
 
 
@@ -465,7 +465,7 @@ def test_control_has_no_more_random_heads_than_there_are(live) -> None:
     assert (none["random"], none["p"], none["all"]) == ([], 1, True)
     expected = log_p(live.lm, PROMPT, TARGET, layer) - log_p(live.lm, PROMPT, TARGET)
     assert none["effect"] == pytest.approx(expected, rel=1e-3)
-    with pytest.raises(BadArgument, match="heads is empty: switch a head off first"):
+    with pytest.raises(BadArgument, match="heads is empty: switch a head off before"):
         ask(live, "control")
 
 
@@ -490,7 +490,7 @@ def test_a_continuation_is_what_generate_gives(family, n, new, heads) -> None:
         ids, text = lm.generate_ids(words(n), fits)[0], lm.generate(words(n), fits)
     assert last["result"] == {"text": text, "tokens": len(ids)}
     texts = [p["partial"]["text"] for p in partial]
-    assert len(texts) == math.ceil(min(fits, len(ids) + 1) / module.TOKENS_AT_ONCE)
+    assert len(texts) == math.ceil(min(fits, len(ids) + 1) / module.TOKENS_PER_STEP)
     assert texts[-1] == text
     assert all(text.startswith(t) for t in texts)
 

@@ -393,7 +393,7 @@ def test_a_server_that_ends_is_missed_and_found_again(opened: Open) -> None:
     server = serve(make_lm())
     tab = opened(server.url, expected="ERR_CONNECTION_REFUSED|403|ERR_INCOMPLETE|ERR_EMPTY|RESET")
     type_prompt(tab)
-    port, token = urlsplit(server.url).port, server.door.token
+    port, token = urlsplit(server.url).port, server.guard.token
     server.stop()
     tab.fill("#live-prompt", "w1 w2")
     expect(tab.locator("#live-lost")).to_contain_text("does not answer")
@@ -401,7 +401,7 @@ def test_a_server_that_ends_is_missed_and_found_again(opened: Open) -> None:
     expect(tab.locator("#live-lost")).to_contain_text("started anew")
     stranger.stop()
     server = Server(Live(make_lm()), lambda: "", host="127.0.0.1", port=port)
-    server.door.token = token
+    server.guard.token = token
     server.start()
     try:
         expect(tab.locator("#live-lost")).to_be_hidden(timeout=10000)

@@ -16,7 +16,7 @@ import pytest
 from headatlas.errors import BadArgument
 from headatlas.live.answers import Live
 from headatlas.live.question import Question
-from headatlas.live.server import MOST_BYTES, Server
+from headatlas.live.server import MAX_REQUEST_BYTES, Server
 from headatlas.models.lm import LM
 from tests.models.tiny import TINY, build, tokenizer
 
@@ -69,7 +69,7 @@ def request(
     """headers: with _ for -. token: 'right' is the server's own, None sends none."""
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     if token is not None:
-        sent["X-HeadAtlas-Token"] = server.door.token if token == "right" else token
+        sent["X-HeadAtlas-Token"] = server.guard.token if token == "right" else token
     connection = connect(server)
     try:
         chunked = not isinstance(body, bytes | str | None)
@@ -136,7 +136,7 @@ def test_nobody_comes_in_without_the_token(server, path, token) -> None:
 
 
 def test_the_token_may_stand_in_a_header_or_in_the_address(server) -> None:
-    token = server.door.token
+    token = server.guard.token
     for path, given in (("/alive", token), (f"/alive?token={token}", None)):
         assert request(server, path, token=given).status == 200
     body = json.dumps(BASIC)
@@ -148,8 +148,8 @@ def test_the_token_may_stand_in_a_header_or_in_the_address(server) -> None:
 def test_every_server_has_a_token_of_its_own(server, live) -> None:
     other = Server(live, lambda: PAGE, host="127.0.0.1", port=0)
     other._socket.close()
-    assert other.door.token != server.door.token
-    assert len(other.door.token) >= 32
+    assert other.guard.token != server.guard.token
+    assert len(other.guard.token) >= 32
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_content_type_may_name_its_characters(server) -> None:
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_request_has_a_largest_size(server, chunked) -> None:
     start = json.dumps(BASIC).encode()
-    fits, too_long = (start + b" " * (MOST_BYTES + more - len(start)) for more in (0, 1))
+    fits, too_long = (start + b" " * (MAX_REQUEST_BYTES + more - len(start)) for more in (0, 1))
     for body, status in ((fits, 200), (too_long, 413)):
         parts = iter([body[i : i + 2**16] for i in range(0, len(body), 2**16)]) if chunked else body
         reply = request(server, "/ask", parts, Content_Type="application/json")
@@ -382,7 +382,7 @@ class Endless:
 def begin(server: Server, **values: Any) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
     """A question whose answer has begun."""
     connection = connect(server)
-    headers = {"X-HeadAtlas-Token": server.door.token, "Content-Type": "application/json"}
+    headers = {"X-HeadAtlas-Token": server.guard.token, "Content-Type": "application/json"}
     connection.request("POST", "/ask", json.dumps(BASIC | values), headers)
     answer = connection.getresponse()
     assert json.loads(answer.readline()) == {"progress": 0}

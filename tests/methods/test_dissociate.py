@@ -230,7 +230,7 @@ def test_what_is_asked_by_default(monkeypatch) -> None:
     calls = []
 
     def load(lm, tasks, questions, *rest, **options):
-        calls.append((tasks, questions, options["functions"], options["each"]))
+        calls.append((tasks, questions, options["functions"], options["per_function"]))
         raise CannotDo("enough")
 
     monkeypatch.setattr("headatlas.tasks.labelled.load_labelled", load)
@@ -288,10 +288,10 @@ def test_worked_examples_are_none_that_something_is_chosen_or_tested_with(tiny) 
 
 def test_the_quick_preset_uses_some_of_each_function(tiny) -> None:
     many = {n: [{"prompt": f"w{i} {n}", "target": f" w{i % 50}"} for i in range(300)] for n in ("w1", "w2")}
-    data = load_labelled(tiny, many, each=40)
+    data = load_labelled(tiny, many, per_function=40)
     assert [len(data.of(s, 0)) for s in ("train", "validation", "test")] == [26, 6, 8]
     assert len(load_labelled(tiny, many).examples) == 600
-    assert len(load_labelled(tiny, questions=questions(100), each=10).examples) == pytest.approx(80, abs=12)
+    assert len(load_labelled(tiny, questions=questions(100), per_function=10).examples) == pytest.approx(80, abs=12)
 
 
 @pytest.mark.parametrize(
@@ -311,8 +311,8 @@ def test_the_quick_preset_uses_some_of_each_function(tiny) -> None:
         (TASKS, {"limit": 6}, "with limit=6: too few"),
         ([TASKS[0], TASKS[0]], {}, "'first' 2 times"),
         (["maths"], {}, "Did you mean 'math'"),
-        (TASKS, {"functions": ["third"]}, "there are first, second"),
-        (TASKS, {"test": "more.json"}, "goes with questions only"),
+        (TASKS, {"functions": ["third"]}, "expected some of first, second"),
+        (TASKS, {"test": "more.json"}, "is for questions only"),
         (TASKS, {"preset": "slow"}, "quick, full"),
         (TASKS, {"updates": 0}, "updates is 0, expected a whole number from 1"),
         (TASKS, {"penalty": -1}, "0 or more"),

@@ -285,7 +285,7 @@ def test_relations_are_asked_without_naming_the_task() -> None:
         ({"template": "Q: A:"}, "template is 'Q: A:', expected a text with {}"),
         ({"shots": 40}, "has 32 train examples, too few for shots=40"),
         ({"shots": 31}, "prompt and target are .* tokens long, but the model's context is 64"),
-        ({"relations": "capitals"}, "no built-in relation"),
+        ({"relations": "capitals"}, "nor a built-in relation"),
         ({"tasks": {"ids": [((5, 6), (7,)), ((6, 7), (8,)), ((9, 7), (8,)), ((3, 7), (8,))]}}, "made of token ids"),
     ],
 )

@@ -394,16 +394,16 @@ def test_a_task_the_model_cannot_do_is_warned_about(tiny, brief, caplog) -> None
         ha.gate(tiny, words(), seeds=1)
     told = [r.getMessage() for r in caplog.records]
     assert any("words: the whole model gets 10 % of 10 held-out prompts right" in m for m in told)
-    assert any("says little" in m for m in told)
+    assert any("shows little" in m for m in told)
     caplog.clear()
     with caplog.at_level(logging.INFO, "headatlas"):
         ha.gate(handmade(spoiler=False), repeat_the_word(), seeds=1)
-    assert not any("says little" in r.getMessage() for r in caplog.records)
+    assert not any("shows little" in r.getMessage() for r in caplog.records)
     caplog.clear()
     same = [Example((w, 15), (w,)) for w in range(14)]
     with caplog.at_level(logging.INFO, "headatlas"):
         ha.taylor(handmade(spoiler=False), Task("mostly", tuple(same), tuple(same[:1])), limit=2)
-    assert not any("says little" in r.getMessage() for r in caplog.records)  # all right, though guessing would be too
+    assert not any("shows little" in r.getMessage() for r in caplog.records)  # all right, though guessing would be too
 
 
 def test_layers_without_heads_are_nan(brief) -> None:

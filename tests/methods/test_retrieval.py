@@ -14,7 +14,7 @@ from headatlas.methods.retrieval.proof import retrieval_sentences
 from headatlas.models.attention import attention_of
 from headatlas.models.lm import LM
 from headatlas.results.method_tables import method_tables
-from headatlas.tasks.needles import Hidden, Needle, hide, load_sentences
+from headatlas.tasks.needles import Haystack, Needle, hide_needle, load_sentences
 from headatlas.testing import tiny_lm
 from tests.models.copier import COPIERS, copier
 
@@ -66,7 +66,7 @@ def test_removing_them_breaks_needles(lm: LM, result: xr.Dataset) -> None:
     assert [row["heads"] for row in rows] == [2]
 
 
-def slow_scores(lm: LM, prompt: Hidden, answer: list[int]) -> tuple[np.ndarray, np.ndarray]:
+def slow_scores(lm: LM, prompt: Haystack, answer: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Step by step, head by head, from whole matrices: (distinct tokens copied, steps that copied) / tokens."""
     once, often = np.zeros((2, lm.n_layers, lm.n_heads))
     places: dict[tuple[int, int], set[int]] = {}
@@ -87,7 +87,7 @@ def slow_scores(lm: LM, prompt: Hidden, answer: list[int]) -> tuple[np.ndarray, 
 def test_equals_step_by_step(hybrid, steps) -> None:
     """On random models, which copy by accident: the answers are short cycles of the needles' own words."""
     lm, sentences = tiny_lm(hybrid, context=128), ["w1 w2 w3 w4 w5", "w6 w7 w8 w9"]
-    (said,) = answer_lines(lm, [hide(lm, Needle("w30 w31", "w50", "w31"), sentences, 40, 0.5).ids], steps)
+    (said,) = answer_lines(lm, [hide_needle(lm, Needle("w30 w31", "w50", "w31"), sentences, 40, 0.5).ids], steps)
     cycle = " ".join(f"w{t - 4}" for t in dict.fromkeys(said) if t >= 4)  # so that some of it will be said again
     needles = [Needle(f"w30 {cycle} {w}", "w50", f"{cycle} {w}") for w in ("w40", "w41")]
     options = {"text": sentences, "lengths": (50,), "depths": 2, "new_tokens": steps, "causal": 0, "recall": 0.0}
@@ -97,7 +97,7 @@ def test_equals_step_by_step(hybrid, steps) -> None:
     for i, needle in enumerate(needles):
         first = i * len(texts) // len(needles)
         for depth in (0.0, 1.0):
-            prompt = hide(lm, needle, (*texts[first:], *texts[:first]), 50, depth)
+            prompt = hide_needle(lm, needle, (*texts[first:], *texts[:first]), 50, depth)
             ids = list(prompt.ids)
             for _ in range(steps):
                 ids.append(int(lm.model(torch.tensor([ids])).logits[0, -1].argmax()))
@@ -117,7 +117,7 @@ def test_equals_step_by_step(hybrid, steps) -> None:
 def test_a_token_copied_twice_counts_once_in_the_paper_and_twice_in_the_code(lm: LM) -> None:
     ids = lm.encode("w10 w1 w2 w3 w1 w11 w12 w1")[0]  # behind w1 stood w2, and w11 too
     answer = lm.encode("w2 w3 w1 w2 w3")[0]
-    once, often = count_copies(lm, Hidden(tuple(ids), 2, 4), answer)
+    once, often = count_copies(lm, Haystack(tuple(ids), 2, 4), answer)
     (layer, head), *_ = COPIERS
     assert (once[layer, head], often[layer, head]) == (2, 4)
 
@@ -188,7 +188,7 @@ def test_lengths_are_cut_to_the_context(lm: LM, caplog) -> None:
         ({"lengths": "many"}, "lengths is 'many', expected numbers of tokens"),
         ({"lengths": ()}, r"lengths is \(\), expected numbers of tokens"),
         ({"lengths": (0,)}, r"lengths is \(0,\), expected numbers of tokens"),
-        ({"lengths": (5,)}, "needles, needle 1: it and its question alone are 17 tokens, and lengths has 5"),
+        ({"lengths": (5,)}, "needles, needle 1: with its question it has 17 tokens, but lengths has 5"),
         ({"depths": 0}, "depths is 0, expected a whole number from 1"),
         ({"kind": "papers"}, "kind is 'papers', expected one of paper, published-code.*Did you mean 'paper'"),
         ({"limit": 0}, "limit is 0, expected a whole number, at least 1"),

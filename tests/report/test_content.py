@@ -34,7 +34,7 @@ def test_charts_are_the_overview_in_float32_with_their_intervals() -> None:
     assert [g["title"] for g in page["groups"]][:4] == titles
     for group in page["groups"]:
         measure = next(m for m in get_method(group["method"]).measures if m.name == group["measure"])
-        assert group["says"].startswith(measure.meaning)
+        assert group["description"].startswith(measure.meaning)
         assert group["subject"].lower() == measure.over
         assert group["removal"] == (group["method"] == "ablate")
     assert sorted(c for g in page["groups"] for c in g["charts"]) == list(range(16))
@@ -80,10 +80,10 @@ def test_charts_know_their_chance_level_and_which_heads_are_above_it() -> None:
     gate = next(c for c in page["charts"] if c["method"] == "gate")
     assert (gate["chance"], gate["above"], gate["none"]) == (None, None, False)
     assert gate["notes"] == ["not supported, p 0.2, 2 heads"]
-    (says,) = (g["says"] for g in page["groups"] if g["measure"] == "score")
+    (description,) = (g["description"] for g in page["groups"] if g["measure"] == "score")
     marks = "Half colour strength: at chance. Framed: removed in the map's test, whose outcome is below its title."
-    assert says.endswith(marks)
-    assert "chance" not in next(g["says"] for g in page["groups"] if g["measure"] == "suppression")
+    assert description.endswith(marks)
+    assert "chance" not in next(g["description"] for g in page["groups"] if g["measure"] == "suppression")
 
 
 def test_charts_have_the_marks_of_the_figures() -> None:
@@ -217,7 +217,7 @@ def test_curves_know_the_chart_whose_top_heads_were_removed() -> None:
 @pytest.mark.parametrize(
     ("accuracy", "clears", "words"),
     [
-        (0.41, 0, "too close to tell apart"),
+        (0.41, 0, "too close to call"),
         (0.41, 0, "No head's importance clears the shuffled-label control"),
         (0.30, 0, "the wording alone explains its success"),
         (0.90, 3, "reads more than wording"),
@@ -245,7 +245,7 @@ def test_salient_tokens_are_numbers_in_one_list_and_fewer_where_heads_are_many(m
     assert tokens["texts"] == [" France", " Paris", " Rome"]
     np.testing.assert_array_equal(unpack(tokens["token"], "<u4"), np.full(24, 1))
     np.testing.assert_array_equal(unpack(tokens["demoted"], "<u4"), np.full(48, 2))
-    monkeypatch.setattr(module, "TOKENS", 70)
+    monkeypatch.setattr(module, "MAX_TOKENS", 70)
     few = content(small.atlas(), small.INFO)["tokens"]
     assert few["ranks"] == 1
     assert len(unpack(few["token"], "<u4")) == 12
@@ -301,13 +301,13 @@ def test_specialisation_has_whose_heads_were_removed_in_rows_and_the_verdicts() 
     assert first == {
         "function": "Retrieval",
         "heads": 2,
-        "own": -1.25,
+        "target": -1.25,
         "others": 0.05,
         "random": -0.5,
         "p": 0.01,
         "verdict": "heads of its own",
     }
-    assert (second["heads"], second["own"], second["verdict"]) == (0, None, "none found")
+    assert (second["heads"], second["target"], second["verdict"]) == (0, None, "none found")
 
 
 def test_the_others_changes_are_shown_by_their_mean_size() -> None:

@@ -74,12 +74,12 @@ def show(
     maps: dict,
     info: dict,
     wrong: list[str],
-    agreed: xr.Dataset | None = None,
+    compared: xr.Dataset | None = None,
     **context: object,
 ) -> "playwright.Page":
     """An atlas's page, opened from disk; what it logs, throws or asks for is put on the list of what is wrong."""
     path = folder / "report.html"
-    path.write_text(page(maps, info, agreed=agreed), encoding="utf-8")
+    path.write_text(page(maps, info, compared=compared), encoding="utf-8")
     tab = chrome.new_context(**{"viewport": {"width": 1300, "height": 7000}} | context).new_page()
     tab.on("console", lambda m: wrong.append(f"console: {m.text}"))
     tab.on("pageerror", lambda e: wrong.append(f"error: {e}"))
@@ -269,7 +269,7 @@ def test_a_click_on_an_agreement_puts_both_charts_into_the_finder(tab: "playwrig
 def test_maps_of_several_atlases_are_listed_by_how_far_they_agree(opened: Open) -> None:
     theirs = small.maps()[["score"]].rename(relation="table").assign_coords(table=[HOSTILE, "copying"])
     atlases = {"maps": small.maps()}, {"theirs": theirs}
-    tab = opened(side_by_side(atlases)[0], agreed=compare(*atlases, draws=10))
+    tab = opened(side_by_side(atlases)[0], compared=compare(*atlases, draws=10))
     first = tab.locator("#agreement-pairs tbody tr").first
     cells = first.locator("td").all_inner_texts()
     assert cells[:4] == [f"{MAPS}: score, country to capital", f"theirs: score, {HOSTILE}", "head", "1.00"]
@@ -398,12 +398,12 @@ def one_by_one() -> dict[str, xr.Dataset]:
 @pytest.mark.parametrize(
     ("maps", "text"),
     [
-        ({}, "This atlas holds no map of heads yet"),
-        ({"salient": small.salient()}, "This atlas holds no map of heads yet"),
+        ({}, "This atlas has no maps yet"),
+        ({"salient": small.salient()}, "This atlas has no maps yet"),
         (one_by_one(), "1 layer × 1 head; 1 map"),
         ({"ablate": small.ablate()}, get_method("ablate").measures[0].meaning),
         ({"maps": small.maps().drop_vars("member")}, "country to capital"),
-        ({"mine": small.ablate()}, "This atlas holds no map of heads yet"),
+        ({"mine": small.ablate()}, "This atlas has no maps yet"),
     ],
     ids=["nothing", "tokens", "1×1", "one method", "no categories", "unknown method"],
 )
@@ -560,7 +560,9 @@ def test_what_was_looked_at_stays_when_the_page_loads_new_results(chrome, tmp_pa
     path.write_text(page(first, small.INFO, {"gate": 130.0, "ablate": None}), encoding="utf-8")
     tab = chrome.new_context(viewport={"width": 1300, "height": 800}).new_page()
     tab.goto(path.as_uri())
-    told = "Still being computed: Causal head gating (about 2 min), Ablation. This page loads new results by itself."
+    told = (
+        "Still being computed: Causal head gating (about 2 min), Ablation. The page reloads when there are new results."
+    )
     assert tab.locator("#pending").inner_text() == told
     tab.select_option("#method", label=f"{MAPS}: score")
     tab.select_option("#subject", label="copying")

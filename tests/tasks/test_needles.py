@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from headatlas.errors import BadArgument, BadFile
 from headatlas.models.lm import LM
-from headatlas.tasks.needles import Needle, check_needles, hide, load_needles, load_sentences
+from headatlas.tasks.needles import Needle, check_needles, hide_needle, load_needles, load_sentences
 from tests.models.copier import copier
 from tests.models.tiny import TINY, build
 
@@ -47,7 +47,7 @@ def lm(request) -> LM:
 def test_the_answer_is_found_among_the_tokens(lm: LM) -> None:
     for i, needle in enumerate(NEEDLES):
         length, depth = (300, 600)[i % 2], (0.0, 0.3, 1.0)[i % 3]
-        hidden = hide(lm, needle, SENTENCES, length, depth)
+        hidden = hide_needle(lm, needle, SENTENCES, length, depth)
         text, answer = lm.tokenizer.decode(hidden.ids), lm.tokenizer.decode(hidden.ids[hidden.start : hidden.end])
         assert answer.strip(" .,") == needle.answer
         assert text.count(needle.text) == 1
@@ -59,10 +59,10 @@ def test_the_answer_is_found_among_the_tokens(lm: LM) -> None:
 
 def test_tokenizers_that_do_not_say_where_tokens_stand(lm: LM, monkeypatch) -> None:
     """The answer's tokens are then found by what texts have in common up to there."""
-    expected = [hide(lm, needle, SENTENCES, 300, 0.5) for needle in NEEDLES]
+    expected = [hide_needle(lm, needle, SENTENCES, 300, 0.5) for needle in NEEDLES]
     monkeypatch.setattr(type(lm.tokenizer), "is_fast", False)
     for needle, hidden in zip(NEEDLES, expected, strict=True):
-        again = hide(lm, needle, SENTENCES, 300, 0.5)
+        again = hide_needle(lm, needle, SENTENCES, 300, 0.5)
         assert (again.ids, again.start) == (hidden.ids, hidden.start)
         assert hidden.end - again.end in (0, 1, 2)  # tokens may be missed if the last one reaches beyond the answer
 
@@ -70,11 +70,11 @@ def test_tokenizers_that_do_not_say_where_tokens_stand(lm: LM, monkeypatch) -> N
 def test_where_in_the_text() -> None:
     lm, needle = copier(), Needle("w2 w3 w4", "w5", "w3 w4")
     sentences = ["w6 w7", "w8 w9", "w10 w11"]
-    texts = [lm.tokenizer.decode(hide(lm, needle, sentences, 64, depth).ids) for depth in (0, 0.5, 1)]
+    texts = [lm.tokenizer.decode(hide_needle(lm, needle, sentences, 64, depth).ids) for depth in (0, 0.5, 1)]
     words = [text.removeprefix("<unk> ").split(" <unk>")[0] for text in texts]
     assert [w.split().index("w2") / (len(w.split()) - 3) for w in words] == pytest.approx([0, 0.5, 1], abs=0.05)
     assert words[0].split()[3:11] == ["w6", "w7", "w8", "w9", "w10", "w11", "w6", "w7"]  # and begins again
-    assert hide(lm, needle, sentences, 0, 0.5).start == 2  # nothing fits: the needle alone
+    assert hide_needle(lm, needle, sentences, 0, 0.5).start == 2  # nothing fits: the needle alone
 
 
 def test_our_own_needles() -> None:
@@ -141,5 +141,5 @@ def test_texts_that_do_not_do() -> None:
     lm, needle = copier(), Needle("w2 w3 w4", "w5", "w3 w4")
     with pytest.raises(BadArgument, match="a, needle 1 is already in the text"):
         check_needles(lm, {"a": [needle]}, ["w1 w2 w3 w4 w5"], 50, True)
-    with pytest.raises(BadArgument, match="it and its question alone are 15 tokens, and lengths has 13"):
+    with pytest.raises(BadArgument, match="with its question it has 15 tokens, but lengths has 13"):
         check_needles(lm, {"a": [needle]}, ["w1"], 13, True)

@@ -316,6 +316,6 @@ def test_examples_of_token_ids(lm) -> None:
     ids = [{"prompt": [3, i], "target": [i]} for i in range(10)]
     result = ha.taylor(lm, ids, limit=2)
     assert np.isfinite(result.contribution).all()
-    with pytest.raises(BadArgument, match="worked examples .* need text"):
+    with pytest.raises(BadArgument, match="few-shot examples .* need text"):
         load_tasks(lm, ids, shots=1)
     assert torch.is_grad_enabled()

@@ -71,7 +71,7 @@ def test_a_test_file_is_the_test_split_and_leaves_training(caplog) -> None:
     questions = load_questions(data(40), [entry(i) for i in range(35, 45)])
     assert {q.main for q in questions if q.split == "test"} == {f"main {i}?" for i in range(35, 45)}
     assert {q.main for q in questions if q.split != "test"} == {f"main {i}?" for i in range(35)}
-    assert "left 40 questions out of training" in caplog.text
+    assert "dropped 40 training questions" in caplog.text
 
 
 def test_stray_labels_are_dropped_and_told(caplog) -> None:
@@ -151,7 +151,7 @@ def test_questions_are_built_in_by_name(tmp_path, monkeypatch) -> None:
         BadArgument, match=r"questions is 'vareid': no such file, nor .*varied, stories\). Did you mean"
     ):
         load_questions("vareid")
-    with pytest.raises(BadArgument, match="test is given without questions of your own"):
+    with pytest.raises(BadArgument, match="test is given without questions:"):
         load_questions("varied", data())
     with pytest.raises(BadArgument, match="test is 'varied': no such file$"):
         load_questions(data(), "varied")

@@ -72,8 +72,8 @@ def test_the_hash_is_of_what_is_asked() -> None:
     ("text", "says"),
     [
         ("{", "is not JSON"),
-        ("[]", "laid out differently"),
-        (json.dumps({"category": "Knowledge"}), "laid out differently"),
+        ("[]", "another layout"),
+        (json.dumps({"category": "Knowledge"}), "another layout"),
         (json.dumps({"pairs": []}), "has no pairs"),
         (json.dumps(good(category="Knowlege")), "category 'Knowlege', expected one of .* Did you mean 'Knowledge'"),
         (json.dumps(good(category=3)), "category 3"),
@@ -110,7 +110,7 @@ def test_nothing_twice_and_missing(tmp_path) -> None:
         load_relations([good(name="x"), good(name="x")])
     with pytest.raises(BadArgument, match="holds no relation"):
         load_relations(tmp_path)
-    with pytest.raises(BadArgument, match="no such file or folder, and no built-in relation"):
+    with pytest.raises(BadArgument, match="no such file or folder, nor a built-in relation"):
         load_relations(tmp_path / "missing.json")
     with pytest.raises(BadArgument, match="has no name"):
         load_relations([good()])
@@ -140,7 +140,7 @@ def test_what_a_user_types_first() -> None:
         ({"x": None}, r"relations\['x'\] has no pairs"),
         ({"x": 5}, r"relations\['x'\] has no pairs"),
         ({"x": []}, r"relations\['x'\] has no pairs"),
-        ({"x": {"France": "Paris"}}, r"relations\['x'\] is laid out differently"),
+        ({"x": {"France": "Paris"}}, r"relations\['x'\] has another layout"),
         ({"x": [("a", "b", "c")]}, r"relations\['x'\]: pairs\[0\] is \('a', 'b', 'c'\), expected two words"),
         ({"x": ["ab"]}, r"pairs\[0\] is 'ab', expected two words"),
         ({5: [("a", "b")]}, "has the name 5, expected text"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headatlas.tasks.scoring import informative, is_right, token_f1, words
+from headatlas.tasks.scoring import informative_tokens, is_right, token_f1, words
 
 
 @pytest.mark.parametrize(
@@ -58,24 +58,24 @@ def test_f1() -> None:
 
 
 def test_short_answers_are_kept_whole() -> None:
-    assert informative(["It", " is", " the", " cat", "."], np.zeros(5)) == [0, 1, 2, 3, 4]
+    assert informative_tokens(["It", " is", " the", " cat", "."], np.zeros(5)) == [0, 1, 2, 3, 4]
 
 
 def test_content_words_by_surprisal() -> None:
     pieces = ["She", " has", " thir", "teen", " red", " pens", ",", " and", " the", " box", "."]
     surprisal = np.array([9.0, 9, 1, 2, 3, 4, 9, 9, 9, 5, 9])
-    assert informative(pieces, surprisal) == [2, 3, 4, 5, 9]
-    assert informative(pieces, surprisal, k=2) == [5, 9]
+    assert informative_tokens(pieces, surprisal) == [2, 3, 4, 5, 9]
+    assert informative_tokens(pieces, surprisal, k=2) == [5, 9]
 
 
 def test_a_stop_word_is_told_from_a_piece_of_a_word() -> None:
     pieces = ["to", "ma", "toes", " do", " be", " to", " green", " in"]
-    assert informative(pieces, np.arange(8.0), k=4) == [0, 1, 2, 6]
+    assert informative_tokens(pieces, np.arange(8.0), k=4) == [0, 1, 2, 6]
 
 
 def test_pieces_of_letters_are_no_punctuation() -> None:
-    assert informative(["na", "\ufffd", "\ufffd", "ve", " caf", "\ufffd", "."], np.arange(7.0), k=3) == [3, 4, 5]
+    assert informative_tokens(["na", "\ufffd", "\ufffd", "ve", " caf", "\ufffd", "."], np.arange(7.0), k=3) == [3, 4, 5]
 
 
 def test_nothing_but_stop_words() -> None:
-    assert informative(["It", " is", " as", " it", " was", "."], np.arange(6.0), k=2) == [4, 5]
+    assert informative_tokens(["It", " is", " as", " it", " was", "."], np.arange(6.0), k=2) == [4, 5]

@@ -110,5 +110,5 @@ def _draw(result: Any, atlases: list[Path], out: Path) -> None:
     models = dict.fromkeys(str(m.attrs.get("model", "")) for m in maps.values())
     info = {"model": {"name": ", ".join(filter(None, models))}, "run": {}, "methods": {}}
     paths = [path for path in write_agreement(result, out) if path.suffix == ".png"]
-    write_report(maps, info, out / PAGE, agreed=result)
+    write_report(maps, info, out / PAGE, compared=result)
     typer.echo(f"wrote {', '.join(map(str, [*paths, out / PAGE]))}", err=True)

@@ -7,11 +7,11 @@ import typer
 
 from headatlas.cli.app import app, check_atlas_path, check_one_of, check_path, import_torch, split_names
 from headatlas.errors import check_choice
-from headatlas.exchange import readable, writable
+from headatlas.exchange import export_formats, import_formats
 from headatlas.methods import importing_methods
 
-IMPORT_FORMATS = tuple(readable())
-EXPORT_FORMATS = tuple(writable())
+IMPORT_FORMATS = tuple(import_formats())
+EXPORT_FORMATS = tuple(export_formats())
 
 
 def _check_kind(param: typer.CallbackParam, value: str | None) -> str | None:
@@ -91,7 +91,7 @@ def import_scores(
         out=out,
     )
     typer.echo(f"wrote {out / result.attrs['method']}.nc: {', '.join(f'{n} {d}' for d, n in result.sizes.items())}")
-    for sentence in importing.sentences(result):
+    for sentence in importing.import_notes(result):
         typer.echo(sentence)
 
 

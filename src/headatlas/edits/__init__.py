@@ -1,1 +1,1 @@
-"""Heads changed for good: folded into weights, in memory or as a checkpoint, with a card that says what it did."""
+"""Change heads permanently: fold edits into weights, in memory or as a checkpoint with a model card."""

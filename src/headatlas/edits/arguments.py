@@ -1,4 +1,4 @@
-"""What heads are to be changed, as text: read and checked before anything slow is imported."""
+"""Parse edits given as text, and check them before anything slow is imported."""
 
 import re
 from collections.abc import Iterable
@@ -10,6 +10,7 @@ from headatlas.errors import BadArgument, check_exists
 from headatlas.models.head_names import head_numbers
 
 GRAMMAR = "'math by dissociate', 'interfering by gate, syntax', 'top 10 math by ablate' or 'lowest 10% by ablate'"
+# "top 10 math by ablate", "lowest group of every layer by taylor, …": end, count, unit, subject, method, measure.
 _SET = re.compile(
     r"(?:(top|lowest) (?:(\d+(?:\.\d+)?) ?(%?) |(?=groups? of ))(groups? of (?:every|each) layer )?)?"
     r"(.*?) ?\bby ([\w-]+) ?(?:, ?(.*\S))?"
@@ -20,8 +21,8 @@ _SET = re.compile(
 class HeadSet:
     """A set of heads by name: 'top 10 math by gate, facilitation'.
 
-    words: what it is of, each the name of a subject or of a measure. end: 'top' or 'lowest' so many, or ''. groups: so
-    many key-value groups of every layer, not heads of all.
+    words: names of a subject, of a measure, or of both. end: 'top' or 'lowest', or '' for the heads that the map marks.
+    count: how many, or what percentage. groups: count key-value groups of every layer instead of heads.
     """
 
     text: str
@@ -34,23 +35,29 @@ class HeadSet:
 
 
 def parse_set(text: str) -> HeadSet:
-    """A set of heads as HeadSet; which heads it has, an atlas tells (`sets.choose`)."""
+    """Parse the name of a set of heads; `sets.select_heads` looks up its heads in an atlas."""
     match = _SET.fullmatch(" ".join(text.split()))
     if not match:
         raise BadArgument(f"set is {text!r}, expected such as {GRAMMAR}")
     end, count, percent, groups, what, method, rest = match.groups(default="")
+    # "lowest group of every layer" has no number and means one.
     number = float(count or bool(groups))
-    if end and not (0 < number <= 100 and not groups if percent else number >= 1 and number.is_integer()):
-        expected = "more than 0% and at most 100%" if percent and not groups else "a whole number, at least 1"
+    if end and percent and not groups:
+        valid = 0 < number <= 100
+        expected = "more than 0% and at most 100%"
+    else:
+        valid = not end or (not percent and number >= 1 and number.is_integer())
+        expected = "a whole number, at least 1"
+    if not valid:
         raise BadArgument(f"set is {text!r}: {end} {count}{percent}, expected {expected}")
     words = tuple(word.strip() for word in (what, *rest.split(",")) if word.strip())
     if not end and not words:
-        raise BadArgument(f"set is {text!r}, which says neither of what nor how many, expected such as {GRAMMAR}")
+        raise BadArgument(f"set is {text!r}, which names no subject and no number, expected such as {GRAMMAR}")
     return HeadSet(text, method.replace("-", "_"), words, end, number, bool(percent), bool(groups))
 
 
 def split_heads(text: str) -> list[str]:
-    """'L23.H4, L3.H1' → names of heads."""
+    """Split comma-separated names of heads, 'L23.H4, L3.H1', and check them."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise BadArgument(f"remove is {text!r}, expected heads such as L23.H4,L3.H1")
@@ -60,7 +67,7 @@ def split_heads(text: str) -> list[str]:
 
 
 def split_scales(texts: Iterable[str]) -> dict[str, float]:
-    """'L3.H1=0.5' or several with commas between → factors by the name of a head."""
+    """Parse texts such as 'L3.H1=0.5,L4.H2=0' as factors by the name of a head."""
     factors = {}
     for part in _parts("scale", texts, "L3.H1=0.5"):
         name, _, value = part.partition("=")
@@ -74,6 +81,7 @@ def split_scales(texts: Iterable[str]) -> dict[str, float]:
 
 
 def check_factor(name: str, value: float) -> float:
+    """Return a finite factor. name: its head, for errors."""
     if not isfinite(value):
         raise BadArgument(f"scale of {name} is {value}, expected a finite number")
     return value
@@ -81,7 +89,7 @@ def check_factor(name: str, value: float) -> float:
 
 @dataclass(frozen=True)
 class Direction:
-    """A direction in a file, times a number. subject: which of those in a .nc file."""
+    """A direction in a file, times a factor. subject: which of the directions in a .nc file."""
 
     path: Path
     factor: float = 1.0
@@ -89,7 +97,11 @@ class Direction:
 
 
 def split_steers(texts: Iterable[str]) -> dict[str, Direction]:
-    """'L3.H1=direction.npy', 'L3.H1=direction.npy*2' or 'L3=vectors.nc:capitals' → by the name of a head or layer."""
+    """Parse texts such as 'L3.H1=direction.npy', 'L3.H1=direction.npy*2' or 'L3=vectors.nc:capitals'.
+
+    Returns:
+        Directions by the name of a head or layer.
+    """
     directions = {}
     for part in _parts("steer", texts, "L3.H1=direction.npy"):
         name, _, value = part.partition("=")
@@ -106,7 +118,7 @@ def split_steers(texts: Iterable[str]) -> dict[str, Direction]:
 
 
 def layer_or_head(name: str) -> tuple[int, int | None]:
-    """'L3.H1' → (3, 1), 'L3' → (3, None)."""
+    """Return layer and head of 'L3.H1' as (3, 1), of 'L3' as (3, None)."""
     if match := re.fullmatch(r"L(\d+)", name.strip(), re.IGNORECASE):
         return int(match[1]), None
     return head_numbers(name)

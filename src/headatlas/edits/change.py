@@ -1,6 +1,6 @@
-"""What is to be done to the heads of a model: checked against it, and applied while the model runs.
+"""Edits of heads: checked against a model, and applied while it runs.
 
-A changed head's output is g · z + v. g is its factor (0 removes it), v what it is steered by.
+An edited head outputs g · z + v: g is its factor (0 removes it), v its steering direction.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,11 +24,11 @@ from headatlas.results.store import load
 
 @dataclass(frozen=True)
 class HeadEdit:
-    """What is to be done to heads.
+    """An edit of heads.
 
     gate: the factor of every head [layer, head], float64; 1 leaves it as it is, 0 removes it.
-    steer: what is added to heads' outputs z, [d_head] by (layer, head).
-    push: what is added to what all heads of a layer write, [d_model] by layer.
+    steer: directions [d_head] added to heads' outputs z, by (layer, head).
+    push: directions [d_model] added to the summed output of a layer's heads, by layer.
     """
 
     gate: Tensor
@@ -37,37 +37,40 @@ class HeadEdit:
 
     @property
     def removed(self) -> list[tuple[int, int]]:
-        return [(int(a), int(b)) for a, b in (self.gate == 0).nonzero()]
+        """Return removed heads as (layer, head)."""
+        return [(int(layer), int(head)) for layer, head in (self.gate == 0).nonzero()]
 
     @property
     def scaled(self) -> dict[tuple[int, int], float]:
-        other = (self.gate != 0) & (self.gate != 1)
-        return {(int(a), int(b)): float(self.gate[a, b]) for a, b in other.nonzero()}
+        """Return the factors of heads that are neither removed nor unchanged, by (layer, head)."""
+        scaled = (self.gate != 0) & (self.gate != 1)
+        return {(int(layer), int(head)): float(self.gate[layer, head]) for layer, head in scaled.nonzero()}
 
     @property
     def biased(self) -> set[int]:
-        """Layers to which a constant is added."""
+        """Return the layers to which a constant is added."""
         return {layer for layer, _ in self.steer} | set(self.push)
 
     def shuffled(self, generator: np.random.Generator) -> "HeadEdit":
-        """The same done to random heads: as many of every layer, drawn from all of it. Pushes are not of heads."""
+        """Return the same edit of random heads: each layer's factors and directions permuted; pushes unchanged."""
         gate = self.gate.clone()
         steer: dict[tuple[int, int], Tensor] = {}
         for layer, row in enumerate(self.gate):
             order = generator.permutation(len(row))
             gate[layer, order] = row
-            steer |= {(layer, int(order[h])): v for (at, h), v in self.steer.items() if at == layer}
+            steered = {head: vector for (i, head), vector in self.steer.items() if i == layer}
+            steer |= {(layer, int(order[head])): vector for head, vector in steered.items()}
         return HeadEdit(gate, steer, self.push)
 
 
 def make_edit(anatomy: Anatomy, remove: Any = (), scale: Any = (), steer: Any = ()) -> HeadEdit:
-    """A HeadEdit from what a user gives, checked against the model.
+    """Make a HeadEdit from arguments of a user, checked against the model.
 
-    remove: heads as `LM.patched` takes them, or as text with commas between. scale: {head: factor}, text such as
-    'L3.H1=0.5', or factors [layer, head]. steer: {head or layer: direction}; a direction is an
-    array, a .npy file, or a result as 'function_vector.nc:capitals'.
+    remove: heads as `LM.patched` takes them, or comma-separated text. scale: {head: factor}, text such as 'L3.H1=0.5',
+    or factors [layer, head]. steer: {head or layer: direction}; a direction is an array, a .npy file, or a result, as
+    in 'function_vector.nc:capitals'.
     """
-    removed = _heads(remove, anatomy)
+    removed = _head_mask(remove, anatomy)
     if hasattr(scale, "shape"):
         gate = check_gate(scale, anatomy).detach().cpu().double().nan_to_num(1.0)
         if gate.ndim != 2:
@@ -79,7 +82,7 @@ def make_edit(anatomy: Anatomy, remove: Any = (), scale: Any = (), steer: Any = 
     both = removed & (gate != 1) & (gate != 0)
     if both.any():
         layer, head = both.nonzero()[0].tolist()
-        raise BadArgument(f"L{layer}.H{head} is to be removed and to be scaled by {gate[layer, head]:g}: say which")
+        raise BadArgument(f"L{layer}.H{head} is to be removed and to be scaled by {gate[layer, head]:g}: choose one")
     gate[removed] = 0.0
     steered: dict[tuple[int, int], Tensor] = {}
     pushed: dict[int, Tensor] = {}
@@ -92,11 +95,11 @@ def make_edit(anatomy: Anatomy, remove: Any = (), scale: Any = (), steer: Any = 
             steered[layer, number] = _direction(f"steer of L{layer}.H{number}", vector, anatomy, layer, number)
     edit = HeadEdit(gate, steered, pushed)
     if not edit.biased and bool((gate == 1).all()):
-        raise BadArgument("nothing is to be changed: give heads to remove, scale or steer, or a set of an atlas")
+        raise BadArgument("nothing is to be changed: give heads to remove, scale or steer, or a set from an atlas")
     return edit
 
 
-def _heads(remove: Any, anatomy: Anatomy) -> Tensor:
+def _head_mask(remove: Any, anatomy: Anatomy) -> Tensor:
     if isinstance(remove, str):
         remove = split_heads(remove)
     if not hasattr(remove, "shape") and not isinstance(remove, Iterable):
@@ -117,16 +120,20 @@ def _vectors(steer: Any) -> Mapping[Any, Any]:
 
 
 def _direction(argument: str, vector: Any, anatomy: Anatomy, layer: int, head: int | None) -> Tensor:
-    """A direction as a tensor: [d_head] of a head, [d_model] of a layer."""
-    factor, size = 1.0, anatomy.d_model if head is None else anatomy.d_head
+    """Return a direction as a tensor: [d_head] for a head, [d_model] for a layer."""
+    factor = 1.0
+    size = anatomy.d_model if head is None else anatomy.d_head
     if isinstance(vector, str):
         vector = next(iter(split_steers([f"L0={vector}"]).values()))
     if isinstance(vector, Path):
         vector = Direction(vector)
     if isinstance(vector, Direction):
-        factor, of_file = vector.factor, vector
-        in_atlas = of_file.path.suffix == ".nc"
-        vector = _of_result(argument, of_file, layer, head, size) if in_atlas else _read(argument, of_file.path)
+        direction = vector
+        factor = direction.factor
+        if direction.path.suffix == ".nc":
+            vector = _read_result(argument, direction, layer, head, size)
+        else:
+            vector = _read_array(argument, direction.path)
     try:
         values = (
             torch.as_tensor(vector if isinstance(vector, Tensor) else getattr(vector, "values", vector))
@@ -136,54 +143,58 @@ def _direction(argument: str, vector: Any, anatomy: Anatomy, layer: int, head: i
         )
     except (TypeError, ValueError, RuntimeError) as e:
         raise BadArgument(f"{argument} is {brief(vector)}, expected numbers or a .npy file") from e
-    every = (anatomy.n_layers, anatomy.n_heads, anatomy.d_head)
-    if head is not None and values.shape == every:
+    all_heads = (anatomy.n_layers, anatomy.n_heads, anatomy.d_head)
+    if head is not None and values.shape == all_heads:
         values = values[layer, head]
     if values.shape != (size,):
-        also = "" if head is None else f", or all heads' [layer, head, d_head] = {every}"
-        raise BadArgument(f"{argument} has shape {tuple(values.shape)}, expected [{size}]{also}")
+        alternative = "" if head is None else f", or all heads' [layer, head, d_head] = {all_heads}"
+        raise BadArgument(f"{argument} has shape {tuple(values.shape)}, expected [{size}]{alternative}")
     if not values.isfinite().all():
         raise BadArgument(f"{argument} has values that are NaN or infinite")
     return values * factor
 
 
-def _read(argument: str, path: Path) -> np.ndarray:
+def _read_array(argument: str, path: Path) -> np.ndarray:
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as e:
         raise BadFile(f"{argument}: {path} is not a .npy file of numbers: {one_line(e)}") from e
 
 
-def _of_result(argument: str, of: Direction, layer: int, head: int | None, size: int) -> np.ndarray:
-    """The direction of a layer or head in a result: the variable over (subject, [layer, head,] size)."""
-    result, heads = load(of.path), {"layer", "head"} if head is not None else set()
-    fitting = []
+def _read_result(argument: str, direction: Direction, layer: int, head: int | None, size: int) -> np.ndarray:
+    """Read the direction of a layer or head from a result: its only variable over (subject, [layer, head,] size)."""
+    result = load(direction.path)
+    head_dims = {"layer", "head"} if head is not None else set()
+    candidates = []
     for name, variable in result.data_vars.items():
-        *others, last = variable.dims or ("",)
-        over = set(others) - heads
-        if variable.sizes.get(last) == size and heads <= set(others) and len(over) <= 1 and last not in heads:
-            fitting.append((str(name), variable, next(iter(over), None)))
-    if len(fitting) != 1:
-        names = ", ".join(name for name, _, _ in fitting) or "none"
-        raise BadArgument(f"{argument}: {of.path} has {names}, expected one variable of directions with {size} numbers")
-    ((name, chosen, dim),) = fitting
+        *outer, last = variable.dims or ("",)
+        subject_dims = set(outer) - head_dims
+        holds_directions = variable.sizes.get(last) == size and last not in head_dims
+        if holds_directions and head_dims <= set(outer) and len(subject_dims) <= 1:
+            candidates.append((str(name), variable, next(iter(subject_dims), None)))
+    if len(candidates) != 1:
+        names = ", ".join(name for name, _, _ in candidates) or "none"
+        expected = f"expected one variable of directions with {size} numbers"
+        raise BadArgument(f"{argument}: {direction.path} has {names}, {expected}")
+    ((name, vectors, dim),) = candidates
     if dim is not None:
-        subjects = [str(v) for v in chosen[dim].values]
-        check_choice(f"{argument}, the {dim} in {of.path.name}", of.subject, subjects)
-        chosen = chosen.isel({dim: subjects.index(of.subject)})
-    return chosen.sel(layer=layer, head=head).values if heads else chosen.values
+        subjects = [str(v) for v in vectors[dim].values]
+        check_choice(f"{argument}, the {dim} in {direction.path.name}", direction.subject, subjects)
+        vectors = vectors.isel({dim: subjects.index(direction.subject)})
+    return vectors.sel(layer=layer, head=head).values if head_dims else vectors.values
 
 
 @contextmanager
 def applied(lm: LM, edit: HeadEdit) -> Iterator[None]:
-    """The edit in force while the model runs, without a change to its weights."""
+    """Apply the edit while the model runs, without changing its weights."""
     with ExitStack() as stack:
         stack.enter_context(lm.gated(edit.gate))
         if edit.steer:
-            every = torch.zeros(lm.n_layers, lm.n_heads, lm.d_head, dtype=torch.float64)
-            for at, vector in edit.steer.items():
-                every[at] = vector
-            stack.enter_context(lm.patched(list(edit.steer), every, add=True))  # inside: after the gate
+            vectors = torch.zeros(lm.n_layers, lm.n_heads, lm.d_head, dtype=torch.float64)
+            for (i, head), vector in edit.steer.items():
+                vectors[i, head] = vector
+            # Entered after the gate, so that directions are added to gated outputs.
+            stack.enter_context(lm.patched(list(edit.steer), vectors, add=True))
         for layer, vector in edit.push.items():
             site = lm.anatomy.sites[layer]
             assert site is not None

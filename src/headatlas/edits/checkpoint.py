@@ -1,6 +1,6 @@
-"""A new checkpoint from an old one: what is not changed is copied as it lies, a piece at a time.
+"""Write a new checkpoint from an old one: unchanged tensors are copied byte by byte, in pieces.
 
-At most one tensor is in memory, however large the files are. The folder appears when it is complete.
+At most one tensor is in memory at a time. The folder appears when it is complete.
 """
 
 import json
@@ -21,15 +21,17 @@ from headatlas.progress import Progress
 
 INDEX = "model.safetensors.index.json"
 CARD = "README.md"
-_PIECE = 2**24  # bytes copied at once
+_BYTES_PER_COPY = 2**24
 _NAMES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
-_BYTES = {"64": 8, "32": 4, "16": 2}  # by how a type's name ends; others are of one byte
+# Bytes per number, by the end of a type's name; others have one byte.
+_BYTES = {"64": 8, "32": 4, "16": 2}
 _OTHER_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".ckpt"}
-_TEMPLATES = "additional_chat_templates"  # the one folder that is part of a tokenizer
+# The only folder that belongs to a tokenizer.
+_TEMPLATES = "additional_chat_templates"
 
 
 def write_checkpoint(source: Source, folder: Path, progress: Progress) -> None:
-    """Weights, configuration, tokenizer and whatever else lies beside them; no card."""
+    """Write weights, configuration, tokenizer and the other files of the source folder, but no model card."""
     files = sorted(set(source.checkpoint.files.values()))
     places = {name: _file_of(source, name) for name in source.rewrites}
     plans = [_plan(file, {n: r for n, r in source.rewrites.items() if places[n] == file}) for file in files]
@@ -47,7 +49,7 @@ def write_checkpoint(source: Source, folder: Path, progress: Progress) -> None:
 
 
 def _file_of(source: Source, name: str) -> Path:
-    """Where a tensor goes: to its own file, or, if it is new, to that of the weight beside it."""
+    """Return the file of a tensor: its present one, or for a new bias that of its weight."""
     files = source.checkpoint.files
     return files[name] if name in files else files[f"{name.rpartition('.')[0]}.weight"]
 
@@ -56,7 +58,7 @@ def _mb(size: int) -> str:
     return f"{size / 1e6:,.0f}"
 
 
-# --- safetensors files: the header's length in 8 bytes, a JSON header, then the tensors one after the other
+# --- safetensors files: length of the header (8 bytes), JSON header, tensors
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,8 @@ class _Entry:
     kind: str
     shape: tuple[int, ...]
     size: int
-    start: int  # in the old file
-    make: Callable[[], Tensor] | None = None  # None: copied
+    start: int  # offset in the old file
+    make: Callable[[], Tensor] | None = None  # None: copied from the old file
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def _plan(file: Path, rewrites: Mapping[str, Rewrite]) -> _Plan:
     for name, new in rewrites.items():
         size = prod(new.shape) * new.dtype.itemsize
         entries.append(_Entry(name, _NAMES[new.dtype], new.shape, size, 0, new.make))
-    # large types first, as the library writes them: so every tensor begins at a multiple of its type's size
+    # Large types first, as the safetensors library does: each tensor then begins at a multiple of its type's size.
     return _Plan(file, metadata, sorted(entries, key=lambda e: (-_BYTES.get(e.kind[-2:], 1), e.name)))
 
 
@@ -115,7 +117,7 @@ def _write(plan: _Plan, target: Path) -> None:
 def _copy(old: BinaryIO, new: BinaryIO, start: int, size: int) -> None:
     old.seek(start)
     while size:
-        piece = old.read(min(size, _PIECE))
+        piece = old.read(min(size, _BYTES_PER_COPY))
         if not piece:
             raise OSError(f"{old.name} ended while it was copied")
         new.write(piece)
@@ -123,7 +125,7 @@ def _copy(old: BinaryIO, new: BinaryIO, start: int, size: int) -> None:
 
 
 def _copy_others(source: Source, folder: Path) -> None:
-    """Tokenizer, generation config, licence: all small files beside the weights."""
+    """Copy tokenizer, generation config, licence: all small files of the source folder."""
     for path in sorted(source.folder.iterdir()):
         skipped = path.name.startswith(".") or path.name.endswith(".index.json") or path.name == CARD
         if path.is_file() and not skipped and path.suffix not in _OTHER_WEIGHTS:

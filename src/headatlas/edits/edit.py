@@ -1,4 +1,4 @@
-"""Edit the heads of a model for good: a new model in memory, or a checkpoint that needs no HeadAtlas."""
+"""Edit the heads of a model permanently: a new model in memory, or a checkpoint that needs no HeadAtlas."""
 
 import gc
 import json
@@ -19,7 +19,7 @@ from headatlas.edits.fold import Source, fold, folded_copy, open_source
 from headatlas.edits.model_card import RECORD, Record, card
 from headatlas.edits.prune import Saved, prune
 from headatlas.edits.rows import UsedRows, load_tests, rows_of_atlas, rows_of_checkpoint, write_rows
-from headatlas.edits.sets import Chosen, choose
+from headatlas.edits.sets import SelectedHeads, select_heads
 from headatlas.errors import BadArgument
 from headatlas.files import check_new, new_folder
 from headatlas.methods._tables import head_name
@@ -37,7 +37,7 @@ from headatlas.tasks.prompts import Task
 
 log = logging.getLogger(__name__)
 Heads = Any
-"""As `LM.patched` takes them, or as text with commas between: 'L23.H4,L3.H1'."""
+"""Heads as `LM.patched` takes them, or comma-separated text: 'L23.H4,L3.H1'."""
 
 
 @overload
@@ -95,25 +95,25 @@ def edit(
     dtype: str = "auto",
     progress: Progress = silent,
 ) -> LM | Path:
-    """Remove, scale or steer heads for good. For a while only, `LM.gated` and `LM.patched` do the same.
+    """Remove, scale or steer heads permanently. For temporary changes, see `LM.gated` and `LM.patched`.
 
     Args:
         model: what `load` returned, or what it takes. It is not changed.
-        remove: heads: 'L23.H4', several of these, text with commas between, or a bool mask [layer, head].
+        remove: heads: 'L23.H4', a list of such names, comma-separated text, or a bool mask [layer, head].
         scale: factors by head, {'L3.H1': 0.5}, or of all heads, [layer, head]. 0 removes a head.
         steer: directions by head, {'L3.H1': [d_head]}, or by layer, {'L3': [d_model]}, added at every token. A
-            direction is an array, a .npy file, or one of a result: 'function_vector.nc:capitals'.
+            direction is an array, a .npy file, or a direction in a result: 'function_vector.nc:capitals'.
         atlas: an atlas of this model, or its folder.
-        sets: heads to remove by name from the atlas: 'math by dissociate', 'interfering by gate, syntax',
-            'lowest 10% by ablate'.
-        out: a new folder for a checkpoint that plain transformers loads. The model is read file by file and may be
-            larger than memory.
+        sets: names of sets of heads to remove, looked up in the atlas: 'math by dissociate',
+            'interfering by gate, syntax', 'lowest 10% by ablate'.
+        out: a new folder for a checkpoint that plain transformers can load. The model is read file by file, so it may
+            be larger than memory.
         prune: drop whole key-value groups from the checkpoint instead of setting them to zero.
-        tasks: what the effect is measured on for the checkpoint's card, never on rows that a map of the atlas used; by
-            default the atlas's built-in tasks with enough other rows, () for none.
-        limit: examples of each task.
-        shots: few-shot examples before each of them; by default as many as the map had.
-        draws: of random heads.
+        tasks: tasks to measure the effect on, for the checkpoint's card. Rows that a map of the atlas used are left
+            out. Default: the atlas's built-in tasks with enough other rows; () for none.
+        limit: examples per task.
+        shots: few-shot examples per prompt (default: as many as the map had).
+        draws: number of draws of random heads to compare with.
 
     Returns:
         Without out, a new model that shares all other weights with the old one. With out, the folder.
@@ -129,14 +129,14 @@ def edit(
         )
         return report.folder
     if prune:
-        raise BadArgument("prune is True without out: heads are dropped from a checkpoint; give a new folder")
+        raise BadArgument("prune is True without out: only a checkpoint can be pruned; give a new folder")
     lm = model if isinstance(model, LM) else load(model, device, dtype)
     return folded_copy(lm, request.resolve(lm.weights, lm.name).edit)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for, before it is checked against a model."""
+    """The requested edit, before it is checked against a model."""
 
     remove: Heads = ()
     scale: Any = ()
@@ -146,53 +146,58 @@ class Request:
     prune: bool = False
 
     def resolve(self, weights: Weights, name: str) -> "Resolved":
-        """The edit of this model, the sets that some of its heads are from, and what identifies the model."""
+        """Check the edit against a model, and select the heads of sets from the atlas."""
         if self.sets and self.atlas is None:
             raise BadArgument(f"set is {self.sets[0]!r} without an atlas: give the folder of one")
-        opened, chosen, identity = self.opened, [], {}
-        if opened is not None:
-            identity = opened.check_model(weights, name)
-            chosen = choose(opened, self.sets)
-        asked = make_edit(weights.anatomy, _with(self.remove, chosen, weights.anatomy), self.scale, self.steer)
-        return Resolved(asked, chosen, identity or {"fingerprint": weights.fingerprint()})
+        atlas = self.opened
+        selections: list[SelectedHeads] = []
+        identity: dict[str, str] = {}
+        if atlas is not None:
+            identity = atlas.check_model(weights, name)
+            selections = select_heads(atlas, self.sets)
+        remove = _with_selected(self.remove, selections, weights.anatomy)
+        edit = make_edit(weights.anatomy, remove, self.scale, self.steer)
+        return Resolved(edit, selections, identity or {"fingerprint": weights.fingerprint()})
 
     @property
     def opened(self) -> Atlas | None:
+        """Return the atlas, opened if it was given as a folder."""
         return open_atlas(self.atlas, "atlas") if isinstance(self.atlas, str | Path) else self.atlas
 
     @property
     def place(self) -> str | None:
-        """Where the atlas is."""
+        """Return the folder of the atlas as text."""
         return None if self.atlas is None else str(self.atlas.folder if isinstance(self.atlas, Atlas) else self.atlas)
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """What is asked for, of one model.
+    """An edit that fits a model.
 
-    identity: the model's fingerprint; with an atlas, the atlas's fingerprint and values_hash, and which was checked.
+    selections: the sets that heads were selected by.
+    identity: the model's fingerprint; with an atlas, its fingerprint and values_hash, and which of them was checked.
     """
 
     edit: HeadEdit
-    chosen: list[Chosen]
+    selections: list[SelectedHeads]
     identity: dict[str, str]
 
 
-def _with(remove: Heads, chosen: Sequence[Chosen], anatomy: Anatomy) -> Heads:
-    """Heads named by hand, and those of sets."""
-    if not chosen:
+def _with_selected(remove: Heads, selections: Sequence[SelectedHeads], anatomy: Anatomy) -> Heads:
+    """Return the heads that the user named, and those of sets."""
+    if not selections:
         return remove
-    by_hand = np.zeros((anatomy.n_layers, anatomy.n_heads), bool)
+    removed = np.zeros((anatomy.n_layers, anatomy.n_heads), bool)
     if isinstance(remove, str) or len(remove):
-        by_hand = (make_edit(anatomy, remove).gate == 0).numpy()
-    for layer, head in (head for of in chosen for head in of.heads):
-        by_hand[layer, head] = True
-    return by_hand
+        removed = (make_edit(anatomy, remove).gate == 0).numpy()
+    for layer, head in (head for selection in selections for head in selection.heads):
+        removed[layer, head] = True
+    return removed
 
 
 @dataclass(frozen=True)
 class Report:
-    """A checkpoint that was written, and the record of it."""
+    """The folder of a written checkpoint, and the record of its edit."""
 
     folder: Path
     record: Record
@@ -211,21 +216,21 @@ def write_edit(
     dtype: str = "auto",
     progress: Progress = silent,
 ) -> Report:
-    """An edited checkpoint in a new folder, with its card. It is measured after it is written, from the new files."""
+    """Write an edited checkpoint with its card to a new folder. Effects are measured on the written files."""
     folder = check_new(out)
     files, name = (None, model.name) if isinstance(model, LM) else find_folder(model)
     weights = model.weights if isinstance(model, LM) else Weights.from_disk(files or "")
     resolved = request.resolve(weights, name)
-    asked, chosen = resolved.edit, resolved.chosen
-    wanted = _tasks_of(request, chosen) if tasks is None else tasks
-    used = _used_rows(request, chosen, files)
+    edit = resolved.edit
+    requested_tasks = _default_tasks(request, resolved.selections) if tasks is None else tasks
+    used = _used_rows(request, resolved.selections, files)
     tests: list[Task] = []
     refused: dict[str, str] = {}
-    if measure.check_tasks(wanted, limit, draws, shots):
-        known = model if isinstance(model, LM) else open_parameters(model, device)
-        tests, refused = load_tests(known, wanted, used, limit, shots)
+    if measure.check_tasks(requested_tasks, limit, draws, shots):
+        parameters = model if isinstance(model, LM) else open_parameters(model, device)
+        tests, refused = load_tests(parameters, requested_tasks, used, limit, shots)
     if refused and tasks is not None:
-        raise BadArgument(f"{'; '.join(refused.values())}; or leave out the effect (--no-measure, tasks=())")
+        raise BadArgument(f"{'; '.join(refused.values())}; or do not measure effects (--no-measure, tasks=())")
     for why in refused.values():
         log.warning("not measured: %s", why)
     with new_folder(folder) as place:
@@ -233,9 +238,10 @@ def write_edit(
             files = _save(model, place / ".original")
         assert files is not None
         source = open_source(files)
-        new, saved = fold(source, asked), None
+        new = fold(source, edit)
+        saved = None
         if request.prune:
-            new, saved = prune(new, asked)
+            new, saved = prune(new, edit)
         record = describe(source, name, resolved, saved) | {
             "atlas": request.place,
             "rows_of": list(used.by_method),
@@ -248,14 +254,14 @@ def write_edit(
         if used.by_method or used.unknown:
             write_rows(used, place)
         if tests:
-            record["effects"] = _effects(model, asked, place, tests, limit, draws, device, dtype, progress)
+            record["effects"] = _effects(model, edit, place, tests, limit, draws, device, dtype, progress)
         (place / RECORD).write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         (place / CARD).write_text(card(record), encoding="utf-8")
     return Report(folder, record)
 
 
 def _save(lm: LM, folder: Path) -> Path:
-    """A model in memory as a checkpoint."""
+    """Save a model in memory as a checkpoint."""
     with quiet_transformers():
         lm.model.save_pretrained(folder)
         if lm._tokenizer is not None:
@@ -264,44 +270,54 @@ def _save(lm: LM, folder: Path) -> Path:
 
 
 def describe(source: Source, name: str, resolved: Resolved, saved: Saved | None) -> Record:
-    """What is done, as plain values."""
-    asked, chosen = resolved.edit, resolved.chosen
-    steered = {head_name(*at): v for at, v in asked.steer.items()} | {f"L{i}": v for i, v in asked.push.items()}
+    """Make the record of an edit, without its effects."""
+    edit = resolved.edit
+    steered = {head_name(*head): vector for head, vector in edit.steer.items()}
+    steered |= {f"L{layer}": vector for layer, vector in edit.push.items()}
+    sets = [
+        {"set": selection.text, "heads": [head_name(*head) for head in selection.heads], "why": selection.why}
+        for selection in resolved.selections
+    ]
     return {
         "headatlas": __version__,
         "model": name,
         **resolved.identity,
         "dequantised": source.folder.parent == cache_folder() / "models",
-        "removed": [head_name(*at) for at in asked.removed],
-        "scaled": {head_name(*at): factor for at, factor in asked.scaled.items()},
-        "steered": {at: float(v.norm()) for at, v in steered.items()},
+        "removed": [head_name(*head) for head in edit.removed],
+        "scaled": {head_name(*head): factor for head, factor in edit.scaled.items()},
+        "steered": {name: float(vector.norm()) for name, vector in steered.items()},
         "pruned": asdict(saved) if saved else None,
-        "sets": [{"set": c.text, "heads": [head_name(*at) for at in c.heads], "why": c.why} for c in chosen],
+        "sets": sets,
         "effects": [],
     }
 
 
-def _tasks_of(request: Request, chosen: Sequence[Chosen]) -> list[str]:
-    """What the atlas has maps of and can be asked: its built-in tasks, and relations whose heads are removed."""
+def _default_tasks(request: Request, selections: Sequence[SelectedHeads]) -> list[str]:
+    """Return the tasks to measure: built-in ones that the atlas has maps of, and relations whose heads are removed."""
     if request.opened is None:
         return []
     subjects = set(stack_maps(request.opened.results).subject.values.tolist())
-    named = {subject for of in chosen for subject in of.subjects if len(of.subjects) == 1}
+    named = set(_single_subjects(selections))
     return [name for name in BUILT_IN if name in subjects] + sorted(named & set(relation_names()))
 
 
-def _used_rows(request: Request, chosen: Sequence[Chosen], files: Path | None) -> UsedRows:
-    """The rows that maps used: those of the atlas, and those by which the model itself was edited before."""
+def _single_subjects(selections: Sequence[SelectedHeads]) -> list[str]:
+    """Return the subjects of the selections that are of one subject only."""
+    return [selection.subjects[0] for selection in selections if len(selection.subjects) == 1]
+
+
+def _used_rows(request: Request, selections: Sequence[SelectedHeads], files: Path | None) -> UsedRows:
+    """Return the rows that maps used: those of the atlas, and those of earlier edits of this model."""
     used = UsedRows() if files is None else rows_of_checkpoint(files)
     if request.opened is None:
         return used
-    subjects = [subject for of in chosen for subject in of.subjects if len(of.subjects) == 1]
-    return rows_of_atlas(request.opened, [of.method for of in chosen], subjects) | used
+    selecting_methods = [selection.method for selection in selections]
+    return rows_of_atlas(request.opened, selecting_methods, _single_subjects(selections)) | used
 
 
 def _effects(
     model: LM | str | Path,
-    asked: HeadEdit,
+    edit: HeadEdit,
     place: Path,
     tests: Sequence[Task],
     limit: int,
@@ -310,12 +326,14 @@ def _effects(
     dtype: str,
     progress: Progress,
 ) -> list[dict[str, Any]]:
-    """What the edit does to tasks: the original beside random heads, then the checkpoint in `place`."""
+    """Measure the edit on tasks: the original model with random heads edited, then the checkpoint in `place`."""
     lm = model if isinstance(model, LM) else load(model, device, dtype)
-    where, precision = str(lm.device), lm.model.dtype
-    controls = measure.control(lm, asked, tests, limit=limit, draws=draws, progress=progress)
+    original_device = str(lm.device)
+    original_dtype = lm.model.dtype
+    controls = measure.measure_controls(lm, edit, tests, limit=limit, draws=draws, progress=progress)
+    # Free the original before the edited model is loaded.
     del lm
-    gc.collect()  # before the next one is loaded
+    gc.collect()
     with doing(progress, "measuring the edited checkpoint"):
-        edited = measure.scores(load(place, where, precision), tests, limit)
+        edited = measure.measure_scores(load(place, original_device, original_dtype), tests, limit)
     return measure.effect_rows(tests, controls, edited)

@@ -1,7 +1,7 @@
-"""From changes to heads to changes of weights.
+"""Turn edits of heads into edits of weights.
 
-A layer's heads write W_O · (g · z + v) + b. So g goes into the columns of W_O that belong to the head, W_O · v into the
-bias b. Biases of values are part of z, and scaled with it; b itself is not.
+A layer's heads write W_O · (g · z + v) + b. So g scales the head's columns of W_O, and W_O · v is added to the bias b.
+Biases of values are part of z and are scaled with it; b itself is not.
 """
 
 import copy
@@ -26,7 +26,7 @@ from headatlas.models.offloaded import read_config
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A tensor of the new checkpoint that is not copied: its shape and type, and how it is made."""
+    """A tensor of the new checkpoint that is not copied: its shape, its type and the function that makes it."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -35,11 +35,11 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Source:
-    """A checkpoint that is to be edited, and what is already decided of the new one.
+    """A checkpoint to edit, and the changes collected so far.
 
-    config, bare: the new checkpoint's configuration, and a model of it without weights.
-    rewrites: its tensors that are not copied, by their name in the files. reconfigured: whether config is another one
-    than that of the folder.
+    config, bare: configuration of the new checkpoint, and its model without weights.
+    rewrites: tensors that are not copied, by their name in the files. reconfigured: whether config differs from that of
+    the folder.
     """
 
     folder: Path
@@ -51,41 +51,43 @@ class Source:
     reconfigured: bool = False
 
     def stored(self, name: str) -> str:
-        """What a tensor of the model is called in the files. A bias is found beside its weight: one that is to be added
-        must not be taken for that of another tower."""
-        found = self._find(name)
+        """Return the name that a tensor of the model has in the files."""
+        stored = self._find(name)
         if name.endswith(".bias") and (weight := self._find(f"{name.removesuffix('.bias')}.weight")):
-            beside = f"{weight.removesuffix('.weight')}.bias"
-            found = beside if beside in self.rewrites or beside in self.checkpoint.files else found
-        if found is None:
+            # A bias belongs to its weight: a new one must not be mistaken for the bias of another tower.
+            bias = f"{weight.removesuffix('.weight')}.bias"
+            stored = bias if bias in self.rewrites or bias in self.checkpoint.files else stored
+        if stored is None:
             packed = getattr(self.config, "quantization_config", None)
             why = "it is quantised: dequantise it first" if packed else "it is incomplete or of another architecture"
             raise BadFile(f"{self.folder} has no tensor {name}: {why}")
-        return found
+        return stored
 
     def _find(self, name: str) -> str | None:
         return self.checkpoint.find(name, self.bare.base_model_prefix, self.anatomy.blocks)
 
     def dtype(self, stored: str) -> torch.dtype:
-        """The type a tensor is stored in."""
+        """Return the type that a tensor is stored in."""
         dtype = self.checkpoint.dtype(stored)
         if dtype is None:
             raise BadFile(f"{stored} in {self.folder} is quantised: dequantise the checkpoint first")
         return dtype
 
     def precision(self, stored: str) -> torch.dtype:
-        """The type for a tensor that is computed: what the model is run in, where that is more than it is stored in."""
-        own = self.dtype(stored)
-        runs = getattr(self.config.get_text_config(), "dtype", None)
-        return torch.promote_types(own, runs) if isinstance(runs, torch.dtype) else own
+        """Return the type for a computed tensor: the wider of its stored type and the type that the model runs in."""
+        stored_dtype = self.dtype(stored)
+        run_dtype = getattr(self.config.get_text_config(), "dtype", None)
+        return torch.promote_types(stored_dtype, run_dtype) if isinstance(run_dtype, torch.dtype) else stored_dtype
 
     def sites(self) -> Iterator[tuple[int, Site]]:
+        """Yield the number and the attention of every layer with heads."""
         yield from self.anatomy.attentions
 
 
 def open_source(folder: Path) -> Source:
-    """A checkpoint folder, of which nothing is loaded."""
-    checkpoint, config = Checkpoint(folder), read_config(folder)
+    """Open a checkpoint folder without loading weights."""
+    checkpoint = Checkpoint(folder)
+    config = read_config(folder)
     bare = skeleton(config)
     return Source(folder, checkpoint, config, bare, find_anatomy(bare), {})
 
@@ -94,7 +96,7 @@ def open_source(folder: Path) -> Source:
 
 
 def fold(source: Source, edit: HeadEdit) -> Source:
-    """The source with every tensor that the edit changes."""
+    """Add the tensors that the edit changes to the source."""
     if edit.biased:
         source = _with_biases(source, edit)
     rewrites = dict(source.rewrites)
@@ -106,6 +108,7 @@ def fold(source: Source, edit: HeadEdit) -> Source:
         name = source.stored(f"{site.out}.weight")
         if scaled:
             shape = tuple(source.bare.get_submodule(site.out).weight.shape)
+            # Exact products lose nothing in the stored type; others are kept as precise as the model runs.
             dtype = source.dtype(name) if all(map(_is_exact, factors.tolist())) else source.precision(name)
             rewrites[name] = Rewrite(shape, dtype, partial(_read_scaled, source.checkpoint, name, site, factors, dtype))
         if layer in edit.biased:
@@ -117,7 +120,7 @@ def fold(source: Source, edit: HeadEdit) -> Source:
 
 
 def _is_exact(factor: float) -> bool:
-    """Whether a product with it has no rounding: 0, 1, a half, a quarter, …"""
+    """Return whether multiplying by the factor never rounds: 0, 1, a half, a quarter, …"""
     return factor == 0 or (math.frexp(abs(factor))[0] == 0.5 and 1 / 16 <= abs(factor) <= 16)
 
 
@@ -133,36 +136,38 @@ def _read_bias(
 
 
 def scale_heads(weight: Tensor, site: Site, factors: Tensor, dtype: torch.dtype) -> Tensor:
-    """An output projection's matrix with every head's part times its factor."""
+    """Scale each head's part of an output projection's matrix by its factor."""
     wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
-    each = factors.to(wide).repeat_interleave(site.d_head)  # [in]
-    return (wide * (each[:, None] if site.transposed else each)).to(dtype)
+    columns = factors.to(wide).repeat_interleave(site.d_head)  # [in]
+    return (wide * (columns[:, None] if site.transposed else columns)).to(dtype)
 
 
 def add_constants(weight: Tensor, bias: Tensor | None, site: Site, layer: int, edit: HeadEdit) -> Tensor:
-    """A layer's bias with what the edit adds, in float64: [d_model]. weight: before the edit."""
+    """Return a layer's bias plus what the edit adds, in float64: [d_model]. weight: that before the edit."""
     matrix = (weight if site.transposed else weight.T).unflatten(0, (site.n_heads, site.d_head))  # [head, d_head, d]
     total = torch.zeros(matrix.shape[-1], dtype=torch.float64) if bias is None else bias.cpu().double()
-    for (at, head), vector in edit.steer.items():
-        if at == layer:
+    for (i, head), vector in edit.steer.items():
+        if i == layer:
             total = total + vector @ matrix[head].cpu().double()
     return total + edit.push[layer] if layer in edit.push else total
 
 
 def _with_biases(source: Source, edit: HeadEdit) -> Source:
-    """The source with a configuration under which the layers that need it have a bias behind their heads.
+    """Switch the configuration to one in which the output projections of steered layers have a bias.
 
-    Biases that come with the same switch, such as those of queries and keys, are zeros.
+    Other biases that come with the same switch, such as those of queries and keys, are zeros.
     """
-    lacking = [source.anatomy.sites[layer] for layer in sorted(edit.biased)]
-    if all(_has_bias(source.bare, site) for site in lacking):
+    steered_sites = [source.anatomy.sites[layer] for layer in sorted(edit.biased)]
+    if all(_has_bias(source.bare, site) for site in steered_sites):
         return source
-    config, bare = _switched_on(source, lacking)
-    before, after = set(source.bare.state_dict()), bare.state_dict()
+    config, bare = _switch_biases_on(source, steered_sites)
+    before = set(source.bare.state_dict())
+    after = bare.state_dict()
     rewrites = dict(source.rewrites)
     for name in set(after) - before:
         weight = source.stored(f"{name.removesuffix('.bias')}.weight")
-        dtype, shape = source.dtype(weight), tuple(after[name].shape)
+        dtype = source.dtype(weight)
+        shape = tuple(after[name].shape)
         zeros = partial(torch.zeros, shape, dtype=dtype)
         rewrites[f"{weight.removesuffix('.weight')}.bias"] = Rewrite(shape, dtype, zeros)
     return replace(source, config=config, bare=bare, rewrites=rewrites, reconfigured=True)
@@ -173,8 +178,8 @@ def _has_bias(model: PreTrainedModel, site: Site | None) -> bool:
     return getattr(model.get_submodule(site.out), "bias", None) is not None
 
 
-def _switched_on(source: Source, sites: list[Site | None]) -> tuple[PretrainedConfig, PreTrainedModel]:
-    """A configuration with one switch on that gives these layers a bias, and changes nothing but adding biases."""
+def _switch_biases_on(source: Source, sites: list[Site | None]) -> tuple[PretrainedConfig, PreTrainedModel]:
+    """Find a boolean option of the configuration that gives these layers a bias and changes nothing else."""
     switches = [
         key for key, value in vars(source.config.get_text_config()).items() if isinstance(value, bool) and "bias" in key
     ]
@@ -185,7 +190,7 @@ def _switched_on(source: Source, sites: list[Site | None]) -> tuple[PretrainedCo
         setattr(text, key, not getattr(text, key))
         try:
             bare = skeleton(config)
-        except Exception:  # noqa: BLE001  # configurations check themselves in as many ways as there are
+        except Exception:  # noqa: BLE001  # configurations raise errors of any type
             continue
         new = {name: tensor.shape for name, tensor in bare.state_dict().items()}
         added = set(new) - set(shapes)
@@ -193,10 +198,10 @@ def _switched_on(source: Source, sites: list[Site | None]) -> tuple[PretrainedCo
         same = all(new.get(name) == shape for name, shape in shapes.items())
         if same and linear and all(_has_bias(bare, site) for site in sites):
             return config, bare
-    tried = f"none of {', '.join(switches)}" if switches else "nothing"
+    tried = f"none of {', '.join(switches)}" if switches else "no option"
     raise UnsupportedModel(
         f"cannot steer {type(source.bare).__name__} in a checkpoint: its output projections have no bias, and {tried}"
-        " in its configuration gives them one; headatlas.edit in Python steers a model in memory"
+        " in its configuration adds one; headatlas.edit in Python can steer the model in memory"
     )
 
 
@@ -205,15 +210,17 @@ def _switched_on(source: Source, sites: list[Site | None]) -> tuple[PretrainedCo
 
 @torch.no_grad()
 def folded_copy(lm: LM, edit: HeadEdit) -> LM:
-    """A model with the edit in its weights. Whatever the edit leaves alone is shared with the original."""
+    """Return a model with the edit in its weights. Unchanged weights are shared with the original."""
     sites = dict(lm.anatomy.attentions)
     changed = {i: site for i, site in sites.items() if i in edit.biased or bool((edit.gate[i] != 1).any())}
-    own = {id(p) for site in changed.values() for p in lm.model.get_submodule(site.out).parameters()}
-    if any(p.is_meta for site in changed.values() for p in lm.model.get_submodule(site.out).parameters()):
+    changed_parameters = [p for site in changed.values() for p in lm.model.get_submodule(site.out).parameters()]
+    if any(p.is_meta for p in changed_parameters):
         raise CannotDo(f"model {lm.name!r} is partly offloaded: give out=…, a folder, to edit its checkpoint instead")
-    shared = {id(t): t for t in (*lm.model.parameters(), *lm.model.buffers()) if id(t) not in own}
+    changed_ids = {id(p) for p in changed_parameters}
+    shared = {id(t): t for t in (*lm.model.parameters(), *lm.model.buffers()) if id(t) not in changed_ids}
     model: PreTrainedModel = copy.deepcopy(lm.model, dict(shared))
-    for site in sites.values():  # gates and patches that are in force on the original
+    # Gates and patches that are active on the original must not act on the copy.
+    for site in sites.values():
         model.get_submodule(site.out)._forward_pre_hooks.clear()
     for layer, site in changed.items():
         module = model.get_submodule(site.out)

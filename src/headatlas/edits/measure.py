@@ -1,4 +1,4 @@
-"""What an edit does to tasks, beside the same done to random heads; and any two models compared."""
+"""Measure what an edit does to tasks, compared with the same edit of random heads; and compare any two models."""
 
 import gc
 from collections.abc import Sequence, Sized
@@ -26,21 +26,22 @@ from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.prompts import Task, list_tasks
 
 TASKS = ("math", "syntax")
-LIMIT, DRAWS = 32, 20
-WINDOW = 1024  # tokens of a text that are read at once
-BOOTSTRAP = 2000
+LIMIT = 32  # examples per task
+DRAWS = 20  # draws of random heads
+WINDOW = 1024  # tokens of a text per forward pass
+BOOTSTRAP_SAMPLES = 2000
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How a model does a task: log P(target) of every held-out example, and whether its answer was right."""
+    """A model's results on a task: log P(target) of each held-out example, and whether its answer is right."""
 
     log_p: np.ndarray
     right: np.ndarray
 
 
 def check_tasks(tasks: Any, limit: int, draws: int = 0, shots: int | None = None) -> bool:
-    """Whether there are tasks, once what is said of them is known to be right."""
+    """Check the arguments about tasks; return whether there are any tasks."""
     check_count("limit", limit, 1)
     check_count("draws", draws, 0)
     if shots is not None:
@@ -53,7 +54,8 @@ def check_tasks(tasks: Any, limit: int, draws: int = 0, shots: int | None = None
     return True
 
 
-def score(lm: LM, bundles: Sequence[Bundle]) -> Scores:
+def score_bundles(lm: LM, bundles: Sequence[Bundle]) -> Scores:
+    """Score a model on held-out examples."""
     log_p, right = batched_log_probs(lm, bundles)
     return Scores(log_p[0].double().numpy(), right[0].numpy())
 
@@ -61,7 +63,7 @@ def score(lm: LM, bundles: Sequence[Bundle]) -> Scores:
 # --- an edit
 
 
-def control(
+def measure_controls(
     lm: LM,
     edit: HeadEdit,
     tests: Sequence[Task],
@@ -73,15 +75,15 @@ def control(
 ) -> dict[str, tuple[Scores, Control[HeadEdit]]]:
     """Measure each task before the edit, and compare the edit with the same done to random heads of the same layers."""
     return {
-        task.name: _control(lm, edit, held_out_bundles(lm, task, limit), draws, seed)
-        for task in progress(tests, "the same with random heads")
+        task.name: _measure_control(lm, edit, held_out_bundles(lm, task, limit), draws, seed)
+        for task in progress(tests, "editing random heads")
     }
 
 
-def _control(
+def _measure_control(
     lm: LM, edit: HeadEdit, bundles: Sequence[Bundle], draws: int, seed: int
 ) -> tuple[Scores, Control[HeadEdit]]:
-    before = score(lm, bundles)
+    before = score_bundles(lm, bundles)
     generator = np.random.default_rng(seed)
 
     def change(edits: Sequence[HeadEdit]) -> np.ndarray:
@@ -95,12 +97,12 @@ def _control(
 
 def _score_edited(lm: LM, edit: HeadEdit, bundles: Sequence[Bundle]) -> Scores:
     with applied(lm, edit):
-        return score(lm, bundles)
+        return score_bundles(lm, bundles)
 
 
-def scores(lm: LM, tests: Sequence[Task], limit: int = LIMIT) -> dict[str, Scores]:
-    """Each task with a model, on its held-out examples."""
-    return {task.name: score(lm, held_out_bundles(lm, task, limit)) for task in tests}
+def measure_scores(lm: LM, tests: Sequence[Task], limit: int = LIMIT) -> dict[str, Scores]:
+    """Score a model on the held-out examples of each task."""
+    return {task.name: score_bundles(lm, held_out_bundles(lm, task, limit)) for task in tests}
 
 
 def effect_rows(
@@ -146,51 +148,56 @@ def evaluate(
     dtype: str = "auto",
     progress: Progress = silent,
 ) -> xr.Dataset:
-    """How two models do the same tasks, and how well each predicts a text: a checkpoint before and after an edit.
+    """Compare two models, such as a checkpoint before and after an edit, on tasks and on a text.
 
     Args:
         a: what `load` returned, or what it takes. One model is in memory at a time.
-        b: another.
-        tasks: built-in tasks and relations, files, or examples of your own; () for none.
-        text: a file of plain text. It is read in windows of up to 1,024 tokens, each half new.
-        limit: held-out examples of each task.
-        shots: few-shot examples before each of them; by default as many as the maps that chose the heads had, else 1
-            for built-in tasks and 0 for others.
-        atlas: an atlas, or its folder, by which you changed one of the models. No row that its maps used is tested;
-            what `edit` made from an atlas knows its rows itself.
+        b: the model to compare with.
+        tasks: built-in tasks and relations, files, or your examples; () for none.
+        text: a file of plain text. It is read in windows of up to 1,024 tokens that overlap by half.
+        limit: held-out examples per task.
+        shots: few-shot examples per prompt (default: as many as the maps that selected the heads had; otherwise 1 for
+            built-in tasks and 0 for others).
+        atlas: an atlas, or its folder, that was used to change one of the models. Rows that its maps used are not
+            tested. Not needed for models that `edit` made from an atlas, which record these rows.
 
     Returns:
         accuracy and log_p(model, task); change(task), the change of mean log P(target) from a to b, with low and high,
-        95 % of a bootstrap over examples; examples and shots(task). With a text: perplexity(model), per token of the
-        model's own; bits_per_byte(model), which does not depend on the tokenizer; tokens(model).
+        its 95 % bootstrap interval over examples; examples and shots(task). With a text: perplexity(model) per token of
+        each model's tokenizer; bits_per_byte(model), which does not depend on the tokenizer; tokens(model).
 
     Example:
         >>> ha.evaluate("smollm2", "smollm2-no-math", ["math", "syntax"])
     """
     if text is not None:
         text = _read(Path(text))
-    if not (asked := check_tasks(tasks, limit, shots=shots)) and text is None:
+    has_tasks = check_tasks(tasks, limit, shots=shots)
+    if not has_tasks and text is None:
         raise BadArgument("tasks is empty and there is no text: nothing to measure")
     tests: list[Task] = []
-    used = _used_rows((a, b), atlas) if asked else UsedRows()
-    names, measured, texts = [], [], []
+    used = _used_rows((a, b), atlas) if has_tasks else UsedRows()
+    names: list[str] = []
+    task_scores: list[dict[str, Scores]] = []
+    text_losses: list[tuple[float, int]] = []
     for model in progress([a, b], "measuring"):
         lm = model if isinstance(model, LM) else load(model, device, dtype)
-        if asked and not tests:
+        if has_tasks and not tests:
             tests, refused = load_tests(lm, tasks, used, limit, shots)
             if refused:
                 raise BadArgument("; ".join(refused.values()))
         names.append(str(model) if not isinstance(model, LM) else lm.name)
-        measured.append(scores(lm, tests, limit))
-        texts.append(None if text is None else text_loss(lm, text))
+        task_scores.append(measure_scores(lm, tests, limit))
+        if text is not None:
+            text_losses.append(text_loss(lm, text))
+        # Free this model before the next one is loaded.
         del lm
-        gc.collect()  # before the next one is loaded
+        gc.collect()
     names = names if names[0] != names[1] else [f"{names[0]} (a)", f"{names[1]} (b)"]
     result = xr.Dataset(coords={"model": names})
     if tests:
-        result = result.merge(_compare(measured)).assign(shots=("task", [task.shots for task in tests]))
+        result = result.merge(_compare(task_scores)).assign(shots=("task", [task.shots for task in tests]))
     if text is not None:
-        losses = np.array(texts)
+        losses = np.array(text_losses)
         result["perplexity"] = "model", np.exp(losses[:, 0] / losses[:, 1])
         result["bits_per_byte"] = "model", losses[:, 0] / np.log(2) / len(text.encode())
         result["tokens"] = "model", losses[:, 1].astype(int)
@@ -198,7 +205,7 @@ def evaluate(
 
 
 def _used_rows(models: Sequence[LM | str | Path], atlas: Atlas | str | Path | None) -> UsedRows:
-    """The rows that maps used: those of an atlas, and those noted beside edited checkpoints."""
+    """Return the rows that maps used: those of an atlas, and those recorded in edited checkpoints."""
     used = UsedRows()
     for model in models:
         used |= UsedRows() if isinstance(model, LM) else rows_of_checkpoint(find_folder(model)[0])
@@ -208,13 +215,16 @@ def _used_rows(models: Sequence[LM | str | Path], atlas: Atlas | str | Path | No
 
 
 def _compare(scores: Sequence[dict[str, Scores]]) -> xr.Dataset:
-    tasks, generator = list(scores[0]), np.random.default_rng(0)
+    """Compare the scores of two models: the change of log P per task, with a bootstrap interval over examples."""
+    tasks = list(scores[0])
+    generator = np.random.default_rng(0)
     changes = []
     for task in tasks:
-        first, second = (of_model[task].log_p for of_model in scores)
-        each = second - first
-        again = each[generator.integers(len(each), size=(BOOTSTRAP, len(each)))].mean(1)
-        changes.append((each.mean(), *np.quantile(again, (0.025, 0.975)), len(each)))
+        first, second = (model_scores[task].log_p for model_scores in scores)
+        differences = second - first
+        samples = generator.integers(len(differences), size=(BOOTSTRAP_SAMPLES, len(differences)))
+        low, high = np.quantile(differences[samples].mean(1), (0.025, 0.975))
+        changes.append((differences.mean(), low, high, len(differences)))
     change, low, high, n = np.array(changes).T
     return xr.Dataset(
         {
@@ -241,12 +251,16 @@ def _read(path: Path) -> str:
 
 @torch.no_grad()
 def text_loss(lm: LM, text: str) -> tuple[float, int]:
-    """−log P of a text, and how many of its tokens that is of: all but the first, each after at least half a window."""
+    """Return −log P of a text and its number of predicted tokens.
+
+    All tokens but the first are predicted, each from at least half a window of context.
+    """
     ids = text_ids(lm.tokenizer, text)
     if len(ids) < 2:
         raise BadArgument(f"text has {len(ids)} token, expected at least 2")
     width = min(WINDOW, lm.anatomy.context or WINDOW)
-    total, done = 0.0, 1  # tokens that are behind us: the first is predicted from nothing
+    total = 0.0
+    done = 1  # tokens scored so far; the first has no context to be predicted from
     while done < len(ids):
         start = max(0, done - width // 2) if done > 1 else 0
         window = ids[start : start + width]
@@ -258,23 +272,23 @@ def text_loss(lm: LM, text: str) -> tuple[float, int]:
 
 
 def evaluation_rows(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
-    """The tables of `evaluate`, by title."""
+    """Return the tables of an `evaluate` result by title."""
     first, second = (str(m) for m in result["model"].values)
     parts: dict[str, list[dict[str, Any]]] = {}
     if "accuracy" in result:
         parts[f"{first} (a) and {second} (b)"] = [
-            {"task": str(task), "examples": int(one.examples), "shots": int(one.shots)}
-            | {f"{name}_{m}": float(one[name][i]) for name in ("accuracy", "log_p") for i, m in enumerate("ab")}
-            | {name: float(one[name]) for name in ("change", "low", "high")}
+            {"task": str(task), "examples": int(row.examples), "shots": int(row.shots)}
+            | {f"{name}_{m}": float(row[name][i]) for name in ("accuracy", "log_p") for i, m in enumerate("ab")}
+            | {name: float(row[name]) for name in ("change", "low", "high")}
             for task in result.task.values
-            for one in [result.sel(task=task)]
+            for row in [result.sel(task=task)]
         ]
     if "perplexity" in result:
         parts["The text"] = [
             {"model": str(m)}
-            | {"tokens": int(one.tokens), "perplexity": float(one.perplexity)}
-            | {"bits_per_byte": float(one.bits_per_byte)}
+            | {"tokens": int(row.tokens), "perplexity": float(row.perplexity)}
+            | {"bits_per_byte": float(row.bits_per_byte)}
             for m in result["model"].values
-            for one in [result.sel(model=m)]
+            for row in [result.sel(model=m)]
         ]
     return parts

@@ -1,4 +1,4 @@
-"""Sets of heads by name, from the maps of an atlas: 'math by dissociate', 'lowest 10% by ablate'."""
+"""Select sets of heads by name from the maps of an atlas: 'math by dissociate', 'lowest 10% by ablate'."""
 
 import logging
 from collections.abc import Sequence
@@ -18,12 +18,16 @@ from headatlas.results.charts import stack_maps
 from headatlas.results.curves import change_at, removed_counts, stack_removal_curves
 
 log = logging.getLogger(__name__)
-_STEM = 6  # letters that 'interfering' and 'interference' must share
+# Letters that two words must share to mean the same measure, such as 'interfering' and 'interference'.
+_STEM_LENGTH = 6
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Heads of a set. method: whose map. why: by which evidence, in a sentence. subjects: what the map is of."""
+class SelectedHeads:
+    """The heads of a named set.
+
+    method: the method of the map. subjects: those of the map. why: sentences about the map and its evidence.
+    """
 
     text: str
     method: str
@@ -32,154 +36,161 @@ class Chosen:
     subjects: list[str]
 
 
-def choose(atlas: Atlas, sets: str | Sequence[str]) -> list[Chosen]:
-    """The heads that each set names."""
-    return [_choose(atlas, parse_set(text)) for text in ([sets] if isinstance(sets, str) else sets)]
+def select_heads(atlas: Atlas, sets: str | Sequence[str]) -> list[SelectedHeads]:
+    """Select the heads of each named set."""
+    return [_select(atlas, parse_set(text)) for text in ([sets] if isinstance(sets, str) else sets)]
 
 
-def _choose(atlas: Atlas, of: HeadSet) -> Chosen:
-    result = atlas[of.method]
-    charts = stack_maps({of.method: result})
+def _select(atlas: Atlas, head_set: HeadSet) -> SelectedHeads:
+    result = atlas[head_set.method]
+    charts = stack_maps({head_set.method: result})
     if not charts.sizes["chart"]:
-        raise BadArgument(f"set is {of.text!r}, but {of.method} has no map of heads to choose from")
-    measure, subjects, named = _resolve(of, charts)
-    one = charts.isel(chart=np.flatnonzero((charts.measure == measure.name) & np.isin(charts.subject, subjects)))
-    score = one.score.mean("chart").values if not named else one.score.isel(chart=0).values
-    if of.groups:
+        raise BadArgument(f"set is {head_set.text!r}, but {head_set.method} has no map of heads to choose from")
+    measure, subjects, named = _resolve(head_set, charts)
+    maps = charts.isel(chart=np.flatnonzero((charts.measure == measure.name) & np.isin(charts.subject, subjects)))
+    score = maps.score.isel(chart=0).values if named else maps.score.mean("chart").values
+    if head_set.groups:
         groups = atlas.info["model"].get("n_kv_heads") or result.attrs.get("n_kv_heads")
-        heads, how = (
-            _grouped(of, score, groups),
-            f"{of.end} {of.count:g} of the groups of every layer by {measure.name}",
-        )
-    elif of.end:
-        heads, how = _ranked(of, score), f"{of.end} {of.count:g}{'%' * of.percent} by {measure.name}"
+        heads = _best_groups(head_set, score, groups)
+        how = f"{head_set.end} {head_set.count:g} of the groups of every layer by {measure.name}"
+    elif head_set.end:
+        heads = _ranked(head_set, score)
+        how = f"{head_set.end} {head_set.count:g}{'%' * head_set.percent} by {measure.name}"
     elif not named:
-        raise BadArgument(f"set is {of.text!r}: say of what, one of {', '.join(subjects)}")
+        raise BadArgument(f"set is {head_set.text!r}, which names no subject: give one of {', '.join(subjects)}")
     else:
-        heads, how = _marked(of, result, one.isel(chart=0), measure, score)
+        heads, how = _marked(head_set, result, maps.isel(chart=0), measure, score)
     subject = subjects[0] if named else f"{', '.join(subjects)} (the mean)"
     if not heads:
-        raise CannotDo(f"set {of.text!r} is empty: {of.method} has no such heads of {subject}{_verdict(result, one)}")
-    why = f"the map of {subject} by {of.method}: {how}"
-    why += _evidence(of.method, measure, result, subjects[0] if named else None)
-    return Chosen(of.text, of.method, heads, why, subjects)
+        reason = f"{head_set.method} has no such heads of {subject}{_verdict(result, maps)}"
+        raise CannotDo(f"set {head_set.text!r} is empty: {reason}")
+    why = f"the map of {subject} by {head_set.method}: {how}"
+    why += _evidence(head_set.method, measure, result, subjects[0] if named else None)
+    return SelectedHeads(head_set.text, head_set.method, heads, why, subjects)
 
 
-# --- what a set is of
+# --- measure and subjects of a set
 
 
-def _resolve(of: HeadSet, charts: xr.Dataset) -> tuple[Measure, list[str], bool]:
-    """The measure, the subjects, and whether one was named: 'math', or 'interfering' and 'syntax'."""
-    measures = {m.name: m for m in measures_of(of.method) if m.name in charts.measure.values}
+def _resolve(head_set: HeadSet, charts: xr.Dataset) -> tuple[Measure, list[str], bool]:
+    """Return the measure, the subjects, and whether a single subject was named: 'math', or 'interfering, syntax'."""
+    measures = {m.name: m for m in measures_of(head_set.method) if m.name in charts.measure.values}
     measure: Measure | None = None
     subject: str | None = None
-    every = list(dict.fromkeys(charts.subject.values.tolist()))
-    for word in of.words:
-        if subject is None and (match := _subject(word, every)):
+    subjects = list(dict.fromkeys(charts.subject.values.tolist()))
+    for word in head_set.words:
+        if subject is None and (match := _subject(word, subjects)):
             subject = match
-        elif measure is None and (name := _like(word, measures)):
+        elif measure is None and (name := _measure_name(word, measures)):
             measure = measures[name]
         else:
-            known = f"{', '.join(every)}, nor one of its measures, {', '.join(measures)}"
+            choices = f"a subject ({', '.join(subjects)}) nor a measure ({', '.join(measures)})"
             raise BadArgument(
-                f"set is {of.text!r}: {word!r} is neither one of what {of.method} maps, {known}."
-                f"{did_you_mean(word, [*every, *measures])}"
+                f"set is {head_set.text!r}: {word!r} is neither {choices} of {head_set.method}."
+                f"{did_you_mean(word, [*subjects, *measures])}"
             )
     measure = measure or next(iter(measures.values()))
-    if subject is None and len(every) > 1:
-        return measure, every, False
-    return measure, [subject or every[0]], True
+    if subject is None and len(subjects) > 1:
+        return measure, subjects, False
+    return measure, [subject or subjects[0]], True
 
 
-def _subject(word: str, every: Sequence[str]) -> str | None:
-    """The subject of this name, or the only one that begins with it."""
-    same = [s for s in every if s.lower() == word.lower()]
-    begins = [s for s in every if s.lower().startswith(word.lower())]
-    return same[0] if same else begins[0] if len(begins) == 1 else None
+def _subject(word: str, subjects: Sequence[str]) -> str | None:
+    """Return the subject of this name, or the only one that begins with it."""
+    same = [s for s in subjects if s.lower() == word.lower()]
+    if same:
+        return same[0]
+    matches = [s for s in subjects if s.lower().startswith(word.lower())]
+    return matches[0] if len(matches) == 1 else None
 
 
-def _like(word: str, names: Sequence[str] | dict[str, Measure]) -> str | None:
-    """The measure of this name, or the only one with the same stem: 'interfering' is interference."""
+def _measure_name(word: str, names: Sequence[str] | dict[str, Measure]) -> str | None:
+    """Return the measure of this name, or the only one with the same stem: 'interfering' means interference."""
     if word.lower() in names:
         return word.lower()
-    alike = [n for n in names if word.lower()[:_STEM] == n[:_STEM]]
-    return alike[0] if len(alike) == 1 else None
+    matches = [n for n in names if word.lower()[:_STEM_LENGTH] == n[:_STEM_LENGTH]]
+    return matches[0] if len(matches) == 1 else None
 
 
-# --- which heads
+# --- heads of a set
 
 
-def _ranked(of: HeadSet, score: np.ndarray) -> list[tuple[int, int]]:
-    """So many of the highest, none of which is 0 or less, or of the lowest."""
-    measured = int(np.isfinite(score).sum())
-    n = max(1, round(measured * of.count / 100)) if of.percent else int(of.count)
-    if n > measured:
-        raise BadArgument(f"set is {of.text!r}, but there are {measured} heads")
-    if of.end == "lowest":
+def _ranked(head_set: HeadSet, score: np.ndarray) -> list[tuple[int, int]]:
+    """Return the heads with the highest scores above 0, or with the lowest scores."""
+    n_heads = int(np.isfinite(score).sum())
+    n = max(1, round(n_heads * head_set.count / 100)) if head_set.percent else int(head_set.count)
+    if n > n_heads:
+        raise BadArgument(f"set is {head_set.text!r}, but there are {n_heads} heads")
+    if head_set.end == "lowest":
         return top_heads(-score, n)
     return top_heads(score, min(n, int((np.nan_to_num(score) > 0).sum())))
 
 
-def _grouped(of: HeadSet, score: np.ndarray, groups: int | None) -> list[tuple[int, int]]:
-    """Heads of so many key-value groups of every layer with heads, those with the highest or the lowest sums."""
-    if groups is None or of.count > groups:
-        known = "how many there are is not known" if groups is None else f"a layer has {groups}"
-        raise BadArgument(f"set is {of.text!r}: {of.count:g} groups of every layer, but {known}")
+def _best_groups(head_set: HeadSet, score: np.ndarray, groups: int | None) -> list[tuple[int, int]]:
+    """Return the heads of the key-value groups with the highest, or lowest, summed scores in every layer."""
+    if groups is None or head_set.count > groups:
+        number = "the number of groups is not known" if groups is None else f"a layer has {groups}"
+        raise BadArgument(f"set is {head_set.text!r}: {head_set.count:g} groups of every layer, but {number}")
     size = score.shape[1] // groups
-    sums = score.reshape(len(score), groups, size).sum(2) * (-1 if of.end == "lowest" else 1)
-    chosen = [(layer, int(g)) for layer, row in enumerate(sums) if np.isfinite(row).all() for g in _best(row, of.count)]
-    return [(layer, group * size + i) for layer, group in chosen for i in range(size)]
+    sums = score.reshape(len(score), groups, size).sum(2) * (-1 if head_set.end == "lowest" else 1)
+    layers = [layer for layer, row in enumerate(sums) if np.isfinite(row).all()]
+    groups_of_layers = [(layer, int(group)) for layer in layers for group in _highest(sums[layer], head_set.count)]
+    return [(layer, group * size + i) for layer, group in groups_of_layers for i in range(size)]
 
 
-def _best(values: np.ndarray, n: float) -> np.ndarray:
+def _highest(values: np.ndarray, n: float) -> np.ndarray:
     return np.argsort(-values, kind="stable")[: int(n)]
 
 
 def _marked(
-    of: HeadSet, result: xr.Dataset, one: xr.Dataset, measure: Measure, score: np.ndarray
+    head_set: HeadSet, result: xr.Dataset, chart: xr.Dataset, measure: Measure, score: np.ndarray
 ) -> tuple[list[tuple[int, int]], str]:
-    """The heads that the map itself marks as the subject's, best first, and how it does."""
-    first = measures_of(of.method)[0].name
-    at = {measure.over: one.subject.item()}
+    """Return the heads that the map itself marks as the subject's, best first, and how it marks them."""
+    first = measures_of(head_set.method)[0].name
+    subject = {measure.over: chart.subject.item()}
     if measure.name == first and "selected" in result and set(result.selected.dims) == {measure.over, "layer", "head"}:
-        mask, how = result.selected.sel(at).transpose("layer", "head").values.astype(bool), "the heads it selected"
+        mask = result.selected.sel(subject).transpose("layer", "head").values.astype(bool)
+        how = "the heads it selected"
     elif measure.chance in result or measure.above in result:
-        mask, how = ~one.at_chance.values & (np.nan_to_num(score) > 0), f"{measure.name} above chance"
+        mask = ~chart.at_chance.values & (np.nan_to_num(score) > 0)
+        how = f"{measure.name} above chance"
         if "threshold" in result.attrs:
-            mask, how = mask & (score >= result.attrs["threshold"]), f"{how} and at least {result.attrs['threshold']:g}"
+            mask &= score >= result.attrs["threshold"]
+            how += f" and at least {result.attrs['threshold']:g}"
     elif measure.at_least is not None:
-        mask, how = np.nan_to_num(score) >= measure.at_least, f"{measure.name} of at least {measure.at_least:g}"
+        mask = np.nan_to_num(score) >= measure.at_least
+        how = f"{measure.name} of at least {measure.at_least:g}"
     else:
-        what = f"{of.words[0]} by {of.method}"
+        what = f"{head_set.words[0]} by {head_set.method}"
         raise BadArgument(
-            f"set is {of.text!r}, but {of.method} ranks heads and marks none: say how many,"
+            f"set is {head_set.text!r}, but {head_set.method} ranks heads and marks none: give a number,"
             f" as in 'top 10 {what}' or 'lowest 10% {what}'"
         )
     return top_heads(np.where(mask, score, np.nan), int(mask.sum())), how
 
 
-# --- by which evidence
+# --- evidence for a set
 
 
-def _verdict(result: xr.Dataset, one: xr.Dataset) -> str:
-    """What a method says of a subject in words, where it does."""
+def _verdict(result: xr.Dataset, maps: xr.Dataset) -> str:
+    """Return the verdict of the method on the only subject of maps, in brackets; '' if it has none."""
     dims = [d for d in result.dims if "verdict" in result and result.verdict.dims == (d,)]
-    if one.sizes["chart"] != 1 or not dims or one.subject.values[0] not in result[dims[0]].values:
+    if maps.sizes["chart"] != 1 or not dims or maps.subject.values[0] not in result[dims[0]].values:
         return ""
-    return f" ({result.verdict.sel({dims[0]: one.subject.values[0]}).item()})"
+    return f" ({result.verdict.sel({dims[0]: maps.subject.values[0]}).item()})"
 
 
 def _evidence(method: str, measure: Measure, result: xr.Dataset, subject: str | None) -> str:
-    """What the atlas says of removing these heads, and of the method. subject: None if there are several."""
+    """Describe what the method shows, and what removing these heads did. subject: None if there are several."""
     declared = methods().get(method)
-    parts = (
-        [f" The method tells {declared.tells}, not {declared.does_not_tell}."] if declared and declared.tells else []
-    )
-    if subject is not None and (proof := _proof(method, measure, result, subject)):
-        removed, of, change, random, p = proof
+    parts = []
+    if declared and declared.tells:
+        parts.append(f" The method shows {declared.tells}, not {declared.does_not_tell}.")
+    if subject is not None and (test := _removal_test(method, measure, result, subject)):
+        n_removed, quantity, change, random, p = test
         parts.append(
-            f" In the atlas, removing its top {removed} changed {of} by {change:+.2f} (random heads {random:+.2f},"
-            f" p = {p:.2g})."
+            f" In the atlas, removing its top {n_removed} changed {quantity} by {change:+.2f}"
+            f" (random heads {random:+.2f}, p = {p:.2g})."
         )
     if subject is not None and "proven" in result and not bool(result.proven.sel({result.proven.dims[0]: subject})):
         verdict = (
@@ -190,17 +201,18 @@ def _evidence(method: str, measure: Measure, result: xr.Dataset, subject: str | 
     return f".{''.join(parts)}"
 
 
-def _proof(
+def _removal_test(
     method: str, measure: Measure, result: xr.Dataset, subject: str
 ) -> tuple[int, str, float, float, float] | None:
-    """How many top heads were removed, what changed and by how much, the same with random heads, and p."""
+    """Return the number of top heads removed, what changed, by how much, the change with random heads, and p."""
     if measure.name == measures_of(method)[0].name:
         for row in tables.evidence({method: result}):
             if row["subject"] == subject and row["removed"] is not None and row["p"] is not None:
                 return row["removed"], row["of"], row["change"], row["random"], row["p"]
     curves = stack_removal_curves({method: result})
     for i in range(curves.sizes["curve"]):
-        one = curves.isel(curve=i)
-        if (one.subject.item(), one.ranked_by.item()) == (subject, measure.name):
-            return removed_counts(one)[0], *change_at(one, removed_counts(one)[0])
+        curve = curves.isel(curve=i)
+        if (curve.subject.item(), curve.ranked_by.item()) == (subject, measure.name):
+            n_removed = removed_counts(curve)[0]
+            return n_removed, *change_at(curve, n_removed)
     return None

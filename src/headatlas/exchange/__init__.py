@@ -1,4 +1,4 @@
-"""Head maps of other tools and papers, read and written: one file per foreign format.
+"""Read and write the head maps of other tools and papers: one file per foreign format.
 
 `importing.import_scores` reads and `exporting.export` writes; a new format is a new file and an entry here.
 """
@@ -31,14 +31,14 @@ FORMATS: tuple[Format, ...] = (
     long_table.PARQUET,
     npy_array.FORMAT,
 )
-"""All formats. Where a file is recognised by several, the first of them reads it."""
+"""All formats. If several recognise a file, the first of them reads it."""
 
 
-def readable() -> dict[str, Format]:
-    """Formats that `import_scores` reads, by name."""
+def import_formats() -> dict[str, Format]:
+    """Return the formats that `import_scores` reads, by name."""
     return {format.name: format for format in FORMATS if format.read}
 
 
-def writable() -> dict[str, Format]:
-    """Formats that `export` writes, by name."""
+def export_formats() -> dict[str, Format]:
+    """Return the formats that `export` writes, by name."""
     return {format.name: format for format in FORMATS if format.write}

@@ -1,4 +1,4 @@
-"""Read text and JSON strictly, and put scores in their place. Nothing that is read is run."""
+"""Read text and JSON strictly, and arrange scores as tables [layer, head]. No code in a file is ever run."""
 
 import json
 from collections.abc import Hashable, Iterable, Mapping
@@ -19,7 +19,10 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What the caller says of a file: the key its table lies below, tables' names, how many layers and heads."""
+    """What the caller knows about a file.
+
+    key: where in a JSON file the table is. names: names of its tables. layers, heads: sizes of the model.
+    """
 
     key: str | None = None
     names: list[str] | None = None
@@ -28,7 +31,7 @@ class ImportOptions:
 
     @property
     def table_name(self) -> str:
-        """The name of the file's only table."""
+        """Name of the table, if the file holds only one."""
         return self.key.split(".")[-1] if self.key else "score"
 
 
@@ -36,9 +39,9 @@ class ImportOptions:
 class Tables:
     """Tables of scores from a file.
 
-    scores: by the table's name, [layer, head]; NaN for heads that are not in it. low, high: their intervals.
-    repeats: what they are means of, [repeat, layer, head]. extra: other values of every head, [layer, head].
-    per_kv_head: heads are key-value heads. about: attributes for the result.
+    scores: arrays [layer, head] by table name; NaN marks a missing head. low, high: ends of their intervals.
+    repeats: the scores that were averaged, [repeat, layer, head]. extra: other values of each head, [layer, head].
+    per_kv_head: whether heads are key-value heads. about: attributes for the result.
     """
 
     scores: dict[str, np.ndarray]
@@ -52,15 +55,16 @@ class Tables:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a file says of one head, and where it says it."""
+    """The scores of one head in a file. where: the place in the file, for error messages."""
 
     layer: Any
     head: Any
-    values: Any  # a number, a list of them, or None: there is no such head
+    values: Any  # a number, a list of numbers, or None for a missing head
     where: str
 
 
 def read_text(file: Path) -> str:
+    """Read a UTF-8 file, with or without a byte order mark."""
     try:
         return file.read_bytes().decode("utf-8-sig")
     except OSError as e:
@@ -70,26 +74,27 @@ def read_text(file: Path) -> str:
 
 
 def read_json(file: Path) -> Any:
-    """JSON in which no key stands twice."""
+    """Read JSON; a key that occurs twice in an object is an error."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        content, names = dict(pairs), set[str]()
+    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        names = set[str]()
         for name, _ in pairs if len(content) < len(pairs) else ():
             if name in names:
-                raise BadFile(f"{file}: the key {brief(name)} stands there twice")
+                raise BadFile(f"{file}: the key {brief(name)} occurs twice")
             names.add(name)
         return content
 
     try:
-        return json.loads(read_text(file), object_pairs_hook=once)
+        return json.loads(read_text(file), object_pairs_hook=unique_keys)
     except RecursionError as e:
         raise BadFile(f"{file} is nested too deeply to be a table of scores") from e
     except ValueError as e:
         raise BadFile(f"{file} is not JSON: {one_line(e)}") from e
 
 
-def under(content: Any, key: str | None, path: Path) -> Any:
-    """What lies below a key: 'scores', or through objects and lists 'model_results.2.induction_scores'."""
+def value_at_key(content: Any, key: str | None, path: Path) -> Any:
+    """Return the value at a key: 'scores', or a path such as 'model_results.2.induction_scores'."""
     if key is None or (isinstance(content, dict) and key in content):
         return content if key is None else content[key]
     for part in key.split("."):
@@ -97,16 +102,18 @@ def under(content: Any, key: str | None, path: Path) -> Any:
         if isinstance(content, list):
             inside = {str(i): value for i, value in enumerate(content)}
         if part not in inside:
-            known = [brief(name, 40).strip("'") for name in list(inside)[:12]]
-            more = f" and {len(inside) - 12} more" if len(inside) > 12 else ""
-            there = f"there are {', '.join(known)}{more}.{did_you_mean(part, inside)}" if inside else "nothing is there"
-            raise BadArgument(f"key is {key!r}: {path} has no {part!r} there; {there}")
+            choices = [brief(name, 40).strip("'") for name in list(inside)[:12]]
+            rest = f" and {len(inside) - 12} more" if len(inside) > 12 else ""
+            listed = (
+                f"the keys are {', '.join(choices)}{rest}.{did_you_mean(part, inside)}" if inside else "it has no keys"
+            )
+            raise BadArgument(f"key is {key!r}: {path} has no {part!r} at this place; {listed}")
         content = inside[part]
     return content
 
 
-def number(value: Any, where: str, what: str = "score") -> float:
-    """A finite number; not a text, nor true or false."""
+def check_number(value: Any, where: str, what: str = "score") -> float:
+    """Return a finite number; text, true and false are errors."""
     try:
         result = float(value) if _is_number(value) else np.nan
     except OverflowError:
@@ -116,8 +123,8 @@ def number(value: Any, where: str, what: str = "score") -> float:
     return result
 
 
-def index(value: Any, where: str, what: str, size: int | None) -> int:
-    """The number of a layer or head. size: how many there are, if that is known."""
+def check_index(value: Any, where: str, what: str, size: int | None) -> int:
+    """Return the number of a layer or head. size: how many the model has, if known."""
     last = MAX_INDEX if size is None else size - 1
     if not _is_number(value) or not 0 <= value <= last or value != int(value):
         why = "" if size is None else f": there are {size} {what}s"
@@ -129,23 +136,24 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def place(
+def place_scores(
     entries: Iterable[Entry], file: Path, layers: int | None, heads: int | None, several: bool = False
 ) -> np.ndarray:
-    """Scores [repeat, layer, head] of entries in any order. Heads without one are NaN, as are repeats a head lacks.
+    """Arrange entries, in any order, as scores [repeat, layer, head]. Missing heads and missing repeats are NaN.
 
-    several: a head may have a list of scores.
+    several: whether a head may have a list of scores.
     """
     rows: dict[tuple[int, int], list[float]] = {}
     for entry in entries:
-        at = index(entry.layer, entry.where, "layer", layers), index(entry.head, entry.where, "head", heads)
-        if at in rows:
-            raise BadFile(f"{entry.where}: layer {at[0]}, head {at[1]} stands there twice")
+        layer = check_index(entry.layer, entry.where, "layer", layers)
+        head = check_index(entry.head, entry.where, "head", heads)
+        if (layer, head) in rows:
+            raise BadFile(f"{entry.where}: layer {layer}, head {head} occurs twice")
         if several and entry.values == []:
             raise BadFile(f"{entry.where} has no score")
         values = [] if entry.values is None else [entry.values]
         values = entry.values if several and isinstance(entry.values, list) else values
-        rows[at] = [number(v, entry.where) for v in values]
+        rows[layer, head] = [check_number(v, entry.where) for v in values]
     if not any(rows.values()):
         raise BadFile(f"{file} has no scores")
     repeats = max(map(len, rows.values()))
@@ -159,16 +167,16 @@ def place(
 
 
 def check_size(file: Path, repeats: int, layers: int, heads: int) -> None:
-    """That so many numbers can be meant."""
+    """Refuse tables so large that a column must have been mistaken for an index."""
     if repeats * layers * heads > MAX_NUMBERS:
         times = f", {repeats} times" * (repeats > 1)
         raise BadFile(f"{file} would be {layers} layers × {heads} heads{times}: is one of them not an index?")
 
 
-def square(value: Any, where: str, may_miss: bool = False) -> np.ndarray:
-    """[layer, head] of a list of layers, each a list of one number for every head.
+def parse_square(value: Any, where: str, may_miss: bool = False) -> np.ndarray:
+    """Parse a list of layers, each a list with one number per head, as [layer, head].
 
-    may_miss: null and NaN mark missing heads; else they are errors.
+    may_miss: accept null and NaN as missing heads.
     """
     if not isinstance(value, list) or not value or not all(isinstance(row, list) and row for row in value):
         raise BadFile(f"{where} holds {brief(value)}, expected a list of layers, each a list of scores")
@@ -179,25 +187,25 @@ def square(value: Any, where: str, may_miss: bool = False) -> np.ndarray:
     for i, row in enumerate(value):
         for j, score in enumerate(row):
             if not may_miss or (score is not None and score == score):
-                scores[i, j] = number(score, f"{where}: layer {i}, head {j}")
+                scores[i, j] = check_number(score, f"{where}: layer {i}, head {j}")
     return scores
 
 
-def same_shape(tables: Mapping[str, np.ndarray], file: Path, layers: int | None, heads: int | None) -> None:
-    """That tables [layer, head] have one shape, and the sizes that were given."""
+def check_same_shape(tables: Mapping[str, np.ndarray], file: Path, layers: int | None, heads: int | None) -> None:
+    """Check that tables [layer, head] have the same shape, and the sizes that the caller expects, if any."""
     first, *_ = tables
     for name, scores in tables.items():
         sizes = {"layers": (scores.shape[0], layers), "heads": (scores.shape[1], heads)}
-        for what, (size, given) in sizes.items():
-            if given is not None and size != given:
-                raise BadFile(f"{file} has {size} {what}, expected {given}")
+        for what, (size, expected) in sizes.items():
+            if expected is not None and size != expected:
+                raise BadFile(f"{file} has {size} {what}, expected {expected}")
         if scores.shape != tables[first].shape:
             shapes = [f"{brief(n)} has {tables[n].shape[0]} layers × {tables[n].shape[1]} heads" for n in (first, name)]
             raise BadFile(f"{file}: tables have different sizes: {shapes[0]}, {shapes[1]}")
 
 
-def padded(tables: Mapping[K, np.ndarray], like: Mapping[K, np.ndarray] | None = None) -> dict[K, np.ndarray]:
-    """Tables [layer, head] made as large as the largest, with NaN. like: other tables that are as large."""
+def pad_tables(tables: Mapping[K, np.ndarray], like: Mapping[K, np.ndarray] | None = None) -> dict[K, np.ndarray]:
+    """Pad tables [layer, head] with NaN to the size of the largest. like: tables whose largest size to use instead."""
     sizes = [v.shape for v in (like or tables).values()]
     layers, heads = (max(size[i] for size in sizes) for i in (0, 1))
     return {
@@ -206,8 +214,8 @@ def padded(tables: Mapping[K, np.ndarray], like: Mapping[K, np.ndarray] | None =
     }
 
 
-def mean_of_repeats(tables: dict[str, np.ndarray]) -> Tables:
-    """The means of scores [repeat, layer, head]; and, where a table has several repeats, each of them."""
+def average_repeats(tables: dict[str, np.ndarray]) -> Tables:
+    """Average scores [repeat, layer, head] over repeats, ignoring NaN; keep the repeats of tables with several."""
     means = {}
     for name, scores in tables.items():
         count = np.isfinite(scores).sum(0)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HEADS_FILE = "full_attention_heads.tsv"
 CONFIG_FILE = "config.json"
-# Tokens that the streaming heads of DuoAttention itself keep.
+# Token counts that DuoAttention itself uses for streaming heads.
 DEFAULT_SINK = 128
 DEFAULT_RECENT = 256
 
@@ -25,7 +25,7 @@ def recognises(source: Source) -> bool:
 
 def read(path: Path, options: ImportOptions) -> Tables:
     """Read how much each KV head needs the whole text (1), or only its first and last tokens (0)."""
-    from headatlas.exchange.checked_tables import Tables, read_json, read_text, same_shape, square
+    from headatlas.exchange.checked_tables import Tables, check_same_shape, parse_square, read_json, read_text
     from headatlas.exchange.head_rows import as_number
 
     folder = path if path.is_dir() else path.parent
@@ -34,8 +34,8 @@ def read(path: Path, options: ImportOptions) -> Tables:
     if not file.is_file():
         raise BadFile(f"{folder} lacks {HEADS_FILE}")
     lines = [line.split() for line in read_text(file).splitlines() if line.strip()]
-    scores = square([[as_number(cell) for cell in line] for line in lines], str(file))
-    same_shape({"": scores}, file, options.layers, None)
+    scores = parse_square([[as_number(cell) for cell in line] for line in lines], str(file))
+    check_same_shape({"": scores}, file, options.layers, None)
     config = read_json(settings) if settings.is_file() else {}
     if not isinstance(config, dict):
         raise BadFile(f"{settings} holds {brief(config)}, expected an object")
@@ -45,28 +45,30 @@ def read(path: Path, options: ImportOptions) -> Tables:
 
 
 def write(request: ExportRequest) -> Files:
-    """Write how much each KV head needs to see everything: the maximum over the heads of its group."""
+    """Write how much each KV head needs the whole text: the maximum over the heads of its group."""
     from headatlas.exchange.export_request import Files, json_bytes
 
     score, notes = request.scores_of_all_heads("duo-attention")
     layers, heads = score.shape
     groups = heads if request.per_group else request.kv_heads
     if groups is None:
-        raise BadArgument("kv_heads is not known of these maps: give it")
+        raise BadArgument("kv_heads is not known for these maps: give it")
     if heads % groups:
         raise BadArgument(f"kv_heads is {groups}, which does not divide the {heads} heads")
     score = score.reshape(layers, groups, heads // groups).max(-1)
     label = request.charts.chart.item()
     config: dict[str, Any] = {"model_name": request.model, "source": f"headatlas, {label}"}
     sizes = (("sink_size", request.sink, DEFAULT_SINK), ("recent_size", request.recent, DEFAULT_RECENT))
-    for name, given, default in sizes:
-        config[name] = default if given is None else given
-        if given is None:
+    for name, size, default in sizes:
+        config[name] = default if size is None else size
+        if size is None:
             notes.append(f"{name} is {default}, the default of DuoAttention: {label} has none")
-    low, high = float(score.min()), float(score.max())
+    low = float(score.min())
+    high = float(score.max())
+    # Readers of this format expect scores from 0 to 1.
     if low < 0 or high > 1:
         if low == high:
-            raise CannotDo(f"{label} is {low:g} for all KV heads: there is nothing to choose by")
+            raise CannotDo(f"{label} is {low:g} for all KV heads: heads cannot be ranked by it")
         score = (score - low) / (high - low)
         config["scale"] = [low, high]
         notes.append(f"scores from {low:.4g} to {high:.4g} are rescaled to 0 to 1: choose heads by rank, not by 0.5")

@@ -1,4 +1,4 @@
-"""What a writer is given, and what it returns: maps, and the content of files."""
+"""The input of a writer (maps and options), and its output (the content of files)."""
 
 import json
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from headatlas.results.charts import MAP as MAP
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """What is to be written.
+    """The maps to write, and the options.
 
-    charts: one, or for tables several (`charts.stack_maps`). per_group: whether their heads are KV groups.
-    model: its name. dtype: of its numbers. kv_heads: how many a layer has, if that is known.
-    sink, recent: tokens that streaming heads keep, from the map or the caller. fill: the score of missing heads.
+    charts: from `charts.overview`; some formats hold only one. per_group: whether their heads are KV groups.
+    model: its name. dtype: the type of its weights. kv_heads: KV heads per layer, if known.
+    sink, recent: tokens that streaming heads keep, from the map or the caller. fill: the score for missing heads.
     """
 
     charts: xr.Dataset
@@ -30,7 +30,10 @@ class ExportRequest:
     fill: float | None
 
     def scores_of_all_heads(self, to: str) -> tuple[np.ndarray, list[str]]:
-        """The scores [layer, head] of its only chart, missing ones filled in; and notes about them."""
+        """Return the scores [layer, head] of the only chart, missing ones filled in, and notes about them.
+
+        to: name of the format, for errors.
+        """
         chart = self.charts.squeeze("chart")
         score = chart.score.transpose(*MAP).values.astype(float)
         notes = []
@@ -42,7 +45,9 @@ class ExportRequest:
             heads = f"{missing.sum()} of {missing.size} heads (layer{'s' * (len(layers) > 1)} {', '.join(layers)})"
             if self.fill is None:
                 label = chart.chart.item()
-                raise BadArgument(f"fill is not given, but {label} has no score for {heads}: {to} has all heads")
+                raise BadArgument(
+                    f"fill is not given, but {label} has no score for {heads}, and {to} needs all heads: give fill"
+                )
             score = np.where(missing, self.fill, score)
             notes.append(f"{heads} have no score: {self.fill:g} is written")
         if bool(chart.none_above):
@@ -52,8 +57,10 @@ class ExportRequest:
 
 @dataclass(frozen=True)
 class Files:
-    """What to write: by path inside a folder, or one file under ''. shape: what it holds; notes: what a reader of it
-    must know, a sentence each."""
+    """The content of files by path inside a folder, or of one file under ''.
+
+    shape: sizes of the content, in words. notes: sentences that a reader of the files must know.
+    """
 
     content: dict[str, bytes]
     shape: str

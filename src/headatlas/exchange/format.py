@@ -1,4 +1,4 @@
-"""What a file of a foreign format declares: how to recognise it, read it and write it.
+"""The record of a foreign format: how to recognise it, read it and write it.
 
 Each format has a file with a `Format` record at its end; `exchange/__init__.py` lists the records. The `headatlas`
 command imports them when it starts, so these files import numpy and xarray inside functions only.
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """A file or folder whose format is not given."""
+    """A file or folder whose format is to be guessed."""
 
     path: Path
 
     def holds(self, name: str) -> bool:
-        """Whether it is the file of this name, or a folder with such a file."""
+        """Return whether this is a file of this name, or a folder with one."""
         return self.path.name == name or (self.path / name).is_file()
 
     @cached_property
@@ -50,16 +50,16 @@ class Format:
     """A foreign format.
 
     Attributes:
-        name: as `--format` and `--to` take it.
+        name: the value of `--format` and `--to`.
         read: the tables of a file or folder; None if it is only written.
-        recognises: whether a file or folder without a given format is of this one. The first format that does is used.
-        import_options: options of `import_scores` that only some formats take, and this one does.
-        result_name: name of the imported result; without it, the file's name.
+        recognises: returns whether a file or folder has this format. The first format that recognises it is used.
+        import_options: which of the format-specific options of `import_scores` it takes.
+        result_name: name of the imported result (default: the file's name).
         write: the content of the file or folder to write; None if it is only read.
-        export_options: options of `export` that only some formats take, and this one does.
-        one_map: whether a written file holds one map. Others hold all of an atlas.
-        ending: what the name of a written file must end in.
-        is_folder: whether it is a folder instead of a file.
+        export_options: which of the format-specific options of `export` it takes.
+        one_map: whether a written file holds only one map, not all maps of an atlas.
+        ending: the suffix that a written file must have.
+        is_folder: whether the format is a folder instead of a file.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Rows that say which head they are of, as tables [layer, head]; and strictly read CSV files."""
+"""Turn rows of (layer, head, score) into tables [layer, head], and read CSV files strictly."""
 
 import csv
 import io
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headatlas.errors import BadFile, brief, one_line
-from headatlas.exchange.checked_tables import Entry, ImportOptions, Tables, padded, place, read_text
+from headatlas.exchange.checked_tables import Entry, ImportOptions, Tables, pad_tables, place_scores, read_text
 
 LAYER = ("layer", "layer_idx")
 HEAD = ("head", "head_idx", "kv_head")
@@ -20,27 +20,27 @@ NAMES = ("subject", "table", "chart", "name", "function", "relation", "category"
 
 @dataclass(frozen=True)
 class Row:
-    """Cells by column, and where they stand."""
+    """The cells of a row by column. where: its place in the file, for error messages."""
 
     cells: Mapping[str, Any]
     where: str
 
     def cell(self, columns: Sequence[str]) -> Any:
-        """Of these columns, the one that there is; of text, the number."""
+        """Return the cell of the first of these columns that the row has; numbers in text are parsed."""
         name = next((c for c in columns if c in self.cells), None)
         if name is None:
             raise BadFile(f"{self.where} lacks {columns[0]}; it has {brief(', '.join(map(str, self.cells)))}")
         return as_number(self.cells[name])
 
     def table(self, default: str) -> str:
-        """What the row's table is called: 'method: subject, measure', as far as columns say it."""
+        """Return the name of the row's table: 'method: subject, measure', of those that the row has."""
         parts = [str(self.cells[c]) for c in NAMES if self.cells.get(c) not in (None, "")]
         method = self.cells.get("method")
         return f"{method}: " * bool(method) + (", ".join(parts) or default)
 
 
 def tables_of_rows(rows: Sequence[Row], path: Path, options: ImportOptions) -> Tables:
-    """Make tables of one shape. A row without a score (an empty cell, null) marks a missing head."""
+    """Arrange rows as tables of one shape. A row without a score (an empty cell, null) marks a missing head."""
     per_kv_head = bool(rows) and "kv_head" in rows[0].cells and not {"head", "head_idx"} & set(rows[0].cells)
     heads = None if per_kv_head else options.heads
     groups: dict[str, list[Row]] = {}
@@ -51,13 +51,13 @@ def tables_of_rows(rows: Sequence[Row], path: Path, options: ImportOptions) -> T
 
     def placed(group: list[Row], columns: Sequence[str]) -> np.ndarray:
         entries = (Entry(row.cell(LAYER), row.cell(HEAD), row.cell(columns), row.where) for row in group)
-        return place(entries, path, options.layers, heads)[0]
+        return place_scores(entries, path, options.layers, heads)[0]
 
     scores = {name: placed(group, SCORE) for name, group in groups.items()}
     low = {name: placed(group, ("low",)) for name, group in groups.items() if _has(group, "low")}
     high = {name: placed(group, ("high",)) for name, group in groups.items() if _has(group, "high")}
-    shape = padded(scores)
-    return Tables(shape, low=padded(low, shape), high=padded(high, shape), per_kv_head=per_kv_head)
+    shape = pad_tables(scores)
+    return Tables(shape, low=pad_tables(low, shape), high=pad_tables(high, shape), per_kv_head=per_kv_head)
 
 
 def _has(group: Sequence[Row], column: str) -> bool:
@@ -65,11 +65,12 @@ def _has(group: Sequence[Row], column: str) -> bool:
 
 
 def as_number(cell: Any) -> Any:
-    """The number that a text says; None if it says nothing, and the text if that is no number."""
+    """Parse text as a number: None for empty text, and the cell itself if it is not a number."""
     text = cell.strip() if isinstance(cell, str) else None
     if text == "":
         return None
-    if text is None or "_" in text:  # Python reads '1_0' as a number, too
+    # Python would read '1_0' as a number, too.
+    if text is None or "_" in text:
         return cell
     for kind in (int, float):
         try:
@@ -80,7 +81,7 @@ def as_number(cell: Any) -> Any:
 
 
 def read_csv(file: Path) -> list[list[str]]:
-    """The rows of a CSV file, the header first, in small letters; all of one length."""
+    """Read the rows of a CSV file, the header first and in lower case, and check that all have the same length."""
     try:
         reader = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
         rows = [[cell.strip() for cell in row] for row in reader if row]
@@ -91,6 +92,6 @@ def read_csv(file: Path) -> list[list[str]]:
     header = [name.lower() for name in rows[0]]
     if len(set(header)) < len(header):
         raise BadFile(f"{file} has a column twice: {brief(', '.join(header))}")
-    if odd := next((i for i, row in enumerate(rows) if len(row) != len(header)), 0):
-        raise BadFile(f"{file}: row {odd} has {len(rows[odd])} cells, the header {len(header)}")
+    if ragged := next((i for i, row in enumerate(rows) if len(row) != len(header)), 0):
+        raise BadFile(f"{file}: row {ragged} has {len(rows[ragged])} cells, the header {len(header)}")
     return [header, *rows[1:]]

@@ -1,4 +1,4 @@
-"""headkv: one line of JSON, {"layer-head": [score], …}, layer by layer, none below 0; read as retrieval-head."""
+"""headkv: one line of JSON, {"layer-head": [score], …}, by layer, no score below 0; read as retrieval-head."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ def write(request: ExportRequest) -> Files:
     label = request.charts.chart.item()
     below = int((score < 0).sum())
     if request.per_group:
-        raise BadArgument(
-            f"chart is {label!r}, which has KV heads only: import it with heads, for headkv has all heads"
-        )
+        raise BadArgument(f"chart is {label!r}, which has KV heads only: headkv needs query heads; import with heads")
     if not (score > 0).any():
         raise CannotDo(f"{label} has no score above 0, which headkv needs")
     if below:
-        notes.append(f"{below} scores below 0 are written as 0: headkv has none")
+        notes.append(f"{below} scores below 0 are written as 0: headkv has no negative scores")
     content = {f"{layer}-{head}": [max(value, 0.0)] for (layer, head), value in np.ndenumerate(score.astype(object))}
     return Files({"": json_bytes(content)}, f"{score.shape[0]} layers × {score.shape[1]} heads", notes)
 

@@ -25,7 +25,7 @@ def recognises(source: Source) -> bool:
 
 def read(path: Path, options: ImportOptions) -> Tables:
     """Read the metrics of heads, each as a table. A head whose metric is null has no score."""
-    from headatlas.exchange.checked_tables import Entry, Tables, padded, place, read_json
+    from headatlas.exchange.checked_tables import Entry, Tables, pad_tables, place_scores, read_json
 
     folder = path if path.is_dir() else path.parent
     file = folder / SCATTER_FILE
@@ -37,24 +37,25 @@ def read(path: Path, options: ImportOptions) -> Tables:
         raise BadFile(f"{folder / CONFIG_FILE} holds {brief(config)}, expected an object")
     metrics = config.get("metrics")
     names = metrics if isinstance(metrics, list) else [name for name in rows[0] if name not in ("layer", "head")]
-    layers, heads = (options.layers or config.get("n_layers"), options.heads or config.get("n_heads"))
+    layers = options.layers or config.get("n_layers")
+    heads = options.heads or config.get("n_heads")
     scores = {}
     for name in map(str, names):
         entries = [
             Entry(row.get("layer"), row.get("head"), row.get(name), f"{file}: row {i + 1}, {brief(name)}")
             for i, row in enumerate(rows)
         ]
-        # A metric that no head has is no table.
+        # Metrics without any score are left out.
         if any(entry.values is not None for entry in entries):
-            scores[name] = place(entries, file, layers, heads)[0]
+            scores[name] = place_scores(entries, file, layers, heads)[0]
     if not scores:
         raise BadFile(f"{file} has no metrics")
     about = {"model_name": config["model_name"]} if isinstance(config.get("model_name"), str) else {}
-    return Tables(padded(scores), about=about)
+    return Tables(pad_tables(scores), about=about)
 
 
 def write(request: ExportRequest) -> Files:
-    """Write charts as metrics for a viewer of heads, without example texts, for an atlas has none."""
+    """Write charts as metrics for a viewer of heads; without example texts, which an atlas does not have."""
     from headatlas.exchange.export_request import MAP, Files, finite_or_none, json_bytes
 
     charts = request.charts
@@ -62,10 +63,10 @@ def write(request: ExportRequest) -> Files:
     places = [(layer, head) for layer in range(layers) for head in range(heads)]
     labels = charts.chart.values.tolist()
     names = [re.sub(r"\W+", "_", label).strip("_").lower() for label in labels]
-    if twice := next((n for n in names if names.count(n) > 1), None):
-        both = " and ".join(repr(label) for label, n in zip(labels, names, strict=True) if n == twice)
-        raise BadArgument(f"charts {both} would both be the metric {twice!r}: choose one with chart")
-    # By head, then by chart.
+    if duplicate := next((n for n in names if names.count(n) > 1), None):
+        both = " and ".join(repr(label) for label, n in zip(labels, names, strict=True) if n == duplicate)
+        raise BadArgument(f"charts {both} would both be the metric {duplicate!r}: choose one with chart")
+    # The same head order as in `places`.
     scores = charts.score.transpose(*MAP, "chart").values.reshape(len(places), len(names)).tolist()
     metrics = [dict(zip(names, map(finite_or_none, values), strict=True)) for values in scores]
     sampled = {"dataset_name": "none", "n_sequences": 0, "seq_len": 0, "attn_implementation": "none"}

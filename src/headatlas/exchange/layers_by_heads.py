@@ -1,4 +1,4 @@
-"""layers-by-heads: JSON list of layers, each a list of scores; or an object of such lists; or either below a key."""
+"""layers-by-heads: JSON list of layers, each a list of scores; or an object of such lists; or either at a key."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ def _is_square(value: Any) -> bool:
 
 
 def _is_triples(rows: list[list[Any]]) -> bool:
-    """Whether rows could also be [layer, head, score]."""
+    """Return whether rows could also be [layer, head, score]."""
     return all(len(row) == 3 and all(type(v) is int for v in row[:2]) for row in rows)
 
 
 def read(path: Path, options: ImportOptions) -> Tables:
-    """Read a list of layers, each a list of scores; or several such by name."""
-    from headatlas.exchange.checked_tables import Tables, read_json, same_shape, square, under
+    """Read a list of layers, each a list of scores; or an object of several such lists."""
+    from headatlas.exchange.checked_tables import Tables, check_same_shape, parse_square, read_json, value_at_key
 
-    content = under(read_json(path), options.key, path)
+    content = value_at_key(read_json(path), options.key, path)
     if isinstance(content, dict):
         if not content or not all(_is_square(value) for value in content.values()):
             keys = ", ".join(brief(name, 30) for name in list(content)[:8]) or "none"
-            raise BadFile(f"{path} has the keys {keys}: give key, for where the list of layers is")
-        scores = {name: square(value, f"{path}: {brief(name)}") for name, value in content.items()}
+            raise BadFile(f"{path} has the keys {keys}: give key, the place of the list of layers")
+        scores = {name: parse_square(value, f"{path}: {brief(name)}") for name, value in content.items()}
     else:
-        scores = {options.table_name: square(content, str(path))}
-    same_shape(scores, path, options.layers, options.heads)
+        scores = {options.table_name: parse_square(content, str(path))}
+    check_same_shape(scores, path, options.layers, options.heads)
     return Tables(scores)
 
 

@@ -1,7 +1,7 @@
 """csv, json, parquet: a row for every chart, layer and head.
 
 Columns are layer, head (or kv_head) and score; method, subject, measure, … name the table; low and high are intervals.
-Numbers are written with as many digits as it takes to read the same number back.
+Numbers are written with enough digits to read the same number back.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def recognises_parquet(source: Source) -> bool:
 
 
 def recognises_json(source: Source) -> bool:
-    """Whether rows name their table; without names, they are a ranking."""
+    """Return whether rows name their table; without names, they are a ranking."""
     first = source.json[0] if isinstance(source.json, list) and source.json else None
     if not isinstance(first, dict):
         return False
@@ -42,13 +42,13 @@ def recognises_json(source: Source) -> bool:
 
 def read(path: Path, options: ImportOptions) -> Tables:
     """Read a row for every table, layer and head, from a file that ends in .csv, .json or .parquet."""
-    from headatlas.exchange.checked_tables import read_json, under
+    from headatlas.exchange.checked_tables import read_json, value_at_key
     from headatlas.exchange.head_rows import Row, read_csv, tables_of_rows
 
     if path.suffix.lower() == ".parquet":
         rows = _read_parquet(path)
     elif path.suffix.lower() == ".json":
-        rows = under(read_json(path), options.key, path)
+        rows = value_at_key(read_json(path), options.key, path)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise BadFile(f"{path} holds {brief(rows)}, expected a list of objects")
     else:
@@ -71,7 +71,7 @@ def _read_parquet(file: Path) -> list[dict[str, Any]]:
 
 
 def _rows(request: ExportRequest) -> list[dict[str, Any]]:
-    """A row for every chart, layer and head; None where there is no number."""
+    """Make a row for every chart, layer and head; None for a missing number."""
     import numpy as np
 
     from headatlas.exchange.export_request import MAP, finite_or_none

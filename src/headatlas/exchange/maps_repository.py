@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from headatlas.exchange.checked_tables import ImportOptions, Tables
 
 FILES = ("scores.csv", "results.csv")
-DYNAMIC = {  # columns of scores.csv, and the names of their tables here
+# Columns of scores.csv, and the names of their tables here.
+DYNAMIC = {
     "w_context_dynamic_relation_scores": "with context",
     "w_context_suppression_dynamic_relation_scores": "with context, suppression",
     "wo_context_dynamic_relation_scores": "without context",
@@ -32,7 +33,7 @@ def read(path: Path, options: ImportOptions) -> Tables:
     """Read scores that MAPS measured in texts: rows without numbers, template by template, layer by layer."""
     import numpy as np
 
-    from headatlas.exchange.checked_tables import check_size, mean_of_repeats, number
+    from headatlas.exchange.checked_tables import average_repeats, check_number, check_size
     from headatlas.exchange.head_rows import as_number, read_csv
 
     if options.layers is None or options.heads is None:
@@ -45,16 +46,16 @@ def read(path: Path, options: ImportOptions) -> Tables:
         header, *lines = read_csv(file)
         if not set(header) <= set(DYNAMIC):
             raise BadFile(f"{file} has the columns {brief(', '.join(header))}, expected some of {', '.join(DYNAMIC)}")
-        repeats, left = divmod(len(lines), options.layers * options.heads)
-        if left or not repeats:
+        repeats, remainder = divmod(len(lines), options.layers * options.heads)
+        if remainder or not repeats:
             multiple = f"{options.layers} layers × {options.heads} heads = {options.layers * options.heads}"
             raise BadFile(f"{file} has {len(lines)} rows, expected a multiple of {multiple}")
         check_size(file, repeats * len(header), options.layers, options.heads)
         for i, column in enumerate(header):
-            cells = [number(as_number(row[i]), f"{file}: row {r + 1}", column) for r, row in enumerate(lines)]
+            cells = [check_number(as_number(row[i]), f"{file}: row {r + 1}", column) for r, row in enumerate(lines)]
             scores = np.array(cells).reshape(repeats, options.layers, options.heads)
             tables[f"{file.absolute().parent.name}, {DYNAMIC[column]}"] = scores
-    return mean_of_repeats(tables)
+    return average_repeats(tables)
 
 
 FORMAT = Format("maps", read=read, recognises=recognises, result_name="maps-dynamic", is_folder=True)

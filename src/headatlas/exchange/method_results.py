@@ -1,4 +1,4 @@
-"""Published scores as the result of a method, so that they are drawn as its own maps are.
+"""Read published scores as the result of a method, so that they are drawn as its maps are.
 
 kind        rows (CSV, JSON)                      object (JSON)                       array (.npy)
 importance  function, layer, head, importance     {"Retrieval": [[…], …]}             [function, layer, head]
@@ -19,7 +19,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.errors import BadArgument, BadFile, brief
-from headatlas.exchange.checked_tables import Entry, padded, place, read_json, square
+from headatlas.exchange.checked_tables import Entry, pad_tables, parse_square, place_scores, read_json
 from headatlas.exchange.head_rows import Row, read_csv
 from headatlas.methods import measures_of
 from headatlas.tasks.built_in import FUNCTIONS
@@ -32,9 +32,10 @@ Maps = dict[str, dict[str, np.ndarray]]
 
 @dataclass(frozen=True)
 class Layout:
-    """The dimension that names the maps of a kind, and its variables.
+    """How a kind of result is laid out.
 
-    has_seeds: whether each variable has a seed axis. is_membership: whether a head is in or out, without a score.
+    over: the dimension of its subjects. has_seeds: whether variables have a seed axis. is_membership: whether heads are
+    members or not, without a score.
     """
 
     over: str
@@ -48,7 +49,7 @@ class Layout:
 
 
 def layout_of(kind: str, method: str) -> Layout:
-    """The layout of a kind: as the measures of its method say."""
+    """Return the layout of a kind, as declared by the measures of its method."""
     if kind == "categories":
         return Layout("category", ("member",), is_membership=True)
     first, *_ = measures = measures_of(method)
@@ -57,7 +58,7 @@ def layout_of(kind: str, method: str) -> Layout:
 
 
 def read_result(file: Path, kind: str, method: str, names: Sequence[str] | None = None) -> xr.Dataset:
-    """Read a .csv, .json or .npy file as a result of the method. names: of the first axis of an array."""
+    """Read a .csv, .json or .npy file as a result of the method. names: labels of the first axis of an array."""
     layout = layout_of(kind, method)
     suffix = file.suffix.lower()
     if suffix == ".csv":
@@ -123,9 +124,9 @@ def _of_json(content: Any, layout: Layout, file: Path) -> Maps:
 
 
 def _seeded(value: Any, layout: Layout, where: str) -> np.ndarray:
-    """[seed, layer, head] of a list of layers; where seeds may be, also of a list of such lists."""
+    """Parse a list of layers, or of seeds with such lists if the kind has seeds, as [seed, layer, head]."""
     by_seed = layout.has_seeds and isinstance(value, list) and bool(value) and _is_table(value[0])
-    tables = [square(table, where, may_miss=True) for table in (value if by_seed else [value])]
+    tables = [parse_square(table, where, may_miss=True) for table in (value if by_seed else [value])]
     if len({table.shape for table in tables}) > 1:
         raise BadFile(f"{where} has seeds of different sizes")
     return np.stack(tables)
@@ -164,7 +165,7 @@ def _of_array(values: np.ndarray, layout: Layout, file: Path, names: Sequence[st
 
 
 def _of_rows(cells: list[dict[str, Any]], layout: Layout, file: Path) -> Maps:
-    """A row per head: columns by name."""
+    """Read maps from rows, one per head, with cells by column name."""
     if not cells:
         raise BadFile(f"{file} has no rows")
     columns = list(dict.fromkeys(name for row in cells for name in row))
@@ -187,12 +188,12 @@ def _of_rows(cells: list[dict[str, Any]], layout: Layout, file: Path) -> Maps:
         seed = row.cell(("seed",)) if has_seeds else 0
         groups.setdefault(str(values[subject]), {}).setdefault(seed, []).append(row)
     tables = {
-        (name, variable, seed): place(_entries(rows, column), file, None, None)[0]
+        (name, variable, seed): place_scores(_entries(rows, column), file, None, None)[0]
         for name, by_seed in groups.items()
         for seed, rows in by_seed.items()
         for variable, column in present.items()
     }
-    tables = padded(tables)
+    tables = pad_tables(tables)
     return {
         name: {variable: np.stack([tables[name, variable, seed] for seed in sorted(by_seed)]) for variable in present}
         for name, by_seed in groups.items()
@@ -200,7 +201,7 @@ def _of_rows(cells: list[dict[str, Any]], layout: Layout, file: Path) -> Maps:
 
 
 def _value_columns(columns: Sequence[str], layout: Layout) -> dict[str, str]:
-    """The column of each variable that rows have; a kind with one variable takes it under several names."""
+    """Return the column of each variable; a kind with one variable accepts several names for it."""
     if layout.several:
         return {name: name for name in layout.variables if name in columns}
     column = next((name for name in (*layout.variables, *VALUES) if name in columns), None)

@@ -24,7 +24,7 @@ def read(path: Path, options: ImportOptions) -> Tables:
     """Read the sparse pattern that suits each head best, its two sizes, and how much attention it keeps (the score)."""
     import numpy as np
 
-    from headatlas.exchange.checked_tables import Entry, Tables, number, place, read_json
+    from headatlas.exchange.checked_tables import Entry, Tables, check_number, place_scores, read_json
 
     content = read_json(path)
     if not isinstance(content, list) or not all(isinstance(layer, dict) for layer in content):
@@ -38,8 +38,8 @@ def read(path: Path, options: ImportOptions) -> Tables:
         if not isinstance(best, list) or len(best) != 4 or not isinstance(best[0], str):
             raise BadFile(f"{where} holds {brief(best)}, expected [pattern, a, b, score]")
         entries.append(Entry(layer, int(head), best[3], where))
-        patterns.append((best[0], number(best[1], where, "a"), number(best[2], where, "b")))
-    scores = place(entries, path, options.layers, options.heads)[0]
+        patterns.append((best[0], check_number(best[1], where, "a"), check_number(best[2], where, "b")))
+    scores = place_scores(entries, path, options.layers, options.heads)[0]
     pattern = np.full(scores.shape, "", object)
     size_a = np.full(scores.shape, np.nan)
     size_b = np.full(scores.shape, np.nan)

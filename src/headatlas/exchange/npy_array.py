@@ -20,7 +20,7 @@ def read(path: Path, options: ImportOptions) -> Tables:
     """Read an array; NaN marks a missing head."""
     import numpy as np
 
-    from headatlas.exchange.checked_tables import Tables, check_size, same_shape
+    from headatlas.exchange.checked_tables import Tables, check_same_shape, check_size
 
     values = np.load(path, mmap_mode="r", allow_pickle=False)
     if values.dtype.kind not in "biuf" or values.ndim not in (2, 3) or 0 in values.shape:
@@ -37,7 +37,7 @@ def read(path: Path, options: ImportOptions) -> Tables:
         raise BadArgument(f"names has {len(names)} names, but {path} has {len(scores)} tables")
     check_unique("names", names)
     tables = dict(zip(names, scores, strict=True))
-    same_shape(tables, path, options.layers, options.heads)
+    check_same_shape(tables, path, options.layers, options.heads)
     return Tables(tables)
 
 

@@ -36,10 +36,10 @@ def _is_ranking(content: Any) -> bool:
 
 def read(path: Path, options: ImportOptions) -> Tables:
     """Read heads with a score each, in any order; or an object of such lists."""
-    from headatlas.exchange.checked_tables import read_json, under
+    from headatlas.exchange.checked_tables import read_json, value_at_key
     from headatlas.exchange.head_rows import tables_of_rows
 
-    content = under(read_json(path), options.key, path)
+    content = value_at_key(read_json(path), options.key, path)
     if not isinstance(content, dict):
         return tables_of_rows(_rows(content, str(path)), path, options)
     rows = [row for name, entries in content.items() for row in _rows(entries, f"{path}: {brief(name)}", name)]

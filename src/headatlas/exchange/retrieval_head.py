@@ -20,7 +20,7 @@ def recognises(source: Source) -> bool:
 
 def read(path: Path, options: ImportOptions) -> Tables:
     """Read every head's scores, one per needle; a head's score is their mean."""
-    from headatlas.exchange.checked_tables import Entry, mean_of_repeats, place, read_json
+    from headatlas.exchange.checked_tables import Entry, average_repeats, place_scores, read_json
 
     content = read_json(path)
     if not isinstance(content, dict):
@@ -31,7 +31,7 @@ def read(path: Path, options: ImportOptions) -> Tables:
         if not match:
             raise BadFile(f"{path}: the key {brief(name)} is not a head, such as '12-5' for layer 12, head 5")
         entries.append(Entry(int(match[1]), int(match[2]), values, f"{path}: {name}"))
-    return mean_of_repeats({"retrieval": place(entries, path, options.layers, options.heads, several=True)})
+    return average_repeats({"retrieval": place_scores(entries, path, options.layers, options.heads, several=True)})
 
 
 FORMAT = Format("retrieval-head", read=read, recognises=recognises, result_name="retrieval-head")

@@ -1,6 +1,6 @@
-"""The figures that papers print: one function each, from datasets to a matplotlib Figure.
+"""Figures for papers: one function each, from datasets to a matplotlib Figure.
 
-They are imported when first used: matplotlib takes a second, and the command only needs `names` to check its options.
+They are imported on first use: matplotlib takes a second to import, and checking options only needs `figure_names`.
 """
 
 from importlib import import_module
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headatlas.figures.specialisation_matrix import specialisation as specialisation
     from headatlas.figures.tradeoff import trade_off as trade_off
 
-_HOME = {
+_MODULES = {
     "agreed": "agreement_matrix",
     "agreement": "agreement_matrix",
     "always_any": "gates",
@@ -32,14 +32,14 @@ _HOME = {
     "specialisation": "specialisation_matrix",
     "trade_off": "tradeoff",
 }
-__all__ = list(_HOME)
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module 'headatlas.figures' has no attribute {name!r}")
-    return getattr(import_module(f"headatlas.figures.{_HOME[name]}"), name)
+    return getattr(import_module(f"headatlas.figures.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(_HOME)
+    return sorted(_MODULES)

@@ -1,4 +1,4 @@
-"""F4, agreement: do maps of different methods, of different atlases, and fits of one map rank heads alike?"""
+"""F4, agreement: whether different maps, maps of different atlases, and fits of one map rank heads alike."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from headatlas.comparison.compare import correlation_matrix
 from headatlas.comparison.pairs import spearman_matrix
 from headatlas.errors import BadArgument
-from headatlas.figures.arguments import check_dataset, lacks
+from headatlas.figures.arguments import check_dataset, missing_error
 from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.matrix import Matrix, draw
 from headatlas.figures.picture import Maps, Picture
@@ -21,26 +21,27 @@ from headatlas.methods._chance import unranked_label
 from headatlas.results.charts import stack_maps
 from headatlas.results.reading import results_of
 
-AGREED = (
-    "Spearman correlation over heads of every two maps of several atlases. Where a map has one score for each KV group,"
-    " it is over groups, by the maximum of their heads. Grey: not known."
+CAPTION_OF_COMPARISON = (
+    "Spearman correlation over heads of every two maps of several atlases. If a map has one score per KV group, the"
+    " correlation is over groups, by the maximum of their heads. Grey: not known."
 )
-NEEDS = "two maps in which heads differ"
-SAYS = (
-    "Spearman correlation over heads of every two maps; beside it, of every two fits of a map, where there are several."
+REQUIRED = "two maps in which heads differ"
+CAPTION = (
+    "Spearman correlation over heads of every two maps; right: of every two fits of a map, if there are several."
     " A map marked (at chance) has no head above chance; one marked (not supported) did not pass its test."
 )
 
 
 def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
+    """Yield the figure if heads differ in at least two maps."""
     varied = charts.score.max(("layer", "head")) > charts.score.min(("layer", "head")) if charts.sizes["chart"] else ()
     if sum(map(bool, varied)) > 1:
         methods = list(dict.fromkeys(charts.method.values.tolist()))
-        yield Picture("agreement", partial(agreement, maps), SAYS, methods)
+        yield Picture("agreement", partial(agreement, maps), CAPTION, methods)
 
 
 def agreement(maps: Any, *, palette: str = PUBLISHED) -> Figure:
-    """Spearman correlation over heads of all maps of an atlas, and between the fits (seeds) of a map.
+    """Draw the Spearman correlation over heads of all maps of an atlas, and between the fits (seeds) of a map.
 
     maps: an atlas, its folder, a result, or results by method.
     """
@@ -48,19 +49,19 @@ def agreement(maps: Any, *, palette: str = PUBLISHED) -> Figure:
 
 
 def plan(maps: Maps, colours: str = PUBLISHED) -> Matrix:
-    """What the matrix shows."""
+    """Plan the matrix."""
     charts = stack_maps(maps)
     score = charts.score.transpose("chart", "layer", "head").values.reshape(charts.sizes["chart"], -1)
     varied = [i for i, s in enumerate(score) if len(np.unique(s[~np.isnan(s)])) > 1]
     if len(varied) < 2:
         raise BadArgument(f"maps has {len(varied)} maps in which heads differ, expected at least two to compare")
     charts = charts.isel(chart=varied)
-    each = zip(charts.chart.values, charts.method.values, charts.none_above.values, strict=True)
-    names = [f"{name} ({unranked_label(method)})" if none else str(name) for name, method, none in each]
+    labels = zip(charts.chart.values, charts.method.values, charts.none_above.values, strict=True)
+    names = [f"{name} ({unranked_label(method)})" if none_above else str(name) for name, method, none_above in labels]
     values = spearman_matrix(score[varied])
     kinds = list(zip(charts.method.values, charts.measure.values, strict=True))
     model = str(next(iter(maps.values())).attrs.get("model", ""))
-    title, beside = _between_repeats(maps)
+    side_title, side_points = _between_repeats(maps)
     return Matrix(
         heading=" · ".join(part for part in ("Agreement of maps", model) if part),
         rows=names,
@@ -70,16 +71,16 @@ def plan(maps: Maps, colours: str = PUBLISHED) -> Matrix:
         xlabel="",
         label="Spearman correlation over heads",
         limit=1.0,
-        written=len(names) <= 10,
+        show_numbers=len(names) <= 10,
         borders=[i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1]],
         colours=palette_of(colours).diverging,
-        beside=beside,
-        beside_title=title,
+        side_points=side_points,
+        side_title=side_title,
     )
 
 
 def agreed(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
-    """Spearman correlation of every two maps that `ha.compare` compared; of KV groups, by their maximum.
+    """Draw the Spearman correlation of every two maps that `ha.compare` compared; KV groups by their maximum.
 
     result: what `ha.compare` returned.
     """
@@ -88,14 +89,15 @@ def agreed(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
 
 
 def plan_agreed(result: xr.Dataset, colours: str = PUBLISHED) -> Matrix:
-    """What the matrix of `ha.compare` shows: the maps that can be compared, atlas by atlas."""
+    """Plan the matrix of a result of `ha.compare`: the maps that can be compared, by atlas."""
     if not {"a", "b", "chart", "spearman"} <= set(result.variables):
-        raise lacks(result, ("a", "b", "chart", "spearman"), "the pairs of ha.compare")
+        raise missing_error(result, ("a", "b", "chart", "spearman"), "the pairs of ha.compare")
     values = correlation_matrix(result)
-    known = np.flatnonzero(values.notnull().any("other").values)
-    if not len(known):
+    comparable = np.flatnonzero(values.notnull().any("other").values)
+    if not len(comparable):
         raise BadArgument("result has no two maps in which heads differ, expected at least two to compare")
-    values, atlas = values.isel(chart=known, other=known), result.atlas.values[known]
+    values = values.isel(chart=comparable, other=comparable)
+    atlas = result.atlas.values[comparable]
     names = [str(name) for name in values.chart.values]
     return Matrix(
         heading="Agreement of maps",
@@ -106,15 +108,15 @@ def plan_agreed(result: xr.Dataset, colours: str = PUBLISHED) -> Matrix:
         xlabel="",
         label="Spearman correlation",
         limit=1.0,
-        written=len(names) <= 10,
+        show_numbers=len(names) <= 10,
         borders=[i for i in range(1, len(names)) if atlas[i] != atlas[i - 1]],
         colours=palette_of(colours).diverging,
-        beside={},
+        side_points={},
     )
 
 
 def _between_repeats(maps: Maps) -> tuple[str, dict[str, np.ndarray]]:
-    """Spearman correlation of every two fits of the maps that are means over fits, by map, and a title for them."""
+    """Return a title, and by map the Spearman correlation of every two fits that the map averages."""
     between: dict[tuple[str, str], dict[str, np.ndarray]] = {}
     for method, result in maps.items():
         over = next((m.repeats[1] for m in measures_of(method) if m.repeats), "")

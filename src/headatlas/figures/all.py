@@ -1,4 +1,4 @@
-"""Every figure that an atlas has the results for, with its caption."""
+"""All figures that the results of an atlas can be drawn as, with their captions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,28 +18,33 @@ from headatlas.results.charts import stack_maps
 def pictures(
     maps: Maps, only: Sequence[str] | None = None, palette: str = PUBLISHED, style: str = MARKED
 ) -> Iterator[Picture]:
-    """The figures these results (by method) can be drawn as. only: by name; one that cannot be drawn is an error."""
+    """Yield the figures that results (by method) can be drawn as.
+
+    only: names of figures; one that cannot be drawn is an error.
+    """
     palette_of(palette)
     check_choice("style", style, STYLES)
-    chosen = check_names("only", only, FIGURES) if only else ()
-    charts, possible, names = stack_maps(maps), list[Picture](), set[str]()
-    for kind in [f for f in FIGURES if not chosen or f in chosen]:
+    selected = check_names("only", only, FIGURES) if only else ()
+    charts = stack_maps(maps)
+    all_pictures: list[Picture] = []
+    for kind in [f for f in FIGURES if not selected or f in selected]:
         module = import_module(f"headatlas.figures.{MODULES[kind]}")
-        looks = {"palette": palette} | ({"style": style} if kind in STYLED else {})
-        drawn = [replace(p, draw=partial(p.draw, **looks)) for p in module.pictures(maps, charts)]
-        if not drawn and chosen:
-            here = ", ".join(maps) or "no maps"
-            raise BadArgument(f"only has {kind!r}, which needs {module.NEEDS}; here are: {here}")
-        possible += drawn
-    for picture in possible:
-        own_name = f"{picture.name}-{picture.methods[0]}" if picture.name in names else picture.name
-        names.add(own_name)
-        yield replace(picture, name=own_name)
+        options = {"palette": palette} | ({"style": style} if kind in STYLED else {})
+        of_kind = [replace(p, draw=partial(p.draw, **options)) for p in module.pictures(maps, charts)]
+        if not of_kind and selected:
+            present = ", ".join(maps) or "no maps"
+            raise BadArgument(f"only has {kind!r}, which needs {module.REQUIRED}; there are results of: {present}")
+        all_pictures += of_kind
+    names: set[str] = set()
+    for picture in all_pictures:
+        unique_name = f"{picture.name}-{picture.methods[0]}" if picture.name in names else picture.name
+        names.add(unique_name)
+        yield replace(picture, name=unique_name)
 
 
 def caption(picture: Picture, maps: Maps, when: Mapping[str, str]) -> str:
-    """What was measured, on what, and when. when: by method."""
-    lines = [picture.says, ""]
+    """Return the caption of a figure, with model and settings of its results. when: date of each method."""
+    lines = [picture.caption, ""]
     for method in picture.methods:
         result = maps[method]
         settings = {k: v for k, v in result.attrs.items() if k not in ("method", "model", "fingerprint") and str(v)}
@@ -50,8 +55,8 @@ def caption(picture: Picture, maps: Maps, when: Mapping[str, str]) -> str:
     charts = stack_maps({method: maps[method] for method in picture.methods})
     for method in picture.methods:
         first = next((m.name for m in measures_of(method)), "")
-        chosen = (charts.method == method) & (charts.measure == first) & charts.none_above
-        if names := charts.subject.values[chosen.values].tolist():
+        none_above = (charts.method == method) & (charts.measure == first) & charts.none_above
+        if names := charts.subject.values[none_above.values].tolist():
             lines.append(f"{method}: {no_head_label(method)}: {', '.join(names)}")
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""What users hand to the figures: checks, and arrays made into datasets."""
+"""Check what users pass to figures, and turn arrays into datasets."""
 
 from typing import Any
 
@@ -8,28 +8,29 @@ import xarray as xr
 from headatlas.errors import BadArgument, brief
 from headatlas.methods import measures_of, methods
 
-USUAL = ("importance", "score", "contribution")
+# Variables that are drawn if the method declares none.
+USUAL_VARIABLES = ("importance", "score", "contribution")
 EXPECTED = "a result of a method, a labelled array with layer and head, or an array [layer, head]"
 
 
-def check_dataset(result: Any, needs: str) -> None:
-    """That it is a dataset, before its variables are read. needs: what the figure needs, in words."""
+def check_dataset(result: Any, required: str) -> None:
+    """Check that a result is a dataset, before its variables are read. required: what the figure needs, in words."""
     if not isinstance(result, xr.Dataset):
-        raise BadArgument(f"result is {brief(result)}, expected an xarray.Dataset with {needs}")
+        raise BadArgument(f"result is {brief(result)}, expected an xarray.Dataset with {required}")
 
 
-def lacks(result: xr.Dataset, names: tuple[str, ...], needs: str) -> BadArgument:
-    """The error of a dataset that cannot be drawn as a figure that takes these variables."""
+def missing_error(result: xr.Dataset, names: tuple[str, ...], required: str) -> BadArgument:
+    """Return the error for a dataset that lacks some of the variables that a figure needs."""
     missing = [n for n in names if n not in result.variables] or ["such dimensions"]
-    here = ", ".join(map(str, result.data_vars)) or "nothing"
-    return BadArgument(f"result has no {', '.join(missing)}: the figure needs {needs}; here are: {here}")
+    present = ", ".join(map(str, result.data_vars)) or "nothing"
+    return BadArgument(f"result has no {', '.join(missing)}: the figure needs {required}; the result has {present}")
 
 
 def one_map(result: Any, variable: str | None) -> tuple[xr.Dataset, str]:
-    """A dataset, and which of its variables is over (something, layer, head), seeds averaged.
+    """Return a dataset and the name of its map over (something, layer, head), averaged over seeds.
 
-    result: a dataset, of which `variable` is taken, or the first that can be; a DataArray; or anything numpy makes an
-    array of.
+    result: a dataset, a DataArray, or anything that numpy turns into an array. variable: name of the map (default: the
+    first that can be drawn).
     """
     dataset = result if isinstance(result, xr.Dataset) else _labelled(result)
     maps = {
@@ -39,12 +40,10 @@ def one_map(result: Any, variable: str | None) -> tuple[xr.Dataset, str]:
     }
     maps = {n: v for n, v in maps.items() if {"layer", "head"} <= set(v.dims) and v.ndim in (2, 3)}
     measured = [m.name for m in measures_of(str(dataset.attrs.get("method")))]
-    name = variable or next((n for n in (*measured, *USUAL, *maps) if n in maps), None)
+    name = variable or next((n for n in (*measured, *USUAL_VARIABLES, *maps) if n in maps), None)
     if name not in maps:
-        here = ", ".join(maps) or "none"
-        raise BadArgument(
-            f"variable is {brief(variable)}, expected a map over (something, layer, head); here are: {here}"
-        )
+        choices = ", ".join(maps) or "none"
+        raise BadArgument(f"variable is {brief(variable)}, expected a map over layer and head; the maps are: {choices}")
     score = maps[name]
     if score.ndim == 2:
         subjects = [str(score[c].item()) for c in _subject_dims() if c in score.coords and score[c].ndim == 0]
@@ -55,7 +54,7 @@ def one_map(result: Any, variable: str | None) -> tuple[xr.Dataset, str]:
 
 
 def _subject_dims() -> list[str]:
-    """What the maps of any method are about: function, relation, task, …"""
+    """Return the subject dimensions of all methods: function, relation, task, …"""
     return list(dict.fromkeys(m.over for method in methods().values() for m in method.measures))
 
 
@@ -68,7 +67,8 @@ def _labelled(values: Any) -> xr.Dataset:
         if array.dtype.kind not in "fiub":
             raise BadArgument(f"result is {brief(values)}, expected {EXPECTED}")
         values = xr.DataArray(array)
-    if not {"layer", "head"} & set(values.dims) and values.ndim in (2, 3):  # [layer, head] or [map, layer, head]
+    # Without named dimensions, arrays are [layer, head] or [map, layer, head].
+    if not {"layer", "head"} & set(values.dims) and values.ndim in (2, 3):
         values = values.rename(dict(zip(values.dims[::-1], ("head", "layer", "map"), strict=False)))
     rest = [d for d in values.dims if d not in ("layer", "head", "seed")]
     if not {"layer", "head"} <= set(values.dims) or len(rest) > 1 or 0 in values.shape:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from headatlas.errors import check_choice
-from headatlas.figures.arguments import check_dataset, lacks
+from headatlas.figures.arguments import check_dataset, missing_error
 from headatlas.figures.figure_names import MARKED, PUBLISHED, STYLES
 from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.style import axes_at, heading, styled, ticks, wrap
@@ -20,33 +20,34 @@ from headatlas.tasks.relations import CATEGORIES
 
 UNCLASSIFIED = "Unclassified"
 DIMS = {"category", "layer", "head"}
-MAX_ACROSS = 6  # panels in a row
-NEEDS = "member(category, layer, head) with the coordinate category_name"
-SAYS = (
+MAX_PANELS_PER_ROW = 6
+REQUIRED = "member(category, layer, head) with the coordinate category_name"
+CAPTION = (
     "Heads by the categories of relations they implement, from their parameters alone: a head belongs to one when its"
     " score or suppression for one of the category's relations reaches the threshold and is above chance."
 )
 
 
 def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
-    return of_each("categories", maps, has_categories, category_map, SAYS)
+    """Yield the figure of every result with categories."""
+    return of_each("categories", maps, has_categories, category_map, CAPTION)
 
 
 def has_categories(result: xr.Dataset) -> bool:
-    """Whether it says which categories heads are members of."""
+    """Return whether a result has the categories that heads are members of."""
     member = stored_members(result)
     return member is not None and set(member.dims) == DIMS and "category_name" in result.coords
 
 
 @dataclass(frozen=True)
 class CategoryMap:
-    """What to draw: for every panel a class for each head [layer, head], −1 where a layer has none."""
+    """A planned figure. panels: title and class of each head [layer, head], −1 for missing heads."""
 
     heading: str
     panels: list[tuple[str, np.ndarray]]
     classes: list[str]
     colours: list[str]
-    legend: list[int]  # classes from top to bottom
+    legend: list[int]  # order of classes
     xlabel: str
     ylabel: str
     xticks: list[int]
@@ -54,31 +55,31 @@ class CategoryMap:
 
 
 def category_map(result: xr.Dataset, *, palette: str = PUBLISHED, style: str = MARKED) -> Figure:
-    """All categories in the first panel, then each in its own. Needs `member(category, layer, head)`.
+    """Draw all categories in one panel, then one panel per category. Needs `member(category, layer, head)`.
 
-    style: 'marked' leaves heads that are members only by scores at chance uncoloured; 'published' colours them too.
+    style: 'marked' leaves heads uncoloured whose scores are at chance; 'published' colours them too.
     """
-    check_dataset(result, NEEDS)
+    check_dataset(result, REQUIRED)
     return draw(plan(result, palette, style))
 
 
 def plan(result: xr.Dataset, colours: str = PUBLISHED, style: str = MARKED) -> CategoryMap:
-    """What the map shows."""
+    """Plan the map."""
     used = palette_of(colours)
     check_choice("style", style, STYLES)
     belongs = stored_members(result)
     if belongs is None or not has_categories(result):
-        raise lacks(result, ("category_name",), NEEDS)
+        raise missing_error(result, ("category_name",), REQUIRED)
     listed = [str(n) for n in result.category_name.values]
     names = [n for n in CATEGORIES if n in listed] + [n for n in listed if n not in CATEGORIES]
     shown = members_above_chance(result, belongs) if style == MARKED else belongs
     member = shown.transpose("category", "layer", "head").values[[listed.index(n) for n in names]]
     several = [f"{n} categories" for n in range(2, len(names) + 1)]
     classes = [*names, *several, UNCLASSIFIED]
-    known = dict(zip(CATEGORIES, used.categories, strict=True))
+    published_colours = dict(zip(CATEGORIES, used.categories, strict=True))
     spare = iter([c for c in used.lines if c not in used.categories + used.several] + list(used.lines) * len(names))
-    own = [known.get(n) or next(spare) for n in names]
-    many = [*used.several, *[used.several[-1]] * len(names)][: len(several)]
+    category_colours = [published_colours.get(n) or next(spare) for n in names]
+    several_colours = [*used.several, *[used.several[-1]] * len(names)][: len(several)]
     count = member.sum(0)
     classes_of = np.where(count == 0, len(classes) - 1, np.where(count == 1, member.argmax(0), len(names) + count - 2))
     absent = _absent(result)
@@ -87,37 +88,38 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED, style: str = MARKED) -> C
     for i, name in enumerate(names):
         panels.append((name, np.where(absent, -1, np.where(member[i], i, len(classes) - 1))))
     n_layers, n_heads = classes_of.shape
-    ends = [n_layers] if n_layers % 16 == 0 else []  # the published axis ends on its last tick
+    # The published axis ends on a tick.
+    last_tick = [n_layers] if n_layers % 16 == 0 else []
     return CategoryMap(
         heading=describe_result(result),
         panels=panels,
         classes=classes,
-        colours=[*own, *many, used.none],
+        colours=[*category_colours, *several_colours, used.none],
         legend=[*reversed(range(len(classes) - 1)), len(classes) - 1],
         xlabel="layer",
         ylabel=unit_of(result).lower() if unit_of(result) == "Head" else unit_of(result),
-        xticks=ticks(n_layers, 16, 9) + ends,
+        xticks=ticks(n_layers, 16, 9) + last_tick,
         yticks=ticks(n_heads, 12, 12),
     )
 
 
 def _absent(result: xr.Dataset) -> np.ndarray:
-    """Return the heads that have no score at all: those of layers without heads."""
+    """Return which heads [layer, head] have no score at all, as in layers without heads."""
     scored = [v for v in result.data_vars.values() if v.dtype.kind == "f" and {"layer", "head"} <= set(v.dims)]
     if not scored:
         return np.zeros((result.sizes["layer"], result.sizes["head"]), bool)
     rest = [[d for d in s.dims if d not in ("layer", "head")] for s in scored]
-    none = [s.isnull().all(dims).transpose("layer", "head").values for s, dims in zip(scored, rest, strict=True)]
-    return np.logical_and.reduce(none)
+    missing = [s.isnull().all(dims).transpose("layer", "head").values for s, dims in zip(scored, rest, strict=True)]
+    return np.logical_and.reduce(missing)
 
 
 @styled
 def draw(plan: CategoryMap) -> Figure:
-    """Panels of one size in one row, as published; further rows from the seventh panel on."""
+    """Draw panels of one size in one row, as published; more than six continue in further rows."""
     n_layers, n_heads = plan.panels[0][1].shape
     width = 2.3
     height = width * float(np.clip(n_heads / n_layers, 0.6, 1.3))
-    across = min(len(plan.panels), MAX_ACROSS)
+    across = min(len(plan.panels), MAX_PANELS_PER_ROW)
     rows = -(-len(plan.panels) // across)
     gap_x, gap_y, left, top, bottom, key = 0.32, 0.62, 0.55, 0.58, 0.45, 1.3
     total_w = left + across * (width + gap_x) + key

@@ -1,17 +1,20 @@
-"""Colour scales for head maps: one rule for figures and the page."""
+"""Colour scales for head maps, the same for figures and the page."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-MAX_CLIPPED = 0.05  # share of a map's cells that may lie beyond the end of the scale
-DIMMED = 0.5  # share of their value that heads at chance are coloured by
-ABOVE_CHANCE = 1.25  # the scale ends at least this many chance levels from 0, so that noise stays dark
+# Share of a map's cells that may lie beyond the end of the scale.
+MAX_CLIPPED = 0.05
+# Heads at chance are coloured by this share of their score.
+DIMMED = 0.5
+# The scale ends at this multiple of the chance level or higher, so that noise stays dark.
+MIN_CHANCE_MULTIPLE = 1.25
 
 
 @dataclass(frozen=True)
 class Range:
-    """The ends of a colour scale and its tick labels. signed: 0 is in the middle."""
+    """The ends of a colour scale and its tick labels. signed: whether 0 is in the middle."""
 
     low: float
     high: float
@@ -21,13 +24,13 @@ class Range:
 
 
 def range_of(values: np.ndarray, chance: float = 0.0, *, published: bool = False) -> Range:
-    """Choose one scale for maps [subject, layer, head] of any method.
+    """Choose one colour scale for maps [subject, layer, head] of any method.
 
     The scale ends at the largest of: 3 / number of heads (for importances, which sum to 1), 1.25 × the chance level,
     the 99th percentile of the values' sizes, and the 95th percentile of each map, so that at most 5 % of a map is
     clipped.
-    published: importances end at 3 / number of heads, as in the published figure, however many cells are clipped.
-    Where values are clipped, the last tick label has a plus (of maps with both signs, the first has ≤).
+    published: end at 3 / number of heads for importances, as in the published figure, however many cells are clipped.
+    If values are clipped, the last tick label ends in + (and in maps with both signs, the first begins with ≤).
     """
     finite = values[np.isfinite(values)]
     top = float(np.abs(finite).max(initial=0))
@@ -38,7 +41,8 @@ def range_of(values: np.ndarray, chance: float = 0.0, *, published: bool = False
     if not end:
         per_map = [m[np.isfinite(m)] for m in np.abs(values).reshape(-1, *values.shape[-2:])]
         unclipped = max(np.quantile(m, 1 - MAX_CLIPPED, method="higher") for m in per_map if len(m))
-        end = max(_published_end(values), ABOVE_CHANCE * chance, float(np.quantile(np.abs(finite), 0.99)), unclipped)
+        above_chance = MIN_CHANCE_MULTIPLE * chance
+        end = max(_published_end(values), above_chance, float(np.quantile(np.abs(finite), 0.99)), unclipped)
     end = end or top
     step = neat_step(end)
     steps = max(1, int(np.ceil(end / step - 1e-9)))
@@ -54,14 +58,14 @@ def range_of(values: np.ndarray, chance: float = 0.0, *, published: bool = False
 
 
 def _published_end(values: np.ndarray) -> float:
-    """3 / number of heads for maps that sum to 1; 0 for others."""
-    known = np.isfinite(values)
-    totals = np.where(known, values, 0).sum((-2, -1))
-    sums_to_one = (values[known] >= 0).all() and np.allclose(totals[totals > 0], 1, atol=0.02)
-    return min(1.0, 3 / int(known.sum((-2, -1)).max())) if sums_to_one else 0.0
+    """Return 3 / number of heads for maps that sum to 1, and 0 for others."""
+    finite = np.isfinite(values)
+    totals = np.where(finite, values, 0).sum((-2, -1))
+    sums_to_one = (values[finite] >= 0).all() and np.allclose(totals[totals > 0], 1, atol=0.02)
+    return min(1.0, 3 / int(finite.sum((-2, -1)).max())) if sums_to_one else 0.0
 
 
-def neat_step(span: float, at_least: float = 3.5) -> float:
-    """The largest of 1, 2, 5 · 10ⁿ that fits at least so many times into span."""
+def neat_step(span: float, min_steps: float = 3.5) -> float:
+    """Return the largest of 1, 2, 5 · 10ⁿ that fits at least `min_steps` times into span."""
     power = 10.0 ** np.floor(np.log10(span))
-    return float(max(m * p for p in (power, power / 10) for m in (1, 2, 5) if span / (m * p) >= at_least))
+    return float(max(m * p for p in (power, power / 10) for m in (1, 2, 5) if span / (m * p) >= min_steps))

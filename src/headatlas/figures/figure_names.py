@@ -1,4 +1,4 @@
-"""What can be chosen when figures are drawn. It imports nothing, so that the command checks names at once."""
+"""Names of figures, formats, palettes and styles. Imports nothing, so that the command can check them at once."""
 
 MODULES = {
     "importance": "importance",
@@ -11,14 +11,15 @@ MODULES = {
     "layers": "layers",
     "agreement": "agreement_matrix",
 }
-"""The figures that are drawn of an atlas, in their order, and the module of each. It has NEEDS (what its figure needs,
+"""The figures of an atlas in order, and the module of each. It has REQUIRED (what its figure needs,
 in words) and pictures(maps, charts), which finds the results that have it."""
 
 FIGURES = tuple(MODULES)
 FORMATS = ("png", "svg", "pdf")
-PUBLISHED, MARKED = "published", "marked"
+PUBLISHED = "published"
+MARKED = "marked"
 PALETTES = (PUBLISHED, "colour-blind", "grey")
 STYLES = (MARKED, PUBLISHED)
-"""Figures after published ones have their maps only, or also marks: heads at chance, heads removed, the outcome."""
+"""marked: with marks for heads at chance, removed heads and the outcome of the test. published: without marks."""
 STYLED = ("importance", "categories", "always-any")
-"""The figures that have both styles."""
+"""Figures that have both styles."""

@@ -1,4 +1,4 @@
-"""F4, the head card: everything known about one head on one page."""
+"""F4, the head card: everything that an atlas knows about one head, on one page."""
 
 from numbers import Integral
 from typing import Any
@@ -15,13 +15,13 @@ from headatlas.models.head_names import check_head, head_numbers
 from headatlas.results.card import Card, card, place_in_words
 from headatlas.results.reading import results_of
 
-MOST = 28  # charts shown, the best places first
+MAX_CHARTS = 28
 
 
 def head_card(maps: Any, layer: int | str, head: int | None = None, *, palette: str = PUBLISHED) -> Figure:
-    """Scores and ranks per method, what the head amplifies and writes, its roles, what removing it breaks.
+    """Draw scores and ranks per method, tokens that the head amplifies and writes, its roles, and effects of removal.
 
-    maps: an atlas, its folder, or results by method. layer, head: numbers, or the head's name:
+    maps: an atlas, its folder, or results by method. layer, head: numbers, or the head's name, as in
     head_card(atlas, "L23.H4").
     """
     results = results_of("maps", maps)
@@ -38,25 +38,25 @@ def head_card(maps: Any, layer: int | str, head: int | None = None, *, palette: 
 
 @styled
 def draw(plan: Card, colours: str = PUBLISHED) -> Figure:
+    """Draw a card: places among all heads left, lines of text right."""
     used = palette_of(colours)
     methods = list(dict.fromkeys(s.method for s in plan.standings))
     colour = {m: used.lines[i % len(used.lines)] for i, m in enumerate(methods)}
-    shown = [s for s in plan.standings if s.value != 0][:MOST]
+    shown = [s for s in plan.standings if s.value != 0][:MAX_CHARTS]
     lines = _words(plan)
     total_w, total_h = 12.0, max(3.2, 1.35 + 0.2 * max(len(shown), 3), 1.1 + 0.16 * len(lines))
     figure = Figure(figsize=(total_w, total_h))
     figure.text(0.2 / total_w, 1 - 0.3 / total_h, plan.name, fontsize=16, weight="bold", va="center")
-    beside = " · ".join(p for p in (plan.model, ", ".join(plan.categories)) if p)
-    figure.text(
-        1.5 / total_w, 1 - 0.3 / total_h, printable(beside), fontsize=9, color="#444444", va="center", parse_math=False
-    )
-    tall = 0.2 * max(len(shown), 1)
-    axes = figure.add_axes((2.7 / total_w, 1 - (0.95 + tall) / total_h, 2.1 / total_w, tall / total_h))
+    subtitle = " · ".join(p for p in (plan.model, ", ".join(plan.categories)) if p)
+    muted: Any = {"fontsize": 9, "color": "#444444", "va": "center"}
+    figure.text(1.5 / total_w, 1 - 0.3 / total_h, printable(subtitle), parse_math=False, **muted)
+    height = 0.2 * max(len(shown), 1)
+    axes = figure.add_axes((2.7 / total_w, 1 - (0.95 + height) / total_h, 2.1 / total_w, height / total_h))
     for i, s in enumerate(shown):
         if s.rank is not None:
-            above = 1 - (s.rank - 1) / max(1, s.n_heads - 1)
-            axes.plot([0, above], [i, i], color=colour[s.method], linewidth=1)
-            axes.plot(above, i, "o", color=colour[s.method], markersize=4)
+            share_below = 1 - (s.rank - 1) / max(1, s.n_heads - 1)
+            axes.plot([0, share_below], [i, i], color=colour[s.method], linewidth=1)
+            axes.plot(share_below, i, "o", color=colour[s.method], markersize=4)
         interval = "" if np.isnan(s.low) else f" ({s.low:.2g} to {s.high:.2g})"
         place = f"{s.value:.3g}{interval}, {place_in_words(s)}".replace("-", "−")
         dim = "#888888" if s.rank is None else "black"
@@ -67,20 +67,20 @@ def draw(plan: Card, colours: str = PUBLISHED) -> Figure:
     axes.set_xticks([0, 0.5, 1], ["last", "middle", "first"])
     axes.spines[["top", "right"]].set_visible(False)
     left_out = len(plan.standings) - len(shown)
-    more = f" ({left_out} more, lower, at chance or 0)" if left_out else ""
-    axes.set_title(f"Place among all heads{more}", loc="left", fontsize=8.5)
+    note = f" ({left_out} more: lower, at chance or 0)" if left_out else ""
+    axes.set_title(f"Place among all heads{note}", loc="left", fontsize=8.5)
     for i, (text, weight) in enumerate(lines):
         y = 1 - (0.72 + 0.16 * i) / total_h
         figure.text(7.9 / total_w, y, printable(text), fontsize=7, weight=weight, va="top", parse_math=False)
     return figure
 
 
-def _short(text: str, most: int = 40) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _short(text: str, length: int = 40) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def _words(plan: Card) -> list[tuple[str, str]]:
-    """The right half: lines of text with their weight."""
+    """Return the right half: lines of text with their font weight."""
     lines: list[tuple[str, str]] = []
 
     def section(title: str, texts: list[str]) -> None:
@@ -105,4 +105,4 @@ def _words(plan: Card) -> list[tuple[str, str]]:
         for r in plan.removed
     ]
     section("Removed together with other top heads", sets)
-    return lines or [("This atlas has no more about it.", "normal")]
+    return lines or [("This atlas has nothing else about this head.", "normal")]

@@ -1,4 +1,4 @@
-"""Heatmaps of heads side by side on one colour scale: the form of the importance grid and of the gate grid."""
+"""Draw heatmaps of heads side by side on one colour scale, for the importance grid and the gate grid."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,13 +15,16 @@ from matplotlib.patches import Rectangle
 from headatlas.figures.colour_scale import DIMMED, range_of
 from headatlas.figures.style import Palette, axes_at, heading, styled, ticks, wrap
 
-TITLE, NOTE = 9, 6.5  # points
-ABSENT = "#bdbdbd"  # layers without heads
-NOTE_LINE = 0.13  # inches
+TITLE_SIZE = 9  # points
+NOTE_SIZE = 6.5  # points
+NOTE_HEIGHT = 0.13  # inches per line
+MISSING_COLOUR = "#bdbdbd"  # layers without heads
 
 
 @dataclass(frozen=True)
 class Panel:
+    """A heatmap."""
+
     title: str
     values: np.ndarray  # [layer, head], or [layer, head, 3]: colours
     dimmed: np.ndarray | None = None  # bool [layer, head]: heads at chance, drawn at reduced strength
@@ -31,6 +34,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Scale:
+    """A colour bar."""
+
     label: str
     low: float
     high: float
@@ -41,7 +46,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Heatmaps:
-    """What to draw."""
+    """A planned figure."""
 
     heading: str
     panels: list[Panel]
@@ -56,39 +61,41 @@ class Heatmaps:
 
 
 def scale_of(values: np.ndarray, label: str, palette: Palette, chance: float = 0.0, published: bool = False) -> Scale:
-    """The colour scale of maps [subject, layer, head]."""
+    """Choose the colour scale of maps [subject, layer, head]."""
     ends = range_of(values, chance, published=published)
     colours = palette.diverging if ends.signed else palette.sequential
     return Scale(label, ends.low, ends.high, ends.ticks, ends.labels, colours)
 
 
 def marks_key(panels: Sequence[Panel], unsupported: str) -> str:
-    """What dimmed and framed cells are, if any panel has them. unsupported: what dimmed heads are called."""
+    """Explain dimmed and framed cells, if any panel has them. unsupported: the words for dimmed heads."""
     dimmed = any(p.dimmed is not None and p.dimmed.any() for p in panels)
     framed = any(p.framed is not None and p.framed.any() for p in panels)
     parts = [f"half colour strength: {unsupported}"] * dimmed + ["framed: removed in the test"] * framed
     return " · ".join(parts)
 
 
-def axis_ticks(n_layers: int, n_heads: int, every: int, most: int) -> tuple[list[int], list[int]]:
-    return ticks(n_heads, every, most), ticks(n_layers, every, most)
+def axis_ticks(n_layers: int, n_heads: int, every: int, max_ticks: int) -> tuple[list[int], list[int]]:
+    """Return the ticks of both axes: heads across, layers down."""
+    return ticks(n_heads, every, max_ticks), ticks(n_layers, every, max_ticks)
 
 
 @styled
 def draw(plan: Heatmaps) -> Figure:
-    """Every panel the same size; cells as square as a readable panel allows."""
+    """Draw all panels at the same size, with cells as square as a readable panel allows."""
     rows = -(-len(plan.panels) // plan.columns)
     n_layers, n_heads = plan.panels[0].values.shape[:2]
-    shape = float(np.clip(n_layers / n_heads, 0.6, 2.0))  # taller or wider panels would be slivers
+    # Clipped, so that models with many more layers than heads do not give slivers.
+    shape = float(np.clip(n_layers / n_heads, 0.6, 2.0))
     area = 4.6 if len(plan.panels) > 4 else 7.0  # square inches
     width = max(1.3, min(2.9, np.sqrt(area / shape)))
     height = width * shape
-    titles = [wrap(p.title, width + 0.15, TITLE) for p in plan.panels]
-    notes = [[line for note in p.notes for line in wrap(note, width + 0.15, NOTE).splitlines()] for p in plan.panels]
+    titles = [wrap(p.title, width + 0.15, TITLE_SIZE) for p in plan.panels]
+    notes = [_note_lines(p, width + 0.15) for p in plan.panels]
     lines = max(t.count("\n") + 1 for t in titles)
     left, right, bottom, top, between = 0.55, 1.1, 0.45 + 0.16 * bool(plan.key), 0.42, 0.22
-    noted = NOTE_LINE * max(map(len, notes))
-    above = 0.08 + 0.15 * lines + noted
+    notes_height = NOTE_HEIGHT * max(map(len, notes))
+    above = 0.08 + 0.15 * lines + notes_height
     key = 0.0 if not plan.legend else max(1.6, 0.075 * max(len(m) for _, m in plan.legend) + 0.5)
     right = key or (right if plan.scale else 0.2)
     total_w = left + plan.columns * width + (plan.columns - 1) * between + right
@@ -101,29 +108,35 @@ def draw(plan: Heatmaps) -> Figure:
         axes = axes_at(figure, x, y, width, height)
         _heatmap(axes, panel, plan.scale, min(width / n_heads, height / n_layers))
         if lines_below:
-            above_it: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "center", "va": "bottom"}
-            axes.annotate("\n".join(lines_below), (0.5, 1), (0, 2.5), fontsize=NOTE, color="#444444", **above_it)
-        axes.set_title(title, parse_math=False, pad=rcParams["axes.titlepad"] + 72 * noted)
+            look: Any = {"ha": "center", "va": "bottom", "fontsize": NOTE_SIZE, "color": "#444444"}
+            text = "\n".join(lines_below)
+            axes.annotate(text, (0.5, 1), (0, 2.5), xycoords="axes fraction", textcoords="offset points", **look)
+        axes.set_title(title, parse_math=False, pad=rcParams["axes.titlepad"] + 72 * notes_height)
         below = i + plan.columns >= len(plan.panels)
         axes.set_xticks(plan.xticks, [str(t) for t in plan.xticks] if below else [])
         axes.set_yticks(plan.yticks, [str(t) for t in plan.yticks] if column == 0 else [])
         axes.set_xlabel(plan.xlabel if below else "", labelpad=2)
         axes.set_ylabel(plan.ylabel if column == 0 else "", labelpad=2)
     heading(figure, plan.heading, left)
-    figure.text(left / total_w, 0.06 / total_h, plan.key, va="bottom", fontsize=NOTE, color="#444444")
-    across = left + plan.columns * width + (plan.columns - 1) * between
+    figure.text(left / total_w, 0.06 / total_h, plan.key, va="bottom", fontsize=NOTE_SIZE, color="#444444")
+    panels_right = left + plan.columns * width + (plan.columns - 1) * between
     if plan.scale is not None:
-        _colour_bar(figure, plan.scale, across, bottom, rows * (height + above) - above)
+        _colour_bar(figure, plan.scale, panels_right, bottom, rows * (height + above) - above)
     for i, (colour, meaning) in enumerate(plan.legend):
         y = 1 - (top + above + 0.08 + 0.2 * i) / total_h
-        figure.text((across + 0.15) / total_w, y, "■", color=colour, fontsize=11, va="center")
-        figure.text((across + 0.33) / total_w, y, meaning, fontsize=7.5, va="center")
+        figure.text((panels_right + 0.15) / total_w, y, "■", color=colour, fontsize=11, va="center")
+        figure.text((panels_right + 0.33) / total_w, y, meaning, fontsize=7.5, va="center")
     return figure
+
+
+def _note_lines(panel: Panel, width: float) -> list[str]:
+    """Break the notes of a panel into lines of at most `width` inches."""
+    return [line for note in panel.notes for line in wrap(note, width, NOTE_SIZE).splitlines()]
 
 
 def _heatmap(axes: Axes, panel: Panel, scale: Scale | None, cell: float) -> None:
     """Draw a panel's values, and the marks of a test on top. cell: inches."""
-    axes.set_facecolor(ABSENT)
+    axes.set_facecolor(MISSING_COLOUR)
     if scale is None:
         axes.imshow(np.ma.masked_invalid(panel.values), aspect="auto")
     else:
@@ -137,22 +150,22 @@ def _heatmap(axes: Axes, panel: Panel, scale: Scale | None, cell: float) -> None
 
 
 def _frame(axes: Axes, heads: np.ndarray, width: float) -> None:
-    """Frame heads in black and white, to be seen on any colour. width: points."""
+    """Frame heads in black and white, visible on any colour. width: points."""
     for colour, points in (("black", 2.6 * width), ("white", width)):
         frames = [Rectangle((head - 0.5, layer - 0.5), 1, 1) for layer, head in np.argwhere(heads)]
         axes.add_collection(PatchCollection(frames, facecolor="none", edgecolor=colour, linewidth=points))
 
 
-def _colour_bar(figure: Figure, scale: Scale, across: float, bottom: float, tall: float) -> None:
-    """Right of the panels, which are so many inches across and tall."""
+def _colour_bar(figure: Figure, scale: Scale, left: float, bottom: float, height: float) -> None:
+    """Draw the colour bar right of the panels. left: inches to the panels' right edge. height: inches."""
     total_w, total_h = figure.get_size_inches()
-    axes = axes_at(figure, across + 0.18, bottom, 0.13, tall)
+    axes = axes_at(figure, left + 0.18, bottom, 0.13, height)
     gradient = np.linspace(scale.low, scale.high, 256)[:, None]
     ends = (0, 1, scale.low, scale.high)
     axes.imshow(gradient, cmap=scale.colours, aspect="auto", origin="lower", extent=ends)
     axes.set_xticks([])
     axes.yaxis.tick_right()
     axes.set_yticks(scale.ticks, scale.labels)
-    beside = (across + 0.42 + 0.065 * max(len(text) for text in scale.labels)) / total_w
-    middle = (bottom + tall / 2) / total_h
-    figure.text(beside, middle, scale.label, rotation=270, ha="left", va="center", fontsize=8)
+    label_x = (left + 0.42 + 0.065 * max(len(text) for text in scale.labels)) / total_w
+    middle = (bottom + height / 2) / total_h
+    figure.text(label_x, middle, scale.label, rotation=270, ha="left", va="center", fontsize=8)

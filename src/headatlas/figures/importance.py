@@ -1,4 +1,4 @@
-"""F1, the importance grid: a heatmap of layers × heads for every function, relation or task."""
+"""F1, the importance grid: a heatmap of layers × heads per function, relation or task."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,32 +23,32 @@ from headatlas.results.about import describe_result, subject_dim, unit_of
 from headatlas.results.outcomes import outcomes
 from headatlas.tasks.built_in import FUNCTIONS
 
-NEEDS = "a map over layer and head"
-SAYS = (
+REQUIRED = "a map over layer and head"
+CAPTION = (
     "One heatmap of layers × heads per map, all on one colour scale; a plus at the last tick label means that larger"
-    " values are clipped. Heads at chance are drawn at half colour strength, where a chance level is known. Framed"
+    " values are clipped. If a chance level is known, heads at chance are drawn at half colour strength. Framed"
     " heads were removed in a test; the line below a title is its outcome."
 )
 
 
 def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
-    """One of each method's first measure. Maps that are drawn as always and any, which show more, are left out."""
+    """Yield a figure of each method's first measure, except for results that are drawn as always and any instead."""
     for method in dict.fromkeys(charts.method.values.tolist()):
         if gates.has_always_any(maps[method]):
             continue
-        drawn = charts.measure.values[charts.method.values == method]
-        measure = next(m for m in measures_of(method) if m.name in drawn)
-        draw_it = partial(importance_grid, maps[method], measure.name)
-        yield Picture(f"importance-{method}", draw_it, f"{measure.meaning} {SAYS}".strip(), [method])
+        present = charts.measure.values[charts.method.values == method]
+        measure = next(m for m in measures_of(method) if m.name in present)
+        draw_grid = partial(importance_grid, maps[method], measure.name)
+        yield Picture(f"importance-{method}", draw_grid, f"{measure.meaning} {CAPTION}".strip(), [method])
 
 
 def importance_grid(
     result: Any, variable: str | None = None, *, palette: str = PUBLISHED, style: str = MARKED
 ) -> Figure:
-    """One heatmap per function of any map, on one colour scale.
+    """Draw one heatmap per function of any map, on one colour scale.
 
-    Heads at chance are drawn at half colour strength, heads that a test removed are framed, and its outcome is printed
-    below the title.
+    Heads at chance are drawn at half colour strength, heads removed in a test are framed, and its outcome is
+    printed below the title.
 
     Args:
         result: a method's dataset, a DataArray with layer and head, or an array [layer, head] or [map, layer, head].
@@ -60,7 +60,7 @@ def importance_grid(
 
 
 def plan(result: Any, variable: str | None = None, colours: str = PUBLISHED, style: str = MARKED) -> Heatmaps:
-    """What the grid shows."""
+    """Plan the grid."""
     used = palette_of(colours)
     check_choice("style", style, STYLES)
     result, name = one_map(result, variable)
@@ -71,15 +71,15 @@ def plan(result: Any, variable: str | None = None, colours: str = PUBLISHED, sty
     titles = (
         [str(t) for t in score[dim].values] if dim in score.coords else [f"{dim} {i}" for i in range(score.sizes[dim])]
     )
-    known = [f for f in FUNCTIONS if f in titles]
-    order = [titles.index(t) for t in [*known, *(t for t in titles if t not in known)]]
+    functions = [f for f in FUNCTIONS if f in titles]
+    order = [titles.index(t) for t in [*functions, *(t for t in titles if t not in functions)]]
     order = [i for i in order if score[i].notnull().any()] or order
     values = score.values[order].astype(np.float64)
     panels = [Panel(titles[i], v) for i, v in zip(order, values, strict=True)]
     if style == MARKED:
         marks = _marks(result, name, titles)
         panels = [replace(panel, **marks[i]) for i, panel in zip(order, panels, strict=True)]
-    xticks, yticks = axis_ticks(score.sizes["layer"], score.sizes["head"], every=6, most=9)
+    xticks, yticks = axis_ticks(score.sizes["layer"], score.sizes["head"], every=6, max_ticks=9)
     return Heatmaps(
         heading=describe_result(result),
         panels=panels,
@@ -95,9 +95,11 @@ def plan(result: Any, variable: str | None = None, colours: str = PUBLISHED, sty
 
 
 def _marks(result: xr.Dataset, name: str, subjects: list[str]) -> list[dict[str, Any]]:
-    """Of every subject: which heads are at chance, which a test removed, and both in words."""
+    """Return for every subject the heads at chance, the heads removed in a test, and notes on both."""
     dims = (subject_dim(result[name]), "layer", "head")
-    score, flags, levels = result[name].transpose(*dims), at_chance(result, name), chance(result, name)
+    score = result[name].transpose(*dims)
+    flags = at_chance(result, name)
+    levels = chance(result, name)
     level = (xr.full_like(score, np.nan, float) if levels is None else xr.zeros_like(score, float) + levels).values
     tested = outcomes(str(result.attrs.get("method", "")), result)
     marks = []

@@ -1,4 +1,4 @@
-"""A figure that can be drawn of an atlas."""
+"""The record of a figure that can be drawn of an atlas."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ Maps = Mapping[str, xr.Dataset]
 
 @dataclass(frozen=True)
 class Picture:
-    """Its name, how to draw it, what it shows, and the methods whose results it shows.
+    """A figure: its name, the function that draws it, its caption, and the methods whose results it shows.
 
-    draw(palette=…): some also take a style (`names.STYLED`).
+    draw(palette=…): some also take a style (`figure_names.STYLED`).
     """
 
     name: str
     draw: Callable[..., Figure]
-    says: str
+    caption: str
     methods: list[str]
 
 
@@ -28,9 +28,9 @@ def of_each(
     maps: Maps,
     fits: Callable[[xr.Dataset], bool],
     draw: Callable[..., Figure],
-    says: str,
+    caption: str,
 ) -> Iterator[Picture]:
-    """A picture of every result that has what the figure needs. name: {method} in it is the result's method."""
+    """Yield a picture of every result that fits. name: may contain {method}."""
     for method, result in maps.items():
         if fits(result):
-            yield Picture(name.format(method=method), partial(draw, result), says, [method])
+            yield Picture(name.format(method=method), partial(draw, result), caption, [method])

@@ -1,4 +1,4 @@
-"""F4, removal curves: quality as heads are removed; top heads against random and lowest ones."""
+"""F4, removal curves: quality as heads are removed; top heads compared with random and lowest heads."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import describe_result
 from headatlas.results.curves import has_curves, stack_removal_curves
 
-NEEDS = "what removing heads did: effect, random_effect, p and baseline over n_removed"
-SAYS = (
+REQUIRED = "what removing heads did: effect, random_effect, p and baseline over n_removed"
+CAPTION = (
     "Quality as heads are removed: the top heads of the map, random heads of the same layers (band: 90 % of draws), and"
-    " the lowest. p: how often random heads lower it as much, at the last step, corrected for the number of tests. Of"
+    " the lowest. p: how often random heads lower it as much, at the last step, corrected for the number of tests. For"
     " roles: log P with heads switched off minus on."
 )
 LINES: dict[str, tuple[str, str, Literal["-", "--", ":"]]] = {
@@ -34,14 +34,17 @@ LINES: dict[str, tuple[str, str, Literal["-", "--", ":"]]] = {
 
 
 def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
-    return of_each("removal-{method}", maps, has_curves, removal_curves, SAYS)
+    """Yield the figure of every result with removal curves."""
+    return of_each("removal-{method}", maps, has_curves, removal_curves, CAPTION)
 
 
 @dataclass(frozen=True)
 class Curves:
+    """A panel: the curves of one subject."""
+
     title: str
     removed: np.ndarray
-    lines: dict[str, np.ndarray]  # top, random, lowest: those that were measured
+    lines: dict[str, np.ndarray]  # top, random and lowest, as far as measured
     band: tuple[np.ndarray, np.ndarray]  # the middle 90 % of the random draws
     p: float  # at the last step
     ylabel: str
@@ -49,7 +52,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Removal:
-    """What to draw."""
+    """A planned figure."""
 
     heading: str
     panels: list[Curves]
@@ -57,25 +60,25 @@ class Removal:
 
 
 def removal_curves(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
-    """One small panel per function, relation or task whose heads were removed or switched off."""
-    check_dataset(result, NEEDS)
+    """Draw a small panel per function, relation or task whose heads were removed or switched off."""
+    check_dataset(result, REQUIRED)
     return draw(plan(result, palette))
 
 
 def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Removal:
-    """What the curves show."""
+    """Plan the curves."""
     if not has_curves(result):
-        raise BadArgument(f"result has no removal curves: it was made without proof. The figure needs {NEEDS}")
+        raise BadArgument(f"result has no removal curves: it was made without proof. The figure needs {REQUIRED}")
     all_curves = stack_removal_curves({str(result.attrs.get("method", "")): result})
     panels = []
     for i in range(all_curves.sizes["curve"]):
-        one = all_curves.isel(curve=i)
-        one = one.isel(removed=np.flatnonzero(one.top.notnull()))
-        why = one.ranked_by.item()
-        title = one.subject.item() if why == "importance" else f"{capital(one.subject.item())}: {why}"
-        lines = {n: one[n].values for n in LINES if one[n].notnull().any()}
-        band = (one.random_low.values, one.random_high.values)
-        panels.append(Curves(title, one.removed.values, lines, band, float(one.p[-1]), one.measure.item()))
+        curve = all_curves.isel(curve=i)
+        curve = curve.isel(removed=np.flatnonzero(curve.top.notnull()))
+        why = curve.ranked_by.item()
+        title = curve.subject.item() if why == "importance" else f"{capital(curve.subject.item())}: {why}"
+        lines = {n: curve[n].values for n in LINES if curve[n].notnull().any()}
+        band = (curve.random_low.values, curve.random_high.values)
+        panels.append(Curves(title, curve.removed.values, lines, band, float(curve.p[-1]), curve.measure.item()))
     used = palette_of(colours)
     return Removal(
         describe_result(result), panels, dict(zip(LINES, (used.lines[0], "#777777", used.lines[1]), strict=True))
@@ -84,6 +87,7 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Removal:
 
 @styled
 def draw(plan: Removal) -> Figure:
+    """Draw small panels with one legend below."""
     left = 0.65
     figure, all_axes = small_panels([p.title for p in plan.panels], [p.ylabel for p in plan.panels], left, 0.75)
     for panel, axes in zip(plan.panels, all_axes, strict=True):
@@ -92,7 +96,7 @@ def draw(plan: Removal) -> Figure:
             _, marker, dashes = LINES[name]
             axes.plot(panel.removed, values, dashes, marker=marker, markersize=3, color=plan.colours[name])
         axes.margins(x=0.04)
-        axes.set_xticks(_spread(panel.removed))
+        axes.set_xticks(_spaced_ticks(panel.removed))
         axes.locator_params(axis="y", nbins=4)
         if not np.isnan(panel.p):
             text = f"p {'<' if panel.p < 0.01 else '='} {max(panel.p, 0.01):.2f}"
@@ -108,10 +112,10 @@ def draw(plan: Removal) -> Figure:
     return figure
 
 
-def _spread(removed: np.ndarray, apart: float = 0.14) -> list[int]:
-    """Steps whose labels do not touch, the last one always."""
-    kept: list[int] = []
+def _spaced_ticks(removed: np.ndarray, distance: float = 0.14) -> list[int]:
+    """Return steps whose labels do not overlap, the last one always. distance: share of the axis."""
+    ticks: list[int] = []
     for step in reversed(removed.tolist()):
-        if not kept or kept[-1] - step >= apart * max(removed.max(), 1):
-            kept.append(int(step))
-    return kept
+        if not ticks or ticks[-1] - step >= distance * max(removed.max(), 1):
+            ticks.append(int(step))
+    return ticks

@@ -1,4 +1,4 @@
-"""Figures as files."""
+"""Write figures to files."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import xarray as xr
 from matplotlib.figure import Figure
 
-from headatlas.figures.agreement_matrix import AGREED, agreed
+from headatlas.figures.agreement_matrix import CAPTION_OF_COMPARISON, agreed
 from headatlas.figures.all import caption, pictures
 from headatlas.figures.figure_names import FORMATS, MARKED, PUBLISHED
 from headatlas.figures.head_summary import draw as draw_card
@@ -28,16 +28,16 @@ def write_figures(
     when: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> list[Path]:
-    """Draw what can be drawn of these results (by method) into a folder: a file per format, and a caption."""
+    """Draw all figures of results (by method) into a folder, each as a file per format and a caption."""
     check_formats(formats)
-    drawn = list(pictures(maps, only, palette, style))
-    for picture in progress(drawn, "drawing"):
+    selected = list(pictures(maps, only, palette, style))
+    for picture in progress(selected, "drawing"):
         write_picture(picture, maps, folder, formats, when=when or {})
-    return [path for picture in drawn for path in files_of(picture, folder, formats)]
+    return [path for picture in selected for path in files_of(picture, folder, formats)]
 
 
 def files_of(picture: Picture, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """What `write_picture` writes: a file per format, then the caption."""
+    """Return the files that `write_picture` writes: one per format, then the caption."""
     return [folder / f"{picture.name}.{form}" for form in (*check_formats(formats), "txt")]
 
 
@@ -49,7 +49,7 @@ def write_picture(
     *,
     when: Mapping[str, str],
 ) -> None:
-    """Draw one figure into a folder. maps: all results; when: each was completed, for the caption."""
+    """Draw one figure into a folder. maps: all results. when: date of each method, for the caption."""
     write_formats(picture.draw(), folder, picture.name, formats)
     with atomic_file(files_of(picture, folder, formats)[-1]) as aside:
         aside.write_text(caption(picture, maps, when), encoding="utf-8")
@@ -57,25 +57,25 @@ def write_picture(
 
 def write_formats(figure: Figure, folder: Path, name: str, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Write a figure into a folder, one file per format."""
-    chosen = check_formats(formats)
-    paths = [folder / f"{name}.{form}" for form in chosen]
-    for path, form in zip(paths, chosen, strict=True):
+    checked = check_formats(formats)
+    paths = [folder / f"{name}.{form}" for form in checked]
+    for path, form in zip(paths, checked, strict=True):
         with atomic_file(path) as aside:
             save(figure, aside, form)
     return paths
 
 
-def write_card(known: Card, path: Path) -> None:
-    """Draw a head card into a file; its ending says the format."""
+def write_card(card: Card, path: Path) -> None:
+    """Draw a head card into a file in the format of its suffix."""
     (form,) = check_formats([path.suffix.removeprefix(".") or "none"])
-    figure = draw_card(known)
+    figure = draw_card(card)
     with atomic_file(path) as aside:
         save(figure, aside, form)
 
 
 def write_agreement(result: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Draw what `ha.compare` found, a file per format, and a caption."""
+    """Draw a result of `ha.compare`, as a file per format and a caption."""
     paths = write_formats(agreed(result), folder, "agreement", formats)
     with atomic_file(folder / "agreement.txt") as aside:
-        aside.write_text(f"{AGREED}\n", encoding="utf-8")
+        aside.write_text(f"{CAPTION_OF_COMPARISON}\n", encoding="utf-8")
     return paths

@@ -1,4 +1,4 @@
-"""F4, the specialisation matrix: whose heads were removed, and what that did to every function."""
+"""F4, the specialisation matrix: how removing the heads of each function changes every function."""
 
 from collections.abc import Iterator
 
@@ -16,33 +16,34 @@ from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import describe_result
 from headatlas.results.curves import change_matrix, n_heads_removed
 
-NEEDS = "the changes that its method declares, or effect(function) and other_effect(function, other)"
-SAYS = (
-    "Rows: whose top heads were removed. Columns: which function was asked. Cells: how the answers changed."
+REQUIRED = "the changes that its method declares, or effect(function) and other_effect(function, other)"
+CAPTION = (
+    "Rows: the function whose top heads were removed. Columns: the function measured. Cells: the change."
     " A specialised map has its strongest cells on the diagonal."
 )
 
 
 def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
-    return of_each("specialisation-{method}", maps, has_changes, specialisation, SAYS)
+    """Yield the figure of every result with such changes."""
+    return of_each("specialisation-{method}", maps, has_changes, specialisation, CAPTION)
 
 
 def has_changes(result: xr.Dataset) -> bool:
-    """Whether it says what removing a function's heads did to every function."""
+    """Return whether a result has the effect of removing each function's heads on every function."""
     return change_matrix(result) is not None
 
 
 def specialisation(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
-    """Rows: whose heads were removed. Columns: which function was asked. Cells: the change."""
-    check_dataset(result, NEEDS)
+    """Draw the change of each function (columns) after removing the heads of a function (rows)."""
+    check_dataset(result, REQUIRED)
     return draw(plan(result, palette))
 
 
 def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Matrix:
-    """What the matrix shows."""
+    """Plan the matrix."""
     measured = change_matrix(result)
     if measured is None:
-        raise BadArgument(f"result has no {NEEDS.replace(', or', ' nor')}: it was made without proof")
+        raise BadArgument(f"result has no {REQUIRED.replace(', or', ' nor')}: it was made without proof")
     rows, columns, values, measure = measured
     n_removed = n_heads_removed(result)
     step = neat_step(float(np.nanmax(np.abs(values))) or 1.0)
@@ -52,11 +53,11 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Matrix:
         columns=columns,
         values=values,
         ylabel="heads removed of",
-        xlabel="function asked",
+        xlabel="function measured",
         label=f"change of {measure}",
         limit=step * float(np.ceil(np.nanmax(np.abs(values)) / step)) or step,
-        written=True,
+        show_numbers=True,
         borders=[],
         colours=palette_of(colours).diverging,
-        beside={},
+        side_points={},
     )

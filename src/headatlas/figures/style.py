@@ -1,4 +1,4 @@
-"""What all figures share: one style sheet, palettes, ticks, texts, and how a figure becomes files."""
+"""What all figures share: style sheet, palettes, ticks, texts, and saving."""
 
 import functools
 import textwrap
@@ -22,11 +22,13 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class Palette:
-    sequential: str  # importances: dark is nothing
-    diverging: str  # changes: the middle is nothing
-    score: str  # gates
+    """Colour maps and colours of figures."""
+
+    sequential: str  # for importances: dark is 0
+    diverging: str  # for changes: the middle is 0
+    score: str  # for scores of gates
     categories: tuple[str, ...]
-    several: tuple[str, ...]  # heads of two, three, … categories
+    several: tuple[str, ...]  # for heads of two, three, … categories
     none: str
     roles: tuple[str, str, str]  # facilitating, irrelevant, interfering
     lines: tuple[str, ...]
@@ -54,12 +56,13 @@ PALETTES = dict(zip(figure_names.PALETTES, (_PUBLISHED, _COLOUR_BLIND, _GREY), s
 
 
 def palette(name: str) -> Palette:
+    """Return the palette of this name."""
     check_choice("palette", name, PALETTES)
     return PALETTES[name]
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Draw in our style, whatever the caller's is, and leave the caller's as it was."""
+    """Make a function draw in our style, without changing the caller's matplotlib settings."""
 
     @functools.wraps(draw)
     def inside(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -70,24 +73,24 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def save(figure: Figure, to: Path | BinaryIO, form: str, dpi: float | None = None) -> None:
-    """Write one figure, the same bytes every time: without the time of day. dpi: without it, for print."""
-    silent: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}
+    """Write a figure without timestamps, so that the same figure gives the same bytes. dpi: default for print."""
+    no_dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}
     with rc_context(fname=SHEET):
-        figure.savefig(to, format=form, metadata=silent.get(form), dpi=dpi or rcParams["savefig.dpi"])
+        figure.savefig(to, format=form, metadata=no_dates.get(form), dpi=dpi or rcParams["savefig.dpi"])
 
 
-def ticks(n: int, every: int, most: int) -> list[int]:
-    """Round places on an axis of n: every so many; fewer on long axes, at most `most`; more on short ones."""
+def ticks(n: int, every: int, max_ticks: int) -> list[int]:
+    """Return ticks on an axis of n places: multiples of `every`; fewer on long axes, more on short ones."""
     step = every
     while step > 1 and (n - 1) // step < 2:
         step = max(1, step // 2)
-    while (n - 1) // step + 1 > most:
+    while (n - 1) // step + 1 > max_ticks:
         step += every
     return list(range(0, n, step))
 
 
 def printable(text: str) -> str:
-    """The text, with characters that the font lacks, or that move other text, written as escapes."""
+    """Escape characters that the font lacks, or that would change the direction of other text."""
     return "".join(c if ord(c) in _glyphs() and c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -98,13 +101,13 @@ def _glyphs() -> frozenset[int]:
 
 
 def wrap(text: str, inches: float, size: float = 9) -> str:
-    """The text, broken into lines that fit so many inches at a font size."""
-    wide = max(6, int(inches * 72 / (0.56 * size)))
-    return "\n".join(textwrap.wrap(printable(text), wide)) or " "
+    """Break text into lines of at most `inches` at a font size in points."""
+    width = max(6, int(inches * 72 / (0.56 * size)))
+    return "\n".join(textwrap.wrap(printable(text), width)) or " "
 
 
 def heading(figure: Figure, text: str, left: float) -> None:
-    """What the figure is of, small, above all panels; left: inches. In a narrow figure it has two lines."""
+    """Write a small heading above all panels; left: inches. In a narrow figure it has two lines."""
     width, height = figure.get_size_inches()
     place = (left / width, 1 - 0.09 / height)
     size = next((n for n in (8, 7, 6) if wrap(text, width - left, n).count("\n") < 2), 5)
@@ -112,21 +115,28 @@ def heading(figure: Figure, text: str, left: float) -> None:
 
 
 def axes_at(figure: Figure, x: float, y: float, width: float, height: float) -> Axes:
-    """New axes, placed in inches from the lower left corner of the figure."""
+    """Add axes at a place in inches from the lower left corner of the figure."""
     total_w, total_h = figure.get_size_inches()
     return figure.add_axes((x / total_w, y / total_h, width / total_w, height / total_h))
 
 
 def columns(n: int) -> int:
-    """How many panels beside each other; the eight functions are published as two rows of four."""
-    return n if n <= 4 else -(-n // -(-n // 4)) if n <= 12 else int(np.ceil(np.sqrt(1.6 * n)))
+    """Return the number of columns for n panels; the eight functions are published as two rows of four."""
+    if n <= 4:
+        return n
+    if n <= 12:
+        rows = -(-n // 4)
+        return -(-n // rows)
+    return int(np.ceil(np.sqrt(1.6 * n)))
 
 
 def capital(name: str) -> str:
+    """Capitalise the first letter and keep the others."""
     return name[:1].upper() + name[1:]
 
 
 def check_formats(formats: Iterable[str]) -> list[str]:
+    """Return the names of file formats, checked and in lower case."""
     listed = [f.strip().lower() for f in formats]
     for form in listed:
         if form not in FORMATS:

@@ -1,1 +1,1 @@
-"""The live page: a prompt of one's own, every head's attention and output, heads switched, and random heads beside."""
+"""The live page: try a prompt, see what every head attends to and writes, switch heads, compare with random heads."""

@@ -1,7 +1,7 @@
-"""Answers to what the page asks of a model, one function for each kind of question.
+"""Answers to questions about prompts, one method per kind of question.
 
-Each yields plain dictionaries: {"progress": …} or {"partial": …} on the way, {"result": …} in the end. Between two of
-them the model is as it was, so that other questions may be answered first, or the rest left undone.
+Each yields plain dictionaries: {"progress": …} or {"partial": …} first, then {"result": …}. Between two of them the
+model is as before, so other questions may be answered first, or the rest dropped.
 """
 
 import math
@@ -34,34 +34,35 @@ from headatlas.models.tokens import Bundle, TokenExample, encode_target, make_bu
 from headatlas.report.numbers import pack, plain, plain_list
 
 Answer = Iterator[dict[str, Any]]
-TOP = 10  # next tokens, and tokens that a head raises or lowers
-KEPT = 4  # passes that are remembered
-ATTENTION = 512 * 2**20  # bytes of attention that are kept of one pass; beyond, one layer at a time
-THUMBNAIL = 48  # pixels
-SHORT = 256  # tokens of a prompt, at most, whose first pass keeps attention and what the gradient needs
-DRAWS_AT_ONCE = 5
-TOKENS_AT_ONCE = 8  # of a continuation
+TOP_TOKENS = 10  # next tokens, and tokens that a head raises or lowers
+MAX_READINGS = 4  # forward passes in the cache
+MAX_ATTENTION_BYTES = 512 * 2**20  # of a pass with all layers; for longer prompts, one layer is computed at a time
+THUMBNAIL_SIZE = 48  # pixels
+SHORT_PROMPT = 256  # tokens up to which the first pass also stores attention and what the gradient needs
+DRAWS_PER_ROUND = 5
+TOKENS_PER_STEP = 8  # of a continuation
 
 
 @dataclass
 class Reading:
-    """One pass over a prompt with heads switched as asked, and what later questions about it need."""
+    """A forward pass over a prompt with heads switched, and what later questions about it need."""
 
     ids: list[int]
     gate: Tensor
     logits: Tensor  # after the last token [vocabulary], float32
-    kept: PassRecord
-    inputs: dict[int, Tensor]  # what enters every layer's attention [token, d_model]
+    record: PassRecord
+    inputs: dict[int, Tensor]  # inputs of every layer's attention [token, d_model]
     attention: dict[int, Tensor] = field(default_factory=dict)  # [head, query, key], float16
-    graph: tuple[Tensor, Tensor] | None = None  # gate and logits with what lies between, until `slope` has used it
+    graph: tuple[Tensor, Tensor] | None = None  # gate and logits with their autograd graph, until `slope` has used it
 
 
 class Live:
-    """A model that answers questions about prompts. What it remembers only saves time: no question has a state."""
+    """A model that answers questions about prompts. Answers do not depend on earlier ones; the cache saves time."""
 
     def __init__(self, lm: LM, source: str | None = None) -> None:
-        """source: what `headatlas.load` was given, for scripts."""
-        self.lm, self.source = lm, source
+        """source: the argument of `headatlas.load`, for scripts."""
+        self.lm = lm
+        self.source = source
         self._readings: OrderedDict[Any, Reading] = OrderedDict()
         self._replays: bool | None = None
         self.kinds: dict[str, Callable[[Question], Answer]] = {
@@ -77,54 +78,64 @@ class Live:
             "script": self.script,
         }
 
-    # --- the pass
+    # --- forward passes
 
     def reading(self, question: Question) -> Reading:
-        """The pass that a question is about. Of a short prompt, with what is asked for next: attention, gradient."""
-        key = question.prompt, question.heads
+        """Return the forward pass that a question is about, from the cache if possible.
+
+        The pass over a short prompt also stores what the next questions need: attention and gradient.
+        """
+        key = (question.prompt, question.heads)
         if key not in self._readings:
-            (ids,), gate = self.lm.encode(question.prompt), question.gate(self.lm)
+            (ids,) = self.lm.encode(question.prompt)
+            gate = question.gate(self.lm)
             inputs: dict[int, Tensor] = {}
 
-            def keep(layer: int, x: Tensor) -> None:
+            def store(layer: int, x: Tensor) -> None:
                 inputs[layer] = x.detach()[0]
 
-            tokens, short = torch.tensor([ids], device=self.lm.device), len(ids) <= SHORT
-            at = torch.tensor([0]), torch.tensor([len(ids) - 1])
-            moved = gate.clone().requires_grad_(short)
-            shown = self.lm.layers_with_heads if short else []
+            tokens = torch.tensor([ids], device=self.lm.device)
+            is_short = len(ids) <= SHORT_PROMPT
+            row = torch.tensor([0])
+            last = torch.tensor([len(ids) - 1])
+            variable_gate = gate.clone().requires_grad_(is_short)
+            attention_layers = self.lm.layers_with_heads if is_short else []
             with (
-                torch.set_grad_enabled(short),
+                torch.set_grad_enabled(is_short),
                 frozen_float32_stream(self.lm),
-                self.lm.gated(moved),
-                record_pass(self.lm) as kept,
-                reading_inputs(self.lm.model, self.lm.anatomy, keep),
-                record_attention(self.lm, shown, len(ids), torch.float16) as attention,
-                logits_only(self.lm, *at),
+                self.lm.gated(variable_gate),
+                record_pass(self.lm) as record,
+                reading_inputs(self.lm.model, self.lm.anatomy, store),
+                record_attention(self.lm, attention_layers, len(ids), torch.float16) as attention,
+                logits_only(self.lm, row, last),
             ):
                 logits = self.lm.model(tokens, use_cache=False).logits[0, -1].float()
-            graph = (moved, logits) if logits.requires_grad else None
+            graph = (variable_gate, logits) if logits.requires_grad else None
+            # Graphs are large, and `slope` questions are about the newest pass.
             for other in self._readings.values():
-                other.graph = None  # it is large, and `slope` is asked of the newest
-            self._readings[key] = Reading(ids, gate, logits.detach(), kept, inputs, attention, graph)
+                other.graph = None
+            self._readings[key] = Reading(ids, gate, logits.detach(), record, inputs, attention, graph)
         self._readings.move_to_end(key)
-        while len(self._readings) > KEPT:
+        while len(self._readings) > MAX_READINGS:
             self._readings.popitem(last=False)
         return self._readings[key]
 
     def text(self, token: int) -> str:
+        """Return the text of a token."""
         return text_inside(self.lm.tokenizer, [token])
 
     # --- what comes next
 
     def next(self, question: Question) -> Answer:
-        """Tokens of the prompt, the likeliest next ones with and without heads switched, and log P of the answers."""
-        reading, whole = self.reading(question), self.reading(Question(question.prompt))
-        p, before = (r.logits.softmax(-1).cpu() for r in (reading, whole))
-        likeliest = torch.cat([each.topk(min(TOP, len(each))).indices for each in (p, before)]).unique().tolist()
+        """Answer with the prompt's tokens, the likeliest next ones before and after, and log P of answers."""
+        reading = self.reading(question)
+        unchanged = self.reading(Question(question.prompt))
+        p, before = (r.logits.softmax(-1).cpu() for r in (reading, unchanged))
+        top = [values.topk(min(TOP_TOKENS, len(values))).indices for values in (p, before)]
+        likeliest = torch.cat(top).unique().tolist()
         target, other = self._targets(question)
         values = self._log_p(reading, [t for t in (target, other) if t]).tolist()
-        told = [
+        answers = [
             {"ids": list(t), "tokens": [self.text(i) for i in t], "log_p": v}
             for t, v in zip((target, other), values, strict=False)
         ]
@@ -135,19 +146,19 @@ class Live:
                 "next": [
                     {"id": i, "text": self.text(i), "p": p[i].item(), "before": before[i].item()} for i in ordered
                 ],
-                "target": told[0],
-                "other": told[1] if len(told) > 1 else None,
+                "target": answers[0],
+                "other": answers[1] if len(answers) > 1 else None,
             }
         }
 
     def _targets(self, question: Question) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Token ids of the answer (by default the likeliest next token) and of the other one (by default none)."""
+        """Return token ids of the answer (default: the likeliest next token) and of the other one (default: none)."""
         base = Question(question.prompt)
         target = self._target(base, "target", question.target) or (int(self.reading(base).logits.argmax()),)
         return target, self._target(base, "other", question.other)
 
     def _target(self, base: Question, name: str, target: Target) -> tuple[int, ...]:
-        """Text as it is, or after a space where the whole model finds that likelier."""
+        """Encode an answer: text as it is, or after a space if the unchanged model finds that likelier."""
         if not isinstance(target, str):
             self._check_length(base.prompt, target)
             return target
@@ -157,7 +168,8 @@ class Live:
         examples = [encode_target(self.lm, base.prompt, t, name) for t in options]
         ids = self.reading(base).ids
         examples = [e for e in examples if list(e.prompt) == ids]
-        if not examples:  # the border between prompt and answer lies within a token
+        if not examples:
+            # The border between prompt and answer lies within a token: encode the answer alone.
             bare = self.lm.tokenizer(target, add_special_tokens=False)["input_ids"]
             examples = [TokenExample(tuple(ids), tuple(bare))]
         if len(examples) == 1:
@@ -166,50 +178,54 @@ class Live:
         return examples[int((log_p / torch.tensor([len(e.target) for e in examples])).argmax())].target
 
     def _check_length(self, prompt: str, target: tuple[int, ...]) -> None:
-        n, context = len(self.reading(Question(prompt)).ids) + len(target), self.lm.anatomy.context
+        n = len(self.reading(Question(prompt)).ids) + len(target)
+        context = self.lm.anatomy.context
         if context and n > context:
             raise BadArgument(f"prompt and answer are {n} tokens long, but the model's context is {context}")
 
     def _log_p(self, reading: Reading, targets: list[tuple[int, ...]]) -> Tensor:
-        """log P of each target after the prompt: [target]."""
+        """Return log P of each target after the prompt: [target]."""
         if all(len(t) == 1 for t in targets):
             return reading.logits.log_softmax(-1)[[t[0] for t in targets]].cpu()
         return batched_log_probs(self.lm, _bundles(reading.ids, targets), reading.gate[None])[0][0]
 
-    # --- where a head looks
+    # --- attention
 
     def attention(self, question: Question) -> Answer:
-        """One head's attention [query, key] as float16, and the length of each token's value, in base64."""
-        reading, layer = self.reading(question), question.layer
+        """Answer with a head's attention [query, key] as float16, and the norm of each token's value, in base64."""
+        reading = self.reading(question)
+        layer = question.layer
         attention = self._attention(reading, layer)[question.head]
         values = self._value_norms(reading, layer, question.head)
         yield {"result": {"attention": pack(attention.numpy(), "<f2"), "values": values}}
 
     def thumbnails(self, question: Question) -> Answer:
-        """The attention of every head of a layer, small: the largest of each square, as bytes in base64."""
+        """Answer with thumbnails of a layer's attention: the maximum of each square, as bytes in base64."""
         attention = self._attention(self.reading(question), question.layer).float()
-        size = min(attention.shape[-1], THUMBNAIL)
+        size = min(attention.shape[-1], THUMBNAIL_SIZE)
         small = (adaptive_max_pool2d(attention[None], size)[0] * 255).numpy()
         yield {"result": {"size": size, "heads": [pack(head, "u1") for head in small]}}
 
     def _attention(self, reading: Reading, layer: int) -> Tensor:
         self._check_layer(layer)
         if layer not in reading.attention:
-            n, ids = len(reading.ids), torch.tensor([reading.ids], device=self.lm.device)
-            every = 2 * n**2 * self.lm.n_heads * self.lm.n_layers <= ATTENTION
-            layers = self.lm.layers_with_heads if every else [layer]
+            n = len(reading.ids)
+            ids = torch.tensor([reading.ids], device=self.lm.device)
+            fits = 2 * n**2 * self.lm.n_heads * self.lm.n_layers <= MAX_ATTENTION_BYTES
+            layers = self.lm.layers_with_heads if fits else [layer]
             with torch.no_grad(), self.lm.gated(reading.gate):
                 with record_attention(self.lm, layers, n, torch.float16) as reading.attention:
                     self.lm.model.base_model(ids, use_cache=False)
+                # Some families do not return attention: it is then computed from queries and keys.
                 if layer not in reading.attention:
-                    ordinary = {i: z[None] for i, z in reading.kept.z.items()}
-                    found = attention_of(self.lm, ids, layers, ordinary, torch.float16)
-                    reading.attention = {i: a[0] for i, a in found.items()}
+                    outputs = {i: z[None] for i, z in reading.record.z.items()}
+                    computed = attention_of(self.lm, ids, layers, outputs, torch.float16)
+                    reading.attention = {i: a[0] for i, a in computed.items()}
         return reading.attention[layer].cpu()
 
     @torch.no_grad()
     def _value_norms(self, reading: Reading, layer: int, head: int) -> str | None:
-        """|v| of every token for a head, packed; None where values cannot be read."""
+        """Return |v| of every token for a head, packed; None if the values cannot be read."""
         site = self.lm.anatomy.sites[layer]
         if site is None or site.layout is None:
             return None
@@ -223,16 +239,16 @@ class Live:
     # --- what heads write
 
     def writes(self, question: Question) -> Answer:
-        """The tokens that one head raises and lowers most at a token of the prompt, by how much their logit changes."""
+        """Answer with the tokens whose logits a head raises and lowers most at a token of the prompt."""
         self._check_layer(question.layer)
         reading = self.reading(question)
         token = question.token if question.token >= 0 else len(reading.ids) - 1
         if token >= len(reading.ids):
             raise BadArgument(f"token is {token}, but the prompt has {len(reading.ids)} tokens, counted from 0")
-        part = head_writes(self.lm, reading.kept, question.layer, token)[question.head]
+        part = head_writes(self.lm, reading.record, question.layer, token)[question.head]
         logits = logit_contributions(self.lm, part) * self._scale(reading)
-        n = min(TOP, len(logits) // 2)
-        each = {"raised": logits.topk(n), "lowered": logits.topk(n, largest=False)}
+        n = min(TOP_TOKENS, len(logits) // 2)
+        changes = {"raised": logits.topk(n), "lowered": logits.topk(n, largest=False)}
         yield {
             "result": {"token": token}
             | {
@@ -240,17 +256,18 @@ class Live:
                     {"text": self.text(i), "change": v}
                     for i, v in zip(best.indices.tolist(), best.values.tolist(), strict=True)
                 ]
-                for name, best in each.items()
+                for name, best in changes.items()
             }
         }
 
     def direct(self, question: Question) -> Answer:
-        """What every head adds directly to the logit of the answer's first token, less the other answer's."""
-        reading, (target, other) = self.reading(question), self._targets(question)
+        """Answer with each head's direct effect on the logit of the answer's first token, less the other answer's."""
+        reading = self.reading(question)
+        target, other = self._targets(question)
         tokens = torch.tensor([t[0] for t in (target, other) if t])
         layers = self.lm.layers_with_heads
         parts = torch.stack(
-            [head_writes(self.lm, reading.kept, i, len(reading.ids) - 1).to(self.lm.device) for i in layers]
+            [head_writes(self.lm, reading.record, i, len(reading.ids) - 1).to(self.lm.device) for i in layers]
         )
         contributions = logit_contributions(self.lm, parts, tokens)  # [layer, head, answer]
         logits = contributions.cpu().numpy() * self._scale(reading)
@@ -259,13 +276,14 @@ class Live:
         yield {"result": {"map": pack(result)}}
 
     def _scale(self, reading: Reading) -> float:
-        return logit_scale(self.lm, reading.kept, -1, reading.logits)
+        return logit_scale(self.lm, reading.record, -1, reading.logits)
 
     # --- what removing heads does
 
     def slope(self, question: Question) -> Answer:
-        """What removing each head would cost the answer, as the gradient says."""
-        reading, targets = self.reading(question), [t for t in self._targets(question) if t]
+        """Answer with the effect of removing each head, predicted from the gradient."""
+        reading = self.reading(question)
+        targets = [t for t in self._targets(question) if t]
         if reading.graph and all(len(t) == 1 for t in targets):
             gradients = self._gradients(reading, [t[0] for t in targets])
         else:
@@ -274,40 +292,44 @@ class Live:
         yield {"result": {"map": pack(_difference(gradients))}}
 
     def _gradients(self, reading: Reading, tokens: list[int]) -> Tensor:
-        """`gate_gradients` of single tokens, from the pass that was run already: [token, layer, head]."""
+        """Compute `gate_gradients` of single tokens from the stored pass: [token, layer, head]."""
         assert reading.graph
-        (gate, logits), reading.graph = reading.graph, None
+        gate, logits = reading.graph
+        # The graph is large and used only once.
+        reading.graph = None
         log_p = logits.log_softmax(-1)
-        each = [torch.autograd.grad(log_p[t], gate, retain_graph=True)[0] for t in tokens]
-        gradients = torch.stack(each).cpu() * reading.gate  # as if every head had a second gate, at 1
+        by_token = [torch.autograd.grad(log_p[t], gate, retain_graph=True)[0] for t in tokens]
+        # Times the gate: the gradient of a second gate, set to 1, on every head.
+        gradients = torch.stack(by_token).cpu() * reading.gate
         gradients[:, self.lm.layers_without_heads] = torch.nan
         return gradients
 
     def exact(self, question: Question) -> Answer:
-        """What removing each head alone costs the answer, measured."""
+        """Answer with the measured effect of removing each head alone."""
         ids = self.reading(Question(question.prompt)).ids
         bundles = _bundles(ids, [t for t in self._targets(question) if t])
         if self._replays is None:
             self._replays = can_replay(self.lm, bundles)
         result = np.full((self.lm.n_layers, self.lm.n_heads), np.nan, np.float32)
         layers = self.lm.layers_with_heads
-        each = effects_by_layer(
+        effects = effects_by_layer(
             self.lm,
             bundles,
             gate=question.gate(self.lm),
             replay=self._replays,
             budget=tokens_at_once(self.lm, None),
         )
-        for done, (layer, lost, _) in enumerate(each, 1):
+        for done, (layer, lost, _) in enumerate(effects, 1):
             result[layer] = _difference(lost)
             yield {"progress": done / len(layers)}
         yield {"result": {"map": pack(result)}}
 
     def control(self, question: Question) -> Answer:
-        """The change of log P of the answer, beside that with random heads of the same layers switched as much."""
-        reading, gate = self.reading(Question(question.prompt)), question.gate(self.lm)
+        """Answer with the change of log P, compared with the same switch of random heads of the same layers."""
+        reading = self.reading(Question(question.prompt))
+        gate = question.gate(self.lm)
         if not question.heads:
-            raise BadArgument("heads is empty: switch a head off first, then compare it with random ones")
+            raise BadArgument("heads is empty: switch a head off before comparing it with random heads")
         targets = [t for t in self._targets(question) if t]
         generator = np.random.default_rng(question.seed)
 
@@ -315,16 +337,17 @@ class Live:
             log_p, _ = batched_log_probs(self.lm, _bundles(reading.ids, targets), torch.stack(list(gates)))
             return _difference(log_p.T)
 
-        others = list(islice(others_like(gate, generator), question.draws + 1))
-        every = len(others) <= question.draws
-        left = iter(others[: question.draws])
-        draws = min(len(others), question.draws)
+        # One draw more than needed shows whether there are other choices at all.
+        random_gates = list(islice(permuted_gates(gate, generator), question.draws + 1))
+        all_tried = len(random_gates) <= question.draws
+        remaining = iter(random_gates[: question.draws])
+        draws = min(len(random_gates), question.draws)
         rounds = control_rounds(
             value,
             [gate],
-            lambda _: next(left),
+            lambda _: next(remaining),
             draws=draws,
-            draws_per_round=DRAWS_AT_ONCE,
+            draws_per_round=DRAWS_PER_ROUND,
             stop_early=False,
             reference=torch.ones_like(gate),
         )
@@ -335,29 +358,30 @@ class Live:
             "effect": plain(control.effect[0]),
             "random": plain_list(control.random_effect[0]),
             "p": float(control.p[0]),
-            "all": every,
+            "all": all_tried,
         }
         yield {"result": result}
 
-    # --- what it says
+    # --- continuation and script
 
     def continuation(self, question: Question) -> Answer:
-        """What the model goes on to write, greedily, a few tokens at a time."""
-        ids, gate = list(self.reading(question).ids), question.gate(self.lm)
+        """Answer with a greedy continuation, a few tokens at a time."""
+        ids = list(self.reading(question).ids)
+        gate = question.gate(self.lm)
         new: list[int] = []
         context = self.lm.anatomy.context or 10**9
         while len(new) < min(question.new, context - len(ids)):
-            n = min(TOKENS_AT_ONCE, question.new - len(new), context - len(ids) - len(new))
+            n = min(TOKENS_PER_STEP, question.new - len(new), context - len(ids) - len(new))
             with self.lm.gated(gate):
-                more = self.lm.generate_ids(ids + new, n)[0]
-            new += more
+                next_ids = self.lm.generate_ids(ids + new, n)[0]
+            new += next_ids
             yield {"partial": {"text": text_inside(self.lm.tokenizer, new, skip_special_tokens=True)}}
-            if len(more) < n:
+            if len(next_ids) < n:
                 break
         yield {"result": {"text": text_inside(self.lm.tokenizer, new, skip_special_tokens=True), "tokens": len(new)}}
 
     def script(self, question: Question) -> Answer:
-        """A Python script that repeats this with the public names alone."""
+        """Answer with a Python script that repeats this with public names only."""
         target, other = self._targets(question)
         yield {"result": {"text": script(self.lm, self.source, question, target, other)}}
 
@@ -366,23 +390,22 @@ def _bundles(ids: list[int], targets: list[tuple[int, ...]]) -> list[Bundle]:
     return [make_bundle([TokenExample(tuple(ids), t)]) for t in targets]
 
 
-def others_like(gate: Tensor, generator: np.random.Generator) -> Iterator[Tensor]:
-    """Gates that switch as many heads of every layer, as far: each layer's in another order. No two are the same, none
-    is the one given; they end when there are no more."""
-    ways = math.prod(math.factorial(len(row)) // _repeats(row) for row in gate)
+def permuted_gates(gate: Tensor, generator: np.random.Generator) -> Iterator[Tensor]:
+    """Yield gates with the factors of each layer permuted: all that there are, once each, except the given one."""
+    n_gates = math.prod(math.factorial(len(row)) // _equal_permutations(row) for row in gate)
     seen = {gate.numpy().tobytes()}
-    while len(seen) < ways:
+    while len(seen) < n_gates:
         other = torch.stack([row[torch.from_numpy(generator.permutation(len(row)))] for row in gate])
         if other.numpy().tobytes() not in seen:
             seen.add(other.numpy().tobytes())
             yield other
 
 
-def _repeats(row: Tensor) -> int:
-    """In how many orders a row is the same."""
+def _equal_permutations(row: Tensor) -> int:
+    """Return the number of permutations that leave a row unchanged."""
     return math.prod(math.factorial(n) for n in row.unique(return_counts=True)[1].tolist())
 
 
 def _difference(values: Tensor) -> np.ndarray:
-    """The answer's value, less the other one's if there is one: [answer, …] → […]."""
+    """Return the answer's value, less the other answer's if there is one: [answer, …] → […]."""
     return (values[0] - values[1] if len(values) > 1 else values[0]).numpy()

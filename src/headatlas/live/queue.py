@@ -1,7 +1,7 @@
-"""One thread for the model, and a queue of questions before it.
+"""A queue of questions for the model, answered in one thread.
 
-Quick questions go before long ones: a long one is answered in steps, and waits between two of them. A question that
-nobody wants any more is dropped at its next step.
+Quick questions come first: long ones are answered in steps, and quick ones are answered in between. A question that is
+no longer needed is dropped at its next step.
 """
 
 import itertools
@@ -12,26 +12,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Message = dict[str, Any]
-RANK = {"continuation": 1, "control": 2, "exact": 2}  # the others go first
+# Lower ranks are answered first; other kinds have rank 0.
+RANK = {"continuation": 1, "control": 2, "exact": 2}
 
 
 @dataclass(order=True)
 class Job:
-    """tell: is given every message, and None in the end; called from the model's thread."""
+    """A question in the queue. send: called in the model's thread with every message, and with None at the end."""
 
     rank: int
     number: int
     answer: Iterator[Message] = field(compare=False)
-    tell: Callable[[Message | None], None] = field(compare=False)
+    send: Callable[[Message | None], None] = field(compare=False)
     dropped: threading.Event = field(compare=False, default_factory=threading.Event)
 
 
 class ModelQueue:
-    """Answers questions one after the other, in one thread."""
+    """A queue that answers questions in one thread."""
 
-    def __init__(self, fail: Callable[[Exception], Message]) -> None:
-        """fail: what is told of an exception."""
-        self._fail = fail
+    def __init__(self, as_error: Callable[[Exception], Message]) -> None:
+        """as_error: turns an exception into a message."""
+        self._as_error = as_error
         self._waiting: queue.PriorityQueue[Job] = queue.PriorityQueue()
         self._numbers = itertools.count()
         self._latest: dict[tuple[str, str], Job] = {}  # by page and place on it
@@ -45,59 +46,63 @@ class ModelQueue:
         return self
 
     def put(
-        self, page: str, place: str, kind: str, answer: Iterator[Message], tell: Callable[[Message | None], None]
+        self, page: str, place: str, kind: str, answer: Iterator[Message], send: Callable[[Message | None], None]
     ) -> Job:
-        """Queue a question. An older one of the same page for the same place is dropped; for the place 'prompt', all
-        of that page."""
-        job = Job(RANK.get(kind, 0), next(self._numbers), answer, tell)
+        """Queue a question and drop the older one of the same page for the same place.
+
+        A question for the place 'prompt' drops all older ones of its page.
+        """
+        job = Job(RANK.get(kind, 0), next(self._numbers), answer, send)
         for key, other in list(self._latest.items()):
             if key[0] == page and (place == "prompt" or key[1] == place):
                 self.drop(other)
-                self._latest.pop(key, None)  # it may end just now
+                # It may end in the other thread just now.
+                self._latest.pop(key, None)
         self._latest[page, place] = job
         self._waiting.put(job)
         return job
 
     def drop(self, job: Job) -> None:
-        """Do not go on with it."""
+        """Stop answering a question at its next step."""
         job.dropped.set()
 
     def end(self) -> None:
-        """Answer no more once the step that is being done has ended."""
+        """Stop answering after the current step."""
         self._stopped.set()
-        self._waiting.put(Job(-1, next(self._numbers), iter(()), lambda message: None))  # wakes a thread that waits
+        self._waiting.put(Job(-1, next(self._numbers), iter(()), lambda message: None))  # wakes a waiting thread
 
     def stop(self) -> None:
-        """Answer no more. When this returns, the step that was being done has ended and the model is free."""
+        """Stop answering and wait for the current step to end; then the model is free."""
         self.end()
         if self._thread is not None:
             self._thread.join()
 
     def work(self) -> None:
-        """Answer in this thread, until another one says `end`."""
+        """Answer in this thread, until another one calls `end`."""
         while not self._stopped.is_set():
             try:
-                job = self._waiting.get(timeout=1)  # so that Ctrl-C is heard on every system
+                job = self._waiting.get(timeout=1)  # a timeout, so that Ctrl-C works on every system
             except queue.Empty:
                 continue
             if not self._step(job):
-                job.answer = iter(())  # what it holds is let go
+                # Release what the answer holds.
+                job.answer = iter(())
                 for key, other in list(self._latest.items()):
                     if other is job:
                         self._latest.pop(key, None)
-                job.tell(None)
+                job.send(None)
 
     def _step(self, job: Job) -> bool:
-        """Whether there is more to do."""
+        """Run one step of a question; return whether there are more."""
         if job.dropped.is_set():
             return False
         try:
             message = next(job.answer, None)
         except Exception as error:  # noqa: BLE001 one bad question must not end the server
-            job.tell(self._fail(error))
+            job.send(self._as_error(error))
             return False
         if message is None:
             return False
-        job.tell(message)
+        job.send(message)
         self._waiting.put(job)
         return True

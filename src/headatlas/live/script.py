@@ -1,4 +1,4 @@
-"""What the page shows as a Python script: it needs the public names alone."""
+"""Write what the page shows as a Python script that uses public names only."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ import headatlas as ha
 prompt = {prompt}
 answers = {answers}
 
-gate = torch.ones(lm.n_layers, lm.n_heads)  # 1: as it is, 0: removed
+gate = torch.ones(lm.n_layers, lm.n_heads)  # 1: unchanged, 0: removed
 {switch}
 
 @torch.no_grad()
@@ -39,9 +39,9 @@ with lm.gated(gate):
 def script(
     lm: LM, source: str | None, question: Question, target: Sequence[int] = (), other: Sequence[int] = ()
 ) -> str:
-    """Prints next tokens, log P of the answers and a continuation: before the heads are switched, and after."""
-    fits = (lm.anatomy.context or 10**9) - len(lm.encode(question.prompt)[0])
-    new = max(1, min(question.new, fits))
+    """Return a script that prints next tokens, log P of the answers and a continuation, before and after the switch."""
+    room = (lm.anatomy.context or 10**9) - len(lm.encode(question.prompt)[0])
+    new = max(1, min(question.new, room))
     dtype = str(lm.model.dtype).removeprefix("torch.")
     load = f"lm = ha.load({source!r}, device={lm.device.type!r}, dtype={dtype!r})"
     if source is None:

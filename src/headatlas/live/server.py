@@ -1,4 +1,4 @@
-"""The local server of the live page: a page, and one address for questions about prompts.
+"""The local server of the live page: the page, and an address for questions about prompts.
 
 Whoever can reach the port can reach the model, so every request must carry a random token, name a host that the server
 was started for, and come from its own page. Nothing in a request names a file or a model.
@@ -27,7 +27,7 @@ from headatlas.live.question import read_question
 from headatlas.live.queue import Message, ModelQueue
 
 log = logging.getLogger(__name__)
-MOST_BYTES = 1_000_000  # of a request
+MAX_REQUEST_BYTES = 1_000_000
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:;"
@@ -36,26 +36,29 @@ POLICY = (
 
 
 @dataclass
-class Door:
-    """Who may come in. hosts: names in requests, with the port. framed: whether a notebook may show the page."""
+class RequestGuard:
+    """Checks requests. hosts: valid host names with the port. framed: whether a notebook may show the page."""
 
     hosts: tuple[str, ...]
     framed: bool = False
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
 
-    def why_not(self, request: Request) -> str | None:
-        """What is wrong with a request, if anything."""
-        host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        if host not in self.hosts:  # a name that was made to point here (DNS rebinding)
+    def rejection(self, request: Request) -> str | None:
+        """Return why a request is rejected, None if it is valid."""
+        host = request.headers.get("host", "")
+        origin = request.headers.get("origin")
+        # Protects against DNS rebinding: other names that are made to point here.
+        if host not in self.hosts:
             return "this server does not answer to that host"
         if origin is not None and origin not in {f"http://{h}" for h in self.hosts}:
             return "this server does not answer pages of other origins"
-        given = request.headers.get("x-headatlas-token") or request.query_params.get("token", "")
-        if not secrets.compare_digest(given.encode(), self.token.encode()):
-            return "the token in the address is missing or not this server's: open the address that was printed"
+        request_token = request.headers.get("x-headatlas-token") or request.query_params.get("token", "")
+        if not secrets.compare_digest(request_token.encode(), self.token.encode()):
+            return "the token in the address is missing or of another server: open the address that this server printed"
         return None
 
     def headers(self) -> dict[str, str]:
+        """Return the security headers of every response."""
         ancestors = "'self' http://localhost:* http://127.0.0.1:*" if self.framed else "'none'"
         return {
             "Content-Security-Policy": POLICY.format(ancestors=ancestors),
@@ -66,8 +69,8 @@ class Door:
         }
 
 
-def make_app(live: Live, page: Callable[[], str], door: Door, queue: ModelQueue) -> Starlette:
-    """page: the HTML."""
+def make_app(live: Live, page: Callable[[], str], guard: RequestGuard, queue: ModelQueue) -> Starlette:
+    """Make the web application. page: returns the HTML."""
 
     async def show(request: Request) -> Response:
         return HTMLResponse(await asyncio.to_thread(page))
@@ -86,22 +89,23 @@ def make_app(live: Live, page: Callable[[], str], door: Door, queue: ModelQueue)
             question = await asyncio.to_thread(read_question, live.lm, values)
         except BadArgument as e:
             return _refuse(400, str(e))
-        loop, told = asyncio.get_running_loop(), asyncio.Queue[Message | None]()
+        loop = asyncio.get_running_loop()
+        messages = asyncio.Queue[Message | None]()
 
-        def tell(message: Message | None) -> None:
+        def send(message: Message | None) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(told.put_nowait, message)
+                loop.call_soon_threadsafe(messages.put_nowait, message)
 
-        job = queue.put(page_id, place, kind, live.kinds[kind](question), tell)
+        job = queue.put(page_id, place, kind, live.kinds[kind](question), send)
 
         async def lines() -> AsyncIterator[str]:
             try:
-                while (message := await told.get()) is not None:
+                while (message := await messages.get()) is not None:
                     yield _line(message)
                 if job.dropped.is_set():
                     yield '{"dropped": true}\n'
             finally:
-                queue.drop(job)  # the page has gone, or has what it wanted
+                queue.drop(job)  # the page is closed, or has its result
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
@@ -114,20 +118,20 @@ def make_app(live: Live, page: Callable[[], str], door: Door, queue: ModelQueue)
     routes = [Route("/", show), Route("/ask", ask, methods=["POST"]), Route("/alive", alive)]
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})
 
-    async def guard(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-        why_not = door.why_not(request)
+    async def check(request: Request, respond: Callable[[Request], Awaitable[Response]]) -> Response:
+        rejection = guard.rejection(request)
         try:
-            response = await go_on(request) if why_not is None else _refuse(403, why_not)
-        except Exception as error:  # noqa: BLE001  # what fails in here goes out with the same headers
-            response = _refuse(500, _told(error)["error"])
-        response.headers.update(door.headers())
+            response = await respond(request) if rejection is None else _refuse(403, rejection)
+        except Exception as error:  # noqa: BLE001  # errors are sent with the same headers
+            response = _refuse(500, _as_error(error)["error"])
+        response.headers.update(guard.headers())
         return response
 
-    app.add_middleware(BaseHTTPMiddleware, dispatch=guard)
+    app.add_middleware(BaseHTTPMiddleware, dispatch=check)
     return app
 
 
-def _told(error: Exception) -> Message:
+def _as_error(error: Exception) -> Message:
     if not isinstance(error, HeadAtlasError):
         log.error("a question could not be answered", exc_info=error)
     return {"error": one_line(error)}
@@ -148,8 +152,8 @@ async def _body(request: Request) -> bytes:
     body = b""
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MOST_BYTES:
-            raise ValueError(f"a request has at most {MOST_BYTES:,} bytes")
+        if len(body) > MAX_REQUEST_BYTES:
+            raise ValueError(f"a request has at most {MAX_REQUEST_BYTES:,} bytes")
     return body
 
 
@@ -171,35 +175,37 @@ def _name(values: dict[str, Any], name: str) -> str:
 
 
 class Server:
-    """A page being served. `url` opens it; `stop()` ends it. In a notebook it shows itself in a frame."""
+    """A server of the live page. `url` is its address, `stop()` ends it. In a notebook it is shown in a frame."""
 
     def __init__(self, live: Live, page: Callable[[], str], *, host: str, port: int, framed: bool = False) -> None:
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             self._socket = socket.create_server((host, port), family=family)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else small answers wait 40 ms
+            # Without this, small answers are delayed by 40 ms.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as e:
             raise BadArgument(f"cannot listen on {host}, port {port}: {one_line(e)}") from e
         port = self._socket.getsockname()[1]
         name = f"[{host}]" if ":" in host else host
         names = LOOPBACK if name in LOOPBACK else (name, *LOOPBACK, socket.gethostname())
-        self.door = Door(tuple(f"{n}:{port}" for n in names), framed)
-        self.url = f"http://{name}:{port}/?token={self.door.token}"
-        self._queue = ModelQueue(_told)
+        self.guard = RequestGuard(tuple(f"{n}:{port}" for n in names), framed)
+        self.url = f"http://{name}:{port}/?token={self.guard.token}"
+        self._queue = ModelQueue(_as_error)
         config = uvicorn.Config(
-            make_app(live, page, self.door, self._queue),
+            make_app(live, page, self.guard, self._queue),
             log_level="warning",
             access_log=False,
             lifespan="off",
             ws="none",
-            timeout_graceful_shutdown=1,  # seconds that answers under way may still take
+            timeout_graceful_shutdown=1,  # seconds for unfinished answers
         )
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
-        """Serve until interrupted. The model answers in this thread: where it was loaded, its own threads are quickest
-        (OpenMP's of a second thread do not spin, which made a forward pass of a small model 1.5 times as long)."""
+        """Serve until interrupted."""
+        # The model answers in this thread, in which it was loaded: in another one, OpenMP threads do not spin, and a
+        # forward pass of a small model takes 1.5 times as long.
         self._listen()
         try:
             self._queue.work()
@@ -223,7 +229,7 @@ class Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it. The model is free when this returns."""
+        """Stop serving. The model is free when this returns."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(timeout=10)

@@ -1,4 +1,4 @@
-"""The page's part for prompts: its files, and what it needs to know of a model."""
+"""Make the page's tab for prompts from its files and facts about a model."""
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -13,13 +13,13 @@ EXAMPLES = (
         "title": "A capital",
         "prompt": "The capital of Italy is",
         "target": " Rome",
-        "note": "Switch off L23.H4: it looks at the country, and other capitals take Rome's place.",
+        "note": "Switch off L23.H4, which attends to the country: other capitals replace Rome.",
     },
     {
         "title": "A repeated name",
         "prompt": "Mr Zorblat met Mrs Quimbly. Mr Zor",
         "target": "bl",
-        "note": "Switch off L16.H0, which looks at the token before: the name is no longer copied so surely.",
+        "note": "Switch off L16.H0, which attends to the previous token: the name is copied less surely.",
     },
     {
         "title": "A sum",
@@ -28,20 +28,21 @@ EXAMPLES = (
         "note": "Switch off L20.H8: the model says 8.",
     },
 )
-"""Prompts to begin with; notes are about the default model."""
+"""Example prompts; their notes are about the default model."""
 
 
 def live_tab(lm: LM, prompts: Sequence[Mapping[str, str]] = EXAMPLES, recorded: Mapping[str, Any] | None = None) -> Tab:
-    """recorded: answers that stand in the page instead of a model behind it (`record`)."""
-    known = lm.name == DEFAULT_MODEL
+    """Make the tab. recorded: answers stored in the page, if there is no model to ask (see `record`)."""
+    show_notes = lm.name == DEFAULT_MODEL or recorded is not None
     data = {
-        "prompts": [dict(p) | {"note": p.get("note", "") if known or recorded is not None else ""} for p in prompts],
+        "prompts": [dict(p) | {"note": p.get("note", "") if show_notes else ""} for p in prompts],
         "kv": lm.n_kv_heads,
         "without": lm.layers_without_heads,
         "recorded": recorded,
     }
-    return Tab(_own("live.html"), _own("live.css"), _own("ask.js") + _own("live.js"), data, recorded is None)
+    script = _web_file("ask.js") + _web_file("live.js")
+    return Tab(_web_file("live.html"), _web_file("live.css"), script, data, asks=recorded is None)
 
 
-def _own(name: str) -> str:
+def _web_file(name: str) -> str:
     return (files("headatlas.live") / "web" / name).read_text(encoding="utf-8")

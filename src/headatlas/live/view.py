@@ -27,14 +27,14 @@ def view(
     port: int = 0,
     open_page: bool | None = None,
 ) -> Server:
-    """A page to try prompts on a model, in the background. In a notebook it is shown in a frame.
+    """Serve a page to try prompts on a model, in the background. In a notebook it is shown in a frame.
 
     Args:
         model: what `load` returned, or what it takes.
-        atlas: an atlas of this model, or its folder: its maps are on the page too.
-        host: where to listen. Anything but this machine lets others in who know the address's token.
-        port: 0 takes a free one.
-        open_page: open it in a browser. By default where there is no notebook to show it in.
+        atlas: an atlas of this model, or its folder, whose maps are then on the page too.
+        host: address to listen on. With any other than this machine's, everybody who knows the token has access.
+        port: port to listen on; 0 takes a free one.
+        open_page: whether to open the page in a browser (default: unless it is shown in a notebook).
 
     Returns:
         A `Server`: `.url` is its address, `.stop()` ends it.
@@ -59,7 +59,7 @@ def make_server(
     port: int = 0,
     framed: bool = False,
 ) -> Server:
-    """The server of a page, not started yet."""
+    """Make the server of a page without starting it."""
     check_count("port", port, 0, 65535)
     try:
         import starlette
@@ -77,7 +77,8 @@ def make_server(
 
     folder = open_atlas(atlas) if isinstance(atlas, str | Path) else atlas
     lm = model if isinstance(model, LM) else load(model, device=device, dtype=dtype)
-    _ = lm.tokenizer  # a model without one cannot read prompts, and says so
+    # Raises an error for models without a tokenizer, which cannot read prompts.
+    _ = lm.tokenizer
     results: Any = {} if folder is None else folder.results
     info = {"model": about(lm)} if folder is None else folder.info
     check_same(lm, info)
@@ -88,13 +89,13 @@ def make_server(
 
 
 def about(lm: LM) -> dict[str, Any]:
-    """What the page says of a model that has no atlas."""
+    """Return what the page shows about a model without an atlas."""
     names = ("name", "n_layers", "n_heads", "n_kv_heads", "d_head", "d_model")
     return {name: getattr(lm, name) for name in names}
 
 
 def check_same(lm: LM, info: Any) -> None:
-    """That an atlas is of this model: its heads must be, and if its weights are not, that is told."""
+    """Check that an atlas fits a model: raise if the number of heads differs, warn if the name does."""
     model = info.get("model") or {}
     for name in ("n_layers", "n_heads"):
         if name in model and model[name] != getattr(lm, name):

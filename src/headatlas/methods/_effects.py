@@ -18,7 +18,7 @@ from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import TokenExample
 from headatlas.progress import Done, Progress
-from headatlas.tasks.baseline import baseline
+from headatlas.tasks.baseline import measure_baseline
 from headatlas.tasks.bundles import held_out_bundles, held_out_rows
 from headatlas.tasks.prompts import Task, hash_tasks, load_tasks
 from headatlas.tasks.used import used_rows
@@ -116,7 +116,7 @@ def _combine(
         if without_heads:
             closed = torch.zeros(1, lm.n_layers, lm.n_heads)
             result["without_heads"] = batched_log_probs(lm, held_out, closed, batch_tokens)[0].mean().item()
-        results.append(result.assign(baseline(lm, task, held_out, batch_tokens)))
+        results.append(result.assign(measure_baseline(lm, task, held_out, batch_tokens)))
     return xr.concat(results, "task").assign_coords(
         task=[task.name for task in tasks], half=["first", "second"], layer=range(lm.n_layers), head=range(lm.n_heads)
     )

@@ -1,3 +1,3 @@
-"""What people read: the page of an atlas, and sentences about heads from a language model."""
+"""The page of an atlas, and descriptions of heads from a language model."""
 
 PAGE = "report.html"  # in the folder of an atlas

@@ -1,4 +1,4 @@
-"""The page's charts: scores of all heads, grouped by what is drawn side by side on one colour scale."""
+"""The page's charts: scores of all heads, in groups that are drawn side by side on one colour scale."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,112 +16,119 @@ from headatlas.report.numbers import pack, plain, plain_list
 from headatlas.results.charts import MAP
 from headatlas.results.outcomes import Outcome, outcomes
 
-PAIRS = 50  # that are listed, at most
-FIRST = ("function", "relation", "task")  # what the first groups are about; others come after
+MAX_PAIRS = 50
+# The subjects of the groups that come first on the page, in order.
+FIRST_SUBJECTS = ("function", "relation", "task")
 
 
 def chart_rows(charts: xr.Dataset, maps: Mapping[str, xr.Dataset]) -> list[dict[str, Any]]:
-    """Every chart as the page draws it, with the outcome of its map's removal test."""
+    """Return every chart as the page draws it, with the outcome of its map's removal test."""
     tested = {method: outcomes(method, result) for method, result in maps.items()}
     rows = []
     for i in range(charts.sizes["chart"]):
-        one = charts.isel(chart=i)
-        outcome = tested[one.method.item()].get((one.measure.item(), one.subject.item()))
-        rows.append(_chart(one, maps[one.method.item()], outcome))
+        chart = charts.isel(chart=i)
+        outcome = tested[chart.method.item()].get((chart.measure.item(), chart.subject.item()))
+        rows.append(_chart(chart, maps[chart.method.item()], outcome))
     return rows
 
 
-def _chart(one: xr.Dataset, result: xr.Dataset, outcome: Outcome | None) -> dict[str, Any]:
-    names = {n: one[n].item() for n in ("method", "measure", "subject")}
-    interval = {n: pack(one[n].values) if one[n].notnull().any() else None for n in ("low", "high")}
-    chance = _chance(one)
-    above = above_chance_text(one.score.values, one.chance.values, one.at_chance.values)
+def _chart(chart: xr.Dataset, result: xr.Dataset, outcome: Outcome | None) -> dict[str, Any]:
+    names = {n: chart[n].item() for n in ("method", "measure", "subject")}
+    interval = {n: pack(chart[n].values) if chart[n].notnull().any() else None for n in ("low", "high")}
+    chance_fields = _chance(chart)
+    above = above_chance_text(chart.score.values, chart.chance.values, chart.at_chance.values)
     notes = [line for line in (above, outcome.text if outcome else "") if line]
-    if chance["none"] and not notes:
-        notes = [no_head_label(one.method.item())]
-    grid = {d: one[d].values.tolist() for d in MAP}
+    if chance_fields["none"] and not notes:
+        notes = [no_head_label(chart.method.item())]
+    grid = {d: chart[d].values.tolist() for d in MAP}
     test = {"tested": on_grid(outcome.removed, result, grid) if outcome else [], "notes": notes}
-    return names | {"score": pack(one.score.values)} | interval | chance | test
+    return names | {"score": pack(chart.score.values)} | interval | chance_fields | test
 
 
 def on_grid(heads: np.ndarray, result: xr.Dataset, grid: Mapping[str, list[int]]) -> list[int]:
-    """The places of some heads of a result, bool [layer, head], among all heads of the page's grid."""
+    """Return the places of heads of a result, bool [layer, head], among all heads of the page's grid."""
     mask = xr.DataArray(heads, {d: result[d].values for d in MAP}, MAP)
     return [int(place) for place in np.flatnonzero(mask.reindex(grid, fill_value=False).values)]
 
 
-def _chance(one: xr.Dataset) -> dict[str, Any]:
-    """Of a chart: its chance level (a number, or one for each head), and the heads above it (None: all, or not
-    known)."""
-    levels = np.unique(one.chance.values[np.isfinite(one.chance.values)])
-    level = None if not len(levels) else plain(levels[0]) if len(levels) == 1 else pack(one.chance.values)
-    above = ~one.at_chance.values & np.isfinite(one.score.values)
+def _chance(chart: xr.Dataset) -> dict[str, Any]:
+    """Return the chance level of a chart, and the heads above it.
+
+    chance: a number, or packed numbers per head. above: None if all heads are above chance, or no level is known.
+    """
+    levels = np.unique(chart.chance.values[np.isfinite(chart.chance.values)])
+    level = None if not len(levels) else plain(levels[0]) if len(levels) == 1 else pack(chart.chance.values)
+    above = ~chart.at_chance.values & np.isfinite(chart.score.values)
     return {
         "chance": level,
-        "above": np.flatnonzero(above).tolist() if one.at_chance.any() else None,
-        "none": bool(one.none_above),
-        "unranked": unranked_label(one.method.item()),
+        "above": np.flatnonzero(above).tolist() if chart.at_chance.any() else None,
+        "none": bool(chart.none_above),
+        "unranked": unranked_label(chart.method.item()),
     }
 
 
 def first_chart(charts: xr.Dataset, maps: Mapping[str, xr.Dataset]) -> int | None:
-    """The chart that the page opens on: supported by its test with the lowest p, then of the most heads.
+    """Return the chart that the page opens on: that of a supported map with the lowest p, then with the most heads.
 
-    Without a supported one, the first that has a head above chance. Only charts of a method's first measure count.
+    If no map is supported, the first chart with a head above chance. Charts of a method's first measure are preferred.
     """
     tested = {method: outcomes(method, result) for method, result in maps.items()}
     places = {method: place for place, method in enumerate(page_order(maps))}
     ranked = []
     for i in range(charts.sizes["chart"]):
-        one = charts.isel(chart=i)
-        method, measure, subject = (one[n].item() for n in ("method", "measure", "subject"))
+        chart = charts.isel(chart=i)
+        method, measure, subject = (chart[n].item() for n in ("method", "measure", "subject"))
         outcome = tested[method].get((measure, subject))
-        supported = outcome is not None and outcome.supported and not one.none_above
+        supported = outcome is not None and outcome.supported and not chart.none_above
         evidence = (outcome.p, -outcome.n_removed) if outcome and supported else (1.0, 0)
         main = measure == measures_of(method)[0].name
-        ranked.append((not main, not supported, bool(one.none_above), *evidence, places[method], i))
+        ranked.append((not main, not supported, bool(chart.none_above), *evidence, places[method], i))
     return min(ranked)[-1] if ranked else None
 
 
 def groups(
     charts: xr.Dataset, rows: Sequence[Mapping[str, Any]], maps: Mapping[str, xr.Dataset]
 ) -> Iterator[dict[str, Any]]:
-    """Charts that are drawn side by side on one colour scale: those of one measure of one method.
+    """Group charts to be drawn side by side on one colour scale: those of one measure of one method.
 
-    rows: what `chart_rows` says of the charts.
+    rows: the charts, from `chart_rows`.
     """
-    each = list(zip(charts.method.values.tolist(), charts.measure.values.tolist(), strict=True))
+    measures = list(zip(charts.method.values.tolist(), charts.measure.values.tolist(), strict=True))
     for method in page_order(maps):
         for measure in measures_of(method):
-            mine = [i for i, group in enumerate(each) if group == (method, measure.name)]
-            if mine:
-                shown = charts.isel(chart=mine)
+            members = [i for i, key in enumerate(measures) if key == (method, measure.name)]
+            if members:
+                shown = charts.isel(chart=members)
                 yield {
                     "method": method,
                     "measure": measure.name,
                     "title": f"{title_of(method)}: {measure.name}",
                     "subject": measure.over.capitalize(),
-                    "says": measure.meaning + _marks(shown, [rows[i] for i in mine]),
-                    "charts": mine,
+                    "description": measure.meaning + _marks(shown, [rows[i] for i in members]),
+                    "charts": members,
                     "removal": measure.by_removal,
                     "scale": scale(shown.score.values, scale_level(shown.chance)),
                 }
 
 
 def page_order(maps: Iterable[str]) -> list[str]:
-    """Methods as the page lists them: by what their maps are about, functions first; then in the order of a run.
+    """Order methods as the page lists them: by the subject of their maps, functions first; then as in a run.
 
-    Tables from elsewhere come last.
+    Imported tables come last.
     """
     maps = list(maps)
     registered = [*methods(), *(m for m in maps if m not in methods())]
-    about = {m: next((x.over for x in measures_of(m)), "") for m in maps}
-    places = {m: (FIRST.index(over) if over in FIRST else len(FIRST)) for m, over in about.items()}
+    subjects = {m: next((measure.over for measure in measures_of(m)), "") for m in maps}
+    places = {m: _subject_place(subject) for m, subject in subjects.items()}
     return sorted(maps, key=lambda m: (m not in methods(), places[m], registered.index(m)))
 
 
+def _subject_place(subject: str) -> int:
+    return FIRST_SUBJECTS.index(subject) if subject in FIRST_SUBJECTS else len(FIRST_SUBJECTS)
+
+
 def _marks(charts: xr.Dataset, rows: Sequence[Mapping[str, Any]]) -> str:
-    """What dimmed and framed heads are, where there are any."""
+    """Explain dimmed and framed heads, if there are any."""
     text = ""
     if charts.at_chance.any():
         text += f" Half colour strength: {rows[0]['unranked']}."
@@ -131,7 +138,7 @@ def _marks(charts: xr.Dataset, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def scale(values: np.ndarray, chance: float = 0.0) -> dict[str, Any]:
-    """The colour scale of charts [chart, layer, head]: its ends and its ticks."""
+    """Return the colour scale of charts [chart, layer, head]: its ends and its ticks."""
     ends = range_of(values, chance)
     span = ends.high - ends.low
     return {
@@ -143,21 +150,22 @@ def scale(values: np.ndarray, chance: float = 0.0) -> dict[str, Any]:
     }
 
 
-def agreement(charts: xr.Dataset, agreed: xr.Dataset | None = None) -> dict[str, Any] | None:
-    """Spearman over heads of every two charts; none where one is constant or fewer than three heads have both.
+def agreement(charts: xr.Dataset, compared: xr.Dataset | None = None) -> dict[str, Any] | None:
+    """Return the Spearman correlation over heads of every two charts.
 
-    agreed: what `compare` says of these charts: its numbers then, and the closest pairs.
+    None for pairs in which a chart is constant or fewer than three heads have both scores.
+    compared: a result of `compare` for these charts, whose correlations and closest pairs are used instead.
     """
     n = charts.sizes["chart"]
     if n < 2:
         return None
-    if agreed is None:
+    if compared is None:
         return {
             "spearman": [plain_list(row) for row in spearman_matrix(charts.score.values.reshape(n, -1))],
             "pairs": [],
         }
     names = charts.chart.values.tolist()
-    matrix = correlation_matrix(agreed).sel(chart=names, other=names).values
-    closest = between_atlases(pair_rows(agreed))[:PAIRS]
+    matrix = correlation_matrix(compared).sel(chart=names, other=names).values
+    closest = between_atlases(pair_rows(compared))[:MAX_PAIRS]
     pairs = [row | {"a": names.index(row["a"]), "b": names.index(row["b"])} for row in closest]
     return {"spearman": [plain_list(row) for row in matrix], "pairs": pairs}

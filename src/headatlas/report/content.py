@@ -1,6 +1,6 @@
-"""What the page shows: an atlas's datasets as one plain dictionary that JSON can hold.
+"""Collect what the page shows: the datasets of an atlas as one dictionary of plain values for JSON.
 
-How it looks is in the files of web/.
+The files of web/ lay it out.
 """
 
 import re
@@ -26,12 +26,12 @@ def content(
     maps: Maps,
     info: Mapping[str, Any],
     pending: Mapping[str, float | None] | None = None,
-    agreed: xr.Dataset | None = None,
+    compared: xr.Dataset | None = None,
 ) -> dict[str, Any]:
-    """Everything on the page, for datasets by method and what atlas.json says; what is missing is left out.
+    """Return everything on the page: from datasets by method, and from the content of atlas.json (info).
 
-    pending: methods that are still being computed, and the seconds each will take, as far as known. agreed: what
-    `compare` says of these maps.
+    pending: methods that are still being computed, with the expected seconds if known. compared: a result of `compare`
+    for these maps.
     """
     maps = {method: result.assign_attrs(method=method) for method, result in maps.items()}
     model = dict(info.get("model") or {})
@@ -43,8 +43,8 @@ def content(
     return {
         "model": str(model.get("name") or "a model"),
         "pending": [
-            title_of(method) + ("" if left is None else f" (about {duration_in_words(left)})")
-            for method, left in (pending or {}).items()
+            title_of(method) + ("" if seconds is None else f" (about {duration_in_words(seconds)})")
+            for method, seconds in (pending or {}).items()
         ],
         "failed": _failed(info, pending or {}),
         "layers": layers,
@@ -56,7 +56,7 @@ def content(
         "categories": categories(maps.values(), grid),
         "always": list(always(maps.values(), grid)),
         "curves": list(curves(maps, rows)),
-        "agreement": agreement(charts, agreed),
+        "agreement": agreement(charts, compared),
         "special": list(special(maps)),
         "evidence": evidence(maps),
         "tokens": tokens(maps.values(), grid),
@@ -66,33 +66,35 @@ def content(
 
 
 def _grid(maps: Maps, dim: str, size: object) -> list[int]:
-    """Numbers of the layers or heads that the model or any dataset has."""
+    """Return the numbers of the layers or heads that the model or any dataset has."""
     named = [int(v) for result in maps.values() if dim in result.dims for v in result[dim].values]
     return sorted({*named, *range(size if isinstance(size, int) else 0)})
 
 
 def _failed(info: Mapping[str, Any], pending: Mapping[str, float | None]) -> list[dict[str, str]]:
-    """Methods that were asked for and could not be done, or drawn, and why."""
+    """List methods that failed, or whose figures could not be drawn, and why."""
     methods_of_run = dict(info.get("methods") or {}).items()
     reasons = {name: about.get("not_drawn" if about.get("complete") else "why") for name, about in methods_of_run}
     return [{"title": title_of(name), "why": str(why)} for name, why in reasons.items() if why and name not in pending]
 
 
 def _provenance(maps: Maps, info: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Tables of names and values: the model, the run, and every result's attributes, less what the run says already."""
+    """Return tables of names and values: model, run, and attributes of results that are not those of the run."""
     tables = [(name.capitalize(), dict(_flat(info.get(name) or {}))) for name in ("model", "run")]
-    told = {(k.removeprefix("versions "), v) for _, rows in tables for k, v in rows.items()}
+    shown = {(k.removeprefix("versions "), v) for _, rows in tables for k, v in rows.items()}
     rest = {k: v for k, v in info.items() if k not in ("model", "run", "methods")}
     tables.append(("Atlas", dict(_flat(rest))))
     for method, result in maps.items():
         rows = dict(_flat(result.attrs))
-        tables.append((title_of(method), {k: v for k, v in rows.items() if (k, v) not in told and k != "method" and v}))
+        rows = {k: v for k, v in rows.items() if (k, v) not in shown and k != "method" and v}
+        tables.append((title_of(method), rows))
     return [{"title": title, "rows": list(rows.items())} for title, rows in tables if rows]
 
 
-def _flat(values: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, str]]:
+def _flat(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield names and values of nested mappings as text."""
     for key, value in values.items():
-        name = f"{before}{key}"
+        name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             yield from _flat(value, f"{name} ")
         elif isinstance(value, (list, tuple, np.ndarray)):
@@ -102,6 +104,6 @@ def _flat(values: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, st
 
 
 def _cite(maps: Maps) -> list[dict[str, str]]:
-    """What the methods cite, and where on arXiv it is."""
+    """Return the papers that the methods cite, with their arXiv numbers."""
     cited = dict.fromkeys(text for name in page_order(maps) if name in methods() for text in methods()[name].cites)
     return [{"text": ARXIV.sub("", text), "arxiv": "".join(ARXIV.findall(text))} for text in cited]

@@ -1,4 +1,4 @@
-"""A sentence about a head from a language model at an endpoint the user names."""
+"""Ask a language model, at an endpoint that the user names, to describe a head."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +13,7 @@ PROMPT = (
 
 
 def describe_operations(operations: Iterable[tuple[str, Sequence[str]]], endpoint: str, model: str) -> str:
-    """Ask `endpoint` (such as http://localhost:8000/v1) what tokens, each with those it promotes, have in common."""
+    """Ask `endpoint` (such as http://localhost:8000/v1) what a head does, from tokens and the tokens they promote."""
     check_endpoint("describe", endpoint)
     lines = [f"{token!r} → {', '.join(map(repr, promoted))}" for token, promoted in operations]
     try:

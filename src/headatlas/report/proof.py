@@ -1,4 +1,4 @@
-"""What the page shows as proof: removal curves, what removing a function's heads did to others, how good a probe is."""
+"""What the page shows as evidence: removal curves, effects on other functions, and the accuracy of a probe."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,33 +17,38 @@ NONE_CLEAR = (
     " so no single bright cell of its maps is evidence by itself."
 )
 SWITCHED = (
-    "Here heads are switched off against on. log P must fall for facilitating heads, rise for interfering ones and stay"
-    " for irrelevant ones, more so than for random heads."
+    "Heads are switched off, compared with on. log P must fall for facilitating heads, rise for interfering ones and"
+    " stay for irrelevant ones, more so than for random heads."
 )
-CLOSE = 0.05  # accuracies this near are called alike where the number of questions is not known
-TESTED = ("verdict", "n_removed", "effect", "other_effect", "random_effect", "p_corrected")
+# Accuracies closer than this are called alike if the number of questions is not known.
+DEFAULT_MARGIN = 0.05
+TEST_VARIABLES = ("verdict", "n_removed", "effect", "other_effect", "random_effect", "p_corrected")
 
 
 def curves(maps: Maps, charts: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Removal curves, each with the chart whose top heads were removed: what tells whether one head was among them."""
+    """Yield removal curves, each with the index of the chart whose top heads were removed."""
     all_curves = stack_removal_curves(maps)
     for i in range(all_curves.sizes["curve"]):
-        one = all_curves.isel(curve=i)
-        one = one.isel(removed=one.top.notnull().values)
-        names = {n: str(one[n].item()) for n in ("method", "subject", "measure", "ranked_by")}
-        method, why = names["method"], ranking_measure(names["method"], names["ranked_by"])
+        curve = all_curves.isel(curve=i)
+        curve = curve.isel(removed=curve.top.notnull().values)
+        names = {n: str(curve[n].item()) for n in ("method", "subject", "measure", "ranked_by")}
+        method = names["method"]
+        why = ranking_measure(method, names["ranked_by"])
         key = (method, why, names["subject"])
-        of = next((c for c, row in enumerate(charts) if (row["method"], row["measure"], row["subject"]) == key), None)
+        keys = [(row["method"], row["measure"], row["subject"]) for row in charts]
+        chart = keys.index(key) if key in keys else None
         role = why if "role" in maps[method].effect.dims else ""
-        values = {n: plain_list(one[n].values) for n in ("top", "lowest", "random", "random_low", "random_high", "p")}
-        about = {"title": title_of(method), "says": SWITCHED if role else "", "role": role, "why": why, "chart": of}
-        yield names | about | {"removed": one.removed.values.tolist()} | values
+        values = {n: plain_list(curve[n].values) for n in ("top", "lowest", "random", "random_low", "random_high", "p")}
+        description = SWITCHED if role else ""
+        about = {"title": title_of(method), "description": description, "role": role, "why": why, "chart": chart}
+        yield names | about | {"removed": curve.removed.values.tolist()} | values
 
 
 def special(maps: Maps) -> Iterator[dict[str, Any]]:
-    """Whose heads were removed, what that did to every function, and what the test says of each function's heads."""
+    """Yield the effect of removing each function's heads on every function, and the outcome of each function's test."""
     for method, result in maps.items():
-        measured, verdicts = change_matrix(result), list(_verdicts(result))
+        measured = change_matrix(result)
+        verdicts = list(_verdicts(result))
         if measured is None and not verdicts:
             continue
         rows, columns, values, measure = measured or ([], [], np.empty((0, 0)), "")
@@ -58,28 +63,29 @@ def special(maps: Maps) -> Iterator[dict[str, Any]]:
 
 
 def _verdicts(result: xr.Dataset) -> Iterator[dict[str, Any]]:
-    if not set(TESTED) <= set(result.data_vars) or result.verdict.ndim != 1:
+    if not set(TEST_VARIABLES) <= set(result.data_vars) or result.verdict.ndim != 1:
         return
     (over,) = result.verdict.dims
     for i, name in enumerate(result[over].values.tolist()):
-        one = result.isel({over: i})
-        means = {"own": one.effect, "others": abs(one.other_effect).mean(), "random": one.random_effect.mean()}
+        row = result.isel({over: i})
+        means = {"target": row.effect, "others": abs(row.other_effect).mean(), "random": row.random_effect.mean()}
         yield {
             "function": str(name),
-            "heads": int(one.n_removed),
+            "heads": int(row.n_removed),
             **{k: plain(v.item()) for k, v in means.items()},
-            "p": plain(one.p_corrected.item()),
-            "verdict": str(one.verdict.item()),
+            "p": plain(row.p_corrected.item()),
+            "verdict": str(row.verdict.item()),
         }
 
 
 def evidence(maps: Maps) -> dict[str, Any] | None:
-    """How well a probe does (a result with an `accuracy`), beside what needs no understanding of functions."""
-    each = maps.items()
-    method, result = next(((m, r) for m, r in each if "accuracy" in r and not r.accuracy.ndim), ("", xr.Dataset()))
-    if not method:
+    """Return the accuracy of a probe (a result with `accuracy`), and of baselines that do not read heads."""
+    probes = [(m, r) for m, r in maps.items() if "accuracy" in r and not r.accuracy.ndim]
+    if not probes:
         return None
+    method, result = probes[0]
     rows = [("The probe, on held-out questions", result.accuracy.item())]
+    # What word counts reach limits what a probe shows about functions.
     if "bag_of_words" in result and result.bag_of_words.dims == ("wording",):
         words = zip(result.wording.values.tolist(), result.bag_of_words.values.tolist(), strict=True)
         rows += [(f"Bag of words: {name}", value) for name, value in words]
@@ -104,15 +110,15 @@ def _verdict(result: xr.Dataset, words: float, above: xr.DataArray | None) -> It
     accuracy = result.accuracy.item()
     split = "questions" in result and "split" in result.questions.dims and "test" in result["split"].values
     test = int(result.questions.sel(split="test").sum()) if split else 0
-    margin = 2 * math.sqrt(accuracy * (1 - accuracy) / test) if test else CLOSE  # two standard errors
-    of = f" of {test} held-out questions" if test else " of held-out questions"
-    yield f"The probe names the function of {accuracy:.0%}{of}."
+    margin = 2 * math.sqrt(accuracy * (1 - accuracy) / test) if test else DEFAULT_MARGIN  # two standard errors
+    number = f"{test} " if test else ""
+    yield f"The probe names the function of {accuracy:.0%} of {number}held-out questions."
     if not math.isnan(words):
         level = f"counting words reaches up to {words:.0%}"
         if accuracy <= words:
             yield f"But {level}: the wording alone explains its success, so its maps are no evidence of functions."
         elif accuracy - words < margin:
-            yield f"But {level}, which is too close to tell apart: much of what it reads may be wording, not function."
+            yield f"But {level}, which is too close to call: much of what it reads may be wording, not function."
         else:
             yield f"By contrast, {level}, so it reads more than wording."
     if above is None:

@@ -1,1 +1,4 @@
-"""What is asked of a model: relations, tasks of prompt and target, and cognitive questions. Their data are in data/."""
+"""Material for prompts: relations, tasks of prompt and target, cognitive questions, needles and texts.
+
+Built-in material is in data/.
+"""

@@ -1,4 +1,4 @@
-"""A language model at an OpenAI-compatible endpoint that the user names. Nothing is sent anywhere otherwise."""
+"""Ask a language model at an OpenAI-compatible endpoint that the user names. Nothing is sent anywhere else."""
 
 import http.client
 import json
@@ -12,16 +12,17 @@ from headatlas.errors import BadArgument, CannotDo, one_line
 
 
 class Refused(CannotDo):
-    """The endpoint answers, but does not take this request: another may do."""
+    """The endpoint answers but refuses this request; other requests may succeed."""
 
 
 def check_endpoint(name: str, endpoint: str) -> None:
+    """Check that an endpoint is an HTTP address. name: the argument, for errors."""
     try:
         parts = urlsplit(endpoint)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:  # a port that is no number
-        good = False
-    if not good or any(c.isspace() for c in endpoint):
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:  # the port is not a number
+        valid = False
+    if not valid or any(c.isspace() for c in endpoint):
         raise BadArgument(
             f"{name} is {endpoint!r}, expected the address of an endpoint such as http://localhost:8000/v1"
         )
@@ -30,16 +31,16 @@ def check_endpoint(name: str, endpoint: str) -> None:
 def ask_endpoint(
     endpoint: str, model: str, prompt: str, *, timeout: float = 60.0, tries: int = 1, pause: float = 1.0
 ) -> str:
-    """The model's reply. Tries again after a pause that doubles. A key is read from OPENAI_API_KEY, if it is set."""
+    """Return the model's reply, retrying after pauses that double. The key is read from OPENAI_API_KEY, if set."""
     content = {"model": model, "messages": [{"role": "user", "content": prompt}], "temperature": 0}
     headers = {"Content-Type": "application/json"}
     if key := os.environ.get("OPENAI_API_KEY"):
         headers["Authorization"] = f"Bearer {key}"
     request = urllib.request.Request(f"{endpoint.rstrip('/')}/chat/completions", json.dumps(content).encode(), headers)
     problem = ""
-    for number in range(tries):
-        if number:
-            time.sleep(pause * 2 ** (number - 1))
+    for attempt in range(tries):
+        if attempt:
+            time.sleep(pause * 2 ** (attempt - 1))
         try:
             with urllib.request.urlopen(request, timeout=timeout) as reply:
                 text = json.load(reply)["choices"][0]["message"]["content"]

@@ -1,4 +1,4 @@
-"""Tasks told by examples alone: prompts with worked examples, the same with shuffled answers, and without any."""
+"""Few-shot tasks: prompts with few-shot examples, the same with shuffled answers, and zero-shot prompts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,36 +18,37 @@ TEMPLATE = "Q: {}\nA:"
 def few_shot_tasks(
     lm: LM | None, relations: Any = None, tasks: Any = None, *, shots: int, template: str | None = None
 ) -> list[Task]:
-    """Relations and tasks, each to be told by `shots` examples.
+    """Load relations and tasks as few-shot tasks with `shots` examples.
 
-    relations: as for `load_relations`; their words are put into the template (by default one that
-    says nothing about the task), the target follows behind a space.
-    tasks: as for `load_tasks`; their prompts are used as they are.
+    relations: as for `load_relations`; each source word is put into the template (by default one that does not describe
+    the task), and the target follows after a space.
+    tasks: as for `load_tasks`; their prompts are used unchanged.
     """
     template = TEMPLATE if template is None else template
     if not isinstance(template, str) or "{}" not in template:
         raise BadArgument(f"template is {brief(template)}, expected a text with {{}} where the source word goes")
-    chosen = []
+    few_shot = []
     for relation in [] if relations is None else load_relations(relations):
         pairs = [(Example(template.replace("{}", s), f" {t}", row=relation.row(s)), "") for s, t in relation.pairs]
-        chosen.append(split_examples(relation.name, pairs))
-    chosen += [] if tasks is None else load_tasks(lm, tasks, 0)
-    check_task_names(chosen)
-    chosen = [replace(task, shots=shots) for task in chosen]
-    for task in chosen:
+        few_shot.append(split_examples(relation.name, pairs))
+    few_shot += [] if tasks is None else load_tasks(lm, tasks, 0)
+    check_task_names(few_shot)
+    few_shot = [replace(task, shots=shots) for task in few_shot]
+    for task in few_shot:
         check_shots(task)
-    return chosen
+    return few_shot
 
 
 def few_shot_prompts(
     lm: LM, task: Task, queries: Sequence[Example], seed: int, *, shuffled: bool = False
 ) -> list[TokenExample]:
-    """Each query behind worked examples of its kind out of `train`, with the first token of its answer.
+    """Encode each query after few-shot examples of its kind from `train`, with the first token of its answer.
 
-    shuffled: every worked example has the answer of another one. Without it the prompts are otherwise the same.
+    shuffled: give every few-shot example the answer of another one; the prompts are otherwise the same.
     """
     prompts = []
     for number, query in enumerate(queries):
+        # Seeded per query, so that the shuffled prompts show the same examples.
         generator = np.random.default_rng([seed, number])
         others = [e for e in task.train if e.kind == query.kind and e.prompt != query.prompt]
         shown = [others[i] for i in generator.choice(len(others), size=min(task.shots, len(others)), replace=False)]
@@ -59,7 +60,7 @@ def few_shot_prompts(
 
 
 def zero_shot_prompts(lm: LM, task: Task, queries: Sequence[Example]) -> list[TokenExample]:
-    """Each query alone, with the first token of its answer."""
+    """Encode each query alone, with the first token of its answer."""
     return [_first_token(lm, task, "", query) for query in queries]
 
 

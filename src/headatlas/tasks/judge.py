@@ -1,4 +1,4 @@
-"""A judge at an endpoint: is an answer right, and which of its words carry the meaning? One request for each answer."""
+"""A judge at an endpoint: is an answer right, and which of its pieces carry the meaning? One request per answer."""
 
 import hashlib
 import json
@@ -29,15 +29,17 @@ meaning]}}"""
 
 @dataclass(frozen=True)
 class Verdict:
+    """Whether an answer is right, and the numbers of the pieces that carry its meaning."""
+
     right: bool
     pieces: list[int]
 
 
 @dataclass
 class Judge:
-    """Where to ask. When the endpoint does not answer, the judge is given up, with a warning.
+    """A language model that judges answers. If its endpoint does not answer, it is given up with a warning.
 
-    folder: where replies are kept; without one, they last as long as the judge.
+    folder: cache of replies on disk; without it, they are cached in memory only.
     """
 
     endpoint: str
@@ -56,7 +58,7 @@ class Judge:
         check_endpoint("judge", self.endpoint)
 
     def ask(self, question: Question, answer: str, pieces: Sequence[str], k: int) -> Verdict | None:
-        """What the judge says; None when it cannot be asked or cannot be understood."""
+        """Ask about an answer; None if the judge gives no reply or one that cannot be parsed."""
         prompt = PROMPT.format(
             question=in_words(question),
             reference=question.answer,
@@ -65,8 +67,8 @@ class Judge:
             k=k,
         )
         key = hashlib.sha256(f"{self.endpoint}\n{self.model}\n{prompt}".encode()).hexdigest()[:32]
-        if (known := self._known(key)) is not None:
-            return _understand(known, len(pieces), k)
+        if (cached := self._cached(key)) is not None:
+            return _parse(cached, len(pieces), k)
         if self.given_up:
             return None
         try:
@@ -78,21 +80,22 @@ class Judge:
             return None
         except CannotDo as e:
             self.given_up = True
-            log.warning("judge: %s; going on without it", e)
+            log.warning("judge: %s; answers are judged offline from now on", e)
             return None
-        verdict = _understand(reply, len(pieces), k)
-        if verdict is not None:  # what cannot be understood is asked again next time
-            self._keep(key, reply)
+        verdict = _parse(reply, len(pieces), k)
+        # Replies that cannot be parsed are not cached, so that the next run asks the judge again.
+        if verdict is not None:
+            self._cache(key, reply)
         return verdict
 
-    def _known(self, key: str) -> str | None:
-        """A reply that was kept."""
+    def _cached(self, key: str) -> str | None:
+        """Return a cached reply."""
         if key not in self.replies and self.folder is not None:
             with suppress(OSError, UnicodeDecodeError):
                 self.replies[key] = (self.folder / f"{key}.txt").read_text(encoding="utf-8")
         return self.replies.get(key)
 
-    def _keep(self, key: str, reply: str) -> None:
+    def _cache(self, key: str, reply: str) -> None:
         self.replies[key] = reply
         if self.folder is None:
             return
@@ -100,12 +103,13 @@ class Judge:
             with atomic_file(self.folder / f"{key}.txt") as aside:
                 aside.write_text(reply, encoding="utf-8")
         except CannotDo as e:
-            log.warning("judge: %s; its replies are not kept", e)
+            log.warning("judge: %s; its replies are not cached on disk", e)
             self.folder = None
 
 
-def _understand(reply: str, n: int, k: int) -> Verdict | None:
-    """Models wrap JSON in prose and fences: take the outermost braces."""
+def _parse(reply: str, n: int, k: int) -> Verdict | None:
+    """Parse a verdict on n pieces; None if the reply has none."""
+    # Models wrap JSON in prose and fences, so take the outermost braces.
     match = re.search(r"\{.*\}", reply, flags=re.DOTALL)
     try:
         content = json.loads(match[0]) if match else None

@@ -1,7 +1,7 @@
-"""Needles: sentences to be hidden in a long text, each with a question that only it answers.
+"""Needles: sentences to hide in a long text, each with a question that only it answers.
 
-On disk: JSON Lines of {"needle": …, "question": …, "answer": …}, or CSV with these columns. The answer is the part of
-the needle that answers the question, as it stands there; without it, all of the needle is.
+On disk: JSON Lines of {"needle": …, "question": …, "answer": …}, or CSV with these columns. The answer is a part
+of the needle, word for word; without an answer, it is the whole needle.
 """
 
 import csv
@@ -39,12 +39,13 @@ EXPECTED = (
     " {name: needles}"
 )
 FIELDS = ("needle", "question", "answer")
-LETTERS = 12  # of a token, at most, about
+# Characters per token that no usual text exceeds on average.
+MAX_CHARACTERS_PER_TOKEN = 12
 
 
 @dataclass(frozen=True)
 class Needle:
-    """text: the sentence. answer: the part of it that answers the question."""
+    """A sentence to hide. text: the sentence. answer: the part of it that answers the question."""
 
     text: str
     question: str
@@ -52,8 +53,8 @@ class Needle:
 
 
 @dataclass(frozen=True)
-class Hidden:
-    """A text with a needle in it and the question behind it, as tokens; the needle's answer is at start to end."""
+class Haystack:
+    """Token ids of a text with a needle in it, followed by the question; ids[start:end] is the answer."""
 
     ids: tuple[int, ...]
     start: int
@@ -61,9 +62,9 @@ class Hidden:
 
 
 def load_needles(needles: Any = None) -> dict[str, tuple[Needle, ...]]:
-    """Sets of needles by name: the built-in one, those of a file, a list, or {name: any of these}."""
+    """Load sets of needles by name: the built-in one, a file, a list, or {name: any of these}."""
     if isinstance(needles, Mapping) and not set(FIELDS) & set(needles):
-        sets = {str(name): _load(one, f"needles[{name!r}]")[1] for name, one in needles.items()}
+        sets = {str(name): _load(part, f"needles[{name!r}]")[1] for name, part in needles.items()}
     else:
         sets = dict([_load(needles, "needles")])
     if not sets:
@@ -72,7 +73,7 @@ def load_needles(needles: Any = None) -> dict[str, tuple[Needle, ...]]:
 
 
 def load_sentences(text: Any = None, tokens: int | None = None) -> tuple[str, ...]:
-    """The sentences of a text: ours, those of a file, or a list of them. tokens: about so many are enough."""
+    """Load the sentences of a text: built-in, a file, or a list. tokens: read only about this many tokens."""
     if text is None:
         text = re.split(r"\n+", (FOLDER / "text.txt").read_text(encoding="utf-8"))
     elif isinstance(text, str | Path):
@@ -83,25 +84,28 @@ def load_sentences(text: Any = None, tokens: int | None = None) -> tuple[str, ..
     if not pieces:
         raise BadArgument("text is empty, expected sentences for needles to be hidden in")
     ends = np.cumsum([len(s) for s in pieces])
-    enough = len(pieces) if tokens is None else int(np.searchsorted(ends, LETTERS * tokens)) + 1
+    enough = len(pieces) if tokens is None else int(np.searchsorted(ends, MAX_CHARACTERS_PER_TOKEN * tokens)) + 1
     return tuple(pieces[:enough])
 
 
 def hash_needles(sets: Mapping[str, Sequence[Needle]], sentences: Sequence[str]) -> str:
-    """A short hash of what is asked, for provenance and resuming."""
+    """Return a short hash of needles and text, for provenance and resuming."""
     return hashlib.sha256(repr((sorted(sets.items()), sentences)).encode()).hexdigest()[:16]
 
 
-def hide(lm: LM, needle: Needle, sentences: Sequence[str], length: int, depth: float, template: bool = True) -> Hidden:
-    """The needle in as many of the sentences as make a prompt of at most `length` tokens.
+def hide_needle(
+    lm: LM, needle: Needle, sentences: Sequence[str], length: int, depth: float, template: bool = True
+) -> Haystack:
+    """Hide a needle among as many sentences as fit into a prompt of at most `length` tokens.
 
-    depth: where it stands, from 0 (before the first sentence) to 1 (after the last). A text that is too short is begun
-    again.
+    depth: its position, from 0 (before the first sentence) to 1 (after the last). Sentences are repeated if there are
+    too few.
     """
     encode = partial(_encode, lm, template)
-    alone = len(encode(_ask(lm, needle.text, needle.question, template)))
+    fixed_length = len(encode(_ask(lm, needle.text, needle.question, template)))
     sizes = [max(1, len(lm.tokenizer(f" {s}", add_special_tokens=False)["input_ids"])) for s in sentences]
-    room = max(0, length - alone)
+    room = max(0, length - fixed_length)
+    # An estimate, since tokens may join across sentences; the loop below makes it exact.
     count = int(np.searchsorted(np.cumsum(np.resize(sizes, room + 1)), room, side="right"))
     while True:
         before = [sentences[i % len(sentences)] for i in range(count)]
@@ -113,28 +117,27 @@ def hide(lm: LM, needle: Needle, sentences: Sequence[str], length: int, depth: f
             break
         count -= 1
     if needle.text not in prompt:
-        raise CannotDo(f"the chat template of model {lm.name!r} changes the text (template=False: go without it)")
-    first = prompt.index(needle.text) + _place(needle)
-    return Hidden(tuple(ids), *_span(lm, template, prompt, ids, first, first + len(needle.answer)))
+        raise CannotDo(f"the chat template of model {lm.name!r} changes the text (template=False: do not use it)")
+    first = prompt.index(needle.text) + _find_answer(needle)
+    return Haystack(tuple(ids), *_span(lm, template, prompt, ids, first, first + len(needle.answer)))
 
 
 def check_needles(
     lm: LM, sets: Mapping[str, Sequence[Needle]], sentences: Sequence[str], length: int, template: bool
 ) -> None:
-    """That every needle fits into a prompt of so many tokens, and is not in the text already."""
-    whole = " ".join(sentences)
+    """Check that every needle fits into a prompt of `length` tokens and is not in the text already."""
+    text = " ".join(sentences)
     for name, needles in sets.items():
         for i, needle in enumerate(needles):
             where = f"{name}, needle {i + 1}"
-            if needle.text in whole:
+            if needle.text in text:
                 raise BadArgument(f"{where} is already in the text")
-            hidden = hide(lm, needle, sentences, 0, 0.0, template)
-            if len(hidden.ids) > length:
-                raise BadArgument(
-                    f"{where}: it and its question alone are {len(hidden.ids)} tokens, and lengths has {length}"
-                )
-            if hidden.start >= hidden.end:
-                raise BadArgument(f"{where}: its answer {brief(needle.answer)} has no tokens of its own")
+            shortest = hide_needle(lm, needle, sentences, 0, 0.0, template)
+            if len(shortest.ids) > length:
+                n_tokens = len(shortest.ids)
+                raise BadArgument(f"{where}: with its question it has {n_tokens} tokens, but lengths has {length}")
+            if shortest.start >= shortest.end:
+                raise BadArgument(f"{where}: its answer {brief(needle.answer)} has no tokens")
 
 
 def _ask(lm: LM, text: str, question: str, template: bool) -> str:
@@ -143,35 +146,35 @@ def _ask(lm: LM, text: str, question: str, template: bool) -> str:
 
 
 def _encode(lm: LM, template: bool, prompt: str) -> list[int]:
-    if chats(lm, template):  # the template writes what stands around a text
+    if chats(lm, template):  # the template has written the special tokens
         ids: list[int] = lm.tokenizer(prompt, add_special_tokens=False)["input_ids"]
         return ids
     return without_end(lm.tokenizer, prompt)
 
 
 def _span(lm: LM, template: bool, prompt: str, ids: Sequence[int], first: int, last: int) -> tuple[int, int]:
-    """Where the tokens of prompt[first:last] begin and end. One that reaches across a border is one of them."""
-    if not lm.tokenizer.is_fast:  # it cannot say where its tokens stand
+    """Return start and end of the tokens of prompt[first:last], those across its borders included."""
+    if not lm.tokenizer.is_fast:  # no character offsets
         before, until = (_encode(lm, template, prompt[:n]) for n in (first, last))
         return _shared(before, ids), max(_shared(until, ids), _shared(before, ids) + 1)
-    places = lm.tokenizer(prompt, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    shift = len(ids) - len(places)  # what the tokenizer puts before a text
-    inside = [i + shift for i, (a, b) in enumerate(places) if a < last and b > first]
+    offsets = lm.tokenizer(prompt, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    shift = len(ids) - len(offsets)  # special tokens before the text
+    inside = [i + shift for i, (begin, end) in enumerate(offsets) if begin < last and end > first]
     return (inside[0], inside[-1] + 1) if inside else (0, 0)
 
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two texts have in common at their beginning."""
+    """Return the length of the common prefix of two lists of tokens."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _place(needle: Needle) -> int:
-    """Where the answer stands in the needle, whatever the case of its letters; −1 if it does not."""
+def _find_answer(needle: Needle) -> int:
+    """Return the position of the answer in the needle, ignoring case; −1 if it is not there."""
     return needle.text.lower().find(needle.answer.lower())
 
 
 def _load(needles: Any, where: str) -> tuple[str, tuple[Needle, ...]]:
-    """A set and its name."""
+    """Return the name of a set of needles, and its needles."""
     if needles is None:
         return BUILT_IN, _check(_lines(BUILT_IN, (FOLDER / f"{BUILT_IN}.jsonl").read_text(encoding="utf-8")), BUILT_IN)
     if isinstance(needles, str | Path):
@@ -214,14 +217,14 @@ def _table(where: str, content: str) -> list[Any]:
 def _check(rows: Iterable[Any], where: str, error: type[HeadAtlasError] = BadFile) -> tuple[Needle, ...]:
     needles: dict[Needle, None] = {}
     for i, row in enumerate(rows):
-        at = f"{where}, needle {i + 1}"
+        place = f"{where}, needle {i + 1}"
         if isinstance(row, Needle):
             row = {"needle": row.text, "question": row.question, "answer": row.answer}
         if not isinstance(row, Mapping) or not all(isinstance(row.get(f), str) and row[f].strip() for f in FIELDS[:2]):
-            raise error(f'{at} is {brief(row)}, expected {{"needle": "…", "question": "…", "answer": "…"}}')
+            raise error(f'{place} is {brief(row)}, expected {{"needle": "…", "question": "…", "answer": "…"}}')
         answer = row.get("answer") or row["needle"]
         if not isinstance(answer, str) or answer.strip().lower() not in row["needle"].lower():
-            raise error(f"{at} has answer {brief(answer)}, which is not a part of the needle {brief(row['needle'])}")
+            raise error(f"{place} has answer {brief(answer)}, which is not a part of the needle {brief(row['needle'])}")
         needles[Needle(row["needle"].strip(), row["question"].strip(), answer.strip())] = None
     if not needles:
         raise error(f"{where} has no needles, expected {EXPECTED}")

@@ -1,7 +1,7 @@
-"""Prompt and target: the tasks that `gate`, `ablate` and the other causal methods measure.
+"""Tasks of prompt and target, which `gate`, `ablate` and the other causal methods measure.
 
-Four are built in; a user's own come as JSON Lines, CSV, a list, or a Hugging Face dataset. An example may name its
-`kind` (worked examples are then of the same kind) and its `split`; without splits, a fifth of the examples is held out.
+Four are built in; users give theirs as JSON Lines, CSV, a list, or a Hugging Face dataset. An example may have a `kind`
+(its few-shot examples are then of the same kind) and a `split`; without splits, a fifth of the examples is held out.
 """
 
 import csv
@@ -41,12 +41,13 @@ EXPECTED = (
     ' [{"prompt": "…", "target": "…"}, …] or [("prompt", "target"), …], or {name: examples}'
 )
 SPLITS = ("train", "held_out")
-HELD_OUT = 0.2  # of tasks that come without splits
+# Share of a task's examples that is held out if they have no splits.
+HELD_OUT = 0.2
 
 
 @dataclass(frozen=True)
 class Example:
-    """row: the prompt that identifies the row, where a template asks it in other words."""
+    """A prompt and its target. row: the prompt that identifies the row, if a template changed it."""
 
     prompt: Text
     target: Text
@@ -56,7 +57,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked. `shots` worked examples of the same kind, out of `train`, stand before every prompt."""
+    """A task. Every prompt follows `shots` few-shot examples of the same kind, taken from `train`."""
 
     name: str
     train: tuple[Example, ...]
@@ -66,10 +67,11 @@ class Task:
 
     @property
     def kinds(self) -> list[str]:
+        """Return the kinds of its examples."""
         return sorted({e.kind for e in (*self.train, *self.held_out)} - {""})
 
     def halves(self) -> tuple["Task", "Task"]:
-        """The same task on each half of its training examples, every kind split alike."""
+        """Return the task with each half of its training examples; every kind is halved."""
         if len(self.train) < 2:
             raise BadArgument(f"task {self.name!r} has {len(self.train)} train example: too few for two halves")
         order = sorted(range(len(self.train)), key=lambda i: self.train[i].kind)
@@ -78,10 +80,10 @@ class Task:
 
 
 def load_tasks(lm: LM | Parameters | None, tasks: Any, shots: Any = None) -> list[Task]:
-    """Tasks by name, file, `hf:` address, as examples, as {name: examples}, or as they are.
+    """Load tasks from names, files, `hf:` addresses, examples, {name: examples} or Tasks.
 
-    shots: 1 for built-in tasks, 0 for your own. Without a model, tasks are read and checked, except aba_abb, which is
-    made from the model's vocabulary.
+    shots: few-shot examples per prompt (default: 1 for built-in tasks, 0 for others). Without a model, tasks are read
+    and checked, except aba_abb, which is made from the model's vocabulary.
     """
     if shots is not None and (not isinstance(shots, Integral) or shots < 0):
         raise BadArgument(f"shots is {brief(shots)}, expected 0 or more")
@@ -95,11 +97,12 @@ def load_tasks(lm: LM | Parameters | None, tasks: Any, shots: Any = None) -> lis
 
 
 def check_task_names(tasks: Iterable[Task]) -> None:
+    """Check that no two tasks have the same name."""
     check_unique("tasks", [t.name for t in tasks], "; give {name: examples}")
 
 
 def list_tasks(argument: str, tasks: Any) -> list[tuple[str, Any]]:
-    """Tasks one by one, each with the name it was given, or ''."""
+    """List tasks one by one, each with the name that the user gave it, or ''."""
     if isinstance(tasks, str | Path | Task):
         return [("", tasks)]
     if isinstance(tasks, pd.DataFrame):
@@ -122,14 +125,14 @@ def list_tasks(argument: str, tasks: Any) -> list[tuple[str, Any]]:
 
 
 def _like_example(value: Any) -> bool:
-    """Whether it can only be meant as an example, right or wrong."""
+    """Return whether a value can only be meant as an example, valid or not."""
     if isinstance(value, Mapping | Example):
         return True
     return isinstance(value, tuple | list) and bool(value) and all(_is_text(part) for part in value)
 
 
 def as_text(value: Any) -> Text | None:
-    """Text, or token ids as a tuple; None if it is neither, or empty."""
+    """Return text as it is and token ids as a tuple; None if the value is neither, or empty."""
     if isinstance(value, str):
         return value if value.strip() else None
     ids = value.tolist() if hasattr(value, "tolist") else value
@@ -142,7 +145,7 @@ def _is_text(value: Any) -> bool:
 
 
 def describe_tasks() -> list[dict[str, Any]]:
-    """A row per built-in task."""
+    """Return a row per built-in task."""
     rows = []
     for name, about in BUILT_IN.items():
         sizes = ABA_ABB  # made from each model's own vocabulary
@@ -154,15 +157,15 @@ def describe_tasks() -> list[dict[str, Any]]:
 
 
 def hash_tasks(tasks: Iterable[Task]) -> str:
-    """A short hash of what is asked, for provenance and resuming."""
+    """Return a short hash of the tasks, for provenance and resuming."""
     return hashlib.sha256(repr(list(tasks)).encode()).hexdigest()[:16]
 
 
 def _load(lm: LM | Parameters | None, name: str, task: Any) -> Task:
-    """A task; name: what the user calls it, or ''."""
+    """Load a task. name: the name that the user gave it, or ''."""
     if isinstance(task, Task):
         train, held_out = (
-            _once(replace(e, prompt=_frozen(e.prompt), target=_frozen(e.target)) for e in part)
+            _distinct(replace(e, prompt=_frozen(e.prompt), target=_frozen(e.target)) for e in part)
             for part in (task.train, task.held_out)
         )
         return _checked(replace(task, train=train, held_out=held_out, name=name or task.name))
@@ -220,7 +223,7 @@ def _parse_lines(where: str, text: str) -> list[tuple[Example, str]]:
 
 
 def _from_hub(address: str) -> list[dict[str, Any]]:
-    """Rows of 'hf:NAME?config=main&split=train&prompt=question&target=answer'; all but the name may be left out."""
+    """Read 'hf:NAME?config=main&split=train&prompt=question&target=answer'; all but the name may be left out."""
     try:
         import datasets
     except ImportError as e:
@@ -232,7 +235,7 @@ def _from_hub(address: str) -> list[dict[str, Any]]:
     split = options.pop("split", "train")
     try:
         rows = datasets.load_dataset(name, options.pop("config", None), split=split)
-    except Exception as e:  # the datasets library raises anything from OSError to its own kinds
+    except Exception as e:  # the datasets library raises many unrelated types
         raise BadFile(f"{address}: cannot load split {split!r}: {one_line(e)}") from e
     columns = {field: options.get(field, field) for field in ("prompt", "target", "kind")}
     for field in ("prompt", "target"):
@@ -245,22 +248,23 @@ def _from_hub(address: str) -> list[dict[str, Any]]:
 
 
 def _check(where: str, rows: Iterable[Any], error: type[HeadAtlasError] = BadFile) -> list[tuple[Example, str]]:
-    """Examples with their splits ('' where they have none)."""
+    """Return examples with their splits, '' for none."""
     examples = []
     for i, entry in enumerate(rows):
-        at, row = f"{where}, example {i + 1}", entry
+        place = f"{where}, example {i + 1}"
+        row = entry
         if isinstance(entry, Example):
             row = {"prompt": entry.prompt, "target": entry.target, "kind": entry.kind}
         elif isinstance(entry, tuple | list) and len(entry) == 2:
             row = dict(zip(("prompt", "target"), entry, strict=True))
         if not isinstance(row, Mapping) or "prompt" not in row or "target" not in row:
-            raise error(f'{at} is {brief(entry)}, expected {{"prompt": "…", "target": "…"}} or ("prompt", "target")')
+            raise error(f'{place} is {brief(entry)}, expected {{"prompt": "…", "target": "…"}} or ("prompt", "target")')
         for field in ("prompt", "target"):
             if not _is_text(row[field]):
-                raise error(f"{at} has {field} {brief(row[field])}, expected text")
+                raise error(f"{place} has {field} {brief(row[field])}, expected text")
         split = str(row.get("split") or "")
         if split and split not in SPLITS:
-            raise error(f"{at} has split {split!r}, expected one of {', '.join(SPLITS)}")
+            raise error(f"{place} has split {split!r}, expected one of {', '.join(SPLITS)}")
         examples.append((Example(_frozen(row["prompt"]), _frozen(row["target"]), str(row.get("kind") or "")), split))
     return examples
 
@@ -269,23 +273,23 @@ def _frozen(text: Any) -> Text:
     return text if isinstance(text, str) else tuple(text.tolist() if hasattr(text, "tolist") else text)
 
 
-def _once(examples: Iterable[Any]) -> tuple[Any, ...]:
-    """The same example twice says nothing new, and would be shown as a worked example of itself."""
+def _distinct(examples: Iterable[Any]) -> tuple[Any, ...]:
+    """Drop repeated examples: one could otherwise be a few-shot example of itself."""
     return tuple(dict.fromkeys(examples))
 
 
 def split_examples(name: str, pairs: list[tuple[Example, str]]) -> Task:
-    """A task of examples that come with their splits; where none has one, a fifth is held out."""
-    examples = list(_once(pairs))
+    """Make a task from examples and their splits; if none has a split, a fifth is held out."""
+    examples = list(_distinct(pairs))
     if len(examples) < 2:
         counted = f"{len(pairs)} example{'s' * (len(pairs) != 1)}" + f", {len(examples)} distinct" * (
             len(pairs) > len(examples)
         )
-        raise BadArgument(f"task {name!r} has {counted}, expected at least 2: to fit and to hold out")
+        raise BadArgument(f"task {name!r} has {counted}, expected at least 2: one to train on and one to hold out")
     if not any(split for _, split in examples):
         order = np.random.default_rng(0).permutation(len(examples))
-        held = set(order[: max(1, round(HELD_OUT * len(examples)))].tolist())
-        examples = [(e, SPLITS[i in held]) for i, (e, _) in enumerate(examples)]
+        held_out_rows = set(order[: max(1, round(HELD_OUT * len(examples)))].tolist())
+        examples = [(e, SPLITS[i in held_out_rows]) for i, (e, _) in enumerate(examples)]
     train = tuple(e for e, split in examples if split != "held_out")
     held_out = tuple(e for e, split in examples if split == "held_out")
     return _checked(Task(name, train, held_out))
@@ -299,17 +303,17 @@ def _checked(task: Task) -> Task:
 
 
 def check_shots(task: Task) -> None:
-    """Enough examples of every kind to show some before the others."""
+    """Check that every kind has enough training examples for few-shot prompts."""
     if not task.shots:
         return
     if any(not isinstance(e.prompt, str) for e in (*task.train, *task.held_out)):
-        raise BadArgument(f"task {task.name!r} is made of token ids: worked examples (shots={task.shots}) need text")
+        raise BadArgument(f"task {task.name!r} is made of token ids: few-shot examples (shots={task.shots}) need text")
     for kind in sorted({e.kind for e in (*task.train, *task.held_out)}):
         n = sum(e.kind == kind for e in task.train)
         if n <= task.shots:
             raise BadArgument(
                 f"task {task.name!r} has {n} train examples{f' of kind {kind!r}' if kind else ''}, too few for"
-                f" shots={task.shots}: worked examples are taken from the others"
+                f" shots={task.shots}: few-shot examples are taken from the other train examples"
             )
 
 
@@ -317,11 +321,12 @@ ABA_ABB = {"train": 480, "held out": 160, "shots": 4}
 
 
 def aba_abb(lm: LM | Parameters, seed: int = 0) -> Task:
-    """Lines of three random words, ABA or ABB; the first two of a last line ask for the third.
+    """Make a task of lines of three random words, ABA or ABB; the third word of the last line is the target.
 
     The words are single tokens of this model's vocabulary; no word occurs twice within the prompts of an example.
     """
     tokenizer = lm.tokenizer
+    # The first 60,000 tokens hold enough words; larger vocabularies would only take longer.
     plain = {
         w[1:].lower()
         for w in (text_inside(tokenizer, [i]) for i in range(min(len(tokenizer), 60_000)))

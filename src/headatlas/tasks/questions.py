@@ -1,8 +1,8 @@
-"""Cognitive questions: main questions cut into steps, each of which calls for one function (the CogQA layout).
+"""Cognitive questions: main questions split into steps, each of which calls for one function (the CogQA layout).
 
 A JSON list of {"question": …, "answer": …, "generated": [{"subquestion": …, "answer": …, "cognitive_skill": …}, …]}.
-Each step is an example. Its label is the function. Its prompt shows the main question and those of the steps before it
-that `context` names.
+Each step is an example. Its label is the function. Its prompt shows the main question and the earlier steps that
+`context` selects.
 """
 
 import csv
@@ -42,13 +42,15 @@ HIGHER = ("Math Calculation", "Inference", "Logical Reasoning", "Decision-making
 CONTEXTS = ("retrieval", "all", "none")
 SPLITS = ("train", "validation", "test")
 SHARES = {"train": 0.65, "validation": 0.15, "test": 0.2}
-LIMITED = {"train": 0.7, "validation": 0.12, "test": 0.18}  # where few are used, most are for training
-FEWEST = 8  # examples of a function, below which nothing can be fitted and tested
+# Shares under a limit: of few questions, a larger share is needed for training.
+LIMITED_SHARES = {"train": 0.7, "validation": 0.12, "test": 0.18}
+# Examples per function that fitting and testing need.
+MIN_EXAMPLES = 8
 
 
 @dataclass(frozen=True)
 class Question:
-    """One step: what is asked, after which steps, and the function it calls for. `split` is '' until it is decided."""
+    """One step. before: question and answer of the earlier steps in its prompt. split: '' until it is assigned."""
 
     main: str
     before: tuple[tuple[str, str], ...]
@@ -59,7 +61,7 @@ class Question:
 
     @property
     def group(self) -> str:
-        """The main question, however it is spaced and capitalised."""
+        """Return the main question without differences in spacing and case."""
         return " ".join(self.main.casefold().split())
 
 
@@ -72,16 +74,16 @@ def load_questions(
     limit: int | None = None,
     seed: int = 0,
 ) -> list[Question]:
-    """Steps from a file or a list in the CogQA layout, or built in ('varied', the default, or 'stories'), with splits.
+    """Load steps with splits: built-in ('varied', the default, or 'stories'), or a file or list in the CogQA layout.
 
-    test: a separate file for the test split; otherwise a fifth of the main questions. A main question is in one split
-    only. functions: the eight, unless you name others, or 'all' that occur. limit: about so many steps; main questions
-    are kept or left out as a whole.
+    test: a separate file for the test split (default: a fifth of the main questions). All steps of a main question are
+    in the same split. functions: names of functions to keep (default: the eight; 'all' keeps every label).
+    limit: approximate number of steps; main questions are kept or dropped as a whole.
     """
     check_choice("context", context, CONTEXTS)
     if built_in_questions(questions):
         if test is not None:
-            raise BadArgument("test is given without questions of your own: give both, or neither for built-in ones")
+            raise BadArgument("test is given without questions: give both, or neither for built-in questions")
         parts = _built_in(str(questions or next(iter(QUESTIONS))), context)
     else:
         sources = (("questions", questions), ("test", test))
@@ -93,31 +95,31 @@ def load_questions(
         steps = [replace(q, split=split) for split, part in zip(SPLITS, parts, strict=True) for q in part]
     else:
         steps = _split(_without(*parts), SPLITS[:2], seed) + [replace(q, split="test") for q in parts[1]]
-    steps = _limited(steps, limit, seed)
+    steps = _limit_steps(steps, limit, seed)
     check_sizes(steps, f" with limit={limit}" if limit else "")
     return steps
 
 
 def function_names(questions: Iterable[Question]) -> list[str]:
-    """The functions of questions, in the order of figures; others after them."""
+    """Return the functions of questions in the order of figures, others after them."""
     names = {q.function for q in questions}
     return [f for f in FUNCTIONS if f in names] + sorted(names - set(FUNCTIONS))
 
 
 def hash_questions(questions: Iterable[Question]) -> str:
-    """A short hash of what is asked, for provenance and resuming."""
+    """Return a short hash of the questions, for provenance and resuming."""
     return hashlib.sha256(repr(list(questions)).encode()).hexdigest()[:16]
 
 
 def _built_in(name: str, context: str) -> list[list[Question]]:
-    """The steps of each file: train and test, or all three splits."""
+    """Read the steps of each built-in file: train and test, or all three splits."""
     folder = files("headatlas.tasks") / "data" / name
     present = [file for split in SPLITS if (file := folder / f"{split}.json").is_file()]
     return [_steps(json.loads(file.read_text(encoding="utf-8")), file.name, context) for file in present]
 
 
 def _read(data: Any, name: str, context: str) -> list[Question]:
-    """The steps of a file, or of what was handed over in Python, where what is wrong is the caller's mistake."""
+    """Read the steps of a file, or of a Python object, whose errors are BadArgument instead of BadFile."""
     if isinstance(data, str | Path):
         if name == "questions":
             check_questions(name, data)
@@ -145,15 +147,16 @@ def _steps(data: Any, where: str, context: str) -> list[Question]:
         )
     questions = []
     for i, entry in enumerate(data):
-        at = f"{where}, entry {i}"
-        main = _text(entry, "question", at)
+        place = f"{where}, entry {i}"
+        main = _text(entry, "question", place)
         steps = entry.get("generated")
         if not isinstance(steps, list | tuple):
-            raise BadFile(f"{at}: 'generated' is {brief(steps)}, expected a list of steps")
+            raise BadFile(f"{place}: 'generated' is {brief(steps)}, expected a list of steps")
         before: list[tuple[str, str]] = []
         for j, step in enumerate(steps):
-            here = f"{at}, step {j}"
-            text, answer, function = (_text(step, key, here) for key in ("subquestion", "answer", "cognitive_skill"))
+            step_place = f"{place}, step {j}"
+            keys = ("subquestion", "answer", "cognitive_skill")
+            text, answer, function = (_text(step, key, step_place) for key in keys)
             questions.append(Question(main, tuple(before), text, answer, function))
             if context == "all" or (context == "retrieval" and function == "Retrieval"):
                 before.append((text, answer))
@@ -161,7 +164,7 @@ def _steps(data: Any, where: str, context: str) -> list[Question]:
 
 
 def _from_csv(where: str, text: str) -> list[dict[str, Any]]:
-    """Rows of question, subquestion, answer, cognitive_skill: the steps of a main question in the file's order."""
+    """Read rows of question, subquestion, answer, cognitive_skill; the steps of a question keep their order."""
     columns = ("question", "subquestion", "answer", "cognitive_skill")
     reader = csv.DictReader(io.StringIO(text, newline=""))
     check_columns(where, reader.fieldnames, columns)
@@ -192,36 +195,37 @@ def _text(entry: Any, key: str, where: str) -> str:
 
 
 def _with_functions(parts: list[list[Question]], functions: Sequence[str] | str | None) -> list[list[Question]]:
-    """Only questions of the wanted functions; logs what was dropped."""
+    """Keep only questions of the selected functions; log how many are dropped."""
     counts = Counter(q.function for part in parts for q in part)
     if isinstance(functions, str) and functions == "all":
         return parts
-    wanted = list(FUNCTIONS) if functions is None else list_names("functions", functions)
-    for name in wanted:
+    selected = list(FUNCTIONS) if functions is None else list_names("functions", functions)
+    for name in selected:
         if functions is not None and name not in counts:
             choices = ", ".join(sorted(counts)) or "none"
             raise BadArgument(
-                f"functions has {name!r}, which no question is labelled with; there are {choices}."
+                f"functions has {name!r}, which no question is labelled with, expected some of {choices}."
                 f"{did_you_mean(str(name), counts)}"
             )
-    dropped = {name: n for name, n in sorted(counts.items()) if name not in wanted}
+    dropped = {name: n for name, n in sorted(counts.items()) if name not in selected}
     if dropped:
         listed = ", ".join(f"{n} × {name!r}" for name, n in dropped.items())
         log.info("dropped %d questions of other functions: %s", sum(dropped.values()), listed)
-    return [[q for q in part if q.function in wanted] for part in parts]
+    return [[q for q in part if q.function in selected] for part in parts]
 
 
 def _without(train: list[Question], test: list[Question]) -> list[Question]:
-    """Train questions whose main question is not tested."""
+    """Drop training questions whose main question is in the test."""
     tested = {q.group for q in test}
-    kept = [q for q in train if q.group not in tested]
-    if len(kept) < len(train):
-        log.info("left %d questions out of training: their main questions are in the test file", len(train) - len(kept))
-    return kept
+    remaining = [q for q in train if q.group not in tested]
+    if len(remaining) < len(train):
+        n_dropped = len(train) - len(remaining)
+        log.info("dropped %d training questions whose main questions are in the test file", n_dropped)
+    return remaining
 
 
 def _split(questions: list[Question], splits: Sequence[str], seed: int) -> list[Question]:
-    """Main questions dealt to splits so that every function has its share in each, as nearly as can be."""
+    """Assign main questions to splits so that every function has nearly its share in each."""
     mains: dict[str, Counter[str]] = {}
     for q in questions:
         mains.setdefault(q.group, Counter())[q.function] += 1
@@ -231,51 +235,52 @@ def _split(questions: list[Question], splits: Sequence[str], seed: int) -> list[
     order = np.random.default_rng(seed).permutation(len(mains)).tolist()
     listed = list(mains)
     rarest = {main: min(counts[f] for f in steps) for main, steps in mains.items()}
-    home: dict[str, str] = {}
-    for i in sorted(order, key=lambda i: rarest[listed[i]]):  # stable: rare functions first, otherwise as drawn
+    split_of: dict[str, str] = {}
+    # Rare functions first, while every split has room. The sort is stable: ties keep their random order.
+    for i in sorted(order, key=lambda i: rarest[listed[i]]):
         steps = mains[listed[i]]
         room = {s: sum(n * missing[s][f] / (counts[f] * SHARES[s]) for f, n in steps.items()) for s in splits}
-        chosen = max(splits, key=lambda s: room[s])
-        home[listed[i]] = chosen
+        best = max(splits, key=lambda s: room[s])
+        split_of[listed[i]] = best
         for f, n in steps.items():
-            missing[chosen][f] -= n
-    return [replace(q, split=home[q.group]) for q in questions]
+            missing[best][f] -= n
+    return [replace(q, split=split_of[q.group]) for q in questions]
 
 
-def _limited(questions: list[Question], limit: int | None, seed: int) -> list[Question]:
-    """About `limit` of them. Whole main questions are chosen, next the one whose functions are rarest so far."""
+def _limit_steps(questions: list[Question], limit: int | None, seed: int) -> list[Question]:
+    """Select about `limit` steps: whole main questions, next the one whose functions are rarest so far."""
     if limit is None or limit >= len(questions):
         return questions
     if limit < 1:
         raise BadArgument(f"limit is {limit}, expected at least 1")
     generator = np.random.default_rng([seed, 1])
-    kept: set[str] = set()
+    selected: set[str] = set()
     for split in SPLITS:
         steps: dict[str, list[str]] = {}
         for q in questions:
             if q.split == split:
                 steps.setdefault(q.group, []).append(q.function)
-        left = [list(steps)[i] for i in generator.permutation(len(steps))]
-        so_far: Counter[str] = Counter()
-        while left and so_far.total() < round(limit * LIMITED[split]):
-            scarce = [sum(1 / (1 + so_far[f]) for f in steps[main]) for main in left]
-            chosen = left.pop(int(np.argmax(scarce)))
-            so_far.update(steps[chosen])
-            kept.add(chosen)
-    return [q for q in questions if q.group in kept]
+        remaining = [list(steps)[i] for i in generator.permutation(len(steps))]
+        counts: Counter[str] = Counter()
+        while remaining and counts.total() < round(limit * LIMITED_SHARES[split]):
+            rarity = [sum(1 / (1 + counts[f]) for f in steps[main]) for main in remaining]
+            rarest = remaining.pop(int(np.argmax(rarity)))
+            counts.update(steps[rarest])
+            selected.add(rarest)
+    return [q for q in questions if q.group in selected]
 
 
 def check_sizes(questions: list[Question], why: str = "", functions: Iterable[str] = ()) -> None:
-    """Enough examples of every function, in every split. why: the reason there may be too few, for the message."""
+    """Check that every function has enough examples, and some in every split. why: a likely reason, for errors."""
     counts = Counter(q.function for q in questions)
     if len(counts) < 2:
         counted = f"{len(counts)} function{'s' * (len(counts) != 1)}"
-        raise BadArgument(f"questions{why} are of {counted}, expected at least 2: nothing to tell apart")
+        raise BadArgument(f"questions{why} are of {counted}, expected at least 2 to compare")
     for function, n in (dict.fromkeys(functions, 0) | counts).items():
-        if n < FEWEST:
+        if n < MIN_EXAMPLES:
             raise BadArgument(
-                f"function {function!r} has {n} example{'s' * (n != 1)}{why}, expected at least {FEWEST}: give more,"
-                " or leave it out with functions"
+                f"function {function!r} has {n} example{'s' * (n != 1)}{why}, expected at least {MIN_EXAMPLES}:"
+                " give more, or leave it out with functions"
             )
         for split in SPLITS:
             if not any(q.split == split and q.function == function for q in questions):
@@ -285,24 +290,24 @@ def check_sizes(questions: list[Question], why: str = "", functions: Iterable[st
                 )
 
 
-# --- as the model meets them
+# --- prompts
 
 
 def in_words(question: Question) -> str:
-    """What a user would write."""
-    known = "".join(f"\nKnown: {text} {answer}" for text, answer in question.before)
-    return f"{question.main}{known}\nAnswer briefly: {question.text}"
+    """Return the question as a user would write it."""
+    earlier = "".join(f"\nKnown: {text} {answer}" for text, answer in question.before)
+    return f"{question.main}{earlier}\nAnswer briefly: {question.text}"
 
 
 def prompt_ids(lm: LM, question: Question, template: bool = True) -> tuple[int, ...]:
-    """A prompt as tokens, in the chat template where the tokenizer has one."""
+    """Encode a prompt, in the chat template if the tokenizer has one."""
     if not chats(lm, template):
         return tuple(without_end(lm.tokenizer, _plain(question)))
     return tuple(lm.tokenizer(chat_text(lm, in_words(question)), add_special_tokens=False)["input_ids"])
 
 
 def with_answer(lm: LM, question: Question, answer: str, template: bool = True) -> TokenExample:
-    """A prompt and the answer that follows it, as tokens."""
+    """Encode a prompt and an answer after it."""
     where = f"question {question.text[:40]!r}"
     if not chats(lm, template):
         return encode_target(lm, _plain(question), f" {answer}", where)

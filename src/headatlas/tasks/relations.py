@@ -1,4 +1,4 @@
-"""Relations: what `maps` looks for. Twenty are built in; your own come as JSON files, a CSV file or a list."""
+"""Relations, which `maps` looks for. Twenty are built in; users give theirs as JSON files, a CSV file or a list."""
 
 import csv
 import hashlib
@@ -23,20 +23,21 @@ from headatlas.errors import (
 from headatlas.tasks.built_in import relation_names
 
 CATEGORIES = ("Algorithmic", "Knowledge", "Linguistic", "Translation")
-OTHER = "Other"  # the category of relations that name none
+OTHER = "Other"  # the category of relations without one
 EXPECTED = (
     'names of built-in relations, {name: [("France", "Paris"), …]}, or a list of'
     ' {"name": …, "category": …, "pairs": [["France", "Paris"], …]}'
 )
-COPYING = ("copying", "name_copying")  # held to a stricter k: many heads copy a little
+# Tested with a stricter k, because many heads copy weakly.
+COPYING = ("copying", "name_copying")
 
 
 @dataclass(frozen=True)
 class Relation:
-    """Pairs of words in the same relation. `prompt` has {} for the source; the target follows it.
+    """Pairs of words in the same relation. prompt: text with {} for the source; the target follows it.
 
-    multi_token: 'last-first' if a tokenizer that cuts most of its words may use the last token of the source and the
-    first of the target instead.
+    multi_token: 'last-first' if, with a tokenizer that splits most of its words, the last token of the source and the
+    first token of the target may replace them.
     """
 
     name: str
@@ -47,28 +48,33 @@ class Relation:
     multi_token: Literal["", "last-first"] = ""
 
     def row(self, source: str) -> str:
-        """What identifies the row of a pair: the relation's own prompt, or the source alone."""
+        """Return the text that identifies the row of a pair: the relation's prompt, or the source alone."""
         return (self.prompt or "{}").replace("{}", source)
 
 
 def load_relations(where: Any = None) -> list[Relation]:
-    """The built-in relations (None), those of a folder of NAME.json files, one such file, a CSV file, a list or a dict.
+    """Load the built-in relations (None), or those of a folder of NAME.json files, a file, a list or a dict.
 
     JSON: {"category": "Knowledge", "pairs": [["France", "Paris"], …], "prompt": "The capital of {} is",
-    "multi_token": "last-first"}; all but the pairs may be left out. CSV: columns relation, source, target, and
-    category, if there are several.
-    A list has Relations, dicts as in JSON with a name, and names of built-in relations. A dict has lists of pairs, or
-    dicts as in JSON, by name. A relation without a category is in category Other.
+    "multi_token": "last-first"}; only the pairs are required. CSV: columns relation, source, target and, optionally,
+    category.
+    A list holds Relations, dicts as in JSON with a name, and names of built-in relations. A dict holds lists of pairs,
+    or dicts as in JSON, by name. Relations without a category are in category Other.
     """
-    relations = _built_in() if where is None else _read(where) if isinstance(where, str | Path) else _listed(where)
+    if where is None:
+        relations = _built_in()
+    elif isinstance(where, str | Path):
+        relations = _read(where)
+    else:
+        relations = _from_python(where)
     if not relations:
-        raise BadArgument(f"relations is {brief(where)}, which holds no relation")
+        raise BadArgument(f"relations is {brief(where)}, which holds no relations")
     check_unique("relations", [r.name for r in relations])
     return sorted(relations, key=lambda r: ((*CATEGORIES, OTHER).index(r.category), r.name))
 
 
 def categories(used: Iterable[str]) -> tuple[str, ...]:
-    """The four categories, and Other where it is used."""
+    """Return the four categories, and Other if it is used."""
     return (*CATEGORIES, OTHER) if OTHER in used else CATEGORIES
 
 
@@ -77,38 +83,40 @@ def _built_in() -> list[Relation]:
     return [_parse(f.name, f.name.removesuffix(".json"), f.read_text(encoding="utf-8")) for f in folder.iterdir()]
 
 
-def _listed(listed: Any) -> list[Relation]:
-    """Relations that are passed in Python, so that an error in them is the caller's mistake."""
+def _from_python(listed: Any) -> list[Relation]:
+    """Read relations from a Python object; their errors are BadArgument instead of BadFile."""
     if not isinstance(listed, Iterable):
         raise BadArgument(f"relations is {brief(listed)}, expected {EXPECTED}")
     if isinstance(listed, Mapping):
-        named = [(f"relations[{name!r}]", name, one) for name, one in listed.items()]
+        named = [(f"relations[{name!r}]", name, value) for name, value in listed.items()]
     else:
         named = [
-            (f"relations[{i}]", one.get("name") if isinstance(one, Mapping) else None, one)
-            for i, one in enumerate(listed)
+            (f"relations[{i}]", value.get("name") if isinstance(value, Mapping) else None, value)
+            for i, value in enumerate(listed)
         ]
     relations = []
-    for where, name, one in named:
-        if isinstance(one, Relation):
-            relations.append(one if name is None else replace(one, name=str(name)))
-        elif isinstance(one, str | Path) and name is None:
-            relations += _read(one)
-        elif name is None and not isinstance(one, Mapping):
-            raise BadArgument(f"{where} is {brief(one)}, expected {EXPECTED}")
+    for where, name, value in named:
+        if isinstance(value, Relation):
+            relations.append(value if name is None else replace(value, name=str(name)))
+        elif isinstance(value, str | Path) and name is None:
+            relations += _read(value)
+        elif name is None and not isinstance(value, Mapping):
+            raise BadArgument(f"{where} is {brief(value)}, expected {EXPECTED}")
         else:
-            pairs = one if isinstance(one, Mapping) else {"pairs": list(one) if isinstance(one, Iterable) else one}
-            relations.append(_check(where, name, pairs, error=BadArgument))
+            content = value
+            if not isinstance(value, Mapping):
+                content = {"pairs": list(value) if isinstance(value, Iterable) else value}
+            relations.append(_check(where, name, content, error=BadArgument))
     return relations
 
 
 def hash_relations(relations: Iterable[Relation]) -> str:
-    """A short hash of what is asked, for provenance and resuming."""
+    """Return a short hash of the relations, for provenance and resuming."""
     return hashlib.sha256(repr(sorted(relations, key=lambda r: r.name)).encode()).hexdigest()[:16]
 
 
 def _read(where: str | Path) -> list[Relation]:
-    """A folder, a file, or a built-in relation by its name."""
+    """Read a folder, a file, or a built-in relation by its name."""
     path = Path(where).expanduser()
     if str(where) in relation_names() and not path.exists():
         return [r for r in _built_in() if r.name == str(where)]
@@ -116,7 +124,7 @@ def _read(where: str | Path) -> list[Relation]:
         check_exists("relations", path)
     except BadArgument as e:
         near = did_you_mean(str(where), relation_names())
-        raise BadArgument(f"{e}, and no built-in relation.{near}") from None
+        raise BadArgument(f"{e}, nor a built-in relation.{near}") from None
     if path.is_dir():
         return [r for p in sorted(path.glob("*.json")) for r in _read(p)]
     try:
@@ -152,7 +160,7 @@ def _check(where: str, name: Any, content: Any, text: str = "", error: type[Head
         )
     if not isinstance(content, Mapping) or "pairs" not in content:
         raise error(
-            f'{where} is laid out differently: expected {{"category": "Knowledge", "pairs": [["France", "Paris"], …]}}'
+            f'{where} has another layout, expected {{"category": "Knowledge", "pairs": [["France", "Paris"], …]}}'
         )
     category = content.get("category") or OTHER
     if category not in (*CATEGORIES, OTHER):
@@ -181,12 +189,14 @@ def _check(where: str, name: Any, content: Any, text: str = "", error: type[Head
 
 
 def _line(text: str, i: int) -> str:
-    """', line N' of the i-th pair in a JSON text."""
+    """Return ', line N', the line of the i-th pair in a JSON text."""
     if not text:
         return ""
-    decoder, at = json.JSONDecoder(), text.find("[", text.find('"pairs"')) + 1
+    decoder = json.JSONDecoder()
+    position = text.find("[", text.find('"pairs"')) + 1
     for _ in range(i + 1):
-        while at < len(text) and text[at] in " \t\r\n,":
-            at += 1
-        start, (_, at) = at, decoder.raw_decode(text, at)
+        while position < len(text) and text[position] in " \t\r\n,":
+            position += 1
+        start = position
+        _, position = decoder.raw_decode(text, position)
     return f", line {text.count(chr(10), 0, start) + 1}"

@@ -1,4 +1,4 @@
-"""Sets of texts without answers: those built in, and a user's own from a file or from Python."""
+"""Load sets of texts without answers: built-in ones, or those of the user, from a file or from Python."""
 
 import csv
 import hashlib
@@ -16,18 +16,19 @@ from headatlas.tasks.prompts import as_text
 TextSets = dict[str, tuple[Text, ...]]
 """Texts by the name of their set."""
 
-OWN = "texts"  # the set of texts that come without a name
+# Name of the set of texts that come without one.
+UNNAMED = "texts"
 EXPECTED = "texts such as ['Once upon a', …], {name: texts}, names of built-in sets, or a .txt, .jsonl or .csv file"
 
 
 def built_in_texts() -> TextSets:
-    """Short texts written for HeadAtlas, each cut where something must follow."""
+    """Load short texts written for HeadAtlas, each cut off where a continuation must follow."""
     file = files("headatlas.tasks") / "data" / "texts.json"
     return {name: tuple(texts) for name, texts in json.loads(file.read_text(encoding="utf-8")).items()}
 
 
 def load_texts(texts: Any = None) -> TextSets:
-    """Built-in sets (None: all; or some by name, 'facts,code'), a file, texts, or texts by the name of their set.
+    """Load built-in sets (None for all, or by name, 'facts,code'), a file, texts, or texts by the name of their set.
 
     A .txt file has a text per line; JSON Lines have {"text": …, "set": …}; CSV has the columns text and, if there are
     several sets, set. Texts may be token ids.
@@ -39,24 +40,27 @@ def load_texts(texts: Any = None) -> TextSets:
     elif isinstance(texts, Mapping):
         sets = {_name(name): _checked(f"texts[{name!r}]", listed) for name, listed in texts.items()}
     elif isinstance(texts, Iterable):
-        every = list(texts)
-        sets = _named(every) or {OWN: _checked("texts", every)}
+        listed = list(texts)
+        sets = _named(listed) or {UNNAMED: _checked("texts", listed)}
     else:
         raise BadArgument(f"texts is {brief(texts)}, expected {EXPECTED}")
     if not sets:
-        raise BadArgument(f"texts is {brief(texts)}, which holds no text: expected {EXPECTED}")
+        raise BadArgument(f"texts is {brief(texts)}, which holds no texts, expected {EXPECTED}")
     return sets
 
 
 def hash_texts(sets: TextSets) -> str:
-    """A short hash of what is read, for provenance and resuming."""
+    """Return a short hash of the texts, for provenance and resuming."""
     return hashlib.sha256(repr(list(sets.items())).encode()).hexdigest()[:16]
 
 
 def _named(names: Iterable[Any]) -> TextSets:
-    """Built-in sets, if each is the name of one; else nothing."""
-    listed, every = [n.strip() if isinstance(n, str) else n for n in names], built_in_texts()
-    return {n: every[n] for n in listed} if listed and all(isinstance(n, str) and n in every for n in listed) else {}
+    """Return built-in sets if every name is that of one; otherwise nothing."""
+    listed = [name.strip() if isinstance(name, str) else name for name in names]
+    built_in = built_in_texts()
+    if not all(isinstance(name, str) and name in built_in for name in listed):
+        return {}
+    return {name: built_in[name] for name in listed}
 
 
 def _name(name: Any) -> str:

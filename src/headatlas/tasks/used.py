@@ -1,4 +1,4 @@
-"""Which rows a map used, and with how many few-shot examples: later tests must use other rows, asked the same way."""
+"""Record the rows and few-shot counts that a map used: later tests must use other rows in prompts of the same form."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Used:
-    """What a map was made from.
+    """The rows that a map was made from.
 
     rows: `row_id` of every question and every few-shot example that the map was fitted to or measured on.
     shots: few-shot examples per prompt, by task.
@@ -32,20 +32,21 @@ def row_id(example: "Example") -> int:
 
 
 def text_id(prompt: object, target: object) -> int:
+    """Return a 64-bit hash of a prompt and its target."""
     digest = hashlib.sha256(repr((prompt, target)).encode()).digest()
     return int.from_bytes(digest[:8], "big")
 
 
 def used_rows(tasks: Iterable["Task"], examples: Iterable["Example"]) -> Used:
-    """These examples, and the shots of the tasks."""
+    """Record examples, and the shots of their tasks."""
     return Used(frozenset(map(row_id, examples)), {task.name: task.shots for task in tasks})
 
 
 def used_pairs(relations: Iterable["Relation"]) -> Used:
-    """All word pairs of relations, as rows of the relations' own prompts."""
+    """Record all word pairs of relations, as rows of the relations' prompts."""
     return Used(frozenset(text_id(r.row(source), f" {target}") for r in relations for source, target in r.pairs))
 
 
 def used_questions(questions: Iterable["Question"]) -> Used:
-    """Steps of cognitive questions, each a row of what it asks and its answer."""
+    """Record steps of cognitive questions, each as a row of question and answer."""
     return Used(frozenset(text_id(q.text, q.answer) for q in questions))

@@ -1,4 +1,4 @@
-"""Words as a tokenizer sees them in the middle of a text."""
+"""Encode words as a tokenizer does in the middle of a text."""
 
 from collections.abc import Sequence
 from importlib.resources import files
@@ -9,9 +9,9 @@ OPENING = "The word is"
 
 
 def word_ids(tokenizer: Any, words: Sequence[str]) -> list[list[int]]:
-    """Token ids of each word behind a space; none for a word the tokenizer does not know.
+    """Return the token ids of each word after a space; none for words that the tokenizer does not know.
 
-    Encoded after another word and cut off, because tokenizers differ in how they treat a space at the start of a text.
+    Words are encoded after another word, because tokenizers differ in how they treat a space at the start of a text.
     """
     anchor = tokenizer(ANCHOR, add_special_tokens=False)["input_ids"]
     encoded = tokenizer([f"{ANCHOR} {w}" for w in words], add_special_tokens=False)["input_ids"] if words else []
@@ -21,16 +21,17 @@ def word_ids(tokenizer: Any, words: Sequence[str]) -> list[list[int]]:
 
 
 def long_words() -> list[str]:
-    """English words, most of which tokenizers cut into pieces: plants, animals and things."""
+    """Return English words that most tokenizers split into pieces: plants, animals and things."""
     return (files("headatlas.tasks") / "data" / "words.txt").read_text(encoding="utf-8").split()
 
 
 def find_opening(tokenizer: Any, opening: str | None = None) -> tuple[int, ...]:
-    """Tokens of a text to stand before a word, after those that the tokenizer itself begins a text with.
+    """Encode a text to put before a word, with the BOS token if the tokenizer adds one.
 
-    By default a few neutral words (docs/methods/maps.md compares openings).
+    The default is a few neutral words (docs/methods/maps.md compares openings).
     """
     text = OPENING if opening is None else opening
-    full, bare = tokenizer(text)["input_ids"], tokenizer(text, add_special_tokens=False)["input_ids"]
-    begins = [i for i in full[:1] if i == tokenizer.bos_token_id and i not in bare[:1]]
-    return (*begins, *bare)
+    full = tokenizer(text)["input_ids"]
+    bare = tokenizer(text, add_special_tokens=False)["input_ids"]
+    bos = [i for i in full[:1] if i == tokenizer.bos_token_id and i not in bare[:1]]
+    return (*bos, *bare)

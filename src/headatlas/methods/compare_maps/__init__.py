@@ -106,7 +106,8 @@ def compare_maps(
     if methods is not None and (not maps or not isinstance(methods, Sized) or len(methods)):
         check_names("methods", methods, MAPS)
     questions = list(questions) if isinstance(questions, Iterator) else questions
-    load = partial(load_labelled, lm, tasks, questions, test, functions=functions, each=settings["per_function"])
+    per_function = settings["per_function"]
+    load = partial(load_labelled, lm, tasks, questions, test, functions=functions, per_function=per_function)
     data = load(context=context, limit=limit, shots=shots, template=template)
     user_maps = {name: checked_map(name, score, data, lm) for name, score in (maps or {}).items()}
     names = [name for name in _choose_methods(methods, with_tasks=tasks is not None) if name not in user_maps]

@@ -11,7 +11,7 @@ from headatlas.methods.gate.compute import Schedule, draw_theta, fit_gates
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.progress import Done, Progress
-from headatlas.tasks.baseline import baseline
+from headatlas.tasks.baseline import measure_baseline
 from headatlas.tasks.bundles import batches_of, held_out_bundles
 from headatlas.tasks.prompts import Task
 
@@ -73,7 +73,7 @@ def combine(
     accuracy = np.empty((2, 3, len(seeds)))
     for side, task in enumerate(pair):
         bundles = held_out_bundles(lm, task, held_out)
-        quality = baseline(lm, task, bundles, batch_tokens)
+        quality = measure_baseline(lm, task, bundles, batch_tokens)
         nll[side, 0] = -quality["baseline"]
         accuracy[side, 0] = quality["whole_accuracy"]
         for row, gates in enumerate((gate, gate.round()), 1):

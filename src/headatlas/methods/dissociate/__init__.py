@@ -161,7 +161,7 @@ def dissociate(
     check_choice("built_in", built_in, ("tasks", "questions"))
     if built_in == "tasks" and tasks is None and questions is None and functions is None:
         tasks = tuple(BUILT_IN)
-    load = partial(load_labelled, lm, tasks, questions, test, functions=functions, each=per_function)
+    load = partial(load_labelled, lm, tasks, questions, test, functions=functions, per_function=per_function)
     data = load(context=context, limit=limit, shots=shots, template=template)
     parts = fit_parts(data, numbers, fitting, batch_tokens)
     if proof:

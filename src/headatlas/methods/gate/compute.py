@@ -26,8 +26,8 @@ from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs, batches, log_probs
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.progress import Done, Progress, silent
-from headatlas.tasks.baseline import baseline
-from headatlas.tasks.bundles import MatchedBundles, ahead, batches_of, held_out_bundles
+from headatlas.tasks.baseline import measure_baseline
+from headatlas.tasks.bundles import MatchedBundles, batches_of, held_out_bundles, prefetch
 from headatlas.tasks.prompts import Task
 
 MAX_THETA = 4.0  # the gate is nearly open or closed there, and the pressure on θ ends
@@ -161,7 +161,7 @@ def fit_gates(
     n_heads = int(has_heads.sum()) * lm.n_heads
     tokens = tokens_at_once(lm, batch_tokens)
     optimiser = torch.optim.Adam([theta.requires_grad_()], lr=schedule.lr)
-    with frozen_float32_stream(lm), closing(ahead(data)) as upcoming:
+    with frozen_float32_stream(lm), closing(prefetch(data)) as upcoming:
         for update in progress(range(schedule.updates), label):
             optimiser.param_groups[0]["lr"] = schedule.lr + (schedule.lr_end - schedule.lr) * update / schedule.updates
             loss, gradient = loss_and_gradient(lm, theta, next(upcoming), objective, tokens)
@@ -323,7 +323,7 @@ def evaluate_tasks(
     results = []
     for task in tasks:
         bundles = held_out_bundles(lm, task, held_out)
-        quality = baseline(lm, task, bundles, batch_tokens)
+        quality = measure_baseline(lm, task, bundles, batch_tokens)
         gate = torch.cat([fitted_theta(done, task, seeds) for seeds in blocks[task.name]], dim=1).sigmoid()
         log_p, _ = batched_log_probs(lm, bundles, gate.flatten(0, 1), batch_tokens)
         gate[:, :, lm.layers_without_heads] = torch.nan

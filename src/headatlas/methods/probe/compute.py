@@ -45,7 +45,7 @@ from headatlas.tasks.questions import (
     prompt_ids,
     with_answer,
 )
-from headatlas.tasks.scoring import informative, is_right
+from headatlas.tasks.scoring import informative_tokens, is_right
 from headatlas.tasks.used import used_questions
 
 log = logging.getLogger(__name__)
@@ -216,7 +216,7 @@ def read(
     def choose(i: int, surprisal: np.ndarray) -> list[int]:
         parts = token_texts(lm, examples[i].target)
         verdict = judge.ask(questions[i], texts[i], parts, k) if judge and len(parts) > k else None
-        return (verdict.pieces if verdict else []) or informative(parts, surprisal, k)
+        return (verdict.pieces if verdict else []) or informative_tokens(parts, surprisal, k)
 
     wanted = set(numbers)
     groups = [members for group in groups if (members := [i for i in group if i in wanted])]

@@ -19,7 +19,7 @@ from headatlas.models.lm import LM
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.models.tokens import TokenExample
 from headatlas.progress import Done, Progress
-from headatlas.tasks.needles import Hidden, Needle, hide
+from headatlas.tasks.needles import Haystack, Needle, hide_needle
 from headatlas.tasks.scoring import words
 
 log = logging.getLogger(__name__)
@@ -55,9 +55,9 @@ class NeedleTexts:
     def name(self) -> str:
         return f"{self.set}: needle {self.number}, {self.length} tokens"
 
-    def prompts(self, lm: LM, template: bool) -> list[Hidden]:
+    def prompts(self, lm: LM, template: bool) -> list[Haystack]:
         """Return the prompt of each text."""
-        return [hide(lm, self.needle, self.sentences, self.length, depth, template) for depth in self.depths]
+        return [hide_needle(lm, self.needle, self.sentences, self.length, depth, template) for depth in self.depths]
 
 
 def fitting_lengths(lm: LM, lengths: Any, new_tokens: int) -> tuple[int, ...]:
@@ -155,7 +155,7 @@ def answer_lines(lm: LM, prompts: Sequence[Sequence[int]], new_tokens: int) -> l
     return [line[: next((i + 1 for i, token in enumerate(line) if has_line_break(token)), None)] for line in lines]
 
 
-def count_copies(lm: LM, prompt: Hidden, answer: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+def count_copies(lm: LM, prompt: Haystack, answer: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Count the distinct tokens of the needle's answer that every head copied, and all copies, both [layer, head]."""
     # the answer's first token is predicted at the last one of the prompt
     first = len(prompt.ids) - 1

@@ -1,5 +1,5 @@
 // The page: state, then small functions from data to panels. Names and tokens only ever become text nodes, never markup.
-// The files of this folder are put together into one function, in the order of page.py.
+// The files of this folder are joined into one function, in the order of page.py.
 const data = JSON.parse(document.getElementById("data").textContent);
 const H = data.heads.length, N = data.layers.length * H;
 const PALETTES = {
@@ -12,14 +12,14 @@ const ROLES = { facilitation: "facilitating", interference: "interfering", irrel
 const ROLE_FROM = 0.5; // a head has a role from this score on, as published
 const REMOVED = "removed in the test";
 const state = { group: data.groups.find((g) => g.charts.includes(data.first)), chart: null, threshold: 0, at: null };
-const views = new Set(); // all that can be drawn: { root, draw, mark }
-const live = { toggle: () => {}, picked: () => {}, button: () => [], crosses: () => [], start: () => {} }; // what a page with a model behind it does more (live/web/live.js)
+const views = new Set(); // all panels: { root, draw, mark }
+const live = { toggle: () => {}, picked: () => {}, button: () => [], crosses: () => [], start: () => {} }; // replaced on pages with a model (live/web/live.js)
 
 // ---------- numbers
 const $ = (id) => document.getElementById(id);
 const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
 const floats = (text) => new Float32Array(bytes(text));
-const printable = (text) => text.replace(/[\x00-\x1f\x7f]/g, (c) => (c === "\x7f" ? "␡" : String.fromCharCode(0x2400 + c.charCodeAt(0)))); // control characters as their pictures
+const printable = (text) => text.replace(/[\x00-\x1f\x7f]/g, (c) => (c === "\x7f" ? "␡" : String.fromCharCode(0x2400 + c.charCodeAt(0)))); // control characters as symbols
 const range = (n) => Array.from({ length: n }, (_, i) => i);
 const missing = (v) => v === null || v === undefined || Number.isNaN(v);
 const part = (chart, name) => (chart["_" + name] ??= chart[name] ? floats(chart[name]) : new Float32Array(N).fill(NaN));
@@ -34,13 +34,13 @@ function rank(chart, at) { // 1 is the highest; ties share the better place
   while (low < high) { const mid = (low + high) >> 1; if (all[mid] > v) high = mid; else low = mid + 1; }
   return missing(v) ? null : all.length - low + 1;
 }
-function middle(chart, at) { // of the places a head shares with its ties: by it, heads that score nothing do not come first
+function middle(chart, at) { // the mean of the ranks that a head shares with its ties, so that the many heads that score 0 do not come first
   const all = sorted(chart), v = score(chart)[at], first = rank(chart, at);
   return first + (all.length - first - all.findIndex((x) => x === v)) / 2;
 }
 const above = (chart) => (chart._above ??= new Set(chart.above));
 const atChance = (chart, at) => chart.above !== null && !above(chart).has(at);
-const best = (chart) => places(chart).find((at) => !atChance(chart, at)) ?? places(chart)[0]; // of heads above chance, if there are any
+const best = (chart) => places(chart).find((at) => !atChance(chart, at)) ?? places(chart)[0]; // among heads above chance, if there are any
 const level = (chart, at) => (typeof chart.chance === "string" ? part(chart, "chance")[at] : chart.chance);
 const place = (chart, at) => (atChance(chart, at) ? chart.unranked : `${rank(chart, at)}${middle(chart, at) > rank(chart, at) ? "=" : ""}`);
 function placed(chart, at) { // in words
@@ -83,7 +83,7 @@ function mix(colour, other, share) {
   const [a, b] = [rgb(colour), rgb(other)];
   return `rgb(${a.map((v, i) => Math.round(v + (b[i] - v) * share)).join(",")})`;
 }
-// One colour scale in two halves, the lower one pale: which half a head's number lies in says whether it fades.
+// One colour scale in two halves, the lower one pale: heads whose numbers lie in it are faded.
 function twoHalves(palette) {
   const end = palette.length - 1, paper = css("--panel");
   const pale = palette.map((c, i) => [(i / end) * 0.49, mix(c, paper, 0.86)]);
@@ -91,7 +91,7 @@ function twoHalves(palette) {
 }
 const plain = (palette) => palette.map((c, i) => [i / (palette.length - 1), c]);
 const paletteOf = (scale) => PALETTES[scale.diverging ? "diverging" : "viridis"];
-function shade(chart, at) { // as in figures: what is at chance is clipped as the rest, then dimmed
+function shade(chart, at) { // as in figures: values are clipped first, then dimmed if they are at chance
   const { scale } = groupOf(chart), v = Math.min(scale.high, Math.max(scale.low, score(chart)[at]));
   return along(scale, atChance(chart, at) ? data.dimmed * v : v);
 }

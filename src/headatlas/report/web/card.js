@@ -2,7 +2,7 @@
 const muted = (text) => el("p", { className: "muted" }, text);
 function card() {
   const { at } = state, root = $("card");
-  if (at === null) { root.replaceChildren(el("h2", {}, "No head selected"), el("p", {}, data.live ? "Measure which heads matter for a prompt, or click one in a map." : "Click a head in any map.")); return; }
+  if (at === null) { root.replaceChildren(el("h2", {}, "No head selected"), el("p", {}, data.live ? "Measure which heads matter for a prompt, or click a head in a map." : "Click a head in any map.")); return; }
   const where = `Layer ${data.layers[Math.floor(at / H)]}, head ${data.heads[at % H]} of ${data.model}${categoryOf(at)}`;
   root.replaceChildren(el("h2", {}, nameOf(at)), muted(where), ...live.button(at), ...highest(at), ...roles(at), ...effects(at), ...salient(at), ...scores(at));
 }
@@ -40,10 +40,10 @@ function effects(at) {
   const single = (c) => [`${groupOf(c).title.split(":")[0]}, ${words(c.subject)}`, number(score(c)[at]), place(c, at)];
   if (alone.length) made.push(table("", ["This head removed", "log P lost", "Rank"], alone.map(single), [1, 2]));
   if (sets.length) {
-    made.push(muted("Sets of top heads it is in: change of log P when they are removed, and when as many random heads are."));
+    made.push(muted("Removed sets of top heads that include it: change of log P, compared with the same number of random heads."));
     made.push(table("", ["Set removed", "these", "random", "p"], sets.map(changes), [1, 2, 3]));
   }
-  if (!made.length && data.curves.length) made.push(el("p", {}, "It is in none of the sets of top heads that were removed."));
+  if (!made.length && data.curves.length) made.push(el("p", {}, "It is in none of the removed sets of top heads."));
   return made.length ? [el("h3", {}, "Removal"), ...made] : [];
 }
 function stepOf(curve, at) { // the smallest set of removed top heads that holds this one
@@ -65,7 +65,7 @@ function salient(at) {
     const outputs = ["promoted", "demoted"].filter((n) => s[n]).map((n) => shown(tokens(n, i)));
     made.tBodies[0].append(el("tr", {}, el("td", {}, el("code", {}, printable(token)), ...gain(i)), ...outputs));
   }
-  const says = muted("From parameters alone: what the head amplifies most, and what it makes of it.");
+  const says = muted("From parameters alone: the tokens that the head amplifies most, and the tokens it writes for them.");
   return rows.length ? [el("h3", {}, "Salient tokens"), says, made] : [];
 }
 function scores(at) {

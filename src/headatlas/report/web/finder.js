@@ -4,7 +4,7 @@ function layerScale() {
   const [first, last] = [data.layers[0], data.layers.at(-1)];
   return { low: first, high: Math.max(last, first + 1), ticks: [{ at: 0, text: String(first) }, { at: 1, text: String(last) }] };
 }
-function meaning(select) { // what a place or a colour in the finder stands for
+function meaning(select) { // title, scale and value of an axis or colour
   if (select.value === "layer") return { title: "Layer", scale: layerScale(), of: (at) => data.layers[Math.floor(at / H)] };
   const chart = data.charts[select.value], values = score(chart);
   return { title: full(chart), scale: groupOf(chart).scale, of: (at) => (missing(values[at]) ? null : values[at]), shade: (at) => shade(chart, at) };
@@ -30,7 +30,7 @@ function finder() {
     const [x, y, colour] = axes.map(meaning), [xs, ys] = [heads.map(x.of), heads.map(y.of)];
     const line = { zeroline: true, zerolinecolor: css("--line"), showgrid: true, gridcolor: css("--soft") };
     const plot = { xaxis: axis(esc(x.title), { ...line, range: between(xs) }), yaxis: axis(esc(y.title), { ...line, range: between(ys) }), margin: MARGIN };
-    // Plotly does axes, zoom and pointing; points are painted below it, since thousands of its own would take seconds.
+    // Plotly draws axes and handles zoom and pointer; points are painted on a canvas below, because thousands of Plotly points take seconds.
     Plotly.react(div, [{ type: "scatter", mode: "none", x: xs, y: ys, hoverinfo: "none" }], layout(plot), CONFIG);
     div.setAttribute("aria-label", `Scatter of all heads: ${x.title} against ${y.title}, coloured by ${colour.title}.`);
     scaleBar($("finder-scale"), colour.title, paletteOf(colour.scale), colour.scale.ticks);

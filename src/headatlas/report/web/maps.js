@@ -8,7 +8,7 @@ function showGroup(first = state.group.charts[0]) {
   $("subject-name").textContent = group.subject;
   $("overview-noun").textContent = group.subject.toLowerCase();
   $("overview-colour").textContent = group.scale.diverging ? "red is above 0 and blue below" : "the brighter the cell, the higher its score";
-  $("says").textContent = [group.says, data.evidence?.method === group.method ? data.evidence.caution : ""].join(" ").trim();
+  $("description").textContent = [group.description, data.evidence?.method === group.method ? data.evidence.caution : ""].join(" ").trim();
   fill($("subject"), [["", group.charts.map((c) => [c, words(data.charts[c].subject)])]]);
   scaleBar($("scale"), group.title, paletteOf(group.scale), group.scale.ticks);
   dropViews($("small"));
@@ -39,7 +39,7 @@ function showTop() {
   $("top").replaceChildren(table(`Highest heads: ${words(chart.subject)}${none}`, cut(["Rank", "Head", groupOf(chart).measure, "Interval"]), rows, [2, 3]));
 }
 let fading = 0;
-function fadeLater() { // the words at once, the maps when the slider rests for a moment
+function fadeLater() { // the text at once, the maps when the slider has rested for a moment
   const values = sorted(data.charts[state.chart]), left = values.filter(kept).length;
   const sign = state.group.scale.diverging ? "±" : "";
   $("threshold-value").textContent = `${sign}${number(limit())}: ${left} of ${values.length} heads remain`;

@@ -1,7 +1,7 @@
 // ---------- Plotly
-const esc = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;"); // it reads some markup
+const esc = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;"); // Plotly interprets some markup
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset", scrollZoom: false, showTips: false };
-const coarse = matchMedia("(pointer: coarse)").matches; // there, dragging must scroll the page
+const coarse = matchMedia("(pointer: coarse)").matches; // on touch screens, dragging must scroll the page
 function layout(extra) {
   const base = { autosize: true, margin: { l: 40, r: 10, t: 6, b: 36 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false };
   const font = { family: css("--font"), size: 11, color: css("--text") };
@@ -14,7 +14,7 @@ function wholeNumbers(values) {
   const step = [1, 2, 3, 6, 12, 16, 24, 32].find((s) => values.length / s <= 6) ?? Math.ceil(values.length / 6);
   return { tickmode: "linear", tick0: 0, dtick: step, tickformat: "d" };
 }
-function ring(x, y, type, size) { // light within dark, to be seen on any colour; pixels, to be seen at any size
+function ring(x, y, type, size) { // white within black, visible on any colour; in pixels, visible at any size
   const box = (s, color, width) => ({ type, xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yanchor: y, x0: -s, x1: s, y0: -s, y1: s, line: { color, width } });
   return [box(size, "#000000", 4), box(size, "#ffffff", 2)];
 }
@@ -58,7 +58,7 @@ function dropViews(parent) {
 }
 
 // ---------- a map of all heads
-// Frames around heads, light within dark, to be seen on any colour. As two lines: a shape for each head would be slow.
+// Frames around heads, white within black, visible on any colour. Drawn as two lines: one shape per head would be slow.
 function frames(heads, byLayer, pixels) {
   const x = [], y = [];
   for (const at of heads) {
@@ -83,7 +83,7 @@ function grid(parent, { title, notes = [], framed = [], label, z, colours, tip, 
   const byLayer = across === "layer", [x, y] = byLayer ? [data.layers, data.heads] : [data.heads, data.layers];
   const cell = (row, column) => (byLayer ? column * H + row : row * H + column);
   div.style.height = `${height || Math.round(Math.min(most, Math.max(150, (div.clientWidth - 50) * (y.length / x.length) + 42)))}px`;
-  const ends = (numbers) => [numbers[0] - 0.5, numbers.at(-1) + 0.5]; // as the cells end: frames must not widen the axes
+  const ends = (numbers) => [numbers[0] - 0.5, numbers.at(-1) + 0.5]; // the ends of the cells: frames must not widen the axes
   const heads = { ...axis("Head"), ...wholeNumbers(data.heads), range: ends(data.heads) };
   const layers = { ...axis("Layer"), ...wholeNumbers(data.layers), range: byLayer ? ends(data.layers) : ends(data.layers).reverse() };
   function draw() {

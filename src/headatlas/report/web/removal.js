@@ -3,7 +3,7 @@ function removal() {
   for (const title of new Set(data.curves.map((c) => c.title))) {
     const parent = el("div", { className: "multiples" });
     const mine = data.curves.filter((c) => c.title === title);
-    $("removal-curves").append(el("h3", {}, title), ...(mine[0].says ? [el("p", { className: "about" }, mine[0].says)] : []), parent);
+    $("removal-curves").append(el("h3", {}, title), ...(mine[0].description ? [el("p", { className: "about" }, mine[0].description)] : []), parent);
     mine.forEach((c) => curvePanel(parent, c));
   }
 }
@@ -43,12 +43,12 @@ function special() {
     const cell = (v) => (missing(v) ? "–" : el("span", { className: "shade", style: shade(v) }, number(v)));
     const parts = [el("h3", {}, s.title)];
     if (s.verdicts.length) {
-      const rows = s.verdicts.map((v) => [words(v.function), v.heads || "–", number(v.own), number(v.others), number(v.random), number(v.p), v.verdict]);
+      const rows = s.verdicts.map((v) => [words(v.function), v.heads || "–", number(v.target), number(v.others), number(v.random), number(v.p), v.verdict]);
       parts.push(table("On test questions: change of log P per answer token", ["Function", "Heads", "Itself", "Others, mean size", "Random heads", "p, corrected", "Result"], rows, [1, 2, 3, 4, 5]));
     }
     if (s.rows.length) {
       const rows = s.rows.map((r, i) => [words(r), ...s.values[i].map(cell)]);
-      parts.push(table(`Change of ${s.measure}: whose heads are removed (rows) × what is asked (columns)`, ["", ...s.columns.map(words)], rows, range(s.columns.length).map((i) => i + 1)));
+      parts.push(table(`Change of ${s.measure}: heads removed (rows) × function measured (columns)`, ["", ...s.columns.map(words)], rows, range(s.columns.length).map((i) => i + 1)));
     }
     $("special-tables").append(...parts.map((p) => (p.tagName === "TABLE" ? el("div", { className: "wide-table" }, p) : p)));
   }

@@ -1,22 +1,22 @@
-// ---------- while results are still being computed, the page loads itself again: what was looked at stays
+// ---------- while results are being computed, the page reloads and restores what was shown
 function pending() {
-  $("pending").textContent = `Still being computed: ${data.pending.join(", ")}. This page loads new results by itself.`;
+  $("pending").textContent = `Still being computed: ${data.pending.join(", ")}. The page reloads when there are new results.`;
   $("pending").hidden = false;
 }
 function failed() {
   const line = ({ title, why }) => el("li", {}, `${title}: ${why}`);
-  $("failed").replaceChildren(el("p", {}, "Could not be done:"), el("ul", {}, ...data.failed.map(line)));
+  $("failed").replaceChildren(el("p", {}, "Failed:"), el("ul", {}, ...data.failed.map(line)));
   $("failed").hidden = false;
 }
 const memory = `headatlas ${data.model}`;
 function remember() {
   const { group, chart, at, threshold } = state, subject = data.charts[chart]?.subject, theme = document.documentElement.dataset.theme;
   const now = { theme, at, threshold, y: scrollY, group: group && [group.method, group.title], subject };
-  try { sessionStorage.setItem(memory, JSON.stringify(now)); } catch { /* a browser that keeps nothing for files */ }
+  try { sessionStorage.setItem(memory, JSON.stringify(now)); } catch { /* some browsers have no storage for files */ }
 }
 function recall() {
   let then = null;
-  try { then = JSON.parse(sessionStorage.getItem(memory)); sessionStorage.removeItem(memory); } catch { /* the same */ }
+  try { then = JSON.parse(sessionStorage.getItem(memory)); sessionStorage.removeItem(memory); } catch { /* as above */ }
   if (!then || performance.getEntriesByType("navigation")[0]?.type === "navigate") return;
   theme(then.theme);
   const group = data.groups.findIndex((g) => g.method === then.group?.[0] && g.title === then.group?.[1]);
@@ -33,7 +33,7 @@ function recall() {
   requestAnimationFrame(() => scrollTo(0, then.y));
 }
 
-// ---------- the whole
+// ---------- start
 function theme(name) {
   document.documentElement.dataset.theme = name;
   $("theme").textContent = name === "dark" ? "Light" : "Dark";
@@ -51,7 +51,7 @@ function start() {
   theme(dark.matches ? "dark" : "light");
   dark.addEventListener("change", (e) => theme(e.matches ? "dark" : "light"));
   $("theme").addEventListener("click", () => theme(now() === "dark" ? "light" : "dark"));
-  let before = null; // paper is white, and shows panels nobody has scrolled to
+  let before = null; // print on white, with panels that were not scrolled to
   const printing = (on) => document.documentElement.classList.toggle("printing", on); // as wide as paper before charts are drawn
   addEventListener("beforeprint", () => { before = now(); printing(true); theme("light"); for (const view of views) if (view.stale) paint(view); });
   addEventListener("afterprint", () => { printing(false); theme(before); });
@@ -72,7 +72,7 @@ function start() {
     showGroup(data.first);
   } else {
     $("bar").remove();
-    const none = "This atlas holds no map of heads yet. Run a method (the command headatlas methods lists them) and make the report again.";
+    const none = "This atlas has no maps yet. Run a method (headatlas methods lists them) and make the report again.";
     $("overview").replaceChildren(el("h2", {}, "Overview"), el("p", {}, none));
   }
   if (data.categories) categories();
@@ -82,7 +82,7 @@ function start() {
   if (data.agreement) agreement();
   if (data.evidence) evidence();
   provenance();
-  if (charts && !data.live) select(best(data.charts[state.chart]) ?? null, false); // a live page selects one when heads were measured
+  if (charts && !data.live) select(best(data.charts[state.chart]) ?? null, false); // a live page selects a head when heads were measured
   else if (data.live || data.categories || data.always.length) card();
   else $("card").remove();
   if (data.failed.length) failed();
