@@ -31,7 +31,7 @@ Heads = list[tuple[int, int]]
 S = TypeVar("S")
 """What stands for a set of heads: `Heads`, gates, an edit."""
 Value = Callable[[Sequence[S]], np.ndarray]
-"""Sets → the value of each, [set] or [set, measure]; the test is about the first measure."""
+"""Sets → the value of each, [set] or [set, measure]; the test is about the first measures."""
 
 DRAWS_PER_ROUND = 20
 # Share of all heads that are the top heads of a map.
@@ -53,7 +53,8 @@ class Control(Generic[S]):
     effect: np.ndarray  # [set, measure], less the reference
     random_effect: np.ndarray  # [set, draw, measure], less the reference; NaN where no more draws were needed
     n_drawn: np.ndarray  # [set], draws that were made
-    p: np.ndarray  # [set]
+    p: np.ndarray  # [set], the largest of the tested measures
+    p_of_measure: np.ndarray  # [set, tested measure]
 
 
 def compare_with_random(
@@ -66,11 +67,13 @@ def compare_with_random(
     draws_per_round: int = DRAWS_PER_ROUND,
     stop_early: bool = True,
     reference: S | None = None,
+    n_tested: int = 1,
 ) -> Control[S]:
     """Compare the value of each set with that of random sets.
 
     p is the share of random sets, the tested one included, whose effect is at least as extreme. Drawing for a set stops
-    at `draws`, or once five draws are as extreme: that p is still valid (Besag and Clifford 1991).
+    at `draws`, or once five draws are as extreme: that p is still valid (Besag and Clifford 1991). Of several measures
+    all must be extreme: p is the largest of theirs.
 
     Args:
         value: measures sets. The first call has the reference, all sets and their first draws.
@@ -81,6 +84,7 @@ def compare_with_random(
         draws_per_round: draws for each set in one call of `value`.
         stop_early: whether to stop a set's draws once its answer is plain.
         reference: a set whose value is subtracted from all others, such as the unchanged model.
+        n_tested: how many of the measures are tested, the first ones.
     """
     *_, control = control_rounds(
         value,
@@ -91,6 +95,7 @@ def compare_with_random(
         draws_per_round=draws_per_round,
         stop_early=stop_early,
         reference=reference,
+        n_tested=n_tested,
     )
     return control
 
@@ -105,6 +110,7 @@ def control_rounds(
     draws_per_round: int = DRAWS_PER_ROUND,
     stop_early: bool = True,
     reference: S | None = None,
+    n_tested: int = 1,
 ) -> Iterator[Control[S]]:
     """Yield the state of `compare_with_random` after every round of draws."""
     unchanged = [] if reference is None else [reference]
@@ -114,7 +120,7 @@ def control_rounds(
     changes = values[len(unchanged) :] - base
     effect, drawn = changes[: len(sets)], changes[len(sets) :]
     random_effect = np.full((len(sets), draws, *base.shape), np.nan)
-    p = np.ones(len(sets))
+    p = np.ones((len(sets), n_tested))
     n_drawn = np.zeros(len(sets), int)
     undecided = list(range(len(sets)))
     done = 0
@@ -122,25 +128,30 @@ def control_rounds(
         random_effect[undecided, done : done + n] = drawn.reshape(len(undecided), n, *base.shape)
         done += n
         n_drawn[undecided] = done
-        extreme = {i: _as_extreme(effect[i], random_effect[i, :done], direction) for i in undecided}
+        extreme = {i: _as_extreme(effect[i], random_effect[i, :done], direction, n_tested) for i in undecided}
         for i in undecided:
-            p[i] = _p(extreme[i], stop_early)
-        yield Control(base, effect, random_effect.copy(), n_drawn.copy(), p.copy())
-        undecided = [i for i in undecided if not stop_early or extreme[i].sum() < MAX_EXTREME]
+            p[i] = [_p(of_measure, stop_early) for of_measure in extreme[i].T]
+        yield Control(base, effect, random_effect.copy(), n_drawn.copy(), p.max(1), p.copy())
+        # one measure that is not extreme decides the test
+        undecided = [i for i in undecided if not stop_early or extreme[i].sum(0).max() < MAX_EXTREME]
         n = min(draws_per_round, draws - done)
         if not n or not undecided:
             return
         drawn = np.asarray(value([draw(sets[i]) for i in undecided for _ in range(n)])) - base
 
 
-def _as_extreme(effect: np.ndarray, random_effect: np.ndarray, direction: str) -> np.ndarray:
-    """Which draws are at least as extreme as the tested set: bool [draw]. effect: [] or [measure].
+def _as_extreme(effect: np.ndarray, random_effect: np.ndarray, direction: str, n_tested: int) -> np.ndarray:
+    """Return which draws are at least as extreme as the tested set: bool [draw, tested measure].
 
     A value that could not be measured counts as extreme, so that it never makes p small.
+
+    Args:
+        effect: of the tested set, [] or [measure].
+        random_effect: [draw] or [draw, measure].
     """
-    first = effect if effect.ndim == 0 else effect[0]
-    first_of_random = random_effect if effect.ndim == 0 else random_effect[:, 0]
-    less = EXTREMITY[direction](first_of_random) > EXTREMITY[direction](first)
+    tested = np.reshape(effect, (1, -1))[:, :n_tested]
+    drawn = np.reshape(random_effect, (len(random_effect), np.size(effect)))[:, :n_tested]
+    less = EXTREMITY[direction](drawn) > EXTREMITY[direction](tested)
     return np.asarray(~less)
 
 

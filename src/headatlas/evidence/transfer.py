@@ -98,7 +98,7 @@ def transfer(
     if len(listed) != 1:
         raise BadArgument(f"task is {brief(task)}, {len(listed)} tasks, expected one")
     lm = model if isinstance(model, LM) else load(model, device)
-    chosen = _choose_heads(lm, heads, top)
+    chosen = choose_heads(lm, heads, top)
     asked = named_task(lm, *listed[0])
     examples = [a for bundle in held_out_bundles(lm, asked, 2 * n) for a in bundle.examples]
     result = transfer_heads(lm, examples, chosen, n=n, draws=draws, seed=seed, tokens=batch_tokens)
@@ -252,7 +252,7 @@ def _logits(lm: LM, bundles: Sequence[Bundle], z: Tensor, sources: Sequence[int]
         return logits_of(lm, layout, None)
 
 
-def _choose_heads(lm: LM, heads: Any, top: int | None) -> Heads:
+def choose_heads(lm: LM, heads: Any, top: int | None) -> Heads:
     """The heads that are listed or marked, or the best of a map, best first."""
     is_map = isinstance(heads, xr.DataArray) and heads.dtype != bool
     if isinstance(heads, xr.DataArray):

@@ -84,6 +84,7 @@ def contribution_work(
         data=hash_tasks(loaded),
         settings={"limit": limit, **settings},
         used=used_rows(loaded, (row for task in loaded for row in held_out_rows(task, limit))),
+        subjects={task.name: task for task in loaded},
     )
 
 

@@ -60,6 +60,8 @@ class Measure:
         shared: whether the heads of a key-value group share one value, so that maps by group do not sum it.
         aliases: (other name, name) of subjects with several names.
         by_removal: whether a head's score was measured with that head alone removed; cards say so.
+        claim: what the top heads are tested for: that the subject needs them ('needed'), or that they harm it
+            ('harmful'); empty if they are not tested.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Measure:
     aliases: tuple[tuple[str, str], ...] = ()
     by_removal: bool = False
     units: str = ""
+    claim: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,7 @@ class Work:
         needs_model: whether the model must be loaded; otherwise its parameters are read from disk.
         used: the rows that the map is made from (`headatlas.tasks.used`). None if they are not recorded: its heads
             cannot be tested on other rows then.
+        subjects: what each subject of the maps is, for their tests: a task, a relation or questions, by name.
     """
 
     summary: str
@@ -176,6 +180,7 @@ class Work:
     result_settings: Mapping[str, Any] = field(default_factory=dict)
     needs_model: bool = True
     used: Used | None = None
+    subjects: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

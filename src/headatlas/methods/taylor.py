@@ -30,6 +30,7 @@ MEANING = (
             label="log P lost without the head",
             units="nats",
             repeats=("contribution_half", "half"),
+            claim="needed",
             examples=("examples", "limit"),
         )
     ],

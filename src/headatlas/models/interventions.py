@@ -22,6 +22,7 @@ from headatlas.models.packing import Layout, is_packed, lay_out, logits_only
 from headatlas.models.tokens import Bundle, TokenExample
 
 MEASURES = ("log_p", "rank", "first")
+CHOICE = "choice"  # measured in addition if there are candidates
 # Logits take memory: at most one token in four of those that run at once may have some.
 TOKENS_PER_LOGITS = 4
 
@@ -80,6 +81,7 @@ def answers_under(
     *,
     everywhere: bool = False,
     tokens: int | None = None,
+    candidates: Sequence[Sequence[int]] | None = None,
 ) -> Tensor:
     """Measure the answers under each change: [change, example, measure], means over the tokens of an answer.
 
@@ -89,9 +91,13 @@ def answers_under(
     Args:
         everywhere: change heads at the prompt's tokens too; the prompt is then run once per change.
         tokens: maximum number of tokens that run at once.
+        candidates: the tokens that answers to each example may begin with. There is then a fourth measure, choice: the
+            log-probability of the answer's first token among these.
     """
     apply_changes = _scale_and_add(lm, changes)
-    return answers_while(lm, examples, len(changes), apply_changes, everywhere=everywhere, tokens=tokens)
+    return answers_while(
+        lm, examples, len(changes), apply_changes, everywhere=everywhere, tokens=tokens, candidates=candidates
+    )
 
 
 @torch.no_grad()
@@ -103,6 +109,7 @@ def answers_while(
     *,
     everywhere: bool = False,
     tokens: int | None = None,
+    candidates: Sequence[Sequence[int]] | None = None,
 ) -> Tensor:
     """Measure the answers, as `answers_under` does, under changes of any kind.
 
@@ -122,7 +129,7 @@ def answers_while(
         for numbers in group_copies(a, shared, changes, budget, is_shared):
             bundles.append(Bundle((a,) * len(numbers), shared))
             origins.append((e, numbers))
-    result = torch.empty(changes, len(examples), len(MEASURES))
+    result = torch.empty(changes, len(examples), len(MEASURES) + (candidates is not None))
     for indices in _passes(lm, bundles, budget, can_pack):
         batch = [bundles[i] for i in indices]
         change_of_text = [number for i in indices for number in origins[i][1]]
@@ -132,7 +139,8 @@ def answers_while(
             owner = layout.owner.clamp(min=0)
             change_of_token = torch.where(layout.owner >= 0, torch.tensor(change_of_text)[owner], changes)
             with apply_changes(change_of_token):
-                measures = _measure(lm, batch, layout)
+                options = None if candidates is None else [candidates[e] for e in example_of_text]
+                measures = _measure(lm, batch, layout, options)
         result[change_of_text, example_of_text] = measures
     return result
 
@@ -226,7 +234,9 @@ def _scale_and_add(lm: LM, changes: Sequence[Change]) -> ApplyChanges:
     return apply_changes
 
 
-def _measure(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> Tensor:
+def _measure(
+    lm: LM, bundles: Sequence[Bundle], layout: Layout, candidates: Sequence[Sequence[int]] | None = None
+) -> Tensor:
     """Run the model, with the changes in force, and return the measures of each text: [text, measure]."""
     with logits_only(lm, torch.tensor(layout.rows), torch.tensor(layout.places)), without_cudnn_attention():
         logits = lm.model(**layout.inputs, use_cache=False).logits[0].float()
@@ -238,7 +248,24 @@ def _measure(lm: LM, bundles: Sequence[Bundle], layout: Layout) -> Tensor:
     by_token = torch.stack([log_p, (1.0 + rank).log(), (rank == 0).float()], dim=1).cpu()
     lengths = torch.tensor([len(target) for target in targets])
     text = torch.arange(len(targets)).repeat_interleave(lengths)
-    return torch.zeros(len(targets), len(MEASURES)).index_add_(0, text, by_token) / lengths[:, None]
+    measures = torch.zeros(len(targets), len(MEASURES)).index_add_(0, text, by_token) / lengths[:, None]
+    if candidates is None:
+        return measures
+    first_tokens = torch.tensor([target[0] for target in targets], device=logits.device)
+    starts = (lengths.cumsum(0) - lengths).to(logits.device)
+    choice = _log_p_among(logits[starts], first_tokens, candidates)
+    return torch.cat([measures, choice.cpu()[:, None]], dim=1)
+
+
+def _log_p_among(logits: Tensor, answers: Tensor, candidates: Sequence[Sequence[int]]) -> Tensor:
+    """Return the log-probability of each text's answer among its candidates, [text]. logits: [text, vocabulary]."""
+    width = max(map(len, candidates))
+    padded = torch.tensor([[*row, *[row[0]] * (width - len(row))] for row in candidates], device=logits.device)
+    lengths = torch.tensor([len(row) for row in candidates], device=logits.device)
+    # padding repeats a token, which must not count twice
+    is_padding = torch.arange(width, device=logits.device) >= lengths[:, None]
+    among = logits.gather(1, padded).masked_fill(is_padding, -torch.inf)
+    return logits.gather(1, answers[:, None])[:, 0] - among.logsumexp(1)
 
 
 def replacing(lm: LM, heads: Sequence[tuple[int, int]], values: Tensor) -> ApplyChanges:

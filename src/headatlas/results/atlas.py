@@ -18,6 +18,7 @@ from headatlas.results.about import by_kv_group
 from headatlas.results.accessor import show_atlas
 from headatlas.results.reading import complete_methods, load_result
 from headatlas.results.store import load_attributes
+from headatlas.results.stored_tests import load_tests, with_outcomes
 
 if TYPE_CHECKING:
     from headatlas.models.weights import Weights
@@ -52,7 +53,8 @@ class Atlas(Mapping[str, xr.Dataset]):
                 f"method {brief(method)} is not in this atlas, which has {', '.join(self) or 'none yet'}."
                 f"{did_you_mean(str(method), self)}"
             )
-        return load_result(self.folder / f"{method}.nc")
+        result = load_result(self.folder / f"{method}.nc")
+        return with_outcomes({method: result}, self.tests)[method]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.complete)
@@ -71,7 +73,13 @@ class Atlas(Mapping[str, xr.Dataset]):
     @property
     def results(self) -> dict[str, xr.Dataset]:
         """All results by method."""
-        return {name: load_result(self.folder / f"{name}.nc") for name in self.complete}
+        results = {name: load_result(self.folder / f"{name}.nc") for name in self.complete}
+        return with_outcomes(results, self.tests)
+
+    @property
+    def tests(self) -> xr.Dataset | None:
+        """The tests of its maps, over `test`; None where nothing was tested."""
+        return load_tests(self.folder)
 
     def heads(
         self, function: str | None = None, top: int = 10, *, method: str | None = None, by: str | None = None

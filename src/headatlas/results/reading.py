@@ -9,13 +9,14 @@ import xarray as xr
 from headatlas.errors import BadArgument, BadFile, brief, check_exists
 from headatlas.methods import measures_of, methods
 from headatlas.results.store import load, load_dimensions
+from headatlas.results.stored_tests import TESTS
 
 EXPECTED = "an atlas, its folder, a result such as atlas['maps'], or results by method such as {'maps': …}"
 
 
 def complete_methods(folder: Path) -> list[str]:
     """List the methods that a folder has results of: registered ones in the order of a run, then other head maps."""
-    names = {path.stem for path in folder.glob("*.nc") if path.is_file()}
+    names = {path.stem for path in folder.glob("*.nc") if path.is_file()} - {TESTS}
     others = sorted(n for n in names - set(methods()) if {"layer", "head"} <= load_dimensions(folder / f"{n}.nc"))
     return [*(name for name in methods() if name in names), *others]
 

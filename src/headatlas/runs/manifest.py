@@ -15,6 +15,7 @@ from headatlas.methods import methods
 from headatlas.results.atlas import INDEX
 from headatlas.results.provenance import describe_run
 from headatlas.results.reading import complete_methods, load_result
+from headatlas.results.stored_tests import TESTS, load_tests, with_outcomes
 from headatlas.runs.plan import Plan, RunPlan
 
 
@@ -24,6 +25,7 @@ class Manifest:
     Attributes:
         info: the content of atlas.json: the model, the run, the outcome of each method, the figures.
         results: every result in the folder, by method.
+        tests: the tests of their maps, if there are any.
         hashes: the hash of each result's file, by method.
         to_do: the plans whose results are missing, or depend on something that has changed.
     """
@@ -31,6 +33,7 @@ class Manifest:
     def __init__(self, folder: Path, planned: RunPlan, command: str) -> None:
         self.folder = folder
         self.results: dict[str, xr.Dataset] = {}
+        self.tests = load_tests(folder)
         self.hashes: dict[str, str] = {}
         self.to_do = {name: plan for name, plan in planned.possible.items() if plan.state(folder) != "done"}
         for name in complete_methods(folder):
@@ -62,6 +65,16 @@ class Manifest:
             self._keep(name, result.value)
         self.write()
 
+    def note_tests(self, result: Result) -> None:
+        """Note how the tests of the maps went, and show their outcomes with the maps."""
+        if result.error is not None:
+            self.info["tests"] = {"complete": False, "why": str(result.error)}
+        else:
+            self.tests = result.value
+            self.info["tests"] = {"complete": True, "file": f"{TESTS}.nc", "seconds": round(result.seconds, 2)}
+            self.hashes[TESTS] = sha256(self.folder / f"{TESTS}.nc")
+        self.write()
+
     def note_not_drawn(self, name: str, reason: str) -> None:
         """Note that a result is complete, but cannot be drawn."""
         self.info["methods"].setdefault(name, {"complete": True})["not_drawn"] = reason
@@ -71,7 +84,8 @@ class Manifest:
     def drawable(self) -> dict[str, xr.Dataset]:
         """The results, without those that are known not to be drawable."""
         entries = self.info["methods"]
-        return {name: result for name, result in self.results.items() if "not_drawn" not in entries.get(name, {})}
+        shown = {name: result for name, result in self.results.items() if "not_drawn" not in entries.get(name, {})}
+        return with_outcomes(shown, self.tests)
 
     @property
     def completion_times(self) -> dict[str, str]:

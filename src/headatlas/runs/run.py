@@ -21,6 +21,7 @@ from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.runs.draw import draw_atlas
 from headatlas.runs.execute import execute
 from headatlas.runs.manifest import Manifest
+from headatlas.runs.map_tests import plan_tests
 from headatlas.runs.plan import Plan, RunPlan
 from headatlas.runs.selection import select_methods
 from headatlas.runs.timeline import Timeline
@@ -34,6 +35,7 @@ def run(
     preset: str = "quick",
     methods: Sequence[str] | str | None = None,
     functions: Sequence[str] | str | None = None,
+    tests: bool = False,
     draw: bool = True,
     command: str = "",
     progress: Progress = silent,
@@ -50,6 +52,7 @@ def run(
         preset: 'quick' for a laptop, 'full' for the settings of the publications.
         methods: names of methods (default: those of the preset).
         functions: cognitive functions, for the methods that have this option (default: those of the preset).
+        tests: test the top heads of the maps by removing them (docs/concepts/evidence.md).
         draw: draw the figures and the page, after every method, so that first results can be seen early.
         command: the command line, to be noted in atlas.json.
         progress: wraps sequences of work and shows how far they are.
@@ -72,6 +75,7 @@ def run(
         Path(out),
         selected,
         Where(**where),
+        tests=preset if tests else "",
         draw=draw,
         stop_at_error=False,
         command=command,
@@ -88,6 +92,7 @@ def compute(
     *,
     preset: str = "quick",
     out: str | Path | None = None,
+    tests: bool = False,
     command: str = "",
     progress: Progress = silent,
     watch: Watch | None = None,
@@ -112,6 +117,7 @@ def compute(
             folder,
             selected,
             Where(**where),
+            tests=preset if tests else "",
             draw=False,
             stop_at_error=True,
             command=command,
@@ -127,6 +133,7 @@ def _carry_out(
     selected: Sequence[tuple[Method, Mapping[str, Any]]],
     where: Where,
     *,
+    tests: str,
     draw: bool,
     stop_at_error: bool,
     command: str,
@@ -136,6 +143,7 @@ def _carry_out(
     """Run methods with their options, and keep atlas.json up to date.
 
     Args:
+        tests: the preset of the tests; empty for none.
         stop_at_error: raise the first error, once it is noted.
     """
     with start_workers(model, where, progress) as pool, locked_folder(folder):
@@ -156,6 +164,8 @@ def _carry_out(
         )
         watch.on_begin(timeline)
         _do_plans(pool, manifest, timeline, draw, stop_at_error, progress)
+        if tests:
+            _do_tests(pool, manifest, planned, tests, stop_at_error, progress, watch)
         if draw:
             draw_atlas(manifest, progress)
     return manifest
@@ -188,3 +198,30 @@ def _do_plans(
         raise
     finally:
         timeline.watch.on_end()
+
+
+def _do_tests(
+    pool: Pool,
+    manifest: Manifest,
+    planned: RunPlan,
+    preset: str,
+    stop_at_error: bool,
+    progress: Progress,
+    watch: Watch,
+) -> None:
+    """Test the maps, if they were not tested like that before."""
+    plan = plan_tests(manifest.results, planned.possible, preset)
+    if plan is None or plan.state(manifest.folder) == "done":
+        return
+    plans = {plan.method: plan}
+    timeline = Timeline({plan.method: plan.seconds}, {plan.method: len(plan.work.parts) + 1}, pool.backend.size, watch)
+    watch.on_begin(timeline)
+    try:
+        with closing(execute(pool, plans, manifest.folder, progress, timeline)) as results:
+            for name, result in results:
+                manifest.note_tests(result)
+                timeline.finish(name, result.error)
+                if result.error is not None and stop_at_error:
+                    raise result.error
+    finally:
+        watch.on_end()

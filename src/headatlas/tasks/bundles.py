@@ -59,6 +59,14 @@ def held_out_rows(task: Task, limit: int) -> list[Example]:
     return [row for (group,) in _held_out(task, limit) for row in (*group.shown, *group.examples)]
 
 
+def held_out_examples(lm: LM, task: Task, limit: int) -> list[tuple[Example, TokenExample]]:
+    """Return the examples of `held_out_bundles`, each as its row and as tokens."""
+    groups = _held_out(task, limit)
+    rows = [example for (group,) in groups for example in group.examples]
+    tokens = [example for (bundle,) in _bundles(lm, groups) for example in bundle.examples]
+    return list(zip(rows, tokens, strict=True))
+
+
 def _held_out(task: Task, limit: int) -> list[tuple[_Group, ...]]:
     generator = np.random.default_rng(0)
     # Kinds take turns: the first example of each kind, then the second of each, …

@@ -37,6 +37,7 @@ Pair = tuple[float, float]
             " ones.",
             at_least=ROLE_THRESHOLD,
             repeats=("facilitation", "seed"),
+            claim="needed",
         ),
         Measure(
             "interference",
@@ -140,7 +141,6 @@ def gate(
         >>> ha.gate("smollm2", "math", seeds=2).facilitation.mean("seed")
     """
     from headatlas.methods.gate import compute
-    from headatlas.tasks.bundles import held_out_rows
     from headatlas.tasks.prompts import check_shots, hash_tasks, load_tasks
     from headatlas.tasks.used import used_rows
 
@@ -155,7 +155,7 @@ def gate(
         check_shots(task)
     blocks = {task.name: compute.split_seeds(lm, task, numbers, fitting["batch"]) for task in all_tasks}
     fit_arguments = {**schedules, **fitting, "batch_tokens": batch_tokens}
-    rows = (row for t in loaded for row in (*t.train, *held_out_rows(t, max(held_out, switching))))
+    rows = (row for task in loaded for row in task.train)
     names = ", ".join(task.name for task in loaded)
     return Work(
         summary=f"{names}: {len(numbers)} seeds, {compute.count_updates(schedules)} updates",
@@ -166,4 +166,5 @@ def gate(
         settings={**compute.plain_settings(schedules), **fitting, "seeds": numbers},
         result_settings={**measured, "halves": int(halves), "proof": int(proof)},
         used=used_rows(loaded, rows),
+        subjects={task.name: task for task in loaded},
     )

@@ -1,0 +1,296 @@
+"""Tests of the maps of a run, and of any heads of the user's: what is tested with which prompts, as a plan like others.
+
+Once the maps are there, the top heads of each are tested for each of its subjects (evidence/heads_test.py). Every test
+is a part, so tests run on any number of workers and an interrupted run resumes. Outcomes are corrected for the number
+of tests in the atlas.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+
+from headatlas.errors import BadArgument, check_choice, check_count
+from headatlas.evidence.control import Heads, top_heads
+from headatlas.evidence.decide import CLAIMS
+from headatlas.evidence.fresh_prompts import PromptSet, load_prompts, text_prompts
+from headatlas.evidence.heads_test import (
+    CURVE_SHARES,
+    DRAWS,
+    MAX_OTHERS,
+    OTHER_PROMPTS,
+    PROMPTS,
+    Removal,
+    number_of_heads,
+    run_test,
+    stack_tests,
+    to_arrays,
+)
+from headatlas.evidence.replacing import ModelSurvey, survey
+from headatlas.evidence.transfer import choose_heads
+from headatlas.methods import get_method
+from headatlas.methods.method import Measure, Part, Work
+from headatlas.models.lm import LM
+from headatlas.models.loading import load
+from headatlas.progress import Done, Progress, silent
+from headatlas.results.stored_tests import TESTS, name_of_test
+from headatlas.runs.plan import Plan
+from headatlas.tasks.built_in import BUILT_IN
+from headatlas.tasks.prompts import list_tasks
+from headatlas.tasks.used import Used
+
+SURVEY = "survey"
+MIXTURE_PROMPTS = 6  # prompts of each subject in the mixture that heads are surveyed on
+TEXTS = 40  # plain texts for generic influence
+MAX_MIXTURE = 12  # subjects in the mixture
+PRESETS: dict[str, dict[str, int]] = {
+    "quick": {"prompts": PROMPTS, "draws": 59, "max_subjects": 4},
+    "full": {"prompts": 128, "draws": DRAWS, "max_subjects": 1_000},
+}
+"""By preset of a run: prompts of a test, random sets of heads, and subjects of a map that are tested."""
+Subjects = Mapping[str, Any]
+"""What each subject is: a task, a relation, questions, or the name of one that is built in."""
+
+
+@dataclass(frozen=True)
+class MapToTest:
+    """A map of one subject, before its test."""
+
+    method: str
+    measure: Measure
+    subject: str
+    ranking: Heads
+    best: float
+
+
+def plan_tests(results: Mapping[str, xr.Dataset], plans: Mapping[str, Plan], preset: str) -> Plan | None:
+    """Return the tests of all maps that were made from known subjects; None where there is nothing to test."""
+    settings = PRESETS[preset]
+    subjects = {name: plan.work.subjects for name, plan in plans.items() if name in results and plan.work.subjects}
+    used = {name: plans[name].work.used for name in subjects}
+    maps = [m for name in subjects for m in _maps(name, results[name], subjects[name], settings["max_subjects"])]
+    if not maps:
+        return None
+    every = {name: what for of_method in subjects.values() for name, what in of_method.items()}
+    mixture = dict(list(({name: name for name in BUILT_IN} | every).items())[:MAX_MIXTURE])
+    parts = [Part(name=SURVEY, do=survey_part, arguments={"mixture": mixture})]
+    for tested in maps:
+        arguments = {
+            "name": name_of_test(tested.method, tested.measure.name, tested.subject),
+            "subject": subjects[tested.method][tested.subject],
+            "subject_name": tested.subject,
+            "others": _others(tested.subject, subjects[tested.method], every),
+            "used": used[tested.method],
+            "ranking": tested.ranking,
+            "claim": tested.measure.claim,
+            "prompts": settings["prompts"],
+            "draws": settings["draws"],
+        }
+        parts.append(Part(name=arguments["name"], do=do_test, arguments=arguments, inputs=(SURVEY,)))
+    names = [part.name for part in parts[1:]]
+    what = [(p.name, p.arguments["ranking"], repr(p.arguments["subject"]), p.arguments["used"]) for p in parts[1:]]
+    work = Work(
+        summary=f"{len(names)} tests, {settings['prompts']} prompts and up to {settings['draws']} draws each",
+        combine=combine,
+        arguments={"names": names},
+        parts=parts,
+        data=hashlib.sha256(repr(what).encode()).hexdigest()[:16],
+        settings={"prompts": settings["prompts"], "draws": settings["draws"]},
+    )
+    stamp = next(plans[name].stamp for name in subjects)
+    kept = ("model", "fingerprint", "values_hash", "config_hash", "n_kv_heads", "headatlas")
+    stamped = {key: stamp[key] for key in kept if key in stamp} | {"read_from": "memory", "data": work.data}
+    return Plan(TESTS, work, stamped | dict(work.settings), seconds=20.0 * len(names))
+
+
+def _maps(method: str, result: xr.Dataset, subjects: Subjects, most: int) -> Iterator[MapToTest]:
+    """Yield the maps of a result that can be tested, at most so many of a measure: those with the highest scores."""
+    for measure in get_method(method).measures:
+        if not measure.claim or measure.name not in result:
+            continue
+        names = [str(name) for name in result[measure.over].values if str(name) in subjects]
+        maps = [_map(method, measure, name, result[measure.name].sel({measure.over: name})) for name in names]
+        ranked = sorted(maps, key=lambda m: -m.best if np.isfinite(m.best) else np.inf)[:most]
+        yield from (m for m in maps if m in ranked and m.ranking)
+
+
+def _map(method: str, measure: Measure, subject: str, values: xr.DataArray) -> MapToTest:
+    """Rank the heads with a score above 0."""
+    averaged = values.mean([dim for dim in values.dims if dim not in ("layer", "head")])
+    score = averaged.transpose("layer", "head").values
+    n_heads = int(np.isfinite(score).sum())
+    longest = round(max(CURVE_SHARES) * number_of_heads(n_heads))
+    above = np.where(score > 0, score, np.nan)
+    ranking = top_heads(above, min(longest, int(np.isfinite(above).sum())))
+    return MapToTest(method, measure, subject, ranking, float(np.nanmax(score)) if n_heads else np.nan)
+
+
+def _others(subject: str, same_method: Subjects, every: Subjects) -> dict[str, Any]:
+    """Choose other subjects to compare with: of the same method first."""
+    candidates = {**same_method, **every, **{name: name for name in BUILT_IN}}
+    names = [name for name in candidates if name != subject][:MAX_OTHERS]
+    return {name: candidates[name] for name in names}
+
+
+# --- parts
+
+
+def survey_part(lm: LM, *, mixture: Subjects, done: Done, progress: Progress) -> None:
+    """Store what tests need to know of a model: generic influence, mean outputs, outputs for some prompts."""
+    surveyed = survey_of(lm, mixture)
+    done[SURVEY] = (surveyed.influence, surveyed.mean.numpy(), surveyed.donors.numpy())
+
+
+def survey_of(lm: LM, mixture: Subjects, tokens: int | None = None) -> ModelSurvey:
+    """Survey a model on prompts of these subjects and on plain texts; without a tokenizer, on the prompts alone."""
+    texts = text_prompts(lm, TEXTS).examples
+    prompts = [example for name, what in mixture.items() for example in _mixture_prompts(lm, name, what)]
+    return survey(lm, texts or prompts, [*prompts, *texts[: len(texts) // 2]], tokens=tokens)
+
+
+def _mixture_prompts(lm: LM, name: str, what: Any) -> Sequence[Any]:
+    try:
+        return load_prompts(lm, what, Used(), MIXTURE_PROMPTS, name=name).examples
+    except BadArgument:  # a built-in task may need words that a small vocabulary does not have
+        return ()
+
+
+def do_test(
+    lm: LM,
+    *,
+    name: str,
+    subject: Any,
+    subject_name: str,
+    others: Subjects,
+    used: Used | None,
+    ranking: Heads,
+    claim: str,
+    prompts: int,
+    draws: int,
+    done: Done,
+    progress: Progress,
+) -> None:
+    """Test the top heads of one map for one subject."""
+    influence, mean, donors = done[SURVEY]
+    surveyed = ModelSurvey(influence, torch.from_numpy(mean), torch.from_numpy(donors))
+    n = number_of_heads(int(np.isfinite(influence).sum()))
+    fresh = load_prompts(lm, subject, used, prompts, name=subject_name)
+    other_prompts = _load_others(lm, others, used)
+    test = run_test(
+        Removal(lm, surveyed),
+        ranking[:n],
+        fresh,
+        other_prompts,
+        claim=claim,
+        ranking=ranking,
+        draws=draws,
+        progress=progress,
+    )
+    done[name] = to_arrays(test)
+
+
+def _load_others(lm: LM, others: Subjects, used: Used | None) -> list[PromptSet]:
+    """Return prompts of other subjects, and plain texts."""
+    loaded = []
+    for name, what in others.items():
+        try:
+            loaded.append(load_prompts(lm, what, used, OTHER_PROMPTS, name=name))
+        except BadArgument:  # a built-in task may need words that a small vocabulary does not have
+            continue
+    return [*loaded, text_prompts(lm, OTHER_PROMPTS)]
+
+
+def combine(lm: LM, *, names: Sequence[str], done: Done, progress: Progress) -> xr.Dataset:
+    """Return all tests, with outcomes."""
+    tests = stack_tests({name: done[name] for name in names})
+    method, measure, _ = zip(*(name.split(": ", 2) for name in names), strict=True)
+    return tests.assign_coords(method=("test", list(method)), map_measure=("test", list(measure)))
+
+
+# --- heads of the user's
+
+
+def test(
+    model: LM | str | Path,
+    heads: Any,
+    task: Any,
+    *,
+    claim: str = "needed",
+    others: Any = (),
+    used: Used | None = None,
+    prompts: int = PROMPTS,
+    draws: int = DRAWS,
+    top: int | None = None,
+    everywhere: bool = False,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "auto",
+    batch_tokens: int | None = None,
+    progress: Progress = silent,
+) -> xr.Dataset:
+    """Test whether a task needs some heads, by removing them (docs/concepts/evidence.md).
+
+    Args:
+        model: what `load` returned, or what it takes.
+        heads: heads such as ['L12.H5', (3, 1)], a bool mask [layer, head], or a map: a labelled array (layer, head), of
+            which the best heads are taken.
+        task: a built-in task, relation or cognitive function, a file, or your examples.
+        claim: 'needed', or 'harmful' where the task should gain from their removal.
+        others: other tasks, for selectivity; by default the built-in ones.
+        used: rows that the heads were chosen by, which are left out; by default none.
+        prompts: number of prompts.
+        draws: random sets of heads, at most.
+        top: how many of a map's heads; by default 3 %, and at least 4.
+        everywhere: remove heads at the prompt's tokens too, not from its last token on.
+        seed: of prompts and draws.
+        device: where to load the model.
+        dtype: in which precision to load it.
+        batch_tokens: run at once, at most.
+        progress: reports the replacements.
+
+    Returns:
+        One test: outcome and reason, effect(replacement, measure), low and high of its 95 % interval over prompts
+        beyond random heads, p, accuracy, detectable, selectivity, example_effect(example, replacement, measure), …
+        Every variable describes itself in its attributes.
+
+    Example:
+        >>> ha.test("smollm2", ["L23.H4", "L23.H1"], "country_to_capital").outcome.item()
+    """
+    check_choice("claim", claim, list(CLAIMS))
+    check_count("prompts", prompts, 1)
+    check_count("draws", draws, 1)
+    check_count("seed", seed, 0, 2**63 - 1)
+    lm = model if isinstance(model, LM) else load(model, device, dtype)
+    if top is None and _is_map(heads):
+        top = number_of_heads(lm.n_layers * lm.n_heads)
+    tested_heads = choose_heads(lm, heads, top)
+    fresh = load_prompts(lm, task, used or Used(), prompts, seed=seed)
+    listed = dict(_named(others)) if others else {name: name for name in BUILT_IN}
+    compared = {name: what for name, what in listed.items() if name != fresh.subject}
+    surveyed = survey_of(lm, {name: name for name in BUILT_IN} | compared | {fresh.subject: task}, batch_tokens)
+    removal = Removal(lm, surveyed, everywhere, batch_tokens)
+    other_prompts = _load_others(lm, compared, used or Used())
+    result = run_test(
+        removal, tested_heads, fresh, other_prompts, claim=claim, draws=draws, seed=seed, progress=progress
+    )
+    tested = stack_tests({fresh.subject: to_arrays(result)}).isel(test=0, drop=True)
+    attrs = {"model": lm.name, "fingerprint": lm.fingerprint(), "prompts": prompts, "draws": draws, "seed": seed}
+    return tested.assign_attrs(attrs)
+
+
+test.__test__ = False  # type: ignore[attr-defined]  # not a test of pytest's
+
+
+def _is_map(heads: Any) -> bool:
+    return isinstance(heads, xr.DataArray) and heads.dtype != bool
+
+
+def _named(tasks: Any) -> Iterator[tuple[str, Any]]:
+    """Yield tasks with their names; a name that is given stands for itself."""
+    for i, (name, task) in enumerate(list_tasks("others", tasks)):
+        yield name or (task if isinstance(task, str) else f"other {i + 1}"), task
