@@ -240,7 +240,7 @@ def test_answers_of_nothing_are_dropped_and_told(lm, caplog, monkeypatch) -> Non
     monkeypatch.setattr(lm, "generate_ids", lambda prompts, n: [[] if tuple(p) in empty else [9] for p in prompts])
     result = ha.probe(lm, questions(), answers="generated", proof="none")
     assert int(result.questions.sum()) == 196
-    assert "dropped 4 questions that the model answered with nothing" in caplog.text
+    assert "dropped 4 questions with an empty answer" in caplog.text
 
 
 FEW = {"proof": "generate", "proof_asked": 2, "proof_draws": 2, "new_tokens": 4}
@@ -291,7 +291,9 @@ def test_too_long_for_an_answer_is_told_before_any_work(lm, tmp_path) -> None:
     entries = questions(20)
     entries[3]["question"] = " ".join(["w1"] * 40)
     for options in ({"answers": "generated"}, {"proof": "generate"}):
-        with pytest.raises(BadArgument, match=r"question 'w.*' is a prompt of \d+ tokens: with 32 new ones it exceeds"):
+        with pytest.raises(
+            BadArgument, match=r"question 'w.*' has a prompt of \d+ tokens: with 32 new ones it exceeds"
+        ):
             ha.probe(lm, entries, out=tmp_path, **options)
     assert {p.name for p in tmp_path.iterdir()} <= {".lock"}
 
@@ -367,7 +369,7 @@ def test_a_hybrid_model_has_nan_where_it_has_no_heads() -> None:
         ({"k": 2.5}, "k is 2.5"),
         ({"seed": -1}, "seed is -1, expected a whole number from 0"),
         ({"limit": "40"}, "limit is '40'"),
-        ({"keep": "correct"}, "keep is 'correct' with answers='reference'"),
+        ({"keep": "correct"}, "keep is 'correct', but all reference answers are correct"),
         ({"batch_tokens": 0}, "batch_tokens is 0, expected a whole number, at least 1"),
         ({"judge": "there"}, "judge is 'there', expected the address"),
         ({"functions": ["Magic"]}, "functions has 'Magic'"),

@@ -1,22 +1,22 @@
-"""Classify functions by heads' features, and turn that into a map with intervals. No model is needed here.
+"""Classify functions by heads' features, and make a map with intervals. No model is needed here.
 
-The numbers are the paper's steps (Ma et al. 2025, arXiv 2512.10978); steps 1 to 3 are in `compute`.
+Steps are numbered as in the paper (Ma et al. 2025, arXiv 2512.10978); steps 1 to 3 are in `compute`.
 
 4. A head's feature is the mean of its z over an answer's tokens, concatenated with the mean of that over the heads of
    its layer: size 2D.
 5. One Linear(2D → 64) shared by all heads, concatenated to 64 N; Linear → 512, ReLU, Dropout 0.3, Linear → classes.
 6. Importance of a head for class c, over held-out examples of c: the mean of (∂ logit_c / ∂ projection) · projection
    over the 64 dimensions and over the examples, signed. The map is its absolute value, summing to 1 over heads.
-7. The heads of c are those before the elbow of the falling curve of importance.
+7. The heads of c are those before the elbow of the sorted curve of importance.
 
 Other kinds: 'per-head', a linear classifier for each head, whose importance is its recall above chance; and two
 without a classifier: 'written', how much more a head writes in examples of c than in those of other classes, and
 'used', how much of its output the answer depends on (`compute.used_by_answers`).
 
-Our additions: training stops where the validation loss is lowest; importance and accuracy are measured on test
-questions, with bootstrap intervals. Labels are shuffled in two ways: another probe is trained on shuffled labels, for
-its accuracy; and the labels of the test questions are shuffled, for the importance that each head then has. A head is
-*selected* only if its interval is above that.
+Not in the paper: the weights with the lowest validation loss are used; importance and accuracy are measured on test
+questions, with bootstrap intervals. Labels are shuffled in two ways: other probes are trained on shuffled labels, for
+their accuracy; and the labels of the test questions are shuffled, for the importance that heads reach by chance. A head
+is *selected* only if its interval is above that.
 """
 
 import copy
@@ -43,16 +43,22 @@ from headatlas.tasks.questions import Question, in_words
 PROJECTION_SIZE = 64  # dimensions of a head's projection
 HIDDEN_SIZE = 512
 BATCH = 32  # examples per update (published: 1)
-EVALUATED_AT_ONCE = 256  # examples
-SHRINKAGES = (1e-3, 1e-2, 1e-1, 1.0)  # of the covariance, tried on validation examples
+EVALUATION_BATCH = 256  # examples
+SHRINKAGES = (1e-3, 1e-2, 1e-1, 1.0)  # of the covariance; the best on validation examples is used
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Features [example, layer, head, d_head], in memory or on disk, and the split that each example belongs to.
+    """Features of examples, and their splits.
 
-    groups [example]: examples of one group depend on each other, as the steps of a main question do; without it, none
-    do.
+    Args:
+        features: [example, layer, head, d_head], in memory or on disk.
+        train: indices of training examples.
+        validation: indices of validation examples.
+        test: indices of test examples.
+        device: where features are used.
+        groups: the group of each example [example]. Examples of one group depend on each other, like the steps of a
+            main question. None if all are independent.
     """
 
     features: np.ndarray
@@ -63,10 +69,10 @@ class Examples:
     groups: np.ndarray | None = None
 
     def batches(self, indices: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, Tensor]]:
-        """Yield the indices and features of one batch after the other, so that the rest may stay on disk."""
+        """Yield the indices and features of one batch after the other; other features may stay on disk."""
         for start in range(0, len(indices), size):
             batch = indices[start : start + size]
-            # Copied, not shared: how NumPy's memory is aligned, and with it a product's last bit, differs between runs.
+            # copied, because the alignment of NumPy's memory differs between runs, and with it a product's last bit
             yield batch, torch.tensor(self.features[batch], dtype=torch.float32, device=self.device)
 
     def groups_of(self, indices: np.ndarray) -> np.ndarray:
@@ -78,7 +84,7 @@ class Examples:
 
 
 class Probe(nn.Module):
-    """Step 5. Takes mean z [example, layer, head, d_head]; the layer's mean over heads is concatenated here."""
+    """The published probe (step 5) of mean z [example, layer, head, d_head], which adds the layer's mean over heads."""
 
     def __init__(self, layers: int, heads: int, d_head: int, classes: int) -> None:
         super().__init__()
@@ -88,12 +94,13 @@ class Probe(nn.Module):
         self.out = nn.Linear(HIDDEN_SIZE, classes)
 
     def projections(self, z: Tensor) -> Tensor:
-        """[example, layer, head, dims] = Linear([z, mean over heads of z]), the second half computed once per layer."""
+        """Return Linear([z, mean of z over heads]): [example, layer, head, dimension]."""
+        # split, so that the layer's half is computed once per layer
         head_weight, layer_weight = self.project.weight.split(z.shape[-1], dim=1)
         return linear(z, head_weight) + linear(z.mean(2, keepdim=True), layer_weight, self.project.bias)
 
     def read(self, projections: Tensor) -> Tensor:
-        """Logits [example, class]."""
+        """Return logits [example, class]."""
         return self.out(self.drop(torch.relu(self.hidden(projections.flatten(1)))))
 
     def forward(self, z: Tensor) -> Tensor:
@@ -102,7 +109,7 @@ class Probe(nn.Module):
 
 @dataclass(frozen=True)
 class FittedProbe:
-    """A trained probe, the epoch whose weights it has, and the validation loss after each epoch."""
+    """A trained probe, the epoch of its weights, and the validation loss after each epoch."""
 
     probe: Probe
     epochs: int
@@ -129,12 +136,12 @@ def fit_probe(
         data: features and splits.
         labels: the class of each example.
         classes: number of classes.
-        epochs: passes through the training examples, at most.
+        epochs: maximum number of epochs.
         lr: learning rate of AdamW.
-        patience: epochs without a lower validation loss after which training ends.
+        patience: training ends after this number of epochs without a lower validation loss.
         batch: examples per update.
-        stop_early: if not, train for all epochs and keep the last weights, as for a control.
-        seed: of the weights and of the order of examples.
+        stop_early: if False, train for all epochs and keep the last weights, as for a control.
+        seed: seed of the weights and of the order of examples.
         label: name in progress and errors.
         progress: reports the epochs.
     """
@@ -145,11 +152,13 @@ def fit_probe(
         torch.manual_seed(seed)
         probe = Probe(layers, heads, d_head, classes).to(data.device)
         optimiser = torch.optim.AdamW(probe.parameters(), lr=lr, fused=True)
-        best_epoch, losses = 0, [np.inf]
+        best_epoch = 0
+        losses = [np.inf]
         best_weights = copy.deepcopy(probe.state_dict())
         for epoch in progress(range(1, epochs + 1), label):
             if stop_early and epoch - best_epoch > patience:
-                continue  # let the progress bar run out
+                # not `break`, so that the progress bar reaches its end
+                continue
             probe.train()
             for indices, z in data.batches(generator.permutation(data.train), batch):
                 optimiser.zero_grad()
@@ -171,7 +180,7 @@ def _validation_loss(probe: Probe, data: Examples, target: Tensor) -> float:
     probe.eval()
     losses = [
         cross_entropy(probe(z), target[batch].to(data.device), reduction="sum").item()
-        for batch, z in data.batches(data.validation, EVALUATED_AT_ONCE)
+        for batch, z in data.batches(data.validation, EVALUATION_BATCH)
     ]
     return sum(losses) / len(data.validation)
 
@@ -179,13 +188,13 @@ def _validation_loss(probe: Probe, data: Examples, target: Tensor) -> float:
 @torch.no_grad()
 def predict(probe: Probe, data: Examples) -> np.ndarray:
     """Return the predicted class of every test example."""
-    return np.concatenate([probe(z).argmax(1).cpu().numpy() for _, z in data.batches(data.test, EVALUATED_AT_ONCE)])
+    return np.concatenate([probe(z).argmax(1).cpu().numpy() for _, z in data.batches(data.test, EVALUATION_BATCH)])
 
 
 def attributions(probe: Probe, data: Examples, examples: np.ndarray, c: int) -> np.ndarray:
-    """Step 6 before the mean over examples: [example, head], the heads of all layers in a row."""
+    """Return each example's importance of all heads for class c (step 6): [example, head]."""
     scores = []
-    for _, z in data.batches(examples, EVALUATED_AT_ONCE):
+    for _, z in data.batches(examples, EVALUATION_BATCH):
         projections = probe.projections(z).detach().requires_grad_()
         (gradient,) = torch.autograd.grad(probe.read(projections)[:, c].sum(), projections)
         scores.append((gradient * projections).detach().mean(-1).flatten(1).double().cpu().numpy())
@@ -201,9 +210,12 @@ def per_head(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Fit a linear discriminant to every head's mean z in closed form, for all heads and labellings at once.
 
-    Return, for the labels and for every shuffle of them, the predicted classes of validation and of test examples, each
-    [example, head]. The covariance within classes is shrunk towards a multiple of the identity, by the factor that does
-    best on validation examples; all classes have the same weight.
+    The covariance within classes is shrunk towards a multiple of the identity, by the factor with the best accuracy on
+    validation examples; all classes have the same weight.
+
+    Returns:
+        For the labels and for every shuffle of them, the predicted classes of validation and of test examples, both
+        [example, head].
     """
     layers, heads, d = data.features.shape[1:]
     n = layers * heads
@@ -211,9 +223,10 @@ def per_head(
     hot = [np.eye(classes, dtype=np.float32)[labelling] for labelling in labellings]
     second = torch.zeros(n, d, d, device=data.device)
     sums = torch.zeros(len(labellings), n, classes, d, device=data.device)
-    first_batch = next(data.batches(data.train[:EVALUATED_AT_ONCE], EVALUATED_AT_ONCE))[1]
-    shift = first_batch.flatten(1, 2).mean(0)  # near the mean, so that squares stay small
-    for batch, z in data.batches(data.train, EVALUATED_AT_ONCE):
+    first_batch = next(data.batches(data.train[:EVALUATION_BATCH], EVALUATION_BATCH))[1]
+    # an approximate mean is subtracted, because the covariance is a difference of sums of squares
+    shift = first_batch.flatten(1, 2).mean(0)
+    for batch, z in data.batches(data.train, EVALUATION_BATCH):
         x = (z.flatten(1, 2) - shift).transpose(0, 1)  # [head, example, d]
         second += x.transpose(1, 2) @ x
         for k in range(len(labellings)):
@@ -230,7 +243,7 @@ def per_head(
 
     def predictions(weight: Tensor, bias: Tensor, examples: np.ndarray) -> np.ndarray:
         predicted = []
-        for _, z in data.batches(examples, EVALUATED_AT_ONCE):
+        for _, z in data.batches(examples, EVALUATION_BATCH):
             x = (z.flatten(1, 2) - shift).transpose(0, 1)
             predicted.append((x @ weight + bias[:, None]).argmax(-1).T.to(torch.int16).cpu().numpy())
         return np.concatenate(predicted)
@@ -243,31 +256,37 @@ def per_head(
 
 
 @torch.no_grad()
-def written(data: Examples, labels: np.ndarray, classes: int, write: Tensor) -> np.ndarray:
-    """Return |(z − z̄) · W_O|² of each head over its mean in training examples: [test example, head].
+def written(data: Examples, labels: np.ndarray, classes: int, products: Tensor) -> np.ndarray:
+    """Return |(z − z̄) · W_O|² of each head divided by its mean in training examples: [test example, head].
 
     Every class has the same weight in both means. A class's mean is 1 for a head that writes as much for it as for any
-    other, and up to the number of classes for one that writes for it alone.
+    other class, and the number of classes for a head that writes for it alone.
 
-    write: W_O · W_Oᵀ of each head [layer, head, d_head, d_head].
+    Args:
+        data: features and splits.
+        labels: the class of each example.
+        classes: number of classes.
+        products: W_O · W_Oᵀ of each head [layer, head, d_head, d_head].
     """
     layers, heads, d = data.features.shape[1:]
-    write = write.to(data.device, torch.float32)
+    products = products.to(data.device, torch.float32)
     hot = np.eye(classes, dtype=np.float32)[labels]
-    weight = hot / (hot[data.train].sum(0).clip(min=1) * classes)  # of a training example in means over classes
+    # weight of each example in a mean over classes of means over training examples
+    weight = hot / (hot[data.train].sum(0).clip(min=1) * classes)
     mean = torch.zeros(layers, heads, d, device=data.device)
-    for batch, z in data.batches(data.train, EVALUATED_AT_ONCE):
+    for batch, z in data.batches(data.train, EVALUATION_BATCH):
         mean += torch.einsum("b,blhd->lhd", torch.tensor(weight[batch].sum(1), device=data.device), z)
 
     def size(z: Tensor) -> Tensor:
-        return torch.einsum("blhd,lhde,blhe->blh", z - mean, write, z - mean).clamp(min=0)
+        return torch.einsum("blhd,lhde,blhe->blh", z - mean, products, z - mean).clamp(min=0)
 
-    usual = torch.zeros(layers, heads, device=data.device)
-    for batch, z in data.batches(data.train, EVALUATED_AT_ONCE):
-        usual += torch.einsum("b,blh->lh", torch.tensor(weight[batch].sum(1), device=data.device), size(z))
-    usual = torch.where(usual > 0, usual, torch.inf)  # a head that never writes
-    test = data.batches(data.test, EVALUATED_AT_ONCE)
-    return np.concatenate([(size(z) / usual).flatten(1).double().cpu().numpy() for _, z in test])
+    mean_size = torch.zeros(layers, heads, device=data.device)
+    for batch, z in data.batches(data.train, EVALUATION_BATCH):
+        mean_size += torch.einsum("b,blh->lh", torch.tensor(weight[batch].sum(1), device=data.device), size(z))
+    # a head that never writes scores 0
+    mean_size = torch.where(mean_size > 0, mean_size, torch.inf)
+    test = data.batches(data.test, EVALUATION_BATCH)
+    return np.concatenate([(size(z) / mean_size).flatten(1).double().cpu().numpy() for _, z in test])
 
 
 # --- without the model: words
@@ -282,14 +301,14 @@ def bag_of_words(texts: Sequence[str], labels: np.ndarray, train: np.ndarray, te
 
 
 def sentence_about(main: str, step: str) -> str:
-    """Return the sentence of a main question that has most words in common with a step."""
+    """Return the sentence of a main question that shares most words with a step."""
     sentences = re.split(r"(?<=[.?!])\s+", main)
     words = set(re.findall(r"\w{3,}", step.lower()))
     return max(sentences, key=lambda s: len(words & set(re.findall(r"\w{3,}", s.lower()))))
 
 
 def wording(questions: Sequence[Question], answers: Sequence[str], labels: np.ndarray, data: Examples) -> xr.Dataset:
-    """Return the accuracy of classifiers that see only words: of each text that the model sees, and of its answers."""
+    """Return the accuracy of classifiers that see only the words of questions, prompts or answers."""
     texts = {
         "question": [q.text for q in questions],
         "prompt": [in_words(q) for q in questions],
@@ -297,7 +316,8 @@ def wording(questions: Sequence[Question], answers: Sequence[str], labels: np.nd
         "question and answer": [f"{q.text} {a}" for q, a in zip(questions, answers, strict=True)],
         "sentence asked about": [f"{sentence_about(q.main, q.text)} {q.text}" for q in questions],
     }
-    with threadpool_limits(1):  # for vectors this small, threads take five times as long on two cores, and more on many
+    # with vectors this small, several threads take five times as long on two cores, and longer on more
+    with threadpool_limits(1):
         accuracies = [bag_of_words(text, labels, data.train, data.test) for text in texts.values()]
     return xr.Dataset(
         {"bag_of_words_accuracy": accuracies[0], "bag_of_words": ("wording", accuracies)},
@@ -314,11 +334,11 @@ def majority(labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
 # --- from scores of each example to a map with intervals
 
 Weigh = Callable[[np.ndarray], np.ndarray]
-"""What a mean over examples counts for: its size for attributions, the part above 0 for classifiers."""
+"""Turns mean scores into weights of heads: the absolute value for attributions, the part above 0 for classifiers."""
 
 
 def normalised(weight: np.ndarray) -> np.ndarray:
-    """Scale weights to sum to 1 over the last axis; all are equal where every weight is 0."""
+    """Scale weights to sum to 1 over the last axis; if all are 0, they become equal."""
     total = weight.sum(-1, keepdims=True)
     return np.where(total > 0, weight / np.where(total > 0, total, 1), 1 / weight.shape[-1])
 
@@ -326,9 +346,9 @@ def normalised(weight: np.ndarray) -> np.ndarray:
 def interval(
     scores: np.ndarray, groups: np.ndarray, weigh: Weigh, *, draws: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Return the 95 % bootstrap interval [2, head] of the weight of each head's mean, from [example, head].
+    """Return the 95 % bootstrap interval [2, head] of the weight of each head's mean score [example, head].
 
-    Groups of examples are drawn, not examples.
+    Whole groups of examples are drawn, because their examples depend on each other.
     """
     names, group = np.unique(groups, return_inverse=True)
     counts = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)[:, group]
@@ -344,15 +364,22 @@ def chance_level(
     draws: int,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """Return the weight that each head reaches for each class, [class, head], when test labels are shuffled.
+    """Return the weight that each head reaches for each class by chance, [class, head], from shuffled test labels.
 
-    Labels are shuffled within groups, whose examples have more in common than labels; examples that are alone in their
-    group, among themselves. In 99 of 100 shuffles no head exceeds its level for any class: levels lie as many standard
-    deviations from the mean as the most extreme head of a shuffle does.
+    Labels are shuffled within groups, because the examples of a group have more in common than their labels; examples
+    that are alone in their group are shuffled together. In 99 of 100 shuffles, no head exceeds its level for any class:
+    all levels are the same number of standard deviations from the mean, taken from the most extreme head of a shuffle.
 
-    scores: for every class, those of all test examples, [example, head].
+    Args:
+        scores: scores of all test examples for each class, [example, head].
+        labels: classes of the test examples.
+        groups: groups of the test examples.
+        weigh: turns mean scores into weights.
+        draws: number of shuffles.
+        generator: random generator.
     """
     names, group, size = np.unique(groups, return_inverse=True, return_counts=True)
+    # examples that are alone in their group form one group
     group = np.where(size[group] == 1, len(names), group)
     by_group = np.argsort(group, kind="stable")
     orders = np.empty((draws, len(labels)), dtype=labels.dtype)
@@ -370,7 +397,7 @@ def chance_level(
 
 
 def before_elbow(importance: np.ndarray) -> np.ndarray:
-    """Step 7: which heads lie before the elbow, the point of the falling curve farthest below its chord."""
+    """Return which heads lie before the elbow (step 7): the point of the sorted curve farthest below its chord."""
     order = np.argsort(-importance, kind="stable")
     curve = importance[order]
     chord = np.linspace(curve[0], curve[-1], len(curve))
@@ -381,10 +408,17 @@ def before_elbow(importance: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Readout:
-    """What a kind of probe gives for the test examples."""
+    """The predictions and scores of a kind of probe for the test examples.
 
-    predicted: list[np.ndarray]  # their classes, by the labels and by each shuffle of them
-    scores: list[np.ndarray]  # for every class, [example, head]
+    Args:
+        predicted: predicted classes, for the labels and for each shuffle of them.
+        scores: scores for each class [example, head].
+        weigh: turns mean scores into weights.
+        epochs: epochs of training.
+    """
+
+    predicted: list[np.ndarray]
+    scores: list[np.ndarray]
     weigh: Weigh
     epochs: int = 0
 
@@ -405,18 +439,20 @@ def probe_map(
     """Return importance(function, layer, head), with intervals, chance levels and accuracies.
 
     Args:
-        data: features and splits. Layers of the map are those that it has.
-        labels: the function of each example, as its position in `functions`.
+        data: features and splits. The map has the layers of the features.
+        labels: index in `functions` of each example's function.
         functions: names of functions.
         kind: 'published', 'per-head', 'written' or 'used'.
-        scores: for 'written' and 'used', those of test examples [test example, head].
+        scores: for 'written' and 'used', scores of the test examples [test example, head].
         training: for 'published', options of `fit_probe`.
         controls: number of probes trained on shuffled labels.
-        draws: of the bootstrap, and shuffles of test labels.
-        seed: of training, draws and shuffles.
+        draws: number of bootstrap draws, and of shuffles of test labels.
+        seed: seed of training, draws and shuffles.
         progress: reports training.
     """
-    n, truth, shape = len(functions), labels[data.test], data.features.shape[1:3]
+    n = len(functions)
+    truth = labels[data.test]
+    shape = data.features.shape[1:3]
     generator = np.random.default_rng([seed, 3])
     splits = (data.train, data.validation, data.test)
     labellings = [labels, *(_shuffled(labels, splits, generator) for _ in range(controls))]
@@ -465,15 +501,15 @@ def _published(
     *,
     progress: Progress,
 ) -> Readout:
-    """Train the published probe, and one for as many epochs on each shuffle of the labels."""
+    """Train the published probe, and a probe on each shuffle of the labels for the same number of epochs."""
     labels, *shuffles = labellings
     fitted = fit_probe(data, labels, n, **training, seed=seed, progress=progress)
     epochs = max(1, fitted.epochs)
     predicted = [predict(fitted.probe, data)]
     for i, shuffled in enumerate(shuffles):
         label = "control: shuffled labels" + f" {i + 1}" * (len(shuffles) > 1)
-        as_long = {**training, "epochs": epochs, "stop_early": False}
-        control = fit_probe(data, shuffled, n, **as_long, seed=seed, label=label, progress=progress)
+        control_training = {**training, "epochs": epochs, "stop_early": False}
+        control = fit_probe(data, shuffled, n, **control_training, seed=seed, label=label, progress=progress)
         predicted.append(predict(control.probe, data))
     return Readout(predicted, [attributions(fitted.probe, data, data.test, c) for c in range(n)], np.abs, epochs)
 
@@ -481,7 +517,7 @@ def _published(
 def _best_heads(
     data: Examples, labellings: Sequence[np.ndarray], by_head: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> list[np.ndarray]:
-    """Return what the head predicts that is best on validation examples, for each labelling."""
+    """Return for each labelling the predictions of the head that is best on validation examples."""
     return [
         test[:, (validation == labels[data.validation][:, None]).mean(0).argmax()]
         for (validation, test), labels in zip(by_head, labellings, strict=True)
@@ -492,11 +528,13 @@ def _maps(
     readout: Readout, truth: np.ndarray, groups: np.ndarray, draws: int, generator: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """Return maps [class, head] with intervals and chance levels. truth: classes of the test examples."""
-    scores, weigh = readout.scores, readout.weigh
+    scores = readout.scores
+    weigh = readout.weigh
     members = [truth == c for c in range(len(scores))]
     signed = np.stack([s[m].mean(0) for s, m in zip(scores, members, strict=True)])
     weight = weigh(signed)
-    importance, total = normalised(weight), weight.sum(1, keepdims=True)
+    importance = normalised(weight)
+    total = weight.sum(1, keepdims=True)
     total = np.where(total > 0, total, 1)
     intervals = [
         interval(s[m], groups[m], weigh, draws=draws, generator=generator) for s, m in zip(scores, members, strict=True)

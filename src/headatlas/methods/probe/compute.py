@@ -1,6 +1,6 @@
-"""The parts of `probe`: answers, features of answers in shards, and the result: the map, what wording gives, the test.
+"""Generate answers, read their features in shards, and make the result: the map, its comparison with wording, the test.
 
-Questions are read in shards, which are independent of each other.
+Shards of questions are independent of each other.
 """
 
 import logging
@@ -50,14 +50,12 @@ from headatlas.tasks.used import used_questions
 
 log = logging.getLogger(__name__)
 
-ANSWERS = "the model's answers"  # the part that generates them, and its output
-MIN_SHARD = 128  # questions of a shard
-PATH_STEPS = 4  # between a head's mean output and its output, for kind 'used'
-
-# of costs, measured
+ANSWERS = "the model's answers"  # name of the part that generates them, and of its output
+MIN_SHARD = 128  # questions
+PATH_STEPS = 4  # from a head's mean output to its output, for kind 'used'
 
 Choose = Callable[[int, np.ndarray], list[int]]
-"""(example, −log P of its answer tokens) → which of them to keep."""
+"""Takes (example, −log P of its answer tokens), returns the indices of the tokens to read."""
 
 
 def plan(
@@ -71,17 +69,17 @@ def plan(
     everywhere: bool,
     testing: Mapping[str, Any],
 ) -> Work:
-    """Return parts that each read the answers of a shard, and before them one that generates answers, if wanted.
+    """Return parts that read the answers of a shard each and, if answers are generated, the part that generates them.
 
     Args:
         lm: the model.
-        questions: all steps.
+        questions: questions of all splits.
         prompts: context, template and new_tokens.
         reading: the other options of `read`.
         fit: options of `probe_map`.
-        proof: 'score', 'generate' or 'none'.
+        proof: test of the map: 'score', 'generate' or 'none'.
         everywhere: whether the test changes heads at the whole prompt.
-        testing: the other options of `prove_map`.
+        testing: the other options of the test.
     """
     generated = reading["answers"] == "generated"
     answering = {name: prompts[name] for name in ("template", "new_tokens")}
@@ -127,11 +125,11 @@ def _answering_part(questions: Sequence[Question], answering: Mapping[str, Any])
 def _reading_part(
     shard: str, groups: Sequence[Sequence[int]], questions: Sequence[Question], options: Mapping[str, Any]
 ) -> Part:
-    of_shard = {i: questions[i] for group in groups for i in group}
+    shard_questions = {i: questions[i] for group in groups for i in group}
     return Part(
         name=f"reading answers, {shard}",
         do=read,
-        arguments={"shard": shard, "questions": of_shard, "groups": groups, **options},
+        arguments={"shard": shard, "questions": shard_questions, "groups": groups, **options},
         outputs=shard_outputs(shard),
         inputs=(ANSWERS,) if options["answers"] == "generated" else (),
     )
@@ -141,21 +139,21 @@ def _reading_part(
 
 
 def check_room(lm: LM, questions: Sequence[Question], template: bool, new_tokens: int) -> None:
-    """Check that every prompt leaves room for an answer, before any work is done."""
+    """Check that every prompt leaves room for an answer in the model's context."""
     context = lm.anatomy.context
     for q in questions:
         n = len(prompt_ids(lm, q, template))
         if context and n + new_tokens > context:
             raise BadArgument(
-                f"question {q.text[:40]!r} is a prompt of {n} tokens: with {new_tokens} new ones it exceeds the model's"
-                f" context of {context}"
+                f"question {q.text[:40]!r} has a prompt of {n} tokens: with {new_tokens} new ones it exceeds the"
+                f" model's context of {context}"
             )
 
 
 def answer(
     lm: LM, *, questions: Sequence[Question], template: bool, new_tokens: int, done: Done, progress: Progress
 ) -> None:
-    """Generate the model's answers as tokens [question, token], with −1 after each end."""
+    """Generate the model's answers, and store their tokens [question, token], padded with −1."""
     prompts = [with_answer(lm, q, q.answer, template).prompt for q in questions]
     answers = generate_answers(lm, prompts, new_tokens, done=done, progress=progress)
     done[ANSWERS] = (pad_answers(answers, new_tokens),)
@@ -165,7 +163,7 @@ def answer(
 
 
 def cut_into_shards(questions: Sequence[Question]) -> dict[str, list[list[int]]]:
-    """Return the numbers of questions, by main question, of each shard. Shards are large enough to fill batches."""
+    """Return the indices of each shard's questions, grouped by main question."""
     groups: dict[str, list[int]] = {}
     for i, q in enumerate(questions):
         groups.setdefault(q.group, []).append(i)
@@ -178,7 +176,7 @@ def cut_into_shards(questions: Sequence[Question]) -> dict[str, list[list[int]]]
 
 
 def shard_outputs(shard: str) -> tuple[str, str]:
-    """Return the names of a shard's arrays: its features, and which questions they belong to."""
+    """Return the names of a shard's outputs: its features, and the questions that they belong to."""
     return shard, f"questions of {shard}"
 
 
@@ -199,7 +197,7 @@ def read(
 ) -> None:
     """Compute the features of a shard's answers [example, layer, head, d_head].
 
-    The second output holds the numbers of their questions, which answers are right, and whether the judge was given up.
+    The second output holds the indices of their questions, which answers are right, and whether the judge failed.
     """
     examples = {i: with_answer(lm, q, q.answer, template) for i, q in questions.items()}
     texts = {i: q.answer for i, q in questions.items()}
@@ -244,10 +242,19 @@ def capture(
     label: str = "reading answers",
     progress: Progress = silent,
 ) -> None:
-    """Fill features [example, layer, head, d_head] with means of z over each answer's chosen tokens.
+    """Fill features [example, layer, head, d_head] with means of z over the tokens that `choose` picks of each answer.
 
-    Layers are those with heads. examples: by number. groups: those to read; their prompts begin alike, so they are run
-    together.
+    Only layers with heads are included.
+
+    Args:
+        lm: the model.
+        examples: examples by index.
+        groups: indices of the examples to read; the prompts of a group begin alike, so they are run together.
+        choose: picks tokens of an answer.
+        features: where features are stored.
+        batch_tokens: tokens run through the model at once.
+        label: label of the progress bar.
+        progress: reports progress.
     """
     layers = lm.layers_with_heads
     budget = tokens_at_once(lm, batch_tokens)
@@ -274,7 +281,7 @@ def capture(
 
 
 def token_texts(lm: LM, answer: Sequence[int]) -> list[str]:
-    """Return an answer's tokens as text, with a space in front where a word begins."""
+    """Return an answer's tokens as text, with a leading space where a word begins."""
     texts = [text_inside(lm.tokenizer, [i]) for i in answer]
     return [f"{' ' * text.startswith(' ')}{text.strip()}" for text in texts]
 
@@ -309,9 +316,9 @@ def combine(
     done: Done,
     progress: Progress,
 ) -> xr.Dataset:
-    """Return the map, what the wording gives, and the test.
+    """Return the map, the accuracy of wording, and the outcome of the test.
 
-    fit: options of `probe_map`. proof: those of `prove_map`.
+    fit: options of `probe_map`. proof: options of the test; None for no test.
     """
     names = function_names(questions)
     texts = [q.answer for q in questions]
@@ -319,7 +326,7 @@ def combine(
     if generated:
         texts = [_answer_text(lm, tokens) for tokens in unpad_answers(done[ANSWERS][0])]
     arrays = [done[shard_outputs(shard)[1]] for shard in shards]
-    numbers, right, given_up = (np.concatenate(of_shards) for of_shards in zip(*arrays, strict=True))
+    numbers, right, given_up = (np.concatenate(shard_arrays) for shard_arrays in zip(*arrays, strict=True))
     numbers.sort()
     if generated:
         _log_answers(texts, right)
@@ -353,21 +360,22 @@ def combine(
     if proof is not None:
         options = {**proof, "batch_tokens": batch_tokens, "progress": progress}
         result = result.merge(prove_map(lm, questions, labels, data, result.importance, **options))
-    if given_up.any():  # another key, so that the next run queries the judge again
+    if given_up.any():
+        # without its key, so that the next run does not reuse the result, and queries the judge again
         result = result.assign_attrs(judge=f"{judge}, given up", key="")
     return result
 
 
 def _log_answers(texts: Sequence[str], right: np.ndarray) -> None:
     if empty := sum(not text for text in texts):
-        log.info("dropped %d questions that the model answered with nothing", empty)
+        log.info("dropped %d questions with an empty answer", empty)
     log.info("%d of %d answers are right", right.sum(), len(right))
 
 
 def _gather_examples(
     lm: LM, questions: Sequence[Question], numbers: np.ndarray, shards: Sequence[str], *, done: Done
 ) -> Examples:
-    """Return the shards' features in the order of the questions: on disk, if the shards are in a folder."""
+    """Join the shards' features in the order of the questions; on disk, if the shards are in a folder."""
     folder, shape = getattr(done, "folder", None), (len(questions), *_feature_shape(lm))
     if folder is None:
         features = np.empty(shape, _feature_dtype(lm))
@@ -382,13 +390,13 @@ def _gather_examples(
 
 
 def _output_products(lm: LM, device: torch.device) -> Tensor:
-    """W_O · W_Oᵀ of each head, [layer, head, d_head, d_head], layers with heads only."""
+    """Return W_O · W_Oᵀ of each head in layers with heads, [layer, head, d_head, d_head]."""
     weights = [lm.weights.output(layer).float() for layer in lm.layers_with_heads]
     return torch.stack([(w @ w.transpose(1, 2)).to(device) for w in weights])
 
 
 def _with_all_layers(result: xr.Dataset, lm: LM) -> xr.Dataset:
-    """Add the layers that have no heads: NaN, or False."""
+    """Add the layers without heads, as NaN or False."""
     result = result.assign_coords(layer=lm.layers_with_heads, head=range(lm.n_heads))
     flags = [name for name, variable in result.data_vars.items() if variable.dtype == bool]
     wide = result.drop_vars(flags).reindex(layer=range(lm.n_layers))
@@ -407,14 +415,15 @@ def used_by_answers(
     batch_tokens: int | None = None,
     progress: Progress = silent,
 ) -> np.ndarray:
-    """[test example, head]: nats of the answer that a head's output is worth over its mean in training examples.
+    """Return the nats of an answer's log P that depend on a head's output beyond its mean, [test example, head].
 
-    A probe reads what is present, whether or not anything uses it. Here all heads go from their mean output to their
-    output together, at the tokens that predict the answer; a head's score is its gradient on the way (as in `ig`, which
-    starts from zero). What no later part of the model reads has no gradient, however well a probe reads it.
+    A probe reads what is present, whether or not the model uses it. Here all heads go from their mean output in
+    training examples to their output together, at the tokens that predict the answer; a head's score is its gradient on
+    the way (as in `ig`, which starts from zero). What no later part of the model uses has no gradient, however well a
+    probe can read it.
 
-    The sum over heads is about what log P would lose if all heads were set to their means. Every class has the same
-    weight in these. Layers are those with heads.
+    The sum over heads is approximately what log P would lose if all heads were set to their means. Every class has the
+    same weight in the means. Only layers with heads are included.
     """
     mean = _mean_outputs(lm, [examples[i] for i in data.train], labels[data.train], batch_tokens)
     scores = np.zeros((len(data.test), lm.n_layers, lm.n_heads))
@@ -436,9 +445,14 @@ def used_by_answers(
 def _between_mean_and_output(
     lm: LM, layout: Layout, owner: Tensor, mean: Tensor, share: Tensor
 ) -> AbstractContextManager[None]:
-    """Move heads part of the way from their mean output [layer, head, d_head] to their output.
+    """Move heads part of the way from their mean output to their output, at the tokens that predict an answer.
 
-    Only where an answer is predicted. share: how far [example, layer, head]. owner: the example of every such token.
+    Args:
+        lm: the model.
+        layout: the tokens.
+        owner: index of the example of every token that predicts an answer.
+        mean: mean outputs [layer, head, d_head].
+        share: part of the way [example, layer, head].
     """
     rows, places = torch.tensor(layout.rows), torch.tensor(layout.places)
 
@@ -453,7 +467,10 @@ def _between_mean_and_output(
 
 @torch.no_grad()
 def _mean_outputs(lm: LM, examples: Sequence[TokenExample], labels: np.ndarray, batch_tokens: int | None) -> Tensor:
-    """Mean z where an answer is predicted [layer, head, d_head]; every class, and every example of it, counts alike."""
+    """Return the mean z at the tokens that predict an answer, [layer, head, d_head].
+
+    Every class has the same weight, and so has every example of a class.
+    """
     counts = np.bincount(labels)
     weight = 1 / counts[labels] / (counts > 0).sum()
     mean = torch.zeros(lm.n_layers, lm.n_heads, lm.d_head, device=lm.device)

@@ -27,7 +27,7 @@ from headatlas.evidence.control import (
     same_layers,
     top_heads,
 )
-from headatlas.methods.probe.classifier import EVALUATED_AT_ONCE, Examples
+from headatlas.methods.probe.classifier import EVALUATION_BATCH, Examples
 from headatlas.models.generation import generate_answers
 from headatlas.models.interventions import MEASURES, Change, answers_under
 from headatlas.models.lm import LM
@@ -239,14 +239,14 @@ def directions(data: Examples, labels: np.ndarray, classes: int) -> Tensor:
     layers, heads, d = data.features.shape[1:]
     hot = np.eye(classes, dtype=np.float32)[labels]
     sums = torch.zeros(classes, layers, heads, d, device=data.device)
-    for batch, z in data.batches(data.train, EVALUATED_AT_ONCE):
+    for batch, z in data.batches(data.train, EVALUATION_BATCH):
         sums += torch.einsum("bc,blhd->clhd", torch.tensor(hot[batch], device=data.device), z)
     counts = torch.from_numpy(hot[data.train].sum(0)).to(data.device)[:, None, None, None]
     total = sums.sum(0)
     unit = sums / counts - (total - sums) / (len(data.train) - counts)
     unit = torch.nn.functional.normalize(unit, dim=-1)
     first, second = torch.zeros(2, classes, layers, heads, device=data.device)
-    for _, z in data.batches(data.train, EVALUATED_AT_ONCE):
+    for _, z in data.batches(data.train, EVALUATION_BATCH):
         along = torch.einsum("blhd,clhd->bclh", z - total / len(data.train), unit)
         first, second = first + along.sum(0), second + along.square().sum(0)
     variance = second / len(data.train) - (first / len(data.train)).square()
