@@ -398,7 +398,7 @@ def test_a_server_that_ends_is_missed_and_found_again(opened: Open) -> None:
     tab.fill("#live-prompt", "w1 w2")
     expect(tab.locator("#live-lost")).to_contain_text("does not answer")
     stranger = serve(make_lm(), port)
-    expect(tab.locator("#live-lost")).to_contain_text("started anew")
+    expect(tab.locator("#live-lost")).to_contain_text("restarted")
     stranger.stop()
     server = Server(Live(make_lm()), lambda: "", host="127.0.0.1", port=port)
     server.guard.token = token

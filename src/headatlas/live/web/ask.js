@@ -1,15 +1,15 @@
 // ---------- questions to the model: over the network, or from answers that were recorded into the page
 const pageId = Math.random().toString(36).slice(2) + Date.now().toString(36);
 const token = new URLSearchParams(location.search).get("token") ?? "";
-const DROPPED = Symbol("dropped"); // a newer question took its place
+const DROPPED = Symbol("dropped"); // a newer question replaced it
 
-let prompts = 0; // how many there have been
-async function ask(kind, place, question, partial) { // what comes after another prompt was given, errors too, is dropped
-  const mine = prompts;
+let prompts = 0; // number of prompts so far
+async function ask(kind, place, question, partial) { // answers and errors that arrive after the prompt has changed are dropped
+  const promptNumber = prompts;
   try {
     return await (data.live.recorded ? fromRecord(kind, question) : fromServer(kind, place, question, partial));
   } finally {
-    if (mine !== prompts) throw DROPPED;
+    if (promptNumber !== prompts) throw DROPPED;
   }
 }
 async function fromServer(kind, place, question, partial = () => {}) {
@@ -41,23 +41,23 @@ async function lastOf(body, partial) { // a line of JSON for each message
   }
 }
 const keyOf = (kind, { prompt, heads, layer = 0, head = 0, token: at = -1 }) => {
-  const here = { attention: [layer, head], thumbnails: [layer], writes: [layer, head, at] }[kind] ?? [];
-  return [kind, data.live.prompts.findIndex((p) => p.prompt === prompt), heads.map(([l, h, s]) => `${l}.${h}.${s}`).join(" "), ...here].join("|");
+  const place = { attention: [layer, head], thumbnails: [layer], writes: [layer, head, at] }[kind] ?? [];
+  return [kind, data.live.prompts.findIndex((p) => p.prompt === prompt), heads.map(([l, h, s]) => `${l}.${h}.${s}`).join(" "), ...place].join("|");
 };
 function fromRecord(kind, question) {
   const result = data.live.recorded[keyOf(kind, question)];
-  if (result === undefined) throw new Error("This page holds a few recorded answers, and this is not one of them. Ask the model itself with: headatlas view");
+  if (result === undefined) throw new Error("This page has recorded answers only, and none for this question. To ask the model, run: headatlas view");
   return result;
 }
 
 // ---------- a server that does not answer
 let waiting = null;
-function lost(why = "The server does not answer. This page goes on when it is back.") {
+function lost(why = "The server does not answer. This page resumes when it is back.") {
   $("live-lost").textContent = why;
   $("live-lost").hidden = false;
   waiting ??= setInterval(async () => {
     const answer = await fetch("alive", { headers: { "x-headatlas-token": token } }).catch(() => null);
-    if (answer?.status === 403) $("live-lost").textContent = "The server was started anew: open the address that it printed.";
+    if (answer?.status === 403) $("live-lost").textContent = "The server was restarted: open the address that it printed.";
     if (!answer?.ok) return;
     clearInterval(waiting);
     waiting = null;
@@ -66,7 +66,7 @@ function lost(why = "The server does not answer. This page goes on when it is ba
   }, 1000);
 }
 
-// ---------- numbers as the server packs them
+// ---------- decoding of packed numbers
 const HALF = new Float32Array(65536);
 for (let i = 0; i < 65536; i++) {
   const sign = i & 0x8000 ? -1 : 1, exponent = (i >> 10) & 31, fraction = i & 1023;

@@ -1,14 +1,14 @@
-// ---------- live: what is asked now. `heads` holds the scale of every head that is switched.
+// ---------- live: the current question. `heads` holds the scale of every switched head.
 const now = { prompt: "", target: "", other: "", heads: new Map(), token: null };
-const got = {}; // the model's answers: before, after, attention, …
+const answers = {}; // from the model: before, after, attention, …
 const undone = { past: [], future: [] };
 const switched = () => [...now.heads].filter(([, s]) => s !== 1).sort(([a], [b]) => a - b).map(([at, s]) => [Math.floor(at / H), at % H, s]);
 const visible = (text) => printable(text.replaceAll("\n", "↵").replaceAll("\t", "⇥")).replace(/^ | $/g, "·") || "∅";
 function question(extra = {}) {
-  const { prompt } = now, answers = { target: got.before?.target.ids ?? now.target, other: got.before?.other?.ids ?? now.other };
-  return { prompt, heads: switched(), ...answers, ...extra };
+  const targets = { target: answers.before?.target.ids ?? now.target, other: answers.before?.other?.ids ?? now.other };
+  return { prompt: now.prompt, heads: switched(), ...targets, ...extra };
 }
-async function tell(work, failed = () => {}) { // errors are one line under the prompt; a dropped question is nobody's concern
+async function attempt(work, failed = () => {}) { // shows errors under the prompt; dropped questions are ignored
   try { await work(); return true; } catch (error) {
     if (error === DROPPED) return false;
     $("live-message").textContent = error.message;
@@ -18,13 +18,13 @@ async function tell(work, failed = () => {}) { // errors are one line under the 
 }
 const NUMBERS = ["live-next", "live-answer", "live-continuation"];
 const dimNumbers = (on) => NUMBERS.forEach((id) => $(id).classList.toggle("waiting", on));
-function clearNumbers() { // after an error: numbers of another question must not stand there
+function clearNumbers() { // after an error: numbers of another question must not stay
   NUMBERS.forEach((id) => $(id).replaceChildren());
   dimNumbers(false);
   for (const kind of ["direct", "slope"]) showMap(kind, null);
   for (const id of ["live-writes", "live-thumbnails"]) $(id).replaceChildren();
-  delete got.after;
-  delete got.attention;
+  delete answers.after;
+  delete answers.attention;
   showAttention();
   card();
 }
@@ -40,8 +40,8 @@ function prompted() {
   turn++;
   [now.prompt, now.target, now.other] = ["prompt", "target", "other"].map((n) => $(`live-${n}`).value);
   if (prompt !== now.prompt) now.token = null;
-  if (prompt !== now.prompt && data.live.recorded) now.heads.clear(); // each prompt has heads of its own
-  for (const name of Object.keys(got)) delete got[name];
+  if (prompt !== now.prompt && data.live.recorded) now.heads.clear(); // recorded heads differ between prompts
+  for (const name of Object.keys(answers)) delete answers[name];
   prompts++;
   maps.exact.asked = null;
   for (const kind of Object.keys(maps)) showMap(kind, null);
@@ -51,10 +51,10 @@ function prompted() {
   $("live-steps").hidden = Boolean(now.prompt);
   if (!now.prompt) { $("live-results").hidden = true; return; }
   const failed = () => { clearNumbers(); $("live-results").hidden = true; };
-  tell(async () => {
+  attempt(async () => {
     dimNumbers(true);
     const before = await ask("next", "prompt", question({ heads: [], target: now.target, other: now.other }));
-    got.before = before;
+    answers.before = before;
     if (data.live.recorded) showRecorded();
     $("live-results").hidden = false;
     showText();
@@ -63,7 +63,7 @@ function prompted() {
 }
 
 // ---------- heads switched
-function switchHeads(heads) { // [[at, scale], …]; scale 1 switches back
+function switchHeads(heads) { // [[index, scale], …]; scale 1 switches back
   undone.past.push(new Map(now.heads));
   undone.future = [];
   for (const [at, scale] of heads) if (scale === 1) now.heads.delete(at); else now.heads.set(at, scale);
@@ -83,13 +83,13 @@ async function changed() {
   showHeads();
   for (const view of views) if (!view.stale) view.mark();
   card();
-  if (!got.before) return;
-  await tell(async () => {
+  if (!answers.before) return;
+  await attempt(async () => {
     dimNumbers(true);
     const heads = switched();
     const after = heads.length ? await ask("next", "after", question()) : null;
     if (mine !== turn) return;
-    got.after = after;
+    answers.after = after;
     showNext();
     askHead();
     askMaps();
@@ -99,12 +99,12 @@ async function changed() {
 }
 function showHeads() {
   const chip = ([l, h, s]) => {
-    const at = l * H + h, off = el("button", { type: "button", title: "as it was", "aria-label": `${nameOf(at)}: as it was`, onclick: () => switchHeads([[at, 1]]) }, "×");
+    const at = l * H + h, off = el("button", { type: "button", title: "switch back", "aria-label": `${nameOf(at)}: switch back`, onclick: () => switchHeads([[at, 1]]) }, "×");
     const name = el("button", { type: "button", onclick: () => select(at) }, nameOf(at) + (s ? ` × ${s}` : ""));
     return el("span", { className: "chip" }, name, off);
   };
   const chips = switched().map(chip), many = chips.length > 40;
-  $("live-heads").replaceChildren(...(many ? chips.slice(0, 40) : chips), many ? `and ${chips.length - 40} more` : chips.length ? "" : el("span", { className: "muted" }, "None: the model is as it is."));
+  $("live-heads").replaceChildren(...(many ? chips.slice(0, 40) : chips), many ? `and ${chips.length - 40} more` : chips.length ? "" : el("span", { className: "muted" }, "None: the model is unchanged."));
   $("live-undo").disabled = !undone.past.length;
   $("live-redo").disabled = !undone.future.length;
   $("live-clear").disabled = $("live-control").disabled = !chips.length;
@@ -112,11 +112,11 @@ function showHeads() {
 
 // ---------- what comes next
 function showNext() {
-  const { before, after } = got;
+  const { before, after } = answers;
   const bar = (p, name) => el("span", { className: `p ${name}` }, el("i", { style: `width:${p * 100}%` }), p < 0.0005 ? p.toExponential(0) : p.toFixed(3));
   const pick = (t) => el("button", { type: "button", title: "follow this answer", onclick: () => { $("live-target").value = t.text; prompted(); } }, visible(t.text));
   const line = (t) => ({ cells: [pick(t), bar(t.before, "before"), ...(after ? [bar(t.p, "after")] : [])], current: before.target.ids.length === 1 && before.target.ids[0] === t.id });
-  $("live-next").replaceChildren(table("", ["Token", "as it is", ...(after ? ["switched"] : [])], (after ?? before).next.map(line), [1, 2]));
+  $("live-next").replaceChildren(table("", ["Token", "unchanged", ...(after ? ["switched"] : [])], (after ?? before).next.map(line), [1, 2]));
   dimNumbers(false);
   const value = (of) => of.target.log_p - (of.other?.log_p ?? 0);
   const name = `log P(${before.target.tokens.map(visible).join("|")})${before.other ? ` − log P(${before.other.tokens.map(visible).join("|")})` : ""}`;
@@ -124,9 +124,9 @@ function showNext() {
   $("live-answer").replaceChildren(`${name}: `, el("b", {}, number(value(before))), ...change);
   $("live-effect")?.replaceChildren(...effect());
 }
-function effect() { // for the card, which stays in sight: the likeliest token, before and after
-  if (!got.after) return [];
-  const likeliest = (p) => got.after.next.reduce((a, b) => (p(b) > p(a) ? b : a)), token = (t, p) => [el("b", {}, visible(t.text)), ` ${p.toFixed(2)}`];
+function effect() { // for the card, which stays visible: the likeliest token, before and after
+  if (!answers.after) return [];
+  const likeliest = (p) => answers.after.next.reduce((a, b) => (p(b) > p(a) ? b : a)), token = (t, p) => [el("b", {}, visible(t.text)), ` ${p.toFixed(2)}`];
   const before = likeliest((t) => t.before), after = likeliest((t) => t.p);
   return ["Next token: ", ...token(before, before.before), " → ", ...token(after, after.p)];
 }
@@ -135,17 +135,17 @@ async function askContinuations() {
     const text = el("span", {}, "…"), root = el("div", { className: `said ${name}` }, el("b", {}, `${title}: `), text);
     return { root, text };
   };
-  const boxes = [["before", "as it is", []], ...(switched().length ? [["after", "switched", switched()]] : [])];
+  const boxes = [["before", "unchanged", []], ...(switched().length ? [["after", "switched", switched()]] : [])];
   const made = boxes.map(([name, title]) => box(name, title));
-  if (got.said !== undefined) made[0].text.textContent = got.said;
+  if (answers.continuation !== undefined) made[0].text.textContent = answers.continuation;
   $("live-continuation").replaceChildren(...made.map((m) => m.root));
   boxes.forEach(([name, , heads], i) => {
-    if (name === "before" && got.said !== undefined) return;
+    if (name === "before" && answers.continuation !== undefined) return;
     const show = (text) => (made[i].text.textContent = text || "(it ends here)");
-    tell(async () => {
+    attempt(async () => {
       const { text } = await ask("continuation", name, question({ heads }), (m) => show(m.partial.text));
       show(text);
-      if (name === "before") got.said = text;
+      if (name === "before") answers.continuation = text;
     });
   });
 }
@@ -156,7 +156,7 @@ function makeMaps() {
   for (const [kind, map] of Object.entries(maps)) {
     const limit = () => map.values.reduce((m, v) => (Number.isNaN(v) ? m : Math.max(m, Math.abs(v))), 1e-9);
     const z = (at) => (!map.values ? 0.5 : missing(map.values[at]) ? null : 0.5 + (0.5 * map.values[at]) / limit());
-    const tip = (at) => [nameOf(at), map.values ? `${map.title}: ${number(map.values[at])}` : "not asked yet", ...(map.label.textContent ? [map.label.textContent] : [])];
+    const tip = (at) => [nameOf(at), map.values ? `${map.title}: ${number(map.values[at])}` : "not measured yet", ...(map.label.textContent ? [map.label.textContent] : [])];
     map.view = grid($("live-maps"), { title: map.title, label: `Map of heads: ${map.title}`, z, colours: () => plain(PALETTES.diverging), tip, height: 430, notes: ["", " "] });
     map.view.steady = true;
     [map.label, map.note] = map.view.root.querySelectorAll(".detail");
@@ -167,7 +167,7 @@ function makeMaps() {
     }
   }
 }
-function showMap(kind, result, heads = []) { // heads: those that were switched when it was asked
+function showMap(kind, result, heads = []) { // heads: those that were switched when it was measured
   const map = maps[kind];
   map.values = result && floats(result.map);
   map.heads = heads;
@@ -187,7 +187,7 @@ function inWords(heads) {
   return `with ${heads.length > 3 ? `${heads.length} heads switched` : heads.map(one).join(", ")}`;
 }
 const asNow = (map) => String(map.heads) === String(switched());
-function labelMaps() { // which model a map is of: the whole one, one with heads switched, or one as it was before the last switch
+function labelMaps() { // the model that a map is of: unchanged, with heads switched, or before the last switch
   for (const map of Object.values(maps)) {
     const of = map.values && (map.heads.length || !asNow(map)) ? inWords(map.heads) : "";
     map.label.textContent = of && !asNow(map) ? `before the switch: ${of}` : of;
@@ -200,18 +200,18 @@ function labelMaps() { // which model a map is of: the whole one, one with heads
 function askMaps() {
   for (const kind of ["direct", "slope"]) {
     const heads = switched();
-    tell(async () => showMap(kind, await ask(kind, kind, question()), heads), () => showMap(kind, null));
+    attempt(async () => showMap(kind, await ask(kind, kind, question()), heads), () => showMap(kind, null));
   }
 }
-async function askExact() { // whether it was measured
+async function askExact() { // returns whether it was measured
   const map = maps.exact, heads = switched(), asked = { of: String(heads) };
   map.asked = asked;
   labelMaps();
-  const measured = await tell(async () => {
+  const measured = await attempt(async () => {
     const result = await ask("exact", "exact", question(), (m) => (map.note.textContent = `${Math.round(m.progress * 100)} %`));
     showMap("exact", result, heads);
   });
-  if (map.asked !== asked) return measured; // asked anew
+  if (map.asked !== asked) return measured; // asked again meanwhile
   map.asked = null;
   showBest(map);
   labelMaps();
@@ -221,52 +221,52 @@ async function measure() {
   if (await askExact()) select(maps.exact.best[0]);
 }
 
-// ---------- random heads beside
+// ---------- comparison with random heads
 function askControl() {
   const say = (text) => ($("live-control-state").textContent = text);
   $("live-control").disabled = true;
-  tell(async () => {
+  attempt(async () => {
     const result = await ask("control", "control", question(), (m) => say(`${Math.round(m.progress * 100)} %`));
     showControl(result);
   }).then(() => { say(""); $("live-control").disabled = !switched().length; });
 }
 function showControl({ effect, random, p, all }) {
   if (!random.length) {
-    $("live-control-result").replaceChildren(el("p", {}, "All heads of these layers are switched alike: there are no others to compare with."));
+    $("live-control-result").replaceChildren(el("p", {}, "All heads of these layers are switched alike, so there are no others to compare with."));
     return;
   }
   const values = [...random, effect, 0], low = Math.min(...values), high = Math.max(...values), place = (v) => `left:${((v - low) / (high - low || 1)) * 100}%`;
-  const mean = random.reduce((a, b) => a + b, 0) / random.length, as = random.filter((r) => r <= effect).length;
-  const n = switched().length, choices = `choices of as many heads of the same layers`, heads = several(n, "head");
+  const mean = random.reduce((a, b) => a + b, 0) / random.length, asLow = random.filter((r) => r <= effect).length;
+  const n = switched().length, choices = `draws of the same number of heads in the same layers`, heads = several(n, "head");
   const others = all && n === 1 ? `the ${random.length} other heads of its layer` : all ? `all ${random.length} other ${choices}` : `${random.length} random ${choices}`;
-  const words = `Your ${heads}: ${number(effect)}. ${others[0].toUpperCase()}${others.slice(1)}: ${number(mean)} on average, from ${number(Math.min(...random))} to ${number(Math.max(...random))}. ${as ? `${as} of them lower` : "None of them lowers"} the answer as much: p = ${number(p)}.`;
-  const few = random.length < 19 ? ` With so few choices p cannot be below ${number(1 / (random.length + 1))}.` : "";
+  const words = `Your ${heads}: ${number(effect)}. ${others[0].toUpperCase()}${others.slice(1)}: ${number(mean)} on average, ranging from ${number(Math.min(...random))} to ${number(Math.max(...random))}. ${asLow ? `${asLow} of them lower${asLow === 1 ? "s" : ""}` : "None of them lowers"} the answer as much: p = ${number(p)}.`;
+  const few = random.length < 19 ? ` With so few draws, p cannot be below ${number(1 / (random.length + 1))}.` : "";
   const dots = el("div", { className: "dots", role: "img", "aria-label": words }, ...random.map((r) => el("i", { style: place(r) })), el("i", { className: "own", style: place(effect) }));
   const apart = [low, high, 0].filter((v, i, all) => all.slice(0, i).every((w) => Math.abs(v - w) > 0.08 * (high - low))); // labels that do not overlap
   dots.append(...apart.map((v) => el("span", { style: place(v) }, number(v))));
-  $("live-control-result").replaceChildren(dots, el("p", {}, words + few), muted("Change of log P of the answer; grey: random heads, orange: yours."));
-  got.control = { effect, random, p };
+  $("live-control-result").replaceChildren(dots, el("p", {}, words + few), muted("Change of log P of the answer. Grey: random heads; orange: your heads."));
+  answers.control = { effect, random, p };
 }
 
-// ---------- the selected head: where it looks, what it writes
-const others = (at) => switched().filter(([l, h]) => l * H + h !== at); // a head that is off is shown as it would be
+// ---------- the selected head: its attention, what it writes
+const others = (at) => switched().filter(([l, h]) => l * H + h !== at); // a switched head is shown as if it were on
 function askHead() {
   const at = state.at;
   $("live-head").hidden = at === null;
-  if (at === null) $("live-head-title").textContent = "No head is selected yet: measure, or click one in a map";
-  if (at === null || !got.before) return;
+  if (at === null) $("live-head-title").textContent = "No head selected: measure, or click a head in a map";
+  if (at === null || !answers.before) return;
   const layer = Math.floor(at / H), head = at % H;
   $("live-head-title").textContent = `Head ${nameOf(at)} on this prompt`;
   $("live-layer-title").textContent = `All heads of layer ${layer}`;
   const say = (text) => ($("live-attention-state").textContent = text), heads = others(at);
   ask("attention", "attention", question({ layer, head, heads })).then((result) => {
-    got.attention = { at, weights: halves(result.attention), values: result.values && floats(result.values) };
+    answers.attention = { at, weights: halves(result.attention), values: result.values && floats(result.values) };
     $("live-weighted").disabled = !result.values;
     say("");
     showAttention();
   }).catch((error) => {
     if (error === DROPPED) return;
-    delete got.attention;
+    delete answers.attention;
     say(error.message);
     showAttention();
   });
@@ -281,55 +281,55 @@ function askWrites() {
       const [up, down] = [result.raised[i], result.lowered[i]];
       return [el("code", {}, visible(up.text)), number(up.change), el("code", {}, visible(down.text)), number(down.change)];
     });
-    const title = `What ${nameOf(at)} ${now.heads.has(at) ? "would write" : "writes"} at “${visible(got.before.tokens[result.token])}”: logits it raises and lowers directly`;
+    const title = `What ${nameOf(at)} ${now.heads.has(at) ? "would write" : "writes"} at “${visible(answers.before.tokens[result.token])}”: logits it raises and lowers directly`;
     $("live-writes").replaceChildren(table(title, ["raises", "", "lowers", ""], rows, [1, 3]));
   }).catch((error) => { if (error !== DROPPED) $("live-writes").replaceChildren(muted(error.message)); });
 }
 function showText() {
   const span = (text, i) => el("span", { onmouseenter: () => point(i), onclick: () => { now.token = now.token === i ? null : i; point(null); keep(); askWrites(); } }, text.split("\n").map(printable).join("↵\n") || "∅");
-  $("live-text").replaceChildren(...got.before.tokens.map(span));
+  $("live-text").replaceChildren(...answers.before.tokens.map(span));
 }
 function weights() { // [query, key] as shown, and the largest of a row
-  const { weights: w, values } = got.attention, n = got.before.tokens.length;
+  const { weights: w, values } = answers.attention, n = answers.before.tokens.length;
   if (!$("live-weighted").checked || !values) return { of: (q, k) => w[q * n + k], most: () => 1 };
   const rowMost = (q) => range(n).reduce((m, k) => Math.max(m, w[q * n + k] * values[k]), 1e-9);
   return { of: (q, k) => w[q * n + k] * values[k], most: rowMost };
 }
-function point(i) { // light up where token i looks, and who looks at it
-  if (!got.before) return; // another prompt is on its way
-  const shown = i ?? now.token ?? got.before.tokens.length - 1, spans = $("live-text").children;
-  const a = got.attention && weights(), most = a?.most(shown);
+function point(i) { // highlight the tokens that token i attends to, and those that attend to it
+  if (!answers.before) return; // another prompt is being computed
+  const shown = i ?? now.token ?? answers.before.tokens.length - 1, spans = $("live-text").children;
+  const a = answers.attention && weights(), most = a?.most(shown);
   for (let j = 0; j < spans.length; j++) {
     const looks = a && j <= shown ? a.of(shown, j) / most : 0, seen = a && j > shown ? a.of(j, shown) / a.most(j) : 0;
     spans[j].style.background = looks > 0.01 ? `rgba(11,92,173,${Math.min(1, looks) * 0.75})` : "";
     spans[j].style.boxShadow = seen > 0.02 ? `inset 0 -3px rgba(234,88,12,${Math.min(1, seen)})` : "";
     spans[j].classList.toggle("kept", j === now.token);
     spans[j].classList.toggle("pointed", j === shown && j !== now.token);
-    if (a) spans[j].title = j <= shown ? `${number(a.of(shown, j))} from ${visible(got.before.tokens[shown])}` : `${number(a.of(j, shown))} to ${visible(got.before.tokens[shown])}`;
+    if (a) spans[j].title = j <= shown ? `${number(a.of(shown, j))} from ${visible(answers.before.tokens[shown])}` : `${number(a.of(j, shown))} to ${visible(answers.before.tokens[shown])}`;
   }
 }
 function showAttention() {
-  if (!got.before) return;
+  if (!answers.before) return;
   point(null);
-  const canvas = $("live-matrix"), n = got.before.tokens.length, pen = canvas.getContext("2d");
+  const canvas = $("live-matrix"), n = answers.before.tokens.length, pen = canvas.getContext("2d");
   Object.assign(canvas, { width: n, height: n });
-  canvas.hidden = !got.attention;
-  if (!got.attention) return;
+  canvas.hidden = !answers.attention;
+  if (!answers.attention) return;
   const a = weights(), colours = shades(PALETTES.viridis).map((c) => c.match(/\d+/g).map(Number)), image = pen.createImageData(n, n);
   const most = $("live-weighted").checked ? range(n).reduce((m, q) => Math.max(m, a.most(q)), 0) : 1;
   for (let q = 0; q < n; q++) for (let k = 0; k <= q; k++) {
-    const [r, g, b] = colours[Math.max(0, Math.min(255, Math.round((a.of(q, k) / most) ** 0.6 * 255)))]; // small shares can be seen too
+    const [r, g, b] = colours[Math.max(0, Math.min(255, Math.round((a.of(q, k) / most) ** 0.6 * 255)))]; // so that small values are visible
     image.data.set([r, g, b, 255], (q * n + k) * 4);
   }
   pen.putImageData(image, 0, 0);
-  canvas.setAttribute("aria-label", `Attention of ${nameOf(got.attention.at)}: ${n} × ${n} tokens.`);
+  canvas.setAttribute("aria-label", `Attention of ${nameOf(answers.attention.at)}: ${n} × ${n} tokens.`);
 }
 function overMatrix(event) {
-  if (!got.attention) return;
-  const n = got.before.tokens.length, box = $("live-matrix").getBoundingClientRect();
+  if (!answers.attention) return;
+  const n = answers.before.tokens.length, box = $("live-matrix").getBoundingClientRect();
   const [k, q] = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height].map((v) => Math.min(n - 1, Math.max(0, Math.floor(v * n))));
   if (k > q) { $("tip").hidden = true; return; }
-  showTip([`${visible(got.before.tokens[q])} → ${visible(got.before.tokens[k])}`, `${$("live-weighted").checked ? "|αv|" : "attention"} ${number(weights().of(q, k))}`, `tokens ${q} and ${k}`], event);
+  showTip([`${visible(answers.before.tokens[q])} → ${visible(answers.before.tokens[k])}`, `${$("live-weighted").checked ? "|αv|" : "attention"} ${number(weights().of(q, k))}`, `tokens ${q} and ${k}`], event);
   point(q);
 }
 function showThumbnails(layer, { size, heads }) {
@@ -351,8 +351,8 @@ function fillSets() {
   fill($("live-set"), [...groups, ["Around the selected head", [["layer", "its layer"], ["kv", `its key-value group (${H / kv} heads)`]]]]);
   suggest();
 }
-const aroundNone = () => ($("live-add").disabled = !data.charts[$("live-set").value] && state.at === null); // a set around no head
-function suggest() { // as many heads as were removed to test the map, else those above chance, else 8
+const aroundNone = () => ($("live-add").disabled = !data.charts[$("live-set").value] && state.at === null); // sets around the selected head need one
+function suggest() { // the number of heads removed in the map's test, else those above chance, else 8
   const chart = data.charts[$("live-set").value];
   $("live-count").disabled = !chart;
   aroundNone();
@@ -367,15 +367,15 @@ function pickedSet() {
   return range(name === "kv" ? group : H).map((i) => layer * H + first + i);
 }
 
-// ---------- sharing: the fragment of the address holds all that is asked
+// ---------- sharing: the fragment of the address holds the question
 function keep() {
   const { prompt, target, other, token: kept } = now, tab = document.documentElement.dataset.tab;
   const text = JSON.stringify({ prompt, target, other, token: kept, heads: switched(), at: state.at, tab });
-  try { history.replaceState(null, "", `#live=${encodeURIComponent(text)}`); } catch { /* a browser that forbids it for files */ }
+  try { history.replaceState(null, "", `#live=${encodeURIComponent(text)}`); } catch { /* some browsers forbid it for files */ }
 }
-function restored() { // what the address says, as far as it can be meant
+function restored() { // the state in the address, as far as it is valid
   let then = {};
-  try { then = JSON.parse(decodeURIComponent(location.hash.match(/^#live=(.*)$/s)?.[1] ?? "%7B%7D")) ?? {}; } catch { /* not ours */ }
+  try { then = JSON.parse(decodeURIComponent(location.hash.match(/^#live=(.*)$/s)?.[1] ?? "%7B%7D")) ?? {}; } catch { /* not a fragment of this page */ }
   const text = (v) => (typeof v === "string" ? v : ""), whole = (v, n) => Number.isInteger(v) && v >= 0 && v < n;
   const heads = (Array.isArray(then.heads) ? then.heads : []).filter((h) => Array.isArray(h) && whole(h[0], N / H) && whole(h[1], H) && h[2] >= 0 && h[2] <= 2);
   return { prompt: text(then.prompt), target: text(then.target), other: text(then.other), token: whole(then.token, 1e6) ? then.token : null,
@@ -393,14 +393,14 @@ function restore() {
   select(then.at, false);
   prompted();
 }
-const copied = (text, what) => navigator.clipboard.writeText(text).then(() => `${what} copied.`, () => "The browser does not let this page copy.").then((say) => ($("live-share-state").textContent = say));
+const copied = (text, what) => navigator.clipboard.writeText(text).then(() => `${what} copied.`, () => "The browser does not allow this page to copy.").then((say) => ($("live-share-state").textContent = say));
 function save(name, blob) {
   const link = el("a", { href: URL.createObjectURL(blob), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 function asJson() {
-  const { before, after, control, attention } = got;
+  const { before, after, control, attention } = answers;
   const head = attention && { head: nameOf(attention.at), tokens: before.tokens, attention: range(before.tokens.length).map((q) => Array.from(attention.weights.slice(q * before.tokens.length, q * before.tokens.length + q + 1))) };
   const each = Object.fromEntries(Object.entries(maps).filter(([, m]) => m.values).map(([k, m]) => [k, range(N / H).map((l) => Array.from(m.values.slice(l * H, l * H + H), (v) => (missing(v) ? null : v)))]));
   const of = Object.fromEntries(Object.keys(each).map((k) => [k, maps[k].heads]));
@@ -408,24 +408,24 @@ function asJson() {
   save("headatlas.json", new Blob([JSON.stringify(all, null, 1)], { type: "application/json" }));
 }
 function asPicture() { // prompt, next tokens before and after, the head's attention
-  const { before, after } = got, canvas = el("canvas", { width: 1600, height: 900 }), pen = canvas.getContext("2d");
+  const { before, after } = answers, canvas = el("canvas", { width: 1600, height: 900 }), pen = canvas.getContext("2d");
   const write = (text, x, y, size = 22, colour = css("--text")) => { pen.fillStyle = colour; pen.font = `${size}px ${css("--font")}`; pen.fillText(text, x, y); };
   pen.fillStyle = css("--panel");
   pen.fillRect(0, 0, 1600, 900);
   write(`HeadAtlas: ${data.model}`, 40, 55, 28);
   write(now.prompt.length > 110 ? `…${now.prompt.slice(-110)}` : now.prompt, 40, 100);
-  write(switched().length ? `switched: ${switched().slice(0, 12).map(([l, h, s]) => `L${l}.H${h}${s ? ` × ${s}` : ""}`).join(", ")}${switched().length > 12 ? " …" : ""}` : "as it is", 40, 138, 20, css("--muted"));
-  [["as it is", before, "--accent", 40], ...(after ? [["switched", after, "--top", 430]] : [])].forEach(([title, of, colour, x]) => {
+  write(switched().length ? `switched: ${switched().slice(0, 12).map(([l, h, s]) => `L${l}.H${h}${s ? ` × ${s}` : ""}`).join(", ")}${switched().length > 12 ? " …" : ""}` : "unchanged", 40, 138, 20, css("--muted"));
+  [["unchanged", before, "--accent", 40], ...(after ? [["switched", after, "--top", 430]] : [])].forEach(([title, of, colour, x]) => {
     write(title, x, 195, 20, css(colour));
     of.next.forEach((t, i) => {
       pen.globalAlpha = 0.3; pen.fillStyle = css(colour); pen.fillRect(x, 212 + i * 44, 340 * t.p, 34); pen.globalAlpha = 1;
       write(`${visible(t.text)}  ${t.p.toFixed(3)}`, x + 8, 237 + i * 44, 20);
     });
   });
-  if (got.attention) {
+  if (answers.attention) {
     pen.imageSmoothingEnabled = false;
     pen.drawImage($("live-matrix"), 860, 210, 660, 660);
-    write(`Attention of ${nameOf(got.attention.at)}`, 860, 195, 20);
+    write(`Attention of ${nameOf(answers.attention.at)}`, 860, 195, 20);
   }
   canvas.toBlob((blob) => save("headatlas.png", blob));
 }
@@ -439,7 +439,7 @@ function canSwitch(at) {
   const layer = Math.floor(at / H), { recorded, without } = data.live;
   return !without.includes(layer) && (!recorded || keyOf("next", { prompt: now.prompt, heads: [[layer, at % H, 0]] }) in recorded);
 }
-function fromDisk() { // what was not recorded cannot be asked
+function fromDisk() { // a recorded page cannot answer other questions
   for (const name of ["prompt", "target", "other"]) $(`live-${name}`).readOnly = true;
   $("live-switching").querySelectorAll("label, #live-add").forEach((e) => (e.hidden = true));
   $("live-recorded").hidden = false;
@@ -453,7 +453,7 @@ function showRecorded() {
 Object.assign(live, {
   toggle: (at) => {
     if (!canSwitch(at)) return;
-    const others = data.live.recorded ? [...now.heads.keys()].filter((a) => a !== at).map((a) => [a, 1]) : []; // heads were recorded one by one
+    const others = data.live.recorded ? [...now.heads.keys()].filter((a) => a !== at).map((a) => [a, 1]) : []; // only single heads were recorded
     switchHeads([...others, [at, now.heads.has(at) ? 1 : Number($("live-scale").value)]]);
   },
   crosses: (byLayer) => switched().flatMap(([l, h]) => cross(byLayer ? l : h, byLayer ? h : l)),
@@ -471,7 +471,7 @@ live.start = () => {
     button.dataset.name = name;
     return button;
   }));
-  $("contents").addEventListener("click", (e) => { // the fragment is the state's
+  $("contents").addEventListener("click", (e) => { // the fragment holds the state
     const to = e.target.getAttribute?.("href");
     if (to) { e.preventDefault(); $(to.slice(1)).scrollIntoView(); }
   });
@@ -491,7 +491,7 @@ live.start = () => {
   const clicks = {
     add: () => switchHeads(pickedSet().map((at) => [at, Number($("live-scale").value)])), undo: () => travel(undone.past, undone.future), redo: () => travel(undone.future, undone.past),
     clear: () => switchHeads([...now.heads.keys()].map((at) => [at, 1])), control: askControl, link: () => { keep(); copied(location.href, "Link"); },
-    python: () => tell(async () => copied((await ask("script", "script", question())).text, "Script")), png: asPicture, json: asJson,
+    python: () => attempt(async () => copied((await ask("script", "script", question())).text, "Script")), png: asPicture, json: asJson,
   };
   for (const [name, click] of Object.entries(clicks)) $(`live-${name}`).addEventListener("click", click);
   $("live-weighted").addEventListener("change", showAttention);
