@@ -155,10 +155,7 @@ def dissociate(
     fitting = check_fitting(updates=updates, own=own, others=others, lr=lr, penalty=penalty, sharp=sharp)
     steps = check_counts("steps", steps)
     check_count("draws", draws, 1, MAX_DRAWS)
-    for name, value in (("limit", limit), ("per_function", per_function)):
-        if value is not None:
-            check_count(name, value, 1)
-    check_choice("built_in", built_in, ("tasks", "questions"))
+    _check_data_options(limit, per_function, built_in)
     if built_in == "tasks" and tasks is None and questions is None and functions is None:
         tasks = tuple(BUILT_IN)
     load = partial(load_labelled, lm, tasks, questions, test, functions=functions, per_function=per_function)
@@ -176,3 +173,10 @@ def dissociate(
         result_settings={"proof": int(proof)},
         used=data.used,
     )
+
+
+def _check_data_options(limit: int | None, per_function: int | None, built_in: str) -> None:
+    for name, value in (("limit", limit), ("per_function", per_function)):
+        if value is not None:
+            check_count(name, value, 1)
+    check_choice("built_in", built_in, ("tasks", "questions"))
