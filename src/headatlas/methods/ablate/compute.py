@@ -66,7 +66,7 @@ def ablate_heads(
         texts = [bundles[i] for i in rows]
         other = _z(lm, [bundles[partner[i]] for i in rows]) if kind == "resample" else None
 
-        # the defaults bind this batch: `value` is called before the loop goes on, but linters cannot see that
+        # the defaults bind this batch's values, which change with the next one
         def value(layer: int, rows: list[int] = rows, other: dict[int, Tensor] | None = other) -> Tensor:
             if other is not None:
                 return _aligned(other[layer], [questions[partner[i]] for i in rows], [questions[i] for i in rows])

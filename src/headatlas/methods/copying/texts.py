@@ -50,7 +50,7 @@ class Text:
 
     @property
     def full(self) -> TokenExample:
-        """The clean text whose target is the whole unit."""
+        """Return the clean text with the whole unit as its target."""
         return TokenExample((*self.first, *self.again), self.unit)
 
 

@@ -123,14 +123,14 @@ def _examples_of_seed(data: Labelled, function: int, seed: int, own: int, others
     while True:
         while len(queue) < own:
             queue += generator.permutation(pools[function]).tolist()
-        drawn = queue[:own]
+        target_examples = queue[:own]
         queue = queue[own:]
         # where two permutations meet, an example may occur twice
-        examples = list(dict.fromkeys(drawn))
+        examples = list(dict.fromkeys(target_examples))
         for other in range(len(data.names)):
             if other != function:
                 pool = generator.permutation(pools[other])
-                same_group = np.isin(data.group[pool], data.group[drawn])
+                same_group = np.isin(data.group[pool], data.group[target_examples])
                 examples += pool[np.argsort(~same_group, kind="stable")][:others].tolist()
         yield examples
 
@@ -198,7 +198,7 @@ def fit(
                 budget=budget,
             )
             closed = torch.sigmoid(-theta.detach() / temperature)
-            # the derivatives of λ / 40 · Σ (1 − g) and of θ / T in θ, by hand
+            # the derivatives of λ / 40 · Σ (1 − g) and of θ / T in θ, without autograd
             pressure = current_penalty / HEADS_PER_PENALTY * closed * (1 - closed) / temperature * has_heads
             gradient = gradient / temperature - pressure
             recent_loss = DECAY * recent_loss + (1 - DECAY) * loss_of_others if update else loss_of_others

@@ -168,7 +168,7 @@ def fit_gates(
             pressed = (theta.detach().abs() <= MAX_THETA) & has_heads
             gradient = gradient - pressure[:, None, None] / n_heads * pressed
             _check_finite(loss, gradient, f"update {update + 1} of {schedule.updates}", label)
-            # clipped by hand, because each fit has its own norm
+            # not clipped by torch's function, because each fit has its norm
             norm = gradient.flatten(1).norm(dim=1)[:, None, None]
             theta.grad = gradient * (MAX_GRADIENT_NORM / norm.clamp(min=MAX_GRADIENT_NORM))
             optimiser.step()

@@ -385,7 +385,9 @@ def chance_level(
     orders = np.empty((draws, len(labels)), dtype=labels.dtype)
     for order in orders:
         order[by_group] = labels[np.lexsort((generator.random(len(labels)), group))]
-    centres, spreads, extremes = [], [], []
+    centres: list[np.ndarray] = []
+    spreads: list[np.ndarray] = []
+    extremes: list[np.ndarray] = []
     for c, class_scores in enumerate(scores):
         members = orders == c
         means = members @ class_scores / members.sum(1, keepdims=True)  # [shuffle, head]

@@ -201,7 +201,8 @@ def read(
     """
     examples = {i: with_answer(lm, q, q.answer, template) for i, q in questions.items()}
     texts = {i: q.answer for i, q in questions.items()}
-    numbers, right = list(questions), []
+    numbers = list(questions)
+    right: list[bool] = []
     if answers == "generated":
         tokens = unpad_answers(done[ANSWERS][0])
         texts = {i: _answer_text(lm, tokens[i]) for i in questions}
@@ -330,7 +331,8 @@ def combine(
     numbers.sort()
     if generated:
         _log_answers(texts, right)
-    questions, texts = [questions[i] for i in numbers], [texts[i] for i in numbers]
+    questions = [questions[i] for i in numbers]
+    texts = [texts[i] for i in numbers]
     check_sizes(questions, " that were answered" + " right" * (keep == "correct"), names)
     data = _gather_examples(lm, questions, numbers, shards, done=done)
     labels = np.array([names.index(q.function) for q in questions])
@@ -376,7 +378,8 @@ def _gather_examples(
     lm: LM, questions: Sequence[Question], numbers: np.ndarray, shards: Sequence[str], *, done: Done
 ) -> Examples:
     """Join the shards' features in the order of the questions; on disk, if the shards are in a folder."""
-    folder, shape = getattr(done, "folder", None), (len(questions), *_feature_shape(lm))
+    folder = getattr(done, "folder", None)
+    shape = (len(questions), *_feature_shape(lm))
     if folder is None:
         features = np.empty(shape, _feature_dtype(lm))
     else:
@@ -427,7 +430,8 @@ def used_by_answers(
     """
     mean = _mean_outputs(lm, [examples[i] for i in data.train], labels[data.train], batch_tokens)
     scores = np.zeros((len(data.test), lm.n_layers, lm.n_heads))
-    bundles, budget = [make_bundle([examples[i]]) for i in data.test], tokens_at_once(lm, batch_tokens)
+    bundles = [make_bundle([examples[i]]) for i in data.test]
+    budget = tokens_at_once(lm, batch_tokens)
     for _, batch in progress(list(batches(bundles, 1, budget)), "what the answers use"):
         texts = [bundles[i] for i in batch]
         owner = torch.tensor([n for n, bundle in enumerate(texts) for _ in bundle.examples[0].target])
@@ -454,7 +458,8 @@ def _between_mean_and_output(
         mean: mean outputs [layer, head, d_head].
         share: part of the way [example, layer, head].
     """
-    rows, places = torch.tensor(layout.rows), torch.tensor(layout.places)
+    rows = torch.tensor(layout.rows)
+    places = torch.tensor(layout.places)
 
     def move(layer: int, z: Tensor) -> Tensor:
         where = rows.to(z.device), places.to(z.device)
@@ -474,7 +479,8 @@ def _mean_outputs(lm: LM, examples: Sequence[TokenExample], labels: np.ndarray, 
     counts = np.bincount(labels)
     weight = 1 / counts[labels] / (counts > 0).sum()
     mean = torch.zeros(lm.n_layers, lm.n_heads, lm.d_head, device=lm.device)
-    bundles, budget = [make_bundle([e]) for e in examples], tokens_at_once(lm, batch_tokens)
+    bundles = [make_bundle([example]) for example in examples]
+    budget = tokens_at_once(lm, batch_tokens)
     for _, batch in batches(bundles, 1, budget):
         texts = [bundles[i] for i in batch]
         lengths = [len(bundle.examples[0].target) for bundle in texts]

@@ -151,7 +151,7 @@ def answer_lines(lm: LM, prompts: Sequence[Sequence[int]], new_tokens: int) -> l
         with halve_batch_on_oom(lm, budget):
             batch = [list(prompt) for prompt in prompts[first : first + batch_size]]
             lines += lm.generate_ids(batch, new_tokens, stopping_criteria=[is_finished])
-    # in a batch, a line goes on until all are finished
+    # in a batch, the model writes until all lines are finished
     return [line[: next((i + 1 for i, token in enumerate(line) if has_line_break(token)), None)] for line in lines]
 
 

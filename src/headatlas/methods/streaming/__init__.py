@@ -150,7 +150,8 @@ def streaming(
     all_texts, window, used = load_texts(lm, tasks, **sizes)
     common = {"window": window, "batch_tokens": batch_tokens}
     parts: list[Part] = []
-    maps, tests = {}, {}
+    maps: dict[str, dict[str, list[int]]] = {}
+    tests: dict[str, str] = {}
     for texts in all_texts:
         maps[texts.name] = compute.layers_by_array(lm, texts.name, kind)
         parts += compute.map_parts(kind, maps[texts.name], {**common, "texts": texts.measured}, fitting)
