@@ -86,7 +86,7 @@ def test_ablation_names_the_head_that_maps_names(lm) -> None:
 
 def test_gating_helps_the_task_it_is_fitted_to(lm) -> None:
     """A few updates, where half-shut heads were: the pressed fits must do better than the free one they start from."""
-    result = ha.gate(lm, "syntax", seeds=1, updates=6, batch=4, proof=False)
+    result = ha.gate(lm, "syntax", seeds=1, updates=6, batch=4)
     nll = result.nll.isel(task=0, seed=0)
     assert nll.sel(fit="retain") < nll.sel(fit="free")
     assert result.whole_accuracy.item() > 0.5

@@ -20,7 +20,7 @@ def test_gate_prints_tables_and_writes_the_file(capsys, folder, data, tmp_path) 
     code, out, err = headatlas(capsys, "gate", folder, *options)
     assert code == 0
     assert "<mine>: the whole model gets" in err
-    assert "Tests: change, compared with random heads" in out
+    assert "Causal head gating: top heads" in out
     assert f"wrote {tmp_path / 'out' / 'gate.nc'}" in out
     result = load(tmp_path / "out" / "gate.nc")
     assert result.gate.sizes == {"fit": 3, "task": 1, "seed": 2, "layer": 3, "head": 6}

@@ -90,7 +90,7 @@ def test_values_come_as_the_method_takes_them(capsys, called, tmp_path) -> None:
         (["gate", "--tasks", "math, syntax"], {"tasks": ["math", "syntax"]}),
         (["gate", "--data", mine, "--tasks", "math", "--data", more], {"tasks": ["math", mine, more]}),
         (["gate", "--tasks", ""], {}),
-        (["gate", "--seeds", "3", "--strength", "2", "--no-proof"], {"seeds": 3, "strength": 2.0, "proof": False}),
+        (["gate", "--seeds", "3", "--strength", "2", "--halves"], {"seeds": 3, "strength": 2.0, "halves": True}),
         (["gate", "--seeds", "0,3,5", "--batch-tokens", "64"], {"seeds": [0, 3, 5], "batch_tokens": 64}),
         (["dissociate", "--tasks", "country_to_capital,math"], {"tasks": ["country_to_capital", "math"]}),
         (["dissociate", "--functions", "Retrieval, Inference"], {"functions": ["Retrieval", "Inference"]}),

@@ -63,7 +63,7 @@ def methods():
     """Every method that takes tasks, as it is called, and the name of its set."""
     yield "ablate", lambda m, t, out: ha.ablate(m, t, limit=5, shots=2, out=out), "top 1 mine by ablate"
     yield "taylor", lambda m, t, out: ha.taylor(m, t, limit=5, shots=2, out=out), "top 1 mine by taylor"
-    yield "gate", lambda m, t, out: ha.gate(m, t, shots=2, proof=False, out=out, **FIT), "top 1 mine by gate"
+    yield "gate", lambda m, t, out: ha.gate(m, t, shots=2, out=out, **FIT), "top 1 mine by gate"
     yield (
         "dissociate",
         lambda m, t, out: ha.dissociate(
@@ -108,10 +108,10 @@ def test_no_row_of_a_map_is_tested(model, tmp_path, asked, name, make, heads) ->
 
 
 def test_too_few_rows_are_refused_before_anything_is_written(model, tmp_path) -> None:
-    ha.gate(model, {"mine": rows(20)}, proof=False, out=tmp_path / "atlas", **FIT)
+    ha.gate(model, {"mine": rows(20)}, out=tmp_path / "atlas", **FIT)
     options = {"atlas": tmp_path / "atlas", "sets": "top 1 mine by gate", "out": tmp_path / "new"}
     says = (
-        r"task 'mine' has 20 rows, the maps used 20 of them \(gate 20\) and 0 are left to test on, expected at least 8:"
+        r"task 'mine' has 20 rows, the maps used 16 of them \(gate 16\) and 4 are left to test on, expected at least 8:"
         r" give a file with more rows as a task, or make the maps from fewer rows"
     )
     with pytest.raises(BadArgument, match=f"{says}; or do not measure effects"):
@@ -126,11 +126,11 @@ def test_too_few_rows_are_refused_before_anything_is_written(model, tmp_path) ->
 
 def test_a_task_of_the_atlas_without_rows_left_is_left_out_and_the_card_says_so(model, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("headatlas.edits.rows.named_task", lambda lm, name, task: Task(task, *splits(rows(20))))
-    ha.gate(model, {"math": rows(20)}, proof=False, out=tmp_path / "atlas", **FIT)
+    ha.gate(model, {"math": rows(20)}, out=tmp_path / "atlas", **FIT)
     out = ha.edit(model, atlas=tmp_path / "atlas", sets="top 1 math by gate", out=tmp_path / "new")
     record = json.loads((out / "headatlas-edit.json").read_text())
     assert record["effects"] == []
-    assert "0 are left to test on" in record["not_measured"]["math"]
+    assert "4 are left to test on" in record["not_measured"]["math"]
     assert f"Not measured: {record['not_measured']['math']}." in (out / "README.md").read_text()
 
 

@@ -29,6 +29,7 @@ from headatlas.models.memory import skeleton
 from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.results.store import load
 from headatlas.tasks.prompts import Example, Task
+from headatlas.tasks.used import row_id
 from tests.models.handmade import CARRIER, HEADS, LAYERS, SPOILER, handmade, repeat_the_word
 from tests.models.tiny import TINY, VOCABULARY, build, tokenizer
 
@@ -62,13 +63,13 @@ def tiny() -> LM:
 def brief(monkeypatch):
     """The quick preset, quicker."""
     presets = get_method("gate").presets
-    few = {"updates": (3, 4), "free_lr": (0.4, 0.1), "pressed_lr": (0.4, 0.1), "steps": (4,)}
+    few = {"updates": (3, 4), "free_lr": (0.4, 0.1), "pressed_lr": (0.4, 0.1)}
     monkeypatch.setitem(presets, "quick", {**presets["quick"], **few})
 
 
 def test_roles_of_heads_known_by_construction() -> None:
     fitting = {"updates": (60, 150), "free_lr": (0.2, 0.05), "pressed_lr": (0.3, 0.1), "strength": 0.05, "batch": 8}
-    options = {**fitting, "seeds": 5, "held_out": 16, "proof": False}
+    options = {**fitting, "seeds": 5, "held_out": 16}
     result = ha.gate(handmade(), repeat_the_word(), preset="full", **options).sel(task="repeat")
     idle = [(i, j) for i in range(LAYERS) for j in range(HEADS) if (i, j) not in (CARRIER, SPOILER)]
     for seed in range(5):
@@ -83,21 +84,19 @@ def test_roles_of_heads_known_by_construction() -> None:
     assert (result.nll.sel(fit=["retain", "remove"]) < -result.baseline - 0.5).all()  # better off without the spoiler
 
 
-def test_switching_off_bears_the_roles_out() -> None:
-    result = ha.gate(handmade(), repeat_the_word(), seeds=2, updates=150).sel(task="repeat")
-    effect = result.effect.isel(n_removed=0)
-    assert effect.sel(role="facilitation") < -0.5
-    assert effect.sel(role="interference") > 0.5
-    assert abs(effect.sel(role="irrelevance")) < 1e-3
-    random, p = result.random_effect.isel(n_removed=0), result.p.isel(n_removed=0)
-    as_much = np.flatnonzero((random <= effect).sel(role="facilitation").values)
-    expected = 5 / (as_much[4] + 1) if len(as_much) > 4 else (1 + len(as_much)) / 21  # drawing ends after the fifth
-    assert p.sel(role="facilitation").item() == pytest.approx(expected)
-    assert (result.p_corrected >= result.p).all()
+def test_the_map_is_of_training_rows_and_claims_what_heads_do() -> None:
+    task = replace(words(), shots=0)
+    lm = LM(build(BY_ID["llama"]).float(), tokenizer(), "tiny")
+    work = get_method("gate").function(lm, task, seeds=1)
+    assert work.used is not None
+    assert work.used.rows == {row_id(example) for example in task.train}
+    assert work.subjects == {"words": task}
+    claims = {measure.name: measure.claim for measure in get_method("gate").measures}
+    assert claims == {"facilitation": "needed", "interference": "harmful", "irrelevance": ""}
 
 
 def test_updates_are_one_number_or_one_for_each_stage(tiny) -> None:
-    few = {"seeds": 1, "batch": 2, "proof": False}
+    few = {"seeds": 1, "batch": 2}
     both, each, other = (ha.gate(tiny, words(), updates=updates, **few) for updates in (3, (3, 3), (3, 4)))
     assert each.gate.equals(both.gate)
     assert other.gate.sel(fit="free").equals(both.gate.sel(fit="free"))
@@ -105,28 +104,11 @@ def test_updates_are_one_number_or_one_for_each_stage(tiny) -> None:
     assert (other.attrs["free_updates"], other.attrs["pressed_updates"]) == (3, 4)
 
 
-def test_options_of_the_test_decide_how_it_is_done(tiny, brief) -> None:
-    result = ha.gate(tiny, words(), seeds=1, steps=(1, 2), draws=3, switching=4)
-    assert result.effect.n_removed.values.tolist() == [1, 2]
-    assert result.sizes["draw"] == 3
-    settings = {name: np.ravel(result.attrs[name]).tolist() for name in ("steps", "draws", "switching", "held_out")}
-    assert settings == {"steps": [1, 2], "draws": [3], "switching": [4], "held_out": [32]}
-    again = ha.gate(tiny, words(), seeds=1, steps=(1, 2), draws=4, switching=4)
-    assert again.attrs["key"] != result.attrs["key"]
-
-
 @pytest.mark.parametrize("options", [{}, {"halves": True}])
 def test_every_variable_says_what_it_is(tiny, brief, options) -> None:
     result = ha.gate(tiny, words(), seeds=1, **options)
     for name, variable in result.data_vars.items():
         assert {"long_name", "units", "description"} <= set(variable.attrs), name
-
-
-def test_the_proof_can_be_left_out(tiny, brief) -> None:
-    with_proof, without = (ha.gate(tiny, words(), seeds=1, proof=proof) for proof in (True, False))
-    assert not {"effect", "random_effect", "p", "p_corrected"} & set(without)
-    assert without.facilitation.equals(with_proof.facilitation)
-    assert without.attrs["key"] != with_proof.attrs["key"]
 
 
 def test_contrastive_gating_loses_what_is_to_be_lost() -> None:
@@ -338,9 +320,6 @@ def test_other_runtime_errors_are_not_about_memory(tiny, brief, monkeypatch) -> 
         ({"pressed_lr": (0.1, 0)}, "pressed_lr is 0, expected a number above 0"),
         ({"low": 1}, "low is 1, expected a number from 0 to below 1"),
         ({"held_out": 0}, "held_out is 0, expected a whole number from 1"),
-        ({"switching": 0}, "switching is 0, expected a whole number from 1"),
-        ({"steps": [1, 0]}, "steps is 0, expected a whole number from 1"),
-        ({"draws": 0}, "draws is 0, expected a whole number from 1"),
         ({"batch": 0}, "batch is 0, expected a whole number from 1"),
         ({"batch_tokens": 0}, "batch_tokens is 0, expected at least 1"),
         ({"shots": -1}, "shots is -1, expected 0 or more"),
@@ -430,13 +409,12 @@ def test_any_name_can_be_kept(tiny, brief, tmp_path, name) -> None:
 def test_a_damaged_part_is_fitted_again(tiny, brief, tmp_path) -> None:
     complete = ha.gate(tiny, words(), seeds=1)
 
-    def stop(items, label):
-        if label.startswith("words: switching"):
-            raise KeyboardInterrupt
-        return items
+    def stop(*args, **options):
+        raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        ha.gate(tiny, words(), seeds=1, out=tmp_path, progress=stop)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(compute, "evaluate_tasks", stop)
+        ha.gate(tiny, words(), seeds=1, out=tmp_path)
     (damaged,) = (tmp_path / ".gate").glob("*pressed.npz")
     damaged.write_bytes(b"PK not really")
     np.testing.assert_array_equal(ha.gate(tiny, words(), seeds=1, out=tmp_path).gate, complete.gate)

@@ -57,7 +57,6 @@ EXAMPLES_BY_METHOD |= {"influence": (6, 8), "pattern": (8,), "dissociate": (40, 
 SPARE_WORKED_EXAMPLES = 4
 # Tests do not change the maps, and take most of the time.
 OPTIONS_WITHOUT_TESTS: Mapping[str, Mapping[str, Any]] = {
-    "gate": {"proof": False},
     "dissociate": {"proof": False},
     "probe": {"proof": "none"},
     "retrieval": {"causal": 0},

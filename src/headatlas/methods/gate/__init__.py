@@ -7,16 +7,15 @@
    (pressure towards 1) for retain, which gives G⁺, and λ < 0 (pressure towards 0) for remove, which gives G⁻.
 4. facilitation = G⁻: open although closing it is rewarded. interference = 1 − G⁺: closed although opening it is
    rewarded. irrelevance = G⁺ · (1 − G⁻): follows the pressure both ways.
-5. Test: under G⁺, the top heads of each role are switched off and on, on held-out examples; so are random heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from headatlas.errors import check_count
 from headatlas.methods._arguments import Batch, BatchTokens, Low, Seeds, Shots, Strength, Tasks
-from headatlas.methods._seeds import seed_numbers
+from headatlas.methods._seeds import MAX_EXAMPLES, seed_numbers
 from headatlas.methods.method import Measure, Truth, Variable, Work, lazily, method
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ Pair = tuple[float, float]
             meaning="How far a head's gate closes although keeping it open is rewarded (mean over seeds): high means"
             " the head harms the task. It holds for this task's examples, not for the head in general.",
             at_least=ROLE_THRESHOLD,
+            claim="harmful",
         ),
         Measure(
             "irrelevance",
@@ -60,12 +60,6 @@ Pair = tuple[float, float]
             "score over seeds", "", "Each score over seeds: lowest, highest, mean, standard deviation."
         ),
         "share": Variable("share of heads", "share", f"Share of heads whose score is at least {ROLE_THRESHOLD}."),
-        "effect": Variable(
-            "off − on",
-            "nats",
-            "Log P(target) with the top heads of a role off minus on, under the retained gates; below 0 they help.",
-        ),
-        "random_effect": Variable("random heads", "nats", "The same for each draw of random heads of the same layers."),
         "facilitation_half": Variable("facilitation by half", "", "Facilitation from each half of the training data."),
         "interference_half": Variable("interference by half", "", "Interference from each half of the training data."),
         "irrelevance_half": Variable("irrelevance by half", "", "Irrelevance from each half of the training data."),
@@ -81,22 +75,19 @@ Pair = tuple[float, float]
             "batch": 2,
             "low": 0.5,
             "held_out": 32,
-            "switching": 6,
-            "steps": (32,),
-            "draws": 20,
         },
         "full": {},
     },
     tells="which heads a task needs, which harm it, and which it does not depend on, with all heads fitted together",
     does_not_tell="which of several heads that can replace each other does the work",
     cites=("Causal Head Gating, Nam et al., NeurIPS 2025, arXiv 2505.13737",),
-    sentences=lazily("headatlas.methods.gate.proof:sentences"),
+    sentences=lazily("headatlas.methods.gate.compute:sentences"),
     ask=lazily("headatlas.methods._effects:ask_held_out"),
     truths={
-        "gate": Truth("functions", "facilitation", {"proof": False, "seeds": 3}),
-        "gate-any": Truth("functions", "any", {"proof": False, "seeds": 3}),
-        "gate-always": Truth("functions", "always", {"proof": False, "seeds": 3}),
-        "gate-interference": Truth("interference", "interference", {"proof": False, "seeds": 3}),
+        "gate": Truth("functions", "facilitation", {"seeds": 3}),
+        "gate-any": Truth("functions", "any", {"seeds": 3}),
+        "gate-always": Truth("functions", "always", {"seeds": 3}),
+        "gate-interference": Truth("interference", "interference", {"seeds": 3}),
     },
     seconds=90,
     in_parts=True,
@@ -120,12 +111,8 @@ def gate(
     batch: Batch = 64,
     low: Low = 0.0,
     held_out: Annotated[int, "maximum number of held-out examples of each task to measure the gates on"] = 128,
-    switching: Annotated[int, "maximum number of held-out examples of each task for the test"] = 64,
-    steps: Annotated[Sequence[int], "numbers of heads that the test switches off at once"] = (1, 2, 4, 8, 16, 32),
-    draws: Annotated[int, "maximum number of random sets of heads to compare with in each test"] = 199,
     batch_tokens: BatchTokens = None,
     halves: Annotated[bool, "whether to fit each half of the training examples too"] = False,
-    proof: Annotated[bool, "whether to test the map by switching off the heads of each role, and random heads"] = True,
 ) -> Work:
     """Find the heads that a task needs, that harm it, and that are idle (docs/methods/gate.md).
 
@@ -134,8 +121,7 @@ def gate(
         irrelevance(task, seed, layer, head). Over seeds: summary(role, over, task, layer, head),
         share(role, share_over, task) of heads that have the role, always and any(task, layer, head) of facilitation.
         Held-out: nll(fit, task, seed), baseline(task), log P(target) of the whole model, whole_accuracy(task).
-        With proof: effect(task, role, n_removed), log P with heads off minus on, random_effect(…, draw), p and
-        p_corrected(task, role, n_removed). With halves: facilitation_half(half, task, layer, head), and so on.
+        With halves: facilitation_half(half, task, layer, head), and so on.
 
     Example:
         >>> ha.gate("smollm2", "math", seeds=2).facilitation.mean("seed")
@@ -147,7 +133,7 @@ def gate(
     numbers = seed_numbers(seeds)
     schedules = compute.make_schedules(updates, free_lr, pressed_lr)
     fitting = compute.check_fitting(strength, batch, low)
-    measured = compute.check_counts(held_out=held_out, switching=switching, steps=steps, draws=draws)
+    held_out = check_count("held_out", held_out, 1, MAX_EXAMPLES)
     loaded = load_tasks(lm, tasks, shots)
     groups = [loaded, *([compute.half_of(task, i) for task in loaded] for i in (0, 1) if halves)]
     all_tasks = [task for group in groups for task in group]
@@ -160,11 +146,11 @@ def gate(
     return Work(
         summary=f"{names}: {len(numbers)} seeds, {compute.count_updates(schedules)} updates",
         combine=compute.combine,
-        arguments={"groups": groups, "blocks": blocks, "proof": proof, "batch_tokens": batch_tokens, **measured},
+        arguments={"groups": groups, "blocks": blocks, "held_out": held_out, "batch_tokens": batch_tokens},
         parts=[compute.fit_part(task, block, fit_arguments) for task in all_tasks for block in blocks[task.name]],
         data=hash_tasks(loaded),
         settings={**compute.plain_settings(schedules), **fitting, "seeds": numbers},
-        result_settings={**measured, "halves": int(halves), "proof": int(proof)},
+        result_settings={"held_out": held_out, "halves": int(halves)},
         used=used_rows(loaded, rows),
         subjects={task.name: task for task in loaded},
     )

@@ -16,10 +16,8 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadArgument, CannotDo, brief, check_count, check_positive, is_number
-from headatlas.evidence.control import correct_p
 from headatlas.methods._seeds import MAX_EXAMPLES, MAX_UPDATES
 from headatlas.methods.gate import ROLE_THRESHOLD
-from headatlas.methods.gate.proof import switch_off
 from headatlas.methods.method import Part
 from headatlas.models.gradients import frozen_float32_stream
 from headatlas.models.lm import LM
@@ -80,13 +78,6 @@ def check_fitting(strength: Any, batch: Any, low: Any) -> dict[str, Any]:
         "batch": check_count("batch", batch, 1, MAX_EXAMPLES, "they must fit into memory together"),
         "low": float(low),
     }
-
-
-def check_counts(steps: Any, **counts: Any) -> dict[str, Any]:
-    """Check numbers of heads (steps) and other counts, and return them by name as plain numbers."""
-    step_list = steps if isinstance(steps, Sequence) and not isinstance(steps, str) else [steps]
-    checked: dict[str, Any] = {name: check_count(name, value, 1, MAX_EXAMPLES) for name, value in counts.items()}
-    return checked | {"steps": [check_count("steps", step, 1, MAX_EXAMPLES) for step in step_list]}
 
 
 def count_updates(schedules: Mapping[str, Schedule]) -> str:
@@ -271,25 +262,17 @@ def combine(
     groups: Sequence[Sequence[Task]],
     blocks: Mapping[str, Sequence[Sequence[int]]],
     held_out: int,
-    proof: bool,
-    switching: int,
-    steps: Sequence[int],
-    draws: int,
     batch_tokens: int | None,
     done: Done,
     progress: Progress,
 ) -> xr.Dataset:
-    """Score the roles from the fitted gates, and test them.
+    """Score the roles from the fitted gates.
 
     Args:
         lm: the model.
         groups: the tasks and, if they were fitted too, the tasks on each half of their examples.
         blocks: seeds that were fitted together, by task.
         held_out: number of held-out examples to measure gates on.
-        proof: whether to test the map.
-        switching: number of held-out examples for the test.
-        steps: numbers of heads to switch off.
-        draws: maximum number of random sets of heads.
         batch_tokens: tokens run through the model at once.
         done: the fitted θ.
         progress: reports progress.
@@ -298,11 +281,6 @@ def combine(
     names = [task.name for task in tasks]
     evaluate = partial(evaluate_tasks, lm, blocks=blocks, held_out=held_out, batch_tokens=batch_tokens, done=done)
     result = evaluate(tasks)
-    if proof:
-        test = partial(switch_off, lm, examples=switching, steps=steps, draws=draws, batch_tokens=batch_tokens)
-        tests = [test(task, result.sel(task=task.name), progress=progress) for task in tasks]
-        tested = xr.concat(tests, "task").assign_coords(task=names)
-        result = result.merge(tested.assign(p_corrected=tested.p.copy(data=correct_p(tested.p.values))))
     if half_groups:
         maps = [evaluate(half).assign_coords(task=names)[list(ROLES)].mean("seed") for half in half_groups]
         half_maps = xr.concat(maps, "half").assign_coords(half=["first", "second"])
@@ -364,3 +342,15 @@ def summarise_seeds(scores: xr.Dataset) -> xr.Dataset:
     n_heads = summary.notnull().sum(("layer", "head"))
     share = ((summary >= ROLE_THRESHOLD).sum(("layer", "head")) / n_heads).sel(over=["always", "any", "mean"])
     return xr.Dataset({"summary": summary, "share": share.rename(over="share_over")})
+
+
+def sentences(result: xr.Dataset) -> list[str]:
+    """Say how well the model does each task; imported gates do not have the numbers."""
+    if not {"whole_accuracy", "guess_accuracy"} <= set(result):
+        return []
+    lines = []
+    for task in result.task.values.tolist():
+        accuracy = float(result.whole_accuracy.sel(task=task))
+        guess = float(result.guess_accuracy.sel(task=task))
+        lines.append(f"gate: the whole model gets {accuracy:.0%} of {task} right; the best guess {guess:.0%}")
+    return lines
