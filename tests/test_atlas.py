@@ -1,4 +1,4 @@
-"""The whole flow: planned, resumed, never done twice, killed at any moment; and what is asked of a finished atlas."""
+"""The whole flow: planned, resumed, never done twice, killed at any moment; and queries of a finished atlas."""
 
 import json
 import multiprocessing
@@ -154,7 +154,7 @@ class TestRun:
             ha.pattern(lm, out=tmp_path)
 
     @pytest.mark.parametrize(
-        ("options", "says"),
+        ("options", "message"),
         [
             ({"methods": ["map"]}, "methods: 'map' is not one of .* Did you mean 'maps'"),
             ({"methods": []}, "methods is empty"),
@@ -163,8 +163,8 @@ class TestRun:
             ({"functions": ["Retrieval"], "methods": ["pattern"]}, "functions is given, but the methods are pattern"),
         ],
     )
-    def test_what_is_asked_wrongly_is_told_before_any_work(self, lm, tmp_path, options, says) -> None:
-        with pytest.raises(BadArgument, match=says):
+    def test_what_is_asked_wrongly_is_told_before_any_work(self, lm, tmp_path, options, message) -> None:
+        with pytest.raises(BadArgument, match=message):
             ha.run(lm, tmp_path, **options)
         assert not list(tmp_path.glob("*.nc"))
 
@@ -184,7 +184,7 @@ def lm_for_killing() -> LM:
 
 
 def run_until_killed(folder: Path, at: int, when: str, threads: int) -> None:
-    """In a process of its own, which kills itself before or after it renames its at-th file."""
+    """Run in a process that kills itself before or after it renames its at-th file."""
     torch.set_num_threads(threads)
     renamed, replace = 0, Path.replace
 
@@ -204,7 +204,7 @@ def run_until_killed(folder: Path, at: int, when: str, threads: int) -> None:
 
 
 def test_killed_at_any_moment_it_ends_with_the_same_files(tmp_path) -> None:
-    """Killed for good as files are about to be, or have just been, renamed: index, parts, results, figures, page."""
+    """Killed just before or after files are renamed: index, parts, results, figures, page."""
     ha.run(lm_for_killing(), tmp_path / "undisturbed", methods=KILL_METHODS)
     killed = tmp_path / "killed"
     processes = multiprocessing.get_context("forkserver")  # one process imports everything, the others are its copies
@@ -291,7 +291,7 @@ class TestAsking:
         assert len(unproven) == 2
 
     @pytest.mark.parametrize(
-        ("arguments", "says"),
+        ("arguments", "message"),
         [
             (["heads", "DIR", "--function", "Maths calculation"], "Did you mean"),
             (
@@ -307,10 +307,10 @@ class TestAsking:
             (["compare", "DIR", "/no/such"], "ATLAS is '/no/such': no such folder"),
         ],
     )
-    def test_asked_wrongly(self, capsys, made, arguments, says) -> None:
+    def test_asked_wrongly(self, capsys, made, arguments, message) -> None:
         code, _, err = headatlas(capsys, *(made if a == "DIR" else a for a in arguments))
         assert code == 2
-        assert says in err
+        assert message in err
         assert len(err.splitlines()) == 1
 
     def test_figures_and_report_of_any_folder_of_maps(self, capsys, made) -> None:
@@ -405,7 +405,7 @@ class TestImport:
             assert headatlas(capsys, "report", tmp_path / name)[0] == 0
 
     @pytest.mark.parametrize(
-        ("name", "content", "kind", "says"),
+        ("name", "content", "kind", "message"),
         [
             (
                 "a.csv",
@@ -450,11 +450,11 @@ class TestImport:
             ("a.csv", "", "scores", "--as is 'scores'"),
         ],
     )
-    def test_bad_files_are_told_in_a_line(self, capsys, tmp_path, name, content, kind, says) -> None:
+    def test_bad_files_are_told_in_a_line(self, capsys, tmp_path, name, content, kind, message) -> None:
         (tmp_path / name).write_text(content)
         code, _, err = headatlas(capsys, "import", tmp_path / name, "--as", kind, "--out", tmp_path / "in")
         assert code in (1, 2)
-        assert says in err
+        assert message in err
         assert len(err.splitlines()) == 1
         assert not list((tmp_path / "in").glob("*.nc"))
 

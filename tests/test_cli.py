@@ -104,7 +104,7 @@ def test_models_are_listed_with_sizes_and_deleted_by_name(capsys, tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["rum"], 2, "run"),
         (["run", "--nope"], 2, "--nope"),
@@ -118,11 +118,11 @@ def test_models_are_listed_with_sizes_and_deleted_by_name(capsys, tmp_path, monk
         (["run", "--out", __file__], 2, "which is a file"),
     ],
 )
-def test_an_error_is_one_line_and_a_code(capsys, arguments, code, says) -> None:
+def test_an_error_is_one_line_and_a_code(capsys, arguments, code, message) -> None:
     ended, out, err = headatlas(capsys, *arguments)
     assert (ended, out) == (code, "")
     assert err.startswith("error: ")
-    assert says in err
+    assert message in err
     assert len(err.splitlines()) == 1
 
 
@@ -163,7 +163,7 @@ def test_help_version_and_the_methods_do_not_load_torch() -> None:
 
 
 def test_a_folder_that_is_no_atlas(tmp_path) -> None:
-    for content, says in [
+    for content, message in [
         (None, "is not an atlas"),
         ("{", "is not JSON"),
         ("[]", "expected an object"),
@@ -171,5 +171,5 @@ def test_a_folder_that_is_no_atlas(tmp_path) -> None:
     ]:
         if content is not None:
             (tmp_path / "atlas.json").write_text(content)
-        with pytest.raises(BadFile, match=says):
+        with pytest.raises(BadFile, match=message):
             ha.open(tmp_path)

@@ -14,9 +14,9 @@ from headatlas.methods import method_names
 from tests.test_cli import headatlas
 
 COMMANDS = get_command(cli.app).list_commands(None)
-METHOD_COMMANDS = {name.replace("_", "-") for name in method_names()}  # made by one function, so some stand for all
+METHOD_COMMANDS = {name.replace("_", "-") for name in method_names()}  # made by one function, so testing some is enough
 LISTINGS = {"models", "tasks", "methods"}
-NEEDS_MODEL = {  # how each command that takes a model is asked, MODEL and OUT to be filled in
+NEEDS_MODEL = {  # arguments of each command that takes a model; MODEL and OUT are filled in
     "run": ["run", "MODEL", "--methods", "pattern", "--out", "OUT"],
     "run --plan": ["run", "MODEL", "--plan"],
     "gate": ["gate", "MODEL", "--out", "OUT"],

@@ -58,7 +58,7 @@ FILES = (Path(__file__).parent.parent / "docs" / "reference" / "files.md").read_
 @pytest.mark.parametrize("name", method_names())
 def test_every_variable_is_in_the_docs(name) -> None:
     section = re.search(rf"^### {name}\.nc\n(.*?)^##", FILES, flags=re.DOTALL | re.MULTILINE)[1]
-    told = {
+    messages = {
         variable: dims
         for variables, dims, _ in re.findall(r"^\| (`.*?) \| (.*?) \| (.*?)\|$", section, flags=re.MULTILINE)
         for variable in re.findall(r"`(\w+)`", variables)
@@ -66,7 +66,7 @@ def test_every_variable_is_in_the_docs(name) -> None:
     result = subject(name).result
     assert {
         v: ", ".join(map(str, a.dims)) or "none: one number" for v, a in result.data_vars.items()
-    }.items() <= told.items()
+    }.items() <= messages.items()
     attributes = re.findall(
         r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", FILES.partition("## Attributes")[2], flags=re.M))
     )
@@ -83,7 +83,7 @@ def test_every_variable_says_what_it_is(name) -> None:
 
 @pytest.mark.parametrize("name", ["taylor", "ig", "ablate"])
 def test_padding_does_not_matter(name) -> None:
-    """A task's effects are the same whether a much longer example is asked beside it or not."""
+    """A task's effects are the same whether a much longer example is in the batch or not."""
     lm, task = tiny_lm(), tiny_task("first", 0)
     short = replace(task, held_out=tuple(sorted(task.held_out, key=lambda e: len(e.prompt)))[:4])
     words = " ".join(f"w{i}" for i in np.random.default_rng(3).integers(57, size=41))

@@ -60,7 +60,7 @@ EXAMPLE = ("adding-a-method.md", "size")  # the method that the page adds; tests
 
 
 def _commands() -> dict:
-    """All commands by name: those written by hand, and one for each method."""
+    """Return all commands by name, those of methods included."""
     group = typer.main.get_command(app)
     return {name: group.get_command(None, name) for name in group.list_commands(None)}
 
@@ -165,7 +165,7 @@ def test_the_benchmark_says_that_targets_are_met() -> None:
 
 
 def test_the_numbers_of_the_default_run_are_those_it_gave() -> None:
-    """What `make docs-figures` wrote stands there unchanged."""
+    """The page has what `make docs-figures` writes."""
     script = import_module("docs_figures")
     run = json.loads((ROOT / "docs" / "figures" / "default-run.json").read_text())
     page = (ROOT / "docs" / "evidence" / "default-model.md").read_text()
@@ -179,7 +179,7 @@ def test_examples_are_of_the_commands_that_the_script_runs() -> None:
 
 
 def test_answers_before_and_after_are_those_of_the_run() -> None:
-    """What `make docs-dissociate` wrote into its page stands there unchanged."""
+    """The page has what `make docs-dissociate` writes."""
     script = import_module("docs_dissociate")
     run = json.loads((ROOT / "docs" / "figures" / "dissociate-run.json").read_text())
     assert script.BEGIN + script.block(run) + script.END in (ROOT / "docs" / "methods" / "dissociate.md").read_text()
@@ -194,10 +194,10 @@ def test_no_placeholder_ships() -> None:
         *(ROOT / "bench").rglob("*.py"),
         *(ROOT / "src").rglob("*.js"),
     ]
-    found = [
+    placeholders = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in sources
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if placeholder.search(line)
     ]
-    assert not found
+    assert not placeholders

@@ -1,4 +1,4 @@
-"""What is asked wrongly is told before anything heavy is imported or loaded; what takes long is told while it does."""
+"""Usage errors are reported before anything heavy is imported or loaded; long work reports its progress."""
 
 import json
 import subprocess
@@ -133,7 +133,7 @@ def test_it_ends_so_too_when_all_is_imported(capsys, folder, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     code, out, err = headatlas(capsys, *(folder if a == "MODEL" else a for a in arguments))
     assert (code, out) == (2, "")
-    assert next(says for wrong, says in WRONG if wrong == arguments) in err
+    assert next(message for wrong, message in WRONG if wrong == arguments) in err
 
 
 CALLS = {
@@ -165,7 +165,7 @@ def test_python_too_is_told_before_a_model_is_loaded(call, folder, tmp_path, mon
 
 @pytest.mark.parametrize("tiny", TINY, ids=lambda t: t.id)
 def test_layers_and_heads_are_read_from_the_configuration(tiny, tmp_path) -> None:
-    """Of every family; where it names them otherwise, nothing is said rather than something wrong."""
+    """Of every family; where the names differ, nothing is printed rather than something wrong."""
     config = build(tiny).config
     config.save_pretrained(tmp_path)
     anatomy = find_anatomy(skeleton(config))
@@ -239,14 +239,14 @@ def test_a_step_that_takes_long_is_told(capsys, monkeypatch) -> None:
 
 
 def test_what_is_done_before_the_work_is_told(folder, tmp_path) -> None:
-    """Loading, planning, fingerprints and timing each have a label of their own."""
+    """Loading, planning, fingerprints and timing each have a label."""
     labels: list[str] = []
 
-    def told(items, label):
+    def record_label(items, label):
         labels.append(label)
         return items
 
-    ha.run(folder, tmp_path / "atlas", methods=["taylor"], progress=told)
+    ha.run(folder, tmp_path / "atlas", methods=["taylor"], progress=record_label)
     assert labels[:4] == [
         f"opening {folder}",
         "planning taylor",
@@ -254,7 +254,7 @@ def test_what_is_done_before_the_work_is_told(folder, tmp_path) -> None:
         "reading the weights of tiny for their fingerprint",
     ]
     labels.clear()
-    estimate(folder, methods=["taylor", "dissociate"], device="cpu", progress=told)
+    estimate(folder, methods=["taylor", "dissociate"], device="cpu", progress=record_label)
     assert labels == [
         f"opening {folder}",
         "planning taylor",

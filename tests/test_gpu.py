@@ -174,7 +174,7 @@ def large() -> LM:
 
 @contextmanager
 def filled(room: int) -> Iterator[None]:
-    """The card, filled up to so many bytes."""
+    """Fill the GPU except for a number of bytes."""
     torch.cuda.empty_cache()
     filler = torch.empty(torch.cuda.mem_get_info()[0] - room, dtype=torch.uint8, device="cuda")
     try:
@@ -223,7 +223,7 @@ def test_ranks_on_a_full_card_are_the_same() -> None:
 
 
 def test_a_probe_that_does_not_fit_on_a_full_card_is_trained_on_the_cpu(large, caplog, monkeypatch) -> None:
-    """The card is filled when training begins: beside so large a model, a probe of this size has no room."""
+    """The GPU is full when training begins: with so large a model, a probe of this size does not fit."""
     plain = compute.probe_map
 
     def on_a_full_card(data, *args, **options):

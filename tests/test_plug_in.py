@@ -1,4 +1,4 @@
-"""docs/how-to/adding-a-method.md, followed: a package with one file, installed beside HeadAtlas; broken packages."""
+"""docs/how-to/adding-a-method.md, followed: a package with one file, installed with HeadAtlas; broken packages."""
 
 import json
 import os
@@ -82,19 +82,19 @@ def test_it_is_listed_and_has_a_command(installed, model, task, tmp_path, capsys
 
 
 def test_in_a_run(installed, model, tmp_path) -> None:
-    here = ha.run(model, tmp_path / "a", methods=["size", "taylor"])
-    assert set(here) == {"size", "taylor"}
+    local_atlas = ha.run(model, tmp_path / "a", methods=["size", "taylor"])
+    assert set(local_atlas) == {"size", "taylor"}
     again = ha.run(model, tmp_path / "a", methods=["size", "taylor"])
-    assert again.info["methods"] == here.info["methods"]  # nothing was done twice
+    assert again.info["methods"] == local_atlas.info["methods"]  # nothing was done twice
     names = {path.name for path in (tmp_path / "a" / "figures").iterdir()}
     assert {"importance-size.png", "agreement.png", "layers.png"} <= names
     assert "Large is not the same as needed" in (tmp_path / "a" / "figures" / "importance-size.txt").read_text()
     assert "Size of what heads write" in (tmp_path / "a" / "report.html").read_text()
-    rows = here.heads("math", 3)
+    rows = local_atlas.heads("math", 3)
     assert set(rows.method) == {"size", "taylor"}
-    card = here["size"].heads.card("L1.H2")
+    card = local_atlas["size"].heads.card("L1.H2")
     assert [s.method for s in card.standings] == ["size", "size"]
-    assert np.isfinite(ha.compare(here["size"]["size"], here["taylor"].contribution).spearman).all()
+    assert np.isfinite(ha.compare(local_atlas["size"]["size"], local_atlas["taylor"].contribution).spearman).all()
 
 
 @pytest.mark.slow

@@ -358,7 +358,7 @@ def test_a_hybrid_model_has_nan_where_it_has_no_heads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"preset": "fast"}, "preset is 'fast', expected one of quick, full"),
         ({"answers": "referense"}, "Did you mean 'reference'"),
@@ -381,8 +381,8 @@ def test_a_hybrid_model_has_nan_where_it_has_no_heads() -> None:
         ({"proof_shares": ()}, r"proof_shares is \(\), expected shares of all heads"),
     ],
 )
-def test_asked_wrongly(lm, options, says) -> None:
-    with pytest.raises(BadArgument, match=says):
+def test_asked_wrongly(lm, options, message) -> None:
+    with pytest.raises(BadArgument, match=message):
         ha.probe(lm, questions(20), **options)
 
 

@@ -42,14 +42,14 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "says"),
+    ("arguments", "options", "message"),
     [
         (("m", "x"), {}, r"pattern\(\) takes model by position: give 'x' by its argument's name"),
         (("m",), {"sequenses": 3}, r"pattern\(\) has no argument 'sequenses'. Did you mean 'sequences'"),
     ],
 )
-def test_a_wrong_argument_is_named(arguments, options, says) -> None:
-    with pytest.raises(TypeError, match=says):
+def test_a_wrong_argument_is_named(arguments, options, message) -> None:
+    with pytest.raises(TypeError, match=message):
         ha.pattern(*arguments, **options)
 
 

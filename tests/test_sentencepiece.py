@@ -50,8 +50,8 @@ def test_every_method_ends_well_and_is_on_the_page(default_run) -> None:
     assert {name: entry.get("why") for name, entry in made.info["methods"].items() if not entry["complete"]} == {}
     assert not [name for name, entry in made.info["methods"].items() if "not_drawn" in entry]
     assert set(made) >= {"maps", "salient", "pattern", "taylor", "gate", "probe", "dissociate"}
-    drawn = {path.stem.partition("-")[0] for path in (default_run / "figures").glob("*.png")}
-    assert {"importance", "categories"} <= drawn
+    figure_names = {path.stem.partition("-")[0] for path in (default_run / "figures").glob("*.png")}
+    assert {"importance", "categories"} <= figure_names
     assert (default_run / "report.html").stat().st_size > 1e6
 
 

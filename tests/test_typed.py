@@ -1,4 +1,4 @@
-"""What users type first works; what cannot be taken is told by the argument's name, with what can be."""
+"""What users type first works; errors name the argument and the valid choices."""
 
 import inspect
 from pathlib import Path
@@ -32,7 +32,7 @@ def lm() -> LM:
 
 @pytest.fixture(scope="module")
 def made(lm, tmp_path_factory) -> ha.Atlas:
-    """An atlas of two methods, drawn by nobody."""
+    """An atlas of two methods, without figures."""
     folder = tmp_path_factory.mktemp("atlas")
     ha.run(lm, folder, methods=["pattern", "salient"], draw=False)
     ha.maps(lm, {"next": [(f"w{i}", f"w{i + 1}") for i in range(40)]}, out=folder)
@@ -40,7 +40,7 @@ def made(lm, tmp_path_factory) -> ha.Atlas:
 
 
 class Planned(Exception):
-    """What was asked for could be planned; nothing was done."""
+    """The request could be planned; nothing was computed."""
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ class TestTasks:
             ha.contrast(lm, keep={"first": PAIRS}, lose={"second": named["second"]})
 
     @pytest.mark.parametrize(
-        ("tasks", "says"),
+        ("tasks", "message"),
         [
             ({}, "tasks is empty, expected names"),
             ([], "tasks is empty, expected names"),
@@ -121,9 +121,9 @@ class TestTasks:
             ([None], "tasks is None, expected names"),
         ],
     )
-    def test_what_cannot_be_taken(self, lm, only_planned, tasks, says) -> None:
+    def test_what_cannot_be_taken(self, lm, only_planned, tasks, message) -> None:
         for method in (ha.gate, ha.taylor):
-            with pytest.raises(BadArgument, match=says) as caught:
+            with pytest.raises(BadArgument, match=message) as caught:
                 method(lm, tasks)
             assert "\n" not in str(caught.value)
         with pytest.raises(BadArgument):
@@ -204,7 +204,7 @@ class TestAtlas:
         assert figures.agreement(made.folder).axes
 
     @pytest.mark.parametrize(
-        ("path", "error", "says"),
+        ("path", "error", "message"),
         [
             (None, BadArgument, "path is None, expected the folder"),
             (5, BadArgument, "path is 5"),
@@ -214,8 +214,8 @@ class TestAtlas:
             (Path(__file__).parent, BadFile, "is not an atlas"),
         ],
     )
-    def test_what_cannot_be_opened(self, path, error, says) -> None:
-        with pytest.raises(error, match=says):
+    def test_what_cannot_be_opened(self, path, error, message) -> None:
+        with pytest.raises(error, match=message):
             ha.open(path)
 
 
@@ -251,7 +251,7 @@ class TestGrid:
         np.testing.assert_allclose(values, gates.facilitation.isel(task=0).mean("seed").values)
 
     @pytest.mark.parametrize(
-        ("data", "says"),
+        ("data", "message"),
         [
             (None, "result is None, expected a result"),
             ("atlas", "result is 'atlas', expected a result"),
@@ -266,8 +266,8 @@ class TestGrid:
             (pd.DataFrame({"a": ["x"]}), "expected a result"),
         ],
     )
-    def test_what_cannot_be_drawn(self, data, says) -> None:
-        with pytest.raises(BadArgument, match=says):
+    def test_what_cannot_be_drawn(self, data, message) -> None:
+        with pytest.raises(BadArgument, match=message):
             figures.importance_grid(data)
 
     @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ ASKED = [
 
 @pytest.mark.parametrize(("name", "argument"), ASKED)
 def test_whatever_is_given_is_planned_or_refused_by_name(lm, only_planned, name, argument) -> None:
-    """Of every argument of every method: nothing but our own errors, of one line, for what was asked wrongly."""
+    """Every argument of every method: usage errors are one-line errors of HeadAtlas, and nothing else."""
     others = OTHERS.get(name, {}) if argument not in ("test", "questions") else {}
     for value in WRONG:
         if argument == "model" and str(value) == "nowhere":

@@ -42,7 +42,7 @@ def test_edit_writes_a_checkpoint_and_evaluate_measures_it_again(capsys, folder,
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ([], "give --remove, --scale, --steer, or --set with --atlas"),
         (["--remove", "L9.H0"], "head L9.H0 is out of range: this model has L0 to L2, H0 to H5"),
@@ -56,10 +56,10 @@ def test_edit_writes_a_checkpoint_and_evaluate_measures_it_again(capsys, folder,
         (["--remove", "L0.H0", "--out", "."], "--out is '.', which exists"),
     ],
 )
-def test_mistakes_are_told_before_torch_is_imported(capsys, folder, tmp_path, monkeypatch, options, says) -> None:
+def test_mistakes_are_told_before_torch_is_imported(capsys, folder, tmp_path, monkeypatch, options, message) -> None:
     monkeypatch.setattr("headatlas.cli.edit.import_torch", lambda: pytest.fail("too late"))
     code, out, err = headatlas(capsys, "edit", folder, "--out", tmp_path / "new", *options)
     assert (code, out) == (2, "")
-    assert says in err
+    assert message in err
     assert len(err.splitlines()) == 1
     assert not (tmp_path / "new").exists()

@@ -71,9 +71,9 @@ def test_tables_of_a_method_without_its_own(capsys, folder, tmp_path) -> None:
     [(title, rows)] = json.loads(out).items()
     assert title == "Attention patterns: top heads"
     assert [row["pattern"] for row in rows] == score.pattern.values.tolist()
-    for row, one in zip(rows, score, strict=True):
-        best = one.stack(place=("layer", "head")).idxmax().item()
-        assert row["top heads"].startswith(f"L{best[0]}.H{best[1]} {one.max().item():.3g}, ")
+    for row, map_scores in zip(rows, score, strict=True):
+        best = map_scores.stack(place=("layer", "head")).idxmax().item()
+        assert row["top heads"].startswith(f"L{best[0]}.H{best[1]} {map_scores.max().item():.3g}, ")
 
 
 def test_tasks_are_listed(capsys) -> None:

@@ -70,7 +70,7 @@ def test_head_shows_what_it_amplifies(capsys, folder, relations, tmp_path) -> No
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["head", "L9.H0"], 2, "out of range: this model has L0 to L2, H0 to H5"),
         (["head", "nine"], 2, "write it as L12.H5"),
@@ -83,12 +83,12 @@ def test_head_shows_what_it_amplifies(capsys, folder, relations, tmp_path) -> No
         (["maps"], 2, "none of the 20 has 30 pairs left"),
     ],
 )
-def test_errors_are_one_line(capsys, folder, tmp_path, arguments, code, says) -> None:
+def test_errors_are_one_line(capsys, folder, tmp_path, arguments, code, message) -> None:
     command, *rest = arguments
     out = [] if command == "head" else ["--out", tmp_path / "out"]
     ended, _, err = headatlas(capsys, command, folder, *rest, *out)
     assert ended == code, err
-    assert says in err
+    assert message in err
     assert len(err.splitlines()) == 1
     assert not (tmp_path / "out" / "maps.nc").exists()
 

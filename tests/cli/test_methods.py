@@ -36,7 +36,7 @@ def called(monkeypatch) -> dict[str, Any]:
 
 
 def help_of(name: str) -> str:
-    """In one line."""
+    """Return the help of a command as one line."""
     command = GROUP.get_command(None, name)
     with command.make_context("headatlas " + name, ["x"], resilient_parsing=True, terminal_width=10_000) as context:
         return " ".join(command.get_help(context).split())
@@ -47,8 +47,10 @@ def test_a_command_has_the_options_of_its_function_and_the_common_ones(name) -> 
     record = methods.get_method(name)
     command = GROUP.get_command(None, name.replace("_", "-"))
     options = {opt for p in command.params if p.param_type_name == "option" for opt in p.opts}
-    own = {f"--{option.replace('_', '-')}" for option in record.options if option not in NOT_ON_THE_COMMAND_LINE}
-    assert options == own | COMMON | ({"--data"} if "tasks" in record.options else set())
+    option_flags = {
+        f"--{option.replace('_', '-')}" for option in record.options if option not in NOT_ON_THE_COMMAND_LINE
+    }
+    assert options == option_flags | COMMON | ({"--data"} if "tasks" in record.options else set())
     assert [p.name for p in command.params if p.param_type_name == "argument"] == ["model"]
 
 
@@ -83,12 +85,12 @@ def test_without_options_the_method_and_its_preset_decide(capsys, called, name) 
 
 
 def test_values_come_as_the_method_takes_them(capsys, called, tmp_path) -> None:
-    mine, more = tmp_path / "mine.jsonl", tmp_path / "more.csv"
-    for path in (mine, more):
+    mine, other_file = tmp_path / "mine.jsonl", tmp_path / "more.csv"
+    for path in (mine, other_file):
         path.write_text("")
     for arguments, options in (
         (["gate", "--tasks", "math, syntax"], {"tasks": ["math", "syntax"]}),
-        (["gate", "--data", mine, "--tasks", "math", "--data", more], {"tasks": ["math", mine, more]}),
+        (["gate", "--data", mine, "--tasks", "math", "--data", other_file], {"tasks": ["math", mine, other_file]}),
         (["gate", "--tasks", ""], {}),
         (["gate", "--seeds", "3", "--strength", "2", "--halves"], {"seeds": 3, "strength": 2.0, "halves": True}),
         (["gate", "--seeds", "0,3,5", "--batch-tokens", "64"], {"seeds": [0, 3, 5], "batch_tokens": 64}),
@@ -214,18 +216,18 @@ def test_a_plug_in_has_a_command_and_a_broken_one_a_line(capsys, called, plug_in
 
 
 @pytest.mark.parametrize(
-    ("given", "option"),
+    ("value", "option"),
     [
         (["--widths", "2"], {"widths": 2}),
         (["--widths", "2,3"], {"widths": [2, 3]}),
         (["--rates", "0.5,1"], {"rates": [0.5, 1.0]}),
     ],
 )
-def test_several_numbers_are_comma_separated(capsys, called, plug_ins, given, option) -> None:
+def test_several_numbers_are_comma_separated(capsys, called, plug_ins, value, option) -> None:
     help_text = help_of("far")
     assert "--widths N or N,N" in help_text
     assert "--rates X,X" in help_text
-    assert headatlas(capsys, "far", *given)[0] == 0
+    assert headatlas(capsys, "far", *value)[0] == 0
     assert called["options"] == option
 
 

@@ -61,8 +61,8 @@ def test_missing_heads_are_left_out_and_other_dimensions_kept() -> None:
     a[0, 1] = np.nan
     result = ha.compare(a, b, draws=10)
     assert result.spearman.dims == ("task",)
-    kept = [0, 2, 3]
-    alone = ha.compare(array(a.values[0][kept]), array(b.values[kept]), draws=10)
+    layers_kept = [0, 2, 3]
+    alone = ha.compare(array(a.values[0][layers_kept]), array(b.values[layers_kept]), draws=10)
     assert result.spearman.sel(task="x").item() == pytest.approx(alone.spearman.item())
     assert np.isnan(ha.compare(b, array(np.ones((4, 6))), draws=10).spearman)  # a flat map ranks nothing
 

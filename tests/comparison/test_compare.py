@@ -46,34 +46,34 @@ def maps() -> np.ndarray:
 
 
 def pair(result: xr.Dataset, a: str, b: str, unit: str | None = None) -> xr.Dataset:
-    chosen = (result.a == a) & (result.b == b) & ((unit is None) | (result.unit == unit))
-    return result.isel(pair=np.flatnonzero(chosen.values)).squeeze("pair")
+    matches = (result.a == a) & (result.b == b) & ((unit is None) | (result.unit == unit))
+    return result.isel(pair=np.flatnonzero(matches.values)).squeeze("pair")
 
 
-def check(one: xr.Dataset, x: np.ndarray, y: np.ndarray, top: int, draws: int = 400) -> None:
+def check(row: xr.Dataset, x: np.ndarray, y: np.ndarray, top: int, draws: int = 400) -> None:
     """That a pair's numbers are those of two maps [layer, head] without ties."""
     both = np.isfinite(x) & np.isfinite(y)
     layer = np.nonzero(both)[0]
     x, y = x[both], y[both]
     spearman = spearmanr(x, y).statistic
-    assert int(one.n) == len(x)
-    assert float(one.spearman) == pytest.approx(spearman)
+    assert int(row.n) == len(x)
+    assert float(row.spearman) == pytest.approx(spearman)
     best = [set(np.argsort(v)[-top:]) for v in (x, y)]
     shared = len(best[0] & best[1])
-    assert float(one.shared) == pytest.approx(shared)
-    assert float(one.shared_by_chance) == pytest.approx(top * top / len(x))
+    assert float(row.shared) == pytest.approx(shared)
+    assert float(row.shared_by_chance) == pytest.approx(top * top / len(x))
     marks = [np.isin(np.arange(len(x)), list(heads)) for heads in best]
-    assert float(one.auroc_ab) == pytest.approx(roc_auc_score(marks[1], x))
-    assert float(one.auroc_ba) == pytest.approx(roc_auc_score(marks[0], y))
+    assert float(row.auroc_ab) == pytest.approx(roc_auc_score(marks[1], x))
+    assert float(row.auroc_ba) == pytest.approx(roc_auc_score(marks[0], y))
     # The slow way: shuffle each layer by itself, and compute both numbers anew. Four standard errors of both shares.
     generator = np.random.default_rng(11)
     as_high = np.zeros(2)
     for _ in range(draws):
         order = np.concatenate([generator.permutation(np.flatnonzero(layer == i)) for i in np.unique(layer)])
         shuffled = y[order]
-        found = set(np.argsort(shuffled)[-top:])
-        as_high += [spearmanr(x, shuffled).statistic >= spearman - 1e-9, len(best[0] & found) >= shared]
-    for p, share in zip((one.p, one.p_shared), as_high / draws, strict=True):
+        shuffled_top = set(np.argsort(shuffled)[-top:])
+        as_high += [spearmanr(x, shuffled).statistic >= spearman - 1e-9, len(best[0] & shuffled_top) >= shared]
+    for p, share in zip((row.p, row.p_shared), as_high / draws, strict=True):
         assert float(p) == pytest.approx(share, abs=0.01 + 4 * np.sqrt(share * (1 - share) * (1 / draws + 1 / 1000)))
 
 
@@ -102,18 +102,18 @@ def test_heads_that_tie_for_the_last_place_share_it() -> None:
     generator = np.random.default_rng(1)
     x = np.where(generator.random((LAYERS, HEADS)) < 0.5, 0.0, generator.integers(0, 4, (LAYERS, HEADS)))
     y = np.where(generator.random((LAYERS, HEADS)) < 0.9, 0.0, 1.0)
-    one = ha.compare(table("x", x), table("y", y), top=TOP, draws=10)
-    assert float(one.spearman.item()) == pytest.approx(spearmanr(x.ravel(), y.ravel()).statistic)
+    row = ha.compare(table("x", x), table("y", y), top=TOP, draws=10)
+    assert float(row.spearman.item()) == pytest.approx(spearmanr(x.ravel(), y.ravel()).statistic)
     weights = []
     for score in (x.ravel(), y.ravel()):
         last = np.sort(score)[-TOP]
         above, tied = score > last, score == last
         weights.append(above + tied * (TOP - above.sum()) / tied.sum())
-    assert one.shared.item() == pytest.approx(weights[0] @ weights[1])
+    assert row.shared.item() == pytest.approx(weights[0] @ weights[1])
     twice = np.repeat([1, 0], x.size)
     for name, score, weight in (("auroc_ab", x, weights[1]), ("auroc_ba", y, weights[0])):
         both = np.concatenate([weight, 1 - weight])
-        assert one[name].item() == pytest.approx(roc_auc_score(twice, np.tile(score.ravel(), 2), sample_weight=both))
+        assert row[name].item() == pytest.approx(roc_auc_score(twice, np.tile(score.ravel(), 2), sample_weight=both))
 
 
 def test_maps_per_kv_group_are_compared_with_the_maximum_and_the_mean_of_heads(maps) -> None:
@@ -182,8 +182,8 @@ def test_maps_that_cannot_be_compared_have_no_numbers(maps) -> None:
     alone[0, :2] = 1, 2  # two heads are too few
     result = ha.compare(table("x", np.stack([maps[0], flat, alone, maps[1]])), draws=10)
     for a, b in (("x: t0", "x: t1"), ("x: t0", "x: t2"), ("x: t1", "x: t2")):
-        one = pair(result, a, b)
-        assert all(np.isnan(one[name]) for name in ("spearman", "p", "shared", "auroc_ab", "auroc_ba"))
+        row = pair(result, a, b)
+        assert all(np.isnan(row[name]) for name in ("spearman", "p", "shared", "auroc_ab", "auroc_ba"))
     assert np.isfinite(pair(result, "x: t0", "x: t3").spearman)
     assert plan_agreed(result).rows == ["x: t0", "x: t3"]
     with pytest.raises(BadArgument, match="no two maps in which heads differ"):

@@ -34,7 +34,7 @@ def taylor(*correlations: float, n: int = 16) -> xr.Dataset:
 
 
 def test_spearman_and_brown_agree_with_averages_of_noisy_maps() -> None:
-    """A map of n examples is the truth plus noise / √n. The formula must tell how many copies agree to 0.8."""
+    """A map of n examples is the truth plus noise / √n. The formula must give the number of copies for 0.8."""
     generator, heads = np.random.default_rng(0), 20_000
     truth = generator.normal(size=heads)
 

@@ -88,12 +88,12 @@ def test_the_card_tells_the_effect_beside_random_heads(model, atlas, tmp_path) -
 
 
 def test_the_atlas_says_what_is_measured(model, atlas, tmp_path, monkeypatch) -> None:
-    asked = []
-    monkeypatch.setattr("headatlas.edits.edit._effects", lambda *a: asked.append([t.name for t in a[3]]) or [])
+    requests = []
+    monkeypatch.setattr("headatlas.edits.edit._effects", lambda *a: requests.append([t.name for t in a[3]]) or [])
     ha.edit(model, atlas=atlas, sets=["lowest 1 by ablate"], out=tmp_path / "a")
     ha.edit(model, remove="L0.H0", tasks=["copying"], out=tmp_path / "b")
     ha.edit(model, remove="L0.H0", out=tmp_path / "c")
-    assert asked == [["math"], ["copying"]]
+    assert requests == [["math"], ["copying"]]
     assert "Not measured." in (tmp_path / "c" / "README.md").read_text()
 
 
@@ -105,9 +105,9 @@ def test_random_heads_are_of_the_same_layers_and_all_can_be_drawn() -> None:
     for seed in range(40):
         other = edit.shuffled(np.random.default_rng(seed))
         assert torch.equal(other.gate.sort(1).values, gate.sort(1).values)
-        ((at, vector),) = other.steer.items()
-        assert at[0] == 2
-        assert other.gate[at] == 0.5  # steered and scaled together, as before
+        ((steered_head, vector),) = other.steer.items()
+        assert steered_head[0] == 2
+        assert other.gate[steered_head] == 0.5  # steered and scaled together, as before
         assert torch.equal(vector, torch.ones(2))
         assert other.push is edit.push
         seen += (other.gate == 0).numpy()
@@ -118,14 +118,14 @@ def test_random_heads_are_of_the_same_layers_and_all_can_be_drawn() -> None:
 
 def test_directions_are_read_from_a_result(model, tmp_path) -> None:
     generator = np.random.default_rng(0)
-    one = {"task": ["first", "second"], "layer": range(3), "head": range(6)}
+    coords = {"task": ["first", "second"], "layer": range(3), "head": range(6)}
     result = xr.Dataset(
         {
             "vector": (("task", "d_model"), generator.normal(size=(2, 48))),
             "mean": (("task", "layer", "head", "d_head"), generator.normal(size=(2, 3, 6, 10))),
             "contribution": (("task", "layer", "head"), np.zeros((2, 3, 6))),
         },
-        one,
+        coords,
     )
     save(result, tmp_path / "vectors.nc")
     lm, file = ha.load(model), tmp_path / "vectors.nc"
@@ -157,7 +157,7 @@ def test_a_gguf_file_is_dequantised_and_the_card_says_so(tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "says"),
+    ("options", "error", "message"),
     [
         ({}, BadArgument, "nothing is to be changed"),
         ({"scale": {"L0.H0": 1}}, BadArgument, "nothing is to be changed"),
@@ -180,10 +180,10 @@ def test_a_gguf_file_is_dequantised_and_the_card_says_so(tmp_path, monkeypatch, 
         ({"remove": "L0.H0", "tasks": TASK, "draws": -1}, BadArgument, "draws is -1"),
     ],
 )
-def test_what_is_asked_wrongly_is_a_line_and_leaves_nothing(model, tmp_path, options, error, says) -> None:
-    with pytest.raises(error, match=says) as told:
+def test_what_is_asked_wrongly_is_a_line_and_leaves_nothing(model, tmp_path, options, error, message) -> None:
+    with pytest.raises(error, match=message) as caught:
         ha.edit(model, **options, out=tmp_path / "deep" / "new")
-    assert len(str(told.value).splitlines()) == 1
+    assert len(str(caught.value).splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -275,11 +275,11 @@ def test_every_token_is_predicted_once_after_at_least_half_a_window(length) -> N
 
 
 @pytest.mark.parametrize(
-    ("tasks", "text", "says"),
+    ("tasks", "text", "message"),
     [((), None, "nothing to measure"), ((), b"\xff\xfe\xff", "cannot read the text"), ((), b" \n", "is empty")],
 )
-def test_nothing_to_compare_is_told(model, tmp_path, tasks, text, says) -> None:
+def test_nothing_to_compare_is_told(model, tmp_path, tasks, text, message) -> None:
     if text is not None:
         (tmp_path / "text").write_bytes(text)
-    with pytest.raises((BadArgument, BadFile), match=says):
+    with pytest.raises((BadArgument, BadFile), match=message):
         ha.evaluate(model, model, tasks, text=None if text is None else tmp_path / "text")

@@ -149,17 +149,17 @@ def test_a_model_in_memory_is_written_too_and_pruned(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "says"),
+    ("heads", "message"),
     [
         ("L0.H0,L0.H1,L0.H2", "every layer must lose a whole group (3 heads that share keys and values), but layer 1"),
         (torch.ones(3, 6, dtype=torch.bool), "every layer would lose all of its heads"),
     ],
 )
-def test_what_cannot_be_pruned_is_refused_with_zeroing_offered(folder, tmp_path, heads, says) -> None:
-    with pytest.raises(CannotDo) as told:
+def test_what_cannot_be_pruned_is_refused_with_zeroing_offered(folder, tmp_path, heads, message) -> None:
+    with pytest.raises(CannotDo) as caught:
         ha.edit(folder, remove=heads, prune=True, out=tmp_path / "new")
-    assert says in str(told.value)
-    assert "without prune, the heads' weights are set to zero instead" in str(told.value)
+    assert message in str(caught.value)
+    assert "without prune, the heads' weights are set to zero instead" in str(caught.value)
     assert not (tmp_path / "new").exists()
     with pytest.raises(BadArgument, match="prune is True without out"):
         ha.edit(folder, remove=heads, prune=True)

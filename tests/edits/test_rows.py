@@ -48,7 +48,7 @@ def asked(monkeypatch):
 
 
 def shown_in(lm, example: Example, prompts) -> bool:
-    """Whether a row stands in any of these prompts."""
+    """Check whether a row is in any of these prompts."""
     row = " ".join(map(str, lm.encode([f"{example.prompt}{example.target}"])[0]))
     return any(f" {row} " in f" {' '.join(map(str, p))} " for p in prompts)
 
@@ -172,7 +172,7 @@ def test_pairs_of_a_relation_are_rows_in_every_wording(model, tmp_path) -> None:
     relation = replace(tiny_relations()[0], prompt="w1 {} w2")
     ha.maps(model, [relation], baselines=False, out=tmp_path / "maps")
     ha.function_vector(model, [relation], shots=2, limit=3, draws=1, template="w7 {}", out=tmp_path / "vector")
-    for folder, left in (("maps", 0), ("vector", 8)):  # of 11 held-out pairs, 3 were asked
+    for folder, left in (("maps", 0), ("vector", 8)):  # 3 of 11 held-out pairs were used
         used = rows_of_atlas(ha.open(tmp_path / folder))
         tests, refused = load_tests(tiny_lm(), [relation], used, 32, 0)
         assert [len(t.held_out) for t in tests] == [left] * bool(left)

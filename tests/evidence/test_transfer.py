@@ -143,14 +143,15 @@ class TestPlanted:
     )
     def test_answers_follow_the_functions_own_heads_alone(self, lm, function, p) -> None:
         truth, task = read_truth(planted_folder("one")), planted_task(function, 8, 32)
-        own = truth.functions[function]
-        carried = ha.transfer(lm, own, task, draws=299)  # of two of eight heads, one draw in 28 is the planted two
-        assert carried.moved.values.tolist() == [f"L{layer}.H{head}" for layer, head in own]
+        function_heads = truth.functions[function]
+        # Of two of eight heads, one draw in 28 is the planted two.
+        carried = ha.transfer(lm, function_heads, task, draws=299)
+        assert carried.moved.values.tolist() == [f"L{layer}.H{head}" for layer, head in function_heads]
         assert carried.p < p
         assert carried.followed == 1
         assert carried.follows > 5 + carried.random_follows.mean()
         assert carried.disturbs > -0.5
-        rest = [(own[0][0], head) for head in range(8) if (own[0][0], head) not in own]
+        rest = [(function_heads[0][0], head) for head in range(8) if (function_heads[0][0], head) not in function_heads]
         others = [heads for name, heads in truth.functions.items() if name != function]
         for heads in (rest, truth.background, *others):  # by size: p of a decoy is below 0.05 now and then
             decoy = ha.transfer(lm, heads, task, draws=1)

@@ -82,10 +82,10 @@ def test_every_format_gives_the_same_numbers_back(tmp_path, format) -> None:
 
 @pytest.mark.parametrize("format", [f for f in FORMATS if f != "ranked"])
 def test_a_format_is_told_by_the_file(tmp_path, format) -> None:
-    told = "retrieval-head" if format == "headkv" else format
+    layout = "retrieval-head" if format == "headkv" else format
     path = written(tmp_path, format)
     sizes = {"layers": LAYERS, "heads": HEADS} if format == "maps" else {}
-    assert ha.import_scores(path, **sizes).attrs["format"] == told
+    assert ha.import_scores(path, **sizes).attrs["format"] == layout
 
 
 def test_a_format_that_a_file_does_not_tell_is_asked_for(tmp_path) -> None:
@@ -204,15 +204,15 @@ def test_patterns_and_their_sizes_are_kept(tmp_path) -> None:
 
 def test_maps_scores_are_means_over_templates(tmp_path) -> None:
     """4 templates × layers × heads in rows without numbers, a folder for each relation."""
-    each = np.random.default_rng(2).random((4, LAYERS, HEADS))
+    scores = np.random.default_rng(2).random((4, LAYERS, HEADS))
     for relation in ("antonym", "capital"):
         (tmp_path / "dynamic" / relation).mkdir(parents=True)
-        lines = "\n".join(map(repr, each.ravel().tolist()))
+        lines = "\n".join(map(repr, scores.ravel().tolist()))
         (tmp_path / "dynamic" / relation / "scores.csv").write_text(f"{list(DYNAMIC)[2]}\n{lines}\n")
     result = ha.import_scores(tmp_path / "dynamic", layers=LAYERS, heads=HEADS)
     assert result.table.values.tolist() == ["antonym, without context", "capital, without context"]
-    np.testing.assert_allclose(result.score[1], each.mean(0), rtol=1e-12)  # sums in another order round differently
-    np.testing.assert_array_equal(result.scores[1], each)
+    np.testing.assert_allclose(result.score[1], scores.mean(0), rtol=1e-12)  # sums in another order round differently
+    np.testing.assert_array_equal(result.scores[1], scores)
     assert result.attrs["method"] == "maps-dynamic"
 
 
@@ -413,13 +413,15 @@ BAD = [  # file, what is in it, options, what is said
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "options", "says"), BAD)
-def test_bad_files_are_told_in_a_line_with_the_place(capsys, tmp_path, monkeypatch, name, text, options, says) -> None:
+@pytest.mark.parametrize(("name", "text", "options", "message"), BAD)
+def test_bad_files_are_told_in_a_line_with_the_place(
+    capsys, tmp_path, monkeypatch, name, text, options, message
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     code, out, err = headatlas(capsys, "import", name, "--format", *options.split(), "--out", "in")
     assert (code in (1, 2), out) == (True, "")
-    assert says in err
+    assert message in err
     assert len(err.splitlines()) == 1
     assert "please report" not in err
     assert not list(tmp_path.glob("in/*.nc"))

@@ -1,6 +1,6 @@
 """kvpress reads what `export` writes, and compresses the default model's cache by it. Skipped where it is missing.
 
-kvpress asks for an older transformers than HeadAtlas: docs/how-to/export.md says how to have it beside HeadAtlas.
+kvpress requires an older transformers than HeadAtlas: docs/how-to/export.md shows how to install both.
 """
 
 import json
@@ -49,21 +49,21 @@ def test_the_heads_that_need_least_stream(tmp_path, default_lm, press_class) -> 
             return config["sink_size"], config["recent_size"], scores
 
     ids = torch.tensor([lm.encode("The sky is blue and the grass is green, so we went on to the next town. " * 4)[0]])
-    asked = torch.tensor([lm.encode(" The sky is")[0]])
+    question_ids = torch.tensor([lm.encode(" The sky is")[0]])
 
     def answer(ratio: float) -> torch.Tensor:
         press, cache = OurPattern(head_compression_ratio=ratio), DynamicCache()
         with torch.no_grad():
             with press(lm.model):
                 lm.model(ids, past_key_values=cache, cache_position=torch.arange(ids.shape[1]))
-            logits = lm.model(asked, past_key_values=cache).logits[0, -1]
+            logits = lm.model(question_ids, past_key_values=cache).logits[0, -1]
         lowest = np.argsort(need[0], axis=None)[: round(need.size * ratio)]
         assert set(np.flatnonzero(press.streaming_mask.numpy())) == set(lowest.tolist())
         assert (press.sink_size, press.recent_size) == (SINK, RECENT)
-        kept = 1 - (SINK + RECENT) / ids.shape[1]
-        assert press.compression_ratio == pytest.approx(len(lowest) / need.size * kept)
+        masked_share = 1 - (SINK + RECENT) / ids.shape[1]
+        assert press.compression_ratio == pytest.approx(len(lowest) / need.size * masked_share)
         return logits
 
-    whole = lm.model(torch.cat([ids, asked], 1)).logits[0, -1]
-    torch.testing.assert_close(answer(0.0), whole, rtol=1e-3, atol=1e-3)  # a cache adds in another order
-    assert (answer(0.5) - whole).abs().max() > 0.01
+    full_logits = lm.model(torch.cat([ids, question_ids], 1)).logits[0, -1]
+    torch.testing.assert_close(answer(0.0), full_logits, rtol=1e-3, atol=1e-3)  # a cache adds in another order
+    assert (answer(0.5) - full_logits).abs().max() > 0.01

@@ -107,7 +107,7 @@ def dissociate(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS[:4]
     none = np.array([i % 4 == 1 for i in range(n)])
     place = (-score.mean(1)).reshape(n, -1).argsort(1).argsort(1).reshape(n, layers, heads)
     selected = (place < 8) & ~none[:, None, None]
-    own, other = np.where(none, np.nan, -rng.random(n) - 1), -0.1 * rng.random((n, n))
+    own_effect, other = np.where(none, np.nan, -rng.random(n) - 1), -0.1 * rng.random((n, n))
     other[np.eye(n, dtype=bool) | none[:, None]] = np.nan
     curve = np.where(none[:, None, None], np.nan, -rng.random((n, 2, 3)).cumsum(2))
     result = xr.Dataset(
@@ -116,7 +116,7 @@ def dissociate(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS[:4]
             "importance": (("function", *MAP), score.mean(1) / score.mean(1).sum((1, 2), keepdims=True)),
             "selected": (("function", *MAP), selected),
             "n_removed": ("function", selected.sum((1, 2))),
-            "effect": ("function", own),
+            "effect": ("function", own_effect),
             "other_effect": (("function", "other"), other),
             "random_effect": (("function", "draw"), np.where(none[:, None], np.nan, -rng.random((n, 20)))),
             "p": ("function", np.where(none, np.nan, 0.01)),

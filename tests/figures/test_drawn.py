@@ -30,11 +30,11 @@ def check_layout(figure: Figure) -> None:
     renderer = canvas.get_renderer()
     axes = [axis for a in figure.axes for axis in (a.xaxis, a.yaxis)]
     ticks = {id(x) for axis in axes for t in (*axis.majorTicks, *axis.minorTicks) for x in (t.label1, t.label2)}
-    drawn = {
+    drawn_labels = {
         id(x) for axis in axes for t in axis._update_ticks() for x in (t.label1, t.label2)
     }  # matplotlib keeps spare ones
     texts = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
-    texts = [t for t in texts if id(t) not in ticks or id(t) in drawn]
+    texts = [t for t in texts if id(t) not in ticks or id(t) in drawn_labels]
     boxes = [(t.get_text(), t.get_window_extent(renderer), t.get_rotation() % 90) for t in texts]
     width, height = canvas.get_width_height()
     for text, box, _ in boxes:
@@ -43,9 +43,9 @@ def check_layout(figure: Figure) -> None:
         assert box.x1 <= width + 1, text
         assert box.y1 <= height + 1, text
     upright = [(text, box) for text, box, turned in boxes if not turned]  # boxes of others are larger than they are
-    for (one, a), (other, b) in combinations(upright, 2):
+    for (first, a), (other, b) in combinations(upright, 2):
         apart = a.x1 - 1 <= b.x0 or b.x1 - 1 <= a.x0 or a.y1 - 1 <= b.y0 or b.y1 - 1 <= a.y0
-        assert apart, f"{one!r} lies over {other!r}"
+        assert apart, f"{first!r} lies over {other!r}"
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s[0]}x{s[1]}")
@@ -124,8 +124,8 @@ def test_figures_of_maps_at_chance_fit(shape) -> None:
                 texts = [t.get_text().replace("\n", " ") for t in figure.findobj(Text)]
                 at_chance = sum(text.startswith("not above chance: best") for text in texts)
                 assert at_chance == (int(none_above(partly, "score").sum()) if made.get("maps") is partly else 8)
-                panels = [axes for axes in figure.axes if axes.images and axes.get_title()]
-                assert all(np.ma.count(axes.images[0].get_array()) for axes in panels)
+                drawn_labels = [axes for axes in figure.axes if axes.images and axes.get_title()]
+                assert all(np.ma.count(axes.images[0].get_array()) for axes in drawn_labels)
 
 
 def test_names_are_text_not_mathematics() -> None:
@@ -201,13 +201,13 @@ def test_figures_look_as_they_did(name, tmp_path, request) -> None:
     figure = picture.draw()
     save(figure, tmp_path / "drawn.png", "png")
     with Image.open(tmp_path / "drawn.png") as image:
-        drawn = image.convert("RGB").reduce(8)
+        drawn_image = image.convert("RGB").reduce(8)
     if request.config.getoption("--update-references"):
         path.parent.mkdir(exist_ok=True)
-        drawn.save(path, optimize=True)
+        drawn_image.save(path, optimize=True)
     with Image.open(path) as image:
         reference = image.convert("RGB")
-    assert drawn.size == reference.size
-    difference = np.abs(np.asarray(drawn, float) - np.asarray(reference, float)).mean(-1)
+    assert drawn_image.size == reference.size
+    difference = np.abs(np.asarray(drawn_image, float) - np.asarray(reference, float)).mean(-1)
     assert difference.mean() < 3  # of 255
     assert (difference > 60).mean() < 0.01

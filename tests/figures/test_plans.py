@@ -22,7 +22,7 @@ from tests.figures import synthetic
 
 
 @pytest.mark.parametrize(
-    ("n", "every", "most", "expected"),
+    ("n", "every", "max_ticks", "expected"),
     [
         (32, 6, 9, [0, 6, 12, 18, 24, 30]),
         (48, 6, 9, [0, 6, 12, 18, 24, 30, 36, 42]),
@@ -35,8 +35,8 @@ from tests.figures import synthetic
         (64, 12, 12, [0, 12, 24, 36, 48, 60]),
     ],
 )
-def test_ticks(n, every, most, expected) -> None:
-    assert ticks(n, every, most) == expected
+def test_ticks(n, every, max_ticks, expected) -> None:
+    assert ticks(n, every, max_ticks) == expected
 
 
 class TestDissociate:
@@ -227,15 +227,22 @@ class TestCategories:
 
     def test_every_head_has_the_class_of_its_memberships(self) -> None:
         member = np.zeros((4, 1, 6), bool)
-        for head, of in enumerate([(), (1,), (0, 3), (0, 1, 2), (0, 1, 2, 3), (3,)]):
-            member[list(of), 0, head] = True
+        for head, classes in enumerate([(), (1,), (0, 3), (0, 1, 2), (0, 1, 2, 3), (3,)]):
+            member[list(classes), 0, head] = True
         result = synthetic.maps(1, 6)
         result["member"] = ("category", "layer", "head"), member
         plan = categories.plan(result)
         classes = [plan.classes[i] for i in plan.panels[0][1][0]]
         assert classes == ["Unclassified", "Knowledge", "2 categories", "3 categories", "4 categories", "Translation"]
-        own = [plan.classes[i] for i in plan.panels[1][1][0]]
-        assert own == ["Unclassified", "Unclassified", "Algorithmic", "Algorithmic", "Algorithmic", "Unclassified"]
+        class_names = [plan.classes[i] for i in plan.panels[1][1][0]]
+        assert class_names == [
+            "Unclassified",
+            "Unclassified",
+            "Algorithmic",
+            "Algorithmic",
+            "Algorithmic",
+            "Unclassified",
+        ]
 
     def test_heads_are_not_coloured_by_relations_at_chance(self) -> None:
         result = synthetic.maps(6, 8)
@@ -299,8 +306,8 @@ class TestGates:
         result = synthetic.gate(4, 4).assign_attrs(n_kv_heads=2)
         for role in ("facilitation", "irrelevance", "interference"):
             result[role][:] = 1 / 3
-        one, grouped = (gates.plan(f, "roles").panels[0].values.max() for f in (result, by_kv_group(result)))
-        assert one == pytest.approx(grouped)
+        ungrouped, grouped = (gates.plan(f, "roles").panels[0].values.max() for f in (result, by_kv_group(result)))
+        assert ungrouped == pytest.approx(grouped)
 
     def test_a_wrong_rendering_is_told(self) -> None:
         with pytest.raises(BadArgument, match="'role', expected one of score, roles. Did you mean 'roles'"):
@@ -460,8 +467,8 @@ def test_a_caption_says_what_of_what_and_when() -> None:
 
 def test_palettes_have_a_colour_for_everything() -> None:
     for name, palette in PALETTES.items():
-        own = [*palette.categories, *palette.several, palette.none]
-        assert len(set(own)) == len(own), name
+        class_names = [*palette.categories, *palette.several, palette.none]
+        assert len(set(class_names)) == len(class_names), name
         assert len(set(palette.roles)) == 3
 
 

@@ -1,4 +1,4 @@
-"""What the live page is told: every number against a slow and plain way to it, and nothing left behind in the model."""
+"""Answers of the live page: every number against a slow, plain computation; the model is left as it was."""
 
 import ast
 import base64
@@ -137,7 +137,7 @@ def test_log_p_of_answers_is_that_of_their_tokens_one_by_one(live, lm, heads, ta
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-SPACED = "cdefghijklm"  # these have a token of their own for what follows a space
+SPACED = "cdefghijklm"  # these have a separate token after a space
 
 
 @pytest.fixture(scope="module")
@@ -156,15 +156,15 @@ def test_text_is_an_answer_with_the_space_that_the_whole_model_finds_likelier(sp
     def ids(text: str) -> tuple[int, ...]:
         return tuple(spelling.lm.tokenizer(text)["input_ids"])
 
-    chosen = set()
+    choices = set()
     for text in [*LETTERS[2:], "cat", "zoo"]:
         options = [ids(text), ids(f" {text}")]
         best = max(options, key=lambda t: log_p(spelling.lm, "my x", t) / len(t))
         assert ask(spelling, "next", "my x", heads=heads, target=text)["target"]["ids"] == list(best)
         assert ask(spelling, "next", "my x", heads=heads, other=text)["other"]["ids"] == list(best)
         assert ask(spelling, "next", "my x", target=f" {text}")["target"]["ids"] == list(ids(f" {text}"))
-        chosen.add(options.index(best))
-    assert chosen == {0, 1}
+        choices.add(options.index(best))
+    assert choices == {0, 1}
 
 
 def test_an_answer_that_would_change_the_prompts_tokens_stands_alone(spelling) -> None:
@@ -369,10 +369,10 @@ def test_a_model_in_half_precision_says_the_same(family, short, monkeypatch) -> 
     if not short:
         monkeypatch.setattr(module, "SHORT_PROMPT", 2)
     half = build(BY_ID[family]).bfloat16()
-    whole, live = (Live(LM(model, tokenizer(), family)) for model in (copy.deepcopy(half).float(), half))
+    exact_live, live = (Live(LM(model, tokenizer(), family)) for model in (copy.deepcopy(half).float(), half))
     before = traces(live.lm)
     for kind in ("slope", "exact", "direct"):
-        a, b = (map_of(each, kind, heads=OFF, target=TARGET, other=OTHER) for each in (live, whole))
+        a, b = (map_of(each, kind, heads=OFF, target=TARGET, other=OTHER) for each in (live, exact_live))
         assert np.abs(a - b).mean() < 0.1 * np.abs(b).mean()
     for kind in KINDS:
         ask(live, kind, heads=OFF, target=TARGET, layer=1, head=4, token=2)

@@ -34,7 +34,7 @@ Open = Callable[..., "playwright.Page"]
 
 
 def hostile_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a word, two of which would run if a page took them for markup."""
+    """One token per word; a page that took two of them for markup would run them."""
     words = ["<bos>", "<eos>", "<pad>", "<unk>", *HOSTILE] + [f"w{i}" for i in range(VOCABULARY - 6)]
     inner = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -76,11 +76,11 @@ def go(
     """Open an address. What the page logs (but what is expected), throws or asks of others is put on the list."""
     options = {"viewport": {"width": 1300, "height": 3000}, "permissions": ["clipboard-read", "clipboard-write"]}
     tab = chrome.new_context(**options | context).new_page()
-    own = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
+    page_origin = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
     tab.on("console", lambda m: None if expected and re.search(expected, m.text) else wrong.append(m.text))
     tab.on("pageerror", lambda e: wrong.append(f"error: {e}"))
     tab.on("dialog", lambda d: (wrong.append(f"dialog: {d.message}"), d.dismiss()))
-    tab.on("request", lambda r: None if r.url.startswith((own, "data:", "blob:")) else wrong.append(r.url))
+    tab.on("request", lambda r: None if r.url.startswith((page_origin, "data:", "blob:")) else wrong.append(r.url))
     tab.goto(url)
     return tab
 
@@ -139,10 +139,10 @@ def pick(tab: "playwright.Page", head: str) -> None:
     box = chart.locator(".nsewdrag").bounding_box()
     n_rows, n_columns = chart.evaluate("d => [d.data[0].y.length, d.data[0].x.length]")
     tab.mouse.move(box["x"] + 1, box["y"] + 1)
-    at = box["x"] + (number + 0.5) * box["width"] / n_columns, box["y"] + (layer + 0.5) * box["height"] / n_rows
-    tab.mouse.move(*at)
+    position = box["x"] + (number + 0.5) * box["width"] / n_columns, box["y"] + (layer + 0.5) * box["height"] / n_rows
+    tab.mouse.move(*position)
     expect(tab.locator("#tip")).to_contain_text(head)
-    tab.mouse.click(*at)
+    tab.mouse.click(*position)
     expect(tab.locator("#live-head-title")).to_contain_text(head)
     expect(tab.locator("#live-matrix")).to_be_visible()
 

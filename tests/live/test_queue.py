@@ -34,8 +34,8 @@ class Busy:
         self._go.set()
 
 
-class Asked:
-    """A question of so many steps, what was told of it, and how far it was answered."""
+class LoggedQuestion:
+    """A question of a given number of steps, the messages about it, and how far it was answered."""
 
     def __init__(self, name: str = "", steps: int = 1, log: list[str] | None = None) -> None:
         self.name, self.steps, self.log = name, steps, [] if log is None else log
@@ -51,7 +51,7 @@ class Asked:
         finally:
             self.closed.set()
 
-    def put(self, model: ModelQueue, page: str = "page", place: str = "place", kind: str = "next") -> "Asked":
+    def put(self, model: ModelQueue, page: str = "page", place: str = "place", kind: str = "next") -> "LoggedQuestion":
         self.job = model.put(page, place, kind, self.answer(), self.told.put)
         return self
 
@@ -67,16 +67,16 @@ def test_quick_questions_go_before_the_next_step_of_long_ones(model) -> None:
     log: list[str] = []
     busy = Busy(model)
     kinds = ["exact", "control", "continuation", "next", "attention"]
-    asked = [Asked(kind, 2, log).put(model, place=kind, kind=kind) for kind in kinds]
+    questions = [LoggedQuestion(kind, 2, log).put(model, place=kind, kind=kind) for kind in kinds]
     busy.end()
-    assert [a.all_told() for a in asked] == [steps(2)] * 5
+    assert [a.all_told() for a in questions] == [steps(2)] * 5
     first = ["next1", "next2", "attention1", "attention2", "continuation1", "continuation2"]
     assert log == [*first, "exact1", "exact2", "control1", "control2"]
 
 
 def test_a_quick_question_interrupts_a_long_one(model) -> None:
     log: list[str] = []
-    long, quick = Asked("long", 3, log), Asked("quick", 1, log)
+    long, quick = LoggedQuestion("long", 3, log), LoggedQuestion("quick", 1, log)
     told = long.told.put
 
     def tell(message: Message | None) -> None:  # in the model's thread, after a step
@@ -96,23 +96,23 @@ def test_a_quick_question_interrupts_a_long_one(model) -> None:
 def test_a_newer_question_drops_older_ones_of_its_page(model, place, dropped) -> None:
     """For its own place, or for every place if the prompt is new; and never those of another page."""
     busy = Busy(model)
-    asked = {
-        "older": Asked().put(model, place="place"),
-        "elsewhere": Asked().put(model, place="elsewhere", kind="exact"),
-        "stranger": Asked().put(model, "stranger", place="place"),
-        "strange prompt": Asked().put(model, "another", place="prompt"),
+    questions = {
+        "older": LoggedQuestion().put(model, place="place"),
+        "elsewhere": LoggedQuestion().put(model, place="elsewhere", kind="exact"),
+        "stranger": LoggedQuestion().put(model, "stranger", place="place"),
+        "strange prompt": LoggedQuestion().put(model, "another", place="prompt"),
     }
-    newer = Asked().put(model, place=place)
+    newer = LoggedQuestion().put(model, place=place)
     busy.end()
     assert newer.all_told() == steps(1)
-    for name, one in asked.items():
+    for name, one in questions.items():
         assert one.all_told() == ([] if name in dropped else steps(1)), name
         assert one.done == (name not in dropped)  # nothing was done for it
         assert one.job.dropped.is_set() == (name in dropped)
 
 
 def test_a_long_question_is_dropped_between_two_steps_and_let_go(model) -> None:
-    older, newer = Asked(steps=1000), Asked()
+    older, newer = LoggedQuestion(steps=1000), LoggedQuestion()
     told = older.told.put
 
     def tell(message: Message | None) -> None:
@@ -128,16 +128,16 @@ def test_a_long_question_is_dropped_between_two_steps_and_let_go(model) -> None:
 
 
 def test_a_question_that_was_answered_is_dropped_no_more(model) -> None:
-    first = Asked().put(model)
+    first = LoggedQuestion().put(model)
     assert first.all_told() == steps(1)
-    second = Asked().put(model)
+    second = LoggedQuestion().put(model)
     assert second.all_told() == steps(1)
     assert not first.job.dropped.is_set()
 
 
 def test_a_question_that_nobody_wants_is_not_answered(model) -> None:
     busy = Busy(model)
-    left, wanted = Asked().put(model, "left"), Asked().put(model, "wanted")
+    left, wanted = LoggedQuestion().put(model, "left"), LoggedQuestion().put(model, "wanted")
     model.drop(left.job)
     busy.end()
     assert left.all_told() == []
@@ -147,20 +147,20 @@ def test_a_question_that_nobody_wants_is_not_answered(model) -> None:
 
 @pytest.mark.parametrize("after", [0, 1])
 def test_an_exception_is_told_and_the_next_question_is_answered(model, after) -> None:
-    class Bad(Asked):
+    class Bad(LoggedQuestion):
         def answer(self) -> Iterator[Message]:
             yield from super().answer()
             raise RuntimeError("it broke")
 
     bad = Bad(steps=after).put(model)
     assert bad.all_told() == [*steps(after), {"error": "it broke"}]
-    assert Asked().put(model).all_told() == steps(1)
+    assert LoggedQuestion().put(model).all_told() == steps(1)
 
 
 def test_all_is_done_in_one_thread(model) -> None:
     threads: list[Any] = []
 
-    class Noted(Asked):
+    class Noted(LoggedQuestion):
         def answer(self) -> Iterator[Message]:
             threads.append(threading.current_thread())
             yield from super().answer()
@@ -173,7 +173,7 @@ def test_all_is_done_in_one_thread(model) -> None:
 
 def test_a_question_may_end_while_a_newer_one_is_put(model, monkeypatch) -> None:
     ended, busy = threading.Event(), Busy(model)
-    older = Asked()
+    older = LoggedQuestion()
     model.put("page", "place", "next", older.answer(), lambda message: None if message else ended.set())
 
     def slowly(job: Any, drop: Callable[[Any], None] = model.drop) -> None:
@@ -182,7 +182,7 @@ def test_a_question_may_end_while_a_newer_one_is_put(model, monkeypatch) -> None
         ended.wait(0.5)  # no longer: whoever holds a lock here has nothing to wait for
 
     monkeypatch.setattr(model, "drop", slowly)
-    assert Asked().put(model).all_told() == steps(1)
+    assert LoggedQuestion().put(model).all_told() == steps(1)
 
 
 def test_a_queue_that_is_stopped_has_let_go_of_the_model(model) -> None:

@@ -85,7 +85,7 @@ def ask(server: Server, **values: Any) -> Reply:
 
 
 def refused(reply: Reply, *statuses: int) -> str:
-    """Why, in one line that is an answer's last."""
+    """Return the reason, which is the last line of an answer."""
     assert reply.status in statuses
     why = reply.lines[-1]["error"]
     assert set(reply.lines[-1]) == {"error"}

@@ -62,7 +62,7 @@ def test_hits_that_come_in_clumps_raise_the_level() -> None:
 
 
 def test_the_level_is_one_of_the_scores() -> None:
-    """Compared with scores in float32, it must be exactly that of so many hits."""
+    """Compared with scores in float32, it must be exactly that of the same number of hits."""
     for n in (31, 44, 97, 689):
         level = chance_level(np.zeros((1, 1, 9, 9), np.float32), np.array([n]), np.array([K]), V)[0]
         assert level in np.arange(n + 1, dtype=np.float32) / np.float32(n)

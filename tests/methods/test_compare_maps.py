@@ -39,15 +39,16 @@ def test_every_map_is_tested_alike(lm, result) -> None:
     )
     for i in range(5):
         for f in range(2):
-            one = result.isel(ranking=i, function=f)
-            n = int(one.n_removed)
+            entry = result.isel(ranking=i, function=f)
+            n = int(entry.n_removed)
             if n:
-                assert one.effect_curve.sel(step=n, split="test") == one.effect
-                assert int(one.selected.sum()) == n
-                chosen, rest = (
-                    one.ranking_score.where(c).values for c in (one.selected, ~one.selected & (one.ranking_score > 0))
+                assert entry.effect_curve.sel(step=n, split="test") == entry.effect
+                assert int(entry.selected.sum()) == n
+                selected, rest = (
+                    entry.ranking_score.where(c).values
+                    for c in (entry.selected, ~entry.selected & (entry.ranking_score > 0))
                 )
-                assert np.nanmin(chosen) >= np.nanmax(rest, initial=-np.inf)
+                assert np.nanmin(selected) >= np.nanmax(rest, initial=-np.inf)
     np.testing.assert_allclose(result.selectivity, result.other_effect.mean("other") - result.effect)
     dissociated = ha.dissociate(lm, TASKS)
     np.testing.assert_array_equal(result.baseline, dissociated.baseline)

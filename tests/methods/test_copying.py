@@ -1,4 +1,4 @@
-"""copying: against the definition text by text, and on a model whose copying heads were set by hand."""
+"""copying: against the definition text by text, and on a model with hand-set copying heads."""
 
 import logging
 
@@ -21,7 +21,7 @@ from tests.models.tiny import TINY, build, tokenizer
 WORDS = [f"w{3 * i} w{3 * i + 1}" + f" w{3 * i + 2}" * (i % 2) for i in range(12)]
 TOKEN, CONCEPT, CARRIER = (0, 0), (0, 1), (1, 0)
 LENGTH = 8
-UNITS = [(i, i + 1, i + 2) for i in range(1, 22)]  # words of the model set by hand, as token ids
+UNITS = [(i, i + 1, i + 2) for i in range(1, 22)]  # words of the hand-set model, as token ids
 
 
 def copier() -> LM:
@@ -49,7 +49,7 @@ def copier() -> LM:
         for name, weight in model.named_parameters():
             weight.fill_(1.0 if "ln_" in name and name.endswith("weight") else 0.0)
         model.transformer.wte.weight[:, at["word"] : at["word"] + words] = torch.eye(words)
-        model.transformer.wpe.weight[:, :places] = 30.0 * torch.eye(places)  # norms hardly notice the rest
+        model.transformer.wpe.weight[:, :places] = 30.0 * torch.eye(places)  # dominates the norms
         model.lm_head.weight[:, at["out"] :] = 1.5 * torch.eye(words)
         wired = {
             TOKEN: (LENGTH - 1, "word", "out", 40.0),

@@ -39,7 +39,7 @@ SHARED = (0, 0)
 
 @pytest.fixture(scope="module")
 def private() -> LM:
-    """Each third of the words is carried by a head of its own. One head carries all, and no function can spare it."""
+    """A separate head carries each third of the words. One head carries all, and every function needs it."""
     carriers = {head: PARTS[name] for name, head in PRIVATE.items()} | {SHARED: range(WORDS)}
     return handmade(carriers, spoiler=False, gain=7.0)
 
@@ -194,7 +194,7 @@ def test_examples_are_a_seed_s_own_and_of_the_same_groups(tiny) -> None:
         assert (counts[1:] == 2).all()
         assert set(data.split[examples]) == {"train"}
         own = data.group[[i for i in examples if data.function[i] == 0]]
-        for f in range(1, len(data.names)):  # as many beside them as there are
+        for f in range(1, len(data.names)):  # the same number of others
             beside = [i for i in data.of("train", f) if data.group[i] in own]
             taken = [i for i in examples if data.function[i] == f and data.group[i] in own]
             assert len(taken) == min(2, len(beside))
@@ -223,7 +223,7 @@ def test_a_gradient_that_is_not_finite_is_reported_with_the_update(private, part
         fit(private, data, baseline, 0, **FITTING)
 
 
-# --- what is asked
+# --- the questions
 
 
 def test_what_is_asked_by_default(monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""function_vector: against one run per head, and on a model whose heads were set by hand to carry a task."""
+"""function_vector: against one run per head, and on a model whose hand-set heads carry a task."""
 
 import numpy as np
 import pytest
@@ -127,7 +127,7 @@ def plainly_added(lm: LM, prompts: list[TokenExample], layer: int, vector: torch
 
 # --- a model that carries a task in one head
 
-WORDS, PLACES = 24, 24  # w0 … w23 are asked; the answer to each is the word after its place in w24 … w47
+WORDS, PLACES = 24, 24  # questions are w0 … w23; the answer is the word after its place in w24 … w47
 CARRIER = (1, 5)
 N_HEADS, D_HEAD = 8, 56
 POSITION, FLAG, TASK, OUT = (
@@ -144,7 +144,7 @@ def answer_to(word: int) -> int:
 
 
 def carrying() -> LM:
-    """A GPT-2 of two layers with heads and an MLP that were set by hand; the norms are the identity.
+    """A GPT-2 of two layers with hand-set heads and MLP; the norms are the identity.
 
     L0.H2 looks, at an answer, at the word before it if that is its question, else at itself, and raises a flag if it
     sees a question. L1.H5 averages the flags into the task feature. The MLP of layer 2 writes the answer to the word at
@@ -236,7 +236,7 @@ def test_its_vector_does_the_task_without_examples(carried) -> None:
 
 
 def test_without_anything_to_learn_no_head_carries_it() -> None:
-    """Answers that do not follow from the questions raise no flag; the printed lines say so."""
+    """Answers that do not follow from the questions raise no flag, and a printed line reports it."""
     from headatlas.methods.function_vector.proof import sentences
 
     other = np.random.default_rng(5).permutation(WORDS)

@@ -31,7 +31,7 @@ def low_scores(dtype: torch.dtype, device: str) -> LM:
     config.rope_parameters = {"rope_type": "default", "rope_theta": 1e6}
     model = Qwen2ForCausalLM(config).eval().requires_grad_(False)
     attention = model.model.layers[1].self_attn
-    slowest = 31  # the pair of dimensions that hardly turns with the position
+    slowest = 31  # the pair of dimensions that turns least with the position
     attention.q_proj.bias[slowest], attention.k_proj.bias[slowest] = 31.0, -31.0
     return LM(model.to(device, dtype), tokenizer(), "low scores")
 

@@ -334,7 +334,7 @@ def test_nan_weights_are_named(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"min_pairs": 100}, "none of the 3 has 100 pairs left \\(the most is 40\\)"),
         ({"threshold": 0}, "threshold is 0"),
@@ -343,8 +343,8 @@ def test_nan_weights_are_named(tmp_path) -> None:
         ({"input": "published", "opening": "w1"}, "opening is 'w1', but input='published' reads no text"),
     ],
 )
-def test_bad_options(lm: LM, options, says) -> None:
-    with pytest.raises(BadArgument, match=says):
+def test_bad_options(lm: LM, options, message) -> None:
+    with pytest.raises(BadArgument, match=message):
         ha.maps(lm, RELATIONS, **options)
 
 
@@ -459,7 +459,7 @@ def test_causal_needs_a_prompt(lm: LM) -> None:
 def test_a_word_alone_is_without_context(lm: LM) -> None:
     """A one-token text attends to nothing but itself, so its z is its value vector."""
     if lm.name == "qwen3_next":
-        return  # it gates what its attention puts out, so z is more than the values
+        return  # it gates the output of attention, so z is not only the values
     z, x = run_at_last_token(lm, [[7], [9]])
     for layer in z:
         alone = lm.weights.values(layer, x[layer]).repeat_interleave(lm.n_heads // lm.n_kv_heads, dim=1)

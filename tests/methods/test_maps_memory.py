@@ -13,7 +13,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 @pytest.mark.parametrize(("input", "shape"), [("published", "small"), ("stream", "small-blocks")])
 def test_memory_stays_far_below_the_checkpoint(tmp_path, monkeypatch, capsys, input, shape) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    import maps_from_disk  # it writes the checkpoint here, and measures in a process of its own
+    import maps_from_disk  # it writes the checkpoint here, and measures in a separate process
 
     command = ["maps_from_disk.py", "--input", input, "--shape", shape, "--folder", str(tmp_path / "checkpoint")]
     monkeypatch.setattr(sys, "argv", [*command, "--pairs", "8"])

@@ -43,7 +43,7 @@ PUBLISHED = {"epochs": 100, "lr": 1e-4, "patience": 10}
 def planted(
     signal: float, n: int = 600, layers: int = 6, heads: int = 8, d: int = 16, carriers: int = 5, seed: int = 0
 ):
-    """Noise, but for a few heads in which each class has a direction of its own."""
+    """Noise, but for a few heads in which each class has a separate direction."""
     generator = np.random.default_rng(seed)
     labels = generator.integers(CLASSES, size=n)
     x = generator.normal(size=(n, layers * heads, d)).astype(np.float32)
@@ -71,7 +71,7 @@ def test_planted_heads_are_found(kind, signal) -> None:
     assert result.accuracy > 0.9
     assert result.control_accuracy < 0.4
     assert result.selectivity == pytest.approx((result.accuracy - result.control_accuracy).item())
-    assert (result.low <= result.importance + 1e-12).mean() > 0.95  # |mean| of next to nothing is bootstrapped too high
+    assert (result.low <= result.importance + 1e-12).mean() > 0.95  # bootstrap intervals of a tiny |mean| are too high
     assert (result.importance <= result.high + 1e-12).mean() > 0.95
 
 
@@ -139,7 +139,7 @@ def test_batches_are_aligned_alike_in_every_run() -> None:
 
 
 def test_the_probe_is_the_published_one() -> None:
-    """Written out as the paper has it: z beside the layer's mean, one shared Linear, all concatenated, two more."""
+    """As in the paper: z concatenated with the layer's mean, one shared Linear, all concatenated, two more."""
     torch.manual_seed(0)
     probe = Probe(layers=3, heads=2, d_head=5, classes=4).eval()
     z = torch.randn(7, 3, 2, 5)
@@ -193,7 +193,7 @@ def test_test_questions_are_never_trained_on() -> None:
 
 
 def test_the_best_head_is_chosen_on_validation_examples() -> None:
-    """One head tells the class except in test examples, another except in validation examples."""
+    """One head carries the class except in test examples, another except in validation examples."""
     data, labels, _ = planted(0.0, n=400)
     towards = 3 * np.random.default_rng(5).normal(size=(2, CLASSES, 16))
     for head, silent in ((0, data.test), (1, data.validation)):
@@ -219,7 +219,7 @@ def test_steps_of_a_main_question_are_not_independent() -> None:
 
 
 def test_labels_are_shuffled_within_groups() -> None:
-    """A head that follows the main question tells nothing; one that tells a main question's steps apart does."""
+    """A head that follows the main question is not important; one that distinguishes its steps is."""
     generator = np.random.default_rng(1)
     groups, labels = np.repeat(np.arange(60), 3), np.tile(np.arange(3), 60)
     of_group = generator.normal(size=60)[groups]
@@ -364,7 +364,7 @@ class TestUsed:
 
     @staticmethod
     def log_p(lm: LM, example: TokenExample, mean: torch.Tensor, share: torch.Tensor) -> float:
-        """One text in a pass of its own. share: [layer, head]."""
+        """Run one text in a separate pass. share: [layer, head]."""
         tokens, n = [*example.prompt, *example.target], len(example.prompt)
 
         def move(layer: int, z: torch.Tensor) -> torch.Tensor:

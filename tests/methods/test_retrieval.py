@@ -1,4 +1,4 @@
-"""retrieval: against whole attention matrices step by step, and on a model whose copying heads were set by hand."""
+"""retrieval: against whole attention matrices step by step, and on a model with hand-set copying heads."""
 
 import numpy as np
 import pytest
@@ -131,7 +131,7 @@ def test_an_answer_ends_with_its_line(lm: LM, monkeypatch) -> None:
     assert answer_lines(lm, [short], 5) == [[2, 3]]
     (alone,) = answer_lines(lm, [long], 5)
     assert len(alone) == 5
-    assert answer_lines(lm, [short, long], 5) == [[2, 3], alone]  # what goes on behind a line's end is not its own
+    assert answer_lines(lm, [short, long], 5) == [[2, 3], alone]  # a line ends where it is cut
 
 
 def test_texts_are_answered_as_many_at_once_as_fit(lm: LM, monkeypatch) -> None:

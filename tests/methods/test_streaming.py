@@ -142,10 +142,10 @@ def scored(n: int, length: int = 20, seed: int = 0) -> list[ScoredText]:
 
 
 @torch.no_grad()
-def slow_losses(lm: LM, of: list[ScoredText], window: Window) -> np.ndarray:
+def slow_losses(lm: LM, texts: list[ScoredText], window: Window) -> np.ndarray:
     """One text, one layer, one KV head at a time, whole runs with written-out masks: [text, layer, kv_head]."""
-    lost = np.full((len(of), lm.n_layers, lm.n_kv_heads), np.nan)
-    for i, text in enumerate(of):
+    lost = np.full((len(texts), lm.n_layers, lm.n_kv_heads), np.nan)
+    for i, text in enumerate(texts):
         ids = torch.tensor([text.ids])
 
         def quality(logits: torch.Tensor, text: ScoredText = text) -> float:
@@ -164,28 +164,28 @@ def slow_losses(lm: LM, of: list[ScoredText], window: Window) -> np.ndarray:
 @pytest.mark.parametrize("replay", [True, False])
 @pytest.mark.parametrize("tokens", [None, 1])
 def test_one_by_one_is_what_whole_runs_give(replay, tokens) -> None:
-    lm, of = tiny_lm(), scored(3)
-    lost, log_p, right = losses_one_by_one(lm, of, WINDOW, [0, 1, 2], replay=replay, batch_tokens=tokens)
-    np.testing.assert_allclose(lost, slow_losses(lm, of, WINDOW), atol=2e-5)
+    lm, texts = tiny_lm(), scored(3)
+    lost, log_p, right = losses_one_by_one(lm, texts, WINDOW, [0, 1, 2], replay=replay, batch_tokens=tokens)
+    np.testing.assert_allclose(lost, slow_losses(lm, texts, WINDOW), atol=2e-5)
     assert lost.abs().max() > 0.01
-    alone = [scored_log_p(lm, [text], WINDOW) for text in of]
+    alone = [scored_log_p(lm, [text], WINDOW) for text in texts]
     torch.testing.assert_close(log_p, torch.cat([v[0][0] for v in alone]))
     torch.testing.assert_close(right, torch.cat([v[1][0] for v in alone]))
 
 
 @pytest.mark.parametrize("tiny", [t for t in TINY if t.family in ("gpt_oss", "qwen3_next")], ids=lambda t: t.id)
 def test_one_by_one_in_models_with_sinks_windows_and_linear_layers(tiny) -> None:
-    lm, of = LM(build(tiny), None, "tiny"), scored(2)
+    lm, texts = LM(build(tiny), None, "tiny"), scored(2)
     layers = lm.layers_with_heads
-    lost, *_ = losses_one_by_one(lm, of, WINDOW, layers)
-    np.testing.assert_allclose(lost, slow_losses(lm, of, WINDOW)[:, layers], atol=2e-5)
+    lost, *_ = losses_one_by_one(lm, texts, WINDOW, layers)
+    np.testing.assert_allclose(lost, slow_losses(lm, texts, WINDOW)[:, layers], atol=2e-5)
 
 
 def test_sets_in_one_batch_are_what_each_alone_gives() -> None:
-    lm, of = tiny_lm(), scored(3)
+    lm, texts = tiny_lm(), scored(3)
     alpha = (torch.rand(4, lm.n_layers, lm.n_kv_heads, generator=torch.Generator().manual_seed(0)) > 0.5).float()
-    together = log_p_of_sets(lm, of, WINDOW, alpha)
-    alone = torch.stack([log_p_of_sets(lm, [text], WINDOW, a[None])[0, 0] for a in alpha for text in of])
+    together = log_p_of_sets(lm, texts, WINDOW, alpha)
+    alone = torch.stack([log_p_of_sets(lm, [text], WINDOW, a[None])[0, 0] for a in alpha for text in texts])
     torch.testing.assert_close(together.flatten(), alone, rtol=1e-5, atol=1e-5)
 
 
@@ -204,13 +204,13 @@ def test_the_gradient_is_that_of_alpha() -> None:
 @torch.no_grad()
 def check_half_precision(dtype: torch.dtype, device: str) -> None:
     """Losses and α in half precision are near those in float32. test_gpu.py runs this too."""
-    of = scored(2, length=60)
+    texts = scored(2, length=60)
     single, half = (LM(tiny_lm().model.to(device, d), None, "tiny") for d in (torch.float32, dtype))
     losses, fits = zip(
         *(
             (
-                losses_one_by_one(lm, of, WINDOW, [0, 1, 2])[0],
-                fit_alpha(lm, of, WINDOW, updates=6, strength=0.3, lr=0.1)[0],
+                losses_one_by_one(lm, texts, WINDOW, [0, 1, 2])[0],
+                fit_alpha(lm, texts, WINDOW, updates=6, strength=0.3, lr=0.1)[0],
             )
             for lm in (single, half)
         ),
@@ -260,17 +260,17 @@ def test_alpha_stays_at_one_where_it_is_needed() -> None:
     assert gate.min() >= 0
     assert gate.max() <= 1
     assert float(result.distance[0, 0]) == 0  # all α start at 1
-    np.testing.assert_array_equal(result.need.values, result.gate.values)  # every head has a KV head of its own
+    np.testing.assert_array_equal(result.need.values, result.gate.values)  # every head has a separate KV head
 
 
 def test_learned_is_plain_adam_on_distance_and_pressure() -> None:
-    """The fit again, step by step: distances of whole hidden states by hand, Adam as its paper has it."""
-    lm, of = tiny_lm(), scored(2)
-    alpha, distances, *_rest = fit_alpha(lm, of, WINDOW, updates=7, strength=0.3, lr=0.1)
+    """The fit again, step by step: distances of hidden states computed directly, Adam as in its paper."""
+    lm, texts = tiny_lm(), scored(2)
+    alpha, distances, *_rest = fit_alpha(lm, texts, WINDOW, updates=7, strength=0.3, lr=0.1)
     expected = torch.ones(lm.n_layers, lm.n_kv_heads)
     first, second = torch.zeros_like(expected), torch.zeros_like(expected)
     for step in range(7):
-        ids, places = torch.tensor([of[step % 2].ids]), [p - 1 for p in of[step % 2].scored]
+        ids, places = torch.tensor([texts[step % 2].ids]), [p - 1 for p in texts[step % 2].scored]
         whole = lm.model.base_model(ids).last_hidden_state[0, places]
         at = expected.clone().requires_grad_()
         with streaming(lm, at, *SEES):
@@ -389,11 +389,17 @@ def test_passkeys_are_out_of_sight_when_they_are_asked_for(numbers, length, wind
         assert tokens[0] == "<bos>"
         assert "<unk>" not in tokens
         sentences = re.findall(r"key of the (\w+ \w+) is (\d+)\.", "".join(tokens))
-        told, asked = sentences[: len(sentences) // 2], sentences[len(sentences) // 2 :]
-        assert sorted(told) == sorted(asked)
-        assert len({door for door, _ in told}) == len({colour.split()[0] for colour, _ in told}) == len(told)
-        assert 2 <= len(told) <= 6
-        assert "".join(tokens[i] for i in text.scored).replace(" ", "") == "".join(number for _, number in asked)
+        early_sentences, late_sentences = sentences[: len(sentences) // 2], sentences[len(sentences) // 2 :]
+        assert sorted(early_sentences) == sorted(late_sentences)
+        assert (
+            len({door for door, _ in early_sentences})
+            == len({colour.split()[0] for colour, _ in early_sentences})
+            == len(early_sentences)
+        )
+        assert 2 <= len(early_sentences) <= 6
+        assert "".join(tokens[i] for i in text.scored).replace(" ", "") == "".join(
+            number for _, number in late_sentences
+        )
         digits = [i for i, token in enumerate(tokens) if re.fullmatch(r" ?\d+", token)]
         told_at = [i for i in digits if i < text.scored[0]]
         assert window.sink <= min(told_at) < max(told_at) <= text.scored[0] - window.recent

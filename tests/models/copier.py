@@ -1,6 +1,6 @@
-"""A model set by hand that copies: it goes on as the text went on after the last token's earlier occurrence.
+"""A hand-set model that copies: it continues as the text did after the last token's earlier occurrence.
 
-Layer 0: PREVIOUS attends to the token before and writes it into a place of its own. Layer 1: each of COPIERS attends to
+Layer 0: PREVIOUS attends to the previous token and writes it into other dimensions. Layer 1: each of COPIERS attends to
 the token that came after an earlier occurrence of this token, and writes it. All other heads attend evenly and write
 nothing. So COPIERS alone look at what is written next.
 """
@@ -16,7 +16,7 @@ PREVIOUS, COPIERS = (0, 1), [(1, 2), (1, 3)]
 WORDS = 20  # token 0 is what the tokenizer does not know; w1 … w19
 START = "w1"  # the chat template ends with it, so the model writes what came after its earlier occurrence
 LAYERS, HEADS, SIZE = 2, 4, 64
-SLOW = 12  # rotary pairs from here on hardly turn, so that words can be compared over any distance
+SLOW = 12  # rotary pairs from here on turn so little that words can be compared over any distance
 BASE = 1e12
 
 

@@ -1,4 +1,4 @@
-"""A model whose heads were set by hand: one carries the answer, one spoils it, the others do nothing."""
+"""A model with hand-set heads: one carries the answer, one spoils it, the others do nothing."""
 
 import torch
 import transformers

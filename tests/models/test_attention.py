@@ -1,4 +1,4 @@
-"""Where heads look most, read beside the model's own kernel: the same as from whole attention matrices."""
+"""Where heads look most, read with the model's kernel: the same as from whole attention matrices."""
 
 from functools import cache
 
@@ -33,20 +33,20 @@ def test_equals_whole_attention_matrices(tiny: Tiny) -> None:
         with pytest.raises(UnsupportedModel, match="cannot read the attention of FalconForCausalLM"):
             most_attended_positions(lm, IDS, ROWS)
         return
-    most = most_attended_positions(lm, IDS, ROWS)
+    positions = most_attended_positions(lm, IDS, ROWS)
     attention = attention_of(lm, torch.tensor([IDS]))
-    assert most.shape == (lm.n_layers, lm.n_heads, len(ROWS))
+    assert positions.shape == (lm.n_layers, lm.n_heads, len(ROWS))
     for layer in range(lm.n_layers):
         if layer in lm.layers_without_heads:
-            assert (most[layer] == -1).all()
+            assert (positions[layer] == -1).all()
         else:
-            assert torch.equal(most[layer], attention[layer][0][:, ROWS].argmax(-1))
+            assert torch.equal(positions[layer], attention[layer][0][:, ROWS].argmax(-1))
 
 
 @by_family
 def test_is_read_argmax_during_pass_where_the_model_has_the_interface(tiny: Tiny) -> None:
-    most = _argmax_during_pass(lm_of(tiny), torch.tensor([IDS]), torch.tensor(ROWS))
-    assert (most is None) == (tiny.family in OLD)
+    positions = _argmax_during_pass(lm_of(tiny), torch.tensor([IDS]), torch.tensor(ROWS))
+    assert (positions is None) == (tiny.family in OLD)
 
 
 @by_family
@@ -60,16 +60,18 @@ def test_all_of_it_is_kept_in_some_layers_even_while_gradients_are_taken(tiny: T
         with lm.gated(gate):
             return torch.autograd.grad(lm.model(ids, use_cache=False).logits[0, -1, 0], gate)[0]
 
-    with record_attention(lm, layers, len(IDS), torch.float64) as kept:
+    with record_attention(lm, layers, len(IDS), torch.float64) as stored:
         kept_slope = slope()
-    assert set(kept) == (set() if tiny.family in OLD else set(layers))
+    assert set(stored) == (set() if tiny.family in OLD else set(layers))
     torch.testing.assert_close(kept_slope, slope())
-    if kept:
+    if stored:
         with lm.gated(gate.detach()):
-            whole = attention_of(lm, ids, layers)
+            expected_attention = attention_of(lm, ids, layers)
         for layer in layers:
-            assert not kept[layer].requires_grad
-            torch.testing.assert_close(kept[layer], whole[layer][0].double(), rtol=1e-4, atol=1e-5)  # some in float32
+            assert not stored[layer].requires_grad
+            torch.testing.assert_close(
+                stored[layer], expected_attention[layer][0].double(), rtol=1e-4, atol=1e-5
+            )  # some in float32
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss", "deepseek_v3"])
@@ -77,10 +79,10 @@ def test_in_half_precision(family) -> None:
     """Whole matrices are rounded to bfloat16, so that several keys may be largest: ours must be one of them."""
     lm = LM(build(next(t for t in TINY if t.id == family)).to(torch.bfloat16), None, family)
     assert _argmax_during_pass(lm, torch.tensor([IDS]), torch.tensor(ROWS)) is not None
-    most = most_attended_positions(lm, IDS, ROWS)
+    positions = most_attended_positions(lm, IDS, ROWS)
     for layer, attention in attention_of(lm, torch.tensor([IDS])).items():
         rows = attention[0][:, ROWS].float()
-        ours = rows.gather(-1, most[layer][..., None])[..., 0]
+        ours = rows.gather(-1, positions[layer][..., None])[..., 0]
         assert (ours >= rows.amax(-1) * (1 - 2**-6)).all()
 
 
@@ -123,7 +125,7 @@ def test_nothing_stays_in_the_interface(monkeypatch) -> None:
 
 
 def test_a_kernel_that_does_something_else_is_not_believed(monkeypatch) -> None:
-    """A kernel that sees only half of the keys: plain attention does not give its output, so nothing is told."""
+    """A kernel that sees only half of the keys: plain attention does not give its output, so nothing is returned."""
     sdpa = ALL_ATTENTION_FUNCTIONS["sdpa"]
 
     def half_blind(module, query, key, value, mask, **options):

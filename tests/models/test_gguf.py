@@ -57,8 +57,8 @@ def test_a_quantised_gguf_is_kept_in_two_bytes_a_weight(family, tmp_path, cache)
     lm = ha.load(tmp_path / "tiny.gguf")
     assert lm.model.dtype == torch.float32
     weights = sum(p.numel() for p in model.parameters())
-    kept = sum(p.stat().st_size for p in cached_models()[0].glob("*.safetensors"))
-    assert kept < 2.05 * weights + 10_000  # vectors stay in float32; each tensor is named in a header
+    cached_bytes = sum(p.stat().st_size for p in cached_models()[0].glob("*.safetensors"))
+    assert cached_bytes < 2.05 * weights + 10_000  # vectors stay in float32; each tensor is named in a header
     loaded = lm.model.state_dict()
     for name, tensor in model.state_dict().items():
         # Q8_0 is within half a step, 1/127 of its block's largest; float16 adds 1/2048 of the value
@@ -188,7 +188,7 @@ def test_a_chat_template_decides_about_bos(writes, tmp_path) -> None:
 
 
 def test_bos_that_cannot_be_told_is_said_once(tmp_path, caplog) -> None:
-    """A byte-level vocabulary without a name, and tokens of its own for beginning and end: Llama 3, or another?"""
+    """A byte-level vocabulary without a name, and separate tokens for beginning and end: Llama 3, or another?"""
     write_gguf(tmp_path / "tiny.gguf", tiny_llama())
     with caplog.at_level(logging.WARNING, "headatlas"):
         lm = ha.load(tmp_path / "tiny.gguf")
@@ -255,7 +255,7 @@ def test_weights_that_are_not_numbers_are_refused(tmp_path) -> None:
 
 
 def test_converting_holds_a_few_tensors_and_not_the_model(tmp_path, cache) -> None:
-    """In a process of its own: the most memory it had, less what it had before it began."""
+    """In a separate process: the peak memory, minus that at the start."""
     model = tiny_llama(hidden_size=1024, intermediate_size=2048, num_hidden_layers=1, vocab_size=512)
     write_gguf(tmp_path / "wide.gguf", model, quantise=True, layers=10)
     code = f"""
@@ -264,7 +264,7 @@ from pathlib import Path
 from headatlas.models import gguf
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-gguf.SHARD_BYTES //= 8  # as small beside the model as it is beside real ones
+gguf.SHARD_BYTES //= 8  # the same ratio to the model as for real ones
 before = peak()
 gguf.from_gguf(Path({str(tmp_path / "wide.gguf")!r}))
 print(before, peak())
@@ -278,11 +278,11 @@ print(before, peak())
 
 
 def test_progress_is_shown_while_it_happens(tmp_path) -> None:
-    told = []
+    messages = []
 
     def progress(items, label):
         for i, item in enumerate(items):
-            told.append((label, i + 1, len(items)))
+            messages.append((label, i + 1, len(items)))
             yield item
 
     write_gguf(tmp_path / "tiny.gguf", tiny_llama(), quantise=True)
@@ -291,11 +291,11 @@ def test_progress_is_shown_while_it_happens(tmp_path) -> None:
         ha.load(tmp_path / "tiny.gguf")
     finally:
         default_progress.reset(token)
-    assert told[0][0] == "dequantising tiny.gguf"
-    assert told[-1][1] == told[-1][2] >= len(read_header(tmp_path / "tiny.gguf").tensors)
-    told.clear()
+    assert messages[0][0] == "dequantising tiny.gguf"
+    assert messages[-1][1] == messages[-1][2] >= len(read_header(tmp_path / "tiny.gguf").tensors)
+    messages.clear()
     ha.load(tmp_path / "tiny.gguf")
-    assert not told
+    assert not messages
 
 
 def test_an_architecture_that_transformers_reads_all_at_once(tmp_path, monkeypatch) -> None:

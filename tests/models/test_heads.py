@@ -250,14 +250,16 @@ def test_patching_another_runs_z_brings_its_value(lm: LM) -> None:
     ids, other = texts((4, 7)), texts((4, 7), seed=9)
     z = lm.head_outputs(other)
     with lm.patched(["L0.H1", (0, 3)], z):
-        now = lm.head_outputs(ids, side="left")
+        outputs = lm.head_outputs(ids, side="left")
     plain = lm.head_outputs(ids)
     for head in range(H):
-        torch.testing.assert_close(now[:, :, 0, head], (z if head in (1, 3) else plain)[:, :, 0, head], equal_nan=True)
+        torch.testing.assert_close(
+            outputs[:, :, 0, head], (z if head in (1, 3) else plain)[:, :, 0, head], equal_nan=True
+        )
     with lm.patched("L0.H1", z[:1]):  # one example serves a whole batch, as far as it reaches
-        now = lm.head_outputs(ids)
-    torch.testing.assert_close(now[1, :4, 0, 1], z[0, :4, 0, 1])
-    torch.testing.assert_close(now[1, 4:, 0, 1], plain[1, 4:, 0, 1])
+        outputs = lm.head_outputs(ids)
+    torch.testing.assert_close(outputs[1, :4, 0, 1], z[0, :4, 0, 1])
+    torch.testing.assert_close(outputs[1, 4:, 0, 1], plain[1, 4:, 0, 1])
 
 
 def test_patching_a_mean_a_number_and_a_direction(lm: LM) -> None:
@@ -270,9 +272,9 @@ def test_patching_a_mean_a_number_and_a_direction(lm: LM) -> None:
         (direction, True, z[:, :, 0, 2] + direction),
     ]:
         with lm.patched("L0.H2", value, add=add):
-            now = lm.head_outputs(ids)
-        torch.testing.assert_close(now[:, :, 0, 2], expected)
-        torch.testing.assert_close(now[:, :, 0, 1], z[:, :, 0, 1])
+            outputs = lm.head_outputs(ids)
+        torch.testing.assert_close(outputs[:, :, 0, 2], expected)
+        torch.testing.assert_close(outputs[:, :, 0, 1], z[:, :, 0, 1])
 
 
 def test_patch_is_differentiable_in_its_value(gpt2: LM) -> None:
@@ -330,7 +332,7 @@ def test_heads_of_layers_without_heads_are_refused(hybrid: LM) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "says"),
+    ("gate", "message"),
     [
         (torch.ones(L, H + 1), r"shape \(3, 7\), expected \[layer, head\] = \(3, 6\)"),
         (torch.ones(H), r"shape \(6,\)"),
@@ -339,13 +341,13 @@ def test_heads_of_layers_without_heads_are_refused(hybrid: LM) -> None:
         (torch.where(torch.arange(L * H).view(L, H) == 7, torch.inf, 1.0), r"first at L1\.H1"),
     ],
 )
-def test_bad_gates(lm: LM, gate, says) -> None:
-    with pytest.raises(BadArgument, match=says), lm.gated(gate):
+def test_bad_gates(lm: LM, gate, message) -> None:
+    with pytest.raises(BadArgument, match=message), lm.gated(gate):
         pass
 
 
 @pytest.mark.parametrize(
-    ("head", "says"),
+    ("head", "message"),
     [
         ("L3.H0", "out of range: this model has L0 to L2, H0 to H5"),
         ("L0.H6", "out of range"),
@@ -356,13 +358,13 @@ def test_bad_gates(lm: LM, gate, says) -> None:
         (torch.ones(L, H), "expected a bool mask"),
     ],
 )
-def test_bad_heads(lm: LM, head, says) -> None:
-    with pytest.raises(BadArgument, match=says), lm.patched(head):
+def test_bad_heads(lm: LM, head, message) -> None:
+    with pytest.raises(BadArgument, match=message), lm.patched(head):
         pass
 
 
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("call", "message"),
     [
         (lambda lm: lm.head_outputs([]), "texts is empty"),
         (lambda lm: lm.head_outputs(["w1", ""]), r"texts\[1\] is ''"),
@@ -386,8 +388,8 @@ def test_bad_heads(lm: LM, head, says) -> None:
         (lambda lm: lm.patched("L0.H0", torch.ones(D + 1)).__enter__(), r"value has shape \(11,\)"),
     ],
 )
-def test_bad_input(lm: LM, call, says) -> None:
-    with pytest.raises(BadArgument, match=says) as caught:
+def test_bad_input(lm: LM, call, message) -> None:
+    with pytest.raises(BadArgument, match=message) as caught:
         call(lm)
     assert "\n" not in str(caught.value)
 

@@ -150,7 +150,7 @@ def test_two_threads_with_an_lm_each_of_one_model_leave_it_as_it_was(name) -> No
     inside, entered, left = threading.Event(), threading.Event(), threading.Event()
     errors: list[BaseException] = []
 
-    def one() -> None:
+    def run_once() -> None:
         with contexts(first)[name]():
             inside.set()
             entered.wait(0.2)  # the second may have to wait for us
@@ -170,7 +170,7 @@ def test_two_threads_with_an_lm_each_of_one_model_leave_it_as_it_was(name) -> No
 
     make = contexts(second)[name]
     with unchanged(first):
-        threads = [threading.Thread(target=run, args=(work,)) for work in (one, other)]
+        threads = [threading.Thread(target=run, args=(work,)) for work in (run_once, other)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -193,7 +193,7 @@ def test_other_models_of_the_process_keep_their_attention_meanwhile(tiny) -> Non
     """Attention of one model is read and made to stream while another runs."""
     lm, other = LM(build(tiny), None, tiny.id), LM(build(tiny), None, "other")
     expected = other.model(torch.tensor([IDS])).logits
-    lm.model(torch.tensor([IDS]), output_attentions=True)  # at the first call, transformers leaves hooks of its own
+    lm.model(torch.tensor([IDS]), output_attentions=True)  # at the first call, transformers leaves its hooks
     with unchanged(other), record_attention(lm, lm.layers_with_heads, len(IDS), torch.float32):
         assert torch.equal(other.model(torch.tensor([IDS])).logits, expected)
         if tiny.id != "falcon":

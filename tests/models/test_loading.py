@@ -77,7 +77,7 @@ def test_a_model_the_caller_holds() -> None:
 
 
 def test_a_hub_id_that_is_cached_loads_offline(folder, tmp_path) -> None:
-    """In a process of its own, because the hub client reads its settings when imported."""
+    """In a separate process, because the hub client reads its settings when imported."""
     snapshot = tmp_path / "hub" / "models--someone--tiny" / "snapshots" / ("0" * 40)
     shutil.copytree(folder, snapshot)
     (snapshot.parent.parent / "refs").mkdir()
@@ -220,7 +220,7 @@ def test_fingerprint_does_not_depend_on_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "message"),
     [
         ("/no/such/place", "no such file or folder"),
         ("no such name", "not a hub id"),
@@ -229,8 +229,8 @@ def test_fingerprint_does_not_depend_on_order() -> None:
         (3, "is a int, expected a name"),
     ],
 )
-def test_a_spec_that_means_nothing(spec, says) -> None:
-    with pytest.raises(BadArgument, match=says):
+def test_a_spec_that_means_nothing(spec, message) -> None:
+    with pytest.raises(BadArgument, match=message):
         ha.load(spec)
 
 
@@ -270,7 +270,7 @@ def test_a_name_the_hub_does_not_know_is_the_callers_mistake() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"device": "cuda"}, "no CUDA device"),
         ({"device": "cuda:3"}, "no CUDA device"),
@@ -278,9 +278,9 @@ def test_a_name_the_hub_does_not_know_is_the_callers_mistake() -> None:
         ({"dtype": "int4"}, "dtype is 'int4', expected 'auto'"),
     ],
 )
-def test_bad_options(folder, options, says, monkeypatch) -> None:
+def test_bad_options(folder, options, message, monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(BadArgument, match=says):
+    with pytest.raises(BadArgument, match=message):
         ha.load(folder, **options)
 
 
@@ -338,11 +338,11 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "says"), DAMAGE, ids=lambda d: getattr(d, "__name__", ""))
+@pytest.mark.parametrize(("damage", "message"), DAMAGE, ids=lambda d: getattr(d, "__name__", ""))
 @pytest.mark.parametrize("how", ["load", "from_disk"])
-def test_a_damaged_folder(folder, damage, says, how) -> None:
+def test_a_damaged_folder(folder, damage, message, how) -> None:
     damage(folder)
-    with pytest.raises(BadFile, match=says) as caught:
+    with pytest.raises(BadFile, match=message) as caught:
         if how == "load":
             ha.load(folder)
         else:
@@ -531,7 +531,7 @@ def test_a_gguf_gives_the_weights_it_was_made_of_and_is_converted_once(tmp_path,
     assert all(torch.equal(tensor, loaded[name]) for name, tensor in model.state_dict().items())
     monkeypatch.setattr(loading.AutoModelForCausalLM, "from_config", None)  # a second conversion would need it
     assert ha.load(tmp_path / "tiny.gguf").fingerprint() == lm.fingerprint()
-    assert [p.name for p in cached_models()] == [ha.load(cached_models()[0].name).name]  # and it has a name of its own
+    assert [p.name for p in cached_models()] == [ha.load(cached_models()[0].name).name]  # and it has a separate name
 
 
 def test_a_gguf_with_one_byte_changed_is_another_model(tmp_path, cache) -> None:
@@ -619,7 +619,7 @@ def test_no_network_and_nothing_cached(cache, no_index) -> None:
     ids=["safetensors", "plain"],
 )
 def test_a_full_disk_while_caching(cache, how) -> None:
-    """A real limit on what the process may write, in a process of its own."""
+    """A real limit on what a process may write, in a separate process."""
     code = f"""
 import resource, signal, torch
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Direct contributions: against norms written out by hand, and against what the model's own modules do, per family."""
+"""Direct contributions: against norms written out, and against the model's modules, per family."""
 
 import math
 from functools import cache

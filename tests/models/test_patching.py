@@ -21,9 +21,9 @@ def test_patching_equals_a_whole_run_for_every_head(tiny) -> None:
     close = max(tiny.tolerance, 1e-6) * 10
     with_heads = lm.layers_with_heads
     for back, tokens in ((0, None), (1, 25)):
-        result, whole = log_probs_patched(lm, EXAMPLES, z, back, tokens=tokens)
+        result, full = log_probs_patched(lm, EXAMPLES, z, back, tokens=tokens)
         bundles = [make_bundle([a]) for a in EXAMPLES]
-        torch.testing.assert_close(whole, batched_log_probs(lm, bundles)[0][0], rtol=close, atol=close)
+        torch.testing.assert_close(full, batched_log_probs(lm, bundles)[0][0], rtol=close, atol=close)
         assert torch.isnan(result[:, lm.layers_without_heads]).all()
         assert torch.isfinite(result[:, with_heads]).all()
         for e, (layer, head) in enumerate(
@@ -40,5 +40,5 @@ def test_patching_equals_a_whole_run_for_every_head(tiny) -> None:
 def test_a_heads_own_output_changes_nothing() -> None:
     lm = LM(build(TINY[0]), tokenizer(), "llama")
     z = lm.head_outputs([a.prompt for a in EXAMPLES], "last")[:, 0]
-    same, whole = log_probs_patched(lm, EXAMPLES, z)
-    torch.testing.assert_close(same, whole[:, None, None].expand_as(same), rtol=1e-6, atol=1e-6)
+    same, full = log_probs_patched(lm, EXAMPLES, z)
+    torch.testing.assert_close(same, full[:, None, None].expand_as(same), rtol=1e-6, atol=1e-6)

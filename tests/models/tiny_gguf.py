@@ -305,7 +305,7 @@ def write_gguf(
 ) -> None:
     """A tiny Llama with next to no vocabulary; without one of its tensors, or with others than its own.
 
-    kinds: of numbers, for the last matrix of each block. layers: as many copies of the first one instead of its own.
+    kinds: number formats of the last matrix of each block. layers: number of copies of the first layer to write.
     """
     c = copy.copy(model.config)
     c.num_hidden_layers = layers or c.num_hidden_layers

@@ -1,4 +1,4 @@
-"""A small atlas made up by hand, for what the page shows of it: 4 layers of 3 heads, of which layer 2 has none."""
+"""A small invented atlas, to test what the page shows of it: 4 layers of 3 heads; layer 2 has none."""
 
 import numpy as np
 import xarray as xr

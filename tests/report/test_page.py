@@ -118,7 +118,7 @@ def tab(shared: tuple["playwright.Page", list[str]]) -> Iterator["playwright.Pag
 
 
 def click_head(tab: "playwright.Page", panel: str, row: int, column: int) -> None:
-    """A click on the cell itself, as by hand; row and column as drawn, from the top left."""
+    """Click on a cell as a user does; row and column as drawn, from the top left."""
     chart = tab.locator(f"{panel} .js-plotly-plot")
     chart.scroll_into_view_if_needed()
     box = chart.locator(".nsewdrag").bounding_box()

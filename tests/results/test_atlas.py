@@ -1,4 +1,4 @@
-"""What is asked of a finished atlas."""
+"""Queries of a finished atlas."""
 
 import json
 from pathlib import Path
@@ -62,9 +62,9 @@ def test_heads_by_kv_group(made) -> None:
     np.testing.assert_allclose(grouped["gate"]["always"].sel(task="math"), by_hand.min(0))
     np.testing.assert_allclose(grouped["gate"]["any"].sel(task="math"), by_hand.max(0))
     assert set(grouped["probe"].data_vars) == {"importance", "clears_control", "above_chance_importance"}
-    own = grouped["dissociate"]
-    assert {"importance", "selected", "proven", "verdict"} <= set(own)
-    assert not {"effect", "p", "random_effect", "baseline"} & set(own)
+    dissociate = grouped["dissociate"]
+    assert {"importance", "selected", "proven", "verdict"} <= set(dissociate)
+    assert not {"effect", "p", "random_effect", "baseline"} & set(dissociate)
     np.testing.assert_array_equal(grouped["maps"].best_head, load(made / "maps.nc").score.max(("layer", "head")))
     assert "salient" not in grouped
     with pytest.raises(BadArgument, match="by is 'layer', expected kv-group"):
@@ -129,17 +129,19 @@ def test_all_top_heads_with_their_evidence(made) -> None:
     row = rows["gate", "math"]
     assert (row["removed"], row["of"]) == (4, "log P")
     assert (row["change"], row["p"]) == pytest.approx((float(gate.effect[0]), float(gate.p[0])))
-    own = load(made / "dissociate.nc")
-    row = rows["dissociate", str(own.function.values[0])]
+    dissociate = load(made / "dissociate.nc")
+    row = rows["dissociate", str(dissociate.function.values[0])]
     assert (row["removed"], row["of"], row["p"]) == (8, "log P per token", pytest.approx(0.02))
-    assert (row["change"], row["random"]) == pytest.approx((float(own.effect[0]), float(own.random_effect[0].mean())))
-    without = rows["dissociate", str(own.function.values[1])]
+    assert (row["change"], row["random"]) == pytest.approx(
+        (float(dissociate.effect[0]), float(dissociate.random_effect[0].mean()))
+    )
+    without = rows["dissociate", str(dissociate.function.values[1])]
     assert {without[k] for k in ("removed", "of", "change", "random", "p")} == {None}
     assert rows["ablate", "math"]["removed"] is None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"function": "Maths calculation"}, "Did you mean"),
         ({"function": "Retrieval", "method": "gate"}, "expected one of those with 'Retrieval': .*probe"),
@@ -148,6 +150,6 @@ def test_all_top_heads_with_their_evidence(made) -> None:
         ({}, "function is '', expected one of"),
     ],
 )
-def test_wrong_arguments_of_heads(made, arguments, says) -> None:
-    with pytest.raises(BadArgument, match=says):
+def test_wrong_arguments_of_heads(made, arguments, message) -> None:
+    with pytest.raises(BadArgument, match=message):
         ha.open(made).heads(**arguments)

@@ -1,31 +1,31 @@
-"""Everything known of one head."""
+"""The card of one head."""
 
 import numpy as np
 import pytest
 
-from headatlas.figures.head_summary import head_card
+from headatlas.figures import head_card
 from headatlas.results.card import card
 from tests.figures import synthetic
 
 
 def test_a_head_s_standings_and_categories_are_those_of_the_maps() -> None:
     made = synthetic.atlas(6, 8)
-    known = card(made, 1, 0)
-    assert (known.name, known.model) == ("L1.H0", "synthetic")
+    card_data = card(made, 1, 0)
+    assert (card_data.name, card_data.model) == ("L1.H0", "synthetic")
     importance = made["probe"].importance.sel(function="Retrieval")
-    one = next(s for s in known.standings if s.chart == "probe: Retrieval")
-    assert one.value == pytest.approx(float(importance[1, 0]))
-    assert one.rank == int((importance > importance[1, 0]).sum()) + 1
+    standing = next(s for s in card_data.standings if s.chart == "probe: Retrieval")
+    assert standing.value == pytest.approx(float(importance[1, 0]))
+    assert standing.rank == int((importance > importance[1, 0]).sum()) + 1
     member = made["maps"].member[:, 1, 0].values
-    assert known.categories == [str(n) for n, m in zip(made["maps"].category_name.values, member, strict=True) if m]
+    assert card_data.categories == [str(n) for n, m in zip(made["maps"].category_name.values, member, strict=True) if m]
 
 
 def test_only_what_was_measured_by_removal_is_listed_as_removed() -> None:
     ablate = synthetic.ablate(6, 8)
     made = {"taylor": ablate.assign_attrs(method="taylor"), "ablate": ablate, "ig": ablate.assign_attrs(method="ig")}
-    known = card(made, 1, 0)
-    assert {s.method for s in known.standings} == {"taylor", "ablate", "ig"}
-    assert {s.method for s in known.standings if s.by_removal} == {"ablate"}
+    card_data = card(made, 1, 0)
+    assert {s.method for s in card_data.standings} == {"taylor", "ablate", "ig"}
+    assert {s.method for s in card_data.standings if s.by_removal} == {"ablate"}
     texts = [text.get_text() for text in head_card(made, 1, 0).texts]
     first = texts.index("This head removed (log P lost)") + 1
     value = {task: float(ablate.contribution.sel(task=task, layer=1, head=0)) for task in ("math", "syntax")}

@@ -71,9 +71,9 @@ def test_charts_of_all_methods_know_their_level() -> None:
     made = {"maps": synthetic.with_chance(synthetic.maps(6, 8)), "gate": synthetic.gate(6, 8)}
     charts = stack_maps(made)
     assert charts.at_chance.dtype == bool
-    one = charts.sel(chart="maps: relation_1, score")
-    assert bool(one.none_above)
-    np.testing.assert_allclose(one.chance, made["maps"].chance[1])
+    chart_scores = charts.sel(chart="maps: relation_1, score")
+    assert bool(chart_scores.none_above)
+    np.testing.assert_allclose(chart_scores.chance, made["maps"].chance[1])
 
 
 def test_methods_that_are_not_here_have_no_charts_and_no_level() -> None:

@@ -55,7 +55,7 @@ def files(atlas) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def machines():
-    """A Ray cluster of three machines, which are all this one. The first has room for nobody."""
+    """A Ray cluster of three machines, which are all this one. The first has no CPUs to spare."""
     from ray.cluster_utils import Cluster as Machines
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -145,7 +145,7 @@ def test_a_benchmark_runs_model_by_model(tmp_path) -> None:
     names = (
         ["random"],
         [with_truth(tmp_path / "model", few)],
-    )  # each process measures what is said of it
+    )  # each process measures its part
     here = benchmark(*names)
     elsewhere = benchmark(*names, workers=1, out=tmp_path / "out")
     for name in ("auroc", "average_precision", "auroc_mean"):
@@ -249,7 +249,7 @@ class TestBadInput:
         assert (name, str(result.error)) == ("failing", "failing: first, on this machine: it never works")
 
     def test_what_cannot_be_planned_is_noted_and_the_rest_done(self, model, tmp_path) -> None:
-        made = run(model, tmp_path, ["maps", "pattern"], workers=1)  # no word of ours is one token of this model
+        made = run(model, tmp_path, ["maps", "pattern"], workers=1)  # no built-in word is a single token of this model
         assert made.info["methods"]["maps"]["why"].startswith("relations: none of the 20 has 30 pairs left")
         assert list(made) == ["pattern"]
 
@@ -330,7 +330,7 @@ assert set(made.complete) == {"taylor", "ablate"}
 
 
 def test_a_cluster_started_here_listens_to_nobody_else_and_logs_no_texts(model, tmp_path) -> None:
-    """In a process of its own: this one has joined a cluster that others can reach."""
+    """In a separate process: this one has joined a cluster that others can reach."""
     command = [sys.executable, "-c", LISTENING, str(model), str(tmp_path)]
     session, *addresses = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert len(addresses) > 3

@@ -14,10 +14,10 @@ from headatlas.testing import MethodCase, tiny_lm
 
 
 class Clock:
-    now = 0.0
+    seconds = 0.0
 
     def __call__(self) -> float:
-        return self.now
+        return self.seconds
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def clock() -> Clock:
 def test_a_loop_counts_as_if_it_had_run_to_its_end(clock) -> None:
     sample = Sample(2, clock)
     for seconds in sample([5, 1, 100, 100], "first item is slow"):
-        clock.now += seconds
-    assert clock.now == 6
+        clock.seconds += seconds
+    assert clock.seconds == 6
     assert sample.clock() == 5 + 1 + 1 + 1
 
 
@@ -37,9 +37,9 @@ def test_loops_within_loops_multiply(clock) -> None:
     sample = Sample(1, clock)
     for _ in sample(range(3), "outer"):
         for _ in sample(range(10), "inner"):
-            clock.now += 2
-        clock.now += 1
-    assert clock.now == 3
+            clock.seconds += 2
+        clock.seconds += 1
+    assert clock.seconds == 3
     assert sample.clock() == 3 * (10 * 2 + 1)
 
 

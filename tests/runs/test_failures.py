@@ -99,8 +99,8 @@ def on_the_page(folder: Path) -> list[dict[str, str]]:
 
 
 def test_one_failure_of_any_kind_is_noted_and_the_others_are_done(capsys, model, tmp_path, no_drawing) -> None:
-    chosen = ",".join([*NAMES, "pattern"])
-    code, out, err = headatlas(capsys, "run", model, "--out", tmp_path / "a", "--methods", chosen)
+    names = ",".join([*NAMES, "pattern"])
+    code, out, err = headatlas(capsys, "run", model, "--out", tmp_path / "a", "--methods", names)
     assert code == 1
     info = noted(tmp_path / "a")["methods"]
     why = {name: about.get("why", about.get("not_drawn")) for name, about in info.items()}
@@ -151,12 +151,12 @@ def test_a_method_s_own_command_is_a_run_of_that_method(capsys, model, tmp_path)
     assert code == 0
     assert f"Plan for {tmp_path}" in out or "Plan for LM(" in out
     assert re.search(r"^pattern took \d+ s", err, flags=re.MULTILINE)
-    run, own = noted(tmp_path / "run"), noted(tmp_path / "own")
+    run, separate = noted(tmp_path / "run"), noted(tmp_path / "own")
     assert run.pop("shown")
-    for info in (run, own):
+    for info in (run, separate):
         assert info["run"].pop("command").startswith("headatlas")  # with what pytest was called with
         del info["run"]["time"], info["methods"]["pattern"]["time"], info["methods"]["pattern"]["seconds"]
-    assert own == run
+    assert separate == run
     assert (tmp_path / "own" / "pattern.nc").read_bytes() == (tmp_path / "run" / "pattern.nc").read_bytes()
     code, out, _ = headatlas(capsys, "pattern", model, "--out", tmp_path / "own", "--json")
     assert code == 0

@@ -26,7 +26,7 @@ def statement(answer: str) -> str:
     return re.sub(r"^(yes|no), ", "", answer.lower())[:-1] if answer.endswith(".") else ""
 
 
-def of(function: str) -> list[tuple[str, str, str]]:
+def triples_of(function: str) -> list[tuple[str, str, str]]:
     return [item[:3] for item in ITEMS if item[3] == function]
 
 
@@ -72,7 +72,7 @@ def test_no_question_twice() -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_answers_are_mixed_alike(function: str) -> None:
-    answers = [answer for _, _, answer in of(function)]
+    answers = [answer for _, _, answer in triples_of(function)]
     assert 0.4 <= sum(map(bool, map(statement, answers))) / len(answers) <= 0.6
     yes_no = sum(answer.startswith(("Yes", "No")) for answer in answers) / len(answers)
     assert 0.15 <= yes_no <= 0.5
@@ -85,7 +85,7 @@ def test_yes_is_as_common_as_no() -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_yes_is_as_common_as_no_in_every_function(function: str) -> None:
-    firsts = Counter(re.split(r"\W", answer)[0] for _, _, answer in of(function))
+    firsts = Counter(re.split(r"\W", answer)[0] for _, _, answer in triples_of(function))
     assert 0.4 <= firsts["Yes"] / (firsts["Yes"] + firsts["No"]) <= 0.6
 
 
@@ -95,7 +95,7 @@ def test_articles() -> None:
 
 
 def test_retrieval_answers_are_stated() -> None:
-    for question, _, answer in of("Retrieval"):
+    for question, _, answer in triples_of("Retrieval"):
         key = statement(answer) or answer.lower()
         assert key in ("yes", "no") or key in question.lower(), (question, answer)
 
@@ -103,9 +103,9 @@ def test_retrieval_answers_are_stated() -> None:
 @pytest.mark.parametrize("function", [f for f in FUNCTIONS if f not in ("Retrieval", "Logical Reasoning")])
 def test_other_answers_are_not_stated(function: str) -> None:
     """A rule may hold the answer as one of its cases; elsewhere a sentence answer in the text would be retrieval."""
-    for question, sub, answer in of(function):
-        told = statement(answer)
-        assert not told or not re.search(rf"\b{re.escape(told)}\b", question.lower()), (question, sub, answer)
+    for question, sub, answer in triples_of(function):
+        fact = statement(answer)
+        assert not fact or not re.search(rf"\b{re.escape(fact)}\b", question.lower()), (question, sub, answer)
 
 
 NAME = r"([A-Z][a-z]+)"
@@ -128,7 +128,7 @@ SUMS = [
 
 def test_sums_are_right() -> None:
     checked = 0
-    for question, sub, answer in of("Math Calculation"):
+    for question, sub, answer in triples_of("Math Calculation"):
         for pattern, result in SUMS:
             match = next((m for m in re.finditer(pattern, question) if m[1] in sub), None)
             about = r"pay|walk|points|bus|floor|have|buy"

@@ -1,4 +1,4 @@
-"""The judge at an endpoint, played by a server of our own on loopback."""
+"""The judge at an endpoint, played by a local server."""
 
 import logging
 import socket

@@ -1,4 +1,4 @@
-"""Needles are read as they are written, hidden where it is said, and found again among the tokens."""
+"""Needles are read as written, hidden at the given depth, and found again among the tokens."""
 
 import json
 
@@ -29,7 +29,7 @@ def bytes_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def pieces_tokenizer() -> PreTrainedTokenizerFast:
-    """Every text begins with a space of its own, as Llama 2's do, after BOS."""
+    """Every text begins with an added space after BOS, as with Llama 2."""
     inner = Tokenizer(models.BPE(unk_token="<unk>"))
     inner.pre_tokenizer, inner.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     text = [*SENTENCES[:40], *(n.text for n in NEEDLES)]
@@ -80,10 +80,10 @@ def test_where_in_the_text() -> None:
 def test_our_own_needles() -> None:
     assert len(NEEDLES) == 20
     assert len({n.text for n in NEEDLES}) == len({n.question for n in NEEDLES}) == 20
-    whole = " ".join(SENTENCES)
+    full_text = " ".join(SENTENCES)
     for needle in NEEDLES:
         assert needle.answer in needle.text
-        assert needle.text not in whole
+        assert needle.text not in full_text
         assert needle.answer not in needle.question
 
 
@@ -103,7 +103,7 @@ def test_files_and_lists(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("needles", "error", "told"),
+    ("needles", "error", "message"),
     [
         ([], BadArgument, "needles has no needles, expected a file"),
         ({}, BadArgument, "needles is empty, expected a file"),
@@ -124,19 +124,19 @@ def test_files_and_lists(tmp_path) -> None:
         ("binary.jsonl", BadFile, "cannot read .*binary.jsonl"),
     ],
 )
-def test_what_is_wrong_is_told(needles, error, told, tmp_path, monkeypatch) -> None:
+def test_what_is_wrong_is_told(needles, error, message, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.jsonl").write_text('{"needle": "a", "question": "b"}\n{"needle": ')
     (tmp_path / "empty.jsonl").write_text("\n")
     (tmp_path / "table.csv").write_text("needle,asked\na,b\n")
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         load_needles(needles)
 
 
 def test_texts_that_do_not_do() -> None:
-    for text, told in ((3, "text is 3, expected a file"), ([], "text is empty"), ("nowhere.txt", "no such file")):
-        with pytest.raises(BadArgument, match=told):
+    for text, message in ((3, "text is 3, expected a file"), ([], "text is empty"), ("nowhere.txt", "no such file")):
+        with pytest.raises(BadArgument, match=message):
             load_sentences(text)
     lm, needle = copier(), Needle("w2 w3 w4", "w5", "w3 w4")
     with pytest.raises(BadArgument, match="a, needle 1 is already in the text"):

@@ -98,7 +98,7 @@ def test_limit_keeps_splits_and_main_questions_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "error", "says"),
+    ("content", "error", "message"),
     [
         ("{", BadFile, "is not JSON"),
         ('{"question": "x"}', BadFile, "is {'question': 'x'}, expected a list of main questions"),
@@ -121,10 +121,10 @@ def test_limit_keeps_splits_and_main_questions_whole() -> None:
         (json.dumps([entry(0, FUNCTIONS * 9)]), BadArgument, "needs main questions in train, validation and test"),
     ],
 )
-def test_bad_files(tmp_path, content, error, says) -> None:
+def test_bad_files(tmp_path, content, error, message) -> None:
     path = tmp_path / "q.json"
     path.write_text(content)
-    with pytest.raises(error, match=says) as e:
+    with pytest.raises(error, match=message) as e:
         load_questions(path)
     assert "\n" not in str(e.value)
 

@@ -69,7 +69,7 @@ def test_the_hash_is_of_what_is_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("{", "is not JSON"),
         ("[]", "another layout"),
@@ -88,9 +88,9 @@ def test_the_hash_is_of_what_is_asked() -> None:
         (json.dumps(good(prompt="no place")), "expected a text with {}"),
     ],
 )
-def test_what_is_wrong_with_a_file(tmp_path, text, says) -> None:
+def test_what_is_wrong_with_a_file(tmp_path, text, message) -> None:
     (tmp_path / "x.json").write_text(text)
-    with pytest.raises(BadFile, match=says) as caught:
+    with pytest.raises(BadFile, match=message) as caught:
         load_relations(tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -130,7 +130,7 @@ def test_what_a_user_types_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mine", "says"),
+    ("mine", "message"),
     [
         (5, "relations is 5, expected names of built-in relations"),
         ({}, "holds no relation"),
@@ -149,7 +149,7 @@ def test_what_a_user_types_first() -> None:
         ("captial", "Did you mean 'country_to_capital'"),
     ],
 )
-def test_relations_that_cannot_be_taken(mine, says) -> None:
-    with pytest.raises(BadArgument, match=says) as caught:
+def test_relations_that_cannot_be_taken(mine, message) -> None:
+    with pytest.raises(BadArgument, match=message) as caught:
         load_relations(mine)
     assert "\n" not in str(caught.value)

@@ -313,7 +313,7 @@ def test_held_out_questions_are_not_in_train() -> None:
     things: dict[str, set[tuple[str, str]]] = {split: set() for split in SPLITS}
     for row in load("commonsense"):
         text, _ = options(row)
-        # First and last, before and after are asked of the same thing: that is the question's name here.
+        # First and last, before and after are questions about the same thing, so the question is the name here.
         thing = re.sub(r": what comes \w+\?|right (after|before) ", "", text)
         things[row["split"]].add((row["kind"], thing))
     assert things["train"] & things["held_out"] == set()

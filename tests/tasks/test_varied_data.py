@@ -32,7 +32,7 @@ def kind(entry: dict[str, Any]) -> str:
     return str(entry["template"]).split()[0]
 
 
-def of(name: str) -> list[Item]:
+def items_of(name: str) -> list[Item]:
     """Main question, question and answer of a kind."""
     items = [(e["question"], e["generated"][0]["subquestion"], e["answer"]) for e in ENTRIES if kind(e) == name]
     assert len(items) == 25, name
@@ -75,8 +75,8 @@ def test_texts_and_answers_are_short() -> None:
 
 def test_no_question_twice() -> None:
     mains = [" ".join(e["question"].lower().split()) for e in ENTRIES]
-    asked = [(e["question"], e["generated"][0]["subquestion"]) for e in ENTRIES]
-    assert len(set(asked)) == len(asked)
+    question_texts = [(e["question"], e["generated"][0]["subquestion"]) for e in ENTRIES]
+    assert len(set(question_texts)) == len(question_texts)
     assert len(set(mains)) == len(mains)
 
 
@@ -108,7 +108,7 @@ def test_answers_to_choose_from_are_spread() -> None:
     """Neither of two answers nor any place among the options is right too often."""
     for name in ("sentiment", "chain", "condition", "agreement", "cause", "next", "moment", "feeling", "sense"):
         first = []
-        for main, sub, answer in of(name):
+        for main, sub, answer in items_of(name):
             if name in ("sentiment", "chain"):
                 first.append(answer in ("Positive", "Yes"))
             elif name == "agreement":
@@ -125,20 +125,20 @@ def test_answers_to_choose_from_are_spread() -> None:
 
 @pytest.mark.parametrize("name", ["timetable", "museum", "note", "race", "recipe", "neighbours"])
 def test_what_is_retrieved_is_in_the_passage(name: str) -> None:
-    for main, sub, answer in of(name):
+    for main, sub, answer in items_of(name):
         assert answer.lower() in main.lower() or answer.lower().removeprefix("the ") in main.lower(), (main, answer)
         assert answer.lower() not in sub.lower(), (sub, answer)
 
 
 @pytest.mark.parametrize("name", ["synonym", "category", "place", "job", "cause", "next", "moment", "feeling", "sense"])
 def test_what_is_chosen_is_among_the_options(name: str) -> None:
-    for _, sub, answer in of(name):
+    for _, sub, answer in items_of(name):
         options = re.split(r", | or |: |the (?!race|film|cat|wind)", sub.rstrip("?"))
         assert answer.lower() in [o.strip().lower() for o in options] or answer.lower() in sub.lower(), (sub, answer)
 
 
 def test_the_odd_one_is_among_the_words() -> None:
-    for main, _, answer in of("odd"):
+    for main, _, answer in items_of("odd"):
         assert answer.lower() in re.findall(r"\w+", main.lower())
 
 
@@ -153,7 +153,7 @@ SUMS: dict[str, Callable[..., float]] = {
 
 @pytest.mark.parametrize("name", [*SUMS, "steps"])
 def test_sums(name: str) -> None:
-    for main, _, answer in of(name):
+    for main, _, answer in items_of(name):
         values = numbers(main)
         if name == "plain":
             expected: float = sum(values) if "+" in main else values[0] - values[1]
@@ -166,14 +166,14 @@ def test_sums(name: str) -> None:
 
 
 def test_rules() -> None:
-    for main, _, answer in of("rule"):
+    for main, _, answer in items_of("rule"):
         rules = dict(re.findall(r"(?:[Aa]ll|[Ee]very|is a|is an) (\w+?)s? (?:are|is) (\w+)", main))
-        own = re.findall(r"[A-Z]\w+ (?:is an?|belongs to the) (\w+?)s?\.", main)[-1]
-        assert answer.lower() == rules[own], main
+        noun = re.findall(r"[A-Z]\w+ (?:is an?|belongs to the) (\w+?)s?\.", main)[-1]
+        assert answer.lower() == rules[noun], main
 
 
 def test_conditions() -> None:
-    for main, sub, answer in of("condition"):
+    for main, sub, answer in items_of("condition"):
         rule, fact = re.split(r"(?<=\.) ", main)
         x, on, y, up = (
             re.findall(r"the (\w+) is (?:never )?(\w+)", rule.lower())[0]
@@ -193,7 +193,7 @@ def test_conditions() -> None:
 def test_orders() -> None:
     least = {"taller": "shortest", "older": "youngest", "faster": "slowest", "stronger": "weakest", "richer": "poorest"}
     least |= {"louder": "quietest", "heavier": "lightest", "smaller": "biggest"}
-    for main, sub, answer in of("order"):
+    for main, sub, answer in items_of("order"):
         pairs = re.findall(r"(\w+) is (\w+) than (\w+)", main)
         wins = Counter(p for p, _, _ in pairs)
         people = {p for one, _, other in pairs for p in (one, other)}
@@ -207,7 +207,7 @@ def test_orders() -> None:
 
 def test_exclusions() -> None:
     colours = {"red", "blue", "green", "white", "black", "brown"}
-    for main, _, answer in of("exclusion"):
+    for main, _, answer in items_of("exclusion"):
         listed = [w for w in re.findall(r"\w+", main.lower()) if w in colours]
         assert len(listed) == 5
         left = set(listed[:3]) - set(listed[3:])
@@ -215,7 +215,7 @@ def test_exclusions() -> None:
 
 
 def test_chains() -> None:
-    for main, _, answer in of("chain"):
+    for main, _, answer in items_of("chain"):
         kinds = re.search(r"[Ee]very (\w+) is an? (\w+)\.|All (\w+)s are (\w+)s\.|The (\w+)s are all (\w+)s,", main)
         assert kinds
         inner, outer = (g for g in kinds.groups() if g)
@@ -226,7 +226,7 @@ def test_chains() -> None:
 
 
 def test_matchings() -> None:
-    for main, sub, answer in of("matching"):
+    for main, sub, answer in items_of("matching"):
         things = re.findall(r"\ba ([a-z ]+?)(?=,| and| or|\.)", main)
         people = list(dict.fromkeys(re.findall(r"(?!Three|There)\b[A-Z]\w+", main)))
         assert (len(things), len(people)) == (3, 3), main
@@ -237,13 +237,16 @@ def test_matchings() -> None:
             if not any(f"the {order[people.index(p)]}" in clause for p, clause in denied)
         ]
         assert len(fits) == 1, main
-        asked = [p for p in people if p in sub]
+        asked_people = [p for p in people if p in sub]
         wanted = [t for t in things if f"the {t}" in sub]
-        assert answer == f"The {fits[0][asked[0]]}" if asked else fits[0][answer] == wanted[0], (main, sub)
+        assert answer == f"The {fits[0][asked_people[0]]}" if asked_people else fits[0][answer] == wanted[0], (
+            main,
+            sub,
+        )
 
 
 def test_budgets() -> None:
-    for main, _, answer in of("budget"):
+    for main, _, answer in items_of("budget"):
         offers = re.findall(r"([A-Z]\w+)(?:,| \(| costs| )\s?\(?(\d+) (euros|stars),?(?: and has)? (\d+)", main)
         assert len(offers) == 3, main
         limit = next(int(n) for n in re.findall(r"(?:at most|more than|has) (\d+) euros", main))
@@ -252,7 +255,7 @@ def test_budgets() -> None:
 
 
 def test_journeys() -> None:
-    for main, _, answer in of("journey"):
+    for main, _, answer in items_of("journey"):
         limit = next(int(n) for n in re.findall(r"(?:within|longer than|has) (\d+) minutes", main))
         if "cheapest" in main:
             table = [(int(c), int(t), v) for c, t, v in re.findall(r"(\d+) euros and (\d+) minutes by ([\w ]+)", main)]
@@ -267,7 +270,7 @@ def test_journeys() -> None:
 
 
 def test_rooms() -> None:
-    for main, _, answer in of("room"):
+    for main, _, answer in items_of("room"):
         offers = re.findall(r"(\w+ Room) (?:has |with |\()(\d+) seats(?:,| and an?) ([a-z ]+?)(?=[,.)]| or )", main)
         need = int(re.findall(r"(?:for|For|expects) (\d+) (?:people|guests|listeners)", main)[0])
         feature = re.findall(r"(?:people with|without|listeners and) an? ([a-z ]+?)(?=[.,])", main)[0]
@@ -277,7 +280,7 @@ def test_rooms() -> None:
 
 
 def test_helpers() -> None:
-    for main, _, answer in of("helper"):
+    for main, _, answer in items_of("helper"):
         wanted = re.findall(r"(?:who can|is to|person, to) ([a-zA-Z ]+) and (?:to )?([a-zA-Z ]+)\.", main)[0]
         can = re.findall(r"([A-Z]\w+) can ([a-zA-Z ]+?) and ([a-zA-Z ]+?)(?=\.|,| and [A-Z]\w+ can)", main)
         assert len(can) == 3, main
@@ -285,14 +288,14 @@ def test_helpers() -> None:
 
 
 def test_dates() -> None:
-    for main, _, answer in of("date"):
+    for main, _, answer in items_of("date"):
         days = re.findall(r"\w+day\b", main)
         assert len(days) == 6
         assert set(days[:3]) & set(days[3:]) == {answer}, main
 
 
 def test_priorities() -> None:
-    for main, _, answer in of("priority"):
+    for main, _, answer in items_of("priority"):
         first, second = re.findall(
             r"(?:that is|must be|,) (\w+) (?:above all, and|and should be|comes first and) (\w+)", main
         )[0]
@@ -308,7 +311,7 @@ def test_priorities() -> None:
 def test_plurals() -> None:
     irregular = {"child": "children", "mouse": "mice", "tooth": "teeth", "goose": "geese", "man": "men", "ox": "oxen"}
     irregular |= {"woman": "women", "sheep": "sheep", "deer": "deer"}
-    for main, _, answer in of("plural"):
+    for main, _, answer in items_of("plural"):
         noun = re.findall(r"'(\w+)'|[Oo]ne (\w+)", main)[0]
         noun = noun[0] or noun[1]
         regular = re.sub(r"f$", "ves", noun) if noun.endswith("f") else f"{noun}s"
@@ -319,7 +322,7 @@ def test_plurals() -> None:
 
 def test_agreement() -> None:
     plural = {"are", "were", "seem"}
-    for main, sub, answer in of("agreement"):
+    for main, sub, answer in items_of("agreement"):
         subject, nearer = re.findall(r"[Tt]he (\w+)", main)
         assert subject.endswith("s") != nearer.endswith("s"), main
         assert (answer.lower() in plural) == subject.endswith("s"), main
@@ -328,13 +331,13 @@ def test_agreement() -> None:
 
 @pytest.mark.parametrize("name", ["verb", "class"])
 def test_the_word_asked_for_is_in_the_sentence_once(name: str) -> None:
-    for main, _, answer in of(name):
+    for main, _, answer in items_of(name):
         sentence = re.findall(r"'(.+?)'", main)[0]
         assert re.findall(r"\w+", sentence.lower()).count(answer.lower()) == 1, main
 
 
 def test_subjects_and_objects() -> None:
-    for main, sub, answer in of("object"):
+    for main, sub, answer in items_of("object"):
         subject, _, thing = re.findall(r"'The (\w+) (\w+) the (\w+)\.'", main)[0]
         assert answer.lower() == (subject if "subject" in sub else thing)
 
@@ -351,7 +354,7 @@ def test_they_load_for_probes_and_removals() -> None:
     data = load_labelled(tiny_lm(), questions="varied", limit=160)
     assert data.names == FUNCTIONS
     assert len(data.examples) == 160
-    assert len(set(data.group.tolist())) == 160  # each is a main question of its own
+    assert len(set(data.group.tolist())) == 160  # each is a separate main question
 
 
 def test_wording_tells_the_function() -> None:
