@@ -3,41 +3,34 @@
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import binomtest, norm
+from scipy.stats import binomtest, norm, t
 
 ALPHA = 0.05
-BOOTSTRAPS = 2_000
 POWER = 0.8
 IMPORTANT = 0.5  # nats: a test that could not have seen as much decides nothing
 MIN_CLUSTERS = 8  # with fewer, prompts are resampled one by one
 
 
-def clustered_means(values: np.ndarray, cluster: Sequence[int] | np.ndarray, seed: int = 0) -> np.ndarray:
-    """Return the means of bootstrap samples [sample, …] of values [example, …]; whole clusters are resampled."""
+def interval(values: np.ndarray, cluster: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the 95 % interval of the mean of values [example, …] over prompts like these.
+
+    It is Student's, with an error that is robust to clusters: with 48 prompts, the percentile bootstrap held the mean
+    of other prompts in 90 % of samples (benchmarks/evidence.py).
+    """
+    half_width = t.ppf(1 - ALPHA / 2, max(1, len(_groups(cluster)) - 1)) * standard_error(values, cluster)
+    mean = values.mean(0)
+    return mean - half_width, mean + half_width
+
+
+def standard_error(values: np.ndarray, cluster: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Return the standard error of the mean of values [example, …], over clusters."""
     groups = _groups(cluster)
-    generator = np.random.default_rng(seed)
-    sums = np.stack([values[group].sum(0) for group in groups])  # [cluster, …]
-    sizes = np.array([len(group) for group in groups])
-    counts = generator.multinomial(len(groups), np.full(len(groups), 1 / len(groups)), size=BOOTSTRAPS)
-    totals = np.tensordot(counts, sums, axes=1)
-    return np.asarray(totals / (counts @ sizes).reshape(-1, *[1] * (values.ndim - 1)))
-
-
-def interval(values: np.ndarray, cluster: Sequence[int] | np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return the 95 % interval of the mean of values [example, …] over prompts like these."""
-    means = clustered_means(values, cluster, seed)
-    low, high = np.quantile(means, [ALPHA / 2, 1 - ALPHA / 2], axis=0)
-    return low, high
-
-
-def standard_error(values: np.ndarray, cluster: Sequence[int] | np.ndarray) -> float:
-    """Return the standard error of the mean of values [example], over clusters."""
-    groups = _groups(cluster)
-    if len(groups) < 2:
-        return np.inf
-    totals = np.array([(values[group] - values.mean()).sum() for group in groups])
     n = len(groups)
-    return float(np.sqrt(n / (n - 1) * np.square(totals).sum()) / len(values))
+    if n < 2:
+        return np.full(values.shape[1:], np.inf)
+    beyond_mean = values - values.mean(0)
+    totals = np.stack([beyond_mean[group].sum(0) for group in groups])
+    return np.asarray(np.sqrt(n / (n - 1) * np.square(totals).sum(0)) / len(values))
 
 
 def detectable(values: np.ndarray, cluster: Sequence[int] | np.ndarray) -> float:
