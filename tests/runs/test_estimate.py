@@ -26,15 +26,23 @@ def clock() -> Clock:
 
 
 def test_a_loop_counts_as_if_it_had_run_to_its_end(clock) -> None:
-    sample = Sample(2, clock)
-    for seconds in sample([5, 1, 100, 100], "first item is slow"):
+    sample = Sample(clock, max_items=2)
+    for seconds in sample([4, 1, 100, 100], "first item is slow"):
         clock.seconds += seconds
-    assert clock.seconds == 6
-    assert sample.clock() == 5 + 1 + 1 + 1
+    assert clock.seconds == 5
+    assert sample.clock() == 4 + 1 + 1 + 1
+
+
+def test_an_item_that_takes_long_is_not_repeated(clock) -> None:
+    sample = Sample(clock, max_items=2, max_seconds=5)
+    for seconds in sample([5, 100, 100], "long items"):
+        clock.seconds += seconds
+    assert clock.seconds == 5
+    assert sample.clock() == 3 * 5
 
 
 def test_loops_within_loops_multiply(clock) -> None:
-    sample = Sample(1, clock)
+    sample = Sample(clock, max_items=1)
     for _ in sample(range(3), "outer"):
         for _ in sample(range(10), "inner"):
             clock.seconds += 2
@@ -44,7 +52,7 @@ def test_loops_within_loops_multiply(clock) -> None:
 
 
 def test_short_and_empty_loops_are_done(clock) -> None:
-    sample = Sample(2, clock)
+    sample = Sample(clock, max_items=2)
     assert list(sample([], "empty")) == []
     assert list(sample([7], "short")) == [7]
     assert sample.clock() == 0

@@ -31,8 +31,8 @@ from headatlas.runs.where import Where, WhereOptions, start_workers
 
 log = logging.getLogger(__name__)
 
-ITEMS_ON_CPU = 1
-ITEMS_ON_GPU = 2  # the first one also chooses kernels
+MAX_ITEMS = 2  # the first one also fills caches and chooses kernels
+MAX_SECONDS = 5.0  # in one loop: items that take long are not repeated
 SECONDS_TO_WRITE = 0.5  # to check a result and write it
 
 
@@ -40,13 +40,20 @@ class Sample:
     """A `Progress` that hands on the first items of every loop, and a clock that counts the others too.
 
     Args:
-        n_items: how many of each loop are done; the last of them stands for those that are left out.
         now: seconds; on a GPU, once all that was asked of it is done.
+        max_items: number of items of each loop that are done; the last of them stands for those that are left out.
+        max_seconds: no further item is done in a loop that has taken as long.
     """
 
-    def __init__(self, n_items: int, now: Callable[[], float] = time.perf_counter) -> None:
-        self.n_items = n_items
+    def __init__(
+        self,
+        now: Callable[[], float] = time.perf_counter,
+        max_items: int = MAX_ITEMS,
+        max_seconds: float = MAX_SECONDS,
+    ) -> None:
         self.now = now
+        self.max_items = max_items
+        self.max_seconds = max_seconds
         self.left_out = 0.0  # seconds
 
     def clock(self) -> float:
@@ -56,12 +63,13 @@ class Sample:
     def __call__(self, items: Sequence[Any], label: str) -> Iterator[Any]:
         seconds = 0.0
         done = 0
+        start = self.now()
         for item in items:
             begin = self.clock()
             yield item
             seconds = self.clock() - begin
             done += 1
-            if done == self.n_items:
+            if done == self.max_items or self.now() - start >= self.max_seconds:
                 break
         self.left_out += seconds * (len(items) - done)
 
@@ -86,7 +94,7 @@ def time_plan(plan: Plan, model: Any) -> dict[str, float]:
 
 def _time(do: Callable[..., Any], model: Any, arguments: Mapping[str, Any], done: Done) -> float:
     on_gpu = model is not None and torch.device(model.device).type == "cuda"
-    sample = Sample(ITEMS_ON_GPU, _now_on_gpu) if on_gpu else Sample(ITEMS_ON_CPU)
+    sample = Sample(_now_on_gpu) if on_gpu else Sample()
     begin = sample.clock()
     try:
         do(model, **arguments, done=done, progress=sample)

@@ -6,6 +6,7 @@ from typing import Any
 
 from headatlas.errors import BadArgument, check_choice, check_names
 from headatlas.methods import get_method, method_names, preset_methods
+from headatlas.methods import methods as registered_methods
 from headatlas.methods.method import PRESETS, Method
 from headatlas.tasks.built_in import FUNCTIONS
 
@@ -22,8 +23,7 @@ def select_methods(
     check_choice("preset", preset, PRESETS)
     names = preset_methods(preset) if methods is None else check_names("methods", methods, method_names())
     function_names = None if functions is None else check_names("functions", functions, FUNCTIONS)
-    # keyed by name, so that a method that is named twice runs once
-    records = sorted({name: get_method(name) for name in names}.values(), key=lambda m: m.seconds)
+    records = [method for name, method in registered_methods().items() if name in names]
     if function_names and not any("functions" in m.options for m in records):
         valid = [name for name in preset_methods("full") if "functions" in get_method(name).options]
         raise BadArgument(
