@@ -26,7 +26,7 @@ DECISIONS = {
     "p_selectivity_corrected": ("p of selectivity, corrected", "The same for selectivity."),
     "selective": (
         "selective",
-        "Whether the subject loses more than other subjects change; empty if not tested.",
+        "Whether the subject loses more than any other subject changes; empty if not tested.",
     ),
 }
 
@@ -40,7 +40,7 @@ def decide(tests: xr.Dataset) -> xr.Dataset:
         p_corrected=("test", correct_p(p)),
         p_selectivity_corrected=("test", correct_p(p_selectivity)),
     )
-    outcomes = [_outcome(decided.isel(test=i)) for i in range(len(p))]
+    outcomes = [_outcome(decided.isel(test=i), _least_corrected(decided, i)) for i in range(len(p))]
     decided["outcome"] = "test", np.array([outcome for outcome, _ in outcomes], dtype=str)
     decided["reason"] = "test", np.array([reason for _, reason in outcomes], dtype=str)
     selective = [_selective(decided.isel(test=i)) for i in range(len(p))]
@@ -66,9 +66,25 @@ def _largest(p: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(known), known, 1.0)
 
 
-def _outcome(test: xr.Dataset) -> tuple[str, str]:
-    if not int(test.prompts) or not int(test.n_heads):
-        return UNDECIDED, str(test.missing.item()) or "there are no heads to test"
+def _least(test: xr.Dataset) -> float:
+    """Return the smallest p that a test could have had, by its number of draws and of different sets."""
+    return max(1 / (1 + float(test.n_drawn.max())), 1 / float(test.matched_sets))
+
+
+def _least_corrected(tests: xr.Dataset, i: int) -> float:
+    """Return the smallest corrected p that test i could have had; NaN if it was not done."""
+    p = tests.p.values.copy()
+    if not np.isfinite(p[i]):
+        return np.nan
+    p[i] = _least(tests.isel(test=i))
+    return float(correct_p(p)[i])
+
+
+def _outcome(test: xr.Dataset, least_corrected: float) -> tuple[str, str]:
+    if not int(test.n_heads):
+        return UNDECIDED, "there are no heads to test"
+    if not int(test.prompts):
+        return UNDECIDED, str(test.missing.item())
     accuracy = float(test.accuracy)
     if not float(test.accuracy_low) > float(test.guess):
         return NO_ABILITY, (
@@ -84,7 +100,7 @@ def _outcome(test: xr.Dataset) -> tuple[str, str]:
     if same_sign and significant.sum() >= MIN_SIGNIFICANT and corrected < ALPHA:
         return SUPPORTED, f"significant by {' and '.join(names)}, p {corrected:.2g}"
     reason = _why_not(test, sign, effects, significant, corrected)
-    short = _too_small(test, significant)
+    short = _too_small(test, significant, least_corrected)
     return (UNDECIDED, f"{reason}; {short}") if short else (NOT_SUPPORTED, reason)
 
 
@@ -98,15 +114,19 @@ def _why_not(test: xr.Dataset, sign: int, effects: np.ndarray, significant: np.n
     return f"p {corrected:.2g} after correction for all tests"
 
 
-def _too_small(test: xr.Dataset, significant: np.ndarray) -> str:
+def _too_small(test: xr.Dataset, significant: np.ndarray, least_corrected: float) -> str:
     """Say what a test lacks to decide; empty if it had the power, and draws enough."""
+    # drawing ends early only after a round that is large enough for p below 0.05
     draws = int(test.n_drawn.max())
-    least = 1 / (1 + draws)
-    if float(test.matched_sets) < 1 / ALPHA:
+    if 1 / float(test.matched_sets) >= ALPHA:
         return f"there are only {int(test.matched_sets)} different sets of random heads"
-    if significant.sum() >= MIN_SIGNIFICANT and least >= ALPHA / 2:
-        return f"{draws} draws are too few for p below {ALPHA} after correction"
+    if _least(test) >= ALPHA:
+        return f"{draws} draws are too few for p below {ALPHA}: it takes {round(1 / ALPHA)}"
+    if significant.sum() >= MIN_SIGNIFICANT and least_corrected >= ALPHA:
+        return f"{draws} draws of {test.matched_sets:.0f} sets are too few for p below {ALPHA} after correction"
     seen = float(test.detectable)
+    if not np.isfinite(seen):
+        return f"{int(test.prompts)} prompts show nothing about others"
     if seen > IMPORTANT:
         needed = int(np.ceil(int(test.prompts) * (seen / IMPORTANT) ** 2))
         return f"{int(test.prompts)} prompts show changes from {seen:.2g} nats on: {needed} would show {IMPORTANT:g}"

@@ -147,7 +147,7 @@ def text_prompts(lm: LM, n: int) -> PromptSet:
     if tokenizer is None:
         return PromptSet("plain text", missing="the model has no tokenizer")
     mixed = [str(text) for texts in zip(*built_in_texts().values(), strict=False) for text in texts]
-    tokens = [tuple(without_end(tokenizer, text)) for text in mixed]
+    tokens = [tuple(without_end(tokenizer, text)[: lm.anatomy.context]) for text in mixed]
     long_enough = [ids for ids in tokens if len(ids) > 2 * TEXT_ANSWER][:n]
     examples = tuple(TokenExample(ids[:-TEXT_ANSWER], ids[-TEXT_ANSWER:]) for ids in long_enough)
     return PromptSet("plain text", examples, cluster=tuple(range(len(examples))))

@@ -6,7 +6,7 @@
 4. *Matched control.* Random sets of heads from the same layers, spread over key-value groups and influence alike.
 5. *Over heads and over prompts.* p over draws, and a 95 % interval over prompts; both must clear.
 6. *Three replacements.* The same sign with all three, and significant with two.
-7. *Selective?* What the subject loses minus what other subjects change, against the same draws.
+7. *Selective?* What the subject loses minus what the most affected other subject changes, against the same draws.
 
 The outcome is one of four words: supported, not supported, undecided, no ability.
 """
@@ -21,7 +21,7 @@ import xarray as xr
 from headatlas.evidence.control import Control, Heads, compare_with_random
 from headatlas.evidence.decide import CLAIMS, decide
 from headatlas.evidence.fresh_prompts import PromptSet
-from headatlas.evidence.inference import ALPHA, accuracy_low, detectable, interval
+from headatlas.evidence.inference import ALPHA, accuracy_low, detectable, difference_interval, interval
 from headatlas.evidence.matching import MatchedSets, match
 from headatlas.evidence.replacing import REPLACEMENTS, TEST_MEASURES, ModelSurvey, answers_replaced
 from headatlas.models.lm import LM
@@ -37,6 +37,8 @@ HEADS_SHARE = 0.03
 CURVE_SHARES = (0.25, 0.5, 1.0, 2.0, 4.0)  # numbers of heads in the curve, in multiples of the number tested
 NATS = "nats per token"
 EFFECT = ("replacement", "measure")
+HeadSet = tuple[tuple[int, int], ...]
+"""A set of heads in a fixed order."""
 TEST_VARIABLES: dict[str, tuple[tuple[str, ...], str, str, str]] = {
     "subject": ((), "subject", "", "What the prompts are about."),
     "claim": ((), "claim", "", "What was claimed of the heads: that the subject needs them, or is harmed by them."),
@@ -86,9 +88,9 @@ TEST_VARIABLES: dict[str, tuple[tuple[str, ...], str, str, str]] = {
     "other_subject": (("other",), "other subject", "", "What the other prompts are about."),
     "other_effect": (("other", "measure"), "others", "", "Mean change of other subjects; below 0: worse."),
     "other_size": (("other",), "others, mean size", NATS, "Mean size of the changes of log P of other subjects."),
-    "selectivity": ((), "selectivity", NATS, "Loss of the subject minus the mean size of the others' changes."),
-    "selectivity_low": ((), "selectivity, lower end", NATS, "Lower end of its 95 % interval over prompts."),
-    "selectivity_high": ((), "selectivity, upper end", NATS, "Upper end of its 95 % interval over prompts."),
+    "selectivity": ((), "selectivity", NATS, "Loss of the subject minus the size of the largest change of another."),
+    "selectivity_low": ((), "selectivity, lower end", NATS, "Lower end of its 95 % interval over prompts of both."),
+    "selectivity_high": ((), "selectivity, upper end", NATS, "Upper end of its 95 % interval over prompts of both."),
     "random_selectivity": (("draw",), "selectivity, random", NATS, "The same for each draw of random heads."),
     "p_selectivity": ((), "p of selectivity", "", "How often random heads are as selective."),
     "curve_heads": (("share",), "heads in the curve", "heads", "Numbers of top heads that were removed as well."),
@@ -201,7 +203,7 @@ def _test_replacements(
             measure,
             [heads],
             partial(_draw, matched, np.random.default_rng([seed, 1 + r])),
-            draws=draws if needed else 1,
+            draws=draws if needed else 0,
             draws_per_round=DRAWS_PER_ROUND,
             n_tested=n_tested,
         )
@@ -247,10 +249,9 @@ class _Measured:
         self.others = others
         self.replacement = replacement
         self.sign = sign
-        self.by_set: dict[tuple[tuple[int, int], ...], np.ndarray] = {}  # changes [example, measure]
-        self.sizes: dict[tuple[tuple[int, int], ...], np.ndarray] = {}  # mean size of changes of log P [other]
-        self.signed: dict[tuple[tuple[int, int], ...], np.ndarray] = {}  # mean changes [other, measure]
-        self.drawn: list[tuple[tuple[int, int], ...]] = []
+        self.by_set: dict[HeadSet, np.ndarray] = {}  # changes [example, measure]
+        self.others_by_set: dict[HeadSet, list[np.ndarray]] = {}  # of each other subject [example, measure]
+        self.drawn: list[HeadSet] = []
 
     def __call__(self, sets: Sequence[Heads]) -> np.ndarray:
         first_call = not self.by_set
@@ -262,21 +263,24 @@ class _Measured:
             self._measure(new)
         return np.stack([self._value(key) for key in keys])
 
-    def _measure(self, keys: list[tuple[tuple[int, int], ...]]) -> None:
+    def _measure(self, keys: list[HeadSet]) -> None:
         sets = [list(key) for key in keys]
         self.by_set.update(zip(keys, self.removal.change(self.prompts, sets, self.replacement), strict=True))
-        changes = [self.removal.change(other, sets, self.replacement) for other in self.others]
+        by_other = [self.removal.change(other, sets, self.replacement) for other in self.others]
         for i, key in enumerate(keys):
-            self.sizes[key] = np.array([np.abs(change[i, :, 0]).mean() for change in changes])
-            self.signed[key] = np.array([change[i].mean(0) for change in changes])
+            self.others_by_set[key] = [changes[i] for changes in by_other]
 
-    def _value(self, key: tuple[tuple[int, int], ...]) -> np.ndarray:
+    def _value(self, key: HeadSet) -> np.ndarray:
         effect = self.by_set[key].mean(0)
-        selectivity = self.sign * effect[0] - self.sizes[key].mean() if self.others else np.nan
+        selectivity = self.sign * effect[0] - self.sizes(key).max() if self.others else np.nan
         return np.array([-self.sign * effect[0], -self.sign * effect[1], -selectivity])
 
+    def sizes(self, key: HeadSet) -> np.ndarray:
+        """Return the mean size of the changes of log P of each other subject [other]."""
+        return np.array([np.abs(changes[:, 0]).mean() for changes in self.others_by_set[key]])
 
-def _key(heads: Heads) -> tuple[tuple[int, int], ...]:
+
+def _key(heads: Heads) -> HeadSet:
     return tuple(sorted(heads))
 
 
@@ -285,15 +289,22 @@ def _note_others(measure: _Measured, heads: Heads, control: Control[Heads], resu
     if not measure.others:
         return
     key = _key(heads)
-    result["other_effect"][:] = measure.signed[key]
-    result["other_size"][:] = measure.sizes[key]
+    changes = measure.others_by_set[key]
+    sizes = measure.sizes(key)
+    result["other_effect"][:] = np.array([change.mean(0) for change in changes])
+    result["other_size"][:] = sizes
     result["selectivity"] = -control.effect[0, 2]
     random = -control.random_effect[0, :, 2]
     result["random_selectivity"][: len(random)] = random
     drawn = random[np.isfinite(random)]
     result["p_selectivity"] = (1 + (drawn >= float(result.selectivity)).sum()) / (1 + len(drawn))
-    own = measure.sign * measure.by_set[key][:, 0] - measure.sizes[key].mean()
-    low, high = interval(own, measure.prompts.cluster)
+    largest = int(sizes.argmax())
+    low, high = difference_interval(
+        measure.sign * measure.by_set[key][:, 0],
+        measure.prompts.cluster,
+        np.abs(changes[largest][:, 0]),
+        measure.others[largest].cluster,
+    )
     result["selectivity_low"] = low
     result["selectivity_high"] = high
 

@@ -22,6 +22,20 @@ def interval(values: np.ndarray, cluster: Sequence[int] | np.ndarray) -> tuple[n
     return mean - half_width, mean + half_width
 
 
+def difference_interval(
+    values: np.ndarray,
+    cluster: Sequence[int] | np.ndarray,
+    others: np.ndarray,
+    other_cluster: Sequence[int] | np.ndarray,
+) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of values [example] minus that of other prompts, which vary as well."""
+    n_clusters = min(len(_groups(cluster)), len(_groups(other_cluster)))
+    error = np.hypot(standard_error(values, cluster), standard_error(others, other_cluster))
+    half_width = t.ppf(1 - ALPHA / 2, max(1, n_clusters - 1)) * error
+    difference = values.mean() - others.mean()
+    return float(difference - half_width), float(difference + half_width)
+
+
 def standard_error(values: np.ndarray, cluster: Sequence[int] | np.ndarray) -> np.ndarray:
     """Return the standard error of the mean of values [example, …], over clusters."""
     groups = _groups(cluster)

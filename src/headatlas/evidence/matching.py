@@ -37,7 +37,8 @@ class MatchedSets:
     @property
     def n_sets(self) -> float:
         """Number of different draws."""
-        return float(prod(len(sets) for sets in self.by_layer.values()))
+        # as floats: of a hundred layers, the product is larger than the largest float, and then infinite
+        return prod(float(len(sets)) for sets in self.by_layer.values())
 
     def draw(self, generator: np.random.Generator) -> Heads:
         """Draw heads like the tested ones, which may be drawn themselves."""
@@ -75,7 +76,7 @@ def match(
     level = dict.fromkeys(choices, 0)
 
     def n_sets() -> float:
-        return float(prod(len(choices[layer][level[layer]]) for layer in choices))
+        return prod(float(len(choices[layer][level[layer]])) for layer in choices)
 
     while n_sets() < min_sets and any(step < len(LEVELS) - 1 for step in level.values()):
         open_layers = [layer for layer, step in level.items() if step < len(LEVELS) - 1]
