@@ -19,7 +19,7 @@ from headatlas.methods.method import PRESETS
 from headatlas.models.families import find_anatomy
 from headatlas.models.head_names import read_shape
 from headatlas.models.memory import skeleton
-from headatlas.progress import doing
+from headatlas.progress import show_step
 from headatlas.runs.estimate import estimate
 from headatlas.runs.where import ENGINES
 from headatlas.tasks.built_in import relation_names
@@ -233,7 +233,7 @@ def test_a_step_that_takes_long_is_told(capsys, monkeypatch) -> None:
             pass
 
     monkeypatch.setattr(terminal, "Timer", AtOnce)
-    with doing(terminal.bar, "loading a model"):
+    with show_step(terminal.bar, "loading a model"):
         assert capsys.readouterr().err == "loading a model …\n"
     assert capsys.readouterr().err == ""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import numpy as np
 
-Done = MutableMapping[str, "tuple[np.ndarray, ...]"]
+FinishedParts = MutableMapping[str, "tuple[np.ndarray, ...]"]
 """Arrays of finished parts by name: a dict, or a mapping on disk from which interrupted work resumes."""
 
 
@@ -58,7 +58,7 @@ default_progress: ContextVar[Progress] = ContextVar("default_progress", default=
 
 
 @contextmanager
-def doing(progress: Progress, label: str) -> Iterator[None]:
+def show_step(progress: Progress, label: str) -> Iterator[None]:
     """Show a label while one step that may take long runs."""
     for _ in progress([label], label):
         yield

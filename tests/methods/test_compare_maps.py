@@ -86,7 +86,7 @@ def test_the_presets_are_an_option() -> None:
 def test_maps_are_made_from_training_examples_only(lm, monkeypatch) -> None:
     seen: set = set()
     data = load_labelled(lm, TASKS)
-    train = {data.examples[i] for i in data.of("train")}
+    train = {data.examples[i] for i in data.indices_in("train")}
 
     def effects(lm, examples, **options):
         seen.update(examples)

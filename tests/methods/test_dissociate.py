@@ -20,7 +20,7 @@ from headatlas.models.log_probs import log_probs
 from headatlas.models.tokens import make_bundle
 from headatlas.results.method_tables import method_tables
 from headatlas.tasks.built_in import BUILT_IN, FUNCTIONS
-from headatlas.tasks.labelled import Labelled, load_labelled, log_p_per_token
+from headatlas.tasks.labelled import LabelledExamples, load_labelled, log_p_per_token
 from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.relations import Relation
 from headatlas.testing import tiny_questions as questions
@@ -54,7 +54,7 @@ def tiny() -> LM:
     return LM(build(next(t for t in TINY if t.id == "llama")).float(), tokenizer(), "tiny")
 
 
-def baseline_of(lm: LM, data: Labelled) -> torch.Tensor:
+def baseline_of(lm: LM, data: LabelledExamples) -> torch.Tensor:
     return log_p_per_token(lm, data)[0]
 
 
@@ -195,7 +195,7 @@ def test_examples_are_a_seed_s_own_and_of_the_same_groups(tiny) -> None:
         assert set(data.split[examples]) == {"train"}
         own = data.group[[i for i in examples if data.function[i] == 0]]
         for f in range(1, len(data.names)):  # the same number of others
-            beside = [i for i in data.of("train", f) if data.group[i] in own]
+            beside = [i for i in data.indices_in("train", f) if data.group[i] in own]
             taken = [i for i in examples if data.function[i] == f and data.group[i] in own]
             assert len(taken) == min(2, len(beside))
 
@@ -280,8 +280,8 @@ def test_worked_examples_are_none_that_something_is_chosen_or_tested_with(tiny) 
     data = load_labelled(tiny, tasks)
     for f, task in enumerate(tasks):
         bare = load_labelled(tiny, TASKS)
-        held = [bare.examples[i] for s in ("validation", "test") for i in bare.of(s, f)]
-        for i in data.of("train", f):
+        held = [bare.examples[i] for s in ("validation", "test") for i in bare.indices_in(s, f)]
+        for i in data.indices_in("train", f):
             prompt = " ".join(map(str, data.examples[i].prompt))
             assert not any(" ".join(map(str, a.prompt + a.target)) in prompt for a in held), task.name
 
@@ -289,7 +289,7 @@ def test_worked_examples_are_none_that_something_is_chosen_or_tested_with(tiny) 
 def test_the_quick_preset_uses_some_of_each_function(tiny) -> None:
     many = {n: [{"prompt": f"w{i} {n}", "target": f" w{i % 50}"} for i in range(300)] for n in ("w1", "w2")}
     data = load_labelled(tiny, many, per_function=40)
-    assert [len(data.of(s, 0)) for s in ("train", "validation", "test")] == [26, 6, 8]
+    assert [len(data.indices_in(s, 0)) for s in ("train", "validation", "test")] == [26, 6, 8]
     assert len(load_labelled(tiny, many).examples) == 600
     assert len(load_labelled(tiny, questions=questions(100), per_function=10).examples) == pytest.approx(80, abs=12)
 
@@ -377,7 +377,7 @@ def test_effects_are_those_of_removing_by_hand(private, parts) -> None:
     gate = torch.ones(1, LAYERS, HEADS)
     gate[0][PRIVATE["low"]] = 0
     for f, name in enumerate(data.names):
-        tested = data.of("test", f)
+        tested = data.indices_in("test", f)
         by_hand = (log_p_per_token(private, data, tested, gate)[0] - baseline[tested]).mean().item()
         one = result.sel(function="low")
         effect = one.effect if name == "low" else one.other_effect.sel(other=name)
@@ -415,7 +415,7 @@ def test_verdicts(own, others, p, expected) -> None:
 
 def test_every_function_counts_as_much_as_another(private, parts) -> None:
     data = load_labelled(private, parts)
-    low, middle, high = (data.of("train", f) for f in range(3))
+    low, middle, high = (data.indices_in("train", f) for f in range(3))
     (share,) = compute._shares(data, 0, [[*low[:4], *middle[:3], high[0]]])
     assert [share[i] for i in (low[0], middle[0], high[0])] == pytest.approx([1 / 4, 1 / 6, 1 / 2])
 
@@ -430,7 +430,7 @@ def test_a_function_may_have_any_name(tiny) -> None:
 def test_labelled_hash_tells_data_apart(tiny) -> None:
     one, two = load_labelled(tiny, TASKS), load_labelled(tiny, TASKS[::-1])
     assert one.hash() == load_labelled(tiny, TASKS).hash() != two.hash()
-    assert isinstance(one, Labelled)
+    assert isinstance(one, LabelledExamples)
 
 
 class Scripted:

@@ -23,7 +23,7 @@ from headatlas.evidence.truth import mean_interval, recovery
 from headatlas.files import check_folder, locked_folder
 from headatlas.methods.method import Part, Work
 from headatlas.models.lm import LM
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import FinishedParts, Progress, silent
 from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.results.provenance import describe_run, flat
 from headatlas.results.store import load as load_result
@@ -216,7 +216,7 @@ def _list_entries(recipe: Recipe, truth_kinds: Mapping[str, str]) -> list[Entry]
 
 
 def measure_recipe(
-    _: None, *, recipe: Recipe, truth_kinds: Mapping[str, str], seed: int, done: Done, progress: Progress
+    _: None, *, recipe: Recipe, truth_kinds: Mapping[str, str], seed: int, done: FinishedParts, progress: Progress
 ) -> None:
     """Make a recipe's models and measure every contender on them that is not done (one part of the work)."""
     results: dict[int, Results] = {}
@@ -276,7 +276,13 @@ def _without_messages() -> Iterator[None]:
 
 
 def combine(
-    _: None, *, truth_kinds: Mapping[str, str], entries: Sequence[Entry], real_part: str, done: Done, progress: Progress
+    _: None,
+    *,
+    truth_kinds: Mapping[str, str],
+    entries: Sequence[Entry],
+    real_part: str,
+    done: FinishedParts,
+    progress: Progress,
 ) -> xr.Dataset:
     """Combine what the parts measured, with means over models. real_part: name of the atlas's part, or ''."""
     groups = {entry.model: entry.group for entry in entries}

@@ -29,7 +29,7 @@ from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import Bundle, TokenExample, make_bundle
-from headatlas.progress import Done, Progress
+from headatlas.progress import FinishedParts, Progress
 from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.results.charts import stack_maps
 from headatlas.tasks.built_in import BUILT_IN
@@ -67,7 +67,15 @@ def agreement_by_map(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str],
 
 
 def assess_atlas(
-    _: None, *, label: str, folder: Path, source: LM | str, device: str, seed: int, done: Done, progress: Progress
+    _: None,
+    *,
+    label: str,
+    folder: Path,
+    source: LM | str,
+    device: str,
+    seed: int,
+    done: FinishedParts,
+    progress: Progress,
 ) -> None:
     """Assess an atlas, as one part of the benchmark.
 

@@ -17,7 +17,7 @@ from headatlas.cli.plug_ins import command_entries, load_command, warn_name_take
 from headatlas.errors import BadArgument, CannotDo, check_choice, check_exists, check_names
 from headatlas.methods import get_method, method_names
 from headatlas.methods.method import PRESETS
-from headatlas.progress import doing
+from headatlas.progress import show_step
 from headatlas.terminal import bar
 
 
@@ -203,7 +203,7 @@ def resumable(out: Path) -> Iterator[None]:
 
 def import_torch() -> None:
     """Import torch and transformers, which takes seconds: call this after the arguments are checked."""
-    with doing(bar, "importing torch and transformers"):
+    with show_step(bar, "importing torch and transformers"):
         import_module("headatlas.models.loading")
 
 

@@ -32,7 +32,7 @@ from headatlas.cli.app import (
 from headatlas.cli.display import Display
 from headatlas.figures.figure_names import FIGURES, FORMATS, PALETTES, STYLES
 from headatlas.methods import method_names
-from headatlas.progress import default_progress, doing
+from headatlas.progress import default_progress, show_step
 from headatlas.report import PAGE
 from headatlas.runs.selection import select_methods
 from headatlas.tasks.built_in import FUNCTIONS
@@ -142,7 +142,7 @@ def _show_estimate(
     from headatlas.runs.estimate import estimate
     from headatlas.runs.where import Where
 
-    with doing(bar, "counting the workers that fit in memory"):
+    with show_step(bar, "counting the workers that fit in memory"):
         where["workers"] = where["workers"] or Where(**where).count_workers()
     result = estimate(model, preset=preset, methods=methods, functions=functions, progress=bar, **where)
     print_table(f"Estimate for {result.title}", tables.estimate_rows(result))

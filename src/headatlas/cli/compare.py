@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from headatlas.cli.app import Csv, Json, app, check_atlas_path, check_one_of, import_torch, print_rows
-from headatlas.progress import doing
+from headatlas.progress import show_step
 from headatlas.report import PAGE
 from headatlas.terminal import bar
 
@@ -60,7 +60,7 @@ def compare(
     from headatlas.files import check_folder
 
     check_folder(out)
-    with doing(bar, "comparing maps"):
+    with show_step(bar, "comparing maps"):
         result = compare_maps(*atlases, over=over, by=by, top=top, kv_heads=kv_heads)  # type: ignore[arg-type]
     as_data = as_json or as_csv
     if over is not None:

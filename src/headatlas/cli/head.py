@@ -8,7 +8,7 @@ import typer
 
 from headatlas.cli.app import Json, Model, app, check_path, import_torch, print_rows, print_table
 from headatlas.models.head_names import check_head, head_numbers, read_shape
-from headatlas.progress import doing
+from headatlas.progress import show_step
 from headatlas.terminal import bar
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ def _read(model: str, name: str, tokens: int, atlas: "Atlas | None") -> "tuple[x
     from headatlas.models.loading import open_weights
     from headatlas.results.card import card
 
-    with doing(bar, f"opening {model}"):
+    with show_step(bar, f"opening {model}"):
         weights, tokenizer, model_name = open_weights(model)
     layer, index = parse_head(name, weights.anatomy)
-    with doing(bar, f"reading {name}"):
+    with show_step(bar, f"reading {name}"):
         if atlas is not None:
             atlas.check_model(weights, model_name)
         operations = salient_operations(weights, tokenizer, [layer], tokens=tokens)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headatlas.cli.app import Device, Dtype, Model, app, check_path, import_torch
-from headatlas.progress import default_progress, doing
+from headatlas.progress import default_progress, show_step
 from headatlas.terminal import bar
 
 # Addresses that only this machine can reach.
@@ -39,7 +39,7 @@ def view(
     from headatlas.live.view import make_server
 
     default_progress.set(bar)
-    with doing(bar, f"loading {model}"):
+    with show_step(bar, f"loading {model}"):
         server = make_server(model, atlas, device=device, dtype=dtype, host=host, port=port)
     if host not in LOCAL_HOSTS:
         typer.echo(f"warning: anyone who reaches {host} and has this address can use the model", err=True)

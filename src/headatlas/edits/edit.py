@@ -29,7 +29,7 @@ from headatlas.models.library_settings import quiet_transformers
 from headatlas.models.lm import LM
 from headatlas.models.loading import find_folder, load, open_parameters
 from headatlas.models.weights import Weights
-from headatlas.progress import Progress, doing, silent
+from headatlas.progress import Progress, show_step, silent
 from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.results.charts import stack_maps
 from headatlas.tasks.built_in import BUILT_IN, relation_names
@@ -334,6 +334,6 @@ def _effects(
     # Free the original before the edited model is loaded.
     del lm
     gc.collect()
-    with doing(progress, "measuring the edited checkpoint"):
+    with show_step(progress, "measuring the edited checkpoint"):
         edited = measure.measure_scores(load(place, original_device, original_dtype), tests, limit)
     return measure.effect_rows(tests, controls, edited)

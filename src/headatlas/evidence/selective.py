@@ -25,7 +25,7 @@ from headatlas.evidence.control import (
     top_heads,
 )
 from headatlas.models.lm import LM
-from headatlas.tasks.labelled import Labelled, log_p_per_token
+from headatlas.tasks.labelled import LabelledExamples, log_p_per_token
 
 WEIGHT = 3.0  # a function's own loss must be so many times the others'
 SURE = 0.05  # p-values below this count
@@ -37,20 +37,20 @@ class Trial:
     """What removing sets of heads is measured with."""
 
     lm: LM
-    data: Labelled
+    data: LabelledExamples
     baseline: Tensor  # mean log P per answer token of the model as it is [example]
     batch_tokens: int | None = None
 
     def changes(self, split: str, sets: Sequence[Heads], function: int | None = None) -> np.ndarray:
         """How every example of a split (and function) changes with each set of heads removed: [set, example]."""
-        examples = self.data.of(split, function)
+        examples = self.data.indices_in(split, function)
         gates = gates_without(sets, (self.lm.n_layers, self.lm.n_heads))
         log_p = log_p_per_token(self.lm, self.data, examples, gates, self.batch_tokens)
         return (log_p - self.baseline[examples]).double().numpy()
 
     def effects(self, split: str, sets: Sequence[Heads]) -> np.ndarray:
         """Mean change of each function: [set, function]."""
-        change, function = self.changes(split, sets), self.data.function[self.data.of(split)]
+        change, function = self.changes(split, sets), self.data.function[self.data.indices_in(split)]
         return np.stack([change[:, function == f].mean(1) for f in range(len(self.data.names))], axis=1)
 
 

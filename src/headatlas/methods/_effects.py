@@ -17,7 +17,7 @@ from headatlas.methods.method import Part, Work
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import TokenExample
-from headatlas.progress import Done, Progress
+from headatlas.progress import FinishedParts, Progress
 from headatlas.tasks.baseline import measure_baseline
 from headatlas.tasks.bundles import held_out_bundles, held_out_rows
 from headatlas.tasks.prompts import Task, hash_tasks, load_tasks
@@ -96,7 +96,7 @@ def _combine(
     limit: int,
     batch_tokens: int | None,
     without_heads: bool,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> xr.Dataset:
     """Average the contributions over examples. layers_by_part: the layers of each part, by task and part."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from headatlas.methods._effects import held_out_questions
 from headatlas.models.gradients import gate_gradients
 from headatlas.models.lm import LM
-from headatlas.progress import Done, Progress
+from headatlas.progress import FinishedParts, Progress
 from headatlas.tasks.prompts import Task
 
 
@@ -22,7 +22,7 @@ def compute_gradients(
     limit: int,
     batch_tokens: int | None,
     steps: int | None = None,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> None:
     """Compute a part: the gradients of one task's examples, at gates of 1 or at the midpoints of `steps`."""

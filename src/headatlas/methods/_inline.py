@@ -7,7 +7,7 @@ import xarray as xr
 from headatlas.methods import get_method
 from headatlas.methods.method import Work
 from headatlas.models.lm import LM
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import FinishedParts, Progress, silent
 
 
 def result_of(name: str, lm: LM, options: dict[str, Any], progress: Progress = silent) -> xr.Dataset:
@@ -18,7 +18,7 @@ def result_of(name: str, lm: LM, options: dict[str, Any], progress: Progress = s
 
 def do_work(lm: LM, work: Work, progress: Progress = silent) -> xr.Dataset:
     """Do all parts of some work, one after the other, and return the result."""
-    done: Done = {}
+    done: FinishedParts = {}
     for part in work.parts:
         part.do(lm, **part.arguments, done=done, progress=progress)
     return work.combine(lm, **work.arguments, done=done, progress=progress)

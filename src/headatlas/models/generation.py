@@ -6,7 +6,7 @@ import numpy as np
 
 from headatlas.models.lm import LM
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import FinishedParts, Progress, silent
 
 MAX_BATCH = 32  # prompts
 
@@ -16,7 +16,7 @@ def generate_answers(
     prompts: Sequence[Sequence[int]],
     max_new_tokens: int,
     *,
-    done: Done | None = None,
+    done: FinishedParts | None = None,
     label: str = "answering",
     progress: Progress = silent,
 ) -> list[list[int]]:

@@ -24,7 +24,7 @@ from headatlas.models.default_model import DEFAULT_MODEL
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
 from headatlas.models.memory import Memory, memory
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import FinishedParts, Progress, silent
 from headatlas.runs.plan import Plan, RunPlan
 from headatlas.runs.selection import select_methods
 from headatlas.runs.where import Where, WhereOptions, start_workers
@@ -92,7 +92,7 @@ def time_plan(plan: Plan, model: Any) -> dict[str, float]:
     return seconds | {plan.task_name(): result + SECONDS_TO_WRITE}
 
 
-def _time(do: Callable[..., Any], model: Any, arguments: Mapping[str, Any], done: Done) -> float:
+def _time(do: Callable[..., Any], model: Any, arguments: Mapping[str, Any], done: FinishedParts) -> float:
     on_gpu = model is not None and torch.device(model.device).type == "cuda"
     sample = Sample(_now_on_gpu) if on_gpu else Sample()
     begin = sample.clock()

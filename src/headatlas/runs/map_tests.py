@@ -37,7 +37,7 @@ from headatlas.methods import get_method
 from headatlas.methods.method import Measure, Part, Work
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import FinishedParts, Progress, silent
 from headatlas.results.stored_tests import TESTS, name_of_test
 from headatlas.runs.plan import Plan
 from headatlas.tasks.built_in import BUILT_IN
@@ -140,7 +140,7 @@ def _others(subject: str, same_method: Subjects, every: Subjects) -> dict[str, A
 # --- parts
 
 
-def survey_part(lm: LM, *, mixture: Subjects, done: Done, progress: Progress) -> None:
+def survey_part(lm: LM, *, mixture: Subjects, done: FinishedParts, progress: Progress) -> None:
     """Store what tests need to know of a model: generic influence, mean outputs, outputs for some prompts."""
     surveyed = survey_of(lm, mixture)
     done[SURVEY] = (surveyed.influence, surveyed.mean.numpy(), surveyed.donors.numpy())
@@ -172,7 +172,7 @@ def do_test(
     claim: str,
     prompts: int,
     draws: int,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> None:
     """Test the top heads of one map for one subject."""
@@ -205,7 +205,7 @@ def _load_others(lm: LM, others: Subjects, used: Used | None) -> list[PromptSet]
     return [*loaded, text_prompts(lm, OTHER_PROMPTS)]
 
 
-def combine(lm: LM, *, names: Sequence[str], done: Done, progress: Progress) -> xr.Dataset:
+def combine(lm: LM, *, names: Sequence[str], done: FinishedParts, progress: Progress) -> xr.Dataset:
     """Return all tests, with outcomes."""
     tests = stack_tests({name: done[name] for name in names})
     method, measure, _ = zip(*(name.split(": ", 2) for name in names), strict=True)

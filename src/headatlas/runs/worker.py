@@ -22,7 +22,7 @@ from headatlas.methods.method import Method, Work
 from headatlas.models.lm import LM
 from headatlas.models.loading import Parameters, load, load_skeleton, open_parameters
 from headatlas.models.memory import tokens_at_once
-from headatlas.progress import Done, Progress, doing, silent
+from headatlas.progress import FinishedParts, Progress, show_step, silent
 from headatlas.results.provenance import describe_model, describe_run, describe_weights, flat
 from headatlas.runs.plan import Plan, RunPlan
 from headatlas.tasks.used import Used
@@ -82,7 +82,7 @@ class ModelWorker:
         return RunPlan(*_describe(model), plans)
 
     def _try_work(self, method: Method, model: Model, options: Mapping[str, Any]) -> Work | HeadAtlasError:
-        with doing(self.progress, f"planning {method.name}"):
+        with show_step(self.progress, f"planning {method.name}"):
             result = attempt(lambda: make_work(method, model, options))
         work: Work | HeadAtlasError = result.error or result.value
         return work
@@ -96,7 +96,7 @@ class ModelWorker:
         if self.model is not None:
             return self.model
         assert not isinstance(self.source, LM)
-        with doing(self.progress, f"opening {self.source}"):
+        with show_step(self.progress, f"opening {self.source}"):
             if parameters_only:
                 return open_parameters(self.source, self.where.device)
             return load_skeleton(self.source, self.where.dtype, self.where.device)[0]
@@ -118,7 +118,7 @@ class ModelWorker:
                 self.model = open_parameters(self.source, self.where.device)
             self.stamp = {}
         if not self.stamp:
-            with doing(self.progress, f"reading the weights of {self.model.name} for their fingerprint"):
+            with show_step(self.progress, f"reading the weights of {self.model.name} for their fingerprint"):
                 self.contexts.enter_context(self.model.weights.unchanged())
                 self.stamp = model_stamp(self.model)
         return self.model
@@ -127,7 +127,7 @@ class ModelWorker:
         # that of the skeleton, because reading one takes seconds
         tokenizer = skeleton._tokenizer if isinstance(skeleton, LM) else None
         device_map = "auto" if self.where.spreads_model else None
-        with doing(self.progress, f"loading {source}"):
+        with show_step(self.progress, f"loading {source}"):
             return load(source, self.where.device, self.where.dtype, tokenizer=tokenizer, device_map=device_map)
 
     def expected(self, plans: Sequence[Plan]) -> dict[str, dict[str, float]]:
@@ -148,7 +148,7 @@ class ModelWorker:
         do: Callable[..., Any],
         arguments: Mapping[str, Any],
         outputs: tuple[str, ...],
-        done: Done,
+        done: FinishedParts,
         stamp: Mapping[str, Any],
     ) -> Any:
         """Do a part and return its arrays by name; without outputs, combine the parts and return the result.
@@ -219,7 +219,12 @@ def make_work(method: Method, model: Model, options: Mapping[str, Any]) -> Work:
 
 
 def _call_function(
-    model: Model, *, function: Callable[..., xr.Dataset], options: Mapping[str, Any], done: Done, progress: Progress
+    model: Model,
+    *,
+    function: Callable[..., xr.Dataset],
+    options: Mapping[str, Any],
+    done: FinishedParts,
+    progress: Progress,
 ) -> xr.Dataset:
     progress_option = {"progress": progress} if "progress" in inspect.signature(function).parameters else {}
     return function(model, **options, **progress_option)

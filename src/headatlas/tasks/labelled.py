@@ -34,8 +34,8 @@ VALIDATION = 0.2
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """Labelled examples. function: indices into `names`. used: the rows that the examples are from."""
+class LabelledExamples:
+    """Labelled examples of several functions. function: indices into `names`. used: the rows they are from."""
 
     names: tuple[str, ...]
     examples: tuple[TokenExample, ...]
@@ -44,7 +44,7 @@ class Labelled:
     group: np.ndarray
     used: Used
 
-    def of(self, split: str, function: int | None = None) -> list[int]:
+    def indices_in(self, split: str, function: int | None = None) -> list[int]:
         """Return the indices of the examples of a split, and of a function if given."""
         mask = self.split == split
         return np.flatnonzero(mask if function is None else mask & (self.function == function)).tolist()
@@ -75,7 +75,7 @@ def load_labelled(
     shots: int | None = None,
     template: bool = True,
     seed: int = 0,
-) -> Labelled:
+) -> LabelledExamples:
     """Load examples of every function, with splits.
 
     tasks: each is a function: names of built-in tasks and relations, files and lists as `gate` takes them, {name:
@@ -101,7 +101,7 @@ def load_labelled(
 
 def log_p_per_token(
     lm: LM,
-    data: Labelled,
+    data: LabelledExamples,
     examples: Sequence[int] | None = None,
     gates: Tensor | None = None,
     batch_tokens: int | None = None,
@@ -125,7 +125,7 @@ def _from_questions(
     per_function: int | None,
     template: bool,
     seed: int,
-) -> Labelled:
+) -> LabelledExamples:
     def read(limit: int | None) -> list[Question]:
         return load_questions(data, test, context=context, functions=functions, limit=limit, seed=seed)
 
@@ -135,7 +135,7 @@ def _from_questions(
         log.info("using about %d of %d questions (limit)", per_function * len(names), len(questions))
         questions = read(per_function * len(names))
     groups: dict[str, int] = {}
-    return Labelled(
+    return LabelledExamples(
         tuple(names),
         tuple(with_answer(lm, q, q.answer, template) for q in questions),
         np.array([names.index(q.function) for q in questions]),
@@ -183,7 +183,7 @@ def _from_tasks(
     limit: int | None,
     per_function: int | None,
     seed: int,
-) -> Labelled:
+) -> LabelledExamples:
     names = [t.name for t in tasks]
     if isinstance(functions, list):
         for name in functions:
@@ -219,7 +219,7 @@ def _from_tasks(
                 split += [name] * len(bundle.examples)
     labels = tuple(t.name for t in tasks)
     used = used_rows(tasks, rows)
-    return Labelled(labels, tuple(examples), np.array(function), np.array(split), np.array(group), used)
+    return LabelledExamples(labels, tuple(examples), np.array(function), np.array(split), np.array(group), used)
 
 
 def _all_pairs(task: Task) -> set[tuple[Any, Any]]:
@@ -236,11 +236,11 @@ def _splits(task: Task, limit: int | None, seed: int) -> dict[str, tuple[Example
     return dict(zip(SPLITS, (tuple(train[cut:]), tuple(train[:cut]), tuple(test)), strict=True))
 
 
-def _check(data: Labelled, limit: int | None) -> None:
+def _check(data: LabelledExamples, limit: int | None) -> None:
     if len(data.names) < 2:
         raise BadArgument(f"{len(data.names)} function{'s' * (len(data.names) != 1)}, expected at least 2 to compare")
     for number, name in enumerate(data.names):
-        counts = [len(data.of(split, number)) for split in SPLITS]
+        counts = [len(data.indices_in(split, number)) for split in SPLITS]
         if sum(counts) < MIN_EXAMPLES or min(counts) == 0:
             counted = ", ".join(f"{n} {split}" for n, split in zip(counts, SPLITS, strict=True)) + " examples"
             why = f" with limit={limit}" if limit else ""

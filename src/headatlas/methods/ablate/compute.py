@@ -15,7 +15,7 @@ from headatlas.models.log_probs import batches, log_probs
 from headatlas.models.memory import tokens_at_once
 from headatlas.models.single_heads import can_replay, effects_by_layer, texts_at_once
 from headatlas.models.tokens import Bundle, TokenExample, make_bundle
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import FinishedParts, Progress, silent
 from headatlas.tasks.prompts import Task
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def compute_removals(
     limit: int,
     batch_tokens: int | None,
     kind: str,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> None:
     """Compute a part: the contributions of the heads of some layers to one task."""

@@ -25,8 +25,8 @@ from headatlas.methods.method import Part, Work
 from headatlas.models.gradients import gate_gradients
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
-from headatlas.progress import Done, Progress, doing
-from headatlas.tasks.labelled import Labelled
+from headatlas.progress import FinishedParts, Progress, show_step
+from headatlas.tasks.labelled import LabelledExamples
 from headatlas.tasks.prompts import Example, Task
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ FIT_OPTIONS = ("updates", "own", "others", "lr", "penalty", "sharp")  # of `diss
 class Target:
     """A function whose heads the maps should find. options: those of `dissociate`."""
 
-    data: Labelled
+    data: LabelledExamples
     function: int
     options: Mapping[str, Any]
     batch_tokens: int | None
@@ -80,7 +80,7 @@ def map_options(effort: str) -> dict[str, dict[str, Any]]:
 
 
 def comparison_work(
-    data: Labelled,
+    data: LabelledExamples,
     user_maps: Mapping[str, np.ndarray],
     names: Sequence[str],
     effort: str,
@@ -139,7 +139,7 @@ def _flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _map_parts(
-    data: Labelled,
+    data: LabelledExamples,
     user_maps: Mapping[str, np.ndarray],
     names: Sequence[str],
     options: Mapping[str, Mapping[str, Any]],
@@ -195,33 +195,35 @@ def removal_name(name: str, target: Target) -> str:
     return f"{name}: {dissociation.removal_part(target.name)}"
 
 
-def _map_names(name: str, data: Labelled) -> tuple[str, ...]:
+def _map_names(name: str, data: LabelledExamples) -> tuple[str, ...]:
     return tuple(map_name(name, function) for function in data.names)
 
 
 # --- maps
 
 
-def store_maps(lm: LM, *, name: str, data: Labelled, scores: np.ndarray, done: Done, progress: Progress) -> None:
+def store_maps(
+    lm: LM, *, name: str, data: LabelledExamples, scores: np.ndarray, done: FinishedParts, progress: Progress
+) -> None:
     """Store maps [function, layer, head] one by one."""
     for label, score in zip(_map_names(name, data), scores, strict=True):
         done[label] = (score,)
 
 
-def probe_maps(lm: LM, *, data: Labelled, work: Work, done: Done, progress: Progress) -> None:
+def probe_maps(lm: LM, *, data: LabelledExamples, work: Work, done: FinishedParts, progress: Progress) -> None:
     """Run probe, and store its maps."""
     result = do_work(lm, work, progress)
     scores = result.importance.sel(function=list(data.names)).transpose("function", "layer", "head").values
     store_maps(lm, name="probe", data=data, scores=scores, done=done, progress=progress)
 
 
-def ablate_own_maps(lm: LM, *, data: Labelled, done: Done, progress: Progress) -> None:
+def ablate_own_maps(lm: LM, *, data: LabelledExamples, done: FinishedParts, progress: Progress) -> None:
     """Store the maps of ablate minus their mean over functions."""
     scores = np.stack([done[name][0] for name in _map_names("ablate", data)])
     store_maps(lm, name="ablate-own", data=data, scores=scores - scores.mean(0), done=done, progress=progress)
 
 
-def taylor_map(lm: LM, *, target: Target, limit: int, done: Done, progress: Progress) -> None:
+def taylor_map(lm: LM, *, target: Target, limit: int, done: FinishedParts, progress: Progress) -> None:
     """Store the mean gradient per answer token."""
     label = map_name("taylor", target.name)
     examples = _examples(target, limit)
@@ -229,7 +231,7 @@ def taylor_map(lm: LM, *, target: Target, limit: int, done: Done, progress: Prog
     _store_map(lm, label, (gradients / _lengths(examples)).mean(0).numpy(), done)
 
 
-def ablate_map(lm: LM, *, target: Target, limit: int, done: Done, progress: Progress) -> None:
+def ablate_map(lm: LM, *, target: Target, limit: int, done: FinishedParts, progress: Progress) -> None:
     """Store the mean fall of log P per answer token without each head."""
     label = map_name("ablate", target.name)
     examples = _examples(target, limit)
@@ -237,13 +239,13 @@ def ablate_map(lm: LM, *, target: Target, limit: int, done: Done, progress: Prog
     _store_map(lm, label, (effects / _lengths(examples)).mean(0).numpy(), done)
 
 
-def gate_map(lm: LM, *, target: Target, done: Done, progress: Progress, **fitting: Any) -> None:
+def gate_map(lm: LM, *, target: Target, done: FinishedParts, progress: Progress, **fitting: Any) -> None:
     """Store the mean facilitation over seeds: the gates of the remove fit, which is the last."""
     theta = fit_task(lm, _gate_task(target), **fitting, batch_tokens=target.batch_tokens, progress=progress)
     _store_map(lm, map_name("gate", target.name), theta[-1].sigmoid().mean(0).numpy(), done)
 
 
-def dissociate_map(lm: LM, *, target: Target, done: Done, progress: Progress) -> None:
+def dissociate_map(lm: LM, *, target: Target, done: FinishedParts, progress: Progress) -> None:
     """Store the candidates of `dissociate`; a function whose fit diverges gets an empty map, with a warning."""
     baseline = dissociation.stored_baseline(done)
     options = target.fitting()
@@ -264,7 +266,7 @@ MAP_FUNCTIONS: dict[str, Callable[..., None]] = {
 """What makes one map of one function [layer, head], from training questions."""
 
 
-def _store_map(lm: LM, label: str, score: np.ndarray, done: Done) -> None:
+def _store_map(lm: LM, label: str, score: np.ndarray, done: FinishedParts) -> None:
     score[lm.layers_without_heads] = np.nan
     done[label] = (score,)
 
@@ -276,19 +278,19 @@ def _lengths(examples: Sequence[TokenExample]) -> torch.Tensor:
 
 def _examples(target: Target, n: int) -> list[TokenExample]:
     """Draw at most n training examples of a function, the same ones for every method."""
-    order = np.random.default_rng(target.function).permutation(target.data.of("train", target.function))
+    order = np.random.default_rng(target.function).permutation(target.data.indices_in("train", target.function))
     return [target.data.examples[i] for i in order[:n]]
 
 
 def _gate_task(target: Target) -> Task:
     """Return a function's training examples as a task for gate."""
-    training = (target.data.examples[i] for i in target.data.of("train", target.function))
+    training = (target.data.examples[i] for i in target.data.indices_in("train", target.function))
     examples = tuple(Example(example.prompt, example.target) for example in training)
     # a task needs held-out examples; the fit does not use them
     return Task(target.name, examples, examples[:1])
 
 
-def checked_map(name: str, score: Any, data: Labelled, lm: LM) -> np.ndarray:
+def checked_map(name: str, score: Any, data: LabelledExamples, lm: LM) -> np.ndarray:
     """Check a user's map, and return it as an array [function, layer, head]."""
     if not isinstance(score, xr.DataArray) or set(score.dims) != {"function", "layer", "head"}:
         dims = getattr(score, "dims", type(score).__name__)
@@ -305,18 +307,20 @@ def checked_map(name: str, score: Any, data: Labelled, lm: LM) -> np.ndarray:
 # --- removal, and the result
 
 
-def remove(lm: LM, *, name: str, target: Target, done: Done, progress: Progress) -> None:
+def remove(lm: LM, *, name: str, target: Target, done: FinishedParts, progress: Progress) -> None:
     """Remove a map's heads of one function, and store the outcome."""
     label = removal_name(name, target)
     (score,) = done[map_name(name, target.name)]
-    with doing(progress, label):
+    with show_step(progress, label):
         trial = Trial(lm, target.data, dissociation.stored_baseline(done), target.batch_tokens)
         steps = target.options["steps"]
         draws = target.options["draws"]
         done[label] = remove_heads_of(trial, target.function, score, steps, draws=draws, always=True)
 
 
-def combine(lm: LM, *, targets: Sequence[Target], ranked: Sequence[str], done: Done, progress: Progress) -> xr.Dataset:
+def combine(
+    lm: LM, *, targets: Sequence[Target], ranked: Sequence[str], done: FinishedParts, progress: Progress
+) -> xr.Dataset:
     """Join maps and the outcomes of their tests. ranked: names of the maps."""
     data = targets[0].data
     steps = targets[0].options["steps"]

@@ -10,7 +10,7 @@ from torch import Tensor
 from headatlas.methods.gate.compute import Schedule, draw_theta, fit_gates
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
-from headatlas.progress import Done, Progress
+from headatlas.progress import FinishedParts, Progress
 from headatlas.tasks.baseline import measure_baseline
 from headatlas.tasks.bundles import batches_of, held_out_bundles
 from headatlas.tasks.prompts import Task
@@ -38,7 +38,7 @@ def fit_pair(
     batch: int,
     low: float,
     batch_tokens: int | None,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> None:
     """Fit the gates of a pair of tasks; store θ [seed, layer, head]."""
@@ -64,7 +64,7 @@ def combine(
     seeds: Sequence[int],
     held_out: int,
     batch_tokens: int | None,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> xr.Dataset:
     """Measure both tasks on held-out examples: with the whole model, and under the fitted and the rounded gates."""

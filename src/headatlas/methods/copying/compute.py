@@ -14,7 +14,7 @@ from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.memory import tokens_at_once
 from headatlas.models.patching import log_probs_patched
 from headatlas.models.tokens import make_bundle
-from headatlas.progress import Done, Progress
+from headatlas.progress import FinishedParts, Progress
 
 TEXTS_PER_PART = 8
 N_REMOVED = (1, 2, 4, 8, 16)  # heads
@@ -45,7 +45,7 @@ def score_texts(
     texts: Sequence[Text],
     ahead: int,
     batch_tokens: int | None,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> None:
     """Compute log P with each head patched [text, layer, head], and in clean and corrupted texts [2, text]."""
@@ -59,7 +59,9 @@ def score_texts(
     done[name] = (patched.numpy(), torch.stack([clean, corrupted]).numpy())
 
 
-def combine(lm: LM, *, parts: Mapping[str, Sequence[str]], seed: int, done: Done, progress: Progress) -> xr.Dataset:
+def combine(
+    lm: LM, *, parts: Mapping[str, Sequence[str]], seed: int, done: FinishedParts, progress: Progress
+) -> xr.Dataset:
     """Join scores and removals. parts: names of the parts with scores, by what is copied."""
     results = [_result_of(copied, names, seed, done) for copied, names in parts.items()]
     result = xr.concat(results, "copied")
@@ -83,7 +85,7 @@ def above_chance(log_rise: np.ndarray) -> np.ndarray:
     return binom.sf(raised - 1, len(log_rise), 0.5) * np.isfinite(log_rise[0]).sum() < SIGNIFICANCE
 
 
-def rises(done: Done, names: Sequence[str]) -> tuple[np.ndarray, ...]:
+def rises(done: FinishedParts, names: Sequence[str]) -> tuple[np.ndarray, ...]:
     """Return the rise of P and of log P [text, layer, head], and log P in clean and corrupted texts [text]."""
     patched = np.concatenate([done[name][0] for name in names])
     clean, corrupted = np.concatenate([done[name][1] for name in names], axis=1)
@@ -91,7 +93,7 @@ def rises(done: Done, names: Sequence[str]) -> tuple[np.ndarray, ...]:
     return np.exp(patched) - np.exp(before), patched - before, clean, corrupted
 
 
-def _result_of(copied: str, names: Sequence[str], seed: int, done: Done) -> xr.Dataset:
+def _result_of(copied: str, names: Sequence[str], seed: int, done: FinishedParts) -> xr.Dataset:
     rise, log_rise, clean, corrupted = rises(done, names)
     baseline, effect, random_effect, p = done[removal_part(copied)]
     n = len(rise)

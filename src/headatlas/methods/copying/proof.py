@@ -18,7 +18,7 @@ from headatlas.methods.copying.compute import N_REMOVED, RANDOM_DRAWS, above_cha
 from headatlas.methods.copying.texts import AHEAD, Text, make_texts
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
-from headatlas.progress import Done, Progress, doing
+from headatlas.progress import FinishedParts, Progress, show_step
 
 MAX_ASKED = 6  # texts of a removal test elsewhere
 
@@ -51,7 +51,7 @@ def remove_top(
     texts: Sequence[Text],
     seed: int,
     batch_tokens: int | None,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> None:
     """Compute baseline [measure], effect [step, measure], random_effect [step, draw, measure] and p [step].
@@ -66,7 +66,7 @@ def remove_top(
     draw = same_layers(lm.n_heads, np.random.default_rng([seed, 2]))
     effect, p = np.full((len(N_REMOVED), len(ANSWERS)), np.nan), np.full(len(N_REMOVED), np.nan)
     random_effect = np.full((len(N_REMOVED), RANDOM_DRAWS, len(ANSWERS)), np.nan)
-    with doing(progress, name):
+    with show_step(progress, name):
         removal = compare_with_random(quality, sets, draw, draws=RANDOM_DRAWS, reference=[])
     effect[: len(sets)] = removal.effect
     random_effect[: len(sets)] = removal.random_effect

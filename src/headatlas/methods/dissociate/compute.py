@@ -34,8 +34,8 @@ from headatlas.models.gradients import frozen_float32_stream
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batches, log_probs
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
-from headatlas.progress import Done, Progress, silent
-from headatlas.tasks.labelled import Labelled, log_p_per_token
+from headatlas.progress import FinishedParts, Progress, silent
+from headatlas.tasks.labelled import LabelledExamples, log_p_per_token
 
 BASELINE = "baseline"
 INITIAL_THETA = 3.0  # a gate that is nearly open
@@ -76,7 +76,9 @@ def check_fitting(
 # --- parts
 
 
-def fit_parts(data: Labelled, seeds: Sequence[int], fitting: Mapping[str, Any], batch_tokens: int | None) -> list[Part]:
+def fit_parts(
+    data: LabelledExamples, seeds: Sequence[int], fitting: Mapping[str, Any], batch_tokens: int | None
+) -> list[Part]:
     """Return the parts that measure the baseline and fit the gates of each function. fitting: options of `fit`."""
     parts = [baseline_part(data, batch_tokens)]
     for function, name in enumerate(data.names):
@@ -85,21 +87,25 @@ def fit_parts(data: Labelled, seeds: Sequence[int], fitting: Mapping[str, Any], 
     return parts
 
 
-def baseline_part(data: Labelled, batch_tokens: int | None) -> Part:
+def baseline_part(data: LabelledExamples, batch_tokens: int | None) -> Part:
     arguments = {"data": data, "batch_tokens": batch_tokens}
     return Part(name=BASELINE, do=measure_baseline, arguments=arguments)
 
 
-def measure_baseline(lm: LM, data: Labelled, batch_tokens: int | None, *, done: Done, progress: Progress) -> None:
+def measure_baseline(
+    lm: LM, data: LabelledExamples, batch_tokens: int | None, *, done: FinishedParts, progress: Progress
+) -> None:
     """Store the whole model's mean log P per answer token [example]."""
     done[BASELINE] = (log_p_per_token(lm, data, batch_tokens=batch_tokens)[0].numpy(),)
 
 
-def stored_baseline(done: Done) -> Tensor:
+def stored_baseline(done: FinishedParts) -> Tensor:
     return torch.from_numpy(done[BASELINE][0])
 
 
-def fit_gates(lm: LM, data: Labelled, function: int, *, done: Done, progress: Progress, **fitting: Any) -> None:
+def fit_gates(
+    lm: LM, data: LabelledExamples, function: int, *, done: FinishedParts, progress: Progress, **fitting: Any
+) -> None:
     """Store the gates that lose the function and keep the others [seed, layer, head]."""
     gates = fit(lm, data, stored_baseline(done), function, progress=progress, **fitting)
     done[gates_part(data.names[function])] = (gates.numpy(),)
@@ -109,16 +115,16 @@ def fit_gates(lm: LM, data: Labelled, function: int, *, done: Done, progress: Pr
 
 
 def training_examples(
-    data: Labelled, function: int, seeds: Sequence[int], *, own: int, others: int
+    data: LabelledExamples, function: int, seeds: Sequence[int], *, own: int, others: int
 ) -> Iterator[tuple[list[int], ...]]:
     """Yield the training examples of each seed, for one update after the other."""
     return zip(*(_examples_of_seed(data, function, seed, own, others) for seed in seeds), strict=True)
 
 
-def _examples_of_seed(data: Labelled, function: int, seed: int, own: int, others: int) -> Iterator[list[int]]:
+def _examples_of_seed(data: LabelledExamples, function: int, seed: int, own: int, others: int) -> Iterator[list[int]]:
     """Yield some examples of the function, in an order given by the seed, and some of each other function."""
     generator = np.random.default_rng([seed, function])
-    pools = [np.array(data.of("train", f)) for f in range(len(data.names))]
+    pools = [np.array(data.indices_in("train", f)) for f in range(len(data.names))]
     queue: list[int] = []
     while True:
         while len(queue) < own:
@@ -137,7 +143,7 @@ def _examples_of_seed(data: Labelled, function: int, seed: int, own: int, others
 
 def fit(
     lm: LM,
-    data: Labelled,
+    data: LabelledExamples,
     baseline: Tensor,
     function: int,
     *,
@@ -212,7 +218,7 @@ def fit(
 
 def objective_gradient(
     lm: LM,
-    data: Labelled,
+    data: LabelledExamples,
     baseline: Tensor,
     function: int,
     examples: Sequence[Sequence[int]],
@@ -266,7 +272,7 @@ def objective_gradient(
     return gradient, loss_of_others
 
 
-def _shares(data: Labelled, function: int, examples: Sequence[Sequence[int]]) -> list[dict[int, float]]:
+def _shares(data: LabelledExamples, function: int, examples: Sequence[Sequence[int]]) -> list[dict[int, float]]:
     """Return by seed the weight of each example: other functions count the same, and together like the function."""
     shares = []
     for seed_examples in examples:
@@ -288,12 +294,12 @@ def _check_fit(where: str, gradient: Tensor, loss: Tensor, closed: Tensor, has_h
 
 def combine(
     lm: LM,
-    data: Labelled,
+    data: LabelledExamples,
     seeds: Sequence[int],
     steps: Sequence[int],
     proof: bool,
     *,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> xr.Dataset:
     """Make the map from the fitted gates, and add the outcome of the test."""
@@ -317,13 +323,13 @@ def candidates(score: np.ndarray) -> np.ndarray:
     return np.where(score.max(0) > MIN_CLOSED, score.mean(0), np.nan)
 
 
-def mean_baseline(data: Labelled, done: Done) -> list[float]:
+def mean_baseline(data: LabelledExamples, done: FinishedParts) -> list[float]:
     """Return the mean log P per answer token of the whole model on each function's test questions."""
     baseline = stored_baseline(done)
-    return [float(baseline[data.of("test", f)].mean()) for f in range(len(data.names))]
+    return [float(baseline[data.indices_in("test", f)].mean()) for f in range(len(data.names))]
 
 
-def _make_map(lm: LM, data: Labelled, seeds: Sequence[int], done: Done) -> xr.Dataset:
+def _make_map(lm: LM, data: LabelledExamples, seeds: Sequence[int], done: FinishedParts) -> xr.Dataset:
     score = np.stack([closed_share(lm, done[gates_part(name)][0]) for name in data.names])
     mean = score.mean(1)
     total = np.nansum(mean, axis=(1, 2), keepdims=True)

@@ -17,13 +17,13 @@ from headatlas.methods.dissociate.compute import (
 from headatlas.methods.method import Part
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
-from headatlas.progress import Done, Progress, doing
+from headatlas.progress import FinishedParts, Progress, show_step
 from headatlas.tasks.built_in import FUNCTIONS
-from headatlas.tasks.labelled import Labelled, named_task
+from headatlas.tasks.labelled import LabelledExamples, named_task
 from headatlas.tasks.questions import load_questions, with_answer
 
 
-def removal_parts(data: Labelled, *, steps: Sequence[int], draws: int, batch_tokens: int | None) -> list[Part]:
+def removal_parts(data: LabelledExamples, *, steps: Sequence[int], draws: int, batch_tokens: int | None) -> list[Part]:
     """The removal of the heads of each function."""
     parts = []
     for function, name in enumerate(data.names):
@@ -35,18 +35,18 @@ def removal_parts(data: Labelled, *, steps: Sequence[int], draws: int, batch_tok
 
 def remove(
     lm: LM,
-    data: Labelled,
+    data: LabelledExamples,
     function: int,
     *,
     steps: Sequence[int],
     draws: int,
     batch_tokens: int | None,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> None:
     """Store what `remove_heads_of` returns for the heads that the gates of a function closed."""
     name = data.names[function]
-    with doing(progress, removal_part(name)):
+    with show_step(progress, removal_part(name)):
         score = candidates(closed_share(lm, done[gates_part(name)][0]))
         trial = Trial(lm, data, stored_baseline(done), batch_tokens)
         done[removal_part(name)] = remove_heads_of(trial, function, score, steps, draws=draws)

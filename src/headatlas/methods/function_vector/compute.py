@@ -19,7 +19,7 @@ from headatlas.models.logit_attribution import record_pass, stream_factor
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.models.single_heads import can_replay, logits_by_head, texts_at_once
 from headatlas.models.tokens import TokenExample, make_bundle
-from headatlas.progress import Done, Progress, doing, silent
+from headatlas.progress import FinishedParts, Progress, show_step, silent
 
 PROMPTS_PER_PART = 8
 ANSWER_MEASURES = ("probability", "accuracy")
@@ -43,7 +43,13 @@ def vector_part(task: str) -> str:
 
 
 def average_outputs(
-    lm: LM, *, task: str, prompts: Sequence[TokenExample], batch_tokens: int | None, done: Done, progress: Progress
+    lm: LM,
+    *,
+    task: str,
+    prompts: Sequence[TokenExample],
+    batch_tokens: int | None,
+    done: FinishedParts,
+    progress: Progress,
 ) -> None:
     """Store the mean outputs of all heads, as `mean_outputs` returns them."""
     part = means_part(task)
@@ -57,7 +63,7 @@ def score_prompts(
     task: str,
     prompts: Sequence[TokenExample],
     batch_tokens: int | None,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> None:
     """Store the rises of P for each head's mean output, as `rises` returns them."""
@@ -82,7 +88,7 @@ def mean_outputs(
     if not scales_outputs(lm):
         budget = tokens_at_once(lm, tokens)
         texts = [list(prompt.prompt) for prompt in prompts]
-        with doing(progress, label), halve_batch_on_oom(lm, budget):
+        with show_step(progress, label), halve_batch_on_oom(lm, budget):
             texts_per_batch = max(1, budget // max(map(len, texts)))
             mean = lm.head_outputs(texts, "last", batch_size=texts_per_batch)[:, 0].double().mean(0)
         return torch.stack([mean, mean]).float()
@@ -136,7 +142,7 @@ def rises(
     heads = [(layer, head) for layer in lm.layers_with_heads for head in range(lm.n_heads)]
     layer_index, head_index = torch.tensor(heads).T
     changing = replacing(lm, heads, means[layer_index, head_index])
-    with doing(progress, label):
+    with show_step(progress, label):
         # one change more than heads: the last one leaves the model unchanged
         answers = quality(answers_while(lm, prompts, len(heads) + 1, changing, tokens=tokens))
     before = answers[-1]
@@ -177,7 +183,9 @@ def _replayed(
     return rise, before
 
 
-def combine(lm: LM, *, scored: Mapping[str, Sequence[str]], draws: int, done: Done, progress: Progress) -> xr.Dataset:
+def combine(
+    lm: LM, *, scored: Mapping[str, Sequence[str]], draws: int, done: FinishedParts, progress: Progress
+) -> xr.Dataset:
     """Join the results of all tasks. scored: names of the parts that score heads, by task."""
     results = [_task_result(task, parts, done) for task, parts in scored.items()]
     result = xr.concat(results, "task").assign_coords(
@@ -192,7 +200,7 @@ def combine(lm: LM, *, scored: Mapping[str, Sequence[str]], draws: int, done: Do
     return result.assign(p_corrected=("task", correct_p(result.p.values)))
 
 
-def _task_result(task: str, parts: Sequence[str], done: Done) -> xr.Dataset:
+def _task_result(task: str, parts: Sequence[str], done: FinishedParts) -> xr.Dataset:
     contributions, before = (np.concatenate([done[part][i] for part in parts]) for i in (0, 1))
     selected, vector, few_shot, by_layer, layer, effect, random_effect, p = done[vector_part(task)]
     zero_shot = by_layer[-1]

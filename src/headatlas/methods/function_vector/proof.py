@@ -15,7 +15,7 @@ from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.logit_attribution import into_stream
 from headatlas.models.tokens import TokenExample, make_bundle
-from headatlas.progress import Done, Progress
+from headatlas.progress import FinishedParts, Progress
 
 LAYERS_TRIED = 10  # evenly spaced; the best is taken
 MIN_RISE = 0.02  # few-shot examples that raise P(right answer) by less do not show the task
@@ -32,7 +32,7 @@ def evaluate_vector(
     draws: int,
     seed: int,
     batch_tokens: int | None,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> None:
     """Store the function vector and its test, as `combine` reads them.

@@ -23,7 +23,7 @@ from headatlas.models.gradients import frozen_float32_stream
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs, batches, log_probs
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import FinishedParts, Progress, silent
 from headatlas.tasks.baseline import measure_baseline
 from headatlas.tasks.bundles import MatchedBundles, batches_of, held_out_bundles, prefetch
 from headatlas.tasks.prompts import Task
@@ -222,7 +222,7 @@ def fit_task(
     batch: int,
     low: float,
     batch_tokens: int | None = None,
-    done: Done | None = None,
+    done: FinishedParts | None = None,
     progress: Progress = silent,
 ) -> Tensor:
     """Make the three fits of a task, and return θ [fit, seed, layer, head].
@@ -247,7 +247,7 @@ def fit_task(
     return fitted_theta(done, task, seeds)
 
 
-def fitted_theta(done: Done, task: Task, seeds: Sequence[int]) -> Tensor:
+def fitted_theta(done: FinishedParts, task: Task, seeds: Sequence[int]) -> Tensor:
     """Return θ [fit, seed, layer, head] from the arrays that `fit_task` stored."""
     stages = [torch.from_numpy(done[name][0]) for name in stage_names(task, seeds)]
     return torch.cat(stages).unflatten(0, (len(FITS), len(seeds)))
@@ -263,7 +263,7 @@ def combine(
     blocks: Mapping[str, Sequence[Sequence[int]]],
     held_out: int,
     batch_tokens: int | None,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> xr.Dataset:
     """Score the roles from the fitted gates.
@@ -295,7 +295,7 @@ def evaluate_tasks(
     blocks: Mapping[str, Sequence[Sequence[int]]],
     held_out: int,
     batch_tokens: int | None,
-    done: Done,
+    done: FinishedParts,
 ) -> xr.Dataset:
     """Return every task's gates, scores of roles, and −log P(target) on held-out examples under each fit's gates."""
     results = []

@@ -15,7 +15,7 @@ from headatlas.models.lm import LM, Text
 from headatlas.models.memory import tokens_at_once
 from headatlas.models.single_heads import can_replay, logits_by_head, texts_at_once
 from headatlas.models.tokens import Bundle, TokenExample, make_bundle, without_end
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import FinishedParts, Progress, silent
 from headatlas.tasks.chat import chat_text, chats
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def measure_layers(
     layers: Sequence[int],
     positions: str,
     batch_tokens: int | None,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> None:
     """Store the arrays of `influences` under the name of the part."""
@@ -127,7 +127,7 @@ def _means(values: Tensor, lengths: Sequence[int]) -> list[float]:
 
 
 def combine(
-    lm: LM, *, n_texts: Mapping[str, int], groups: Sequence[Sequence[int]], done: Done, progress: Progress
+    lm: LM, *, n_texts: Mapping[str, int], groups: Sequence[Sequence[int]], done: FinishedParts, progress: Progress
 ) -> xr.Dataset:
     """Average over texts. n_texts: number of texts in each set. groups: layers of each part."""
     results = []

@@ -19,7 +19,7 @@ from headatlas.models.families import Anatomy
 from headatlas.models.lm import LM
 from headatlas.models.loading import Parameters
 from headatlas.models.weights import Weights
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import FinishedParts, Progress, silent
 from headatlas.tasks.relations import COPYING, Relation, categories
 from headatlas.tasks.words import word_ids
 
@@ -258,7 +258,7 @@ def _random_like(tensor: Tensor, seed: int, salt: int) -> Tensor:
 # --- step 4: which pairs are hit
 
 
-def collect_hits(done: Done, variant: str, anatomy: Anatomy, n_pairs: int) -> tuple[np.ndarray, np.ndarray]:
+def collect_hits(done: FinishedParts, variant: str, anatomy: Anatomy, n_pairs: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the hits and suppressions that `score_layers` stored: two bool arrays [layer, head, pair].
 
     They are False in layers without heads.
@@ -278,7 +278,7 @@ def score_layers(
     input: Input,
     opening: Sequence[int],
     seed: int,
-    done: Done,
+    done: FinishedParts,
     progress: Progress = silent,
 ) -> None:
     """Store the hits and suppressions of some layers, each [head, pair], in `done` as 'VARIANT layer NUMBER'.
@@ -365,7 +365,7 @@ def score_relations(
     model: Parameters,
     relations: Sequence[Relation],
     pairs: RelationPairs,
-    done: Done,
+    done: FinishedParts,
     *,
     k: K,
     threshold: float,
@@ -428,7 +428,7 @@ def members(score: np.ndarray, suppression: np.ndarray, category: Sequence[str],
 
 
 def _model_shares(
-    done: Done, pairs: RelationPairs, n: int, anatomy: Anatomy
+    done: FinishedParts, pairs: RelationPairs, n: int, anatomy: Anatomy
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Return [score, suppression] of single-token and of multi-token pairs, each [relation, layer, head]."""
     distinct, index = pairs.distinct
@@ -441,7 +441,7 @@ def _model_shares(
 
 
 def _baseline_shares(
-    done: Done, pairs: RelationPairs, n: int, anatomy: Anatomy, baselines: Sequence[str]
+    done: FinishedParts, pairs: RelationPairs, n: int, anatomy: Anatomy, baselines: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return score and suppression of the baselines, each [baseline, relation, layer, head]."""
     single = pairs.single
@@ -556,7 +556,7 @@ def combine(
     seed: int,
     dynamic: int,
     causal: int,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> xr.Dataset:
     """Make the map, and test it. The tests need a loaded model."""

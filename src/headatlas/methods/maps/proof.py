@@ -54,7 +54,7 @@ from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
 from headatlas.models.loading import Parameters
 from headatlas.models.tokens import TokenExample
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import FinishedParts, Progress, silent
 from headatlas.tasks.relations import Relation, load_relations
 from headatlas.tasks.words import word_ids
 
@@ -102,7 +102,7 @@ def find_hits(
     model: Parameters | LM, pairs: Pairs, *, input: Input, opening: Sequence[int] = (), progress: Progress = silent
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the pairs that every head hits, and suppresses, by its parameters: bool arrays [layer, head, pair]."""
-    done = cast(Done, {})
+    done = cast(FinishedParts, {})
     anatomy = model.weights.anatomy
     score_layers(
         model,

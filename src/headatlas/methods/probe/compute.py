@@ -34,7 +34,7 @@ from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.models.packing import Layout, lay_out, logits_of
 from headatlas.models.token_text import text_inside
 from headatlas.models.tokens import TokenExample, make_bundle
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import FinishedParts, Progress, silent
 from headatlas.tasks.judge import Judge
 from headatlas.tasks.questions import (
     SPLITS,
@@ -151,7 +151,7 @@ def check_room(lm: LM, questions: Sequence[Question], template: bool, new_tokens
 
 
 def answer(
-    lm: LM, *, questions: Sequence[Question], template: bool, new_tokens: int, done: Done, progress: Progress
+    lm: LM, *, questions: Sequence[Question], template: bool, new_tokens: int, done: FinishedParts, progress: Progress
 ) -> None:
     """Generate the model's answers, and store their tokens [question, token], padded with −1."""
     prompts = [with_answer(lm, q, q.answer, template).prompt for q in questions]
@@ -192,7 +192,7 @@ def read(
     template: bool,
     judge: Judge | None,
     batch_tokens: int | None,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> None:
     """Compute the features of a shard's answers [example, layer, head, d_head].
@@ -314,7 +314,7 @@ def combine(
     proof: Mapping[str, Any] | None,
     template: bool,
     batch_tokens: int | None,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> xr.Dataset:
     """Return the map, the accuracy of wording, and the outcome of the test.
@@ -352,8 +352,7 @@ def combine(
     except torch.OutOfMemoryError:
         log.warning("out of memory: the probe does not fit next to the model, so it is trained on the CPU")
         result = make_map(replace(data, device=torch.device("cpu")))
-    split = np.array([q.split for q in questions])
-    counts = [[int(((split == s) & (labels == c)).sum()) for s in SPLITS] for c in range(len(names))]
+    counts = _count_questions(questions, labels, len(names))
     share_right = right.mean() if len(right) else 0.0
     result = _with_all_layers(result, lm).merge(wording(questions, texts, labels, data))
     result = result.assign(
@@ -368,6 +367,12 @@ def combine(
     return result
 
 
+def _count_questions(questions: Sequence[Question], labels: np.ndarray, n_functions: int) -> np.ndarray:
+    """Count the questions of each function and split: [function, split]."""
+    split = np.array([q.split for q in questions])
+    return np.array([[((split == s) & (labels == f)).sum() for s in SPLITS] for f in range(n_functions)])
+
+
 def _log_answers(texts: Sequence[str], right: np.ndarray) -> None:
     if empty := sum(not text for text in texts):
         log.info("dropped %d questions with an empty answer", empty)
@@ -375,7 +380,7 @@ def _log_answers(texts: Sequence[str], right: np.ndarray) -> None:
 
 
 def _gather_examples(
-    lm: LM, questions: Sequence[Question], numbers: np.ndarray, shards: Sequence[str], *, done: Done
+    lm: LM, questions: Sequence[Question], numbers: np.ndarray, shards: Sequence[str], *, done: FinishedParts
 ) -> Examples:
     """Join the shards' features in the order of the questions; on disk, if the shards are in a folder."""
     folder = getattr(done, "folder", None)

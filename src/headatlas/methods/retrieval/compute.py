@@ -18,7 +18,7 @@ from headatlas.models.attention import most_attended_positions
 from headatlas.models.lm import LM
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
 from headatlas.models.tokens import TokenExample
-from headatlas.progress import Done, Progress
+from headatlas.progress import FinishedParts, Progress
 from headatlas.tasks.needles import Haystack, Needle, hide_needle
 from headatlas.tasks.scoring import words
 
@@ -108,7 +108,9 @@ def hide_needles(
 # --- answers, and which of their tokens heads copied
 
 
-def read_texts(lm: LM, *, texts: NeedleTexts, new_tokens: int, template: bool, done: Done, progress: Progress) -> None:
+def read_texts(
+    lm: LM, *, texts: NeedleTexts, new_tokens: int, template: bool, done: FinishedParts, progress: Progress
+) -> None:
     """Answer the question of each text, and count the needle's tokens that every head copied.
 
     Stores the number of distinct tokens copied and the number of copies, both [text, layer, head]; the number of tokens
@@ -187,7 +189,7 @@ def combine(
     template: bool,
     batch_tokens: int | None,
     seed: int,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> xr.Dataset:
     """Make the map from the answered texts, and test it on the held-out needles."""

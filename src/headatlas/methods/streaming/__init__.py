@@ -136,16 +136,9 @@ def streaming(
     from headatlas.methods.streaming.texts import load_texts
 
     check_choice("kind", kind, KINDS)
-    limit = DEFAULT_LIMITS[kind] if limit is None else limit
     fitting = {"updates": updates, "strength": strength, "lr": lr}
-    sizes: dict[str, Any] = {
-        "length": length,
-        "keys": keys,
-        "sink": sink,
-        "recent": recent,
-        "limit": limit,
-        "held_out": held_out,
-    }
+    sizes: dict[str, Any] = {"length": length, "keys": keys, "sink": sink, "recent": recent, "held_out": held_out}
+    sizes["limit"] = DEFAULT_LIMITS[kind] if limit is None else limit
     _check_numbers({**sizes, **fitting, "draws": draws})
     all_texts, window, used = load_texts(lm, tasks, **sizes)
     common = {"window": window, "batch_tokens": batch_tokens}

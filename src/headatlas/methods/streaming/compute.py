@@ -35,7 +35,7 @@ from headatlas.models.packing import logits_only
 from headatlas.models.single_heads import Record, can_replay, record_blocks, replay_from
 from headatlas.models.streaming_attention import check_streams, streaming
 from headatlas.models.tokens import Bundle, TokenExample, make_bundle
-from headatlas.progress import Done, Progress, silent
+from headatlas.progress import FinishedParts, Progress, silent
 
 log = logging.getLogger(__name__)
 TRIAL_TOKENS = 64  # tokens of the text that shows whether the model can be replayed
@@ -134,7 +134,7 @@ def measure_losses(
     window: Window,
     layers: Sequence[int],
     batch_tokens: int | None,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> None:
     """Store the losses [text, layer, kv_head], and the whole model's log P and share of right tokens [text]."""
@@ -209,7 +209,7 @@ def measure_alpha(
     updates: int,
     strength: float,
     lr: float,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
     **_: object,
 ) -> None:
@@ -287,7 +287,7 @@ def relative_distance(states: Tensor, whole_states: Tensor) -> Tensor:
 # --- the result
 
 
-def need_of_kv_heads(lm: LM, arrays: Mapping[str, Sequence[int]], done: Done) -> np.ndarray:
+def need_of_kv_heads(lm: LM, arrays: Mapping[str, Sequence[int]], done: FinishedParts) -> np.ndarray:
     """Return the need of every KV head: the loss by text [text, layer, kv_head], or α [1, layer, kv_head]."""
     n_rows = len(done[next(iter(arrays))][0])
     need = np.full((n_rows, lm.n_layers, lm.n_kv_heads), np.nan, np.float32)
@@ -302,7 +302,7 @@ def combine(
     maps: Mapping[str, Mapping[str, Sequence[int]]],
     tests: Mapping[str, str],
     learned: bool,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> xr.Dataset:
     """Combine the maps and tests of all tasks.
@@ -340,7 +340,7 @@ def _name_test_arrays(
     }
 
 
-def _map_of_task(lm: LM, arrays: Mapping[str, Sequence[int]], learned: bool, done: Done) -> xr.Dataset:
+def _map_of_task(lm: LM, arrays: Mapping[str, Sequence[int]], learned: bool, done: FinishedParts) -> xr.Dataset:
     values = need_of_kv_heads(lm, arrays, done)
     first = done[next(iter(arrays))]
     log_p, right = first[-2:]

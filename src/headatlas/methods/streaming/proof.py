@@ -11,7 +11,7 @@ from headatlas.methods.method import Part
 from headatlas.methods.streaming.compute import log_p_of_sets, need_of_kv_heads
 from headatlas.methods.streaming.texts import ScoredText, Window
 from headatlas.models.lm import LM
-from headatlas.progress import Done, Progress
+from headatlas.progress import FinishedParts, Progress
 
 MIN_ACCURACY = 0.2  # a model that gets fewer scored tokens right can lose little
 
@@ -36,7 +36,7 @@ def stream_halves(
     arrays: Mapping[str, Sequence[int]],
     draws: int,
     batch_tokens: int | None,
-    done: Done,
+    done: FinishedParts,
     progress: Progress,
 ) -> None:
     """Measure how log P changes while KV heads stream.
