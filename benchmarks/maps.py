@@ -16,7 +16,7 @@ import torch
 from common import make_parser, profile_kernels, time_call
 
 from headatlas.methods.maps.compute import Pairs, drop_small, single_token_pairs
-from headatlas.methods.maps.proof import find_hits
+from headatlas.methods.maps.real_runs import find_hits
 from headatlas.models.loading import check_device, open_weights
 from headatlas.tasks.relations import load_relations
 

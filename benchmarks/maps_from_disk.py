@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig
 
 from headatlas.methods.maps.compute import Pairs
-from headatlas.methods.maps.proof import find_hits
+from headatlas.methods.maps.real_runs import find_hits
 from headatlas.models.weights import Weights
 from headatlas.terminal import bar
 

@@ -1,6 +1,6 @@
 """Compare the inputs of `maps`, and openings of the stream, on a real model.
 
-    python benchmarks/maps_inputs.py inputs MODEL     published input compared with stream: scores, real runs, removal
+    python benchmarks/maps_inputs.py inputs MODEL     published input compared with stream: scores, real runs
     python benchmarks/maps_inputs.py openings MODEL   texts before the word (use a GPU)
 
 Scores are shares of pairs hit by the best head of each relation; chance is the same with targets shuffled. r is
@@ -13,7 +13,7 @@ from common import make_parser
 
 import headatlas as ha
 from headatlas.methods.maps.compute import drop_small, shares, single_token_pairs
-from headatlas.methods.maps.proof import dynamic_scores, find_hits
+from headatlas.methods.maps.real_runs import dynamic_scores, find_hits
 from headatlas.models.lm import LM
 from headatlas.tasks.relations import load_relations
 from headatlas.tasks.words import find_opening
@@ -38,16 +38,14 @@ OPENINGS = (
     "This is a document about",
     "A short text about",
 )
-# Heads; fewer if fewer score above 0.
-MAX_REMOVED = 8
 
 
-def compare_inputs(lm: LM, relations: list[str], dynamic: int, causal: int) -> None:
+def compare_inputs(lm: LM, relations: list[str], dynamic: int) -> None:
     """Print a row for each relation and input."""
-    columns = "relation, input, best head, score (chance), r alone, r in context, accuracy, without top, without random"
+    columns = "relation, input, best head, score (chance), r alone, r in context"
     print(columns.replace(", ", " | "))
     for input in ("stream", "published"):
-        result = ha.maps(lm, relations, input=input, dynamic=dynamic, causal=causal, progress=bar)
+        result = ha.maps(lm, relations, input=input, held_out=0.0, dynamic=dynamic, progress=bar)
         for name in relations:
             scores_of_relation = result.sel(relation=name)
             if np.isnan(scores_of_relation.score).all():
@@ -55,19 +53,10 @@ def compare_inputs(lm: LM, relations: list[str], dynamic: int, causal: int) -> N
             best_head = scores_of_relation.score.argmax(("layer", "head"))
             chance = scores_of_relation.baseline_score.sel(control="targets")
             r = scores_of_relation.dynamic_correlation
-            accuracy = scores_of_relation.sel(measure="accuracy")
-            changes = [accuracy.baseline + a for a in (accuracy.effect, accuracy.random_effect.mean("draw"))]
-            steps = [
-                m
-                for m in scores_of_relation.n_removed.values
-                if m <= MAX_REMOVED and not np.isnan(changes[0].sel(n_removed=m))
-            ]
-            removal = " | ".join(f"{a.sel(n_removed=steps[-1]).item():.2f}" if steps else "–" for a in changes)
             print(
                 f"{name} | {input} | L{best_head['layer'].item()}.H{best_head['head'].item()}"
                 f" | {scores_of_relation.score.max().item():.2f} ({chance.max().item():.2f})"
-                f" | {r.sel(context='without').item():.2f} | {r.sel(context='with').item():.2f}"
-                f" | {accuracy.baseline.item():.2f} | {removal}",
+                f" | {r.sel(context='without').item():.2f} | {r.sel(context='with').item():.2f}",
                 flush=True,
             )
 
@@ -108,11 +97,10 @@ def main() -> None:
         "--relations", default=",".join(DEFAULT_RELATIONS), help="inputs: comma-separated names of relations"
     )
     parser.add_argument("--dynamic", type=int, default=10, help="pairs per relation in real runs")
-    parser.add_argument("--causal", type=int, default=16, help="prompts per relation for removal")
     options = parser.parse_args()
     lm = ha.load(options.model, options.device, dtype="float32")
     if options.what == "inputs":
-        compare_inputs(lm, options.relations.split(","), options.dynamic, options.causal)
+        compare_inputs(lm, options.relations.split(","), options.dynamic)
     else:
         compare_openings(lm, options.dynamic)
 

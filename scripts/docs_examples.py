@@ -16,7 +16,7 @@ from headatlas.tasks.relations import load_relations
 EXAMPLES = ROOT / "docs" / "examples"
 COMPARED_FILES = [f"atlas/{method}.nc" for method in ("pattern", "taylor", "ig", "ablate")]
 COMMANDS = {
-    "maps": "headatlas maps smollm2 --dynamic 25 --causal 16 --out atlas",
+    "maps": "headatlas maps smollm2 --dynamic 25 --out atlas",
     "pattern": "headatlas pattern smollm2 --out atlas",
     "copying": "headatlas copying smollm2 --out atlas",
     "function-vector": "headatlas function-vector smollm2 --out atlas",

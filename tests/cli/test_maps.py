@@ -20,7 +20,7 @@ def relations(tmp_path):
 
 
 def test_maps_prints_tables_and_writes_the_file(capsys, folder, relations, tmp_path) -> None:
-    options = ["--relations", relations, "--out", tmp_path / "out", "--dynamic", 3, "--causal", 3]
+    options = ["--relations", relations, "--out", tmp_path / "out", "--dynamic", 3]
     code, out, err = headatlas(capsys, "maps", folder, *options)
     assert code == 0
     assert [line.partition(" took ")[0] for line in err.splitlines()][1:] == ["maps"]
@@ -28,7 +28,7 @@ def test_maps_prints_tables_and_writes_the_file(capsys, folder, relations, tmp_p
     assert "<script>" in out
     assert "dynamic correlation" in out
     result = load(tmp_path / "out" / "maps.nc")
-    assert {"score", "dynamic", "effect", "p_corrected", "baseline_score"} <= set(result.data_vars)
+    assert {"score", "dynamic", "baseline_score"} <= set(result.data_vars)
     code, out, _ = headatlas(capsys, "maps", folder, *options, "--json")
     assert code == 0
     assert [row["relation"] for row in json.loads(out)["Relations (MAPS): each relation"]] == ["<script>", "one"]

@@ -170,7 +170,7 @@ def test_few_shot_examples_are_no_test_rows_without_an_atlas() -> None:
 
 def test_pairs_of_a_relation_are_rows_in_every_wording(model, tmp_path) -> None:
     relation = replace(tiny_relations()[0], prompt="w1 {} w2")
-    ha.maps(model, [relation], baselines=False, out=tmp_path / "maps")
+    ha.maps(model, [relation], baselines=False, held_out=0.0, out=tmp_path / "maps")
     ha.function_vector(model, [relation], shots=2, limit=3, draws=1, template="w7 {}", out=tmp_path / "vector")
     for folder, left in (("maps", 0), ("vector", 8)):  # 3 of 11 held-out pairs were used
         used = rows_of_atlas(ha.open(tmp_path / folder))

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headatlas.evidence.control import (
+    answers_without,
     cached_by_heads,
     compare_with_random,
     control_rounds,
@@ -15,7 +16,10 @@ from headatlas.evidence.control import (
     same_layers,
     top_heads,
 )
+from headatlas.models.lm import LM
+from headatlas.models.tokens import TokenExample
 from tests.evidence.replayed import p_of
+from tests.models.tiny import TINY, build, texts, tokenizer
 
 SETS = st.sets(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=20)
 
@@ -203,3 +207,25 @@ def test_p_is_corrected_for_the_number_of_tests() -> None:
     np.testing.assert_allclose(correct_p(np.array([0.01, np.nan, 0.9])), [0.02, np.nan, 0.9])
     assert len(correct_p(np.empty(0))) == 0
     assert np.isnan(correct_p(np.full(2, np.nan))).all()
+
+
+@pytest.mark.parametrize(
+    "family", ["llama", "gpt2", "gemma2", "bloom", "falcon-rw", "mpt", "opt", "qwen3_next", "deepseek_v3"]
+)
+def test_answers_equal_one_prompt_at_a_time(family) -> None:
+    tiny = next(t for t in TINY if t.id == family)
+    lm = LM(build(tiny), tokenizer(), family)
+    last = max(i for i, site in enumerate(lm.anatomy.sites) if site)
+    prompts = zip(texts((4, 7, 1, 5)), (9, 12, 30, 8), strict=True)
+    questions = [TokenExample(tuple(prompt), (target,)) for prompt, target in prompts]
+    sets = [[], [(last, 1)], [(last, 1), (last, 5)]]
+    measured = answers_without(lm, questions, sets)
+    for removed, (log_p, accuracy) in zip(sets, measured, strict=True):
+        right, total = [], []
+        for question in questions:
+            with lm.patched(removed, 0.0, positions=[len(question.prompt) - 1]):
+                logits = lm.model(**lm.batch([list(question.prompt)])).logits[0, -1].float()
+            right.append(int(logits.argmax()) == question.target[0])
+            total.append(logits.log_softmax(-1)[question.target[0]].item())
+        assert accuracy == pytest.approx(np.mean(right))
+        assert log_p == pytest.approx(np.mean(total), abs=1e-5)

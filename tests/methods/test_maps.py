@@ -26,7 +26,7 @@ from headatlas.methods.maps.compute import (
     score_relations,
     single_token_pairs,
 )
-from headatlas.methods.maps.proof import check_dynamic, find_hits, run_at_last_token
+from headatlas.methods.maps.real_runs import check_dynamic, find_hits, relation_questions, run_at_last_token
 from headatlas.methods.salient.compute import explained_by, salient_operations
 from headatlas.models.lm import LM
 from headatlas.models.loading import load_skeleton
@@ -34,6 +34,7 @@ from headatlas.models.weights import Weights
 from headatlas.results.method_tables import method_tables
 from headatlas.results.store import PartFolder, load
 from headatlas.tasks.relations import Relation, load_relations
+from headatlas.tasks.used import text_id
 from headatlas.tasks.words import find_opening
 from tests.models.tiny import TINY, VOCABULARY, build, tokenizer
 
@@ -401,7 +402,7 @@ def test_what_the_file_says(tmp_path) -> None:
 def test_work_is_plain_data_and_planned_without_weights(folder) -> None:
     lm, _ = load_skeleton(folder, "auto", "cpu")
     prompted = [replace(r, prompt="w1 {}") for r in RELATIONS]
-    work = pickle.loads(pickle.dumps(get_method("maps").function(lm, prompted, dynamic=3, causal=3)))  # noqa: S301
+    work = pickle.loads(pickle.dumps(get_method("maps").function(lm, prompted, dynamic=3)))  # noqa: S301
     assert work.needs_model
     [part] = work.parts
     assert part.outputs[:3] == ("maps layer 0", "targets layer 0", "random layer 0")
@@ -448,9 +449,69 @@ def test_multi_token_pairs_alone_can_be_mapped() -> None:
     assert "0 of 40 pairs" in result.left_out.item()
 
 
-def test_causal_needs_a_prompt(lm: LM) -> None:
-    with pytest.raises(BadArgument, match="none of the relations has both a score and a prompt"):
-        ha.maps(lm, RELATIONS, causal=3, baselines=False)
+def test_prompts_of_a_relation() -> None:
+    lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
+    relation = Relation("r", "Knowledge", (("w1", "w2"), ("w3", "w4 w5"), ("w6", "w7")), prompt="w9 {} w8")
+    questions = relation_questions(lm, relation, 5)
+    decode = lm.tokenizer.decode
+    assert {decode(q.prompt): decode(q.target) for q in questions} == {"w9 w1 w8": "w2", "w9 w6 w8": "w7"}
+
+
+# --- pairs that are left out
+
+
+def sources(pairs: Pairs, relation: int, lm: LM) -> set[str]:
+    return {lm.tokenizer.decode([i]) for i in pairs.source[pairs.relation == relation].tolist()}
+
+
+def test_pairs_are_left_out_for_the_test() -> None:
+    """A source is left out with all its targets."""
+    lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
+    pairs = tuple((f"w{i % 50}", f"w{(i + 1 + i // 50) % 57}") for i in range(60))  # ten sources have two targets
+    many = Relation("many", "Knowledge", pairs, prompt="w3 {}")
+    unasked = Relation("unasked", "Knowledge", pairs)
+    few = Relation("few", "Knowledge", pairs[:20], prompt="w3 {}")
+    function = get_method("maps").function
+    work = function(lm, [many, unasked, few], held_out=0.3)
+    mapped = {r.name: r for r in work.arguments["relations"]}
+    assert work.subjects == {"many": many}  # the others cannot be asked, or have no map
+    assert mapped["few"] == few
+    kept = set(mapped["many"].pairs)
+    dropped = set(pairs) - kept
+    assert len({source for source, _ in dropped}) == 15
+    assert not {source for source, _ in dropped} & {source for source, _ in kept}
+    used = {text_id(f"w3 {source}", f" {target}") for source, target in kept | set(few.pairs)}
+    assert work.used.rows == used | {text_id(source, f" {target}") for source, target in mapped["unasked"].pairs}
+    number = list(mapped).index("many")
+    assert sources(work.arguments["pairs"].single, number, lm) == {source for source, _ in kept}
+    assert function(lm, [many], held_out=0.3, seed=1).arguments["relations"] != [mapped["many"]]
+    everything = function(lm, [many], held_out=0.0)
+    assert not everything.subjects
+    assert everything.arguments["relations"] == [many]
+
+
+def test_enough_usable_pairs_are_left() -> None:
+    """Of 31 pairs of whole words among 90, one at most is left out; nor are words split for that."""
+    lm = LM(build(BY_ID["llama"]), tokenizer(), "tiny")
+    whole = [(f"w{i}", f"w{i + 1}") for i in range(31)]
+    split = [(f"w{i} w{i + 1}", f"w{i + 3}") for i in range(59 - 10)]
+    relation = Relation("mixed", "Knowledge", (*whole, *split), "w3 {}", "", "last-first")
+    work = get_method("maps").function(lm, [relation], held_out=0.6)
+    assert work.subjects == {"mixed": relation}
+    assert not work.arguments["pairs"].multi_token.any()
+    assert work.arguments["pairs"].n_single.tolist() == [30]
+    assert len(work.arguments["relations"][0].pairs) == len(relation.pairs) - round(0.6 * len(relation.pairs))
+    words = replace(relation, pairs=tuple(split))
+    work = get_method("maps").function(lm, [words], held_out=0.3)
+    assert work.subjects == {"mixed": words}
+    assert work.arguments["pairs"].multi_token.all()
+    assert 30 <= work.arguments["pairs"].n_multi.item() < len(split)
+
+
+@pytest.mark.parametrize("held_out", [-0.1, 1.0])
+def test_held_out_is_a_share(held_out) -> None:
+    with pytest.raises(BadArgument, match=f"held_out is {held_out}, expected 0 or more and less than 1"):
+        get_method("maps").function(LM(build(BY_ID["llama"]), tokenizer(), "tiny"), RELATIONS, held_out=held_out)
 
 
 # --- in real runs

@@ -62,7 +62,7 @@ OPTIONS_WITHOUT_TESTS: Mapping[str, Mapping[str, Any]] = {
     "retrieval": {"causal": 0},
     "streaming": {"held_out": 0},
     "function_vector": {"draws": 1},
-    "maps": {"baselines": False},
+    "maps": {"baselines": False, "held_out": 0.0},
 }
 # Up to this number of examples, the effects are measured before other methods.
 FEW_EXAMPLES = 64

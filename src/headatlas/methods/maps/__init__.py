@@ -13,7 +13,8 @@ After MAPS (Elhelo & Geva, ACL 2025, arXiv 2412.11965). No data, no loaded model
 
 In addition, there is a weaker multi-token score (last token of s, first token of t, over all pairs), and the scores of
 two baselines: shuffled targets and random heads. They give the highest score of each relation that chance explains
-(`compute.chance_level`). Two tests need the loaded model (`proof`): scores in real runs, and removal of the top heads.
+(`compute.chance_level`). Scores in real runs need the loaded model (`real_runs`). Some pairs are left out of the map:
+its top heads are tested on prompts of these.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ LIMITS = (
 @method(
     title="Relations (MAPS)",
     measures=[
-        Measure("score", over="relation", meaning=SCORE + LIMITS, chance="chance"),
+        Measure("score", over="relation", meaning=SCORE + LIMITS, chance="chance", claim="needed"),
         Measure("suppression", over="relation", meaning=SUPPRESSION + LIMITS, chance="chance_suppression"),
     ],
     variables={
@@ -73,17 +74,17 @@ LIMITS = (
         "dynamic_pairs": Variable("dynamic pairs", "pairs", "Number of pairs of the scores in real runs."),
     },
     shows={"categories": ("member",)},
-    presets={"quick": {}, "full": {"dynamic": 64, "causal": 64}},
+    presets={"quick": {}, "full": {"dynamic": 64}},
     tells="which relations between words a head's parameters implement",
     does_not_tell="when the head does so in a text, or whether an answer depends on it",
     cites=(
         "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
         " arXiv 2412.11965",
     ),
-    ask=lazily("headatlas.methods.maps.proof:ask_relation"),
+    ask=lazily("headatlas.methods.maps.real_runs:ask_relation"),
     truths={
         "maps": Truth("relations", "score", {"baselines": False}),
-        "maps-published": Truth("relations", "score", {"baselines": False, "input": "published"}),
+        "maps-published": Truth("relations", "score", {"baselines": False, "input": "published", "held_out": 0.0}),
         "maps-suppression": Truth("suppression", "suppression", {"baselines": False}),
     },
     seconds=60,
@@ -110,19 +111,23 @@ def maps(
     baselines: Annotated[
         bool, "whether to score shuffled targets and random heads too, for the level of chance"
     ] = True,
-    dynamic: Annotated[int, "test scores in real runs on at most this many pairs per relation; 0: no test"] = 0,
-    causal: Annotated[int, "test by removing heads on at most this many prompts per relation; 0: no test"] = 0,
-    seed: Annotated[int, "random seed for the baselines and the tests"] = 0,
+    held_out: Annotated[
+        float, "share of each relation's pairs that the map leaves out, for its test (0: none, as published)"
+    ] = 0.3,
+    dynamic: Annotated[int, "measure scores in real runs on at most this many pairs per relation; 0: none"] = 0,
+    seed: Annotated[int, "random seed for the baselines, the pairs that are left out and those of real runs"] = 0,
 ) -> Work:
     """Find the relations that every head implements, from its parameters alone (docs/methods/maps.md).
 
-    Only the tensors that are needed are read from disk, layer by layer; the model is loaded for the tests alone.
+    Only the tensors that are needed are read from disk, layer by layer; the model is loaded for `dynamic` alone.
 
     Args:
         relations: the 20 built-in ones or some of them by name, a folder, a JSON or CSV file, or your pairs by name:
             {"capitals": [("France", "Paris"), …]}.
         input: 'stream', the model's residual stream at the word after a short opening; 'published', block 0's MLP of
             its embedding; or 'embedding'. The last two use raw weights, as published.
+        held_out: fewer pairs are left out where fewer than min_pairs usable ones would remain. Maps of relations that
+            keep all pairs, or have no prompt, are not tested.
 
     Returns:
         score and suppression(relation, layer, head); score_multi and suppression_multi, those of multi-token pairs;
@@ -131,40 +136,42 @@ def maps(
         chance_suppression(relation).
         With dynamic: dynamic(context, template, relation, layer, head), dynamic_correlation(context, relation),
         dynamic_pairs(relation).
-        With causal: baseline(relation, measure), effect and other_effect(relation, n_removed, measure),
-        random_effect(relation, n_removed, draw, measure), p and p_corrected(relation, n_removed), questions(relation).
 
     Example:
         >>> ha.maps("smollm2", ["country_to_capital"]).score.max()
     """
-    from headatlas.methods.maps.compute import BASELINES, choose_pairs, combine, layer_parts
+    from headatlas.methods.maps.compute import BASELINES, choose_pairs, combine, layer_parts, leave_out_pairs
     from headatlas.tasks.relations import hash_relations, load_relations
     from headatlas.tasks.used import used_pairs
     from headatlas.tasks.words import find_opening
 
-    _check(k, threshold, input, opening, seed, dynamic, causal)
+    _check(k, threshold, input, opening, held_out, seed, dynamic)
     loaded = load_relations(relations)
-    pairs = choose_pairs(model, loaded, k, min_pairs)
+    mapped = [leave_out_pairs(r, model.tokenizer, held_out, min_pairs, seed) for r in loaded]
+    pairs = choose_pairs(model, mapped, k, min_pairs)
     opening_tokens = find_opening(model.tokenizer, opening) if input == "stream" else ()
     baseline_names = BASELINES if baselines else ()
     settings = {"k": k, "min_pairs": min_pairs, "seed": seed, "input": input}
-    result_settings = {"threshold": threshold, "dynamic": dynamic, "causal": causal}
+    result_settings = {"threshold": threshold, "dynamic": dynamic}
     scoring: dict[str, Any] = {"input": input, "opening": opening_tokens, "baselines": baseline_names, "seed": seed}
     return Work(
-        summary=f"{len(loaded)} relations, {sum(len(r.pairs) for r in loaded):,} pairs, from the parameters alone",
+        summary=f"{len(mapped)} relations, {sum(len(r.pairs) for r in mapped):,} pairs, from the parameters alone",
         combine=combine,
-        arguments={"relations": loaded, "pairs": pairs, **settings, **result_settings, **scoring},
+        arguments={"relations": mapped, "pairs": pairs, **settings, **result_settings, **scoring},
         parts=layer_parts(model, pairs, **scoring),
         data=hash_relations(loaded),
-        settings=settings | {"opening": " ".join(map(str, opening_tokens))},
+        settings=settings | {"opening": " ".join(map(str, opening_tokens)), "held_out": held_out},
         result_settings=result_settings | {"baselines": int(baselines)},
-        needs_model=bool(dynamic or causal),
-        used=used_pairs(loaded),
+        needs_model=bool(dynamic),
+        used=used_pairs(mapped),
+        subjects={
+            r.name: r for r, left in zip(loaded, mapped, strict=True) if r.prompt and len(left.pairs) < len(r.pairs)
+        },
     )
 
 
 def _check(
-    k: int | str, threshold: float, input: str, opening: str | None, seed: int, dynamic: int, causal: int
+    k: int | str, threshold: float, input: str, opening: str | None, held_out: float, seed: int, dynamic: int
 ) -> None:
     if not 0 < threshold <= 1:
         raise BadArgument(f"threshold is {threshold}, expected more than 0 and at most 1")
@@ -175,6 +182,7 @@ def _check(
         raise BadArgument(
             f"opening is {opening!r}, but input={input!r} reads no text: leave it out, or use input='stream'"
         )
+    if not 0 <= held_out < 1:
+        raise BadArgument(f"held_out is {held_out}, expected 0 or more and less than 1")
     check_count("seed", seed, 0, 2**32 - 1)
     check_count("dynamic", dynamic, 0)
-    check_count("causal", causal, 0)

@@ -1,6 +1,6 @@
 """Choose pairs, compute heads' inputs for words, find the pairs that heads hit, and score them against chance."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -104,6 +104,28 @@ def choose_k(relation: str, vocabulary: int, k: K) -> int:
     return large if vocabulary > LARGE_VOCABULARY else small
 
 
+def leave_out_pairs(relation: Relation, tokenizer: Any, share: float, min_pairs: int, seed: int) -> Relation:
+    """Return a relation without a share of its pairs, all pairs of a source together.
+
+    Fewer are left out where fewer than `min_pairs` usable pairs would remain.
+    """
+    tokens = _token_pairs(relation, tokenizer, multi=False)
+    if relation.multi_token == "last-first" and len(set(tokens) - {None}) < min_pairs:
+        tokens = _token_pairs(relation, tokenizer, multi=True)
+
+    def usable(without: Collection[str]) -> int:
+        pairs = zip(relation.pairs, tokens, strict=True)
+        return len({pair for (source, _), pair in pairs if pair and source not in without})
+
+    sources = list(dict.fromkeys(source for source, _ in relation.pairs))
+    order = np.random.default_rng([seed, *relation.name.encode()]).permutation(len(sources))
+    left_out: list[str] = []
+    for source in (sources[i] for i in order):
+        if len(left_out) < round(share * len(sources)) and usable([*left_out, source]) >= min_pairs:
+            left_out.append(source)
+    return replace(relation, pairs=tuple(pair for pair in relation.pairs if pair[0] not in left_out))
+
+
 def choose_pairs(model: Parameters, relations: Sequence[Relation], k: K, min_pairs: int) -> RelationPairs:
     """Return the pairs that a model's tokenizer allows, of the relations that have enough."""
     n = len(relations)
@@ -133,10 +155,9 @@ def choose_pairs(model: Parameters, relations: Sequence[Relation], k: K, min_pai
 def single_token_pairs(relations: Sequence[Relation], tokenizer: Any, vocabulary: int, k: K) -> Pairs:
     """Return the pairs of one token each."""
     rows = [
-        (i, source[0], target[0], choose_k(relation.name, vocabulary, k))
+        (i, *pair, choose_k(relation.name, vocabulary, k))
         for i, relation in enumerate(relations)
-        for source, target in _encode(relation, tokenizer)
-        if len(source) == len(target) == 1
+        for pair in filter(None, _token_pairs(relation, tokenizer, multi=False))
     ]
     return _pairs_from_rows(rows)
 
@@ -147,11 +168,9 @@ def multi_token_pairs(relations: Sequence[Relation], tokenizer: Any, vocabulary:
     Pairs whose target token is too short to carry meaning are left out.
     """
     rows = [
-        (i, source[-1], target[0], choose_k(relation.name, vocabulary, k))
+        (i, *pair, choose_k(relation.name, vocabulary, k))
         for i, relation in enumerate(relations)
-        for source, target in _encode(relation, tokenizer)
-        if (relation.name in COPYING or source[-1] != target[0])
-        and (len(target) == 1 or len(tokenizer.decode(target[:1]).strip()) >= MIN_TARGET_LETTERS)
+        for pair in filter(None, _token_pairs(relation, tokenizer, multi=True))
     ]
     return _pairs_from_rows(list(dict.fromkeys(rows)))
 
@@ -162,10 +181,18 @@ def drop_small(pairs: Pairs, n_relations: int, min_pairs: int) -> Pairs:
     return pairs[has_enough[pairs.relation]]
 
 
-def _encode(relation: Relation, tokenizer: Any) -> list[tuple[list[int], list[int]]]:
-    """Return the token ids of both words of each pair that the tokenizer can encode."""
+def _token_pairs(relation: Relation, tokenizer: Any, *, multi: bool) -> list[tuple[int, int] | None]:
+    """Return source and target token of each pair of words; None for a pair that cannot be used."""
     sources, targets = (word_ids(tokenizer, words) for words in zip(*relation.pairs, strict=True))
-    return [(source, target) for source, target in zip(sources, targets, strict=True) if source and target]
+
+    def is_usable(source: list[int], target: list[int]) -> bool:
+        if not multi or not source or not target:
+            return len(source) == len(target) == 1
+        differs = relation.name in COPYING or source[-1] != target[0]
+        return differs and (len(target) == 1 or len(tokenizer.decode(target[:1]).strip()) >= MIN_TARGET_LETTERS)
+
+    encoded = zip(sources, targets, strict=True)
+    return [(source[-1], target[0]) if is_usable(source, target) else None for source, target in encoded]
 
 
 def _pairs_from_rows(rows: list[tuple[int, int, int, int]]) -> Pairs:
@@ -555,13 +582,12 @@ def combine(
     baselines: Sequence[str],
     seed: int,
     dynamic: int,
-    causal: int,
     done: FinishedParts,
     progress: Progress,
 ) -> xr.Dataset:
-    """Make the map, and test it. The tests need a loaded model."""
+    """Make the map, and score it in real runs, for which the model must be loaded."""
     # imported here, because that module imports from this one
-    from headatlas.methods.maps.proof import check_causal, check_dynamic
+    from headatlas.methods.maps.real_runs import check_dynamic
 
     result = score_relations(
         model, relations, pairs, done, k=k, threshold=threshold, min_pairs=min_pairs, baselines=baselines
@@ -570,8 +596,5 @@ def combine(
         assert isinstance(model, LM)
         scoring: dict[str, Any] = {"k": k, "min_pairs": min_pairs, "input": input, "opening": opening, "seed": seed}
         result = result.merge(check_dynamic(model, relations, limit=dynamic, **scoring, progress=progress))
-    if causal:
-        assert isinstance(model, LM)
-        result = result.merge(check_causal(model, relations, result, limit=causal, seed=seed, progress=progress))
     text = model.tokenizer.decode(opening)
     return result.set_xindex("category_name").assign_attrs(opening_text=text)

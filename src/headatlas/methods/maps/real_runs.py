@@ -1,6 +1,4 @@
-"""Two tests of `maps` in the loaded model: does a head do what its parameters say, and does a relation need it?
-
-`dynamic` runs the relation's words in real texts:
+"""Test `maps` in real runs: does a head do what its parameters say? And the prompts of a relation.
 
 1. Put each source word at the end of four neutral templates and run the model once.
 2. *With context*: z of the head at the word, · W_O · U; a pair is hit as in `maps`.
@@ -8,18 +6,9 @@
    run computed, so no second pass is needed. With input="stream", both go through the norms' scales, as the static
    scores do.
 4. Per relation, the Pearson correlation of static and dynamic scores over heads × templates.
-
-`causal` removes the top heads while the model answers the relation's prompt:
-
-1. Of every relation with a map and a prompt, take prompts whose answer is one token.
-2. For the relations that the whole model can answer, remove the 1, 2, 4, … best heads at the prompt's last token, and
-   random heads of the same layers (`evidence.control`). p is about log P of the answers, corrected for the number of
-   tests.
-3. Remove the same heads while the model answers another relation, the next one that it can answer.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -27,16 +16,6 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.errors import BadArgument
-from headatlas.evidence.control import (
-    ANSWERS,
-    Heads,
-    answers_without,
-    cached_by_heads,
-    compare_with_random,
-    correct_p,
-    same_layers,
-)
 from headatlas.methods.maps import Input
 from headatlas.methods.maps.compute import (
     K,
@@ -66,13 +45,7 @@ TEMPLATES = (
 )
 CONTEXTS = ("with", "without")
 WORDS_PER_BATCH = 512
-N_REMOVED = (1, 2, 4, 8, 16, 32)
-MAX_DRAWS = 199  # random sets per set of removed heads; fewer where the answer is plain
-MIN_ACCURACY = 0.2  # a relation that the whole model gets right less often cannot be broken by removing heads
 PROMPTS_WITHOUT_TRUTH = 6  # prompts of a removal test where no truth is known
-
-
-# --- dynamic
 
 
 def check_dynamic(
@@ -200,27 +173,7 @@ def run_at_last_token(lm: LM, texts: list[list[int]]) -> tuple[dict[int, Tensor]
     return z, x
 
 
-# --- causal
-
-
-def check_causal(
-    lm: LM,
-    relations: Sequence[Relation],
-    maps: xr.Dataset,
-    *,
-    limit: int,
-    seed: int = 0,
-    progress: Progress = silent,
-) -> xr.Dataset:
-    """Return removal curves of every relation with a prompt and a map; the others are NaN."""
-    mapped = [r for r in relations if maps.score.sel(relation=r.name).notnull().any()]
-    prompts = {r.name: relation_questions(lm, r, limit, seed) for r in mapped}
-    questions = {name: of_relation for name, of_relation in prompts.items() if of_relation}
-    if not questions:
-        raise BadArgument("causal: none of the relations has both a score and a prompt to ask it with")
-    ranking = {name: rank_heads(maps.score.sel(relation=name)) for name in questions}
-    curves = removal_curves(lm, questions, ranking, seed=seed, progress=progress)
-    return curves.reindex(relation=maps.relation.values)
+# --- prompts
 
 
 def relation_questions(lm: LM, relation: Relation, limit: int, seed: int = 0) -> list[TokenExample]:
@@ -237,67 +190,3 @@ def relation_questions(lm: LM, relation: Relation, limit: int, seed: int = 0) ->
 def ask_relation(lm: LM, subject: str) -> list[TokenExample]:
     """Return prompts of a built-in relation; none if it has no prompt."""
     return relation_questions(lm, load_relations([subject])[0], PROMPTS_WITHOUT_TRUTH)
-
-
-def rank_heads(score: xr.DataArray) -> Heads:
-    """Return the heads with a score above 0, best first; score is [layer, head]."""
-    order = np.argsort(-np.nan_to_num(score.values, nan=-1), axis=None, kind="stable")
-    layers, heads = np.unravel_index(order, score.shape)
-    return [(int(a), int(b)) for a, b in zip(layers, heads, strict=True) if score.values[a, b] > 0]
-
-
-def removal_curves(
-    lm: LM,
-    questions: Mapping[str, Sequence[TokenExample]],
-    ranking: Mapping[str, Heads],
-    *,
-    seed: int = 0,
-    progress: Progress = silent,
-) -> xr.Dataset:
-    """Return how answers change without a relation's top heads, without random heads, and those of another relation.
-
-    The other relation is the next one, in order, that the model can answer.
-
-    Args:
-        ranking: the heads of each relation, best first.
-    """
-    names = list(questions)
-    baseline = np.stack(
-        [answers_without(lm, questions[name], [[]])[0] for name in progress(names, "what the model can answer")]
-    )
-    accuracy = baseline[:, ANSWERS.index("accuracy")]
-    answered = [i for i, name in enumerate(names) if accuracy[i] >= MIN_ACCURACY and ranking[name]]
-    shape = (len(names), len(N_REMOVED))
-    effect = np.full((*shape, len(ANSWERS)), np.nan)
-    other_effect = np.full_like(effect, np.nan)
-    random_effect = np.full((*shape, MAX_DRAWS, len(ANSWERS)), np.nan)
-    p = np.full(shape, np.nan)
-    for place, i in enumerate(progress(answered, "removal curves")):
-        heads = ranking[names[i]]
-        sets = [heads[:n] for n in N_REMOVED if n <= len(heads)]
-        quality = cached_by_heads(partial(answers_without, lm, questions[names[i]]))
-        draw = same_layers(lm.n_heads, np.random.default_rng([seed, i]))
-        result = compare_with_random(quality, sets, draw, draws=MAX_DRAWS, reference=[])
-        effect[i, : len(sets)] = result.effect
-        random_effect[i, : len(sets)] = result.random_effect
-        p[i, : len(sets)] = result.p
-        other = answered[(place + 1) % len(answered)]
-        if other != i:
-            other_effect[i, : len(sets)] = answers_without(lm, questions[names[other]], sets) - baseline[other]
-    dims = ("relation", "n_removed", "measure")
-    curves = xr.Dataset(
-        {
-            "baseline": (("relation", "measure"), baseline),
-            "effect": (dims, effect),
-            "other_effect": (dims, other_effect),
-            "random_effect": ((*dims[:2], "draw", "measure"), random_effect),
-            "p": (dims[:2], p),
-            "p_corrected": (dims[:2], correct_p(p)),
-            "questions": ("relation", [len(questions[name]) for name in names]),
-        },
-        coords={"relation": names, "n_removed": list(N_REMOVED), "measure": list(ANSWERS), "draw": range(MAX_DRAWS)},
-    )
-    return curves.sel(measure=["accuracy", "log_p"])
-
-
-# --- what the tests take
