@@ -49,10 +49,17 @@ MIXTURE_PROMPTS = 6  # prompts of each subject in the mixture that heads are sur
 TEXTS = 40  # plain texts for generic influence
 MAX_MIXTURE = 12  # subjects in the mixture
 PRESETS: dict[str, dict[str, int]] = {
-    "quick": {"prompts": PROMPTS, "draws": 59, "max_subjects": 4},
-    "full": {"prompts": 128, "draws": DRAWS, "max_subjects": 1_000},
+    "quick": {"prompts": PROMPTS, "draws": 59, "max_subjects": 3, "max_others": 2, "other_prompts": 8},
+    "full": {
+        "prompts": 128,
+        "draws": DRAWS,
+        "max_subjects": 1_000,
+        "max_others": MAX_OTHERS,
+        "other_prompts": OTHER_PROMPTS,
+    },
 }
-"""By preset of a run: prompts of a test, random sets of heads, and subjects of a map that are tested."""
+"""By preset of a run: prompts of a test, random sets of heads, subjects of a map that are tested, other subjects that
+each is compared with, and prompts of these."""
 Subjects = Mapping[str, Any]
 """What each subject is: a task, a relation, questions, or the name of one that is built in."""
 
@@ -84,7 +91,8 @@ def plan_tests(results: Mapping[str, xr.Dataset], plans: Mapping[str, Plan], pre
             "name": name_of_test(tested.method, tested.measure.name, tested.subject),
             "subject": subjects[tested.method][tested.subject],
             "subject_name": tested.subject,
-            "others": _others(tested.subject, subjects[tested.method], every),
+            "others": _others(tested.subject, subjects[tested.method], every, settings["max_others"]),
+            "other_prompts": settings["other_prompts"],
             "used": used[tested.method],
             "ranking": tested.ranking,
             "claim": tested.measure.claim,
@@ -130,10 +138,10 @@ def _map(method: str, measure: Measure, subject: str, values: xr.DataArray) -> M
     return MapToTest(method, measure, subject, ranking, float(np.nanmax(score)) if n_heads else np.nan)
 
 
-def _others(subject: str, same_method: Subjects, every: Subjects) -> dict[str, Any]:
+def _others(subject: str, same_method: Subjects, every: Subjects, max_others: int) -> dict[str, Any]:
     """Choose other subjects to compare with: of the same method first."""
     candidates = {**same_method, **every, **{name: name for name in BUILT_IN}}
-    names = [name for name in candidates if name != subject][:MAX_OTHERS]
+    names = [name for name in candidates if name != subject][:max_others]
     return {name: candidates[name] for name in names}
 
 
@@ -167,6 +175,7 @@ def do_test(
     subject: Any,
     subject_name: str,
     others: Subjects,
+    other_prompts: int,
     used: Used | None,
     ranking: Heads,
     claim: str,
@@ -180,12 +189,12 @@ def do_test(
     surveyed = ModelSurvey(influence, torch.from_numpy(mean), torch.from_numpy(donors))
     n = number_of_heads(int(np.isfinite(influence).sum()))
     fresh = load_prompts(lm, subject, used, prompts, name=subject_name)
-    other_prompts = _load_others(lm, others, used)
+    compared = _load_others(lm, others, used, other_prompts)
     test = run_test(
         Removal(lm, surveyed),
         ranking[:n],
         fresh,
-        other_prompts,
+        compared,
         claim=claim,
         ranking=ranking,
         draws=draws,
@@ -194,15 +203,15 @@ def do_test(
     done[name] = to_arrays(test)
 
 
-def _load_others(lm: LM, others: Subjects, used: Used | None) -> list[PromptSet]:
-    """Return prompts of other subjects, and plain texts."""
+def _load_others(lm: LM, others: Subjects, used: Used | None, n: int = OTHER_PROMPTS) -> list[PromptSet]:
+    """Return n prompts of each of the other subjects, and n plain texts."""
     loaded = []
     for name, what in others.items():
         try:
-            loaded.append(load_prompts(lm, what, used, OTHER_PROMPTS, name=name))
+            loaded.append(load_prompts(lm, what, used, n, name=name))
         except BadArgument:  # a built-in task may need words that a small vocabulary does not have
             continue
-    return [*loaded, text_prompts(lm, OTHER_PROMPTS)]
+    return [*loaded, text_prompts(lm, n)]
 
 
 def combine(lm: LM, *, names: Sequence[str], done: FinishedParts, progress: Progress) -> xr.Dataset:
