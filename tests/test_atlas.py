@@ -21,6 +21,7 @@ from headatlas.runs.selection import select_methods
 from headatlas.runs.where import Where
 from headatlas.runs.worker import ModelWorker
 from tests.figures import synthetic
+from tests.figures.made_tests import make_tests
 from tests.models.tiny import TINY, build, tokenizer
 from tests.plugins.small_figures import draw_small
 from tests.test_cli import headatlas
@@ -136,7 +137,8 @@ class TestRun:
         assert out.splitlines()[-1].startswith("wrote pattern.nc, ")
         code, out, _ = headatlas(capsys, "run", folder, "--out", tmp_path / "b", "--methods", "maps")
         assert (code, "maps failed" in out) == (1, True)
-        assert "Top heads and their evidence: none\n" in out
+        assert "Top heads and the tests of them" in out
+        assert "): none\n" in out
         assert out.splitlines()[-1] == f"wrote 0 figures, {tmp_path / 'b' / 'report.html'}"
         code, out, _ = headatlas(capsys, "run", folder, "--out", tmp_path / "a", "--methods", "pattern")
         assert (code, "maps failed" in out) == (0, False)
@@ -279,16 +281,17 @@ class TestAsking:
         assert "relation_1" not in evidence
         assert evidence["relation_0"]["chance"] == pytest.approx(0.1)
 
-    def test_functions_at_chance_keep_their_proof_but_name_no_heads(self, capsys, made) -> None:
+    def test_functions_at_chance_keep_their_test_but_name_no_heads(self, capsys, made) -> None:
         result = load(made / "probe.nc")
         result["clears_control"][:] = False
         save(result, made / "probe.nc")
+        save(make_tests(ha.open(made).results), made / "tests.nc")
         _, table, _ = headatlas(capsys, "heads", made)
-        lines = {line.split()[1]: line for line in table.splitlines() if line.startswith(("probe", "dissociate"))}
-        assert "no head above chance" in lines["Inference"]
-        assert "top 7" in lines["Inference"]
-        unproven = [line for line in table.splitlines() if line.startswith("dissociate") and "not supported" in line]
-        assert len(unproven) == 2
+        lines = [line for line in table.splitlines() if line.startswith("probe")]
+        assert all("no head above chance" in line for line in lines)
+        assert "supported, p 0.0" in lines[0]
+        rows = json.loads(headatlas(capsys, "heads", made, "--json")[1])
+        assert {row["outcome"] for row in rows} == {"supported", "not supported", "undecided", "no ability"}
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -83,7 +83,7 @@ def test_search_works_from_disk(site) -> None:
 
 def test_every_public_name_is_in_the_reference(site, hooks) -> None:
     names = hooks.public_names(ROOT / "src")
-    assert {"headatlas.gate", "headatlas.LM.gated", "headatlas.figures.trade_off", "headatlas.load"} <= set(names)
+    assert {"headatlas.gate", "headatlas.LM.gated", "headatlas.figures.forest_plot", "headatlas.load"} <= set(names)
     assert hooks.missing_names(site, ROOT / "src") == []
 
 

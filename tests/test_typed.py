@@ -276,9 +276,7 @@ class TestGrid:
             figures.always_any,
             figures.category_map,
             figures.comparison,
-            figures.removal_curves,
             figures.specialisation,
-            figures.trade_off,
         ],
     )
     def test_figures_of_a_result_say_so(self, draw, made) -> None:

@@ -9,6 +9,7 @@ from headatlas.edits.sets import select_heads
 from headatlas.errors import BadArgument, CannotDo
 from headatlas.results.atlas import open_atlas
 from headatlas.results.store import save
+from tests.figures.made_tests import make_tests
 
 TASKS = ["math", "syntax"]
 
@@ -94,27 +95,13 @@ def atlas(tmp_path_factory):
             "facilitation": over("task", 1 - role, "seed"),
             "interference": over("task", role, "seed"),
             "irrelevance": over("task", role * 0, "seed"),
-            "effect": (("task", "role", "n_removed"), [[[-4.0]] * 2, [[-3.0], [0.5]]]),
-            "random_effect": (("task", "role", "n_removed", "draw"), np.full((2, 2, 1, 2), -0.2)),
-            "p": (("task", "role", "n_removed"), np.full((2, 2, 1), 0.04)),
         },
-        {"task": TASKS, "seed": [0, 1], "role": ["facilitation", "interference"], "n_removed": [2], **heads},
+        {"task": TASKS, "seed": [0, 1], **heads},
     )
-    selected = np.zeros((2, 2, 3), bool)
-    selected[0, 1, 0] = selected[0, 0, 1] = True
     importance = np.array([[[0.1, 0.3, 0.0], [0.6, 0.0, 0.0]], np.full((2, 3), 1 / 6)])
     dissociate = xr.Dataset(
-        {
-            "importance": over("function", importance),
-            "selected": over("function", selected),
-            "proven": ("function", [True, False]),
-            "verdict": ("function", ["heads of its own", "none found"]),
-            "effect": ("function", [-1.5, np.nan]),
-            "random_effect": (("function", "draw"), [[-0.1, -0.3], [np.nan, np.nan]]),
-            "p_corrected": ("function", [0.01, np.nan]),
-            "n_removed": ("function", [2, 0]),
-        },
-        {"function": TASKS, "draw": [0, 1], **heads},
+        {"importance": over("function", importance)},
+        {"function": TASKS, **heads},
     )
     score = np.array([[[0.9, 0.5, 0.2], [0.4, 0.0, 0.0]], np.zeros((2, 3))])
     chance = np.full((2, 2, 3), 0.3)
@@ -122,6 +109,10 @@ def atlas(tmp_path_factory):
     maps = xr.Dataset({"score": over("relation", score), "chance": over("relation", chance)}, relations)
     results = {"ablate": ablate, "gate": gate, "dissociate": dissociate, "maps": maps.assign_attrs(threshold=0.45)}
     folder = tmp_path_factory.mktemp("atlas")
+    tests = make_tests({"dissociate": dissociate, "gate": gate})  # math is supported, syntax is not
+    tests["map_measure"] = "test", ["importance", "importance", "facilitation", "interference"]
+    tests["selected"][0] = [[False, True, False], [True, False, False]]
+    save(tests, folder / "tests.nc")
     for name, result in results.items():
         save(result.assign_attrs(model="tiny", method=name, n_kv_heads=3), folder / f"{name}.nc")
     return open_atlas(folder)
@@ -133,6 +124,7 @@ def atlas(tmp_path_factory):
         ("math by dissociate", [(1, 0), (0, 1)]),
         ("MATH by dissociate", [(1, 0), (0, 1)]),
         ("top 1 math by dissociate", [(1, 0)]),
+        ("math by gate", [(0, 0), (0, 1), (0, 2), (1, 0)]),  # its tested heads, not all above 0.5
         ("interfering by gate, syntax", [(0, 2), (1, 1)]),
         ("interference by gate, syn", [(0, 2), (1, 1)]),
         ("top 1 interfering by gate, syntax", [(0, 2)]),
@@ -154,15 +146,17 @@ def test_sets_are_of_these_heads(atlas, text, heads) -> None:
 
 def test_a_set_says_its_evidence(atlas) -> None:
     (chosen,) = select_heads(atlas, ["math by dissociate"])
-    assert chosen.why.startswith("the map of math by dissociate: the heads it selected. The method shows which heads")
-    assert "top 2 changed log P per token by -1.50 (random heads -0.20, p = 0.01)" in chosen.why
+    assert chosen.why.startswith("the map of math by dissociate: its tested heads. The method shows")
+    test = (
+        "the test of its top heads: supported, p 0.01, 4 heads; log P per token changed by -1.20 (random heads -0.10)."
+    )
+    assert test in chosen.why
     assert select_heads(atlas, "lowest 1 by ablate")[0].why.startswith(
         "the map of math, syntax (the mean) by ablate: lowest 1 by contribution."
     )
     interfering = select_heads(atlas, "interfering by gate, syntax")[0].why
-    assert (
-        "top 2 changed log P by +0.50 (random heads -0.20, p = 0.04)" in interfering
-    )  # of this role, not of the first
+    assert "interference of at least 0.5." in interfering
+    assert "the test of its top heads: not supported, p 0.4, 4 heads; " in interfering  # of this role, not of the first
     assert "score above chance and at least 0.45" in select_heads(atlas, "country_to_capital by maps")[0].why
 
 
@@ -176,7 +170,7 @@ def test_a_set_says_its_evidence(atlas) -> None:
             "'maths' is neither .*math, syntax.* nor .*importance.* Did you mean 'math'",
         ),
         ("math by dissociate, math", BadArgument, "'math' is neither"),
-        ("syntax by dissociate", CannotDo, r"is empty: dissociate has no such heads of syntax \(none found\)"),
+        ("syntax by dissociate", BadArgument, r"ranks heads and marks none \(not supported, p 0.4, 4 heads\): give a"),
         ("copying by maps", CannotDo, "is empty"),
         ("math by ablate", BadArgument, "ranks heads and marks none: give a number, as in 'top 10 math by ablate'"),
         ("interfering by gate", BadArgument, "names no subject: give one of math, syntax"),

@@ -19,7 +19,6 @@ def probe(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS, seed: i
         -((np.arange(layers)[None, :, None] / layers - middle) ** 2) / 0.05
     )
     value /= value.sum((1, 2), keepdims=True)
-    fall = rng.random((n, 3, 22, 1)).cumsum(1)
     control = rng.random(value.shape) / (layers * heads)
     return xr.Dataset(
         {
@@ -28,15 +27,10 @@ def probe(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS, seed: i
             "high": (("function", *MAP), 1.3 * value),
             "control_importance": (("function", *MAP), control),
             "clears_control": (("function", *MAP), 0.7 * value > control),
-            "baseline": (("function", "measure"), np.full((n, 1), -2.0)),
-            "effect": (("function", "n_removed", "measure"), -2 * fall[:, :, 0]),
-            "lowest_effect": (("function", "n_removed", "measure"), -0.3 * fall[:, :, 1]),
-            "random_effect": (("function", "n_removed", "draw", "measure"), -fall[:, :, 2:]),
-            "p": (("function", "n_removed"), rng.random((n, 3))),
             "specialisation": (("function", "masked", "measure"), -rng.random((n, n, 1)) - np.eye(n)[..., None]),
             "masked_heads": ((), 4),
         },
-        coords={"function": list(functions), "masked": list(functions), "n_removed": [3, 7, 14], "measure": ["log_p"]}
+        coords={"function": list(functions), "masked": list(functions), "measure": ["log_p"]}
         | {"layer": range(layers), "head": range(heads)},
         attrs={"method": "probe", "model": "synthetic", "n_kv_heads": heads // 2 if heads % 2 == 0 else heads},
     )
@@ -76,14 +70,8 @@ def gate(
     share = rng.dirichlet([0.5, 0.5, 0.5], (len(tasks), seeds, layers, heads))
     result = xr.Dataset(
         {name: (("task", "seed", *MAP), share[..., i]) for i, name in enumerate(names)}
-        | {
-            "effect": (("task", "role", "n_removed"), -rng.random((len(tasks), 3, 2)).cumsum(2)),
-            "random_effect": (("task", "role", "n_removed", "draw"), -rng.random((len(tasks), 3, 2, 20)).cumsum(2)),
-            "p": (("task", "role", "n_removed"), rng.random((len(tasks), 3, 2))),
-            "baseline": ("task", np.full(len(tasks), -2.0)),
-        },
-        coords={"task": list(tasks), "seed": range(seeds), "role": list(names), "n_removed": [4, 32]}
-        | {"layer": range(layers), "head": range(heads)},
+        | {"baseline": ("task", np.full(len(tasks), -2.0))},
+        coords={"task": list(tasks), "seed": range(seeds)} | {"layer": range(layers), "head": range(heads)},
         attrs={"method": "gate", "model": "synthetic"},
     )
     return result.assign(always=result.facilitation.min("seed"), any=result.facilitation.max("seed"))
@@ -109,7 +97,6 @@ def dissociate(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS[:4]
     selected = (place < 8) & ~none[:, None, None]
     own_effect, other = np.where(none, np.nan, -rng.random(n) - 1), -0.1 * rng.random((n, n))
     other[np.eye(n, dtype=bool) | none[:, None]] = np.nan
-    curve = np.where(none[:, None, None], np.nan, -rng.random((n, 2, 3)).cumsum(2))
     result = xr.Dataset(
         {
             "score": (("function", "seed", *MAP), score),
@@ -121,14 +108,12 @@ def dissociate(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS[:4]
             "random_effect": (("function", "draw"), np.where(none[:, None], np.nan, -rng.random((n, 20)))),
             "p": ("function", np.where(none, np.nan, 0.01)),
             "p_corrected": ("function", np.where(none, np.nan, 0.02)),
-            "effect_curve": (("function", "split", "step"), curve),
-            "other_curve": (("function", "split", "step"), 0.1 * curve),
             "verdict": ("function", verdict),
             "proven": ("function", [v == verdicts[0] for v in verdict]),
             "baseline": ("function", np.full(n, -2.0)),
         },
-        coords={"function": list(functions), "other": list(functions), "split": ["validation", "test"]}
-        | {"seed": range(2), "step": [4, 8, 16], "layer": range(layers), "head": range(heads)},
+        coords={"function": list(functions), "other": list(functions)}
+        | {"seed": range(2), "layer": range(layers), "head": range(heads)},
         attrs={"method": "dissociate", "model": "synthetic"},
     )
     return result.assign(always=result.score.min("seed"), any=result.score.max("seed"))

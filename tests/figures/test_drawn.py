@@ -18,6 +18,7 @@ from headatlas.figures.style import PALETTES, save
 from headatlas.methods._chance import none_above
 from headatlas.results.about import by_kv_group
 from tests.figures import synthetic
+from tests.figures.made_tests import with_tests
 from tests.figures.synthetic import SHAPES
 
 REFERENCES = Path(__file__).parent / "references"
@@ -50,7 +51,7 @@ def check_layout(figure: Figure) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s[0]}x{s[1]}")
 def test_every_figure_fits_at_every_size(shape) -> None:
-    for picture in pictures(synthetic.atlas(*shape)):
+    for picture in pictures(with_tests(synthetic.atlas(*shape))):
         figure = picture.draw()
         figure.set_dpi(60)
         check_layout(figure)
@@ -58,7 +59,7 @@ def test_every_figure_fits_at_every_size(shape) -> None:
 
 @pytest.mark.parametrize("palette", PALETTES)
 def test_every_palette_draws(palette) -> None:
-    for picture in pictures(synthetic.atlas(1, 2), palette=palette):
+    for picture in pictures(with_tests(synthetic.atlas(1, 2)), palette=palette):
         figure = picture.draw()
         figure.set_dpi(20)
         FigureCanvasAgg(figure).draw()
@@ -67,14 +68,11 @@ def test_every_palette_draws(palette) -> None:
 def test_other_numbers_of_functions_tasks_and_categories_fit() -> None:
     for n in (1, 3, 11, 20):
         names = [f"A rather long name of a function, {i}" for i in range(n)]
-        result = synthetic.probe(24, 16, names)
-        check_layout(figures.importance_grid(result))
-        check_layout(figures.removal_curves(result))
-        check_layout(figures.specialisation(result))
-        lost = synthetic.dissociate(24, 16, names)
-        check_layout(figures.importance_grid(lost))
-        check_layout(figures.trade_off(lost))
-        check_layout(figures.specialisation(lost))
+        made = with_tests({"probe": synthetic.probe(24, 16, names), "dissociate": synthetic.dissociate(24, 16, names)})
+        check_layout(figures.forest_plot(made))
+        for result in made.values():
+            check_layout(figures.importance_grid(result))
+            check_layout(figures.specialisation(result))
         check_layout(figures.comparison(synthetic.compare_maps(24, 16, names)))
     check_layout(figures.always_any(synthetic.gate(12, 12, ["one"])))
     check_layout(figures.always_any(synthetic.gate(12, 12, ["one", "two", "three"])))
@@ -182,20 +180,19 @@ def test_drawing_leaves_the_caller_s_style_alone() -> None:
         "importance-maps",
         "categories",
         "always-any",
-        "removal-probe",
+        "tests",
         "specialisation-probe",
         "agreement",
         "importance-dissociate",
-        "trade-off",
         "specialisation-dissociate",
         "comparison",
     ],
 )
 def test_figures_look_as_they_did(name, tmp_path, request) -> None:
     """Compared at an eighth of the size, where letters blur and layout does not."""
-    made = synthetic.atlas(30, 9)
+    made = with_tests(synthetic.atlas(30, 9))
     if name == "importance-maps":
-        made["maps"] = synthetic.with_chance(made["maps"])
+        made |= with_tests({"maps": synthetic.with_chance(synthetic.maps(30, 9))})
     picture = next(p for p in pictures(made) if p.name == name)
     path = REFERENCES / f"{name}.png"
     figure = picture.draw()

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-import xarray as xr
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import headatlas as ha
 from headatlas.errors import BadArgument
-from headatlas.figures import categories, gates, importance, layers, removal, tradeoff
+from headatlas.figures import categories, forest, gates, importance, layers
 from headatlas.figures.agreement_matrix import plan as plan_agreement
 from headatlas.figures.all import caption, pictures
 from headatlas.figures.colour_scale import neat_step
@@ -17,8 +16,10 @@ from headatlas.figures.specialisation_matrix import plan as plan_specialisation
 from headatlas.figures.style import PALETTES, columns, heading, printable, ticks, wrap
 from headatlas.methods import title_of
 from headatlas.results.about import by_kv_group
+from headatlas.results.stored_tests import with_outcomes
 from headatlas.tasks.questions import FUNCTIONS
 from tests.figures import synthetic
+from tests.figures.made_tests import make_tests, with_tests
 
 
 @pytest.mark.parametrize(
@@ -39,46 +40,60 @@ def test_ticks(n, every, max_ticks, expected) -> None:
     assert ticks(n, every, max_ticks) == expected
 
 
-class TestDissociate:
+class TestTests:
     def test_every_map_is_drawn_with_its_values_and_the_outcome_of_its_test(self) -> None:
-        result = synthetic.dissociate(6, 8)
+        result = with_tests({"probe": synthetic.probe(6, 8)})["probe"]
         panels = importance.plan(result).panels
-        for i, panel in enumerate(panels):
-            np.testing.assert_array_equal(panel.values, result.importance[i])
-        assert [p.notes for p in panels] == [
-            ("supported, p 0.02, 8 heads",),
-            ("not supported: no heads found",),
-            ("not supported, p 0.02, 8 heads",),
-            ("supported, p 0.02, 8 heads",),
+        for panel in panels:
+            np.testing.assert_array_equal(panel.values, result.importance.sel(function=panel.title))
+        assert [p.notes[-1] for p in panels][:4] == [
+            "supported, p 0.015, 4 heads",
+            "not supported, p 0.4, 4 heads",
+            "undecided: 48 prompts show changes from 0.7 nats on: 95 would show 0.5",
+            "no ability: 13 % right, guess 27 %",
         ]
 
-    def test_tested_heads_are_framed_and_heads_of_unsupported_maps_are_dimmed(self) -> None:
-        result = synthetic.dissociate(6, 8)
+    def test_tested_heads_are_framed(self) -> None:
+        result = with_tests({"probe": synthetic.probe(6, 8)})["probe"]
         plan = importance.plan(result)
         for i, panel in enumerate(plan.panels):
-            np.testing.assert_array_equal(panel.framed, result.selected[i])
-            np.testing.assert_array_equal(panel.dimmed, ~(result.selected[i] & result.proven[i]))
-        assert plan.key == "half colour strength: not supported · framed: removed in the test"
+            np.testing.assert_array_equal(panel.framed, result.tested_heads[0, i])
+            assert panel.framed.sum() == 4
+        assert plan.key == "half colour strength: at chance · framed: tested heads"
+
+    def test_a_row_per_test_with_three_replacements_under_the_title_of_its_method(self) -> None:
+        made = with_tests({"probe": synthetic.probe(6, 8), "gate": synthetic.gate(6, 8)})
+        plan = forest.plan(made)
+        (rows,) = plan.columns
+        assert [row.label for row in rows] == ["Probe", *FUNCTIONS, "Causal head gating", "math", "syntax"]
+        assert [row.outcome is None for row in rows] == [row.label in ("Probe", "Causal head gating") for row in rows]
+        assert set(rows[1].outcome.beyond) == set(forest.MARKS)
+        assert plan.heading == "synthetic · 3 of 10 tests supported"
+        low, high = plan.ends
+        assert low < min(rows[1].outcome.low.values()) < 0 < high
+        with pytest.raises(BadArgument, match="maps has no tests"):
+            forest.plan({"probe": synthetic.probe(6, 8)})
+
+    def test_many_tests_are_in_several_columns(self) -> None:
+        plan = forest.plan(with_tests({"probe": synthetic.probe(6, 8, [f"f{i}" for i in range(100)])}))
+        assert [len(column) for column in plan.columns] == [34, 34, 33]
+        assert [row.label for column in plan.columns for row in column][1:] == [f"f{i}" for i in range(100)]
+
+    def test_other_measures_of_a_method_are_named(self) -> None:
+        gate = synthetic.gate(6, 8)
+        tests = make_tests({"gate": gate})
+        tests["map_measure"] = "test", ["facilitation", "interference"]
+        (rows,) = forest.plan(with_outcomes({"gate": gate}, tests)).columns
+        assert [row.label for row in rows] == ["Causal head gating", "math", "syntax, interference"]
 
     def test_the_specialisation_has_what_was_removed_in_rows_and_itself_on_the_diagonal(self) -> None:
-        result = synthetic.dissociate(6, 8)
-        plan = plan_specialisation(result)
-        assert plan.rows == [FUNCTIONS[0], FUNCTIONS[2], FUNCTIONS[3]]  # the second has no heads
-        assert plan.columns == list(FUNCTIONS[:4])
-        assert plan.values[1, 2] == result.effect[2]
-        assert plan.values[1, 3] == result.other_effect[2, 3]
+        plan = plan_specialisation(with_tests({"dissociate": synthetic.dissociate(6, 8)})["dissociate"])
+        assert plan.rows == list(FUNCTIONS[:3])  # the fourth was not removed: the model cannot do it
+        assert plan.columns == [*FUNCTIONS[:4], "plain text"]
+        np.testing.assert_allclose(plan.values[1, 1:3], [-0.1, -0.05])
 
-    def test_the_trade_off_shows_validation_and_marks_what_was_chosen(self) -> None:
-        result = synthetic.dissociate(6, 8)
-        plan = tradeoff.plan(result)
-        assert [p.n_selected for p in plan.panels] == [8, 0, 8, 8]
-        np.testing.assert_array_equal(plan.panels[0].target, result.effect_curve[0].sel(split="validation"))
-        assert plan.panels[1].note
-        with pytest.raises(
-            BadArgument, match="no effect_curve, other_curve, other_effect: the figure needs effect_curve"
-        ):
-            tradeoff.plan(synthetic.probe(2, 2))
 
+class TestComparison:
     def test_the_comparison_has_a_panel_per_map_and_a_point_per_function(self) -> None:
         result = synthetic.compare_maps(6, 8)
         plan = plan_comparison(result)
@@ -87,7 +102,7 @@ class TestDissociate:
         np.testing.assert_array_equal(plan.panels[2].proven, result.proven[2])
         with pytest.raises(
             BadArgument,
-            match="no ranking, other_effect, proven: the figure needs effect, other_effect and proven over ranking",
+            match="no ranking, effect, other_effect, proven: the figure needs effect, other_effect and proven",
         ):
             plan_comparison(synthetic.probe(2, 2))
 
@@ -314,23 +329,7 @@ class TestGates:
             gates.plan(synthetic.gate(2, 2), "role")
 
 
-class TestProof:
-    def test_curves_start_at_the_full_model(self) -> None:
-        result = synthetic.probe(6, 8)
-        plan = removal.plan(result)
-        assert [p.title for p in plan.panels] == list(FUNCTIONS)
-        panel = plan.panels[0]
-        assert panel.removed.tolist() == [0, 3, 7, 14]
-        assert {n: v[0] for n, v in panel.lines.items()} == {"top": -2, "random": -2, "lowest": -2}
-        np.testing.assert_allclose(panel.lines["top"][1:], -2 + result.effect[0, :, 0])
-        assert (panel.band[0] <= panel.lines["random"]).all()
-        assert panel.p == pytest.approx(float(result.p[0, -1]))
-
-    def test_gates_have_a_panel_for_each_role(self) -> None:
-        plan = removal.plan(synthetic.gate(6, 8))
-        assert [p.title for p in plan.panels][:2] == ["Math: facilitation", "Math: interference"]
-        assert "lowest" not in plan.panels[0].lines
-
+class TestProfiles:
     def test_specialisation_has_removed_heads_in_rows(self) -> None:
         result = synthetic.probe(6, 8)
         plan = plan_specialisation(result)
@@ -338,10 +337,8 @@ class TestProof:
         masked, tested = 2, 5
         assert plan.values[masked, tested] == result.specialisation[tested, masked, 0]
 
-    def test_without_proof_it_says_so(self) -> None:
-        with pytest.raises(BadArgument, match="without proof"):
-            removal.plan(xr.Dataset(attrs={"method": "probe"}))
-        with pytest.raises(BadArgument, match="without proof"):
+    def test_without_changes_of_others_it_says_so(self) -> None:
+        with pytest.raises(BadArgument, match="no changes of other subjects: the figure needs the changes"):
             plan_specialisation(synthetic.maps(2, 2))
 
     def test_profiles_sum_to_one(self) -> None:
@@ -408,7 +405,7 @@ def test_groups_are_summed_and_named() -> None:
 
 
 def test_pictures_of_an_atlas() -> None:
-    made = synthetic.atlas(6, 8)
+    made = with_tests(synthetic.atlas(6, 8))
     assert [p.name for p in pictures(made)] == [
         "importance-probe",
         "importance-maps",
@@ -417,10 +414,11 @@ def test_pictures_of_an_atlas() -> None:
         "categories",
         "always-any",
         "always-any-roles",
-        "removal-probe",
-        "removal-gate",
-        "trade-off",
+        "tests",
         "specialisation-probe",
+        "specialisation-maps",
+        "specialisation-gate",
+        "specialisation-ablate",
         "specialisation-dissociate",
         "comparison",
         "layers",
@@ -444,16 +442,12 @@ def test_results_of_any_method_are_drawn_by_their_variables() -> None:
         "categories",
         "always-any",
         "always-any-roles",
-        "removal-my_probe",
-        "removal-my_gate",
-        "trade-off",
         "specialisation-my_probe",
-        "specialisation-my_dissociate",
         "comparison",
     ]
     both = {"maps": synthetic.maps(6, 8), "other": synthetic.maps(6, 8)}
     assert [p.name for p in pictures(both, ["categories"])] == ["categories", "categories-other"]
-    half = synthetic.probe(6, 8).drop_vars(["random_effect", "specialisation"])
+    half = synthetic.probe(6, 8).drop_vars("specialisation")
     assert [p.name for p in pictures({"mine": half})] == []
 
 

@@ -32,7 +32,6 @@ from headatlas.models.hooks import hooked
 from headatlas.models.lm import LM
 from headatlas.models.streaming_attention import check_streams, streaming
 from headatlas.results.about import by_kv_group
-from headatlas.results.tables import evidence, evidence_in_words
 from headatlas.tasks.prompts import Example, Task
 from headatlas.testing import (
     MethodCase,
@@ -330,15 +329,6 @@ def test_every_variable_says_what_it_is(options) -> None:
     assert result.effect.attrs["heads"] == "lowest"
     assert result.attrs["sink"] == 1
     assert ("lr" in result.attrs) == ("kind" in options)
-
-
-def test_the_table_of_an_atlas_says_which_heads_stream() -> None:
-    result = ha.streaming(tiny_lm(), EXAMPLES, sink=1, recent=4, draws=3)
-    (row,) = evidence({"streaming": result})
-    assert (row["which"], row["removed"]) == ("lowest", 3)
-    assert row["change"] == pytest.approx(float(result.effect[0]))
-    (words,) = evidence_in_words([row])
-    assert words["removed"] == "lowest 3"
 
 
 def test_halves_of_a_map() -> None:

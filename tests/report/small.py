@@ -3,6 +3,8 @@
 import numpy as np
 import xarray as xr
 
+from tests.figures.made_tests import with_tests
+
 LAYERS, HEADS, WITHOUT = 4, 3, 2
 FUNCTIONS = ["Retrieval", "Inference"]
 INFO = {
@@ -26,7 +28,6 @@ def probe(functions: list[str] = FUNCTIONS, layers: int = LAYERS, heads: int = H
     n, dims = len(functions), ("function", "layer", "head")
     importance = scores(0, n, layers=layers, heads=heads)
     importance /= np.nansum(importance, axis=(1, 2), keepdims=True)
-    draws = np.random.default_rng(1).normal(-1, 0.1, (n, 2, 9, 1))
     return dataset(
         {
             "importance": (dims, importance),
@@ -39,23 +40,15 @@ def probe(functions: list[str] = FUNCTIONS, layers: int = LAYERS, heads: int = H
             "control_accuracy": 0.14,
             "majority_accuracy": 0.13,
             "questions": (("function", "split"), np.full((n, 2), 20)),
-            "baseline": (("function", "measure"), np.full((n, 1), -1.0)),
-            "effect": (("function", "n_removed", "measure"), np.tile([[[-2.0], [-3.0]]], (n, 1, 1))),
-            "lowest_effect": (("function", "n_removed", "measure"), np.tile([[[0.0], [-0.5]]], (n, 1, 1))),
-            "random_effect": (("function", "n_removed", "draw", "measure"), draws),
-            "p": (("function", "n_removed"), np.full((n, 2), 0.1)),
         },
         function=functions,
         wording=["question", "answer"],
         split=["train", "test"],
-        measure=["log_p"],
-        n_removed=[1, 3],
     ).assign_attrs(method="probe", data="pr0be", k=5)
 
 
 def maps(relations: tuple[str, str] = ("country_to_capital", "copying"), **sizes: int) -> xr.Dataset:
     score = scores(2, 2, **sizes)
-    dims = ("relation", "n_removed", "measure")
     member = np.zeros((4, *score.shape[1:]), bool)
     member[0, 0, 0] = member[1, 0, :2] = member[:, 1, 2] = True
     return dataset(
@@ -63,16 +56,8 @@ def maps(relations: tuple[str, str] = ("country_to_capital", "copying"), **sizes
             "score": (("relation", "layer", "head"), score),
             "suppression": (("relation", "layer", "head"), np.where(np.isnan(score), np.nan, 0.0)),
             "member": (("category", "layer", "head"), member),
-            "effect": (dims, np.full((2, 1, 2), -0.8)),
-            "other_effect": (dims, np.full((2, 1, 2), -0.05)),
-            "random_effect": ((*dims[:2], "draw", "measure"), np.full((2, 1, 3, 2), -0.1)),
-            "p": (dims[:2], np.full((2, 1), 0.25)),
-            "p_corrected": (dims[:2], np.full((2, 1), 0.5)),
-            "baseline": (("relation", "measure"), np.full((2, 2), 0.9)),
         },
         relation=list(relations),
-        n_removed=[2],
-        measure=["accuracy", "log_p"],
         category_name=("category", ["Algorithmic", "Knowledge", "Linguistic", "Translation"]),
     ).assign_attrs(method="maps", threshold=0.15, data="m4ps")
 
@@ -87,14 +72,9 @@ def gate(tasks: tuple[str, ...] = ("math", "syntax"), **sizes: int) -> xr.Datase
         | {
             "always": (("task", "layer", "head"), roles["facilitation"].min(1)),
             "any": (("task", "layer", "head"), roles["facilitation"].max(1)),
-            "effect": (("task", "role", "n_removed"), np.full((n, 1, 1), -2.0)),
-            "random_effect": (("task", "role", "n_removed", "draw"), np.full((n, 1, 1, 4), -1.0)),
-            "p": (("task", "role", "n_removed"), np.full((n, 1, 1), 0.2)),
             "baseline": ("task", np.full(n, -3.0)),
         },
         task=list(tasks),
-        role=["facilitation"],
-        n_removed=[2],
     ).assign_attrs(method="gate")
 
 
@@ -118,26 +98,14 @@ def salient(token: str = " Paris", layers: int = LAYERS, heads: int = HEADS) -> 
 
 def dissociate(functions: list[str] = FUNCTIONS) -> xr.Dataset:
     n = len(functions)
-    other = np.full((n, n), -0.05)
-    np.fill_diagonal(other, np.nan)
     importance = scores(8, n)
-    return dataset(
-        {
-            "importance": (("function", "layer", "head"), importance / np.nansum(importance, (1, 2), keepdims=True)),
-            "n_removed": ("function", [2] * (n - 1) + [0]),
-            "effect": ("function", [-1.25] * (n - 1) + [np.nan]),
-            "other_effect": (("function", "other"), other),
-            "random_effect": (("function", "draw"), np.full((n, 3), -0.5)),
-            "p_corrected": ("function", [0.01] * (n - 1) + [np.nan]),
-            "proven": ("function", [True] * (n - 1) + [False]),
-            "verdict": ("function", ["heads of its own"] * (n - 1) + ["none found"]),
-        },
-        function=functions,
-        other=functions,
-    ).assign_attrs(method="dissociate")
+    importance /= np.nansum(importance, (1, 2), keepdims=True)
+    return dataset({"importance": (("function", "layer", "head"), importance)}, function=functions).assign_attrs(
+        method="dissociate"
+    )
 
 
 def atlas() -> dict[str, xr.Dataset]:
-    return {"maps": maps(), "gate": gate(), "probe": probe(), "ablate": ablate(), "salient": salient()} | {
-        "dissociate": dissociate()
-    }
+    """All results, with tests; of each method the first subject is supported, the second not supported."""
+    made = {"maps": maps(), "gate": gate(), "probe": probe(), "ablate": ablate(), "salient": salient()}
+    return with_tests(made | {"dissociate": dissociate()})

@@ -14,6 +14,7 @@ from headatlas.report.charts import scale
 from headatlas.report.content import content
 from headatlas.results.charts import stack_maps
 from tests.figures import synthetic
+from tests.figures.made_tests import with_tests
 from tests.report import small
 
 
@@ -69,19 +70,19 @@ def maps_at_chance() -> xr.Dataset:
 
 
 def test_charts_know_their_chance_level_and_which_heads_are_above_it() -> None:
-    page = content({"maps": maps_at_chance(), "gate": small.gate()}, small.INFO)
+    page = content(with_tests({"maps": maps_at_chance(), "gate": small.gate()}), small.INFO)
     score = small.maps().score.values
     first, second = page["charts"][:2]
-    untested = "not supported, p 0.5, 2 heads"
-    assert (first["chance"], first["none"], first["notes"]) == (0.7, False, ["2 of 9 heads above chance", untested])
+    supported = "supported, p 0.01, 4 heads"
+    assert (first["chance"], first["none"], first["notes"]) == (0.7, False, ["2 of 9 heads above chance", supported])
     assert first["above"] == np.flatnonzero(score[0] > 0.7).tolist() != []
     assert (second["above"], second["none"]) == ([], True)
     assert second["notes"][0] == f"not above chance: best {np.nanmax(score[1]):.2g}, chance 1"
     gate = next(c for c in page["charts"] if c["method"] == "gate")
     assert (gate["chance"], gate["above"], gate["none"]) == (None, None, False)
-    assert gate["notes"] == ["not supported, p 0.2, 2 heads"]
+    assert gate["notes"] == ["supported, p 0.01, 4 heads"]
     (description,) = (g["description"] for g in page["groups"] if g["measure"] == "score")
-    marks = "Half colour strength: at chance. Framed: removed in the map's test, whose outcome is below its title."
+    marks = "Half colour strength: at chance. Framed: tested heads; the outcome of the test is below the title."
     assert description.endswith(marks)
     assert "chance" not in next(g["description"] for g in page["groups"] if g["measure"] == "suppression")
 
@@ -105,7 +106,9 @@ def test_charts_have_the_marks_of_the_figures() -> None:
 
 def test_tested_heads_are_found_on_a_larger_grid() -> None:
     info = {"model": {"n_layers": 6, "n_heads": 5}}
-    small_grid, large_grid = (content({"maps": small.maps()}, i)["charts"][0]["tested"] for i in (small.INFO, info))
+    small_grid, large_grid = (
+        content({"maps": small.atlas()["maps"]}, i)["charts"][0]["tested"] for i in (small.INFO, info)
+    )
     assert [divmod(at, small.HEADS) for at in small_grid] == [divmod(at, 5) for at in large_grid] != []
 
 
@@ -127,17 +130,13 @@ def test_the_scale_reaches_beyond_chance() -> None:
     assert scale(few)["high"] == pytest.approx(0.6)
 
 
-def test_levels_may_differ_between_heads_and_unproven_functions_have_none() -> None:
+def test_levels_may_differ_between_heads() -> None:
     probe = small.probe()
     probe["control_importance"] = 0.8 * probe.importance
     probe["clears_control"][1] = False
     first, second = content({"probe": probe}, small.INFO)["charts"]
     np.testing.assert_allclose(unpack(first["chance"]), 0.8 * probe.importance[0].values.ravel(), rtol=1e-6)
     assert (first["above"], second["above"], second["none"]) == (None, [], True)
-    proven, unproven = content({"dissociate": small.dissociate()}, small.INFO)["charts"]
-    assert (proven["notes"], proven["none"]) == (["supported, p 0.01, 2 heads"], False)
-    assert (unproven["notes"], unproven["unranked"]) == (["not supported: no heads found"], "not supported")
-    assert unproven["none"]
 
 
 def test_the_page_opens_on_the_best_supported_map() -> None:
@@ -146,14 +145,14 @@ def test_the_page_opens_on_the_best_supported_map() -> None:
         chart = page["charts"][page["first"]]
         return chart["method"], chart["subject"]
 
-    atlas = small.atlas()
-    assert opens_on(atlas) == ("dissociate", "Retrieval")  # the only one that is supported
-    untested = {name: atlas[name] for name in ("maps", "probe")}
+    untested = {"maps": small.maps(), "probe": small.probe(), "gate": small.gate()}
     assert opens_on(untested) == ("probe", "Retrieval")
-    supported = atlas["maps"].assign(p_corrected=(("relation", "n_removed"), [[0.5], [0.001]]))
-    assert opens_on(atlas | {"maps": supported}) == ("maps", "copying")
-    at_chance = supported.assign(chance=("relation", [0.7, 1.0]))  # a test of heads that chance explains
-    assert opens_on({"maps": at_chance}) == ("maps", "country_to_capital")
+    gate = with_tests({"gate": small.gate()})
+    assert opens_on(untested | gate) == ("gate", "math")
+    better = gate["gate"].assign(tested_p=gate["gate"].tested_p / 2)
+    assert opens_on(with_tests(untested) | {"gate": better}) == ("gate", "math")
+    at_chance = small.maps().assign(chance=("relation", [1.0, 0.5]))  # a test of heads that chance explains
+    assert opens_on(with_tests({"maps": at_chance})) == ("maps", "copying")
     assert content({}, {})["first"] is None
 
 
@@ -199,19 +198,28 @@ def test_always_and_any_are_titled_by_task() -> None:
     assert [a["title"] for a in always] == ["Math (Always)", "Math (Any)", "Syntax (Always)", "Syntax (Any)"]
 
 
-def test_curves_know_the_chart_whose_top_heads_were_removed() -> None:
+def test_tests_know_their_chart_and_have_numbers_outcome_and_curve() -> None:
     page = content(small.atlas(), small.INFO)
-    named = {(c["method"], c["subject"], c["why"]): c for c in page["curves"]}
-    assert len(named) == 6
-    for (method, subject, _), curve in named.items():
-        chart = page["charts"][curve["chart"]]
-        assert (chart["method"], chart["subject"]) == (method, subject)
-        assert chart["measure"] != "suppression"
-    mine = named["probe", "Retrieval", "importance"]
-    assert (mine["removed"], mine["top"], mine["p"]) == ([0, 1, 3], [-1, -3, -4], [None, 0.1, 0.1])
-    assert named["maps", "copying", "score"]["removed"] == [0, 2]
-    assert named["maps", "copying", "score"]["top"] == pytest.approx([0.9, 0.1])
-    assert [c["role"] for c in named.values()] == [c["why"] if c["method"] == "gate" else "" for c in named.values()]
+    assert len(page["tests"]) == 10
+    for test in page["tests"]:
+        chart = page["charts"][test["chart"]]
+        assert (title_of(chart["method"]), chart["measure"], chart["subject"]) == tuple(
+            test[name] for name in ("title", "measure", "subject")
+        )
+    first = next(test for test in page["tests"] if test["title"] == "Probe")
+    assert (first["heads"], first["prompts"], first["before"], first["after"]) == (4, 48, 0.6, 0.36)
+    assert (first["outcome"], first["selective"], first["change"]) == ("supported", "supported", -1.2)
+    assert first["reason"].startswith("significant by zero and mean and resample")
+    assert first["low"] < first["change"] - first["random"] < first["high"]
+    assert (first["removed"], first["curve"]) == ([0, 1, 2, 4, 8, 16], [0, -0.3, -0.6, -1.2, -2.4, -4.8])
+
+
+def test_a_test_of_what_the_model_cannot_do_has_no_numbers() -> None:
+    names = ["Retrieval", "Inference", "Math", "Syntax"]
+    test = content(with_tests({"dissociate": small.dissociate(names)}), {})["tests"][3]
+    assert (test["outcome"], test["before"], test["guess"]) == ("no ability", 0.13, 0.27)
+    assert {test[name] for name in ("after", "change", "random", "low", "high", "p")} == {None}
+    assert test["removed"] == []
 
 
 @pytest.mark.parametrize(
@@ -224,13 +232,13 @@ def test_curves_know_the_chart_whose_top_heads_were_removed() -> None:
         (0.90, 3, "3 of 24 importances clear the shuffled-label control"),
     ],
 )
-def test_the_verdict_on_the_probe_is_plain(accuracy: float, clears: int, words: str) -> None:
+def test_the_summary_of_the_probe_is_plain(accuracy: float, clears: int, words: str) -> None:
     probe = small.probe()
     probe["accuracy"] = accuracy
     probe.clears_control.values[:] = False
     probe.clears_control.values.flat[:clears] = True
     evidence = content({"probe": probe}, small.INFO)["evidence"]
-    assert words in evidence["verdict"]
+    assert words in evidence["summary"]
     assert [r["name"] for r in evidence["rows"]] == [
         "The probe, on held-out questions",
         "Bag of words: question",
@@ -279,7 +287,7 @@ def as_json(maps: dict[str, xr.Dataset], info: dict) -> dict:
 @pytest.mark.parametrize("method", list(small.atlas()))
 def test_any_variable_may_be_absent(method: str) -> None:
     maps = small.atlas()
-    for name in [*maps[method].variables, None]:
+    for name in [*(n for n in maps[method].variables if not str(n).startswith("tested_")), None]:
         one = maps[method].drop_vars(name) if name else maps[method]
         assert as_json({method: one}, {})["layers"] == [0, 1, 2, 3]
         assert as_json({**maps, method: one}, small.INFO)["charts"]
@@ -291,30 +299,12 @@ def test_without_charts_there_is_still_a_page(maps: dict[str, xr.Dataset]) -> No
     assert (page["charts"], page["groups"], page["agreement"], page["evidence"]) == ([], [], None, None)
 
 
-def test_specialisation_has_whose_heads_were_removed_in_rows_and_the_verdicts() -> None:
+def test_specialisation_has_whose_heads_were_removed_in_rows() -> None:
     page = content(small.atlas(), small.INFO)
-    (special,) = page["special"]
-    assert special["rows"] == ["Retrieval"]  # Inference has no heads of its own
-    assert special["columns"] == ["Retrieval", "Inference"]
-    assert special["values"] == [[-1.25, -0.05]]
-    first, second = special["verdicts"]
-    assert first == {
-        "function": "Retrieval",
-        "heads": 2,
-        "target": -1.25,
-        "others": 0.05,
-        "random": -0.5,
-        "p": 0.01,
-        "verdict": "heads of its own",
-    }
-    assert (second["heads"], second["target"], second["verdict"]) == (0, None, "none found")
-
-
-def test_the_others_changes_are_shown_by_their_mean_size() -> None:
-    names = ["Retrieval", "Inference", "Math"]
-    result = small.dissociate(names)
-    result.other_effect[0, 1:] = [0.4, -0.6]
-    assert content({"dissociate": result}, {})["special"][0]["verdicts"][0]["others"] == 0.5
+    special = next(s for s in page["special"] if s["title"] == "Dissociate")
+    assert special["rows"] == ["Retrieval", "Inference"]
+    assert special["columns"] == ["Retrieval", "Inference", "plain text"]
+    assert special["values"] == [[-1.2, -0.05, -0.05], [-0.05, -0.1, -0.05]]
 
 
 def test_only_methods_that_remove_heads_are_listed_as_removal() -> None:

@@ -15,6 +15,7 @@ from headatlas.comparison.side_by_side import side_by_side
 from headatlas.methods import get_method, title_of
 from headatlas.report.content import content
 from headatlas.report.page import embed, page, write_report
+from tests.figures.made_tests import with_tests
 from tests.report import small
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page's tests need playwright")
@@ -80,7 +81,7 @@ def show(
     """An atlas's page, opened from disk; what it logs, throws or asks for is put on the list of what is wrong."""
     path = folder / "report.html"
     path.write_text(page(maps, info, compared=compared), encoding="utf-8")
-    tab = chrome.new_context(**{"viewport": {"width": 1300, "height": 7000}} | context).new_page()
+    tab = chrome.new_context(**{"viewport": {"width": 1300, "height": 9000}} | context).new_page()
     tab.on("console", lambda m: wrong.append(f"console: {m.text}"))
     tab.on("pageerror", lambda e: wrong.append(f"error: {e}"))
     tab.on("dialog", lambda d: (wrong.append(f"dialog: {d.message}"), d.dismiss()))
@@ -171,16 +172,29 @@ def test_a_click_shows_the_head_s_card_and_lights_it_up_everywhere(tab: "playwri
 
 
 @needs_browser
-def test_a_card_tells_which_removed_sets_a_head_was_in(tab: "playwright.Page") -> None:
+def test_a_card_lists_the_tested_sets_that_hold_the_head(tab: "playwright.Page") -> None:
     order = np.argsort(-np.nan_to_num(small.probe().importance.values[0], nan=-1), axis=None)
-    for place, expected in ((0, "Retrieval: top 1"), (2, "Retrieval: top 3")):
-        tab.fill("#head", "L{}.H{}".format(*divmod(int(order[place]), small.HEADS)))
-        tab.press("#head", "Enter")
-        assert expected in tab.locator("#card").inner_text()
-        assert "is among the top" in tab.locator("#removal-curves .lit >> nth=0").inner_text()
-    row = tab.locator("#card tr", has_text="Retrieval: top 3").inner_text()
-    assert re.search(r"−3\s+−0\.9\d*|−3\s+−1", row)
-    assert "0.1" in row
+    tab.fill("#head", "L{}.H{}".format(*divmod(int(order[3]), small.HEADS)))
+    tab.press("#head", "Enter")
+    row = tab.locator("#card tr", has_text="Probe, importance; supported").inner_text()
+    assert re.search(r"Retrieval: top 4\s*Probe, importance; supported\s+−1.2\s+−0.0?9\d*|−0.1\d*\s+0.01", row)
+    curve = tab.locator("#tests-curves .lit", has_text="Retrieval, Probe")
+    assert "is among the top 4" in curve.inner_text()
+    tab.fill("#head", "L{}.H{}".format(*divmod(int(order[4]), small.HEADS)))
+    tab.press("#head", "Enter")
+    assert "Probe, importance; supported" not in tab.locator("#card").inner_text()
+
+
+@needs_browser
+def test_the_tests_are_one_table_with_their_outcomes(tab: "playwright.Page") -> None:
+    rows = tab.locator("#tests-table tbody tr")
+    assert rows.count() == 10
+    cells = rows.filter(has_text="Probe").first.locator("td").all_inner_texts()
+    assert cells[:5] == ["Probe", "Retrieval", "4", "60 % → 36 %", "−1.2"]
+    assert cells[8] == "supported"
+    assert cells[9].endswith("; selective: supported")
+    assert tab.locator("#tests-curves .panel").count() == 10
+    assert tab.locator("#tests-curves .panel >> nth=0").inner_text().count("supported") == 1
 
 
 @needs_browser
@@ -431,14 +445,10 @@ def test_the_largest_models_fit(opened: Open) -> None:
 
 
 @needs_browser
-def test_what_the_removal_of_one_function_s_heads_did_is_told(tab: "playwright.Page") -> None:
-    tables = tab.locator("#special table")
-    assert tables.count() == 2
-    text = tables.first.inner_text()
-    assert "heads of its own" in text
-    assert "none found" in text
-    cells = tables.nth(1).locator("tbody tr").first.locator("td")
-    assert cells.all_inner_texts() == ["Retrieval", "−1.25", "−0.05"]
+def test_what_the_removal_of_one_function_s_heads_does_to_others(tab: "playwright.Page") -> None:
+    table = tab.locator("#special-tables h3:text-is('Dissociate') + div table")
+    cells = table.locator("tbody tr").first.locator("td")
+    assert cells.all_inner_texts() == ["Retrieval", "−1.2", "−0.05", "−0.05"]
 
 
 def framed(chart: "playwright.Locator") -> set[tuple[int, int]]:
@@ -453,10 +463,10 @@ def test_maps_at_chance_are_drawn_dimmed_and_their_heads_have_no_rank(opened: Op
     maps = small.maps()
     score = maps.score.values
     maps = maps.assign(chance=("relation", [0.7, 1.0]))
-    tab = opened({"maps": maps})
+    tab = opened(with_tests({"maps": maps}))
     end = content({"maps": maps}, small.INFO)["groups"][0]["scale"]["high"]
     panels = tab.locator("#small .panel")
-    outcome = "not supported, p 0.5, 2 heads"
+    outcome = "supported, p 0.01, 4 heads"
     assert panels.nth(0).locator(".detail").all_inner_texts() == ["2 of 9 heads above chance", outcome]
     assert panels.nth(1).locator(".detail").first.inner_text().startswith("not above chance: best ")
     for i, level in enumerate((0.7, 1.0)):
@@ -464,7 +474,7 @@ def test_maps_at_chance_are_drawn_dimmed_and_their_heads_have_no_rank(opened: Op
         drawn = np.array(chart.evaluate(Z), dtype=float)
         strength = np.where(score[i] > level, 1, 0.5).ravel()
         np.testing.assert_allclose(drawn, 0.51 + 0.49 * strength * score[i].ravel() / end, atol=1e-6)
-        top = np.argsort(-np.nan_to_num(score[i], nan=-1), axis=None)[:2]
+        top = np.argsort(-np.nan_to_num(score[i], nan=-1), axis=None)[:4]
         assert framed(chart) == {divmod(int(at), small.HEADS) for at in top}
         assert len(set(chart.evaluate("d => d.data[0].colorscale.map((c) => c[1])"))) > 5
     assert "not above chance" not in tab.locator("#large").inner_text()
@@ -495,15 +505,15 @@ def test_where_nothing_is_above_chance_there_are_colours_and_a_scale(opened: Ope
 def test_frames_leave_the_axes_as_they_are_and_are_on_always_and_any_too(tab: "playwright.Page") -> None:
     tab.select_option("#method", label="Dissociate: importance")
     chart = tab.locator("#large .js-plotly-plot")
-    assert len(framed(chart)) == 2
+    assert len(framed(chart)) == 4
     assert chart.evaluate("d => [d.layout.xaxis.range, d.layout.yaxis.range]") == [[-0.5, 2.5], [3.5, -0.5]]
-    assert tab.locator("#large .detail").inner_text() == "supported, p 0.01, 2 heads"
+    assert tab.locator("#large .detail").inner_text() == "supported, p 0.01, 4 heads"
     tab.select_option("#subject", label="Inference")
-    assert tab.locator("#large .detail").inner_text() == "not supported: no heads found"
-    assert framed(chart) == set()
+    assert tab.locator("#large .detail").inner_text() == "not supported, p 0.4, 4 heads"
+    assert len(framed(chart)) == 4
     panel = tab.locator("#always-maps .panel").first
-    assert panel.locator(".detail").all_inner_texts() == ["minimum of 2 seeds", "not supported, p 0.2, 2 heads"]
-    assert len(framed(panel.locator(".js-plotly-plot"))) == 2
+    assert panel.locator(".detail").all_inner_texts() == ["minimum of 2 seeds", "supported, p 0.01, 4 heads"]
+    assert len(framed(panel.locator(".js-plotly-plot"))) == 4
 
 
 @needs_browser
@@ -548,8 +558,7 @@ def test_the_page_begins_with_a_supported_map_and_its_best_head(opened: Open) ->
     importance = small.dissociate().importance[0].values
     best = "L{}.H{}".format(*np.unravel_index(int(np.nanargmax(importance)), importance.shape))
     assert tab.locator("#card h2").inner_text() == best
-    supported = small.maps().assign(p_corrected=(("relation", "n_removed"), [[0.5], [0.001]]))
-    tab = opened({"maps": supported})
+    tab = opened(with_tests({"maps": small.maps(("copying", "country_to_capital"))}))
     assert tab.locator("#subject option:checked").inner_text() == "copying"
 
 

@@ -13,6 +13,7 @@ from headatlas.errors import BadArgument, CannotDo
 from headatlas.results.card import card
 from headatlas.results.store import save
 from tests.figures import synthetic
+from tests.figures.made_tests import with_tests
 
 
 def test_top_heads_of_a_subject_or_of_each() -> None:
@@ -42,17 +43,24 @@ def test_top_heads_are_ranked_by_one_measure() -> None:
         result.heads.top(3, task, measure="harm")
 
 
-def test_gates_turn_the_selected_heads_of_a_function_off() -> None:
-    result = synthetic.dissociate(6, 8)
-    name = str(result.function.values[2])
-    np.testing.assert_array_equal(result.heads.gates(name), np.where(result.selected[2], 0.0, 1.0))
-    none = str(result.function.values[1])
-    with pytest.raises(CannotDo, match=f"no heads were selected for function '{none}'.*: none found: no set of heads"):
-        result.heads.gates(none)
-    with pytest.raises(BadArgument, match="function is 'nothing', expected one of"):
+def test_gates_turn_the_heads_off_that_a_test_supports() -> None:
+    result = with_tests({"gate": synthetic.gate(6, 8)})["gate"]
+    np.testing.assert_array_equal(result.heads.gates("math"), np.where(result.tested_heads[0, 0], 0.0, 1.0))
+    with pytest.raises(CannotDo, match="no test supports heads of task 'syntax', .*: not supported, p 0.4, 4 heads"):
+        result.heads.gates("syntax")
+    with pytest.raises(BadArgument, match="task is 'nothing', expected one of"):
         result.heads.gates("nothing")
-    with pytest.raises(BadArgument, match="method 'gate' selects no heads"):
+    with pytest.raises(BadArgument, match="method 'gate' has no heads to turn off"):
         synthetic.gate(6, 8).heads.gates("math")
+
+
+def test_without_a_test_gates_turn_the_selected_heads_off() -> None:
+    selected = np.zeros((2, 6, 8), bool)
+    selected[0, 2, 3] = True
+    result = synthetic.ablate(6, 8).assign(selected=(("task", "layer", "head"), selected))
+    np.testing.assert_array_equal(result.heads.gates("math"), 1.0 - selected[0])
+    with pytest.raises(CannotDo, match="no test supports heads of task 'syntax', .*: not tested"):
+        result.heads.gates("syntax")
 
 
 def test_the_card_of_a_head() -> None:
@@ -67,9 +75,9 @@ def test_the_card_of_a_head() -> None:
 
 
 def test_a_result_draws_itself() -> None:
-    result = synthetic.probe(6, 8)
+    result = with_tests({"probe": synthetic.probe(6, 8)})["probe"]
     assert isinstance(result.heads.figure(), Figure)
-    assert isinstance(result.heads.figure("removal-probe"), Figure)
+    assert isinstance(result.heads.figure("tests"), Figure)
     with pytest.raises(BadArgument, match="name is 'removal', expected one of importance-probe"):
         result.heads.figure("removal")
 

@@ -10,7 +10,9 @@ import headatlas as ha
 from headatlas.errors import BadArgument, BadFile
 from headatlas.results import tables
 from headatlas.results.store import load, save
+from headatlas.results.stored_tests import with_outcomes
 from tests.figures import synthetic
+from tests.figures.made_tests import make_tests, with_tests
 from tests.test_cli import headatlas
 
 
@@ -91,13 +93,12 @@ def test_relations_below_the_threshold_are_not_listed() -> None:
     assert subjects == [f"relation_{i}" for i in range(8) if i != 2]
 
 
-def test_functions_at_chance_keep_their_proof_but_name_no_heads(made) -> None:
-    results = ha.open(made).results
+def test_functions_at_chance_keep_their_test_but_name_no_heads(made) -> None:
+    results = with_tests(ha.open(made).results)
     results["probe"]["clears_control"][:] = False
     rows = {(r["method"], r["subject"]): r for r in tables.evidence_in_words(tables.evidence(results))}
-    row = rows["probe", "Inference"]
-    assert (row["top heads"], row["removed"]) == ("no head above chance", "top 7")
-    assert sum(r["top heads"] == "not supported" for r in rows.values() if r["method"] == "dissociate") == 2
+    row = rows["probe", "Knowledge Recall"]
+    assert (row["top heads"], row["outcome"]) == ("no head above chance", "supported, p 0.014, 4 heads")
     words = "probe: no function has a head above chance in this model: none of 96 heads clear what shuffled labels give"
     assert tables.warnings({"probe": results["probe"]}) == [words]
 
@@ -115,29 +116,35 @@ def test_heads_above_chance_are_named_though_others_score_higher(made) -> None:
     assert all(h["at_chance"] for h in rows["Retrieval"]["top_heads"])
 
 
-def test_all_top_heads_with_their_evidence(made) -> None:
-    rows = {(r["method"], r["subject"]): r for r in tables.evidence(ha.open(made).results)}
-    row = rows["probe", "Inference"]
-    result = load(made / "probe.nc").sel(function="Inference", measure="log_p")
-    assert (row["removed"], row["of"]) == (7, "log P")  # three are too few for a test
-    assert row["change"] == pytest.approx(float(result.effect[1]))
-    assert row["random"] == pytest.approx(float(result.random_effect[1].mean()))
-    assert row["p"] == pytest.approx(float(result.p[1]))
+def test_all_top_heads_with_their_tests(made) -> None:
+    results = with_tests(ha.open(made).results)
+    rows = {(r["method"], r["subject"]): r for r in tables.evidence(results)}
+    row = rows["probe", "Knowledge Recall"]
+    result = results["probe"].sel(function="Knowledge Recall")
+    assert (row["heads"], row["outcome"], row["accuracy"]) == (4, "supported", 0.6)
+    assert (row["change"], row["accuracy_after"]) == pytest.approx((-1.2, 0.36))
+    assert row["beyond"] == pytest.approx(row["change"] - row["random"])
+    assert row["low"] < row["beyond"] < row["high"] < 0
     assert row["top_heads"][0]["value"] == pytest.approx(float(result.importance.max()))
     assert len(row["top_heads"]) == 3
-    gate = load(made / "gate.nc").sel(task="math", role="facilitation")
-    row = rows["gate", "math"]
-    assert (row["removed"], row["of"]) == (4, "log P")
-    assert (row["change"], row["p"]) == pytest.approx((float(gate.effect[0]), float(gate.p[0])))
-    dissociate = load(made / "dissociate.nc")
-    row = rows["dissociate", str(dissociate.function.values[0])]
-    assert (row["removed"], row["of"], row["p"]) == (8, "log P per token", pytest.approx(0.02))
-    assert (row["change"], row["random"]) == pytest.approx(
-        (float(dissociate.effect[0]), float(dissociate.random_effect[0].mean()))
-    )
-    without = rows["dissociate", str(dissociate.function.values[1])]
-    assert {without[k] for k in ("removed", "of", "change", "random", "p")} == {None}
-    assert rows["ablate", "math"]["removed"] is None
+    cannot = rows["probe", "Decision-making"]
+    assert (cannot["outcome"], cannot["accuracy"], cannot["change"], cannot["p"]) == ("no ability", 0.13, None, None)
+    (words,) = (r for r in tables.evidence_in_words([row]))
+    assert (words["right"], words["log P"], words["outcome"]) == ("60 % → 36 %", "-1.20", "supported, p 0.014, 4 heads")
+
+
+def test_maps_that_are_not_tested_say_so_and_tests_of_other_measures_are_listed(made) -> None:
+    gate = ha.open(made).results["gate"]
+    tests = make_tests({"gate": gate})
+    tests["map_measure"] = "test", ["facilitation", "interference"]
+    rows = {(r["measure"], r["subject"]): r for r in tables.evidence(with_outcomes({"gate": gate}, tests))}
+    assert list(rows) == [("facilitation", "math"), ("facilitation", "syntax"), ("interference", "syntax")]
+    untested = rows["facilitation", "syntax"]
+    assert (untested["outcome"], untested["change"], untested["heads"]) == ("not tested", None, None)
+    table = tables.evidence_in_words(list(rows.values()))
+    assert [row["method"] for row in table] == ["gate", "gate", "gate, interference"]
+    assert [row["outcome"] for row in table] == ["supported, p 0.01, 4 heads", "-", "not supported, p 0.4, 4 heads"]
+    assert set(tables.evidence_in_words(tables.evidence({"gate": gate}))[0]) == {"method", "subject", "top heads"}
 
 
 @pytest.mark.parametrize(

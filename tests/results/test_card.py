@@ -6,6 +6,7 @@ import pytest
 from headatlas.figures import head_card
 from headatlas.results.card import card
 from tests.figures import synthetic
+from tests.figures.made_tests import with_tests
 
 
 def test_a_head_s_standings_and_categories_are_those_of_the_maps() -> None:
@@ -47,10 +48,19 @@ def test_at_chance_a_head_has_no_rank_and_comes_after_those_that_have_one() -> N
     )
 
 
-def test_of_tied_heads_only_those_removed_are_listed_as_removed() -> None:
-    made = {"probe": synthetic.probe(4, 4, ["A"])}
-    made["probe"]["importance"][:] = 1 / 16  # removed were 3, 7 and 14: the first heads, layer by layer
-    sets = {(a, b): [r.n_heads for r in card(made, a, b).removed] for a, b in np.ndindex(4, 4)}
-    assert [sets[0, h] for h in range(4)] == [[3], [3], [3], [7]]
-    assert sets[1, 3] == [14]
-    assert sets[3, 2] == []
+def test_the_tested_sets_that_hold_a_head_are_listed_with_their_outcome() -> None:
+    made = with_tests({"probe": synthetic.probe(4, 4, ["A", "B"]), "gate": synthetic.gate(4, 4, ["math"])})
+    for layer, head in np.ndindex(4, 4):
+        sets = card(made, layer, head).tested
+        assert {(t.method, t.subject) for t in sets} == {
+            (method, subject)
+            for method, over in (("probe", ["A", "B"]), ("gate", ["math"]))
+            for i, subject in enumerate(over)
+            if made[method].tested_heads[0, i, layer, head]
+        }
+        assert all(t.outcome.n_heads == 4 for t in sets)
+    layer, head = (int(i) for i in np.argwhere(made["gate"].tested_heads[0, 0].values)[0])
+    texts = [text.get_text() for text in head_card({"gate": made["gate"]}, layer, head).texts]
+    first = texts.index("Tested together with other top heads") + 1
+    words = "math, facilitation by gate: supported, p 0.0075, 4 heads; log P -1.20, random heads -0.10"
+    assert " ".join(texts[first:]) == words

@@ -4,6 +4,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.results.method_tables import list_rows, method_tables
+from tests.figures.made_tests import with_tests
 
 HEADS = {"layer": [0, 1], "head": [0, 1]}
 
@@ -63,6 +64,23 @@ def test_a_row_per_test_with_the_mean_size_of_the_others() -> None:
     assert rows == [
         {"task": "math", "heads": 4, "change": -0.5, "others, mean size": 0.3, "random heads": -0.2, "p": 0.01}
     ]
+
+
+def test_a_row_per_tested_map_and_none_of_its_variables_elsewhere() -> None:
+    maps = xr.Dataset({"facilitation": scores([[0.1, 0.9], [0.5, 0.0]], [[0.0, 0.0], [0.0, 0.25]])}, HEADS)
+    maps = maps.assign_coords(task=["math", "syntax"]).assign_attrs(method="gate")
+    tables = method_tables(with_tests({"gate": maps})["gate"])
+    first, second = tables.pop("Tests of the top heads (docs/concepts/evidence.md)")
+    assert {name: first[name] for name in ("subject", "measure", "heads", "right", "without")} == {
+        "subject": "math",
+        "measure": "facilitation",
+        "heads": 4,
+        "right": "60 %",
+        "without": "36 %",
+    }
+    assert (first["change of log P"], first["outcome"], first["reason"][:11]) == (-1.2, "supported", "significant")
+    assert (second["change of log P"], second["outcome"]) == (-0.1, "not supported")
+    assert tables == method_tables(maps)
 
 
 def test_of_several_measures_of_a_test_the_first_is_printed() -> None:

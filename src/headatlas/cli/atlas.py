@@ -57,6 +57,10 @@ By = Annotated[
 ]
 
 
+EVIDENCE_TITLE = (
+    "Top heads and the tests of them (scores with 95 % of a bootstrap, or the range over seeds; log P without the"
+    " tested heads, its interval beyond random heads; docs/concepts/evidence.md)"
+)
 Methods = Annotated[
     str,
     typer.Option(
@@ -156,11 +160,7 @@ def _show_atlas(atlas: "Atlas", planned: list[str]) -> int:
     from headatlas.results import tables
 
     results = atlas.results
-    title = "Top heads and their evidence"
-    if rows := tables.evidence_in_words(tables.evidence(results)):
-        title += " (interval: 95 % of a bootstrap, or the range over seeds;"
-        title += " p: how often removing random heads of the same layers lowers it as much)"
-    print_rows(title, rows)
+    print_rows(EVIDENCE_TITLE, tables.evidence_in_words(tables.evidence(results)))
     for line in [*tables.warnings(results), *stability_warnings(results)]:
         typer.echo(line)
     entries = {name: entry for name, entry in atlas.info["methods"].items() if name in planned}
@@ -296,4 +296,4 @@ def heads(
         print_rows(f"Top heads of {function}", rows if as_data else tables.heads_in_words(rows), as_json, as_csv)
     else:
         rows = tables.evidence(results, top or 3)
-        print_rows("Top heads and their evidence", rows if as_json else tables.evidence_in_words(rows), as_json, as_csv)
+        print_rows(EVIDENCE_TITLE, rows if as_json else tables.evidence_in_words(rows), as_json, as_csv)

@@ -99,7 +99,7 @@ def _print_json(
     from headatlas.results import tables
 
     content: dict[str, Any] = {"head": card.name, "operations": operations, "explained_by": explained}
-    content |= {"standings": tables.standings(card), "removed": tables.removals(card), "description": description}
+    content |= {"standings": tables.standings(card), "tested": tables.tested_sets(card), "description": description}
     typer.echo(json.dumps(content, indent=2))
 
 
@@ -107,4 +107,4 @@ def _show_standing(card: "Card") -> None:
     from headatlas.results import tables
 
     print_rows("Its rank among all heads", tables.standings_in_words(card))
-    print_rows("Removed together with other top heads", tables.removals(card))
+    print_rows("Tested together with other top heads", tables.tested_sets(card))

@@ -12,10 +12,9 @@ from headatlas.errors import BadArgument, CannotDo, did_you_mean
 from headatlas.evidence.control import top_heads
 from headatlas.methods import measures_of, methods
 from headatlas.methods.method import Measure
-from headatlas.results import tables
 from headatlas.results.atlas import Atlas
 from headatlas.results.charts import stack_maps
-from headatlas.results.curves import change_at, removed_counts, stack_removal_curves
+from headatlas.results.outcomes import Outcome, outcomes
 
 log = logging.getLogger(__name__)
 # Letters that two words must share to mean the same measure, such as 'interfering' and 'interference'.
@@ -47,6 +46,7 @@ def _select(atlas: Atlas, head_set: HeadSet) -> SelectedHeads:
     if not charts.sizes["chart"]:
         raise BadArgument(f"set is {head_set.text!r}, but {head_set.method} has no map of heads to choose from")
     measure, subjects, named = _resolve(head_set, charts)
+    outcome = outcomes(result).get((measure.name, subjects[0])) if named else None
     maps = charts.isel(chart=np.flatnonzero((charts.measure == measure.name) & np.isin(charts.subject, subjects)))
     score = maps.score.isel(chart=0).values if named else maps.score.mean("chart").values
     if head_set.groups:
@@ -59,13 +59,13 @@ def _select(atlas: Atlas, head_set: HeadSet) -> SelectedHeads:
     elif not named:
         raise BadArgument(f"set is {head_set.text!r}, which names no subject: give one of {', '.join(subjects)}")
     else:
-        heads, how = _marked(head_set, result, maps.isel(chart=0), measure, score)
+        heads, how = _marked(head_set, result, maps.isel(chart=0), measure, score, outcome)
     subject = subjects[0] if named else f"{', '.join(subjects)} (the mean)"
     if not heads:
-        reason = f"{head_set.method} has no such heads of {subject}{_verdict(result, maps)}"
-        raise CannotDo(f"set {head_set.text!r} is empty: {reason}")
+        reason = f" ({outcome.text})" if outcome else ""
+        raise CannotDo(f"set {head_set.text!r} is empty: {head_set.method} has no such heads of {subject}{reason}")
     why = f"the map of {subject} by {head_set.method}: {how}"
-    why += _evidence(head_set.method, measure, result, subjects[0] if named else None)
+    why += _evidence(head_set.method, subject, outcome)
     return SelectedHeads(head_set.text, head_set.method, heads, why, subjects)
 
 
@@ -143,9 +143,16 @@ def _highest(values: np.ndarray, n: float) -> np.ndarray:
 
 
 def _marked(
-    head_set: HeadSet, result: xr.Dataset, chart: xr.Dataset, measure: Measure, score: np.ndarray
+    head_set: HeadSet,
+    result: xr.Dataset,
+    chart: xr.Dataset,
+    measure: Measure,
+    score: np.ndarray,
+    outcome: Outcome | None,
 ) -> tuple[list[tuple[int, int]], str]:
-    """Return the heads that the map itself marks as the subject's, best first, and how it marks them."""
+    """Return the heads that a test supports, else those that the map itself marks, best first; and which they are."""
+    if outcome is not None and outcome.supported:
+        return top_heads(np.where(outcome.heads, score, np.nan), int(outcome.heads.sum())), "its tested heads"
     first = measures_of(head_set.method)[0].name
     subject = {measure.over: chart.subject.item()}
     if measure.name == first and "selected" in result and set(result.selected.dims) == {measure.over, "layer", "head"}:
@@ -162,8 +169,9 @@ def _marked(
         how = f"{measure.name} of at least {measure.at_least:g}"
     else:
         what = f"{head_set.words[0]} by {head_set.method}"
+        test = f" ({outcome.text})" if outcome else ""
         raise BadArgument(
-            f"set is {head_set.text!r}, but {head_set.method} ranks heads and marks none: give a number,"
+            f"set is {head_set.text!r}, but {head_set.method} ranks heads and marks none{test}: give a number,"
             f" as in 'top 10 {what}' or 'lowest 10% {what}'"
         )
     return top_heads(np.where(mask, score, np.nan), int(mask.sum())), how
@@ -172,47 +180,17 @@ def _marked(
 # --- evidence for a set
 
 
-def _verdict(result: xr.Dataset, maps: xr.Dataset) -> str:
-    """Return the verdict of the method on the only subject of maps, in brackets; '' if it has none."""
-    dims = [d for d in result.dims if "verdict" in result and result.verdict.dims == (d,)]
-    if maps.sizes["chart"] != 1 or not dims or maps.subject.values[0] not in result[dims[0]].values:
-        return ""
-    return f" ({result.verdict.sel({dims[0]: maps.subject.values[0]}).item()})"
-
-
-def _evidence(method: str, measure: Measure, result: xr.Dataset, subject: str | None) -> str:
-    """Describe what the method shows, and what removing these heads did. subject: None if there are several."""
+def _evidence(method: str, subject: str, outcome: Outcome | None) -> str:
+    """Describe what the method shows, and what the test of its top heads found."""
     declared = methods().get(method)
     parts = []
     if declared and declared.tells:
         parts.append(f" The method shows {declared.tells}, not {declared.does_not_tell}.")
-    if subject is not None and (test := _removal_test(method, measure, result, subject)):
-        n_removed, quantity, change, random, p = test
-        parts.append(
-            f" In the atlas, removing its top {n_removed} changed {quantity} by {change:+.2f}"
-            f" (random heads {random:+.2f}, p = {p:.2g})."
-        )
-    if subject is not None and "proven" in result and not bool(result.proven.sel({result.proven.dims[0]: subject})):
-        verdict = (
-            str(result.verdict.sel({result.verdict.dims[0]: subject}).item()) if "verdict" in result else "not proven"
-        )
-        log.warning("%s by %s: %s", subject, method, verdict)
-        parts.append(f" Its verdict: {verdict}.")
+    if outcome is not None:
+        parts.append(f" In the atlas, the test of its top heads: {outcome.text}")
+        if np.isfinite(outcome.effect):
+            parts.append(f"; log P per token changed by {outcome.effect:+.2f} (random heads {outcome.random:+.2f})")
+        parts.append(".")
+        if not outcome.supported:
+            log.warning("%s by %s: %s", subject, method, outcome.text)
     return f".{''.join(parts)}"
-
-
-def _removal_test(
-    method: str, measure: Measure, result: xr.Dataset, subject: str
-) -> tuple[int, str, float, float, float] | None:
-    """Return the number of top heads removed, what changed, by how much, the change with random heads, and p."""
-    if measure.name == measures_of(method)[0].name:
-        for row in tables.evidence({method: result}):
-            if row["subject"] == subject and row["removed"] is not None and row["p"] is not None:
-                return row["removed"], row["of"], row["change"], row["random"], row["p"]
-    curves = stack_removal_curves({method: result})
-    for i in range(curves.sizes["curve"]):
-        curve = curves.isel(curve=i)
-        if (curve.subject.item(), curve.ranked_by.item()) == (subject, measure.name):
-            n_removed = removed_counts(curve)[0]
-            return n_removed, *change_at(curve, n_removed)
-    return None

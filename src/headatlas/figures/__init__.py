@@ -10,14 +10,13 @@ if TYPE_CHECKING:
     from headatlas.figures.agreement_matrix import agreed as agreed
     from headatlas.figures.agreement_matrix import agreement as agreement
     from headatlas.figures.categories import category_map as category_map
+    from headatlas.figures.forest import forest_plot as forest_plot
     from headatlas.figures.gates import always_any as always_any
     from headatlas.figures.head_summary import head_card as head_card
     from headatlas.figures.importance import importance_grid as importance_grid
     from headatlas.figures.layers import layer_profile as layer_profile
     from headatlas.figures.map_comparison import comparison as comparison
-    from headatlas.figures.removal import removal_curves as removal_curves
     from headatlas.figures.specialisation_matrix import specialisation as specialisation
-    from headatlas.figures.tradeoff import trade_off as trade_off
 
 _MODULES = {
     "agreed": "agreement_matrix",
@@ -25,12 +24,11 @@ _MODULES = {
     "always_any": "gates",
     "category_map": "categories",
     "comparison": "map_comparison",
+    "forest_plot": "forest",
     "head_card": "head_summary",
     "importance_grid": "importance",
     "layer_profile": "layers",
-    "removal_curves": "removal",
     "specialisation": "specialisation_matrix",
-    "trade_off": "tradeoff",
 }
 __all__ = list(_MODULES)
 

@@ -4,8 +4,7 @@ MODULES = {
     "importance": "importance",
     "categories": "categories",
     "always-any": "gates",
-    "removal": "removal",
-    "trade-off": "tradeoff",
+    "tests": "forest",
     "specialisation": "specialisation_matrix",
     "comparison": "map_comparison",
     "layers": "layers",
@@ -20,6 +19,6 @@ PUBLISHED = "published"
 MARKED = "marked"
 PALETTES = (PUBLISHED, "colour-blind", "grey")
 STYLES = (MARKED, PUBLISHED)
-"""marked: with marks for heads at chance, removed heads and the outcome of the test. published: without marks."""
+"""marked: with marks for heads at chance, tested heads and the outcome of the test. published: without marks."""
 STYLED = ("importance", "categories", "always-any")
 """Figures that have both styles."""

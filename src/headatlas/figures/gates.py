@@ -65,8 +65,8 @@ def always_any(result: xr.Dataset, show: str = "score", *, palette: str = PUBLIS
     """Draw a row per task and a column per aggregate over seeds: the minimum (always) and the maximum (any).
 
     show: 'score', how far heads facilitate, on one scale; or 'roles', the three roles as colours. Mixed colours show
-    disagreement between seeds. style: 'marked' adds the number of seeds, frames around the heads removed in the test,
-    and its outcome; 'published' leaves these out.
+    disagreement between seeds. style: 'marked' adds the number of seeds, frames around the tested heads,
+    and the outcome; 'published' leaves these out.
     """
     check_dataset(result, REQUIRED)
     return draw(plan(result, show, palette, style))
@@ -82,7 +82,7 @@ def plan(result: xr.Dataset, show: str = "score", colours: str = PUBLISHED, styl
     method = str(result.attrs.get("method", ""))
     measured = next((m.name for m in measures_of(method)), "")
     dim = subject_dim(result["always" if show == "score" else roles_of(result)[0]])
-    tested = outcomes(method, result) if style == MARKED and show == "score" else {}
+    tested = outcomes(result) if style == MARKED and show == "score" else {}
     panels = []
     for i, task in enumerate(map(str, result[dim].values)):
         for over, title in OVER.items():
@@ -96,7 +96,7 @@ def plan(result: xr.Dataset, show: str = "score", colours: str = PUBLISHED, styl
             if style == MARKED and "seed" in result.sizes:
                 panel = replace(panel, notes=(f"{SEEDS[over]} of {result.sizes['seed']} seeds",))
             if outcome:
-                panel = replace(panel, framed=outcome.removed, notes=(*panel.notes, outcome.text))
+                panel = replace(panel, framed=outcome.heads, notes=(*panel.notes, outcome.text))
             panels.append(panel)
     xticks, yticks = axis_ticks(result.sizes["layer"], result.sizes["head"], every=3, max_ticks=12)
     scale = None

@@ -13,6 +13,7 @@ from headatlas.figures.style import printable, styled, wrap
 from headatlas.methods import variables_shown_as
 from headatlas.models.head_names import check_head, head_numbers
 from headatlas.results.card import Card, card, place_in_words
+from headatlas.results.outcomes import Outcome
 from headatlas.results.reading import results_of
 
 MAX_CHARTS = 28
@@ -99,10 +100,13 @@ def _words(plan: Card) -> list[tuple[str, str]]:
     section("Roles (mean over seeds)", [f"{task}: {', '.join(scores)}" for task, scores in by_task.items()])
     alone = [f"{s.subject}, {s.method}: {s.value:+.3f}" for s in plan.standings if s.by_removal]
     section("This head removed (log P lost)", alone)
-    sets = [
-        f"{r.subject}, top {r.n_heads} by {r.ranked_by}: {r.measure} {r.change:+.2f};"
-        f" random heads {r.random_change:+.2f}" + (f", p = {r.p:.2f}" if not np.isnan(r.p) else "")
-        for r in plan.removed
-    ]
-    section("Removed together with other top heads", sets)
+    sets = [f"{t.subject}, {t.measure} by {t.method}: {_outcome(t.outcome)}" for t in plan.tested]
+    section("Tested together with other top heads", sets)
     return lines or [("This atlas has nothing else about this head.", "normal")]
+
+
+def _outcome(outcome: Outcome) -> str:
+    """Say what a test found: 'supported, p 0.005, 8 heads; log P -1.20, random heads -0.10'."""
+    if np.isnan(outcome.effect):
+        return outcome.text
+    return f"{outcome.text}; log P {outcome.effect:+.2f}, random heads {outcome.random:+.2f}"

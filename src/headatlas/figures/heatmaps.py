@@ -28,7 +28,7 @@ class Panel:
     title: str
     values: np.ndarray  # [layer, head], or [layer, head, 3]: colours
     dimmed: np.ndarray | None = None  # bool [layer, head]: heads at chance, drawn at reduced strength
-    framed: np.ndarray | None = None  # bool [layer, head]: heads that a test removed
+    framed: np.ndarray | None = None  # bool [layer, head]: tested heads
     notes: tuple[str, ...] = ()  # lines in small letters below the title
 
 
@@ -71,7 +71,7 @@ def marks_key(panels: Sequence[Panel], unsupported: str) -> str:
     """Explain dimmed and framed cells, if any panel has them. unsupported: the words for dimmed heads."""
     dimmed = any(p.dimmed is not None and p.dimmed.any() for p in panels)
     framed = any(p.framed is not None and p.framed.any() for p in panels)
-    parts = [f"half colour strength: {unsupported}"] * dimmed + ["framed: removed in the test"] * framed
+    parts = [f"half colour strength: {unsupported}"] * dimmed + ["framed: tested heads"] * framed
     return " · ".join(parts)
 
 

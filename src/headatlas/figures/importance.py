@@ -26,8 +26,8 @@ from headatlas.tasks.built_in import FUNCTIONS
 REQUIRED = "a map over layer and head"
 CAPTION = (
     "One heatmap of layers × heads per map, all on one colour scale; a plus at the last tick label means that larger"
-    " values are clipped. If a chance level is known, heads at chance are drawn at half colour strength. Framed"
-    " heads were removed in a test; the line below a title is its outcome."
+    " values are clipped. If a chance level is known, heads at chance are drawn at half colour strength. Framed:"
+    " tested heads; the line below a title is the outcome of the test."
 )
 
 
@@ -47,7 +47,7 @@ def importance_grid(
 ) -> Figure:
     """Draw one heatmap per function of any map, on one colour scale.
 
-    Heads at chance are drawn at half colour strength, heads removed in a test are framed, and its outcome is
+    Heads at chance are drawn at half colour strength, tested heads are framed, and the outcome of the test is
     printed below the title.
 
     Args:
@@ -95,18 +95,18 @@ def plan(result: Any, variable: str | None = None, colours: str = PUBLISHED, sty
 
 
 def _marks(result: xr.Dataset, name: str, subjects: list[str]) -> list[dict[str, Any]]:
-    """Return for every subject the heads at chance, the heads removed in a test, and notes on both."""
+    """Return for every subject the heads at chance, the tested heads, and notes on both."""
     dims = (subject_dim(result[name]), "layer", "head")
     score = result[name].transpose(*dims)
     flags = at_chance(result, name)
     levels = chance(result, name)
     level = (xr.full_like(score, np.nan, float) if levels is None else xr.zeros_like(score, float) + levels).values
-    tested = outcomes(str(result.attrs.get("method", "")), result)
+    tested = outcomes(result)
     marks = []
     for i, subject in enumerate(subjects):
         outcome = tested.get((name, subject))
         dimmed = None if flags is None else flags.transpose(*dims).values[i]
         words = "" if dimmed is None else above_chance_text(score.values[i], level[i], dimmed)
         notes = tuple(line for line in (words, outcome.text if outcome else "") if line)
-        marks.append({"dimmed": dimmed, "framed": outcome.removed if outcome else None, "notes": notes})
+        marks.append({"dimmed": dimmed, "framed": outcome.heads if outcome else None, "notes": notes})
     return marks

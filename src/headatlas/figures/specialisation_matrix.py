@@ -1,4 +1,4 @@
-"""F4, the specialisation matrix: how removing the heads of each function changes every function."""
+"""F4, the specialisation matrix: how removing the heads of each subject changes every subject."""
 
 from collections.abc import Iterator
 
@@ -14,12 +14,12 @@ from headatlas.figures.matrix import Matrix, draw
 from headatlas.figures.picture import Maps, Picture, of_each
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import describe_result
-from headatlas.results.curves import change_matrix, n_heads_removed
+from headatlas.results.changes import change_matrix
 
-REQUIRED = "the changes that its method declares, or effect(function) and other_effect(function, other)"
+REQUIRED = "the changes that its method declares, or tests of its maps"
 CAPTION = (
-    "Rows: the function whose top heads were removed. Columns: the function measured. Cells: the change."
-    " A specialised map has its strongest cells on the diagonal."
+    "Rows: the subject whose top heads were removed. Columns: the subject measured. Cells: the change; grey: not"
+    " measured. A specialised map has its strongest cells on the diagonal."
 )
 
 
@@ -29,12 +29,12 @@ def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
 
 
 def has_changes(result: xr.Dataset) -> bool:
-    """Return whether a result has the effect of removing each function's heads on every function."""
+    """Return whether a result has the effect of removing each subject's heads on other subjects."""
     return change_matrix(result) is not None
 
 
 def specialisation(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
-    """Draw the change of each function (columns) after removing the heads of a function (rows)."""
+    """Draw the change of each subject (columns) after removing the heads of a subject (rows)."""
     check_dataset(result, REQUIRED)
     return draw(plan(result, palette))
 
@@ -43,19 +43,18 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Matrix:
     """Plan the matrix."""
     measured = change_matrix(result)
     if measured is None:
-        raise BadArgument(f"result has no {REQUIRED.replace(', or', ' nor')}: it was made without proof")
-    rows, columns, values, measure = measured
-    n_removed = n_heads_removed(result)
-    step = neat_step(float(np.nanmax(np.abs(values))) or 1.0)
+        raise BadArgument(f"result has no changes of other subjects: the figure needs {REQUIRED}")
+    largest = float(np.nanmax(np.abs(measured.values)))
+    step = neat_step(largest or 1.0)
     return Matrix(
-        heading=describe_result(result) + (f" · {n_removed} heads removed" if n_removed else ""),
-        rows=rows,
-        columns=columns,
-        values=values,
+        heading=describe_result(result) + (f" · {measured.n_heads} heads removed" if measured.n_heads else ""),
+        rows=measured.rows,
+        columns=measured.columns,
+        values=measured.values,
         ylabel="heads removed of",
-        xlabel="function measured",
-        label=f"change of {measure}",
-        limit=step * float(np.ceil(np.nanmax(np.abs(values)) / step)) or step,
+        xlabel="subject measured",
+        label=f"change of {measured.measure}",
+        limit=step * float(np.ceil(largest / step)) or step,
         show_numbers=True,
         borders=[],
         colours=palette_of(colours).diverging,

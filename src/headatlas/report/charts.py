@@ -22,8 +22,8 @@ FIRST_SUBJECTS = ("function", "relation", "task")
 
 
 def chart_rows(charts: xr.Dataset, maps: Mapping[str, xr.Dataset]) -> list[dict[str, Any]]:
-    """Return every chart as the page draws it, with the outcome of its map's removal test."""
-    tested = {method: outcomes(method, result) for method, result in maps.items()}
+    """Return every chart as the page draws it, with the outcome of its map's test."""
+    tested = {method: outcomes(result) for method, result in maps.items()}
     rows = []
     for i in range(charts.sizes["chart"]):
         chart = charts.isel(chart=i)
@@ -41,7 +41,7 @@ def _chart(chart: xr.Dataset, result: xr.Dataset, outcome: Outcome | None) -> di
     if chance_fields["none"] and not notes:
         notes = [no_head_label(chart.method.item())]
     grid = {d: chart[d].values.tolist() for d in MAP}
-    test = {"tested": on_grid(outcome.removed, result, grid) if outcome else [], "notes": notes}
+    test = {"tested": on_grid(outcome.heads, result, grid) if outcome else [], "notes": notes}
     return names | {"score": pack(chart.score.values)} | interval | chance_fields | test
 
 
@@ -72,7 +72,7 @@ def first_chart(charts: xr.Dataset, maps: Mapping[str, xr.Dataset]) -> int | Non
 
     If no map is supported, the first chart with a head above chance. Charts of a method's first measure are preferred.
     """
-    tested = {method: outcomes(method, result) for method, result in maps.items()}
+    tested = {method: outcomes(result) for method, result in maps.items()}
     places = {method: place for place, method in enumerate(page_order(maps))}
     ranked = []
     for i in range(charts.sizes["chart"]):
@@ -80,7 +80,7 @@ def first_chart(charts: xr.Dataset, maps: Mapping[str, xr.Dataset]) -> int | Non
         method, measure, subject = (chart[n].item() for n in ("method", "measure", "subject"))
         outcome = tested[method].get((measure, subject))
         supported = outcome is not None and outcome.supported and not chart.none_above
-        evidence = (outcome.p, -outcome.n_removed) if outcome and supported else (1.0, 0)
+        evidence = (outcome.p, -outcome.n_heads) if outcome and supported else (1.0, 0)
         main = measure == measures_of(method)[0].name
         ranked.append((not main, not supported, bool(chart.none_above), *evidence, places[method], i))
     return min(ranked)[-1] if ranked else None
@@ -133,7 +133,7 @@ def _marks(charts: xr.Dataset, rows: Sequence[Mapping[str, Any]]) -> str:
     if charts.at_chance.any():
         text += f" Half colour strength: {rows[0]['unranked']}."
     if any(row["tested"] for row in rows):
-        text += " Framed: removed in the map's test, whose outcome is below its title."
+        text += " Framed: tested heads; the outcome of the test is below the title."
     return text
 
 

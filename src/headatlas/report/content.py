@@ -15,7 +15,7 @@ from headatlas.methods import methods, title_of
 from headatlas.progress import duration_in_words
 from headatlas.report.charts import agreement, chart_rows, first_chart, groups, page_order
 from headatlas.report.heads import always, categories, tokens
-from headatlas.report.proof import curves, evidence, special
+from headatlas.report.tests import evidence, special, tests
 from headatlas.results.charts import stack_maps
 
 Maps = Mapping[str, xr.Dataset]
@@ -55,7 +55,7 @@ def content(
         "groups": list(groups(charts, rows, maps)),
         "categories": categories(maps.values(), grid),
         "always": list(always(maps.values(), grid)),
-        "curves": list(curves(maps, rows)),
+        "tests": list(tests(maps, rows)),
         "agreement": agreement(charts, compared),
         "special": list(special(maps)),
         "evidence": evidence(maps),

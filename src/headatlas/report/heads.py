@@ -64,14 +64,14 @@ def always(results: Iterable[xr.Dataset], grid: Grid) -> Iterator[dict[str, Any]
         if not has_always_any(result):
             continue
         method = str(result.attrs["method"])
-        tested = outcomes(method, result)
+        tested = outcomes(result)
         dim = subject_dim(result["always"])
         for i, task in enumerate(result[dim].values.tolist()):
             outcome = tested.get((measures_of(method)[0].name, str(task)))
             for name, title in OVER.items():
                 notes = [f"{SEEDS[name]} of {result.sizes['seed']} seeds"] if "seed" in result.sizes else []
                 test = {
-                    "tested": on_grid(outcome.removed, result, grid) if outcome else [],
+                    "tested": on_grid(outcome.heads, result, grid) if outcome else [],
                     "notes": notes + ([outcome.text] if outcome else []),
                 }
                 values = result[name].isel({dim: i}).transpose("layer", "head").reindex(grid).values

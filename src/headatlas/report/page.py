@@ -16,7 +16,7 @@ from headatlas.files import atomic_file
 from headatlas.report.content import content
 
 REFRESH_SECONDS = 15  # for pages that wait for results
-SCRIPTS = ("base", "plots", "maps", "card", "finder", "categories", "removal", "evidence", "start")
+SCRIPTS = ("base", "plots", "maps", "card", "finder", "categories", "tests", "evidence", "start")
 
 
 @dataclass(frozen=True)

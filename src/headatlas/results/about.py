@@ -75,10 +75,11 @@ def by_kv_group(result: xr.Dataset, n_kv_heads: int | None = None) -> xr.Dataset
     summed = summed.assign({m.name: parts[m.name].isel(group_member=0) for m in measures if m.shared or per_group})
     summed = summed.assign_coords(head=range(int(groups)))
     summed = summed.assign_attrs(result.attrs | {"unit": "KV group", "group_size": size})
-    # Outcomes of tests and their texts are about a subject, not about its heads.
+    # Texts and outcomes of tests are about a subject, not about its heads.
     subject_dims = {(m.over,) for m in measures}
-    verdicts = [n for n, v in result.data_vars.items() if v.dims in subject_dims and v.dtype.kind in "bOU"]
-    summed = summed.assign({n: result[n] for n in verdicts})
+    texts = [n for n, v in result.data_vars.items() if v.dims in subject_dims and v.dtype.kind in "bOU"]
+    of_tests = [n for n in result.data_vars if str(n).startswith("tested_") and n not in flags]
+    summed = summed.assign({n: result[n] for n in [*texts, *of_tests]})
     if measures and {"always", "any"} <= set(result) and "seed" in summed[names[0]].dims:
         summed = summed.assign(always=summed[names[0]].min("seed"), any=summed[names[0]].max("seed"))
     # A threshold is for single heads, which the sums no longer show.

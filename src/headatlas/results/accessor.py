@@ -20,6 +20,7 @@ from headatlas.methods import measures_of, title_of
 from headatlas.models.head_names import check_head, head_numbers
 from headatlas.results.about import describe_result, subject_of
 from headatlas.results.card import Card, card
+from headatlas.results.outcomes import NOT_TESTED, outcomes
 from headatlas.results.tables import all_heads, heads
 
 if TYPE_CHECKING:
@@ -68,23 +69,33 @@ class Heads:
         return table[table["measure"] == (measure or measures[0])].reset_index(drop=True)
 
     def gates(self, subject: str) -> np.ndarray:
-        """Make a mask [layer, head] for `lm.gated` that turns a function off: 0 for its `selected` heads, 1 for others.
+        """Make a mask [layer, head] for `lm.gated` that turns a function off: 0 for its heads, 1 for others.
+
+        Its heads are those that a test supports; without such a test, those that the method `selected`.
 
         Raises:
-            CannotDo: no heads were selected for it, so the mask would leave the whole model on.
+            CannotDo: there are no such heads, so the mask would leave the whole model on.
         """
-        if "selected" not in self._result or self._result.selected.ndim != 3:
-            method = self._result.attrs.get("method")
-            raise BadArgument(f"method {method!r} selects no heads: the result has no `selected`")
-        selected = self._result.selected.astype(bool).transpose(..., "layer", "head")
-        dim = str(selected.dims[0])
-        subjects = [str(name) for name in selected[dim].values]
-        check_choice(dim, subject, subjects)
-        is_selected = selected.values[subjects.index(subject)]
-        if not is_selected.any():
-            reason = f": {self._result.verdict.sel({dim: subject}).item()}" if "verdict" in self._result else ""
-            raise CannotDo(f"no heads were selected for {dim} {subject!r}, so there are none to turn off{reason}")
-        return np.where(is_selected, 0.0, 1.0)
+        result = self._result
+        method = str(result.attrs.get("method"))
+        tested = {name: o for (measure, name), o in outcomes(result).items() if measure == measures_of(method)[0].name}
+        selected = result["selected"] if "selected" in result and result.selected.ndim == 3 else None
+        if not tested and selected is None:
+            raise BadArgument(f"method {method!r} has no heads to turn off: its maps are not tested, nor `selected`")
+        check_choice(self.subject, subject, [str(name) for name in result[self.subject].values])
+        outcome = tested.get(subject)
+        if outcome is not None and outcome.supported:
+            heads = outcome.heads
+        elif selected is not None:
+            heads = selected.sel({self.subject: subject}).transpose("layer", "head").values.astype(bool)
+        else:
+            heads = np.zeros((result.sizes["layer"], result.sizes["head"]), bool)
+        if not heads.any():
+            raise CannotDo(
+                f"no test supports heads of {self.subject} {subject!r}, so there are none to turn off:"
+                f" {outcome.text if outcome else NOT_TESTED}"
+            )
+        return np.where(heads, 0.0, 1.0)
 
     def card(self, head: str) -> Card:
         """Collect what the result has on one head, such as "L23.H4"."""

@@ -9,7 +9,7 @@ import xarray as xr
 from headatlas.methods import lists_of, measures_of
 from headatlas.methods._chance import members_above_chance, stored_members, unranked_label
 from headatlas.results.charts import head_ranks, stack_maps
-from headatlas.results.curves import change_at, ranking_measure, removed_counts, stack_removal_curves
+from headatlas.results.outcomes import Outcome, all_outcomes
 
 
 @dataclass(frozen=True)
@@ -48,24 +48,17 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class RemovedSet:
-    """A removed set of top heads that contains this head, and the effect of removing the set.
+class TestedSet:
+    """A tested set of top heads that contains this head.
 
     Attributes:
-        ranked_by: role or measure that the heads are the top of.
-        n_heads: size of the set.
-        change: change of the measure without the set.
-        random_change: mean change without random heads.
+        measure: measure that the heads are the top of.
     """
 
     method: str
-    subject: str
-    ranked_by: str
-    n_heads: int
     measure: str
-    change: float
-    random_change: float
-    p: float
+    subject: str
+    outcome: Outcome
 
 
 @dataclass(frozen=True)
@@ -82,7 +75,7 @@ class Card:
     standings: list[Standing]
     operations: list[Operation]
     categories: list[str]
-    removed: list[RemovedSet]
+    tested: list[TestedSet]
 
     @property
     def name(self) -> str:
@@ -90,7 +83,7 @@ class Card:
 
 
 def place_in_words(standing: Standing) -> str:
-    """Say where a head ranks: 'rank 3, chance 0.05', 'at chance (0.05)', or 'not proven'."""
+    """Say where a head ranks: 'rank 3, chance 0.05', 'at chance (0.05)'."""
     level = "" if np.isnan(standing.chance) else f"{standing.chance:.2g}"
     if standing.rank is not None:
         return f"rank {standing.rank}" + f", chance {level}" * bool(level)
@@ -98,11 +91,10 @@ def place_in_words(standing: Standing) -> str:
 
 
 def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
-    """Collect the scores of one head in all charts, its ranks, token lists, categories and removed sets."""
+    """Collect the scores of one head in all charts, its ranks, token lists, categories and tested sets."""
     charts = stack_maps(maps)
     charts = charts.assign(rank=head_ranks(charts), n_heads=charts.score.count(("layer", "head")))
     standings = []
-    places = {}
     for i, chart in enumerate(charts.chart.values.tolist()):
         entry = charts.isel(chart=i).sel(layer=layer, head=head)
         if np.isnan(entry.score):
@@ -124,7 +116,6 @@ def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
             by_removal=any(m.by_removal for m in measures_of(method) if m.name == measure),
         )
         standings.append(standing)
-        places[method, subject, measure] = _place(charts.score.isel(chart=i), layer, head)
     model = next((str(result.attrs["model"]) for result in maps.values() if "model" in result.attrs), "")
     categories = []
     for result in maps.values():
@@ -133,7 +124,9 @@ def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
             is_member = members_above_chance(result, variable).sel(layer=layer, head=head).values
             categories += [str(n) for n, m in zip(result.category_name.values, is_member, strict=True) if m]
     ordered = sorted(standings, key=lambda s: (s.value == 0, s.rank is None, (s.rank or 0) / s.n_heads))
-    return Card(layer, head, model, ordered, _operations(maps, layer, head), categories, _removed_sets(maps, places))
+    return Card(
+        layer, head, model, ordered, _operations(maps, layer, head), categories, _tested_sets(maps, layer, head)
+    )
 
 
 def _operations(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> list[Operation]:
@@ -152,29 +145,11 @@ def _operations(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> list[O
     return []
 
 
-def _place(score: xr.DataArray, layer: int, head: int) -> int:
-    """Return the place of a head in the order of removal, from 1. Tied heads are removed by layer and head."""
-    values = score.transpose("layer", "head").values.ravel()
-    row = int(score.indexes["layer"].get_loc(layer))
-    column = int(score.indexes["head"].get_loc(head))
-    index = row * score.sizes["head"] + column
-    return int((values > values[index]).sum() + (values[: index + 1] == values[index]).sum())
-
-
-def _removed_sets(maps: Mapping[str, xr.Dataset], places: dict[tuple[str, str, str], int]) -> list[RemovedSet]:
-    """Find the smallest removed set of each curve that contains the head.
-
-    places: place of the head in the order of removal, by method, subject and measure.
-    """
-    curves = stack_removal_curves(maps)
+def _tested_sets(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> list[TestedSet]:
+    """Find the tested sets of heads that contain the head."""
     sets = []
-    for i in range(curves.sizes["curve"]):
-        curve = curves.isel(curve=i)
-        method = curve.method.item()
-        subject = curve.subject.item()
-        ranked_by = curve.ranked_by.item()
-        place = places.get((method, subject, ranking_measure(method, ranked_by)))
-        sizes = [n for n in removed_counts(curve) if place is not None and place <= n]
-        if sizes:
-            sets.append(RemovedSet(method, subject, ranked_by, sizes[0], *change_at(curve, sizes[0])))
+    for method, measure, subject, outcome in all_outcomes(maps):
+        row, column = (maps[method].indexes[d].get_loc(n) for d, n in (("layer", layer), ("head", head)))
+        if outcome.heads[row, column]:
+            sets.append(TestedSet(method, measure, subject, outcome))
     return sets

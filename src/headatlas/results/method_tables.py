@@ -3,8 +3,8 @@
 1. Numbers and texts about the whole result, then about each subject, seed, question, …: one table per dimension.
    Flags of heads are counted.
 2. For every measure and subject: the number of heads above chance, and the top heads.
-3. If heads were removed, switched or added: a row per test, with the change, the change with random heads, and p.
-   If a test has several measures, the first is shown.
+3. A row per tested map, with its outcome. If the method itself tests something, such as a vector: a row per test, with
+   the change, the change with random heads, and p. If such a test has several measures, the first is shown.
 4. Small arrays over two or three other dimensions: one table each.
 
 Columns are named by the `long_name` of a variable, or by the variable.
@@ -22,6 +22,7 @@ from headatlas.methods._chance import at_chance, no_head_label
 from headatlas.methods._tables import best, head_name
 from headatlas.methods.method import Measure, Tables
 from headatlas.results.about import unit_of
+from headatlas.results.outcomes import Outcome, interval_in_words, outcomes, percent
 
 HEADS = ("layer", "head")
 # Dimensions whose mean is shown.
@@ -35,6 +36,8 @@ MAX_CELL_CHARACTERS = 60
 
 def method_tables(result: xr.Dataset, top: int = 5) -> Tables:
     """Return the tables of one result by title. top: number of heads to list per map."""
+    tests_of_maps = [_outcome_row(*key, outcome) for key, outcome in outcomes(result).items()]
+    result = result.drop_vars([n for n in result.variables if str(n).startswith("tested_")])
     if "measure" in result.dims:
         result = result.isel(measure=0)
     method = str(result.attrs.get("method", ""))
@@ -52,6 +55,7 @@ def method_tables(result: xr.Dataset, top: int = 5) -> Tables:
         tables[title] = _rows_of({n: v for n, v in plain.items() if v.dims == dim}, dim)
     tables |= {f"{title_of(method)}: top heads": [row for m in measures for row in _top_heads(result, m, top)]}
     tables |= _lists_of_heads(result, top)
+    tables["Tests of the top heads (docs/concepts/evidence.md)"] = tests_of_maps
     if tested:
         of_measure = f" of {result['measure'].item()}" if "measure" in result.coords else ""
         tables[f"Tests: change{of_measure}, compared with random heads"] = _tests(result, tested)
@@ -161,8 +165,26 @@ def _test_variables(result: xr.Dataset) -> list[str]:
         return []
     dims = result["effect"].dims
     others = [str(n) for n, v in result.data_vars.items() if str(n).endswith("_effect") and set(dims) <= set(v.dims)]
-    about_test = [n for n in ("n_removed", "proven") if n in result and set(result[n].dims) <= set(dims)]
-    return ["effect", *others, *(n for n in P_VALUES if n in result), *about_test]
+    n_heads = ["n_removed"] if "n_removed" in result and set(result["n_removed"].dims) <= set(dims) else []
+    return ["effect", *others, *(n for n in P_VALUES if n in result), *n_heads]
+
+
+def _outcome_row(measure: str, subject: str, outcome: Outcome) -> dict[str, Any]:
+    """Make the row of a tested map."""
+    return {
+        "subject": subject,
+        "measure": measure,
+        "heads": outcome.n_heads,
+        "right": percent(outcome.accuracy),
+        "without": percent(outcome.accuracy_after),
+        "change of log P": _cell(outcome.effect),
+        "random heads": _cell(outcome.random),
+        "beyond random": _cell(outcome.beyond["zero"]),
+        "interval": interval_in_words(outcome),
+        "p, corrected": _cell(outcome.p),
+        "outcome": outcome.outcome,
+        "reason": outcome.reason,
+    }
 
 
 def _tests(result: xr.Dataset, variables: list[str]) -> list[dict[str, Any]]:

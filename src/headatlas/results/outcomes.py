@@ -1,121 +1,137 @@
-"""The outcome of each map's removal test, as figures, tables and the page show it."""
+"""The outcome of each map's test, as figures, tables and the page show it."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
 
-from headatlas.evidence.control import top_heads
-from headatlas.methods import measures_of
-from headatlas.results.curves import change_at, ranking_measure, removed_counts, stack_removal_curves
+from headatlas.evidence.decide import NO_ABILITY, SUPPORTED, UNDECIDED
 
-# With fewer heads, random draws would often be the tested heads themselves.
-MIN_HEADS = 4
-# Highest corrected p that supports a map.
-ALPHA = 0.05
+NOT_TESTED = "not tested"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The effect of removing a map's heads, compared with removing random heads.
+    """The outcome of the test of a map: what removing its top heads does, compared with matched random heads.
+
+    Changes are of log P in nats per token, below 0: worse. NaN: not measured.
 
     Attributes:
-        n_removed: number of removed heads; 0 if the method found none.
-        which: "top", or what the removed heads are instead.
-        measure: what changes.
-        effect: change of the measure without these heads; below 0 is worse.
+        outcome: supported, not supported, undecided or no ability.
+        reason: why.
+        selective: whether the subject loses more than others change: supported, not supported, or empty.
+        n_heads: number of tested heads.
+        prompts: number of prompts.
+        accuracy: share of prompts that the whole model answers right.
+        accuracy_after: the same without the tested heads.
+        guess: accuracy of the best guess.
+        effect: change without the tested heads, their outputs replaced by zero.
         random: mean change without random heads.
-        p: corrected for the number of tests, if the result has that.
-        supported: whether the test supports the map.
-        removed: whether a head was removed [layer, head]; all False if the result does not record which heads.
+        random_low, random_high: middle 90 % of the draws of random heads.
+        beyond: change beyond that of random heads, by replacement.
+        low, high: 95 % interval of `beyond` over prompts, by replacement.
+        p: how often random heads do as much, corrected for the number of tests.
+        curve: change without other numbers of top heads, by number.
+        others: change of other subjects, by name.
+        heads: whether a head was tested [layer, head].
     """
 
-    n_removed: int
-    which: str
-    measure: str
+    outcome: str
+    reason: str
+    selective: str
+    n_heads: int
+    prompts: int
+    accuracy: float
+    accuracy_after: float
+    guess: float
     effect: float
     random: float
+    random_low: float
+    random_high: float
+    beyond: dict[str, float]
+    low: dict[str, float]
+    high: dict[str, float]
     p: float
-    supported: bool
-    removed: np.ndarray
+    curve: dict[int, float]
+    others: dict[str, float]
+    heads: np.ndarray
+
+    @property
+    def supported(self) -> bool:
+        return self.outcome == SUPPORTED
 
     @property
     def text(self) -> str:
-        """Say it in a few words: 'supported, p 0.005, 8 heads'."""
-        word = "supported" if self.supported else "not supported"
-        if not self.n_removed:
-            return f"{word}: no heads found"
-        return f"{word}, p {self.p:.2g}, {self.n_removed} head{'s' * (self.n_removed != 1)}"
+        """Say it in a few words: 'supported, p 0.005, 8 heads', or 'no ability: 13 % right, guess 27 %'."""
+        if self.outcome == NO_ABILITY:
+            return f"{self.outcome}: {percent(self.accuracy)} right, guess {percent(self.guess)}"
+        if self.outcome == UNDECIDED:
+            # what is missing comes last
+            return f"{self.outcome}: {self.reason.rpartition('; ')[2]}"
+        return f"{self.outcome}, p {self.p:.2g}, {self.n_heads} head{'s' * (self.n_heads != 1)}"
 
 
-def outcomes(method: str, result: xr.Dataset) -> dict[tuple[str, str], Outcome]:
-    """Return the outcome of every tested map of a result, by measure and subject.
-
-    If several numbers of heads were removed, the outcome is for the smallest number that is at least `MIN_HEADS`.
-    """
-    measures = measures_of(method)
-    scored = [m.name for m in measures if m.name in result]
-    if "effect" in result and scored and result.effect.dims == (measures[0].over,):
-        return _by_subject(scored[0], result)
-    curves = stack_removal_curves({method: result})
-    tested = {}
-    for i in range(curves.sizes["curve"]):
-        curve = curves.isel(curve=i)
-        subject = curve.subject.item()
-        measure = ranking_measure(method, curve.ranked_by.item())
-        if measure in scored:
-            tested[measure, subject] = _of_curve(curve, _scores(result, measure, subject))
-    return tested
+def percent(share: float) -> str:
+    """Write a share: '13 %', or '-' if it was not measured."""
+    return "-" if np.isnan(share) else f"{100 * share:.0f} %"
 
 
-def _by_subject(measure: str, result: xr.Dataset) -> dict[tuple[str, str], Outcome]:
-    """Read the outcomes of a test that removes one set of heads per subject."""
-    if not {"random_effect", "p_corrected", "n_removed"} <= set(result):
+def interval_in_words(outcome: Outcome) -> str:
+    """Write the 95 % interval of the change beyond random heads: '-1.5 to -0.7', or '-' if it was not measured."""
+    low, high = outcome.low["zero"], outcome.high["zero"]
+    return "-" if np.isnan(low) else f"{low:+.2f} to {high:+.2f}"
+
+
+def outcomes(result: xr.Dataset) -> dict[tuple[str, str], Outcome]:
+    """Return the outcome of every tested map of a result, by measure and subject."""
+    if "tested_outcome" not in result:
         return {}
-    (over,) = result.effect.dims
     tested = {}
-    for subject in result[over].values.tolist():
-        test = result.sel({over: subject})
-        p = float(test.p_corrected)
-        which = str(result.effect.attrs.get("heads", "top"))
-        if "selected" in test and set(test.selected.dims) == {"layer", "head"}:
-            removed = test.selected.transpose("layer", "head").values.astype(bool)
-        elif which == "top":
-            removed = _top_mask(_scores(result, measure, str(subject)), int(test.n_removed))
-        else:
-            removed = np.zeros((result.sizes["layer"], result.sizes["head"]), bool)
-        tested[measure, str(subject)] = Outcome(
-            n_removed=int(test.n_removed),
-            which=which,
-            measure="log P per token",
-            effect=float(test.effect),
-            random=float(test.random_effect.mean()),
-            p=p,
-            supported=bool(test.proven) if "proven" in test else p < ALPHA,
-            removed=removed,
-        )
+    _, over = result.tested_outcome.dims
+    for i, measure in enumerate(result.tested_measure.values.tolist()):
+        for j, subject in enumerate(result[over].values.tolist()):
+            test = result.isel({"tested_measure": i, over: j})
+            if test.tested_outcome.item():
+                tested[str(measure), str(subject)] = _outcome(test)
     return tested
 
 
-def _of_curve(curve: xr.Dataset, scores: np.ndarray) -> Outcome:
-    """Read the outcome of a test that removes several numbers of top heads."""
-    numbers = removed_counts(curve)
-    n_removed = next((n for n in numbers if n >= MIN_HEADS), numbers[-1])
-    measure, effect, random, p = change_at(curve, n_removed)
-    return Outcome(n_removed, "top", measure, effect, random, p, p < ALPHA, _top_mask(scores, n_removed))
+def all_outcomes(maps: Mapping[str, xr.Dataset]) -> Iterator[tuple[str, str, str, Outcome]]:
+    """Yield the method, measure, subject and outcome of every tested map."""
+    for method, result in maps.items():
+        for (measure, subject), outcome in outcomes(result).items():
+            yield method, measure, subject, outcome
 
 
-def _scores(result: xr.Dataset, measure: str, subject: str) -> np.ndarray:
-    """Return the map [layer, head] of one subject, averaged over all other dimensions."""
-    over = next(m.over for m in measures_of(str(result.attrs["method"])) if m.name == measure)
-    names = [str(name) for name in result[over].values]
-    scores = result[measure].isel({over: names.index(subject)})
-    return scores.mean([d for d in scores.dims if d not in ("layer", "head")]).transpose("layer", "head").values
-
-
-def _top_mask(scores: np.ndarray, n: int) -> np.ndarray:
-    """Mark the n top heads of a map [layer, head]."""
-    mask = np.zeros(scores.shape, bool)
-    for layer, head in top_heads(scores, n):
-        mask[layer, head] = True
-    return mask
+def _outcome(test: xr.Dataset) -> Outcome:
+    """Read the outcome of one map from the variables of `with_outcomes`."""
+    replacements = [str(name) for name in test.tested_replacement.values]
+    by_replacement = {
+        name: dict(zip(replacements, test[f"tested_{name}"].values.tolist(), strict=True))
+        for name in ("beyond_random", "low", "high")
+    }
+    curve = zip(test.tested_curve_heads.values.tolist(), test.tested_curve.values.tolist(), strict=True)
+    others = zip(test.tested_other.values.tolist(), test.tested_others.values.tolist(), strict=True)
+    heads = test.tested_heads.transpose("layer", "head").values.astype(bool)
+    return Outcome(
+        outcome=str(test.tested_outcome.item()),
+        reason=str(test.tested_reason.item()),
+        selective=str(test.tested_selective.item()),
+        n_heads=int(test.tested_n_heads),
+        prompts=int(test.tested_prompts),
+        accuracy=float(test.tested_accuracy),
+        accuracy_after=float(test.tested_accuracy_after),
+        guess=float(test.tested_guess),
+        effect=float(test.tested_effect),
+        random=float(test.tested_random),
+        random_low=float(test.tested_random_low),
+        random_high=float(test.tested_random_high),
+        beyond=by_replacement["beyond_random"],
+        low=by_replacement["low"],
+        high=by_replacement["high"],
+        p=float(test.tested_p),
+        curve={int(n): change for n, change in curve if np.isfinite(change)},
+        others={str(name): change for name, change in others if np.isfinite(change)},
+        heads=heads,
+    )

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from headatlas.methods import measures_of
 from headatlas.results.store import load
 
 TESTS = "tests"  # the name of their file
+# The middle 90 % of the random draws.
+RANDOM_LOW, RANDOM_HIGH = 0.05, 0.95
 
 
 def name_of_test(method: str, measure: str, subject: str) -> str:
@@ -24,44 +27,76 @@ def load_tests(folder: Path) -> xr.Dataset | None:
 
 
 def with_outcomes(results: Mapping[str, xr.Dataset], tests: xr.Dataset | None) -> dict[str, xr.Dataset]:
-    """Return results with the outcomes of their tests, as variables over `tested_measure` and the map's subject.
+    """Return results with the outcomes of their tests, in variables whose names begin with `tested_`.
 
-    tested_outcome, tested_reason, tested_effect and tested_random (log P, zero), tested_p, tested_heads (layer, head).
+    They are over `tested_measure` and the map's subject, and have what `results.outcomes` reads. A test of an earlier
+    map of the same method is left out.
     """
     if tests is None:
         return dict(results)
     return {name: _with_outcomes(name, result, tests) for name, result in results.items()}
 
 
+def tests_of(method: str, result: xr.Dataset, tests: xr.Dataset) -> np.ndarray:
+    """Return which tests are of this result: bool [test]."""
+    of_method = (tests.method.values == method) & (tests.map_key.values == str(result.attrs.get("key", "")))
+    return np.asarray(of_method & np.isin(tests.map_measure.values, [m.name for m in measures_of(method)]))
+
+
 def _with_outcomes(method: str, result: xr.Dataset, tests: xr.Dataset) -> xr.Dataset:
-    ours = tests.isel(test=np.flatnonzero(tests.method.values == method))
-    if not ours.sizes["test"]:
-        return result
+    ours = tests.isel(test=np.flatnonzero(tests_of(method, result, tests)))
     measures = list(dict.fromkeys(ours.map_measure.values.tolist()))
-    over = next(str(dim) for dim in result[measures[0]].dims if dim in result.coords and _is_subject(result, dim, ours))
-    index = {name: i for i, name in enumerate(result[over].values.tolist())}
-    shape = (len(measures), len(index))
-    texts = {name: np.full(shape, "", dtype=object) for name in ("outcome", "reason", "selective")}
-    numbers = {name: np.full(shape, np.nan) for name in ("effect", "random", "p", "accuracy", "selectivity")}
-    heads = np.zeros((*shape, ours.sizes["layer"], ours.sizes["head"]), bool)
+    if not measures:
+        return result
+    over = next(m.over for m in measures_of(method) if m.name == measures[0])
+    subjects = [str(name) for name in result[over].values]
+    others = list(dict.fromkeys(name for name in ours.other_subject.values.ravel().tolist() if name))
+    variables: dict[str, Any] = {}
     for i in range(ours.sizes["test"]):
         test = ours.isel(test=i)
-        place = (measures.index(test.map_measure.item()), index[test.subject.item()])
-        for name, values in texts.items():
-            values[place] = str(test[name].item())
-        removed = {"replacement": "zero", "measure": "log_p"}
-        numbers["effect"][place] = float(test.effect.sel(removed))
-        numbers["random"][place] = float(test.random_effect.sel(removed).mean())
-        numbers["p"][place] = float(test.p_corrected)
-        numbers["accuracy"][place] = float(test.accuracy)
-        numbers["selectivity"][place] = float(test.selectivity)
-        heads[place] = test.selected.values
-    dims = ("tested_measure", over)
-    variables: dict[str, Any] = {f"tested_{name}": (dims, values.astype(str)) for name, values in texts.items()}
-    variables |= {f"tested_{name}": (dims, values) for name, values in numbers.items()}
-    variables["tested_heads"] = (*dims, "layer", "head"), heads
-    return result.assign(variables).assign_coords(tested_measure=measures)
+        place = (measures.index(test.map_measure.item()), subjects.index(test.subject.item()))
+        for name, (dims, value) in _summary(test, others).items():
+            if name not in variables:
+                shape = (len(measures), len(subjects), *value.shape)
+                empty: Any = "" if value.dtype == object else False if value.dtype == bool else np.nan
+                variables[name] = ("tested_measure", over, *dims), np.full(shape, empty, dtype=value.dtype)
+            variables[name][1][place] = value
+    texts = {name: (dims, values.astype(str)) for name, (dims, values) in variables.items() if values.dtype == object}
+    coords = {"tested_measure": measures, "tested_other": others, "tested_replacement": tests.replacement.values}
+    return result.assign(variables | texts).assign_coords(coords)
 
 
-def _is_subject(result: xr.Dataset, dim: Any, tests: xr.Dataset) -> bool:
-    return set(tests.subject.values.tolist()) <= set(map(str, result[dim].values.tolist()))
+def _summary(test: xr.Dataset, others: list[str]) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    """Return what is shown of one test: dimensions and values by name."""
+    zero = test.sel(replacement="zero")
+    effect = float(zero.effect.sel(measure="log_p"))
+    draws = zero.random_effect.sel(measure="log_p").values
+    draws = draws[np.isfinite(draws)]
+    random = (draws.mean(), *np.quantile(draws, [RANDOM_LOW, RANDOM_HIGH])) if len(draws) else (np.nan,) * 3
+    numbers = {
+        "n_heads": test.n_heads,
+        "prompts": test.prompts,
+        "accuracy": test.accuracy,
+        "accuracy_after": test.accuracy + zero.effect.sel(measure="right"),
+        "guess": test.guess,
+        "effect": effect,
+        "random": random[0],
+        "random_low": random[1],
+        "random_high": random[2],
+        "p": test.p_corrected,
+        "selectivity": test.selectivity,
+    }
+    texts = {name: str(test[name].item()) for name in ("outcome", "reason", "selective")}
+    by_replacement = {name: test[name].sel(measure="log_p") for name in ("beyond_random", "low", "high")}
+    by_share = {"curve_heads": test.curve_heads, "curve": test.curve_effect.sel(measure="log_p")}
+    other_effect = test.other_effect.sel(measure="log_p").values
+    of_others = dict(zip(test.other_subject.values.tolist(), other_effect.tolist(), strict=True))
+    changes = np.array([of_others.get(name, np.nan) for name in others], float)
+    summary: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+    summary |= {name: ((), np.array(value, dtype=object)) for name, value in texts.items()}
+    summary |= {name: ((), np.array(float(value))) for name, value in numbers.items()}
+    summary |= {name: (("tested_replacement",), v.values.astype(float)) for name, v in by_replacement.items()}
+    summary |= {name: (("tested_share",), values.values.astype(float)) for name, values in by_share.items()}
+    summary["others"] = ("tested_other",), changes
+    summary["heads"] = ("layer", "head"), test.selected.values.astype(bool)
+    return {f"tested_{name}": value for name, value in summary.items()}

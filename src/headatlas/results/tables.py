@@ -14,10 +14,10 @@ from headatlas.methods._tables import best, head_name
 from headatlas.results.about import unit_of
 from headatlas.results.card import Card
 from headatlas.results.charts import head_ranks, stack_maps
-from headatlas.results.outcomes import Outcome, outcomes
+from headatlas.results.outcomes import NOT_TESTED, Outcome, all_outcomes, percent
 
 Maps = Mapping[str, xr.Dataset]
-NOT_TESTED: dict[str, Any] = dict.fromkeys(("removed", "of", "change", "random", "p"))
+TEST_COLUMNS = ("heads", "accuracy", "accuracy_after", "change", "random", "beyond", "low", "high", "p")
 
 
 def warnings(maps: Maps) -> list[str]:
@@ -70,12 +70,13 @@ def _highest(score: xr.DataArray) -> tuple[int, int, int, float]:
 
 
 def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
-    """Make the short table of an atlas: the top n heads of every subject, and the effect of removing them.
+    """Make the short table of an atlas: the top n heads of every subject, and the outcome of their test.
 
-    It has the first measure of each method. Maps with a threshold are left out if no head above chance reaches it.
+    It has the first measure of each method, and all tested maps. Other maps with a threshold are left out if no head
+    above chance reaches it.
     """
     charts = stack_maps(maps)
-    tested = {method: outcomes(method, result) for method, result in maps.items()}
+    tested = {(method, measure, subject): outcome for method, measure, subject, outcome in all_outcomes(maps)}
     rows = []
     for i in range(charts.sizes["chart"]):
         chart = charts.isel(chart=i)
@@ -85,11 +86,12 @@ def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
         result = maps[method]
         first = measures_of(method)[0]
         top = best(chart.score.where(~chart.at_chance), n) or best(chart.score, n)
-        if measure != first.name or not top or not _reaches_threshold(result, first.over, chart, top[0][2]):
+        outcome = tested.get((method, measure, subject))
+        is_main = measure == first.name and top and _reaches_threshold(result, first.over, chart, top[0][2])
+        if not top or not (outcome or is_main):
             continue
         top_heads = [_head_row(chart, layer, head, value, unit_of(result)) for layer, head, value in top]
-        row = {"method": method, "subject": subject, "top_heads": top_heads}
-        row |= _test_row(tested[method].get((measure, subject)))
+        row = {"method": method, "measure": measure, "subject": subject, "top_heads": top_heads} | _test_row(outcome)
         layer, head, _ = top[0]
         rows.append(row | {"chance": _or_none(chart.chance.sel(layer=layer, head=head))})
     return rows
@@ -112,12 +114,22 @@ def _head_row(chart: xr.Dataset, layer: int, head: int, value: float, unit: str)
 
 
 def _test_row(outcome: Outcome | None) -> dict[str, Any]:
-    """Make the part of a row that is about the removal test; None if nothing was removed."""
-    if outcome is None or not outcome.n_removed:
-        return NOT_TESTED
-    row: dict[str, Any] = {"removed": outcome.n_removed, "of": outcome.measure, "change": outcome.effect}
-    row |= {"which": outcome.which} if outcome.which != "top" else {}
-    return row | {"random": outcome.random, "p": _or_none(outcome.p)}
+    """Make the part of a row that is about the test of a map; numbers that were not measured are None."""
+    if outcome is None:
+        return dict.fromkeys(TEST_COLUMNS) | {"outcome": NOT_TESTED, "reason": "", "text": NOT_TESTED}
+    numbers = {
+        "heads": outcome.n_heads,
+        "accuracy": outcome.accuracy,
+        "accuracy_after": outcome.accuracy_after,
+        "change": outcome.effect,
+        "random": outcome.random,
+        "beyond": outcome.beyond["zero"],
+        "low": outcome.low["zero"],
+        "high": outcome.high["zero"],
+        "p": outcome.p,
+    }
+    words = {"outcome": outcome.outcome, "reason": outcome.reason, "text": outcome.text}
+    return {name: _or_none(value) for name, value in numbers.items()} | {"heads": outcome.n_heads} | words
 
 
 def _or_none(value: Any) -> float | None:
@@ -125,23 +137,28 @@ def _or_none(value: Any) -> float | None:
 
 
 def evidence_in_words(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Put the rows of `evidence` into words."""
-    return [_evidence_row(row) for row in rows]
+    """Put the rows of `evidence` into words; without any test or chance level, their columns are left out."""
+    table = [_evidence_row(row) for row in rows]
+    shown = [name for name in dict.fromkeys(name for row in table for name in row) if any(r[name] for r in table)]
+    return [{name: row[name] or "-" for name in shown} for row in table]
 
 
 def _evidence_row(row: dict[str, Any]) -> dict[str, str]:
+    """Put one row into words; '' for what was not measured."""
+    measure = "" if row["measure"] == measures_of(row["method"])[0].name else f", {row['measure']}"
     top = ", ".join(_with_interval(h) for h in row["top_heads"] if not h["at_chance"])
-    words = {"method": row["method"], "subject": row["subject"], "top heads": top or no_head_label(row["method"])}
-    if row["removed"] is None:
-        words |= {"removed": "-", "change": "-"}
-        words["random"] = "-" if row["chance"] is None else f"chance {row['chance']:.2f}"
-    else:
-        words |= {
-            "removed": f"{row.get('which', 'top')} {row['removed']}",
-            "change": f"{row['of']} {row['change']:+.2f}",
-        }
-        words["random"] = f"{row['random']:+.2f}"
-    return words | {"p": "-" if row["p"] is None else f"{row['p']:.2f}"}
+    words = {"method": f"{row['method']}{measure}", "subject": row["subject"]}
+    words["top heads"] = top or no_head_label(row["method"])
+    words["chance"] = "" if row["chance"] is None else f"{row['chance']:.2g}"
+    words["right"] = "" if row["accuracy"] is None else _before_and_after(row["accuracy"], row["accuracy_after"])
+    words["log P"] = "" if row["change"] is None else f"{row['change']:+.2f}"
+    words["random heads"] = "" if row["random"] is None else f"{row['random']:+.2f}"
+    words["interval"] = "" if row["low"] is None else f"{row['low']:+.2f} to {row['high']:+.2f}"
+    return words | {"outcome": "" if row["outcome"] == NOT_TESTED else row["text"]}
+
+
+def _before_and_after(before: float, after: float | None) -> str:
+    return percent(before) if after is None else f"{percent(before)} → {percent(after)}"
 
 
 def _with_interval(head: dict[str, Any]) -> str:
@@ -224,10 +241,11 @@ def standings_in_words(card: Card) -> list[dict[str, Any]]:
     return [row | {"rank": unranked.get(row["chart"], row["rank"])} for row in standings(card)]
 
 
-def removals(card: Card) -> list[dict[str, Any]]:
-    """List the removed sets of top heads that contain a head."""
+def tested_sets(card: Card) -> list[dict[str, Any]]:
+    """List the tested sets of top heads that contain a head."""
     return [
-        {"subject": r.subject, "top heads by": r.ranked_by, "removed": r.n_heads, "of": r.measure}
-        | {"change": r.change, "random heads": r.random_change, "p": _or_none(r.p)}
-        for r in card.removed
+        {"subject": t.subject, "top heads by": f"{t.method}, {t.measure}", "heads": t.outcome.n_heads}
+        | {"change": _or_none(t.outcome.effect), "random heads": _or_none(t.outcome.random)}
+        | {"p": _or_none(t.outcome.p), "outcome": t.outcome.text}
+        for t in card.tested
     ]

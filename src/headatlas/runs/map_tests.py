@@ -105,7 +105,7 @@ def plan_tests(results: Mapping[str, xr.Dataset], plans: Mapping[str, Plan], pre
     work = Work(
         summary=f"{len(names)} tests, {settings['prompts']} prompts and up to {settings['draws']} draws each",
         combine=combine,
-        arguments={"names": names},
+        arguments={"names": names, "map_keys": {name: str(results[name].attrs.get("key", "")) for name in subjects}},
         parts=parts,
         data=hashlib.sha256(repr(what).encode()).hexdigest()[:16],
         settings={"prompts": settings["prompts"], "draws": settings["draws"]},
@@ -214,11 +214,14 @@ def _load_others(lm: LM, others: Subjects, used: Used | None, n: int = OTHER_PRO
     return [*loaded, text_prompts(lm, n)]
 
 
-def combine(lm: LM, *, names: Sequence[str], done: FinishedParts, progress: Progress) -> xr.Dataset:
-    """Return all tests, with outcomes."""
+def combine(
+    lm: LM, *, names: Sequence[str], map_keys: Mapping[str, str], done: FinishedParts, progress: Progress
+) -> xr.Dataset:
+    """Return all tests, with outcomes. map_keys: for each method, the key of the result whose maps are tested."""
     tests = stack_tests({name: done[name] for name in names})
     method, measure, _ = zip(*(name.split(": ", 2) for name in names), strict=True)
-    return tests.assign_coords(method=("test", list(method)), map_measure=("test", list(measure)))
+    coords = {"method": list(method), "map_measure": list(measure), "map_key": [map_keys[name] for name in method]}
+    return tests.assign_coords({name: ("test", values) for name, values in coords.items()})
 
 
 # --- heads of the user's

@@ -352,12 +352,12 @@ function fillSets() {
   suggest();
 }
 const aroundNone = () => ($("live-add").disabled = !data.charts[$("live-set").value] && state.at === null); // sets around the selected head need one
-function suggest() { // the number of heads removed in the map's test, else those above chance, else 8
+function suggest() { // the number of heads in the map's test, else those above chance, else 8
   const chart = data.charts[$("live-set").value];
   $("live-count").disabled = !chart;
   aroundNone();
   if (!chart) return;
-  const tested = data.special.filter((s) => groupOf(chart).title.startsWith(`${s.title}:`)).flatMap((s) => s.verdicts).find((v) => v.function === chart.subject);
+  const tested = data.tests.find((t) => t.chart !== null && data.charts[t.chart] === chart);
   $("live-count").value = tested?.heads || Math.min(chart.above?.length || 8, 32);
 }
 function pickedSet() {

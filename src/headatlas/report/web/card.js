@@ -29,27 +29,20 @@ function roles(at) {
 }
 function effects(at) {
   const alone = data.charts.filter((c) => groupOf(c).removal && !missing(score(c)[at]));
-  const sets = data.curves.map((curve) => ({ curve, step: stepOf(curve, at) })).filter(({ step }) => step !== null);
-  const changes = ({ curve, step: i }) => {
-    const change = (v) => (missing(v) ? "–" : number(v - curve.top[0]));
-    const what = `${curve.title}, ${curve.why}${curve.measure.endsWith("log P") ? "" : `; ${curve.measure}`}`;
-    const set = el("span", {}, `${words(curve.subject)}: top ${curve.removed[i]}`, el("small", {}, what));
-    return [set, change(curve.top[i]), change(curve.random[i]), number(curve.p[i])];
+  const sets = data.tests.filter((t) => t.chart !== null && data.charts[t.chart].tested.includes(at));
+  const changes = (t) => {
+    const set = el("span", {}, `${words(t.subject)}: top ${t.heads}`, el("small", {}, `${t.title}, ${t.measure}; ${t.outcome}`));
+    return [set, number(t.change), number(t.random), number(t.p)];
   };
   const made = [];
   const single = (c) => [`${groupOf(c).title.split(":")[0]}, ${words(c.subject)}`, number(score(c)[at]), place(c, at)];
   if (alone.length) made.push(table("", ["This head removed", "log P lost", "Rank"], alone.map(single), [1, 2]));
   if (sets.length) {
-    made.push(muted("Removed sets of top heads that include it: change of log P, compared with the same number of random heads."));
-    made.push(table("", ["Set removed", "these", "random", "p"], sets.map(changes), [1, 2, 3]));
+    made.push(muted("Tested sets of top heads that include it: change of log P without them, compared with matched random heads."));
+    made.push(table("", ["Tested set", "these", "random", "p"], sets.map(changes), [1, 2, 3]));
   }
-  if (!made.length && data.curves.length) made.push(el("p", {}, "It is in none of the removed sets of top heads."));
+  if (!made.length && data.tests.length) made.push(el("p", {}, "It is in none of the tested sets of top heads."));
   return made.length ? [el("h3", {}, "Removal"), ...made] : [];
-}
-function stepOf(curve, at) { // the smallest set of removed top heads that holds this one
-  if (curve.chart === null) return null;
-  const place = places(data.charts[curve.chart]).indexOf(at), i = curve.removed.findIndex((n) => n > place);
-  return place < 0 || i < 0 ? null : i;
 }
 function salient(at) {
   const s = data.tokens;

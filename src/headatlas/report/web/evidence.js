@@ -1,6 +1,6 @@
 // ---------- evidence and provenance
 function evidence() {
-  $("verdict").textContent = data.evidence.verdict;
+  $("probe-summary").textContent = data.evidence.summary;
   const percent = (v) => (missing(v) ? "–" : `${Math.round(v * 100)} %`);
   const rows = (each) => each.map((r) => [r.name, percent(r.value), el("div", { className: "meter" }, el("i", { style: `width:${(r.value ?? 0) * 100}%` }))]);
   $("evidence-all").replaceChildren(table("All functions", ["What answers", "Accuracy", ""], rows(data.evidence.rows), [1]));

@@ -59,7 +59,7 @@ function start() {
   const charts = data.charts.length;
   const shown = {
     closeup: charts, finder: charts, categories: data.categories, always: data.always.length,
-    removal: data.curves.length, special: data.special.length, agreement: data.agreement, evidence: data.evidence,
+    tests: data.tests.length, special: data.special.length, agreement: data.agreement, evidence: data.evidence,
   };
   for (const [id, content] of Object.entries(shown)) if (!content) $(id).remove();
   $("contents").replaceChildren(...[...document.querySelectorAll("main > section")].map((s) => el("a", { href: `#${s.id}` }, s.querySelector("h2").textContent)));
@@ -77,7 +77,7 @@ function start() {
   }
   if (data.categories) categories();
   if (data.always.length) always();
-  if (data.curves.length) removal();
+  if (data.tests.length) tests();
   if (data.special.length) special();
   if (data.agreement) agreement();
   if (data.evidence) evidence();

@@ -1,81 +1,70 @@
-"""What the page shows as evidence: removal curves, effects on other functions, and the accuracy of a probe."""
+"""What the page shows of tests: their outcomes, changes of other subjects, and the accuracy of a probe."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from headatlas.methods import measures_of, title_of
 from headatlas.report.numbers import plain, plain_list
-from headatlas.results.curves import change_matrix, ranking_measure, stack_removal_curves
+from headatlas.results.changes import change_matrix
+from headatlas.results.outcomes import all_outcomes
 
 Maps = Mapping[str, xr.Dataset]
 NONE_CLEAR = (
     "No head's importance clears the shuffled-label control,"
     " so no single bright cell of its maps is evidence by itself."
 )
-SWITCHED = (
-    "Heads are switched off, compared with on. log P must fall for facilitating heads, rise for interfering ones and"
-    " stay for irrelevant ones, more so than for random heads."
-)
 # Accuracies closer than this are called alike if the number of questions is not known.
 DEFAULT_MARGIN = 0.05
-TEST_VARIABLES = ("verdict", "n_removed", "effect", "other_effect", "random_effect", "p_corrected")
 
 
-def curves(maps: Maps, charts: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield removal curves, each with the index of the chart whose top heads were removed."""
-    all_curves = stack_removal_curves(maps)
-    for i in range(all_curves.sizes["curve"]):
-        curve = all_curves.isel(curve=i)
-        curve = curve.isel(removed=curve.top.notnull().values)
-        names = {n: str(curve[n].item()) for n in ("method", "subject", "measure", "ranked_by")}
-        method = names["method"]
-        why = ranking_measure(method, names["ranked_by"])
-        key = (method, why, names["subject"])
-        keys = [(row["method"], row["measure"], row["subject"]) for row in charts]
-        chart = keys.index(key) if key in keys else None
-        role = why if "role" in maps[method].effect.dims else ""
-        values = {n: plain_list(curve[n].values) for n in ("top", "lowest", "random", "random_low", "random_high", "p")}
-        description = SWITCHED if role else ""
-        about = {"title": title_of(method), "description": description, "role": role, "why": why, "chart": chart}
-        yield names | about | {"removed": curve.removed.values.tolist()} | values
+def tests(maps: Maps, charts: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the test of every tested map, with the index of its chart."""
+    keys = [(row["method"], row["measure"], row["subject"]) for row in charts]
+    for method, measure, subject, outcome in all_outcomes(maps):
+        key = (method, measure, subject)
+        numbers = {
+            "before": outcome.accuracy,
+            "after": outcome.accuracy_after,
+            "guess": outcome.guess,
+            "change": outcome.effect,
+            "random": outcome.random,
+            "random_low": outcome.random_low,
+            "random_high": outcome.random_high,
+            "low": outcome.low["zero"],
+            "high": outcome.high["zero"],
+            "p": outcome.p,
+        }
+        words = {"outcome": outcome.outcome, "reason": outcome.reason, "selective": outcome.selective}
+        curve = {0: 0.0} | outcome.curve if outcome.curve else {}
+        yield {
+            "title": title_of(method),
+            "measure": measure,
+            "subject": subject,
+            "chart": keys.index(key) if key in keys else None,
+            "heads": outcome.n_heads,
+            "prompts": outcome.prompts,
+            **{name: plain(value) for name, value in numbers.items()},
+            **words,
+            "removed": sorted(curve),
+            "curve": plain_list(curve[n] for n in sorted(curve)),
+        }
 
 
 def special(maps: Maps) -> Iterator[dict[str, Any]]:
-    """Yield the effect of removing each function's heads on every function, and the outcome of each function's test."""
+    """Yield the effect of removing each subject's heads on every subject."""
     for method, result in maps.items():
-        measured = change_matrix(result)
-        verdicts = list(_verdicts(result))
-        if measured is None and not verdicts:
-            continue
-        rows, columns, values, measure = measured or ([], [], np.empty((0, 0)), "")
-        yield {
-            "title": title_of(method),
-            "rows": rows,
-            "columns": columns,
-            "values": [plain_list(row) for row in values],
-            "measure": measure,
-            "verdicts": verdicts,
-        }
-
-
-def _verdicts(result: xr.Dataset) -> Iterator[dict[str, Any]]:
-    if not set(TEST_VARIABLES) <= set(result.data_vars) or result.verdict.ndim != 1:
-        return
-    (over,) = result.verdict.dims
-    for i, name in enumerate(result[over].values.tolist()):
-        row = result.isel({over: i})
-        means = {"target": row.effect, "others": abs(row.other_effect).mean(), "random": row.random_effect.mean()}
-        yield {
-            "function": str(name),
-            "heads": int(row.n_removed),
-            **{k: plain(v.item()) for k, v in means.items()},
-            "p": plain(row.p_corrected.item()),
-            "verdict": str(row.verdict.item()),
-        }
+        matrix = change_matrix(result)
+        if matrix is not None:
+            yield {
+                "title": title_of(method),
+                "rows": matrix.rows,
+                "columns": matrix.columns,
+                "values": [plain_list(row) for row in matrix.values],
+                "measure": matrix.measure,
+            }
 
 
 def evidence(maps: Maps) -> dict[str, Any] | None:
@@ -101,12 +90,12 @@ def evidence(maps: Maps) -> dict[str, Any] | None:
         "method": method,
         "rows": [{"name": name, "value": plain(value)} for name, value in rows if not math.isnan(value)],
         "per_function": [{"name": str(n), "value": plain(v)} for n, v in zip(names, per.values, strict=True)],
-        "verdict": " ".join(_verdict(result, best_words, above)),
+        "summary": " ".join(_summary(result, best_words, above)),
         "caution": NONE_CLEAR if above is not None and not above.any() else "",
     }
 
 
-def _verdict(result: xr.Dataset, words: float, above: xr.DataArray | None) -> Iterator[str]:
+def _summary(result: xr.Dataset, words: float, above: xr.DataArray | None) -> Iterator[str]:
     accuracy = result.accuracy.item()
     split = "questions" in result and "split" in result.questions.dims and "test" in result["split"].values
     test = int(result.questions.sel(split="test").sum()) if split else 0
