@@ -11,7 +11,7 @@ from tests.models.tiny import TINY, build, tokenizer
 def test_public_names() -> None:
     nouns = ["LM", "Atlas", "HeadAtlasError", "Measure", "Part", "Truth", "Weights", "Work"]
     verbs = ["compare", "edit", "evaluate", "export", "figures", "import_scores"]
-    verbs += ["load", "method", "open", "run", "transfer", "view"]
+    verbs += ["load", "method", "open", "run", "test", "transfer", "view"]
     methods = ["ablate", "compare_maps", "contrast", "dissociate", "gate", "ig", "maps", "pattern", "probe", "salient"]
     methods += ["copying", "function_vector", "influence", "retrieval", "streaming", "taylor"]
     assert ha.__all__ == nouns + verbs

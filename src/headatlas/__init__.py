@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headatlas.models.loading import load
     from headatlas.models.weights import Weights
     from headatlas.results.atlas import Atlas, open
+    from headatlas.runs.one_test import test
     from headatlas.runs.run import run
 
 __version__ = "0.3.0.dev0"
@@ -45,6 +46,7 @@ __all__ = [
     "method",
     "open",
     "run",
+    "test",
     "transfer",
     "view",
 ]
@@ -67,6 +69,7 @@ _MODULE_OF = {
     "method": "methods.method",
     "open": "results.atlas",
     "run": "runs.run",
+    "test": "runs.one_test",
     "transfer": "evidence.transfer",
     "view": "live.view",
 }

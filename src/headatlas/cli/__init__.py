@@ -13,6 +13,7 @@ from headatlas.cli import (  # noqa: F401
     edit,
     exchange,
     head,
+    heads_test,
     lists,
     view,
 )

@@ -98,7 +98,8 @@ def check_path(kind: str) -> Callable[[typer.CallbackParam, Path | None], Path |
 
     def check(param: typer.CallbackParam, value: Path | None) -> Path | None:
         if value is not None:
-            check_exists(getattr(param, "metavar", None) or param.opts[0], value, kind)
+            is_argument = param.param_type_name == "argument"
+            check_exists((is_argument and param.metavar) or param.opts[0], value, kind)
         return value
 
     return check

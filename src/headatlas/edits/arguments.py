@@ -56,11 +56,11 @@ def parse_set(text: str) -> HeadSet:
     return HeadSet(text, method.replace("-", "_"), words, end, number, bool(percent), bool(groups))
 
 
-def split_heads(text: str) -> list[str]:
-    """Split comma-separated names of heads, 'L23.H4, L3.H1', and check them."""
+def split_heads(text: str, argument: str = "remove") -> list[str]:
+    """Split comma-separated names of heads, 'L23.H4, L3.H1', and check them. argument: its name, for errors."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise BadArgument(f"remove is {text!r}, expected heads such as L23.H4,L3.H1")
+        raise BadArgument(f"{argument} is {text!r}, expected heads such as L23.H4,L3.H1")
     for name in names:
         head_numbers(name)
     return names

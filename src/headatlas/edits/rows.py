@@ -1,27 +1,26 @@
 """Find rows to test an edit on: rows that the maps of its atlas did not use, with as many few-shot examples."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from headatlas.errors import BadArgument, BadFile, one_line
+from headatlas.evidence.fresh_prompts import MIN_PROMPTS, fresh_rows, with_test_rows
 from headatlas.models.lm import LM
 from headatlas.models.loading import Parameters
 from headatlas.results.atlas import Atlas
 from headatlas.results.used import recorded_rows
 from headatlas.tasks.built_in import BUILT_IN, relation_names
 from headatlas.tasks.labelled import named_task
-from headatlas.tasks.prompts import Task, check_shots, check_task_names, list_tasks
+from headatlas.tasks.prompts import Example, Task, check_shots, check_task_names, list_tasks
 from headatlas.tasks.used import Used, row_id
 
 # In the folder of an edited checkpoint, for `evaluate`.
 ROWS = "headatlas-rows.json"
-# Test rows of a task that a map was made from.
-MIN_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,11 @@ class UsedRows:
         return UsedRows(
             {**self.by_method, **both}, self.subjects + other.subjects, tuple({*self.unknown, *other.unknown})
         )
+
+    @property
+    def all(self) -> Used:
+        """The rows and shots of all maps together."""
+        return reduce(or_, reversed(list(self.by_method.values())), Used())
 
     def shots(self, task: Task) -> int:
         """Return how many few-shot examples the map of this task had; for your tasks, also those of the subjects."""
@@ -99,17 +103,18 @@ def _test(task: Task, used: UsedRows, limit: int, shots: int | None) -> Task:
 
     Test rows are rows that no map used: held-out ones first, then training rows if these are too few.
     """
-    rows = {row_id(e): e for e in (*task.train, *task.held_out)}
-    counts = {name: len(map_rows.rows & rows.keys()) for name, map_rows in used.by_method.items()}
-    unused = {i: e for i, e in rows.items() if not any(i in map_rows.rows for map_rows in used.by_method.values())}
-    tested = list(task.held_out)
+    rows = {row_id(e) for e in (*task.train, *task.held_out)}
+    counts = {name: len(map_rows.rows & rows) for name, map_rows in used.by_method.items()}
     if used.unknown:
         raise BadArgument(
             f"task {task.name!r} cannot be tested: {', '.join(f'{name}.nc' for name in used.unknown)} does not record"
             " the rows it used; make this map again with this version of HeadAtlas (a plug-in must set Work.used)"
         )
-    if len(unused) < len(rows):
-        minimum = min(limit, MIN_ROWS)
+    # If no map used rows of this task, its held-out rows stay as they are and are never shown.
+    tested: Sequence[Example] = task.held_out
+    if any(counts.values()):
+        unused = fresh_rows(task, used.all, len(rows))
+        minimum = min(limit, MIN_PROMPTS)
         if len(unused) < minimum:
             used_counts = ", ".join(f"{name} {n}" for name, n in counts.items() if n)
             raise BadArgument(
@@ -117,18 +122,7 @@ def _test(task: Task, used: UsedRows, limit: int, shots: int | None) -> Task:
                 f" ({used_counts}) and {len(unused)} are left to test on, expected at least {minimum}:"
                 " give a file with more rows as a task, or make the maps from fewer rows"
             )
-        held_out = {row_id(e) for e in task.held_out}
-        tested = [e for i, e in unused.items() if i in held_out]
-        others = [e for i, e in unused.items() if i not in held_out]
-        order = np.random.default_rng(0).permutation(len(others))
-        tested += [others[i] for i in order[: max(0, limit - len(tested))]]
-    ids = {row_id(e) for e in tested}
-    prompts = {e.prompt for e in tested}
-    shown = [e for i, e in rows.items() if i not in ids and e.prompt not in prompts]
-    # If no map used rows of this task, its held-out rows stay as they are and are never shown.
-    if len(unused) == len(rows):
-        shown = [e for e in task.train if e.prompt not in prompts]
-    test = replace(task, train=tuple(shown), held_out=tuple(tested))
-    test = replace(test, shots=used.shots(task) if shots is None else shots)
+        tested = unused[:limit]
+    test = replace(with_test_rows(task, tested), shots=used.shots(task) if shots is None else shots)
     check_shots(test)
     return test

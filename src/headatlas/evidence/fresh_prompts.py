@@ -1,7 +1,7 @@
 """The prompts of a test: none was used to make, choose or tune the tested map, and the answers each could have had."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,22 +82,16 @@ def task_prompts(lm: LM, task: Task, used: Used | None, n: int, *, seed: int = 0
     """Return up to n prompts of a task from rows that were not used, held-out rows first."""
     if used is None:
         return PromptSet(task.name, missing="the file of the map does not record the rows it used: make it again")
-    rows = {row_id(example): example for example in (*task.train, *task.held_out)}
-    held_out = {row_id(example) for example in task.held_out}
-    unused = [example for i, example in rows.items() if i not in used.rows]
-    generator = np.random.default_rng([seed, *task.name.encode()])
-    order = [unused[i] for i in generator.permutation(len(unused))]
-    order.sort(key=lambda example: row_id(example) not in held_out)
-    tested = tuple(order[:n])
+    rows = _rows(task)
+    tested = fresh_rows(task, used, n, seed=seed)
     if len(tested) < min(n, MIN_PROMPTS):
         return PromptSet(task.name, missing=_too_few(len(rows), len(tested)))
-    tested_prompts = {example.prompt for example in tested}
-    shown = tuple(example for example in rows.values() if example.prompt not in tested_prompts)
-    test = replace(task, train=shown, held_out=tested, shots=used.shots.get(task.name, task.shots))
+    test = replace(with_test_rows(task, tested), shots=used.shots.get(task.name, task.shots))
     check_shots(test)
     pairs = held_out_examples(lm, test, n)
     kinds = [example.kind for example, _ in pairs]
-    others = [shown[i] for i in generator.permutation(len(shown))[:MAX_OTHER_ROWS]]
+    generator = np.random.default_rng([seed, *task.name.encode(), 1])
+    others = [test.train[i] for i in generator.permutation(len(test.train))[:MAX_OTHER_ROWS]]
 
     def encode(example: Example) -> TokenExample:
         return encode_target(lm, example.prompt, example.target, f"task {task.name!r}")
@@ -108,6 +102,29 @@ def task_prompts(lm: LM, task: Task, used: Used | None, n: int, *, seed: int = 0
         [(example.kind, example.target) for example in rows.values()],
     )
     return _prompt_set(task.name, [tokens for _, tokens in pairs], kinds, answers, kinds, guess, n)
+
+
+def _rows(task: Task) -> dict[int, Example]:
+    """Return all rows of a task by their identity; each is there once."""
+    return {row_id(example): example for example in (*task.train, *task.held_out)}
+
+
+def fresh_rows(task: Task, used: Used, n: int, *, seed: int = 0) -> list[Example]:
+    """Return up to n rows that no map used, in a random order, held-out rows first."""
+    held_out = {row_id(example) for example in task.held_out}
+    unused = [(i, example) for i, example in _rows(task).items() if i not in used.rows]
+    order = np.random.default_rng([seed, *task.name.encode()]).permutation(len(unused))
+    shuffled = sorted((unused[i] for i in order), key=lambda row: row[0] not in held_out)
+    return [example for _, example in shuffled[:n]]
+
+
+def with_test_rows(task: Task, tested: Iterable[Example]) -> Task:
+    """Return the task with these rows held out; all others are few-shot examples, except those of the same prompts."""
+    held_out = tuple(tested)
+    ids = {row_id(example) for example in held_out}
+    prompts = {example.prompt for example in held_out}
+    shown = [example for i, example in _rows(task).items() if i not in ids and example.prompt not in prompts]
+    return replace(task, train=tuple(shown), held_out=held_out)
 
 
 def question_prompts(

@@ -1,4 +1,4 @@
-"""Tests of the maps of a run, and of any heads of the user's: what is tested with which prompts, as a plan like others.
+"""Tests of the maps of a run: what is tested with which prompts, as a plan like others.
 
 Once the maps are there, the top heads of each are tested for each of its subjects (evidence/heads_test.py). Every test
 is a part, so tests run on any number of workers and an interrupted run resumes. Outcomes are corrected for the number
@@ -8,16 +8,14 @@ of tests in the atlas.
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
 
-from headatlas.errors import BadArgument, check_choice, check_count
+from headatlas.errors import BadArgument
 from headatlas.evidence.control import Heads, top_heads
-from headatlas.evidence.decide import CLAIMS
 from headatlas.evidence.fresh_prompts import PromptSet, load_prompts, text_prompts
 from headatlas.evidence.heads_test import (
     CURVE_SHARES,
@@ -32,16 +30,13 @@ from headatlas.evidence.heads_test import (
     to_arrays,
 )
 from headatlas.evidence.replacing import ModelSurvey, survey
-from headatlas.evidence.transfer import choose_heads
 from headatlas.methods import get_method
 from headatlas.methods.method import Measure, Part, Work
 from headatlas.models.lm import LM
-from headatlas.models.loading import load
-from headatlas.progress import FinishedParts, Progress, silent
+from headatlas.progress import FinishedParts, Progress
 from headatlas.results.stored_tests import TESTS, name_of_test
 from headatlas.runs.plan import Plan
 from headatlas.tasks.built_in import BUILT_IN
-from headatlas.tasks.prompts import list_tasks
 from headatlas.tasks.used import Used
 
 SURVEY = "survey"
@@ -91,7 +86,7 @@ def plan_tests(results: Mapping[str, xr.Dataset], plans: Mapping[str, Plan], pre
             "name": name_of_test(tested.method, tested.measure.name, tested.subject),
             "subject": subjects[tested.method][tested.subject],
             "subject_name": tested.subject,
-            "others": _others(tested.subject, subjects[tested.method], every, settings["max_others"]),
+            "others": choose_others(tested.subject, subjects[tested.method], every, settings["max_others"]),
             "other_prompts": settings["other_prompts"],
             "used": used[tested.method],
             "ranking": tested.ranking,
@@ -138,7 +133,7 @@ def _map(method: str, measure: Measure, subject: str, values: xr.DataArray) -> M
     return MapToTest(method, measure, subject, ranking, float(np.nanmax(score)) if n_heads else np.nan)
 
 
-def _others(subject: str, same_method: Subjects, every: Subjects, max_others: int) -> dict[str, Any]:
+def choose_others(subject: str, same_method: Subjects, every: Subjects, max_others: int = MAX_OTHERS) -> dict[str, Any]:
     """Choose other subjects to compare with: of the same method first."""
     candidates = {**same_method, **every, **{name: name for name in BUILT_IN}}
     names = [name for name in candidates if name != subject][:max_others]
@@ -189,7 +184,7 @@ def do_test(
     surveyed = ModelSurvey(influence, torch.from_numpy(mean), torch.from_numpy(donors))
     n = number_of_heads(int(np.isfinite(influence).sum()))
     fresh = load_prompts(lm, subject, used, prompts, name=subject_name)
-    compared = _load_others(lm, others, used, other_prompts)
+    compared = load_others(lm, others, used, other_prompts)
     test = run_test(
         Removal(lm, surveyed),
         ranking[:n],
@@ -203,7 +198,7 @@ def do_test(
     done[name] = to_arrays(test)
 
 
-def _load_others(lm: LM, others: Subjects, used: Used | None, n: int = OTHER_PROMPTS) -> list[PromptSet]:
+def load_others(lm: LM, others: Subjects, used: Used | None, n: int = OTHER_PROMPTS) -> list[PromptSet]:
     """Return n prompts of each of the other subjects, and n plain texts."""
     loaded = []
     for name, what in others.items():
@@ -222,87 +217,3 @@ def combine(
     method, measure, _ = zip(*(name.split(": ", 2) for name in names), strict=True)
     coords = {"method": list(method), "map_measure": list(measure), "map_key": [map_keys[name] for name in method]}
     return tests.assign_coords({name: ("test", values) for name, values in coords.items()})
-
-
-# --- heads of the user's
-
-
-def test(
-    model: LM | str | Path,
-    heads: Any,
-    task: Any,
-    *,
-    claim: str = "needed",
-    others: Any = (),
-    used: Used | None = None,
-    prompts: int = PROMPTS,
-    draws: int = DRAWS,
-    top: int | None = None,
-    everywhere: bool = False,
-    seed: int = 0,
-    device: str = "auto",
-    dtype: str = "auto",
-    batch_tokens: int | None = None,
-    progress: Progress = silent,
-) -> xr.Dataset:
-    """Test whether a task needs some heads, by removing them (docs/concepts/evidence.md).
-
-    Args:
-        model: what `load` returned, or what it takes.
-        heads: heads such as ['L12.H5', (3, 1)], a bool mask [layer, head], or a map: a labelled array (layer, head), of
-            which the best heads are taken.
-        task: a built-in task, relation or cognitive function, a file, or your examples.
-        claim: 'needed', or 'harmful' where the task should gain from their removal.
-        others: other tasks, for selectivity; by default the built-in ones.
-        used: rows that the heads were chosen by, which are left out; by default none.
-        prompts: number of prompts.
-        draws: random sets of heads, at most.
-        top: how many of a map's heads; by default 3 %, and at least 4.
-        everywhere: remove heads at the prompt's tokens too, not from its last token on.
-        seed: of prompts and draws.
-        device: where to load the model.
-        dtype: in which precision to load it.
-        batch_tokens: run at once, at most.
-        progress: reports the replacements.
-
-    Returns:
-        One test: outcome and reason, effect(replacement, measure), low and high of its 95 % interval over prompts
-        beyond random heads, p, accuracy, detectable, selectivity, example_effect(example, replacement, measure), …
-        Every variable describes itself in its attributes.
-
-    Example:
-        >>> ha.test("smollm2", ["L23.H4", "L23.H1"], "country_to_capital").outcome.item()
-    """
-    check_choice("claim", claim, list(CLAIMS))
-    check_count("prompts", prompts, 1)
-    check_count("draws", draws, 1)
-    check_count("seed", seed, 0, 2**63 - 1)
-    lm = model if isinstance(model, LM) else load(model, device, dtype)
-    if top is None and _is_map(heads):
-        top = number_of_heads(lm.n_layers * lm.n_heads)
-    tested_heads = choose_heads(lm, heads, top)
-    fresh = load_prompts(lm, task, used or Used(), prompts, seed=seed)
-    listed = dict(_named(others)) if others else {name: name for name in BUILT_IN}
-    compared = {name: what for name, what in listed.items() if name != fresh.subject}
-    surveyed = survey_of(lm, {name: name for name in BUILT_IN} | compared | {fresh.subject: task}, batch_tokens)
-    removal = Removal(lm, surveyed, everywhere, batch_tokens)
-    other_prompts = _load_others(lm, compared, used or Used())
-    result = run_test(
-        removal, tested_heads, fresh, other_prompts, claim=claim, draws=draws, seed=seed, progress=progress
-    )
-    tested = stack_tests({fresh.subject: to_arrays(result)}).isel(test=0, drop=True)
-    attrs = {"model": lm.name, "fingerprint": lm.fingerprint(), "prompts": prompts, "draws": draws, "seed": seed}
-    return tested.assign_attrs(attrs)
-
-
-test.__test__ = False  # type: ignore[attr-defined]  # not a test of pytest's
-
-
-def _is_map(heads: Any) -> bool:
-    return isinstance(heads, xr.DataArray) and heads.dtype != bool
-
-
-def _named(tasks: Any) -> Iterator[tuple[str, Any]]:
-    """Yield tasks with their names; a name that is given stands for itself."""
-    for i, (name, task) in enumerate(list_tasks("others", tasks)):
-        yield name or (task if isinstance(task, str) else f"other {i + 1}"), task
