@@ -27,8 +27,8 @@ def maps(folder: Path, method: str) -> dict[tuple[str, str], np.ndarray]:
 
 def _stored_scores(measure, result: xr.Dataset) -> str:
     """Return the name of the scores of all seeds, if there are any; the map itself is masked by its test."""
-    seeds = measure.repeats and measure.repeats[0] in result and "seed" in result[measure.repeats[0]].dims
-    return measure.repeats[0] if seeds else measure.name
+    variable = measure.name if isinstance(measure.repeats, str) else measure.repeats[0]
+    return variable if variable in result and "seed" in result[variable].dims else measure.name
 
 
 def _mean(values: xr.DataArray) -> xr.DataArray:

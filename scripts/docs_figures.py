@@ -9,7 +9,7 @@ from textwrap import fill
 from docs_pages import FIGURES, ROOT, save_pictures, table, write_block
 
 import headatlas as ha
-from headatlas.comparison.reliability import stability_warnings
+from headatlas.comparison.reliability import reliability_warnings
 from headatlas.figures import head_card
 from headatlas.figures.style import save
 from headatlas.results import tables
@@ -60,7 +60,7 @@ def main(folder: str) -> None:
         "shape": f"{info['model']['n_layers']} layers × {info['model']['n_heads']} heads",
         "fingerprint": info["model"]["fingerprint"],
         "evidence": tables.evidence_in_words(tables.evidence(results, 2)),
-        "warnings": [*tables.warnings(results), *stability_warnings(results)],
+        "warnings": [*tables.warnings(results), *reliability_warnings(results)],
         "seconds": {name: method["seconds"] for name, method in info["methods"].items()},
         "cores": "2 CPU cores",
     }

@@ -10,6 +10,7 @@ import pytest
 
 import headatlas as ha
 from headatlas.methods import get_method, method_names
+from headatlas.results.reliability import BY_HEAD, BY_SUBJECT, variable_name
 from headatlas.tasks.prompts import Example
 from headatlas.testing import CHECKS, MethodCase, tiny_lm, tiny_task
 
@@ -64,6 +65,13 @@ def test_every_variable_is_in_the_docs(name) -> None:
         for variable in re.findall(r"`(\w+)`", variables)
     }
     result = subject(name).result
+    measures = get_method(name).measures
+    messages |= {
+        variable_name(variable, measure, measures): f"{measure.over}{dims}"
+        for measure in measures
+        for names, dims in ((BY_SUBJECT, ""), (BY_HEAD, ", layer, head"))
+        for variable in names
+    }
     assert {
         v: ", ".join(map(str, a.dims)) or "none: one number" for v, a in result.data_vars.items()
     }.items() <= messages.items()
@@ -71,6 +79,13 @@ def test_every_variable_is_in_the_docs(name) -> None:
         r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", FILES.partition("## Attributes")[2], flags=re.M))
     )
     assert set(attributes) <= set(result.attrs)
+
+
+def test_the_reliability_of_every_file_is_in_the_docs() -> None:
+    section = re.search(r"^## How reliable a map is\n(.*?)^##", FILES, flags=re.DOTALL | re.MULTILINE)[1]
+    rows = re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
+    names = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert names == {*BY_SUBJECT, *BY_HEAD}
 
 
 @pytest.mark.parametrize("name", ["maps", "pattern", "retrieval", "salient"])

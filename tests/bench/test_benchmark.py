@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import headatlas as ha
 import headatlas_bench.contenders as contenders_module
-from headatlas.comparison.reliability import map_stability
+from headatlas.comparison.reliability import map_reliability
 from headatlas.errors import BadArgument, HeadAtlasError
 from headatlas.evidence.control import correct_p
 from headatlas.evidence.truth import mean_interval, recovery
@@ -21,6 +21,7 @@ from headatlas.models.hooks import count_tokens
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import TokenExample, make_bundle
+from headatlas.results.reliability import with_reliability
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas_bench import benchmark, tables
 from headatlas_bench import benchmarking as module
@@ -420,12 +421,12 @@ class TestReal:
 
     def test_agreement_and_stability_of_an_atlas(self) -> None:
         maps = synthetic.atlas(4, 6)
-        agreement, stability = agreement_by_map(maps), map_stability(maps)
-        gate = maps["gate"].facilitation.mean("seed")
-        for task in gate.task.values:
+        maps["gate"] = with_reliability(maps["gate"], methods()["gate"].measures)
+        agreement, stability = agreement_by_map(maps), map_reliability(maps)
+        for task in maps["gate"].task.values:
             assert -1 <= agreement["gate", task] <= 1
-            expected = ha.compare(maps["gate"].facilitation.sel(task=task), over="seed").spearman
-            assert stability["gate", task] == pytest.approx(float(expected))
+            assert stability["gate", task] == float(maps["gate"].reliability_facilitation.sel(task=task))
+        assert np.isnan([value for (name, _), value in stability.items() if name != "gate"]).all()
 
     def test_transfer_distinguishes_carriers_from_decoys(self) -> None:
         """The top 5 % of a map of one layer's function, and of the same map negated."""

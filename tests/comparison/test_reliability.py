@@ -1,14 +1,16 @@
-"""What a run says of maps that do not agree with themselves."""
+"""What a run says of maps that are not reliable."""
 
 import numpy as np
 import pytest
 import xarray as xr
 
 import headatlas as ha
-from headatlas.comparison.reliability import data_factor_needed, spearman_brown, stability_warnings
+from headatlas.comparison.reliability import data_factor_needed, reliability_warnings
 from headatlas.errors import BadArgument
+from headatlas.evidence.reliability import spearman_brown
 from headatlas.methods import get_method, method_names
-from headatlas.testing import tiny_lm, tiny_task
+from headatlas.results.reliability import reliability_note, with_reliability
+from headatlas.testing import MethodCase, check_declaration, tiny_lm, tiny_task
 
 SHAPE = (6, 8)
 
@@ -23,14 +25,14 @@ def halves_that_correlate(wanted: float) -> np.ndarray:
 
 
 def taylor(*correlations: float, n: int = 16) -> xr.Dataset:
-    """A result of taylor with a task for each correlation."""
-    both = np.stack([halves_that_correlate(r) for r in correlations])
+    """A result of taylor with a task for each correlation between halves of n examples."""
+    dims = ("task", "layer", "head")
     data = {
-        "contribution": (("task", "layer", "head"), both.mean(1)),
-        "contribution_half": (("task", "half", "layer", "head"), both),
-        "examples": ("task", [n] * len(both)),
+        "contribution": (dims, np.zeros((len(correlations), *SHAPE))),
+        "reliability": ("task", list(correlations), {"over": "example"}),
+        "repeats": ("task", [n] * len(correlations), {"over": "example"}),
     }
-    return xr.Dataset(data, {"task": [f"t{i}" for i in range(len(both))]}, {"method": "taylor"})
+    return xr.Dataset(data, {"task": [f"t{i}" for i in range(len(correlations))]}, {"method": "taylor"})
 
 
 def test_spearman_and_brown_agree_with_averages_of_noisy_maps() -> None:
@@ -52,32 +54,49 @@ def test_spearman_and_brown_agree_with_averages_of_noisy_maps() -> None:
         data_factor_needed(0, 0.8)
 
 
-def test_a_map_below_a_half_is_named_with_what_it_would_take() -> None:
-    lines = stability_warnings({"taylor": taylor(0.2, 0.45, -0.3, 0.7)})
+def test_a_map_below_0_8_is_named_with_what_it_would_take() -> None:
+    lines = reliability_warnings({"taylor": taylor(0.2, 0.45, -0.3, 0.7, 0.8)})
     assert lines == [
-        "taylor: t0: 0.20 between halves of 16 examples; halves of about 260 would correlate at 0.8"
+        "taylor: t0: reliability 0.20 between halves of 16 examples; halves of about 260 would reach 0.8"
         " (headatlas taylor --limit)",
-        "taylor: t1: 0.45 between halves of 16 examples; halves of about 79 would correlate at 0.8"
+        "taylor: t1: reliability 0.45 between halves of 16 examples; halves of about 79 would reach 0.8"
         " (headatlas taylor --limit)",
-        "taylor: t2: -0.30 between halves of 16 examples; halves of more than 1,300 would correlate at 0.8"
+        "taylor: t2: reliability -0.30 between halves of 16 examples; halves of more than 1,300 would reach 0.8"
+        " (headatlas taylor --limit)",
+        "taylor: t3: reliability 0.70 between halves of 16 examples; halves of about 28 would reach 0.8"
         " (headatlas taylor --limit)",
     ]
-    assert stability_warnings({"taylor": taylor(0.7)}) == []
 
 
-def test_where_the_number_of_examples_is_not_known_none_is_told() -> None:
-    assert stability_warnings({"taylor": taylor(0.2).drop_vars("examples")}) == [
-        "taylor: t0: 0.20 between halves of the data"
+def test_no_measure_is_skipped() -> None:
+    """One without repeats, and one with a single repeat, are of unknown reliability."""
+    gates = xr.DataArray(np.zeros((1, 1, *SHAPE)), dims=("task", "seed", "layer", "head"), coords={"task": ["math"]})
+    gate = xr.Dataset({"facilitation": gates, "interference": gates}, attrs={"method": "gate"})
+    probe = xr.Dataset(
+        {"importance": (("function", "layer", "head"), np.zeros((1, *SHAPE)))}, {"function": ["a"]}, {"method": "probe"}
+    )
+    assert reliability_warnings({"gate": gate, "probe": probe}) == [
+        "gate, facilitation: reliability unknown",
+        "gate, interference: reliability unknown",
+        f"probe: reliability unknown: {get_method('probe').measures[0].repeats}",
     ]
-    assert stability_warnings({"taylor": taylor(0.2).assign_attrs(imported="x")}) == []
+    some = taylor(0.9, np.nan)
+    assert reliability_warnings({"taylor": some}) == ["taylor: t1: reliability unknown"]
 
 
-def test_seeds_count_once_each() -> None:
-    """The map is their mean: that of k seeds is stable to k·r / (1 + (k − 1)·r)."""
+def test_of_imported_maps_no_more_examples_are_asked_for() -> None:
+    assert reliability_warnings({"taylor": taylor(0.2).assign_attrs(imported=1)}) == [
+        "taylor: t0: reliability 0.20 between halves of 16 examples"
+    ]
+
+
+def test_seeds_are_counted() -> None:
     gates = xr.DataArray(halves_that_correlate(0.3)[None], dims=("task", "seed", "layer", "head"))
+    gate = get_method("gate")
     result = xr.Dataset({"facilitation": gates.assign_coords(task=["math"], seed=[0, 1])}, attrs={"method": "gate"})
-    assert stability_warnings({"gate": result}) == [
-        "gate: math: 0.30 between seeds; means over about 10 seeds would correlate at 0.8 (headatlas gate --seeds)"
+    assert reliability_warnings({"gate": with_reliability(result, gate.measures)}) == [
+        "gate: math, facilitation: reliability 0.30 between halves of 2 seeds; halves of about 19 would reach 0.8"
+        " (headatlas gate --seeds)"
     ]
 
 
@@ -85,23 +104,57 @@ def test_seeds_count_once_each() -> None:
     ("name", "arguments", "n"),
     [
         ("taylor", {"tasks": tiny_task("a", 0), "limit": 3}, 3),
-        ("influence", {"texts": ["w1 w2", "w3 w4 w5", "w6 w7"]}, 3),
-        ("copying", {"texts": 4, "length": 6}, 4),
+        ("pattern", {"sequences": 5}, 5),
     ],
 )
-def test_results_know_how_many_examples_they_are_of(name, arguments, n) -> None:
+def test_results_count_their_repeats(name, arguments, n) -> None:
     result = getattr(ha, name)(tiny_lm(), **arguments)
-    measure = get_method(name).measures[0]
-    halves = result[measure.repeats[0]]
-    halves.loc[{"half": "second"}] = -halves.sel(half="first")
-    line = stability_warnings({name: result})[0]
-    assert f"-1.00 between halves of {n} examples; halves of more than" in line
+    assert result.repeats.values.tolist() == [n] * result.repeats.size
+    assert not {"by_example", "by_text", "example", "text"} & {*result.variables, *result.dims}
+    result.reliability[:] = 0.1
+    assert f"reliability 0.10 between halves of {n} " in reliability_warnings({name: result})[0]
 
 
-def test_every_method_with_halves_says_how_to_ask_for_more() -> None:
+def test_the_whole_map_is_the_mean_of_its_repeats() -> None:
+    """Reliability and standard errors are of the measure that is shown."""
+    values = np.random.default_rng(0).normal(size=(2, 6, *SHAPE))
+    # the second task has two examples fewer
+    values[1, 4:] = np.nan
+    result = xr.Dataset(
+        {
+            "contribution": (("task", "layer", "head"), np.nanmean(values, 1)),
+            "by_example": (("task", "example", "layer", "head"), values),
+        },
+        {"task": ["a", "b"], "example": range(6)},
+    )
+    assessed = with_reliability(result, get_method("taylor").measures)
+    assert assessed.repeats.values.tolist() == [6, 4]
+    np.testing.assert_allclose(assessed.se.sel(task="b"), values[1, :4].std(0, ddof=1) / 2)
+    assert set(assessed.coords) == {"task"}
+
+
+def test_the_note_of_a_map() -> None:
+    assert [reliability_note(r) for r in (0.8, 0.79, -0.1, np.nan)] == [
+        "",
+        "reliability 0.79, below 0.8",
+        "reliability -0.10, below 0.8",
+        "reliability unknown",
+    ]
+
+
+def test_every_measure_with_examples_says_how_to_ask_for_more() -> None:
     for name in method_names():
         method = get_method(name)
         for measure in method.measures:
-            if measure.repeats and measure.repeats[1] == "half":
+            if not isinstance(measure.repeats, str) and measure.repeats[1] != "seed":
                 assert measure.examples, name
                 assert measure.examples[1] in method.options, name
+
+
+def test_a_declaration_without_repeats_is_refused() -> None:
+    @ha.method(title="t", measures=[ha.Measure("score", over="task", meaning="m")])
+    def silent(lm):
+        """Score nothing."""
+
+    with pytest.raises(AssertionError, match="silent: measure score has no repeats: declare"):
+        check_declaration(MethodCase(silent))

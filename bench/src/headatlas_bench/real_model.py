@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.comparison.pairs import spearman_matrix
-from headatlas.comparison.reliability import map_stability
+from headatlas.comparison.reliability import map_reliability
 from headatlas.errors import HeadAtlasError
 from headatlas.evidence.control import (
     TOP_SHARE,
@@ -85,7 +85,7 @@ def assess_atlas(
     lm = source if isinstance(source, LM) else load(source, device)
     atlas.check_model(lm.weights, lm.name)
     results = {name: result for name, result in atlas.items() if name in methods() and methods()[name].ask}
-    agreement, stability = agreement_by_map(results), map_stability(results)
+    agreement, stability = agreement_by_map(results), map_reliability(results)
     tests = [
         (methods()[name], subject, prompts)
         for name, result in results.items()

@@ -28,15 +28,15 @@ import xarray as xr
 import headatlas as ha
 from headatlas.comparison.reliability import (
     MIN_CORRELATION,
-    STABLE_CORRELATION,
     between_repeats,
     data_factor_needed,
     round_up_in_words,
-    spearman_brown,
 )
 from headatlas.errors import BadArgument, HeadAtlasError
+from headatlas.evidence.reliability import RELIABLE, spearman_brown
 from headatlas.methods import methods
 from headatlas.methods.method import Method
+from headatlas.results.reliability import reliability_of
 from headatlas.runs.run import compute
 from headatlas.tasks.built_in import BUILT_IN
 from headatlas.tasks.prompts import Task, aba_abb, load_tasks
@@ -114,7 +114,7 @@ class Setup:
     def map(self, name: str, **options: Any) -> xr.DataArray:
         """Run a method and return its first measure, not masked by tests; over seeds, if it has several."""
         measure = methods()[name].measures[0]
-        fitted = measure.repeats[0] if measure.repeats and measure.repeats[1] == "seed" else measure.name
+        fitted = measure.repeats[0] if measure.repeats[1:] == ("seed",) else measure.name
         return self.result(name, **options)[fitted]
 
     def fits(self, name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Maps:
@@ -213,16 +213,12 @@ def pattern(setup: Setup, measurement: Measurement) -> Maps:
     return first, second
 
 
-def stored_halves(setup: Setup, measurement: Measurement) -> Maps:
-    """Return the maps of halves that a result stores."""
-    measure = methods()[measurement.method].measures[0]
-    if measure.repeats is None or measure.repeats[1] != "half":
-        raise BadArgument(f"method is {measurement.method!r}, whose results store no maps of halves")
-    option = (
-        {} if measurement.examples is None or measure.examples is None else {measure.examples[1]: measurement.examples}
-    )
-    halves = setup.result(measurement.method, **option)[measure.repeats[0]]
-    return halves.isel(half=0, drop=True), halves.isel(half=1, drop=True)
+def stored_reliability(setup: Setup, measurement: Measurement) -> dict[str, float]:
+    """Return the reliability that a result stores, by subject."""
+    measures = methods()[measurement.method].measures
+    option = measures[0].examples
+    options = {} if measurement.examples is None or option is None else {option[1]: measurement.examples}
+    return reliability_of(setup.result(measurement.method, **options), measures[0], measures)
 
 
 HALVES: Mapping[str, Callable[[Setup, Measurement], Maps]] = {
@@ -244,7 +240,7 @@ def seeds(setup: Setup, measurement: Measurement) -> xr.DataArray:
     data = dict(zip(("keep", "lose"), matched_tasks(setup.lm), strict=True)) if "keep" in method.options else {}
     if "seeds" in method.options:
         measure = method.measures[0]
-        assert measure.repeats is not None
+        assert not isinstance(measure.repeats, str)
         repeated = setup.result(measurement.method, **data)[measure.repeats[0]]
         if repeated.sizes["seed"] > 1:
             return repeated
@@ -257,15 +253,18 @@ def correlations_by_subject(setup: Setup, measurement: Measurement) -> dict[str,
     """Return subject → Spearman correlation of the two maps, or the mean over pairs of seeds."""
     over = methods()[measurement.method].measures[0].over
     if measurement.over == "seed":
-        repeated = seeds(setup, measurement)
+        correlations = _by_subject(seeds(setup, measurement), "seed", over)
+    elif measurement.method in HALVES:
+        halves = xr.align(*HALVES[measurement.method](setup, measurement), join="inner")
+        correlations = _by_subject(xr.concat(list(halves), "half"), "half", over)
     else:
-        first, second = xr.align(*HALVES.get(measurement.method, stored_halves)(setup, measurement), join="inner")
-        repeated = xr.concat([first, second], "half")
-    correlations = between_repeats(repeated, measurement.over).spearman
-    return {
-        str(s): None if np.isnan(r) else float(r)
-        for s, r in zip(correlations[over].values, correlations.values, strict=True)
-    }
+        correlations = stored_reliability(setup, measurement)
+    return {subject: None if np.isnan(r) else r for subject, r in correlations.items()}
+
+
+def _by_subject(repeated: xr.DataArray, dim: str, over: str) -> dict[str, float]:
+    correlations = between_repeats(repeated, dim).spearman
+    return {str(s): float(r) for s, r in zip(correlations[over].values, correlations.values, strict=True)}
 
 
 # --- measurements, in order
@@ -358,12 +357,12 @@ def examples_needed(points: Mapping[int | None, float]) -> str:
     measured_points = sorted((n, r) for n, r in points.items() if n is not None)
     if not measured_points:
         return "–"
-    fewest = next((n for n, r in measured_points if r >= STABLE_CORRELATION), None)
+    fewest = next((n for n, r in measured_points if r >= RELIABLE), None)
     if fewest is not None:
         return f"{'at most ' * (fewest == measured_points[0][0])}{fewest}"
     n, r = measured_points[-1]
     bound = "more than" if r <= MIN_CORRELATION else "about"
-    factor = data_factor_needed(max(r, MIN_CORRELATION), STABLE_CORRELATION)
+    factor = data_factor_needed(max(r, MIN_CORRELATION), RELIABLE)
     return f"{bound} {round_up_in_words(n * factor)} (extrapolated from {n})"
 
 
@@ -386,7 +385,7 @@ def table(run: Mapping[str, Any]) -> list[dict[str, str]]:
                 "between halves": _with_range(run, name, "half", first),
                 "whole map": f"{spearman_brown(points[first], 2):.2f}" if points[first] > -1 else "–",
                 "between seeds": _with_range(run, name, "seed", None),
-                "0.8 between halves takes": examples_needed(points) if points[first] < STABLE_CORRELATION else "–",
+                "0.8 between halves takes": examples_needed(points) if points[first] < RELIABLE else "–",
             }
         )
     return rows

@@ -156,12 +156,12 @@ def _show_estimate(
 
 def _show_atlas(atlas: "Atlas", planned: list[str]) -> int:
     """Print an atlas and what was written. Return how many of the planned methods failed or could not be drawn."""
-    from headatlas.comparison.reliability import stability_warnings
+    from headatlas.comparison.reliability import reliability_warnings
     from headatlas.results import tables
 
     results = atlas.results
     print_rows(EVIDENCE_TITLE, tables.evidence_in_words(tables.evidence(results)))
-    for line in [*tables.warnings(results), *stability_warnings(results)]:
+    for line in [*tables.warnings(results), *reliability_warnings(results)]:
         typer.echo(line)
     entries = {name: entry for name, entry in atlas.info["methods"].items() if name in planned}
     failures = [f"{name} failed: {entry['why']}" for name, entry in entries.items() if not entry["complete"]]

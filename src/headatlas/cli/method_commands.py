@@ -90,7 +90,7 @@ def run_method(
 ) -> None:
     """Compute a method, print its tables and its warnings."""
     import_torch()
-    from headatlas.comparison.reliability import stability_warnings
+    from headatlas.comparison.reliability import reliability_warnings
     from headatlas.results.method_tables import method_tables
     from headatlas.results.tables import warnings
     from headatlas.runs import run as runs
@@ -115,7 +115,7 @@ def run_method(
             workers=workers,
         )
     results = {method.name: result}
-    sentences = [*warnings(results), *stability_warnings(results)]
+    sentences = [*warnings(results), *reliability_warnings(results)]
     print_tables(method_tables(result), as_json, out / f"{method.name}.nc", sentences)
 
 

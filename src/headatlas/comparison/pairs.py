@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from headatlas.evidence.control import TOP_SHARE
+from headatlas.evidence.reliability import top_size, top_weights
 
 # A shuffled correlation that is lower by no more than this counts as equal: sums are rounded.
 ROUNDING_ERROR = 1e-12
@@ -60,11 +60,11 @@ def _compare_block(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Compare maps a with maps b [map, head], both without NaN. Return matrices [a, b] and [b, a] by name."""
     n = a.shape[1]
-    size = min(max(1, round(TOP_SHARE * n)) if top is None else top, n // 2)
+    size = top_size(n) if top is None else min(top, n // 2)
     ranks = [rankdata(maps, axis=1) for maps in (a, b)]
     constant = [np.ptp(r, axis=1) == 0 for r in ranks]
     u, v = (_standardised(r, flat) for r, flat in zip(ranks, constant, strict=True))
-    tops = [np.array([_top_weights(score, size) for score in maps]) for maps in (a, b)]
+    tops = [top_weights(maps, size) for maps in (a, b)]
     spearman = u @ v.T
     shared = tops[0] @ tops[1].T
     count_as_high = np.zeros(spearman.shape)
@@ -97,11 +97,3 @@ def _standardised(ranks: np.ndarray, constant: np.ndarray) -> np.ndarray:
     centred = ranks - ranks.mean(1, keepdims=True)
     length = np.linalg.norm(centred, axis=1, keepdims=True)
     return np.where(constant[:, None], 0.0, centred / np.where(constant[:, None], 1.0, length))
-
-
-def _top_weights(score: np.ndarray, size: int) -> np.ndarray:
-    """Return 1 for heads in the top `size` and 0 for others; heads that tie for the last places share them."""
-    lowest = np.sort(score)[-size]
-    above = score > lowest
-    tied = score == lowest
-    return above + tied * (size - above.sum()) / tied.sum()

@@ -1,4 +1,4 @@
-"""How well a map agrees with itself over seeds or halves of the data, and how much data it would take."""
+"""How well maps agree with themselves over repeats, and how much data a reliable map would take."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,11 @@ import xarray as xr
 from headatlas.comparison.pairs import compare_all_pairs
 from headatlas.comparison.side_by_side import named_results
 from headatlas.errors import BadArgument
+from headatlas.evidence.reliability import RELIABLE, spearman_brown
 from headatlas.methods import measures_of
 from headatlas.methods.method import Measure
+from headatlas.results.reliability import UNKNOWN, reliability_of, variable_name
 
-# Spearman correlation between repeats of a map that counts as stable.
-STABLE_CORRELATION = 0.8
-# Below this correlation, a warning is printed.
-UNSTABLE_CORRELATION = 0.5
 # From a lower correlation, only a lower bound of the data that it takes can be given.
 MIN_CORRELATION = 0.05
 
@@ -78,7 +76,7 @@ def plural(over: str) -> str:
 
 
 def _has_repeats(measure: Measure, result: xr.Dataset, over: str) -> bool:
-    if measure.repeats is None or measure.repeats[0] not in result:
+    if isinstance(measure.repeats, str) or measure.repeats[0] not in result:
         return False
     variable, dim = measure.repeats
     return dim == over and result[variable].sizes.get(over, 0) > 1
@@ -88,7 +86,7 @@ def _repeats_of_measure(
     label: str, method: str, measure: Measure, result: xr.Dataset, over: str, top: int | None
 ) -> xr.Dataset:
     """Apply `between_repeats` to a measure; its subjects become the dimension (chart)."""
-    assert measure.repeats is not None
+    assert not isinstance(measure.repeats, str)
     numbers = between_repeats(result[measure.repeats[0]], over, top)
     subjects = [str(subject) for subject in result[measure.over].values]
     suffix = f", {measure.name}" if len(measures_of(method)) > 1 else ""
@@ -104,57 +102,55 @@ def _repeats_of_measure(
     return charts.assign_coords({name: ("chart", values) for name, values in names.items()})
 
 
-def map_stability(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], float]:
-    """Return the Spearman correlation between repeats (seeds or halves) of each map, by method and subject."""
-    means: dict[tuple[str, str], float] = {}
+def map_reliability(results: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], float]:
+    """Return the reliability of the maps of each method's first measure, by method and subject; NaN if unknown."""
+    return {
+        (name, subject): reliability
+        for name, result in results.items()
+        for measure in measures_of(name)[:1]
+        if measure.name in result
+        for subject, reliability in reliability_of(result, measure, measures_of(name)).items()
+    }
+
+
+def reliability_warnings(results: Mapping[str, xr.Dataset]) -> list[str]:
+    """Return a line for every map with a reliability below 0.8, with the data that 0.8 would take.
+
+    The amount of data is estimated by the Spearman–Brown formula. Maps of unknown reliability share a line per measure.
+    """
+    lines = []
     for name, result in results.items():
         measures = measures_of(name)
-        if not measures or not measures[0].repeats:
-            continue
-        over, (variable, dim) = measures[0].over, measures[0].repeats
-        if variable in result and result.sizes.get(dim, 0) > 1:
-            correlations = between_repeats(result[variable], dim).spearman
-            for subject in correlations[over].values:
-                means[name, str(subject)] = float(correlations.sel({over: subject}))
-    return means
+        for measure in measures:
+            if measure.name not in result:
+                continue
+            suffix = f", {measure.name}" if len(measures) > 1 else ""
+            reliability = reliability_of(result, measure, measures)
+            unknown = [subject for subject, value in reliability.items() if np.isnan(value)]
+            if unknown:
+                subjects = "" if len(unknown) == len(reliability) else f": {', '.join(unknown)}"
+                reason = f": {measure.repeats}" if isinstance(measure.repeats, str) and measure.repeats else ""
+                lines.append(f"{name}{subjects}{suffix}: {UNKNOWN}{reason}")
+            lines += [
+                f"{name}: {subject}{suffix}: {_warning(name, measure, result, subject, value)}"
+                for subject, value in reliability.items()
+                if value < RELIABLE
+            ]
+    return lines
 
 
-def stability_warnings(results: Mapping[str, xr.Dataset]) -> list[str]:
-    """Return a line for every map whose repeats correlate at less than 0.5, with the data that 0.8 would take.
-
-    The amount of data is estimated from the map's halves or seeds by the Spearman–Brown formula.
-    """
-    return [
-        f"{name}: {subject}: {_warning(name, measures_of(name)[0], results[name], subject, correlation)}"
-        for (name, subject), correlation in map_stability(results).items()
-        if correlation < UNSTABLE_CORRELATION and "imported" not in results[name].attrs
-    ]
-
-
-def _warning(method: str, measure: Measure, result: xr.Dataset, subject: str, correlation: float) -> str:
-    assert measure.repeats is not None
-    dim, command = measure.repeats[1], f"headatlas {method.replace('_', '-')}"
-    bound = "more than" if correlation <= MIN_CORRELATION else "about"
-    times = data_factor_needed(max(correlation, MIN_CORRELATION), STABLE_CORRELATION)
-    if dim != "half":
-        # The map is the mean over the seeds, and each of them is one unit of data.
-        return (
-            f"{correlation:.2f} between {dim}s; means over {bound} {round_up_in_words(times)} {dim}s would correlate"
-            f" at {STABLE_CORRELATION} ({command} --{dim}s)"
-        )
-    variable, option = measure.examples or ("", "")
-    if variable not in result and variable not in result.attrs:
-        return f"{correlation:.2f} between halves of the data"
-    n = int(result[variable].sel({measure.over: subject}) if variable in result else result.attrs[variable])
-    return (
-        f"{correlation:.2f} between halves of {n} examples; halves of {bound} {round_up_in_words(n * times)} would"
-        f" correlate at {STABLE_CORRELATION} ({command} --{option})"
-    )
-
-
-def spearman_brown(correlation: Any, times: float) -> Any:
-    """Predict the correlation of two maps if each were made from `times` as much data (Spearman–Brown)."""
-    return times * correlation / (1 + (times - 1) * correlation)
+def _warning(method: str, measure: Measure, result: xr.Dataset, subject: str, reliability: float) -> str:
+    repeats = result[variable_name("repeats", measure, measures_of(method))]
+    n = int(repeats.sel({measure.over: subject}))
+    dim = repeats.attrs["over"]
+    warning = f"reliability {reliability:.2f} between halves of {n} {plural(dim)}"
+    option = "seeds" if dim == "seed" else measure.examples[1] if measure.examples else ""
+    if not option or "imported" in result.attrs:
+        return warning
+    bound = "more than" if reliability <= MIN_CORRELATION else "about"
+    times = data_factor_needed(max(reliability, MIN_CORRELATION), RELIABLE)
+    command = f"headatlas {method.replace('_', '-')} --{option}"
+    return f"{warning}; halves of {bound} {round_up_in_words(n * times)} would reach {RELIABLE} ({command})"
 
 
 def data_factor_needed(correlation: float, wanted: float) -> float:

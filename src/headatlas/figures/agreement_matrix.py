@@ -119,7 +119,7 @@ def _between_repeats(maps: Maps) -> tuple[str, dict[str, np.ndarray]]:
     """Return a title, and by map the Spearman correlation of every two fits that the map averages."""
     between: dict[tuple[str, str], dict[str, np.ndarray]] = {}
     for method, result in maps.items():
-        over = next((m.repeats[1] for m in measures_of(method) if m.repeats), "")
+        over = next((m.repeats[1] for m in measures_of(method) if not isinstance(m.repeats, str)), "")
         fitted = [m for m in measures_of(method) if m.name in result and result[m.name].sizes.get(over, 0) > 1]
         for subject, measure in sorted(
             ((s, m) for m in fitted for s in range(result.sizes[m.over])), key=lambda p: p[0]

@@ -27,6 +27,7 @@ TABLE = Measure(
     meaning="Scores as an imported table lists them; see its authors for what they mean.",
     low="low",
     high="high",
+    repeats=("scores", "repeat"),
 )
 """The measure of results without a known method: an imported table, or a method whose package is not installed."""
 log = logging.getLogger(__name__)

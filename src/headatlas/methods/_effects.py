@@ -111,15 +111,17 @@ def _combine(
             {
                 "contribution": (("layer", "head"), contributions.mean(0)),
                 "importance": (("layer", "head"), np.abs(contributions).mean(0)),
-                "contribution_half": (("half", "layer", "head"), halves(contributions)),
-            }
+                "by_example": (("example", "layer", "head"), contributions),
+            },
+            # An index, because tasks may have different numbers of examples.
+            coords={"example": range(n_examples)},
         )
         if without_heads:
             closed = torch.zeros(1, lm.n_layers, lm.n_heads)
             result["without_heads"] = batched_log_probs(lm, held_out, closed, batch_tokens)[0].mean().item()
         results.append(result.assign(measure_baseline(lm, task, held_out, batch_tokens)))
     return xr.concat(results, "task").assign_coords(
-        task=[task.name for task in tasks], half=["first", "second"], layer=range(lm.n_layers), head=range(lm.n_heads)
+        task=[task.name for task in tasks], layer=range(lm.n_layers), head=range(lm.n_heads)
     )
 
 

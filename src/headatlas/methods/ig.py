@@ -32,7 +32,7 @@ MEANING = (
             meaning=MEANING,
             label="log P lost without the head",
             units="nats",
-            repeats=("contribution_half", "half"),
+            repeats=("by_example", "example"),
             examples=("examples", "limit"),
         )
     ],
@@ -62,8 +62,8 @@ def ig(
 
     Returns:
         contribution(task, layer, head), ∂ log P(target) / ∂ gate, averaged over the steps;
-        importance(task, layer, head), the mean of its absolute value over examples; contribution_half(task, half,
-        layer, head); baseline(task) and without_heads(task), log P(target) of the whole model and of the model without
+        importance(task, layer, head), the mean of its absolute value over examples; reliability of the
+        contribution; baseline(task) and without_heads(task), log P(target) of the whole model and of the model without
         heads (if contributions do not add up to their difference, there were too few steps); whole_accuracy(task).
 
     Example:

@@ -55,7 +55,8 @@ class Measure:
         unproven: label of the heads or maps that are not `above`.
         at_least: lowest score that counts, if the method has neither `chance` nor `above`.
         low, high: variables with the ends of an interval.
-        repeats: (variable, dimension over which it repeats the map), to show how stable the map is.
+        repeats: (variable with repeats of the map, their dimension: example, seed, …), from which its reliability is
+            computed; or a sentence that says why there are none. Compulsory. Repeats over seeds stay in the file.
         examples: (variable or attribute with the number of examples, option that raises it).
         shared: whether the heads of a key-value group share one value, so that maps by group do not sum it.
         aliases: (other name, name) of subjects with several names.
@@ -74,7 +75,7 @@ class Measure:
     at_least: float | None = None
     low: str = ""
     high: str = ""
-    repeats: tuple[str, str] | None = None
+    repeats: tuple[str, str] | str = ""
     examples: tuple[str, str] | None = None
     shared: bool = False
     aliases: tuple[tuple[str, str], ...] = ()

@@ -29,7 +29,7 @@ MEANING = (
             meaning=MEANING,
             label="log P lost without the head",
             units="nats",
-            repeats=("contribution_half", "half"),
+            repeats=("by_example", "example"),
             claim="needed",
             examples=("examples", "limit"),
         )
@@ -55,8 +55,8 @@ def taylor(
 
     Returns:
         contribution(task, layer, head), ∂ log P(target) / ∂ gate;
-        importance(task, layer, head), the mean of its absolute value over examples; contribution_half(task, half,
-        layer, head); baseline(task), log P(target) of the whole model; whole_accuracy(task).
+        importance(task, layer, head), the mean of its absolute value over examples; reliability of the
+        contribution; baseline(task), log P(target) of the whole model; whole_accuracy(task).
 
     Example:
         >>> ha.taylor("smollm2", "math").heads.top(5)

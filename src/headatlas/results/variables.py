@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 import xarray as xr
 
 from headatlas.methods.method import Measure, Variable
+from headatlas.results.reliability import BY_HEAD, BY_SUBJECT, variable_name
 
 COMMON: Mapping[str, Variable] = {
     "contribution": Variable(
         "contribution", "nats", "What a head adds to log P(target): above 0 it helps, below 0 it harms."
     ),
-    "contribution_half": Variable("contribution by half", "nats", "The contribution on each half of the examples."),
     "importance": Variable("importance", "", "Mean absolute size of what a head does; 0 means nothing."),
     "score": Variable("score", "", "How strongly a head does what the subject names; higher means more."),
     "score_half": Variable("score by half", "", "The score on each half of the examples."),
@@ -47,6 +47,28 @@ COMMON: Mapping[str, Variable] = {
     "accuracy": Variable("accuracy", "share", "Share of held-out examples that are answered right."),
     "verdict": Variable("verdict", "", "The outcome of the test in words."),
     "proven": Variable("supported", "", "Whether the test supports the map."),
+    "repeats": Variable("repeats", "", "Number of repeats of the map: examples, texts or seeds."),
+    "reliability": Variable(
+        "reliability",
+        "",
+        "Spearman correlation over heads between maps from two halves of the repeats, averaged over random splits; NaN"
+        " if unknown.",
+    ),
+    "whole_reliability": Variable(
+        "reliability of the whole map",
+        "",
+        "Expected Spearman correlation with a map from as many other repeats (Spearman–Brown).",
+    ),
+    "top_overlap": Variable(
+        "top heads in both halves", "share", "Share of the top 5 % of heads of one half that is in the other's too."
+    ),
+    "se": Variable("standard error", "", "Standard error of a head's score: of its mean over repeats."),
+    "inclusion": Variable(
+        "inclusion", "share", "Share of bootstraps over repeats in which the head is in the top 5 % of the map."
+    ),
+    "resolved": Variable(
+        "resolved", "", "Whether the head differs from the rest of its layer, at a false discovery rate of 5 %."
+    ),
 }
 
 
@@ -59,7 +81,7 @@ def describe_variables(
     that a variable already has are kept.
     """
     of_measures = {m.name: Variable(m.label or m.name.replace("_", " "), m.units, m.meaning) for m in measures}
-    meanings = {**COMMON, **of_measures, **(variables or {})}
+    meanings = {**COMMON, **of_measures, **_of_reliability(measures), **(variables or {})}
     described = result.copy()
     for name, values in described.data_vars.items():
         if name in meanings:
@@ -68,4 +90,17 @@ def describe_variables(
             units = "" if "measure" in values.dims else variable.units
             texts = {"long_name": variable.long_name, "units": units, "description": variable.description}
             values.attrs = {**texts, **values.attrs}
+    return described
+
+
+def _of_reliability(measures: Sequence[Measure]) -> dict[str, Variable]:
+    """Describe the variables with the reliability of each measure."""
+    described = {}
+    for measure in measures:
+        suffix = f", {measure.name}" if len(measures) > 1 else ""
+        for name in (*BY_SUBJECT, *BY_HEAD):
+            units = measure.units if name == "se" else COMMON[name].units
+            described[variable_name(name, measure, measures)] = Variable(
+                COMMON[name].long_name + suffix, units, COMMON[name].description
+            )
     return described

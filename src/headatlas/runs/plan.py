@@ -13,6 +13,7 @@ import xarray as xr
 from headatlas.errors import BadArgument, CannotDo, HeadAtlasError
 from headatlas.methods.method import Measure, Variable, Work
 from headatlas.results.provenance import describe_run, flat
+from headatlas.results.reliability import with_reliability
 from headatlas.results.store import PartFolder, load_attributes, save
 from headatlas.results.used import SHOTS, with_recorded_rows
 from headatlas.results.variables import describe_variables
@@ -71,14 +72,20 @@ class Plan:
         shutil.rmtree(self._parts_folder(folder), ignore_errors=True)
 
     def write(self, result: xr.Dataset, folder: Path) -> xr.Dataset:
-        """Check that a result has what its method declares, and write it with its attributes."""
+        """Check that a result has what its method declares, and write it as `finish` returns it."""
         self._check(result)
+        result = self.finish(result)
+        save(result, self.path(folder))
+        return result
+
+    def finish(self, result: xr.Dataset) -> xr.Dataset:
+        """Add the reliability of the maps, descriptions, attributes and the rows that the maps were made from."""
         attributes = {"method": self.method, **self.stamp, **self.work.result_settings, "key": self.key}
+        result = with_reliability(result, self.measures or ())
         result = describe_variables(result, self.measures or (), self.variables)
         result = result.assign_attrs(attributes | result.attrs)
         if self.work.used is not None:
             result = with_recorded_rows(result, self.work.used)
-        save(result, self.path(folder))
         return result
 
     def _parts_folder(self, folder: Path) -> Path:

@@ -32,7 +32,7 @@ MEANING = (
             meaning=MEANING,
             label="log P lost without the head",
             units="nats",
-            repeats=("contribution_half", "half"),
+            repeats=("by_example", "example"),
             claim="needed",
             examples=("examples", "limit"),
             by_removal=True,
@@ -68,8 +68,8 @@ def ablate(
 
     Returns:
         contribution(task, layer, head), mean log P(target) of the whole model minus that without the head;
-        importance(task, layer, head), the mean of its absolute value over examples; contribution_half(task, half,
-        layer, head); baseline(task), log P(target) of the whole model; whole_accuracy(task).
+        importance(task, layer, head), the mean of its absolute value over examples; reliability of the
+        contribution; baseline(task), log P(target) of the whole model; whole_accuracy(task).
 
     Example:
         >>> ha.ablate("smollm2", "math", kind="mean").heads.top(5)

@@ -43,12 +43,11 @@ MEANING = (
             over="task",
             meaning=MEANING,
             label="rise of P",
-            repeats=("contribution_half", "half"),
+            repeats=("by_example", "example"),
             examples=("limit", "limit"),
         )
     ],
     variables={
-        "contribution_half": Variable("rise of P by half", "", "The rise of P on each half of the prompts."),
         "selected": Variable("selected", "", "Whether the head's mean output is part of the function vector."),
         "vector": Variable("function vector", "", "The sum of what the selected heads add to the residual stream."),
         "baseline": Variable("whole model", "", "P(right answer) and accuracy of the unchanged model, by prompt kind."),
@@ -96,13 +95,12 @@ def function_vector(
     relation; tasks bring their prompts. A fifth of the examples is held out for the zero-shot prompts.
 
     Returns:
-        contribution(task, layer, head), the mean rise of P(right answer); contribution_half(task, half, layer, head);
-        selected(task, layer, head), the heads of the function vector; vector(task, d_model), the vector itself;
-        baseline(task, prompt, measure), probability and accuracy of the unchanged model: few-shot, with shuffled
-        answers and zero-shot; added_at(task), the layer that the vector is added after; effect(task, measure), how much
-        this raises zero-shot answers; effect_by_layer(task, layer, measure), the same for every layer;
-        random_effect(task, draw, measure), the same for vectors of random heads; p and p_corrected(task), the share of
-        these that raise the probability as much.
+        contribution(task, layer, head), the mean rise of P(right answer); its reliability; selected(task, layer, head),
+        the heads of the function vector; vector(task, d_model), the vector itself; baseline(task, prompt, measure),
+        probability and accuracy of the unchanged model: few-shot, with shuffled answers and zero-shot; added_at(task),
+        the layer that the vector is added after; effect(task, measure), how much this raises zero-shot answers;
+        effect_by_layer(task, layer, measure), the same for every layer; random_effect(task, draw, measure), the same
+        for vectors of random heads; p and p_corrected(task), the share of these that raise the probability as much.
 
     Example:
         >>> ha.function_vector("smollm2", ["word_to_antonym"]).heads.top(5)

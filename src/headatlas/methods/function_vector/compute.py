@@ -8,7 +8,6 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.evidence.control import correct_p
-from headatlas.methods._effects import halves
 from headatlas.methods.function_vector.prompts import Prompts
 from headatlas.models.families import norms_behind
 from headatlas.models.interventions import MEASURES, answers_while, replacing, shares
@@ -190,7 +189,6 @@ def combine(
     results = [_task_result(task, parts, done) for task, parts in scored.items()]
     result = xr.concat(results, "task").assign_coords(
         task=list(scored),
-        half=["first", "second"],
         prompt=list(PROMPT_KINDS),
         measure=list(ANSWER_MEASURES),
         draw=range(draws),
@@ -207,7 +205,7 @@ def _task_result(task: str, parts: Sequence[str], done: FinishedParts) -> xr.Dat
     return xr.Dataset(
         {
             "contribution": (("layer", "head"), contributions.mean(0)),
-            "contribution_half": (("half", "layer", "head"), halves(contributions)),
+            "by_example": (("example", "layer", "head"), contributions),
             "selected": (("layer", "head"), selected),
             "vector": ("d_model", vector),
             "baseline": (("prompt", "measure"), np.stack([few_shot, before.mean(0), zero_shot])),
@@ -216,5 +214,7 @@ def _task_result(task: str, parts: Sequence[str], done: FinishedParts) -> xr.Dat
             "effect_by_layer": (("layer", "measure"), by_layer[:-1] - zero_shot),
             "random_effect": (("draw", "measure"), random_effect),
             "p": p,
-        }
+        },
+        # An index, because tasks may have different numbers of examples.
+        coords={"example": range(len(contributions))},
     )

@@ -44,6 +44,7 @@ Pair = tuple[float, float]
             meaning="How far a head's gate closes although keeping it open is rewarded (mean over seeds): high means"
             " the head harms the task. It holds for this task's examples, not for the head in general.",
             at_least=ROLE_THRESHOLD,
+            repeats=("interference", "seed"),
             claim="harmful",
         ),
         Measure(
@@ -52,6 +53,7 @@ Pair = tuple[float, float]
             meaning="How far a head's gate follows whichever way it is pushed (mean over seeds): high means the task"
             " does not depend on the head. Other tasks may.",
             at_least=ROLE_THRESHOLD,
+            repeats=("irrelevance", "seed"),
         ),
     ],
     variables={

@@ -35,13 +35,16 @@ LIMITS = (
     " No text is run: it shows what a head can do, not when, or whether, it does it."
     " Chance: the highest share that shuffled targets and random heads explain."
 )
+REPEATS = "hits of single pairs are not kept"
 
 
 @method(
     title="Relations (MAPS)",
     measures=[
-        Measure("score", over="relation", meaning=SCORE + LIMITS, chance="chance", claim="needed"),
-        Measure("suppression", over="relation", meaning=SUPPRESSION + LIMITS, chance="chance_suppression"),
+        Measure("score", over="relation", meaning=SCORE + LIMITS, chance="chance", repeats=REPEATS, claim="needed"),
+        Measure(
+            "suppression", over="relation", meaning=SUPPRESSION + LIMITS, chance="chance_suppression", repeats=REPEATS
+        ),
     ],
     variables={
         "pairs": Variable("pairs", "pairs", "Number of pairs that score and suppression are measured on."),

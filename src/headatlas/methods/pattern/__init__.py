@@ -40,6 +40,8 @@ ALIASES = (
             " (duplicate), the first of the text (sink), itself (self). It shows where a head attends, not what it"
             " does.",
             aliases=ALIASES,
+            repeats=("by_text", "text"),
+            examples=("sequences", "sequences"),
         )
     ],
     presets={"quick": {}, "full": {}},

@@ -26,18 +26,21 @@ def attention_scores(lm: LM, *, length: int | None, sequences: int, seed: int) -
     tokens = torch.randint(vocabulary, (sequences, length), generator=generator)
     opening = torch.full((sequences, 1), opening_token(lm))
     ids = torch.cat([opening, tokens, tokens], dim=1)
-    score = torch.full((len(PATTERNS), lm.n_layers, lm.n_heads), torch.nan)
+    by_text = torch.full((len(PATTERNS), sequences, lm.n_layers, lm.n_heads), torch.nan)
     for layer, attention in attention_of_texts(lm, ids).items():
-        score[:, layer] = torch.stack([_mean_attention(attention, length, pattern) for pattern in PATTERNS])
+        by_text[:, :, layer] = torch.stack([_mean_attention(attention, length, pattern) for pattern in PATTERNS])
     return xr.Dataset(
-        {"score": (("pattern", "layer", "head"), score.numpy())},
+        {
+            "score": (("pattern", "layer", "head"), by_text.mean(1).numpy()),
+            "by_text": (("pattern", "text", "layer", "head"), by_text.numpy()),
+        },
         coords={"pattern": list(PATTERNS), "layer": range(lm.n_layers), "head": range(lm.n_heads)},
         attrs={"length": length, "sequences": sequences, "seed": seed},
     )
 
 
 def _mean_attention(attention: Tensor, length: int, pattern: str) -> Tensor:
-    """Return the mean attention [head] on the positions of a pattern, from attention [text, head, query, key]."""
+    """Return the mean attention [text, head] on the positions of a pattern, from attention [text, head, query, key]."""
     # the first token, which can only attend to itself, is left out
     start = 1 + length if pattern in ("induction", "duplicate") else 1
     query = torch.arange(start, attention.shape[2])
@@ -48,4 +51,4 @@ def _mean_attention(attention: Tensor, length: int, pattern: str) -> Tensor:
         "sink": torch.zeros_like(query),
         "self": query,
     }[pattern]
-    return attention[:, :, query, key].float().mean((0, 2)).cpu()
+    return attention[:, :, query, key].float().mean(2).cpu()

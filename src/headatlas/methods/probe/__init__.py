@@ -133,6 +133,7 @@ VARIABLES = {
             above="clears_control",
             low="low",
             high="high",
+            repeats="the probe is fitted once",
         )
     ],
     variables=VARIABLES,
