@@ -95,7 +95,7 @@ def main() -> None:
         "streaming": ha.streaming(lm, **windows).loss.values[0],
         "learned": ha.streaming(lm, kind="learned", **windows).gate.values[0],
     }
-    copy_scores = np.nan_to_num(ha.retrieval(lm, lengths=(length,), limit=MAP_NEEDLES - 4, causal=0).score.values[0])
+    copy_scores = np.nan_to_num(ha.retrieval(lm, lengths=(length,), limit=MAP_NEEDLES - 4).score.values[0])
     scores["retrieval"] = copy_scores.reshape(lm.n_layers, lm.n_kv_heads, -1).max(-1)
     if options.kvpress:
         scores["kvpress"] = np.load(options.kvpress)

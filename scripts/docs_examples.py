@@ -35,7 +35,6 @@ COMMANDS = {
 PICTURE_NAMES = [
     f"importance-{method}" for method in ("pattern", "retrieval", "taylor", "ig", "ablate", "streaming", "contrast")
 ]
-PICTURE_NAMES.append("removal-retrieval")
 
 
 def write_matched_tasks(folder: Path) -> None:

@@ -33,7 +33,6 @@ QUICK = {  # what makes them quick here; a new method is checked with its own de
         "lengths": (40, 50),
         "depths": 2,
         "limit": 2,
-        "causal": 1,
         "recall": 0.0,
         "new_tokens": 6,
     },

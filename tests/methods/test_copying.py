@@ -10,6 +10,9 @@ from scipy import stats
 
 import headatlas as ha
 from headatlas.errors import BadArgument
+from headatlas.evidence.control import ANSWERS, answers_without
+from headatlas.evidence.fresh_prompts import load_prompts
+from headatlas.methods import get_method
 from headatlas.methods.copying.compute import above_chance
 from headatlas.methods.copying.texts import find_units, make_texts
 from headatlas.models.lm import LM
@@ -83,10 +86,21 @@ def test_the_heads_that_copy_are_found() -> None:
     assert np.argwhere(result.above_chance.sel(copied="concept").values).tolist() == [list(CONCEPT)]
     assert result.clean.min() > 0.9
     assert result.corrupted.max() < 0.1
-    one = result.sel(copied="token", n_removed=2, measure="log_p")  # both heads that write the next token
-    assert one.baseline > -0.1
-    assert one.effect < -3
-    assert one.effect < one.random_effect.mean() - 1
+
+
+def test_unused_texts_are_the_subject_of_its_test() -> None:
+    lm = copier()
+    work = get_method("copying").function(lm, UNITS, texts=8, length=LENGTH)
+    prompts = load_prompts(lm, work.subjects["token"], work.used, 48)
+    assert len(prompts) == 48
+    assert prompts.has_choice
+    scored = {t.unit for t in make_texts(lm, UNITS, 8, LENGTH, 0)["concept"].scored}
+    concept = load_prompts(lm, work.subjects["concept"], work.used, 8)
+    assert not scored & {example.target for example in concept.examples}
+    whole, removed = answers_without(lm, prompts.examples, [[], [TOKEN, CARRIER]])
+    log_p = ANSWERS.index("log_p")
+    assert whole[log_p] > -0.1
+    assert removed[log_p] < -3
 
 
 def test_half_precision_is_near() -> None:
@@ -157,8 +171,8 @@ def test_texts_are_as_described() -> None:
     words = {tuple(ids) for ids in find_units(lm, WORDS)}
     assert len(words) == 12
     for copied, of in texts.items():
-        assert len(of.scored) == len(of.proof) == 6
-        for text in [*of.scored, *of.proof]:
+        assert len(of.scored) == 6
+        for text in [*of.scored, *of.unused]:
             opening, *content = text.first  # the tiny tokenizer has no line break
             assert opening == lm.tokenizer.bos_token_id == text.other[0]
             assert tuple(content) == text.again + text.unit
@@ -172,8 +186,8 @@ def test_texts_are_as_described() -> None:
             assert clean.target == corrupted.target == text.unit[1:2]
             assert clean.prompt[12:] == corrupted.prompt[12:] == text.again + text.unit[:1]
     assert {len(t.unit) for t in texts["token"].scored} == {2, 3, 4, 5}
-    scored, proof = ({t.unit for t in of} for of in (texts["concept"].scored, texts["concept"].proof))
-    assert not scored & proof
+    scored, unused = ({t.unit for t in of} for of in (texts["concept"].scored, texts["concept"].unused))
+    assert not scored & unused
     assert make_texts(lm, WORDS, 6, 11, 0) == texts
     assert make_texts(lm, WORDS, 6, 11, 1) != texts
 

@@ -9,7 +9,7 @@ import headatlas as ha
 from headatlas.errors import BadArgument
 from headatlas.methods import get_method
 from headatlas.methods.function_vector.compute import mean_outputs, rises
-from headatlas.methods.function_vector.proof import answers_with, best_layers, vector_of
+from headatlas.methods.function_vector.vector import answers_with, best_layers, vector_of
 from headatlas.models import single_heads
 from headatlas.models.interventions import shares
 from headatlas.models.lm import LM
@@ -237,7 +237,7 @@ def test_its_vector_does_the_task_without_examples(carried) -> None:
 
 def test_without_anything_to_learn_no_head_carries_it() -> None:
     """Answers that do not follow from the questions raise no flag, and a printed line reports it."""
-    from headatlas.methods.function_vector.proof import sentences
+    from headatlas.methods.function_vector.vector import sentences
 
     other = np.random.default_rng(5).permutation(WORDS)
     result = ha.function_vector(carrying(), tasks=pairs(lambda i: WORDS + int(other[i])), shots=4, limit=3, draws=2)

@@ -7,10 +7,11 @@ import xarray as xr
 
 import headatlas as ha
 from headatlas.errors import BadArgument
+from headatlas.evidence.control import ANSWERS, answers_without
+from headatlas.evidence.fresh_prompts import load_prompts
 from headatlas.methods import get_method
 from headatlas.methods.retrieval import compute
-from headatlas.methods.retrieval.compute import answer_lines, count_copies, word_recall
-from headatlas.methods.retrieval.proof import retrieval_sentences
+from headatlas.methods.retrieval.compute import answer_lines, count_copies, retrieval_sentences, word_recall
 from headatlas.models.attention import attention_of
 from headatlas.models.lm import LM
 from headatlas.results.method_tables import method_tables
@@ -21,7 +22,7 @@ from tests.models.copier import COPIERS, copier
 # each begins with w1, behind which the copier reads on
 NEEDLES = [{"needle": f"w1 {a}", "question": "w9", "answer": a} for a in ("w2 w3 w4 w5", "w6 w7 w8", "w3 w8 w5")]
 TEXT = ["w10 w11 w12", "w13 w14", "w15 w16 w17 w18", "w19 w10 w13"]
-QUICK = {"needles": NEEDLES, "text": TEXT, "lengths": (50,), "depths": 3, "new_tokens": 3, "causal": 1}
+QUICK = {"needles": NEEDLES, "text": TEXT, "lengths": (50,), "depths": 3, "new_tokens": 3, "limit": 2}
 
 
 @pytest.fixture(scope="module")
@@ -42,28 +43,29 @@ def test_the_heads_that_copy_are_found(result: xr.Dataset) -> None:
     np.testing.assert_allclose(score[copies], (3 / 4 + 1) / 2)
     assert (score[~copies] == 0).all()
     np.testing.assert_allclose(result.score_half.values[0][:, copies].T, [[3 / 4, 1], [3 / 4, 1]])
-    assert result.response.values.tolist() == ["w2 w3 w4"] * 3 + ["w6 w7 w8"] * 3 + ["w3 w8 w5"]
+    assert result.response.values.tolist() == ["w2 w3 w4"] * 3 + ["w6 w7 w8"] * 3
     assert result.recall.values[:3] == pytest.approx(np.full(3, word_recall("w2 w3 w4", "w2 w3 w4 w5")))
     assert (result.asked.item(), result.answered.item()) == (6, 6)
-    assert result.used.values.tolist() == [True] * 6 + [False]
-    assert result.held_out.values.tolist() == [False] * 6 + [True]
-    assert result.depth.values.tolist() == [0, 0.5, 1, 0, 0.5, 1, 1]
+    assert result.used.values.tolist() == [True] * 6
+    assert result.depth.values.tolist() == [0, 0.5, 1, 0, 0.5, 1]
 
 
-def test_removing_them_breaks_needles(lm: LM, result: xr.Dataset) -> None:
-    """Of a needle that had no part in the score. The model is then left with its guess, token 0."""
-    two = result.sel(needles="needles", n_removed=2)
-    log_p, accuracy = two.sel(measure="log_p"), two.sel(measure="accuracy")
-    assert log_p.effect.item() == pytest.approx(-np.log(19 + np.e), abs=1e-4)
-    assert (accuracy.baseline.item(), accuracy.effect.item()) == (1, -1)
-    harm = log_p.random_effect < -1  # two random heads of that layer are these two in one draw of six
-    fifth = int(harm.values.nonzero()[0][4])  # then drawing ends
-    assert log_p.p == 5 / (fifth + 1)
-    assert fifth < log_p.random_effect.notnull().sum() <= fifth + 20
-    assert result.effect.sel(n_removed=[4, 8, 16, 32]).isnull().all()  # only two heads score
-    assert result.questions.item() == 1
-    rows = next(rows for title, rows in method_tables(result).items() if title.startswith("Tests"))
-    assert [row["heads"] for row in rows] == [2]
+def test_other_needles_are_the_subject_of_its_test(lm: LM) -> None:
+    """They had no part in the score. Without the copying heads, the model is left with its guess, token 0."""
+    work = get_method("retrieval").function(lm, **QUICK | {"limit": 1})
+    (task,) = work.subjects.values()
+    assert {lm.tokenizer.decode(e.target) for e in (*task.train, *task.held_out)} == {"w6 w7 w8", "w3 w8 w5"}
+    prompts = load_prompts(lm, task, work.used, 2)
+    for example in prompts.examples:
+        assert len(example.prompt) <= 50
+        # the end of the chat template, and the beginning of the needle
+        assert lm.tokenizer.decode(example.prompt[-2:]) == "w1 w1"
+        assert lm.tokenizer.decode(example.target) in lm.tokenizer.decode(example.prompt[:-2])
+    whole, removed = answers_without(lm, prompts.examples, [[], list(COPIERS)])
+    # after w1, the model may go on with the end of the template
+    assert whole[ANSWERS.index("accuracy")] > 0.8
+    assert removed[ANSWERS.index("accuracy")] == 0
+    assert get_method("retrieval").function(lm, **QUICK | {"limit": 3}).subjects == {}
 
 
 def slow_scores(lm: LM, prompt: Haystack, answer: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -90,7 +92,7 @@ def test_equals_step_by_step(hybrid, steps) -> None:
     (said,) = answer_lines(lm, [hide_needle(lm, Needle("w30 w31", "w50", "w31"), sentences, 40, 0.5).ids], steps)
     cycle = " ".join(f"w{t - 4}" for t in dict.fromkeys(said) if t >= 4)  # so that some of it will be said again
     needles = [Needle(f"w30 {cycle} {w}", "w50", f"{cycle} {w}") for w in ("w40", "w41")]
-    options = {"text": sentences, "lengths": (50,), "depths": 2, "new_tokens": steps, "causal": 0, "recall": 0.0}
+    options = {"text": sentences, "lengths": (50,), "depths": 2, "new_tokens": steps, "recall": 0.0}
     results = {kind: ha.retrieval(lm, needles, kind=kind, **options) for kind in ("paper", "published-code")}
     texts = load_sentences(sentences)
     expected = []
@@ -154,8 +156,6 @@ def test_a_model_that_answers_nothing_has_no_scores(lm: LM, tmp_path) -> None:
     assert result.answered.values.tolist() == [6, 0]
     assert result.score.sel(needles="wrong").isnull().all()
     assert result.score.sel(needles="right").notnull().all()
-    for name in ("baseline", "effect", "random_effect", "p", "p_corrected"):
-        assert result[name].sel(needles="wrong").isnull().all()
     assert retrieval_sentences(result) == [
         "wrong: the model answered none of 6 questions, so there is no score. Try shorter texts"
     ]
@@ -177,9 +177,9 @@ def test_kind_and_recall_are_settings_of_the_result(lm: LM, tmp_path) -> None:
 def test_lengths_are_cut_to_the_context(lm: LM, caplog) -> None:
     result = ha.retrieval(lm, **QUICK | {"lengths": (1000, 40, 2000), "depths": 1})
     assert "lengths: copier has room for prompts of 125 tokens" in caplog.text
-    assert len(result.test) == 2 * 2 + 1
-    assert (result.length <= [40, 125, 40, 125, 40]).all()
-    assert (result.length > [35, 120, 35, 120, 35]).all()
+    assert len(result.test) == 2 * 2
+    assert (result.length <= [40, 125, 40, 125]).all()
+    assert (result.length > [35, 120, 35, 120]).all()
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,6 @@ def test_lengths_are_cut_to_the_context(lm: LM, caplog) -> None:
         ({"depths": 0}, "depths is 0, expected a whole number from 1"),
         ({"kind": "papers"}, "kind is 'papers', expected one of paper, published-code.*Did you mean 'paper'"),
         ({"limit": 0}, "limit is 0, expected a whole number, at least 1"),
-        ({"causal": 3}, "causal is 3, but set 'needles' has 3 needles: at least one must be left"),
         ({"recall": 1.5}, "recall is 1.5, expected 0 to 1"),
         ({"new_tokens": 200}, "new_tokens is 200, but the model's context is 128 tokens"),
         ({"text": ["w1 w6 w7 w8"]}, "needles, needle 2 is already in the text"),

@@ -15,7 +15,7 @@ from headatlas.errors import BadArgument, UnsupportedModel
 from headatlas.methods import get_method
 from headatlas.methods.streaming import MAX_KEYS
 from headatlas.methods.streaming.compute import fit_alpha, log_p_of_sets, losses_one_by_one, ramp, scored_log_p
-from headatlas.methods.streaming.proof import split_by_need
+from headatlas.methods.streaming.halves import split_by_need
 from headatlas.methods.streaming.texts import (
     ACTIONS,
     CIRCUMSTANCES,

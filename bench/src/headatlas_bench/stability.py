@@ -59,7 +59,6 @@ SPARE_WORKED_EXAMPLES = 4
 OPTIONS_WITHOUT_TESTS: Mapping[str, Mapping[str, Any]] = {
     "dissociate": {"proof": False},
     "probe": {"proof": "none"},
-    "retrieval": {"causal": 0},
     "streaming": {"held_out": 0},
     "function_vector": {"draws": 1},
     "maps": {"baselines": False, "held_out": 0.0},
@@ -80,7 +79,7 @@ METHODS_BY_COST = [
     "dissociate",
 ]
 # The seed of these methods decides only the controls.
-METHODS_WITHOUT_SEED = ("maps", "retrieval")
+METHODS_WITHOUT_SEED = ("maps",)
 Maps = tuple[xr.DataArray, xr.DataArray]
 
 

@@ -34,6 +34,7 @@ MEANING = (
             units="nats",
             repeats=("by_example", "example"),
             examples=("examples", "limit"),
+            claim="needed",
         )
     ],
     presets={"full": {"limit": 32}},

@@ -31,6 +31,7 @@ from headatlas.errors import (
 from headatlas.models.lm import LM
 from headatlas.models.tokens import without_end
 from headatlas.tasks.chat import chat_text, chats
+from headatlas.tasks.words import word_ids
 
 FOLDER = files("headatlas.tasks") / "data" / "needles"
 BUILT_IN = "facts"
@@ -120,6 +121,16 @@ def hide_needle(
         raise CannotDo(f"the chat template of model {lm.name!r} changes the text (template=False: do not use it)")
     first = prompt.index(needle.text) + _find_answer(needle)
     return Haystack(tuple(ids), *_span(lm, template, prompt, ids, first, first + len(needle.answer)))
+
+
+def answer_beginning(lm: LM, needle: Needle, template: bool = True) -> tuple[int, ...]:
+    """Return the tokens of the needle's words before its answer, as the beginning of a reply to its question."""
+    text = needle.text[: _find_answer(needle)].strip()
+    if not text:
+        return ()
+    if chats(lm, template):
+        return tuple(lm.tokenizer(text, add_special_tokens=False)["input_ids"])
+    return tuple(word_ids(lm.tokenizer, [text])[0])
 
 
 def check_needles(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
             " means that the kept task can spare the head. Heads that neither task needs close too.",
             at_least=ROLE_THRESHOLD,
             repeats=("lost", "seed"),
+            claim="needed",
         )
     ],
     tells="which heads one task needs and a matched one can spare",
@@ -81,9 +82,8 @@ def contrast(
     Example:
         >>> ha.contrast("smollm2", keep="capitals.jsonl", lose="currencies.jsonl").lost.mean("seed")
     """
-    from headatlas.methods.contrast.compute import GATES, combine, fit_pair
+    from headatlas.methods.contrast.compute import GATES, combine, fit_pair, pair_name
     from headatlas.methods.gate.compute import check_fitting, make_schedule
-    from headatlas.tasks.bundles import held_out_rows
     from headatlas.tasks.prompts import hash_tasks
     from headatlas.tasks.used import used_rows
 
@@ -104,7 +104,8 @@ def contrast(
         data=hash_tasks(pair),
         settings={**asdict(schedule), **fitting, "seeds": numbers, **names},
         result_settings={"held_out": held_out},
-        used=used_rows(pair, (row for t in pair for row in (*t.train, *held_out_rows(t, held_out)))),
+        used=used_rows(pair, (row for task in pair for row in task.train)),
+        subjects={pair_name(pair): pair[1]},
     )
 
 

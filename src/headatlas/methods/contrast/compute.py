@@ -22,6 +22,12 @@ Pair = tuple[Task, Task]
 """The task to keep and the task to lose; example i of both asks the same."""
 
 
+def pair_name(pair: Pair) -> str:
+    """Name a pair of tasks: the label of its map."""
+    keep, lose = pair
+    return f"{keep.name} kept, {lose.name} lost"
+
+
 def capped_gap(log_p: list[Tensor]) -> Tensor:
     """Return the objective: −log P of the kept task minus that of the lost one, at least −MAX_GAP."""
     keep, lose = log_p
@@ -81,7 +87,6 @@ def combine(
             nll[side, row] = -log_p.mean(1)
             accuracy[side, row] = right.float().mean(1)
     gate[:, lm.layers_without_heads] = torch.nan
-    keep, lose = pair
     dims = ("task", "seed", "layer", "head")
     return xr.Dataset(
         {
@@ -91,7 +96,7 @@ def combine(
             "accuracy": (("side", "gates", "seed"), accuracy),
         },
         coords={
-            "task": [f"{keep.name} kept, {lose.name} lost"],
+            "task": [pair_name(pair)],
             "seed": seeds,
             "side": ["keep", "lose"],
             "gates": ["whole", "fitted", "rounded"],

@@ -14,8 +14,7 @@ After The Dual-Route Model of Induction (Feucht et al. 2025, arXiv 2504.03022), 
 5. A head's score is the mean over texts, with a 95 % bootstrap interval over texts.
 6. The mean rise of log P is stored too, because few texts with a large P dominate the mean of P. A head is above chance
    if P rises in more texts than a coin would show for any of the heads (a sign test).
-7. The test: the heads above chance with the highest scores are removed while the model copies clean texts of other
-   tokens and words, and so are random heads of the same layers (`evidence.control`).
+7. Clean texts of other tokens and words are left for the test of the best heads (docs/concepts/evidence.md).
 
 What differs from the published code: docs/methods/copying.md.
 """
@@ -51,6 +50,7 @@ MEANING = (
             high="score_high",
             repeats=("score_half", "half"),
             examples=("texts", "texts"),
+            claim="needed",
         ),
         Measure(
             "log_rise",
@@ -74,18 +74,13 @@ MEANING = (
         "above_chance": Variable("above chance", "", "Whether P rises in more texts than a coin would show."),
         "clean": Variable("P in clean texts", "", "Mean P of the next token where it can be copied."),
         "corrupted": Variable("P in corrupted texts", "", "Mean P of the next token where it cannot be copied."),
-        "baseline": Variable("whole model", "", "Mean score of the whole model's answers; higher is better."),
-        "effect": Variable("change", "", "Change of the score without the top heads; below 0 the model copies less."),
-        "random_effect": Variable(
-            "random heads", "", "The same without random heads of the same layers; below 0 the model copies less."
-        ),
     },
     presets={"full": {"texts": 256}},
     tells="which heads, each alone, copy the next token of a repeated list, or more of a repeated word",
     does_not_tell="what heads copy that are needed together, or what they do in other texts",
     cites=("The Dual-Route Model of Induction, Feucht, Todd, Wallace & Bau, COLM 2025, arXiv 2504.03022",),
-    sentences=lazily("headatlas.methods.copying.proof:copying_sentences"),
-    ask=lazily("headatlas.methods.copying.proof:ask_again"),
+    sentences=lazily("headatlas.methods.copying.compute:copying_sentences"),
+    ask=lazily("headatlas.methods.copying.compute:ask_again"),
     truths={"copying": Truth("copying", "score", {"texts": 64}, subject="token")},
     seconds=50,
     in_parts=True,
@@ -108,15 +103,12 @@ def copying(
         score(copied, layer, head), the rise of P, where `copied` is token or concept; score_low and score_high(copied,
         layer, head), a 95 % interval; log_rise(copied, layer, head), the rise of log P; raised(copied, layer, head),
         the share of texts in which it rises; above_chance(copied, layer, head); score_half and log_rise_half(copied,
-        half, layer, head); clean and corrupted(copied), P in texts with and without something to copy;
-        baseline(copied, measure), effect(copied, n_removed, measure), random_effect(copied, n_removed, draw, measure),
-        p and p_corrected(copied, n_removed).
+        half, layer, head); clean and corrupted(copied), P in texts with and without something to copy.
 
     Example:
         >>> ha.copying("smollm2").log_rise.sel(copied="token").argmax(("layer", "head"))
     """
-    from headatlas.methods.copying.compute import combine, cut_into_parts, removal_part, score_texts
-    from headatlas.methods.copying.proof import remove_top
+    from headatlas.methods.copying.compute import combine, cut_into_parts, make_task, score_texts
     from headatlas.methods.copying.texts import AHEAD, hash_texts, make_texts
     from headatlas.tasks.used import Used
 
@@ -131,10 +123,6 @@ def copying(
         for name, part_texts in texts_by_part.items():
             scoring = {"name": name, "texts": part_texts, "ahead": AHEAD[copied], "batch_tokens": batch_tokens}
             parts.append(Part(name=name, do=score_texts, arguments=scoring))
-        name = removal_part(copied)
-        removal: dict[str, Any] = {"name": name, "scored": score_parts[copied], "texts": kind_texts.proof}
-        removal |= {"seed": seed, "batch_tokens": batch_tokens}
-        parts.append(Part(name=name, do=remove_top, arguments=removal, inputs=tuple(texts_by_part)))
     first = texts_by_kind["token"].scored[0]
     size = len(first.again) + len(first.unit)
     return Work(
@@ -145,4 +133,5 @@ def copying(
         data=hash_texts(texts_by_kind),
         settings={"texts": texts, "length": size, "seed": seed},
         used=Used(),
+        subjects={copied: make_task(copied, kind_texts.unused) for copied, kind_texts in texts_by_kind.items()},
     )

@@ -7,21 +7,20 @@ import torch
 import xarray as xr
 from scipy.stats import binom
 
-from headatlas.evidence.control import ANSWERS, correct_p
-from headatlas.methods.copying.texts import Text
+from headatlas.methods.copying.texts import AHEAD, Text, make_texts
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.memory import tokens_at_once
 from headatlas.models.patching import log_probs_patched
-from headatlas.models.tokens import make_bundle
+from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.progress import FinishedParts, Progress
+from headatlas.tasks.prompts import Example, Task
 
 TEXTS_PER_PART = 8
-N_REMOVED = (1, 2, 4, 8, 16)  # heads
-RANDOM_DRAWS = 99  # maximum number of random sets of heads; a test stops earlier where its outcome is clear
 BOOTSTRAP_DRAWS = 1000
 MIN_LOG_RISE = 1e-4  # nats; smaller changes of log P are rounding
 SIGNIFICANCE = 0.05
+MAX_ASKED = 6  # texts of a removal test where no truth is known
 
 
 def cut_into_parts(copied: str, texts: Sequence[Text]) -> dict[str, Sequence[Text]]:
@@ -33,9 +32,12 @@ def cut_into_parts(copied: str, texts: Sequence[Text]) -> dict[str, Sequence[Tex
     return texts_by_part
 
 
-def removal_part(copied: str) -> str:
-    """Return the name of the part that removes heads."""
-    return f"{copied}: top heads removed"
+def make_task(copied: str, texts: Sequence[Text]) -> Task:
+    """Return clean texts as a task of token ids, with the whole unit as target: what the map is tested on."""
+    examples = tuple(Example(text.full.prompt, text.full.target) for text in texts)
+    # a task has examples of both splits; nothing is trained on, and its test uses both
+    half = len(examples) // 2
+    return Task(copied, examples[half:], examples[:half])
 
 
 def score_texts(
@@ -62,15 +64,11 @@ def score_texts(
 def combine(
     lm: LM, *, parts: Mapping[str, Sequence[str]], seed: int, done: FinishedParts, progress: Progress
 ) -> xr.Dataset:
-    """Join scores and removals. parts: names of the parts with scores, by what is copied."""
-    results = [_result_of(copied, names, seed, done) for copied, names in parts.items()]
-    result = xr.concat(results, "copied")
-    return result.assign(p_corrected=(("copied", "n_removed"), correct_p(result.p.values))).assign_coords(
+    """Join scores. parts: names of the parts with scores, by what is copied."""
+    results = [_result_of(names, seed, done) for names in parts.values()]
+    return xr.concat(results, "copied").assign_coords(
         copied=list(parts),
         half=["first", "second"],
-        n_removed=list(N_REMOVED),
-        measure=list(ANSWERS),
-        draw=range(RANDOM_DRAWS),
         layer=range(lm.n_layers),
         head=range(lm.n_heads),
     )
@@ -93,9 +91,8 @@ def rises(done: FinishedParts, names: Sequence[str]) -> tuple[np.ndarray, ...]:
     return np.exp(patched) - np.exp(before), patched - before, clean, corrupted
 
 
-def _result_of(copied: str, names: Sequence[str], seed: int, done: FinishedParts) -> xr.Dataset:
+def _result_of(names: Sequence[str], seed: int, done: FinishedParts) -> xr.Dataset:
     rise, log_rise, clean, corrupted = rises(done, names)
-    baseline, effect, random_effect, p = done[removal_part(copied)]
     n = len(rise)
     counts = np.random.default_rng([seed, 3]).multinomial(n, np.full(n, 1 / n), size=BOOTSTRAP_DRAWS)
     low, high = np.quantile(np.tensordot(counts / n, rise, 1), [0.025, 0.975], axis=0)
@@ -113,9 +110,25 @@ def _result_of(copied: str, names: Sequence[str], seed: int, done: FinishedParts
             "above_chance": (heads, above_chance(log_rise)),
             "clean": np.exp(clean).mean(),
             "corrupted": np.exp(corrupted).mean(),
-            "baseline": ("measure", baseline),
-            "effect": (("n_removed", "measure"), effect),
-            "random_effect": (("n_removed", "draw", "measure"), random_effect),
-            "p": ("n_removed", p),
         }
     )
+
+
+def copying_sentences(result: xr.Dataset) -> list[str]:
+    """Say how well the whole model copies, and what was not measured."""
+    if "clean" not in result:  # a map from elsewhere
+        return []
+    sentences = []
+    for copied in result.copied.values.tolist():
+        clean, corrupted = (float(result[name].sel(copied=copied)) for name in ("clean", "corrupted"))
+        sentences.append(
+            f"the whole model gives the next {'token' if copied == 'token' else 'piece of a word'}"
+            f" P {clean:.2f} where it can be copied, {corrupted:.3f} where it cannot"
+        )
+    missing = [kind for kind in AHEAD if kind not in result.copied.values]
+    return sentences + [f"{kind} was not measured: too few words" for kind in missing]
+
+
+def ask_again(lm: LM, subject: str) -> list[TokenExample]:
+    """Return a few clean texts that heads are not scored on."""
+    return [t.full for t in make_texts(lm, None, MAX_ASKED, None, 0)[subject].unused[:MAX_ASKED]]

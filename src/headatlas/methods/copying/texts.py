@@ -21,7 +21,7 @@ MIN_UNIT_TOKENS = 2
 MAX_UNIT_TOKENS = 5
 LIST_TOKENS = 30  # as published
 MIN_WORDS = 8
-MAX_TEST_TEXTS = 16  # texts that heads are removed on
+UNUSED_TEXTS = 160  # texts for the test, which asks about at most 128
 
 Unit = tuple[int, ...]
 
@@ -56,10 +56,10 @@ class Text:
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts that heads are scored on, and other texts for the test, which removes heads."""
+    """Texts that heads are scored on, and others, for the test of the map."""
 
     scored: Sequence[Text]
-    proof: Sequence[Text]
+    unused: Sequence[Text]
 
 
 def make_texts(lm: LM, words: Any, n: int, length: int | None, seed: int) -> dict[str, Texts]:
@@ -114,11 +114,14 @@ def _longest_list(lm: LM) -> int:
 def _token_texts(lm: LM, n: int, length: int, seed: int) -> Texts:
     generator = np.random.default_rng([seed, 0])
     n_sizes = MAX_UNIT_TOKENS - MIN_UNIT_TOKENS + 1
-    sizes = [MIN_UNIT_TOKENS + i % n_sizes for i in range(n + min(n, MAX_TEST_TEXTS))]
     vocabulary = plain_tokens(lm)
-    units = [tuple(generator.choice(vocabulary, size, replace=False).tolist()) for size in sizes]
-    texts = [_make_text(lm, vocabulary, unit, length, generator) for unit in units]
-    return Texts(texts[:n], texts[n:])
+
+    def make(n_texts: int) -> list[Text]:
+        sizes = [MIN_UNIT_TOKENS + i % n_sizes for i in range(n_texts)]
+        units = [tuple(generator.choice(vocabulary, size, replace=False).tolist()) for size in sizes]
+        return [_make_text(lm, vocabulary, unit, length, generator) for unit in units]
+
+    return Texts(make(n), make(UNUSED_TEXTS))
 
 
 def _word_texts(lm: LM, units: Sequence[Unit], n: int, length: int, seed: int) -> Texts:
@@ -132,7 +135,7 @@ def _word_texts(lm: LM, units: Sequence[Unit], n: int, length: int, seed: int) -
     def make(choices: Sequence[Unit], n_texts: int) -> list[Text]:
         return [_make_text(lm, vocabulary, choices[i % len(choices)], length, generator) for i in range(n_texts)]
 
-    return Texts(make(score_units, n), make(test_units, min(n, MAX_TEST_TEXTS)))
+    return Texts(make(score_units, n), make(test_units, min(len(test_units), UNUSED_TEXTS)))
 
 
 def _make_text(lm: LM, vocabulary: np.ndarray, unit: Unit, length: int, generator: np.random.Generator) -> Text:

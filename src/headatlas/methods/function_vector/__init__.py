@@ -45,6 +45,7 @@ MEANING = (
             label="rise of P",
             repeats=("by_example", "example"),
             examples=("limit", "limit"),
+            claim="needed",
         )
     ],
     variables={
@@ -64,7 +65,7 @@ MEANING = (
     tells="which heads carry a few-shot task, and how well their sum alone makes the model do it",
     does_not_tell="which heads read the few-shot examples: only the last token is changed",
     cites=("Function Vectors in Large Language Models, Todd et al., ICLR 2024, arXiv 2310.15213",),
-    sentences=lazily("headatlas.methods.function_vector.proof:sentences"),
+    sentences=lazily("headatlas.methods.function_vector.vector:sentences"),
     ask=lazily("headatlas.methods.function_vector.prompts:ask_held_out"),
     seconds=70,
     in_parts=True,
@@ -106,7 +107,7 @@ def function_vector(
         >>> ha.function_vector("smollm2", ["word_to_antonym"]).heads.top(5)
     """
     from headatlas.methods.function_vector import compute
-    from headatlas.methods.function_vector.prompts import make_prompts, source_rows
+    from headatlas.methods.function_vector.prompts import make_prompts
     from headatlas.tasks.few_shot import few_shot_tasks
     from headatlas.tasks.prompts import hash_tasks
     from headatlas.tasks.used import used_rows
@@ -137,7 +138,9 @@ def function_vector(
             "draws": draws,
             "seed": seed,
         },
-        used=used_rows(loaded, (row for task in loaded for row in source_rows(task, limit, seed))),
+        # few-shot examples are drawn from all training rows; held-out rows only test the vector
+        used=used_rows(loaded, (row for task in loaded for row in task.train)),
+        subjects={task.name: task for task in loaded},
     )
 
 
@@ -145,7 +148,7 @@ def _parts(
     task: str, prompts: Prompts, scored: Mapping[str, Sequence[TokenExample]], testing: Mapping[str, Any]
 ) -> list[Part]:
     """Return the parts of one task. testing: options of the function vector and its test."""
-    from headatlas.methods.function_vector import compute, proof
+    from headatlas.methods.function_vector import compute, vector
 
     means = compute.means_part(task)
     batch_tokens = testing["batch_tokens"]
@@ -162,7 +165,7 @@ def _parts(
     parts.append(
         Part(
             name=compute.vector_part(task),
-            do=proof.evaluate_vector,
+            do=vector.evaluate_vector,
             arguments={"task": task, "scored": tuple(scored), "prompts": prompts, **testing},
             inputs=(means, *scored),
         )

@@ -48,12 +48,6 @@ def make_prompts(lm: LM, task: Task, limit: int, seed: int) -> Prompts:
     )
 
 
-def source_rows(task: Task, limit: int, seed: int) -> list[Example]:
-    """Return the rows that prompts are made of: all training rows, since few-shot examples are drawn from them."""
-    train, testing = _draw_questions(task, limit, seed)
-    return [*train, *testing]
-
-
 def _draw_questions(task: Task, limit: int, seed: int) -> tuple[list[Example], list[Example]]:
     """Return all training questions and at most `limit` held-out ones, both in random order."""
     generator = np.random.default_rng([seed, *task.name.encode()])

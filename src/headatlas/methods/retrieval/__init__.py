@@ -11,7 +11,7 @@ After Wu et al. 2024 (Retrieval Head Mechanistically Explains Long-Context Factu
    `kind="published-code"`, every step counts, repeats too, as in the released code.
 5. A head's score is the mean over the answered texts: those where the model wrote at least half of the words of the
    needle's answer.
-6. Test: the model answers other needles without the best heads, and without random heads of the same layers (`proof`).
+6. The other needles are left for the test of the best heads (docs/concepts/evidence.md).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_NEW_TOKENS = 10_000
 MEANING = (
     "Share of a needle's tokens that the head copied: it attended most to the very token that was then written."
     " Mean over the needles that the model answered. It shows where a head attends while the model copies, not whether"
-    " the answer needs it; the removal curves show that."
+    " the answer needs it; the test of the best heads shows that."
 )
 
 
@@ -46,6 +46,7 @@ MEANING = (
             label="share of tokens copied",
             repeats=("score_half", "half"),
             examples=("answered", "limit"),
+            claim="needed",
         )
     ],
     variables={
@@ -58,21 +59,18 @@ MEANING = (
         "response": Variable("response", "", "What the model wrote."),
         "recall": Variable("recall", "share", "Share of the answer's words in the response."),
         "used": Variable("used", "", "Whether the text is part of the score: its question was answered."),
-        "held_out": Variable("held out", "", "Whether the needle is reserved for the removal test."),
         "asked": Variable("asked", "texts", "Number of texts for the score."),
         "answered": Variable("answered", "texts", "Number of these texts that were answered; the score is their mean."),
     },
-    presets={"full": {"lengths": (1024, 2048, 4096), "depths": 10, "limit": 12, "causal": 8}},
+    presets={"full": {"lengths": (1024, 2048, 4096), "depths": 10, "limit": 12}},
     tells="which heads attend to the answer in a long text while the model writes it",
-    does_not_tell="whether the answer needs each of them: only sets of them are removed",
+    does_not_tell="whether the answer needs each of them: only the best of them are removed, together",
     cites=(
         "Retrieval Head Mechanistically Explains Long-Context Factuality, Wu, Wang, Xiao, Peng & Fu, 2024,"
         " arXiv 2404.15574",
     ),
-    sentences=lazily("headatlas.methods.retrieval.proof:retrieval_sentences"),
-    truths={
-        "retrieval": Truth("copying", "score", {"lengths": (128,), "new_tokens": 6, "causal": 0}, subject="needles")
-    },
+    sentences=lazily("headatlas.methods.retrieval.compute:retrieval_sentences"),
+    truths={"retrieval": Truth("copying", "score", {"lengths": (128,), "new_tokens": 6}, subject="needles")},
     seconds=120,
     exports=("headkv", "duo-attention"),
     in_parts=True,
@@ -90,13 +88,11 @@ def retrieval(
         Kind,
         "whether a token counts once, as in the paper, or each time it is copied, as in the released code",
     ] = "paper",
-    limit: Annotated[int, "maximum number of needles of each set for the score"] = 6,
-    causal: Annotated[int, "number of other needles of each set to test on by removing heads; 0: no test"] = 4,
+    limit: Annotated[int, "maximum number of needles of each set for the score; others are left for its test"] = 6,
     recall: Annotated[float, "share of a needle's answer words that the model must write to count as answered"] = 0.5,
     new_tokens: Annotated[int, "maximum number of tokens of an answer"] = 50,
     template: Template = True,
     batch_tokens: BatchTokens = None,
-    seed: Annotated[int, "random seed for the random heads"] = 0,
 ) -> Work:
     """Find the heads that copy the answer out of a long text (docs/methods/retrieval.md).
 
@@ -107,53 +103,47 @@ def retrieval(
     Returns:
         score(needles, layer, head), NaN for a set without an answered needle; score_half(needles, half, layer, head),
         for even and odd needles; asked and answered(needles), numbers of texts; each(test, layer, head), the score of
-        each text; set, needle, answer, length, depth, response, recall, used and held_out(test), what each text was,
-        how much of the answer was written, whether it is part of the score, or reserved for the test.
-        With causal: baseline(needles, measure), effect(needles, n_removed, measure), random_effect(needles, n_removed,
-        draw, measure), p and p_corrected(needles, n_removed), questions(needles).
+        each text; set, needle, answer, length, depth, response, recall and used(test), what each text was, how much of
+        the answer was written, and whether it is part of the score.
 
     Example:
-        >>> ha.retrieval("smollm2", lengths=(256,), depths=1, limit=2, causal=0).heads.top(5)
+        >>> ha.retrieval("smollm2", lengths=(256,), depths=1, limit=2).heads.top(5)
     """
-    from headatlas.methods.retrieval.compute import (
-        choose_needles,
-        combine,
-        fitting_lengths,
-        hide_needles,
-        read_texts,
-    )
+    from headatlas.methods.retrieval.compute import combine, fitting_lengths, hide_needles, make_task, read_texts
     from headatlas.tasks.needles import check_needles, hash_needles, load_needles, load_sentences
     from headatlas.tasks.used import Used, text_id
 
-    _check(kind, depths, limit, causal, recall, new_tokens, seed)
+    _check(kind, depths, limit, recall, new_tokens)
     fitting = fitting_lengths(lm, lengths, new_tokens)
     sentences = load_sentences(text, fitting[-1])
-    sets = {name: choose_needles(name, loaded, limit, causal) for name, loaded in load_needles(needles).items()}
-    plain_sets = {name: tuple(needle for needle, _ in chosen_needles) for name, chosen_needles in sets.items()}
-    check_needles(lm, plain_sets, sentences, fitting[0], template)
-    texts = hide_needles(sets, sentences, fitting, depths)
-    answering = {"new_tokens": new_tokens, "template": template}
-    amounts = {"depths": depths, "limit": limit, "causal": causal}
-    counting = {"kind": kind, "recall": recall, "seed": seed}
+    sets = load_needles(needles)
+    check_needles(lm, sets, sentences, fitting[0], template)
+    scored = {name: in_set[:limit] for name, in_set in sets.items()}
+    texts = hide_needles(scored, sentences, fitting, depths)
+    tasks = {
+        name: make_task(lm, name, in_set[limit:], sentences, fitting[0], template) for name, in_set in sets.items()
+    }
+    answering = {"new_tokens": new_tokens, "template": template, "batch_tokens": batch_tokens}
+    amounts = {"depths": depths, "limit": limit}
+    counting = {"kind": kind, "recall": recall}
     return Work(
         summary=f"{sum(len(t.depths) for t in texts)} texts of {' and '.join(f'{n:,}' for n in fitting)} tokens,"
         " a needle in each",
         combine=combine,
-        arguments={"texts": texts, "template": template, "batch_tokens": batch_tokens, **counting},
+        arguments={"texts": texts, **counting},
         parts=[Part(name=t.name, do=read_texts, arguments={"texts": t, **answering}) for t in texts],
-        data=hash_needles(plain_sets, sentences),
+        data=hash_needles(scored, sentences),
         settings=amounts | {"lengths": list(fitting), "new_tokens": new_tokens, "template": int(template)},
         result_settings=counting,
-        used=Used(frozenset(text_id(n.question, n.answer) for plain_set in plain_sets.values() for n in plain_set)),
+        used=Used(frozenset(text_id(n.question, n.answer) for in_set in scored.values() for n in in_set)),
+        subjects={name: task for name, task in tasks.items() if task is not None},
     )
 
 
-def _check(kind: str, depths: int, limit: int, causal: int, recall: float, new_tokens: int, seed: int) -> None:
+def _check(kind: str, depths: int, limit: int, recall: float, new_tokens: int) -> None:
     check_choice("kind", kind, get_args(Kind))
     check_count("depths", depths, 1, MAX_DEPTHS)
     check_count("limit", limit, 1)
-    check_count("causal", causal, 0)
     check_count("new_tokens", new_tokens, 1, MAX_NEW_TOKENS)
-    check_count("seed", seed, 0, 2**32 - 1)
     if not 0 <= recall <= 1:
         raise BadArgument(f"recall is {recall}, expected 0 to 1")

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -13,17 +13,17 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadArgument, CannotDo, brief
-from headatlas.methods.retrieval.proof import check_removal
 from headatlas.models.attention import most_attended_positions
 from headatlas.models.lm import LM
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
-from headatlas.models.tokens import TokenExample
 from headatlas.progress import FinishedParts, Progress
-from headatlas.tasks.needles import Haystack, Needle, hide_needle
+from headatlas.tasks.needles import Haystack, Needle, answer_beginning, hide_needle
+from headatlas.tasks.prompts import Example, Task
 from headatlas.tasks.scoring import words
 
 log = logging.getLogger(__name__)
 NO_TOKEN = -1
+TESTED_TOKENS = 4  # of an answer, in the test
 
 
 # --- texts
@@ -40,7 +40,6 @@ class NeedleTexts:
         sentences: sentences of the text around it.
         length: length of the prompts in tokens.
         depths: depth of the needle in each text.
-        held_out: whether the needle is reserved for the test, so that it is not part of the score.
     """
 
     set: str
@@ -49,7 +48,6 @@ class NeedleTexts:
     sentences: Sequence[str]
     length: int
     depths: Sequence[float]
-    held_out: bool
 
     @property
     def name(self) -> str:
@@ -74,48 +72,62 @@ def fitting_lengths(lm: LM, lengths: Any, new_tokens: int) -> tuple[int, ...]:
     return tuple(sorted({min(int(n), longest) for n in length_list}))
 
 
-def choose_needles(name: str, needles: Sequence[Needle], limit: int, causal: int) -> list[tuple[Needle, bool]]:
-    """Return (needle, whether it is held out) for the needles of the score, and then for those of the test."""
-    n_left = len(needles) - causal
-    if n_left < 1:
-        raise BadArgument(
-            f"causal is {causal}, but set {name!r} has {len(needles)} needle{'s' * (len(needles) != 1)}:"
-            " at least one must be left for the score"
-        )
-    for_score = [(needle, False) for needle in needles[: min(limit, n_left)]]
-    for_test = [(needle, True) for needle in needles[n_left:]]
-    return for_score + for_test
-
-
 def hide_needles(
-    sets: Mapping[str, Sequence[tuple[Needle, bool]]], sentences: Sequence[str], lengths: Sequence[int], n_depths: int
+    sets: Mapping[str, Sequence[Needle]], sentences: Sequence[str], lengths: Sequence[int], n_depths: int
 ) -> list[NeedleTexts]:
-    """Return the texts of all needles. A held-out needle is in a single text."""
+    """Return the texts of all needles."""
     depths = (0.5,) if n_depths == 1 else tuple(np.linspace(0, 1, n_depths).round(4).tolist())
-    texts = []
-    for name, needles in sets.items():
-        for i, (needle, held_out) in enumerate(needles):
-            # start anywhere, so that needles are hidden in different parts of the text
-            first = i * len(sentences) // len(needles)
-            around = (*sentences[first:], *sentences[:first])
-            if held_out:
-                texts.append(NeedleTexts(name, i + 1, needle, around, lengths[0], (depths[i % n_depths],), True))
-            else:
-                texts += [NeedleTexts(name, i + 1, needle, around, length, depths, False) for length in lengths]
-    return texts
+    return [
+        NeedleTexts(name, i + 1, needle, _around(sentences, i, len(needles)), length, depths)
+        for name, needles in sets.items()
+        for i, needle in enumerate(needles)
+        for length in lengths
+    ]
+
+
+def _around(sentences: Sequence[str], i: int, n: int) -> tuple[str, ...]:
+    """Return the sentences from another one on for each of n needles, so that they are hidden in different parts."""
+    first = i * len(sentences) // n
+    return (*sentences[first:], *sentences[:first])
+
+
+def make_task(
+    lm: LM, name: str, needles: Sequence[Needle], sentences: Sequence[str], length: int, template: bool
+) -> Task | None:
+    """Return a task of token ids: questions about needles in texts, with the answers' first tokens as targets.
+
+    The prompt begins the answer in the words of the needle, so that the next tokens do not depend on how a model words
+    it. None for fewer than two needles.
+    """
+    depths = np.linspace(0, 1, max(len(needles), 2))
+    examples = []
+    for i, needle in enumerate(needles):
+        beginning = answer_beginning(lm, needle, template)
+        around = _around(sentences, i, len(needles))
+        prompt = hide_needle(lm, needle, around, length - len(beginning), float(depths[i]), template)
+        answer = prompt.ids[prompt.start : prompt.end][:TESTED_TOKENS]
+        examples.append(Example((*prompt.ids, *beginning), answer))
+    # a task has examples of both splits; nothing is trained on, and its test uses both
+    return Task(name, tuple(examples[1::2]), tuple(examples[0::2])) if len(examples) > 1 else None
 
 
 # --- answers, and which of their tokens heads copied
 
 
 def read_texts(
-    lm: LM, *, texts: NeedleTexts, new_tokens: int, template: bool, done: FinishedParts, progress: Progress
+    lm: LM,
+    *,
+    texts: NeedleTexts,
+    new_tokens: int,
+    template: bool,
+    batch_tokens: int | None,
+    done: FinishedParts,
+    progress: Progress,
 ) -> None:
     """Answer the question of each text, and count the needle's tokens that every head copied.
 
     Stores the number of distinct tokens copied and the number of copies, both [text, layer, head]; the number of tokens
-    of the needle's answer [text]; the written tokens [text, token]; and the length of the prompt [text]. Attention is
-    not read if the needle is held out.
+    of the needle's answer [text]; the written tokens [text, token]; and the length of the prompt [text].
     """
     n = len(texts.depths)
     distinct = np.zeros((n, lm.n_layers, lm.n_heads), np.int32)
@@ -124,9 +136,9 @@ def read_texts(
     prompt_size = np.zeros(n, np.int32)
     written = np.full((n, new_tokens), NO_TOKEN)
     prompts = texts.prompts(lm, template)
-    answers = answer_lines(lm, [prompt.ids for prompt in prompts], new_tokens)
+    answers = answer_lines(lm, [prompt.ids for prompt in prompts], new_tokens, batch_tokens)
     for i, (prompt, answer) in enumerate(progress(list(zip(prompts, answers, strict=True)), texts.name)):
-        if answer and not texts.held_out:
+        if answer:
             try:
                 distinct[i], copies[i] = count_copies(lm, prompt, answer)
             except torch.OutOfMemoryError as e:
@@ -137,7 +149,9 @@ def read_texts(
     done[texts.name] = (distinct, copies, needle_size, written, prompt_size)
 
 
-def answer_lines(lm: LM, prompts: Sequence[Sequence[int]], new_tokens: int) -> list[list[int]]:
+def answer_lines(
+    lm: LM, prompts: Sequence[Sequence[int]], new_tokens: int, batch_tokens: int | None = None
+) -> list[list[int]]:
     """Return the tokens that the model writes after each prompt, greedily, up to the end of its line."""
 
     def has_line_break(token: int) -> bool:
@@ -146,7 +160,7 @@ def answer_lines(lm: LM, prompts: Sequence[Sequence[int]], new_tokens: int) -> l
     def is_finished(ids: Tensor, *_: Any, **__: Any) -> Tensor:
         return torch.tensor([has_line_break(token) for token in ids[:, -1].tolist()], device=ids.device)
 
-    budget = tokens_at_once(lm, None)
+    budget = tokens_at_once(lm, batch_tokens)
     batch_size = max(1, budget // (max(map(len, prompts)) + new_tokens))
     lines = []
     for first in range(0, len(prompts), batch_size):
@@ -186,38 +200,26 @@ def combine(
     texts: Sequence[NeedleTexts],
     kind: str,
     recall: float,
-    template: bool,
-    batch_tokens: int | None,
-    seed: int,
     done: FinishedParts,
     progress: Progress,
 ) -> xr.Dataset:
-    """Make the map from the answered texts, and test it on the held-out needles."""
+    """Make the map from the answered texts."""
     tests = xr.concat([_text_results(lm, t, kind, recall, done[t.name]) for t in texts], "test")
     sets = list(dict.fromkeys(t.set for t in texts))
     number = tests.number.values
     has_heads = xr.DataArray([i in lm.layers_with_heads for i in range(lm.n_layers)], dims="layer")
-    tests["each"] = tests.each.where(has_heads & ~tests.held_out)
-    for_score = {name: ~tests.held_out.values & (tests.set.values == name) for name in sets}
+    tests["each"] = tests.each.where(has_heads)
     scored = {name: tests.used.values & (tests.set.values == name) for name in sets}
     halves = [[_mean(tests.each, scored[name] & (number % 2 == odd)) for odd in (1, 0)] for name in sets]
     result = tests.drop_vars("number").assign(
         score=(("needles", "layer", "head"), np.stack([_mean(tests.each, scored[name]) for name in sets])),
         score_half=(("needles", "half", "layer", "head"), np.array(halves)),
-        asked=("needles", [int(for_score[name].sum()) for name in sets]),
+        asked=("needles", [int((tests.set.values == name).sum()) for name in sets]),
         answered=("needles", [int(scored[name].sum()) for name in sets]),
     )
-    result = result.assign_coords(
+    return result.assign_coords(
         needles=sets, half=["first", "second"], layer=range(lm.n_layers), head=range(lm.n_heads)
     )
-    for_test = [t for t in texts if t.held_out]
-    if for_test:
-        questions = {
-            name: _test_questions(lm, [t for t in for_test if t.set == name], recall, template, done) for name in sets
-        }
-        tested = check_removal(lm, questions, result.score, seed=seed, tokens=batch_tokens, progress=progress)
-        result = result.merge(tested)
-    return result
 
 
 def _text_results(lm: LM, texts: NeedleTexts, kind: str, recall: float, arrays: tuple[np.ndarray, ...]) -> xr.Dataset:
@@ -238,28 +240,9 @@ def _text_results(lm: LM, texts: NeedleTexts, kind: str, recall: float, arrays: 
             "depth": ("test", list(texts.depths)),
             "response": ("test", responses),
             "recall": ("test", recalls),
-            "used": ("test", (recalls >= recall) & (not texts.held_out)),
-            "held_out": ("test", [texts.held_out] * n),
+            "used": ("test", recalls >= recall),
         }
     )
-
-
-def _test_questions(
-    lm: LM,
-    for_test: Iterable[NeedleTexts],
-    recall: float,
-    template: bool,
-    done: Mapping[str, tuple[np.ndarray, ...]],
-) -> list[TokenExample]:
-    """Return the prompts of held-out needles that the model answered rightly, with its answers."""
-    questions = []
-    for texts in for_test:
-        written = done[texts.name][3]
-        for prompt, tokens in zip(texts.prompts(lm, template), written, strict=True):
-            answer = tuple(tokens[tokens != NO_TOKEN].tolist())
-            if answer and word_recall(_decode(lm, tokens), texts.needle.answer) >= recall:
-                questions.append(TokenExample(prompt.ids, answer))
-    return questions
 
 
 def _decode(lm: LM, tokens: np.ndarray) -> str:
@@ -270,3 +253,19 @@ def _mean(scores: xr.DataArray, selected: np.ndarray) -> np.ndarray:
     """Return the mean over the selected tests, [layer, head]; NaN where none is selected."""
     values = scores.values[selected]
     return values.mean(0) if len(values) else np.full(scores.shape[1:], np.nan, np.float32)
+
+
+def retrieval_sentences(result: xr.Dataset) -> list[str]:
+    """Return what a reader must know before believing a map: above all, whether the model answered at all."""
+    lines = []
+    for name in result.needles.values.tolist():
+        needles = result.sel(needles=name)
+        answered = int(needles.answered)
+        n_questions = int(needles.asked)
+        if not answered:
+            lines.append(
+                f"{name}: the model answered none of {n_questions} questions, so there is no score. Try shorter texts"
+            )
+        elif answered < n_questions:
+            lines.append(f"{name}: the model answered {answered} of {n_questions} questions; scores are of those")
+    return lines

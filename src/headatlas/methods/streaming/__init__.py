@@ -84,7 +84,7 @@ MEANING = (
     tells="which KV heads must see far back, and which need only the first and the last tokens",
     does_not_tell="what they read there; other texts may need other heads",
     cites=("DuoAttention, Xiao et al., ICLR 2025, arXiv 2410.10819",),
-    sentences=lazily("headatlas.methods.streaming.proof:sentences"),
+    sentences=lazily("headatlas.methods.streaming.halves:sentences"),
     truths={"streaming": Truth("copying", "need", {"limit": 8, "held_out": 0})},
     seconds=130,
     exports=("duo-attention",),
@@ -132,7 +132,7 @@ def streaming(
     Example:
         >>> ha.streaming("smollm2", kind="learned").gate.sel(task="passkeys")
     """
-    from headatlas.methods.streaming import compute, proof
+    from headatlas.methods.streaming import compute, halves
     from headatlas.methods.streaming.texts import load_texts
 
     check_choice("kind", kind, KINDS)
@@ -149,7 +149,7 @@ def streaming(
         maps[texts.name] = compute.layers_by_array(lm, texts.name, kind)
         parts += compute.map_parts(kind, maps[texts.name], {**common, "texts": texts.measured}, fitting)
         if held_out:
-            test = proof.test_part(texts.name, maps[texts.name], draws, {**common, "texts": texts.held_out})
+            test = halves.test_part(texts.name, maps[texts.name], draws, {**common, "texts": texts.held_out})
             tests[texts.name] = test.name
             parts.append(test)
     return Work(
