@@ -296,7 +296,7 @@ def test_asked_wrongly(options, message) -> None:
 
 
 def test_built_in_relations_and_tasks_can_be_asked_again() -> None:
-    """Held-out questions, each behind two draws of worked examples: pairs with another answer and with the same."""
+    """Held-out questions, each after two draws of few-shot examples: pairs with another answer and with the same."""
     lm = lm_of("bloom")  # no limit of context; every word of English is the same token
     prompts = get_method("function_vector").ask(lm, "country_to_capital")
     (task,) = few_shot_tasks(lm, "country_to_capital", shots=10)

@@ -75,7 +75,7 @@ def transfer(
         model: what `load` returned, or what it takes.
         heads: heads such as ['L12.H5', (3, 1)], a bool mask [layer, head], or a map: a labelled array (layer, head), of
             which the best heads are taken.
-        task: a built-in task or relation, a file, or examples of your own. Its held-out examples are used.
+        task: a built-in task or relation, a file, or your examples. Its held-out examples are used.
         n: pairs of prompts with another answer, and with the same, at most so many each.
         draws: of random heads of the same layers, at most. Fewer do where five of the first ones do as much.
         top: how many of a map's heads; by default 5 %.

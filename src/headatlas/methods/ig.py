@@ -38,8 +38,8 @@ MEANING = (
         )
     ],
     presets={"full": {"limit": 32}},
-    tells="how much each head contributes to a task by gradients, so that contributions add up over heads",
-    does_not_tell="what removing one head does: all gates move together",
+    answers="how much each head contributes to a task by gradients, so that contributions add up over heads",
+    does_not_answer="what removing one head does: all gates move together",
     variables={
         "without_heads": Variable("log P without heads", "nats", "Mean log P(target) of the model without any head.")
     },

@@ -218,8 +218,8 @@ class Method:
     title: str
     measures: tuple[Measure, ...]
     presets: Mapping[str, Mapping[str, Any]]
-    tells: str
-    does_not_tell: str
+    answers: str
+    does_not_answer: str
     cites: tuple[str, ...]
     sentences: Callable[[xr.Dataset], list[str]] | None
     ask: Callable[..., list[TokenExample]] | None
@@ -257,8 +257,8 @@ def method(
     title: str,
     measures: Sequence[Measure] = (),
     presets: Mapping[str, Mapping[str, Any]] | None = None,
-    tells: str = "",
-    does_not_tell: str = "",
+    answers: str = "",
+    does_not_answer: str = "",
     cites: Sequence[str] = (),
     sentences: Callable[[xr.Dataset], list[str]] | None = None,
     ask: Callable[..., list[TokenExample]] | None = None,
@@ -287,8 +287,8 @@ def method(
             'changes': the change of every subject [subject, subject whose heads were removed, measure], and the number
             of removed heads, shown as a matrix.
         presets: by preset, the options that differ from the defaults. `run` includes the method in these presets.
-        tells: what its maps show.
-        does_not_tell: what its maps do not show.
+        answers: what its maps show, as "which heads …".
+        does_not_answer: what its maps do not show, in the same form.
         cites: publications to cite.
         sentences: `sentences(result)` returns sentences to print below its tables.
         ask: `ask(lm, subject)` returns the questions that heads of real models are tested on, by removing and patching
@@ -311,8 +311,8 @@ def method(
             title=title,
             measures=tuple(measures),
             presets=presets or {},
-            tells=tells,
-            does_not_tell=does_not_tell,
+            answers=answers,
+            does_not_answer=does_not_answer,
             cites=tuple(cites),
             sentences=sentences,
             ask=ask,

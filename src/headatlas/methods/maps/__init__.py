@@ -78,8 +78,8 @@ REPEATS = "hits of single pairs are not kept"
     },
     shows={"categories": ("member",)},
     presets={"quick": {}, "full": {"dynamic": 64}},
-    tells="which relations between words a head's parameters implement",
-    does_not_tell="when the head does so in a text, or whether an answer depends on it",
+    answers="which relations between words a head's parameters implement",
+    does_not_answer="when the head does so in a text, or whether an answer depends on it",
     cites=(
         "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
         " arXiv 2412.11965",
