@@ -133,6 +133,29 @@ def test_the_whole_map_is_the_mean_of_its_repeats() -> None:
     assert set(assessed.coords) == {"task"}
 
 
+def test_repeats_may_name_their_subject() -> None:
+    """Then subjects may have any number of repeats; a head without a score is missing."""
+    values = np.random.default_rng(0).random((7, *SHAPE)) < 0.3
+    score = np.stack([values[:3].mean(0), values[3:].mean(0), np.full(SHAPE, np.nan)])
+    score[:, 2] = np.nan
+    dims = ("layer", "head")
+    result = xr.Dataset(
+        {
+            **dict.fromkeys(("score", "suppression"), (("relation", *dims), score)),
+            **{f"{name}_by_pair": (("pair", *dims), values) for name in ("score", "suppression")},
+        },
+        {"relation": ["a", "b", "c"], "repeat_of": ("pair", ["a"] * 3 + ["b"] * 4)},
+    )
+    assessed = with_reliability(result, get_method("maps").measures)
+    assert assessed.repeats_score.values.tolist() == [3, 4, 0]
+    assert assessed.repeats_score.attrs["over"] == "pair"
+    assert "pair" not in {*assessed.dims, *assessed.coords}
+    expected = values[3:].std(0, ddof=1) / 2
+    expected[2] = np.nan
+    np.testing.assert_allclose(assessed.se_suppression.sel(relation="b"), expected)
+    assert assessed.se_score.sel(relation="c").isnull().all()
+
+
 def test_the_note_of_a_map() -> None:
     assert [reliability_note(r) for r in (0.8, 0.79, -0.1, np.nan)] == [
         "",
@@ -146,7 +169,7 @@ def test_every_measure_with_examples_says_how_to_ask_for_more() -> None:
     for name in method_names():
         method = get_method(name)
         for measure in method.measures:
-            if not isinstance(measure.repeats, str) and measure.repeats[1] != "seed":
+            if not isinstance(measure.repeats, str) and measure.repeats[1] not in ("seed", "pair"):
                 assert measure.examples, name
                 assert measure.examples[1] in method.options, name
 

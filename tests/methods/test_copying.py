@@ -131,9 +131,10 @@ def test_scores_equal_the_definition() -> None:
         assert np.abs(rise).max() > 1e-4
         one = result.sel(copied=copied)
         np.testing.assert_allclose(one.score, rise.mean(0), rtol=1e-4, atol=1e-7)
-        np.testing.assert_allclose(one.score_half, [rise[0::2].mean(0), rise[1::2].mean(0)], rtol=1e-4, atol=1e-7)
+        np.testing.assert_allclose(one.se_score, rise.std(0, ddof=1) / 3**0.5, rtol=1e-4, atol=1e-7)
         log_rise = np.log(rise + np.reshape(base, (3, 1, 1))) - np.log(np.reshape(base, (3, 1, 1)))
         np.testing.assert_allclose(one.log_rise, log_rise.mean(0), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(one.se_log_rise, log_rise.std(0, ddof=1) / 3**0.5, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(one.raised, (log_rise > 1e-4).mean(0), rtol=1e-6)
         assert one.corrupted.item() == pytest.approx(np.mean(base), rel=1e-5)
         assert ((one.score_low <= one.score + 1e-7) & (one.score <= one.score_high + 1e-7)).all()

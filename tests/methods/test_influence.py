@@ -47,7 +47,7 @@ def test_it_equals_one_run_per_head_and_text(family, positions) -> None:
                 without = [next_tokens(lm, text)[of] for text in TEXTS]
             each = [(p * (p / q).log()).sum(-1).mean().item() for p, q in zip(whole, without, strict=True)]
             assert result.kl[layer, head].item() == pytest.approx(np.mean(each), rel=1e-3, abs=1e-7)
-            assert result.kl_half[:, layer, head].values == pytest.approx([(each[0] + each[2]) / 2, each[1]], rel=1e-3)
+            assert result.se[layer, head].item() == pytest.approx(np.std(each, ddof=1) / len(each) ** 0.5, rel=1e-2)
             turned = [(p.argmax(-1) != q.argmax(-1)).double().mean() for p, q in zip(whole, without, strict=True)]
             assert result.changed[layer, head].item() == pytest.approx(np.mean(turned), abs=1e-6)
     entropy = np.mean([-(p * p.log()).sum(-1).mean().item() for p in whole])

@@ -42,7 +42,10 @@ def test_the_heads_that_copy_are_found(result: xr.Dataset) -> None:
     score = result.score.sel(needles="needles").values
     np.testing.assert_allclose(score[copies], (3 / 4 + 1) / 2)
     assert (score[~copies] == 0).all()
-    np.testing.assert_allclose(result.score_half.values[0][:, copies].T, [[3 / 4, 1], [3 / 4, 1]])
+    # two needles, of three texts each: one was answered to 3 / 4
+    assert result.repeats.item() == 2
+    np.testing.assert_allclose(result.se.values[0][copies], np.std([3 / 4, 1], ddof=1) / 2**0.5, rtol=1e-6)
+    assert result.reliability.item() == pytest.approx(1)
     assert result.response.values.tolist() == ["w2 w3 w4"] * 3 + ["w6 w7 w8"] * 3
     assert result.recall.values[:3] == pytest.approx(np.full(3, word_recall("w2 w3 w4", "w2 w3 w4 w5")))
     assert (result.asked.item(), result.answered.item()) == (6, 6)

@@ -316,7 +316,7 @@ def test_query_heads_have_the_value_of_their_kv_head() -> None:
         )
     groups = by_kv_group(result)  # the value itself, not three times as much
     np.testing.assert_allclose(groups.need.values, result.loss.values, rtol=1e-6)
-    np.testing.assert_allclose(result.need_half.mean("half"), result.need, rtol=1e-5, atol=1e-7)
+    assert result.repeats.item() == result.examples.item()
     assert {"effect", "random_effect", "rest_effect", "all_effect", "p", "p_corrected", "n_removed"} <= set(result)
     assert "effect" not in ha.streaming(lm, EXAMPLES, held_out=0, recent=4)
 

@@ -72,7 +72,7 @@ def between_repeats_of_results(atlases: Sequence[Any], over: str, top: int | Non
 
 def plural(over: str) -> str:
     """Return the plural of a dimension of repeats: 'seeds', 'halves'."""
-    return "halves" if over == "half" else f"{over}s"
+    return "halves" if over == "half" else f"{over.replace('_', ' ')}s"
 
 
 def _has_repeats(measure: Measure, result: xr.Dataset, over: str) -> bool:

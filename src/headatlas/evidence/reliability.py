@@ -126,20 +126,26 @@ def _resolved(values: np.ndarray, present: np.ndarray) -> np.ndarray:
     error = np.full(present.shape, np.nan)
     for layer in np.flatnonzero(present.sum(1) >= 2):
         heads = np.flatnonzero(present[layer])
+        heads = heads[np.argsort(values[:, layer, heads].mean(0), kind="stable")]
         by_head = values[:, layer, heads]
-        order = np.argsort(by_head.mean(0), kind="stable")
-        for i, head in enumerate(heads):
-            others = order[order != i]
-            trimmed = len(others) // 4
-            rest = by_head[:, others[trimmed : len(others) - trimmed]]
-            difference = by_head[:, i] - rest.mean(1)
-            mean[layer, head] = difference.mean()
-            # A head that happens to be constant, such as one without any hit, is no more certain than the rest.
-            variance = max(difference.var(ddof=1), rest.var(0, ddof=1).mean())
-            error[layer, head] = np.sqrt(variance / n)
+        weights = _middle_of_others(len(heads))
+        difference = by_head - by_head @ weights.T
+        mean[layer, heads] = difference.mean(0)
+        # A head that happens to be constant, such as one without any hit, is no more certain than the rest.
+        variance = np.maximum(difference.var(0, ddof=1), weights @ by_head.var(0, ddof=1))
+        error[layer, heads] = np.sqrt(variance / n)
     # Repeats that all differ from the rest by the same amount leave no doubt: p is 0.
     certain = np.where(mean == 0, 0.0, np.inf)
     ratio = np.where(error > 0, np.abs(mean) / np.where(error > 0, error, 1), certain)
     p = np.where(np.isnan(mean), np.nan, 2 * t.sf(ratio, n - 1))
     corrected = correct_p(p)
     return np.asarray(np.isfinite(corrected) & (corrected < FDR))
+
+
+def _middle_of_others(n_heads: int) -> np.ndarray:
+    """Return [head, other head] weights that average the middle half of the others; heads are in order of the map."""
+    head, other = np.indices((n_heads, n_heads))
+    place = other - (other > head)
+    trimmed = (n_heads - 1) // 4
+    middle = (other != head) & (place >= trimmed) & (place < n_heads - 1 - trimmed)
+    return np.asarray(middle / middle.sum(1, keepdims=True))

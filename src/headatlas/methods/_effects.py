@@ -125,12 +125,6 @@ def _combine(
     )
 
 
-def halves(values: np.ndarray) -> np.ndarray:
-    """Average values [example, …] over even and over odd examples: [half, …], NaN for a half without any."""
-    means = [half.mean(0) if len(half) else np.full(half.shape[1:], np.nan) for half in (values[0::2], values[1::2])]
-    return np.stack(means)
-
-
 def held_out_questions(lm: LM, task: Task, limit: int) -> list[TokenExample]:
     """Return at most `limit` held-out examples of a task as tokens."""
     return [example for bundle in held_out_bundles(lm, task, limit) for example in bundle.examples]

@@ -56,7 +56,9 @@ class Measure:
         at_least: lowest score that counts, if the method has neither `chance` nor `above`.
         low, high: variables with the ends of an interval.
         repeats: (variable with repeats of the map, their dimension: example, seed, …), from which its reliability is
-            computed; or a sentence that says why there are none. Compulsory. Repeats over seeds stay in the file.
+            computed; or a sentence that says why there are none. Compulsory. The variable is over (subject, repeat,
+            layer, head), or over (repeat, layer, head) with the coordinate `repeat_of`, the subject of every repeat.
+            Repeats over seeds stay in the file.
         examples: (variable or attribute with the number of examples, option that raises it).
         shared: whether the heads of a key-value group share one value, so that maps by group do not sum it.
         aliases: (other name, name) of subjects with several names.

@@ -16,6 +16,8 @@ STORED_DIMS = ("seed", "refit", "repeat")
 BY_SUBJECT = ("repeats", "reliability", "whole_reliability", "top_overlap")
 BY_HEAD = ("se", "inclusion", "resolved")
 UNKNOWN = "reliability unknown"
+# Coordinate with the subject of every repeat, where repeats have no dimension of subjects.
+REPEAT_OF = "repeat_of"
 
 
 def with_reliability(result: xr.Dataset, measures: Sequence[Measure]) -> xr.Dataset:
@@ -27,11 +29,11 @@ def with_reliability(result: xr.Dataset, measures: Sequence[Measure]) -> xr.Data
             continue
         variable, dim = measure.repeats
         used |= {variable} if dim not in STORED_DIMS else set()
-        for name, values in _assess(result[variable], measure.over, dim).items():
+        for name, values in _assess(result, measure, variable, dim).items():
             added[variable_name(name, measure, measures)] = values
     result = result.drop_vars(used)
-    # A coordinate of repeats that no other variable has: the numbers of the examples.
-    unused = [dim for dim in result.coords if dim in result.dims and not any(dim in v.dims for v in result.values())]
+    # Coordinates of repeats, such as the numbers of the examples, that no other variable has.
+    unused = [n for n, c in result.coords.items() if not any({*c.dims} <= {*v.dims} for v in result.values())]
     return result.drop_vars(unused if used else ()).assign(added)
 
 
@@ -55,18 +57,28 @@ def reliability_note(reliability: float) -> str:
     return "" if reliability >= RELIABLE else f"reliability {reliability:.2f}, below {RELIABLE}"
 
 
-def _assess(repeats: xr.DataArray, over: str, dim: str) -> dict[str, xr.DataArray]:
-    """Assess the repeats of the map of each subject."""
-    dims = (over, dim, "layer", "head")
-    values = repeats.mean([d for d in repeats.dims if d not in dims]).transpose(*dims)
-    assessed = [assess_repeats(of_subject) for of_subject in values.values]
-    coords = {d: values[d] for d in (over, "layer", "head") if d in values.coords}
+def _assess(result: xr.Dataset, measure: Measure, variable: str, dim: str) -> dict[str, xr.DataArray]:
+    """Assess the repeats of the map of each subject; a head without a score in the map is missing."""
+    dims = (measure.over, "layer", "head")
+    score, repeats = result[measure.name], result[variable]
+    has_score = score.notnull().any([d for d in score.dims if d not in dims]).transpose(*dims)
+    repeats = repeats.mean([d for d in repeats.dims if d not in (*dims, dim)])
+    assessed = []
+    for i, subject in enumerate(result[measure.over].values):
+        if measure.over in repeats.dims:
+            of_subject = repeats.isel({measure.over: i})
+        else:
+            of_subject = repeats.isel({dim: np.flatnonzero(repeats.coords[REPEAT_OF].values == subject)})
+        values = of_subject.transpose(dim, "layer", "head").values
+        assessed.append(assess_repeats(np.where(has_score.values[i], values, np.nan)))
+    coords = {d: result[d] for d in dims if d in result.coords}
     by_subject = {
-        name: xr.DataArray([getattr(a, name) for a in assessed], {over: values[over]}, (over,), attrs={"over": dim})
+        name: xr.DataArray(
+            [getattr(a, name) for a in assessed], {d: c for d, c in coords.items() if d == dims[0]}, dims[:1]
+        )
         for name in BY_SUBJECT
     }
-    by_head = {
-        name: xr.DataArray(np.stack([getattr(a, name) for a in assessed]), coords, (over, "layer", "head"))
-        for name in BY_HEAD
-    }
+    by_head = {name: xr.DataArray(np.stack([getattr(a, name) for a in assessed]), coords, dims) for name in BY_HEAD}
+    for variable_by_subject in by_subject.values():
+        variable_by_subject.attrs["over"] = dim
     return by_subject | by_head

@@ -17,7 +17,6 @@ COMMON: Mapping[str, Variable] = {
     ),
     "importance": Variable("importance", "", "Mean absolute size of what a head does; 0 means nothing."),
     "score": Variable("score", "", "How strongly a head does what the subject names; higher means more."),
-    "score_half": Variable("score by half", "", "The score on each half of the examples."),
     "effect": Variable("change", "nats", "Change that the intervention causes; below 0 the model gets worse."),
     "random_effect": Variable(
         "random heads", "nats", "The same change for each draw of random heads, as many in each layer."

@@ -48,7 +48,7 @@ MEANING = (
             above="above_chance",
             low="score_low",
             high="score_high",
-            repeats=("score_half", "half"),
+            repeats=("by_text", "text"),
             examples=("texts", "texts"),
             claim="needed",
         ),
@@ -59,17 +59,13 @@ MEANING = (
             label="rise of log P",
             units="nats",
             above="above_chance",
-            repeats=("log_rise_half", "half"),
+            repeats=("log_rise_by_text", "text"),
             examples=("texts", "texts"),
         ),
     ],
     variables={
         "score_low": Variable("score, low", "", "Lower end of the 95 % bootstrap interval of the score, over texts."),
         "score_high": Variable("score, high", "", "Upper end of the 95 % bootstrap interval of the score, over texts."),
-        "score_half": Variable("score by half", "", "The score on each half of the texts; above 0 the head copies."),
-        "log_rise_half": Variable(
-            "rise of log P by half", "nats", "The rise of log P on each half of the texts; above 0 the head copies."
-        ),
         "raised": Variable("texts raised", "share", "Share of texts in which the head raises P."),
         "above_chance": Variable("above chance", "", "Whether P rises in more texts than a coin would show."),
         "clean": Variable("P in clean texts", "", "Mean P of the next token where it can be copied."),
@@ -102,8 +98,8 @@ def copying(
     Returns:
         score(copied, layer, head), the rise of P, where `copied` is token or concept; score_low and score_high(copied,
         layer, head), a 95 % interval; log_rise(copied, layer, head), the rise of log P; raised(copied, layer, head),
-        the share of texts in which it rises; above_chance(copied, layer, head); score_half and log_rise_half(copied,
-        half, layer, head); clean and corrupted(copied), P in texts with and without something to copy.
+        the share of texts in which it rises; above_chance(copied, layer, head); clean and corrupted(copied), P in texts
+        with and without something to copy.
 
     Example:
         >>> ha.copying("smollm2").log_rise.sel(copied="token").argmax(("layer", "head"))

@@ -68,7 +68,6 @@ def combine(
     results = [_result_of(names, seed, done) for names in parts.values()]
     return xr.concat(results, "copied").assign_coords(
         copied=list(parts),
-        half=["first", "second"],
         layer=range(lm.n_layers),
         head=range(lm.n_heads),
     )
@@ -103,14 +102,16 @@ def _result_of(names: Sequence[str], seed: int, done: FinishedParts) -> xr.Datas
             "score": (heads, rise.mean(0)),
             "score_low": (heads, low.astype(rise.dtype)),
             "score_high": (heads, high.astype(rise.dtype)),
-            "score_half": (("half", *heads), np.stack([rise[0::2].mean(0), rise[1::2].mean(0)])),
+            "by_text": (("text", *heads), rise),
             "log_rise": (heads, log_rise.mean(0)),
-            "log_rise_half": (("half", *heads), np.stack([log_rise[0::2].mean(0), log_rise[1::2].mean(0)])),
+            "log_rise_by_text": (("text", *heads), log_rise),
             "raised": (heads, raised.astype(rise.dtype)),
             "above_chance": (heads, above_chance(log_rise)),
             "clean": np.exp(clean).mean(),
             "corrupted": np.exp(corrupted).mean(),
-        }
+        },
+        # An index, because the two kinds may have different numbers of texts.
+        coords={"text": range(len(rise))},
     )
 
 

@@ -69,6 +69,7 @@ REMOVAL_VARIABLES = {
         "score": Variable(
             "score", "", "1 − gate from each seed; 1 is a closed gate, for a head that only this function needs."
         ),
+        "se": Variable("standard error", "", "Standard error of the mean of the score over seeds."),
         **REMOVAL_VARIABLES,
     },
     presets={

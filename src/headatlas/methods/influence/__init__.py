@@ -34,12 +34,11 @@ MEANING = (
             meaning=MEANING,
             label="KL in nats",
             units="nats",
-            repeats=("kl_half", "half"),
+            repeats=("by_text", "text"),
             examples=("texts", "limit"),
         )
     ],
     variables={
-        "kl_half": Variable("KL by half", "nats", "The KL divergence on each half of the texts; 0 means no change."),
         "changed": Variable(
             "changed", "share", "Share of positions where the most likely token differs without the head."
         ),
@@ -75,7 +74,7 @@ def influence(
     A list of texts is one set; {name: texts} has several sets, each with its map.
 
     Returns:
-        kl(text_set, layer, head), the mean KL divergence in nats; kl_half(text_set, half, layer, head);
+        kl(text_set, layer, head), the mean KL divergence in nats, and its reliability;
         changed(text_set, layer, head), the share of positions where the most likely token differs without the head;
         entropy(text_set), of the whole model's distribution in nats; texts(text_set), the number of texts.
 

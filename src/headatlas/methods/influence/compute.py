@@ -9,7 +9,6 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadArgument
-from headatlas.methods._effects import halves
 from headatlas.models.interventions import TOKENS_PER_LOGITS
 from headatlas.models.lm import LM, Text
 from headatlas.models.memory import tokens_at_once
@@ -141,13 +140,15 @@ def combine(
             xr.Dataset(
                 {
                     "kl": (("layer", "head"), kl.mean(0)),
-                    "kl_half": (("half", "layer", "head"), halves(kl)),
+                    "by_text": (("text", "layer", "head"), kl),
                     "changed": (("layer", "head"), changed.mean(0)),
                     "entropy": entropy.mean(),
                     "texts": n,
-                }
+                },
+                # An index, because sets may have different numbers of texts.
+                coords={"text": range(n)},
             )
         )
     return xr.concat(results, "text_set").assign_coords(
-        text_set=list(n_texts), half=["first", "second"], layer=range(lm.n_layers), head=range(lm.n_heads)
+        text_set=list(n_texts), layer=range(lm.n_layers), head=range(lm.n_heads)
     )

@@ -35,15 +35,25 @@ LIMITS = (
     " No text is run: it shows what a head can do, not when, or whether, it does it."
     " Chance: the highest share that shuffled targets and random heads explain."
 )
-REPEATS = "hits of single pairs are not kept"
 
 
 @method(
     title="Relations (MAPS)",
     measures=[
-        Measure("score", over="relation", meaning=SCORE + LIMITS, chance="chance", repeats=REPEATS, claim="needed"),
         Measure(
-            "suppression", over="relation", meaning=SUPPRESSION + LIMITS, chance="chance_suppression", repeats=REPEATS
+            "score",
+            over="relation",
+            meaning=SCORE + LIMITS,
+            chance="chance",
+            repeats=("score_by_pair", "pair"),
+            claim="needed",
+        ),
+        Measure(
+            "suppression",
+            over="relation",
+            meaning=SUPPRESSION + LIMITS,
+            chance="chance_suppression",
+            repeats=("suppression_by_pair", "pair"),
         ),
     ],
     variables={

@@ -403,7 +403,10 @@ def score_relations(
     anatomy = model.weights.anatomy
     n = len(relations)
     vocabulary = model.weights.unembedding().shape[1]
-    (score, suppression), multi = _model_shares(done, pairs, n, anatomy)
+    hits, multi_hits = _model_hits(done, pairs, anatomy)
+    score, suppression = (shares(hit, pairs.single, n, anatomy) for hit in hits)
+    multi = [shares(hit, pairs.multi, n, anatomy) for hit in multi_hits]
+    score_by_pair, suppression_by_pair = (np.moveaxis(hit, -1, 0) for hit in hits)
     baseline_score, baseline_suppression = _baseline_shares(done, pairs, n, anatomy, baselines)
     category = [r.category for r in relations]
     member, from_multi = _category_members([score, suppression], multi, category, threshold)
@@ -413,6 +416,8 @@ def score_relations(
         {
             "score": (dims, score),
             "suppression": (dims, suppression),
+            "score_by_pair": (("pair", "layer", "head"), score_by_pair),
+            "suppression_by_pair": (("pair", "layer", "head"), suppression_by_pair),
             "pairs": ("relation", pairs.n_single),
             "score_multi": (dims, multi[0]),
             "suppression_multi": (dims, multi[1]),
@@ -429,6 +434,7 @@ def score_relations(
         },
         coords={
             "relation": [r.name for r in relations],
+            "repeat_of": ("pair", np.array([r.name for r in relations])[pairs.single.relation.numpy()]),
             "category": ("relation", category),
             "category_name": ("category", list(categories(category))),
             "control": list(baselines),
@@ -454,17 +460,14 @@ def members(score: np.ndarray, suppression: np.ndarray, category: Sequence[str],
     return np.stack([reached[[c == name for c in category]].any(axis=0) for name in categories(category)])
 
 
-def _model_shares(
-    done: FinishedParts, pairs: RelationPairs, n: int, anatomy: Anatomy
+def _model_hits(
+    done: FinishedParts, pairs: RelationPairs, anatomy: Anatomy
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return [score, suppression] of single-token and of multi-token pairs, each [relation, layer, head]."""
+    """Return [hits, suppressions] of single-token and of multi-token pairs, each [layer, head, pair]."""
     distinct, index = pairs.distinct
     n_single = len(pairs.single)
     both = [hit[..., index.numpy()] for hit in collect_hits(done, "maps", anatomy, len(distinct))]
-    return (
-        [shares(hit[..., :n_single], pairs.single, n, anatomy) for hit in both],
-        [shares(hit[..., n_single:], pairs.multi, n, anatomy) for hit in both],
-    )
+    return [hit[..., :n_single] for hit in both], [hit[..., n_single:] for hit in both]
 
 
 def _baseline_shares(

@@ -44,7 +44,7 @@ MEANING = (
             over="needles",
             meaning=MEANING,
             label="share of tokens copied",
-            repeats=("score_half", "half"),
+            repeats=("by_needle", "needle_text"),
             examples=("answered", "limit"),
             claim="needed",
         )
@@ -101,8 +101,8 @@ def retrieval(
             the needle that is the answer); a list of these; or several sets by name. Each set has its map.
 
     Returns:
-        score(needles, layer, head), NaN for a set without an answered needle; score_half(needles, half, layer, head),
-        for even and odd needles; asked and answered(needles), numbers of texts; each(test, layer, head), the score of
+        score(needles, layer, head), NaN for a set without an answered needle, and its reliability over
+        needles; asked and answered(needles), numbers of texts; each(test, layer, head), the score of
         each text; set, needle, answer, length, depth, response, recall and used(test), what each text was, how much of
         the answer was written, and whether it is part of the score.
 

@@ -210,15 +210,20 @@ def combine(
     has_heads = xr.DataArray([i in lm.layers_with_heads for i in range(lm.n_layers)], dims="layer")
     tests["each"] = tests.each.where(has_heads)
     scored = {name: tests.used.values & (tests.set.values == name) for name in sets}
-    halves = [[_mean(tests.each, scored[name] & (number % 2 == odd)) for odd in (1, 0)] for name in sets]
+    # The texts of one needle are one repeat, because they are answered alike.
+    needles = [(name, i) for name in sets for i in np.unique(number[scored[name]])]
+    by_needle = [_mean(tests.each, scored[name] & (number == i)) for name, i in needles]
     result = tests.drop_vars("number").assign(
         score=(("needles", "layer", "head"), np.stack([_mean(tests.each, scored[name]) for name in sets])),
-        score_half=(("needles", "half", "layer", "head"), np.array(halves)),
+        by_needle=(("needle_text", "layer", "head"), np.reshape(by_needle, (-1, lm.n_layers, lm.n_heads))),
         asked=("needles", [int((tests.set.values == name).sum()) for name in sets]),
         answered=("needles", [int(scored[name].sum()) for name in sets]),
     )
     return result.assign_coords(
-        needles=sets, half=["first", "second"], layer=range(lm.n_layers), head=range(lm.n_heads)
+        needles=sets,
+        repeat_of=("needle_text", np.array([name for name, _ in needles], dtype=str)),
+        layer=range(lm.n_layers),
+        head=range(lm.n_heads),
     )
 
 

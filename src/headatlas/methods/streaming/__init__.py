@@ -34,7 +34,7 @@ LIMITS = (
     ("recent", 1, None, ""),
     ("length", 1, None, ""),
     ("keys", 1, MAX_KEYS, "there are no more different doors"),
-    ("limit", 2, MAX_EXAMPLES, "a map is also made of each half of them"),
+    ("limit", 2, MAX_EXAMPLES, "the map's reliability is measured between halves of them"),
     ("updates", 1, MAX_UPDATES, ""),
     ("held_out", 0, MAX_EXAMPLES, ""),
     ("draws", 1, MAX_EXAMPLES, ""),
@@ -54,14 +54,13 @@ MEANING = (
             over="task",
             meaning=MEANING,
             label="need of full attention",
-            repeats=("need_half", "half"),
+            repeats=("by_text", "text"),
             examples=("examples", "limit"),
             shared=True,
         )
     ],
     variables={
         "loss": Variable("loss", "nats", "Fall of log P per scored token when this KV head alone streams."),
-        "need_half": Variable("need by half", "", "The need of full attention from each half of the texts."),
         "gate": Variable("α", "", "Fitted α of a KV head: 1 must see everything, 0 can stream."),
         "distance": Variable(
             "distance", "", "Squared relative change of the last hidden states at each update of the fit."
@@ -121,7 +120,7 @@ def streaming(
 
     Returns:
         need(task, layer, head), how much the head's KV head needs to see far back. Kind one: loss(task, layer,
-        kv_head), the fall of log P per scored token when it alone streams, and need_half(task, half, layer, head).
+        kv_head), the fall of log P per scored token when it alone streams, and the reliability of need.
         Kind learned: gate(task, layer, kv_head), α; distance(task, update), the relative change of the last hidden
         states. baseline(task) and whole_accuracy(task), the whole model's log P of scored tokens, and the share of them
         that it finds most likely; examples(task). On held-out texts, changes of log P per scored token: effect(task)

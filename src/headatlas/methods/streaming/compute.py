@@ -357,6 +357,6 @@ def _map_of_task(lm: LM, arrays: Mapping[str, Sequence[int]], learned: bool, don
     kv_head_map = (("layer", "kv_head"), values.mean(0))
     if learned:
         return result.assign(gate=kv_head_map, distance=("update", first[1]))
-    need_half = np.stack([need[half::2].mean(0) for half in (0, 1)])
-    result = result.assign(loss=kv_head_map, need_half=(("half", "layer", "head"), need_half))
-    return result.assign_coords(half=["first", "second"])
+    # An index, because tasks may have different numbers of texts.
+    result = result.assign_coords(text=range(len(need)))
+    return result.assign(loss=kv_head_map, by_text=(("text", "layer", "head"), need))
