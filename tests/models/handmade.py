@@ -13,7 +13,9 @@ CARRIER, SPOILER = (1, 2), (0, 1)
 LAYERS, HEADS = 2, 4
 
 
-def handmade(carriers: dict[tuple[int, int], range] | None = None, spoiler: bool = True, gain: float = 16.0) -> ha.LM:
+def handmade(
+    carriers: dict[tuple[int, int], range] | None = None, spoiler: bool = True, gain: float = 16.0, heads: int = HEADS
+) -> ha.LM:
     """Attention is uniform, MLPs give nothing, norms are the identity. A carrier writes the words it sees (those in its
     range) where the unembedding reads them. The spoiler writes, three times as strongly, the word after it."""
     carriers = {CARRIER: range(WORDS)} if carriers is None else carriers
@@ -22,8 +24,8 @@ def handmade(carriers: dict[tuple[int, int], range] | None = None, spoiler: bool
         hidden_size=32,
         intermediate_size=8,
         num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
         head_dim=16,
         max_position_embeddings=32,
         tie_word_embeddings=False,

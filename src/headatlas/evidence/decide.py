@@ -81,8 +81,6 @@ def _least_corrected(tests: xr.Dataset, i: int) -> float:
 
 
 def _outcome(test: xr.Dataset, least_corrected: float) -> tuple[str, str]:
-    if not int(test.n_heads):
-        return UNDECIDED, "there are no heads to test"
     if not int(test.prompts):
         return UNDECIDED, str(test.missing.item())
     accuracy = float(test.accuracy)
@@ -91,6 +89,8 @@ def _outcome(test: xr.Dataset, least_corrected: float) -> tuple[str, str]:
             f"the model answers {accuracy:.0%} of {int(test.prompts)} prompts right (at least"
             f" {float(test.accuracy_low):.0%} with 95 % confidence), the best guess {float(test.guess):.0%}"
         )
+    if not int(test.n_heads):
+        return UNDECIDED, "there are no heads to test"
     sign = CLAIMS[str(test.claim.item())]
     effects = test.effect.sel(measure="log_p").values
     significant = test.significant.values.astype(bool)

@@ -162,13 +162,13 @@ def run_test(
     lm = removal.lm
     others = [other for other in others if len(other)]
     result = _empty(removal, heads, prompts, others, claim, draws)
-    if not len(prompts) or not heads:
+    if not len(prompts):
         return result
     before = removal.answers(prompts, [[]])[0]
     result["accuracy"] = before[:, 2].mean()
     result["accuracy_low"] = accuracy_low(before[:, 2])
     result["baseline"] = "measure", before.mean(0)
-    if not float(result.accuracy_low) > prompts.guess:
+    if not heads or not float(result.accuracy_low) > prompts.guess:
         return result
     sign = CLAIMS[claim]
     generator = np.random.default_rng([seed, 0])

@@ -99,7 +99,8 @@ def _like(members: Set, influence: np.ndarray, n_kv_heads: int, generator: np.ra
         return Counter(int(tercile[head]) for head in heads)
 
     every = _sets(there, len(members), generator)
-    by_layer = list(dict.fromkeys([members, *every]))
+    # in order, so that the place of the members, and whether a seed draws them, differs between tests
+    by_layer = sorted({members, *every})
     by_group = [heads for heads in by_layer if spread(heads) == spread(members)]
     by_influence = [heads for heads in by_group if influences(heads) == influences(members)]
     return [by_influence, by_group, by_layer]

@@ -8,9 +8,11 @@ import numpy as np
 import xarray as xr
 
 from headatlas.methods import measures_of
-from headatlas.results.store import load
+from headatlas.results.store import load, load_attributes
 
 TESTS = "tests"  # the name of their file
+LABELS = ("method", "map_measure", "test_key", "map_key")
+"""Coordinates of tests: which map is tested, what the test depends on, and the key of the map's file."""
 # The middle 90 % of the random draws.
 RANDOM_LOW, RANDOM_HIGH = 0.05, 0.95
 
@@ -21,9 +23,22 @@ def name_of_test(method: str, measure: str, subject: str) -> str:
 
 
 def load_tests(folder: Path) -> xr.Dataset | None:
-    """Return the tests in a folder; None where nothing was tested."""
+    """Return the tests in a folder, of maps that are still the same; None where nothing was tested."""
     path = folder / f"{TESTS}.nc"
-    return load(path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    tests = load(path)
+    methods = set(tests.method.values.tolist())
+    return current_tests(tests, {name: load_attributes(folder / f"{name}.nc").get("key", "") for name in methods})
+
+
+def current_tests(tests: xr.Dataset | None, keys: Mapping[str, str]) -> xr.Dataset | None:
+    """Return the tests of maps whose files still have the same keys; None if there are none. keys: by method."""
+    if tests is None:
+        return None
+    pairs = zip(tests.method.values.tolist(), tests.map_key.values.tolist(), strict=True)
+    current = [i for i, (method, key) in enumerate(pairs) if keys.get(method) == key]
+    return tests.isel(test=current) if current else None
 
 
 def with_outcomes(results: Mapping[str, xr.Dataset], tests: xr.Dataset | None) -> dict[str, xr.Dataset]:

@@ -14,6 +14,7 @@ from headatlas import __version__
 from headatlas.engines.pool import attempt
 from headatlas.progress import Progress
 from headatlas.report import PAGE
+from headatlas.results.stored_tests import TESTS
 from headatlas.runs.manifest import Manifest
 from headatlas.runs.timeline import Timeline
 
@@ -63,7 +64,7 @@ def _draw(manifest: Manifest, pending: Mapping[str, float | None], progress: Pro
     paths = [folder / PAGE]
     for picture in progress(list(pictures(results)), "drawing"):
         sources = [(name, manifest.hashes[name], times.get(name)) for name in picture.methods]
-        picture_keys[picture.name] = _hash([__version__, sources])
+        picture_keys[picture.name] = _hash([__version__, sources, manifest.hashes.get(TESTS)])
         files = files_of(picture, folder / "figures")
         if shown["pictures"].get(picture.name) != picture_keys[picture.name] or not all(f.is_file() for f in files):
             write_picture(picture, results, folder / "figures", when=times)
@@ -83,7 +84,7 @@ def _draw_alone(manifest: Manifest, name: str) -> None:
     from headatlas.figures.saving import write_picture
     from headatlas.report.page import page
 
-    results: dict[str, xr.Dataset] = {name: manifest.results[name]}
+    results: dict[str, xr.Dataset] = {name: manifest.drawable[name]}
     with tempfile.TemporaryDirectory() as folder:
         for picture in pictures(results):
             write_picture(picture, results, Path(folder), when=manifest.completion_times)

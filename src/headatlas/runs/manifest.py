@@ -33,8 +33,13 @@ class Manifest:
     def __init__(self, folder: Path, planned: RunPlan, command: str) -> None:
         self.folder = folder
         self.results: dict[str, xr.Dataset] = {}
-        self.tests = load_tests(folder)
+        self.tests: xr.Dataset | None = None
         self.hashes: dict[str, str] = {}
+        # damaged tests are made again if the run is to test
+        with suppress(BadFile):
+            self.tests = load_tests(folder)
+        if self.tests is not None:
+            self.hashes[TESTS] = sha256(folder / f"{TESTS}.nc")
         self.to_do = {name: plan for name, plan in planned.possible.items() if plan.state(folder) != "done"}
         for name in complete_methods(folder):
             # a damaged file is no error if it will be written again
@@ -110,6 +115,8 @@ class Manifest:
             if self.info["model"]["fingerprint"] in ("", earlier["model"]["fingerprint"]):
                 info["model"] = dict(earlier["model"])
                 info["methods"] = {str(name): dict(entry) for name, entry in earlier["methods"].items()}
+                if "tests" in earlier:
+                    info["tests"] = dict(earlier["tests"])
                 for entry in info["methods"].values():
                     # this version may be able to draw it
                     entry.pop("not_drawn", None)

@@ -23,6 +23,7 @@ from headatlas.evidence.heads_test import (
     MAX_OTHERS,
     OTHER_PROMPTS,
     PROMPTS,
+    TEST_VARIABLES,
     Removal,
     number_of_heads,
     run_test,
@@ -34,7 +35,7 @@ from headatlas.methods import get_method
 from headatlas.methods.method import Measure, Part, Work
 from headatlas.models.lm import LM
 from headatlas.progress import FinishedParts, Progress
-from headatlas.results.stored_tests import TESTS, name_of_test
+from headatlas.results.stored_tests import LABELS, TESTS, current_tests, name_of_test
 from headatlas.runs.plan import Plan
 from headatlas.tasks.built_in import BUILT_IN
 from headatlas.tasks.used import Used
@@ -42,7 +43,6 @@ from headatlas.tasks.used import Used
 SURVEY = "survey"
 MIXTURE_PROMPTS = 6  # prompts of each subject in the mixture that heads are surveyed on
 TEXTS = 40  # plain texts for generic influence
-MAX_MIXTURE = 12  # subjects in the mixture
 PRESETS: dict[str, dict[str, int]] = {
     "quick": {"prompts": PROMPTS, "draws": 59, "max_subjects": 3, "max_others": 2, "other_prompts": 8},
     "full": {
@@ -70,45 +70,132 @@ class MapToTest:
     best: float
 
 
-def plan_tests(results: Mapping[str, xr.Dataset], plans: Mapping[str, Plan], preset: str) -> Plan | None:
-    """Return the tests of all maps that were made from known subjects; None where there is nothing to test."""
+@dataclass(frozen=True)
+class TestLabels:
+    """What identifies a test in a file.
+
+    Args:
+        test: its name.
+        method, map_measure: the method and the measure of its map.
+        test_key: a hash of everything that it depends on: the map, the tested heads and the settings.
+        map_key: the key of the map's file.
+    """
+
+    test: str
+    method: str
+    map_measure: str
+    test_key: str
+    map_key: str
+
+
+@dataclass(frozen=True)
+class PlannedTest:
+    """A test, and the arguments of its part."""
+
+    labels: TestLabels
+    arguments: Mapping[str, Any]
+
+
+def plan_tests(
+    results: Mapping[str, xr.Dataset], plans: Mapping[str, Plan], preset: str, earlier: xr.Dataset | None = None
+) -> Plan | None:
+    """Return the tests of all maps that were made from known subjects; None where every map is tested.
+
+    Args:
+        results: the results in the folder, by method.
+        plans: the plans of this run; a result that was not made by its plan is not tested.
+        preset: of the tests.
+        earlier: the tests in the folder. Those of maps that are still the same are kept, those of methods that this run
+            does not plan too: p is corrected over all of them.
+    """
     settings = PRESETS[preset]
-    subjects = {name: plan.work.subjects for name, plan in plans.items() if name in results and plan.work.subjects}
-    used = {name: plans[name].work.used for name in subjects}
-    maps = [m for name in subjects for m in _maps(name, results[name], subjects[name], settings["max_subjects"])]
-    if not maps:
+    planned = {
+        name: plan.work
+        for name, plan in plans.items()
+        if plan.work.subjects and name in results and results[name].attrs.get("key") == plan.key
+    }
+    maps = [
+        m for name, work in planned.items() for m in _maps(name, results[name], work.subjects, settings["max_subjects"])
+    ]
+    tests = [_test_of(tested, planned[tested.method], results[tested.method].attrs["key"], settings) for tested in maps]
+    stored = _stored(earlier, results)
+    new = [test for test in tests if test.labels.test_key not in stored]
+    if not new:
         return None
-    every = {name: what for of_method in subjects.values() for name, what in of_method.items()}
-    mixture = dict(list(({name: name for name in BUILT_IN} | every).items())[:MAX_MIXTURE])
-    parts = [Part(name=SURVEY, do=survey_part, arguments={"mixture": mixture})]
-    for tested in maps:
-        arguments = {
-            "name": name_of_test(tested.method, tested.measure.name, tested.subject),
-            "subject": subjects[tested.method][tested.subject],
-            "subject_name": tested.subject,
-            "others": choose_others(tested.subject, subjects[tested.method], every, settings["max_others"]),
-            "other_prompts": settings["other_prompts"],
-            "used": used[tested.method],
-            "ranking": tested.ranking,
-            "claim": tested.measure.claim,
-            "prompts": settings["prompts"],
-            "draws": settings["draws"],
-        }
-        parts.append(Part(name=arguments["name"], do=do_test, arguments=arguments, inputs=(SURVEY,)))
-    names = [part.name for part in parts[1:]]
-    what = [(p.name, p.arguments["ranking"], repr(p.arguments["subject"]), p.arguments["used"]) for p in parts[1:]]
+    subjects = {name: what for work in planned.values() for name, what in work.subjects.items()}
+    surveyed = f"{SURVEY} of {_hash(subjects)}"
+    parts = [
+        Part(name=SURVEY, do=survey_part, arguments={"output": surveyed, "subjects": subjects}, outputs=(surveyed,))
+    ]
+    for test in new:
+        key = test.labels.test_key
+        arguments = {"output": key, "surveyed": surveyed, **test.arguments}
+        parts.append(Part(name=test.labels.test, do=do_test, arguments=arguments, inputs=(surveyed,), outputs=(key,)))
+    kept = [labels for labels, _ in stored.values() if labels.method not in planned]
+    order = list(results)
+    labels = sorted([*kept, *(test.labels for test in tests)], key=lambda test: order.index(test.method))
+    known = {test.test_key: stored[test.test_key][1] for test in labels if test.test_key in stored}
+    counts = {name: settings[name] for name in ("prompts", "draws")}
     work = Work(
-        summary=f"{len(names)} tests, {settings['prompts']} prompts and up to {settings['draws']} draws each",
+        summary=f"{len(new)} tests, {counts['prompts']} prompts and up to {counts['draws']} draws each",
         combine=combine,
-        arguments={"names": names, "map_keys": {name: str(results[name].attrs.get("key", "")) for name in subjects}},
+        arguments={"labels": labels, "known": known},
         parts=parts,
-        data=hashlib.sha256(repr(what).encode()).hexdigest()[:16],
-        settings={"prompts": settings["prompts"], "draws": settings["draws"]},
+        # not in `data`: finished parts, whose arrays are named by keys, stay valid if other maps come in
+        result_settings={"tests": _hash(labels), **counts},
     )
-    stamp = next(plans[name].stamp for name in subjects)
-    kept = ("model", "fingerprint", "values_hash", "config_hash", "n_kv_heads", "headatlas")
-    stamped = {key: stamp[key] for key in kept if key in stamp} | {"read_from": "memory", "data": work.data}
-    return Plan(TESTS, work, stamped | dict(work.settings), seconds=20.0 * len(names))
+    return Plan(TESTS, work, _stamp(next(plans[name].stamp for name in planned)), seconds=20.0 * len(new))
+
+
+def _stamp(stamp: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what identifies the model of the tests, which is loaded even where the maps were read from disk."""
+    kept = ["model", "values_hash", "n_kv_heads", "headatlas"]
+    if stamp["read_from"] == "memory":
+        kept += ["fingerprint", "config_hash"]
+    return {key: stamp[key] for key in kept} | {"read_from": "memory"}
+
+
+def _test_of(tested: MapToTest, work: Work, map_key: str, settings: Mapping[str, int]) -> PlannedTest:
+    """Return the test of a map."""
+    counts = {name: settings[name] for name in ("prompts", "draws", "other_prompts")}
+    others = choose_others(tested.subject, work.subjects, settings["max_others"])
+    measure = tested.measure
+    # the map's key covers the model, its subjects and the rows it used
+    dependencies = [map_key, measure.name, measure.claim, tested.subject, tested.ranking, list(others), counts]
+    labels = TestLabels(
+        name_of_test(tested.method, measure.name, tested.subject),
+        tested.method,
+        measure.name,
+        _hash(dependencies),
+        map_key,
+    )
+    arguments = {
+        "subject": work.subjects[tested.subject],
+        "subject_name": tested.subject,
+        "others": others,
+        "used": work.used,
+        "ranking": tested.ranking,
+        "claim": measure.claim,
+        **counts,
+    }
+    return PlannedTest(labels, arguments)
+
+
+def _stored(
+    tests: xr.Dataset | None, results: Mapping[str, xr.Dataset]
+) -> dict[str, tuple[TestLabels, tuple[np.ndarray, ...]]]:
+    """Return the labels and arrays of stored tests by key, without those of maps that are not the same any more."""
+    keys = {name: str(result.attrs.get("key", "")) for name, result in results.items()}
+    tests = current_tests(tests, keys)
+    if tests is None or not set(TEST_VARIABLES) <= set(tests.variables):
+        return {}
+    rows = zip(*(tests[name].values.tolist() for name in ("test", *LABELS)), strict=True)
+    labels = [TestLabels(*row) for row in rows]
+    return {test.test_key: (test, to_arrays(tests.isel(test=i))) for i, test in enumerate(labels)}
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
 def _maps(method: str, result: xr.Dataset, subjects: Subjects, most: int) -> Iterator[MapToTest]:
@@ -119,7 +206,7 @@ def _maps(method: str, result: xr.Dataset, subjects: Subjects, most: int) -> Ite
         names = [str(name) for name in result[measure.over].values if str(name) in subjects]
         maps = [_map(method, measure, name, result[measure.name].sel({measure.over: name})) for name in names]
         ranked = sorted(maps, key=lambda m: -m.best if np.isfinite(m.best) else np.inf)[:most]
-        yield from (m for m in maps if m in ranked and m.ranking)
+        yield from (m for m in maps if m in ranked)
 
 
 def _map(method: str, measure: Measure, subject: str, values: xr.DataArray) -> MapToTest:
@@ -133,9 +220,9 @@ def _map(method: str, measure: Measure, subject: str, values: xr.DataArray) -> M
     return MapToTest(method, measure, subject, ranking, float(np.nanmax(score)) if n_heads else np.nan)
 
 
-def choose_others(subject: str, same_method: Subjects, every: Subjects, max_others: int = MAX_OTHERS) -> dict[str, Any]:
+def choose_others(subject: str, same_method: Subjects, max_others: int = MAX_OTHERS) -> dict[str, Any]:
     """Choose other subjects to compare with: of the same method first."""
-    candidates = {**same_method, **every, **{name: name for name in BUILT_IN}}
+    candidates = {**same_method, **{name: name for name in BUILT_IN if name not in same_method}}
     names = [name for name in candidates if name != subject][:max_others]
     return {name: candidates[name] for name in names}
 
@@ -143,16 +230,18 @@ def choose_others(subject: str, same_method: Subjects, every: Subjects, max_othe
 # --- parts
 
 
-def survey_part(lm: LM, *, mixture: Subjects, done: FinishedParts, progress: Progress) -> None:
+def survey_part(lm: LM, *, output: str, subjects: Subjects, done: FinishedParts, progress: Progress) -> None:
     """Store what tests need to know of a model: generic influence, mean outputs, outputs for some prompts."""
-    surveyed = survey_of(lm, mixture)
-    done[SURVEY] = (surveyed.influence, surveyed.mean.numpy(), surveyed.donors.numpy())
+    surveyed = survey_of(lm, subjects)
+    done[output] = (surveyed.influence, surveyed.mean.numpy(), surveyed.donors.numpy())
 
 
-def survey_of(lm: LM, mixture: Subjects, tokens: int | None = None) -> ModelSurvey:
-    """Survey a model on prompts of these subjects and on plain texts; without a tokenizer, on the prompts alone."""
+def survey_of(lm: LM, subjects: Subjects, tokens: int | None = None) -> ModelSurvey:
+    """Survey a model on prompts of the built-in tasks and on plain texts; without a tokenizer, on the subjects."""
     texts = text_prompts(lm, TEXTS).examples
-    prompts = [example for name, what in mixture.items() for example in _mixture_prompts(lm, name, what)]
+    # the same for all tests of a model, whatever else is tested
+    prompts = [example for name in BUILT_IN for example in _mixture_prompts(lm, name, name)]
+    prompts = prompts or [example for name, what in subjects.items() for example in _mixture_prompts(lm, name, what)]
     return survey(lm, texts or prompts, [*prompts, *texts[: len(texts) // 2]], tokens=tokens)
 
 
@@ -166,7 +255,8 @@ def _mixture_prompts(lm: LM, name: str, what: Any) -> Sequence[Any]:
 def do_test(
     lm: LM,
     *,
-    name: str,
+    output: str,
+    surveyed: str,
     subject: Any,
     subject_name: str,
     others: Subjects,
@@ -180,13 +270,16 @@ def do_test(
     progress: Progress,
 ) -> None:
     """Test the top heads of one map for one subject."""
-    influence, mean, donors = done[SURVEY]
-    surveyed = ModelSurvey(influence, torch.from_numpy(mean), torch.from_numpy(donors))
+    influence, mean, donors = done[surveyed]
+    model_survey = ModelSurvey(influence, torch.from_numpy(mean), torch.from_numpy(donors))
     n = number_of_heads(int(np.isfinite(influence).sum()))
-    fresh = load_prompts(lm, subject, used, prompts, name=subject_name)
+    try:
+        fresh = load_prompts(lm, subject, used, prompts, name=subject_name)
+    except BadArgument as e:  # the rows that are left may be too few for few-shot examples
+        fresh = PromptSet(subject_name, missing=str(e))
     compared = load_others(lm, others, used, other_prompts)
     test = run_test(
-        Removal(lm, surveyed),
+        Removal(lm, model_survey),
         ranking[:n],
         fresh,
         compared,
@@ -195,7 +288,7 @@ def do_test(
         draws=draws,
         progress=progress,
     )
-    done[name] = to_arrays(test)
+    done[output] = to_arrays(test)
 
 
 def load_others(lm: LM, others: Subjects, used: Used | None, n: int = OTHER_PROMPTS) -> list[PromptSet]:
@@ -210,10 +303,13 @@ def load_others(lm: LM, others: Subjects, used: Used | None, n: int = OTHER_PROM
 
 
 def combine(
-    lm: LM, *, names: Sequence[str], map_keys: Mapping[str, str], done: FinishedParts, progress: Progress
+    lm: LM,
+    *,
+    labels: Sequence[TestLabels],
+    known: Mapping[str, tuple[np.ndarray, ...]],
+    done: FinishedParts,
+    progress: Progress,
 ) -> xr.Dataset:
-    """Return all tests, with outcomes. map_keys: for each method, the key of the result whose maps are tested."""
-    tests = stack_tests({name: done[name] for name in names})
-    method, measure, _ = zip(*(name.split(": ", 2) for name in names), strict=True)
-    coords = {"method": list(method), "map_measure": list(measure), "map_key": [map_keys[name] for name in method]}
-    return tests.assign_coords({name: ("test", values) for name, values in coords.items()})
+    """Return all tests, with outcomes corrected for their number. known: arrays of earlier tests, by key."""
+    tests = stack_tests({t.test: known[t.test_key] if t.test_key in known else done[t.test_key] for t in labels})
+    return tests.assign_coords({name: ("test", [getattr(test, name) for test in labels]) for name in LABELS})

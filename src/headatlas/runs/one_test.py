@@ -133,7 +133,7 @@ def _run(
     if settings.others:
         others = dict(_named(settings.others))
     compared = {name: what for name, what in (others or _BUILT_IN).items() if name != fresh.subject}
-    surveyed = survey_of(lm, _BUILT_IN | compared | {fresh.subject: task}, settings.batch_tokens)
+    surveyed = survey_of(lm, {fresh.subject: task} | compared, settings.batch_tokens)
     removal = Removal(lm, surveyed, settings.everywhere, settings.batch_tokens)
     result = run_test(
         removal,
@@ -176,7 +176,8 @@ def _with_shots(lm: LM, task: Any, used: UsedRows) -> Any:
 def _named(tasks: Any) -> Iterator[tuple[str, Any]]:
     """Yield tasks with their names; the name of a built-in task stands for the task."""
     for i, (name, task) in enumerate(list_tasks("others", tasks)):
-        yield name or (str(task) if isinstance(task, str | Path) else f"other {i + 1}"), task
+        own_name = str(task) if isinstance(task, str | Path) else getattr(task, "name", f"other {i + 1}")
+        yield name or own_name, task
 
 
 # --- a map of an atlas
@@ -222,7 +223,7 @@ def map_test(
         check_count("top", top, 1, n_above, f"{n_above} heads of this map have a score above 0")
     ranking = top_heads(above, min(n_above, round(top * max(CURVE_SHARES))))
     same_map = {name: name for name in chosen.subjects if _has_prompts(name)}
-    return _run(lm, ranking[:top], ranking, task, used, choose_others(subject, same_map, {}), settings)
+    return _run(lm, ranking[:top], ranking, task, used, choose_others(subject, same_map), settings)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from headatlas.models.lm import LM
 from headatlas.progress import Progress, Watch, silent
 from headatlas.report import PAGE
 from headatlas.results.atlas import Atlas, open_atlas
+from headatlas.results.stored_tests import with_outcomes
 from headatlas.runs.draw import draw_atlas
 from headatlas.runs.execute import execute
 from headatlas.runs.manifest import Manifest
@@ -124,7 +125,7 @@ def compute(
             progress=progress,
             watch=watch or Watch(),
         )
-    return manifest.results[method.name]
+    return with_outcomes(manifest.results, manifest.tests)[method.name]
 
 
 def _carry_out(
@@ -209,9 +210,9 @@ def _do_tests(
     progress: Progress,
     watch: Watch,
 ) -> None:
-    """Test the maps, if they were not tested like that before."""
-    plan = plan_tests(manifest.results, planned.possible, preset)
-    if plan is None or plan.state(manifest.folder) == "done":
+    """Test the maps that were not tested like that before."""
+    plan = plan_tests(manifest.results, planned.possible, preset, manifest.tests)
+    if plan is None:
         return
     plans = {plan.method: plan}
     timeline = Timeline({plan.method: plan.seconds}, {plan.method: len(plan.work.parts) + 1}, pool.backend.size, watch)
