@@ -2,18 +2,15 @@
 
     python benchmarks/dissociate.py --model smollm2 --preset full
 
-Times are those of the fastest of three rounds in one process, after a warm-up. Also times the removal of a function's
-heads, with random scores in place of fitted ones.
+Times are those of the fastest of three rounds in one process, after a warm-up.
 """
 
 from typing import Any
 
-import numpy as np
 import torch
 from common import make_parser, time_call
 
 import headatlas as ha
-from headatlas.evidence.selective import Trial, remove_heads_of
 from headatlas.methods import get_method
 from headatlas.methods.dissociate.compute import fit
 from headatlas.models.gradients import frozen_float32_stream
@@ -43,13 +40,7 @@ def measure(lm: ha.LM, preset: str) -> None:
     with frozen_float32_stream(lm):
         run_updates(1)
         seconds = min(time_call(run_updates) for _ in range(3)) / UPDATES_PER_ROUND
-    print(f"{lm.model.dtype!s:15} an update: {seconds:.3f} s")
-    random_score = np.random.default_rng(0).random((lm.n_layers, lm.n_heads))
-    score = np.where(random_score > 0.8, random_score, np.nan)
-    trial = Trial(lm, data, baseline)
-    steps, draws = options["steps"], options["draws"]
-    seconds = time_call(lambda: remove_heads_of(trial, 0, score, steps, draws=draws, always=True))
-    print(f"{lm.model.dtype!s:15} removing the heads of a function: {seconds:.1f} s", flush=True)
+    print(f"{lm.model.dtype!s:15} an update: {seconds:.3f} s", flush=True)
 
 
 def main() -> None:

@@ -3,9 +3,8 @@ what this task and others lose, on checkpoints that plain transformers loads.
 
 python benchmarks/edit.py atlas --task math --top 10
 
-The top heads of each map of the task are removed; if the atlas has compare_maps, also the heads that it selected for
-each method. For comparison, random heads of the same layers as the first map's are removed. Prints a Markdown table of
-changes of mean log P(target) on rows that no map of the atlas used.
+The top heads of each map of the task are removed and, for comparison, random heads of the same layers as the first
+map's. Prints a Markdown table of changes of mean log P(target) on rows that no map of the atlas used.
 """
 
 import tempfile
@@ -32,12 +31,6 @@ def head_sets(atlas: ha.Atlas, task: str, top: int) -> Iterator[tuple[str, Heads
         chart_scores = charts.isel(chart=chart)
         if heads := top_heads(chart_scores.score.values, min(top, int((chart_scores.score > 0).sum()))):
             yield f"{chart_scores.method.item()}: {chart_scores.measure.item()}", heads
-    if "compare_maps" in atlas and task in atlas["compare_maps"]["function"].values:
-        selected = atlas["compare_maps"].selected.sel(function=task)
-        for ranking in selected.ranking.values:
-            heads = [(int(a), int(b)) for a, b in np.argwhere(selected.sel(ranking=ranking).values)]
-            if heads:
-                yield f"compare_maps: {ranking}", heads
 
 
 def score_checkpoint(folder: str | Path, tests: list[Task], limit: int) -> dict[str, Scores]:

@@ -16,7 +16,6 @@ from headatlas.testing import CHECKS, MethodCase, tiny_lm, tiny_task
 
 QUICK = {  # what makes them quick here; a new method is checked with its own defaults
     "ablate": {"limit": 8},
-    "compare_maps": {"methods": ["taylor", "ablate-own", "dissociate"]},
     "copying": {"words": [f"w{2 * i} w{2 * i + 1}" for i in range(12)], "texts": 3, "length": 8},
     "contrast": {"keep": tiny_task("first", 0), "lose": tiny_task("second", 1), "seeds": 2, "updates": 6},
     "dissociate": {"seeds": 2, "updates": 4},

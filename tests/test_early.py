@@ -12,7 +12,7 @@ from headatlas.errors import BadArgument
 from headatlas.exchange import import_formats
 from headatlas.figures.all import FIGURES
 from headatlas.figures.style import PALETTES
-from headatlas.methods import compare_maps, importing_methods
+from headatlas.methods import importing_methods
 from headatlas.methods._seeds import seed_numbers
 from headatlas.methods.ablate import KINDS
 from headatlas.methods.method import PRESETS
@@ -48,7 +48,6 @@ WRONG = [
     (["dissociate", "MODEL", "--seeds", "0"], "seeds is 0"),
     (["dissociate", "MODEL", "--seeds", "1,1"], "seeds is [1, 1]"),
     (["dissociate", "MODEL", "--seeds", "one"], "--seeds is 'one', expected a number, or comma-separated numbers"),
-    (["compare-maps", "MODEL", "--out", "x", "--methods", "gait"], "Did you mean 'gate'?"),
     (["ablate", "MODEL", "--kind", "zeros"], "Did you mean 'zero'?"),
     (["ablate", "MODEL", "--data", "nowhere.jsonl"], "--data is 'nowhere.jsonl': no such file"),
     (["ablate", "MODEL", "--limit", "few"], "--limit is 'few', expected a whole number"),
@@ -144,7 +143,6 @@ CALLS = {
     "taylor": lambda model: ha.taylor(model, "maths"),
     "ig": lambda model: ha.ig(model, "maths"),
     "dissociate": lambda model: ha.dissociate(model, ["math", "maths"]),
-    "compare_maps": lambda model: ha.compare_maps(model, ["math", "maths"]),
     "probe": lambda model: ha.probe(model, functions=["maths"]),
     "maps": lambda model: ha.maps(model, ["maths"]),
     "run": lambda model: ha.run(model, "nowhere", methods="maths"),
@@ -203,7 +201,6 @@ def test_names_of_the_command_are_those_of_the_library() -> None:
         ("gate", "--engine", ENGINES),
         ("gate", "--preset", PRESETS),
         ("dissociate", "--context", CONTEXTS),
-        ("compare-maps", "--methods", compare_maps.MAPS),
         ("probe", "--kind", ("published", "per-head", "written", "used")),
         ("ablate", "--kind", KINDS),
         ("maps", "--input", ("stream", "published", "embedding")),

@@ -15,7 +15,6 @@ BENCH = ROOT / "bench" / "src" / "headatlas_bench"
 FILES = sorted([*SOURCE.rglob("*.py"), *BENCH.rglob("*.py")])
 ALLOWED_METHODS = {  # who may know a method that is not its own
     "methods/contrast": {"gate"},  # its other form
-    "methods/compare_maps": {"ablate", "dissociate", "gate", "probe"},  # it compares them
     "cli/head.py": {"salient"},  # the card of one head shows its operations
 }
 ROOMS = ("figures", "report", "results", "live", "cli", "edits", "comparison")  # which show what any method says

@@ -12,7 +12,7 @@ def test_public_names() -> None:
     nouns = ["LM", "Atlas", "HeadAtlasError", "Measure", "Part", "Truth", "Weights", "Work"]
     verbs = ["compare", "edit", "evaluate", "export", "figures", "import_scores"]
     verbs += ["load", "method", "open", "run", "test", "transfer", "view"]
-    methods = ["ablate", "compare_maps", "contrast", "dissociate", "gate", "ig", "maps", "pattern", "probe", "salient"]
+    methods = ["ablate", "contrast", "dissociate", "gate", "ig", "maps", "pattern", "probe", "salient"]
     methods += ["copying", "function_vector", "influence", "retrieval", "streaming", "taylor"]
     assert ha.__all__ == nouns + verbs
     assert all(getattr(ha, name) is not None for name in (*ha.__all__, *methods))

@@ -90,9 +90,8 @@ class TestTasks:
 
     def test_everywhere_tasks_are_planned(self, lm, only_planned) -> None:
         named = {"first": PAIRS, "second": [(t, p) for p, t in PAIRS]}
-        for method in (ha.dissociate, ha.compare_maps):
-            with pytest.raises(Planned, match="2 functions"):
-                method(lm, named)
+        with pytest.raises(Planned, match="2 functions"):
+            ha.dissociate(lm, named)
         with pytest.raises(Planned, match="keep first, lose second"):
             ha.contrast(lm, keep={"first": PAIRS}, lose={"second": named["second"]})
 
@@ -275,7 +274,6 @@ class TestGrid:
         [
             figures.always_any,
             figures.category_map,
-            figures.comparison,
             figures.specialisation,
         ],
     )
@@ -315,7 +313,7 @@ WRONG = [
 ]
 OTHERS = {  # what a method must be given so that the argument at hand decides
     "contrast": {"keep": {"a": PAIRS}, "lose": {"b": PAIRS}},
-    **{name: {"tasks": {"a": PAIRS, "b": [*PAIRS[::-1], ("w1", " w2")]}} for name in ("dissociate", "compare_maps")},
+    "dissociate": {"tasks": {"a": PAIRS, "b": [*PAIRS[::-1], ("w1", " w2")]}},
 }
 ASKED = [
     (name, p)

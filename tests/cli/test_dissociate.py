@@ -1,10 +1,9 @@
-"""`headatlas dissociate` and `compare-maps`."""
+"""`headatlas dissociate`."""
 
 import json
 
 import pytest
 
-import headatlas as ha
 from headatlas.results.store import load
 from tests.test_cli import headatlas
 
@@ -21,7 +20,7 @@ def test_dissociate_prints_tables_and_writes_the_file(capsys, folder, data, tmp_
     options = ["--data", data, "--updates", 3, "--out", tmp_path / "out"]
     code, out, _ = headatlas(capsys, "dissociate", folder, *options)
     assert code == 0
-    assert "verdict" in out
+    assert "Dissociate: top heads" in out
     assert f"wrote {tmp_path / 'out' / 'dissociate.nc'}" in out
     result = load(tmp_path / "out" / "dissociate.nc")
     assert result.function.values.tolist() == ["one", "two"]
@@ -44,17 +43,3 @@ def test_bad_input_is_one_line(capsys, folder, tmp_path, options, status, text) 
     assert code == status
     assert text in err
     assert "Traceback" not in err
-
-
-def test_compare_maps_on_the_command_line(capsys, folder, data, tmp_path) -> None:
-    options = ["--data", data, "--methods", "taylor,ablate-own", "--out", tmp_path / "out"]
-    code, out, _ = headatlas(capsys, "compare-maps", folder, *options)
-    assert code == 0
-    assert "Maps compared" in out
-    assert "ablate-own" in out
-    assert out.endswith(f"wrote {tmp_path / 'out' / 'compare_maps.nc'}\n")
-    assert ha.open(tmp_path / "out").complete == ["compare_maps"]
-    code, out, _ = headatlas(capsys, "figures", tmp_path / "out", "--format", "png")
-    assert code == 0
-    for name in ("comparison.png", "comparison.txt"):
-        assert (tmp_path / "out" / "figures" / name).is_file()

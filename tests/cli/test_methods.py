@@ -99,10 +99,8 @@ def test_values_come_as_the_method_takes_them(capsys, called, tmp_path) -> None:
         (["probe", "--functions", "all", "--keep", "correct"], {"functions": "all", "keep": "correct"}),
         (["probe", "--questions", mine, "--functions", "Rhyme"], {"questions": mine, "functions": ["Rhyme"]}),
         (["probe", "--questions", "varied"], {"questions": "varied"}),
-        (["compare-maps", "--questions", "stories"], {"questions": "stories"}),
         (["maps", "--k", "auto", "--relations", tmp_path], {"k": "auto", "relations": tmp_path}),
         (["maps", "--k", "7", "--relations", "country_to_capital"], {"k": 7, "relations": ["country_to_capital"]}),
-        (["compare-maps", "--methods", "taylor,ablate-own"], {"methods": ["taylor", "ablate-own"]}),
         (["contrast", "--keep", mine, "--lose", "math"], {"keep": str(mine), "lose": "math"}),
     ):
         code, _, err = headatlas(capsys, *arguments)

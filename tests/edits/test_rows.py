@@ -66,9 +66,7 @@ def methods():
     yield "gate", lambda m, t, out: ha.gate(m, t, shots=2, out=out, **FIT), "top 1 mine by gate"
     yield (
         "dissociate",
-        lambda m, t, out: ha.dissociate(
-            m, {**t, "other": tiny_task("other", 3)}, limit=40, shots=2, proof=False, out=out, **FIT
-        ),
+        lambda m, t, out: ha.dissociate(m, {**t, "other": tiny_task("other", 3)}, limit=40, shots=2, out=out, **FIT),
         "top 1 mine by dissociate",
     )
     yield (

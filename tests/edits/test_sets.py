@@ -22,7 +22,7 @@ TASKS = ["math", "syntax"]
         ("lowest 10% by ablate", ("ablate", (), "lowest", 10, True)),
         ("lowest 2.5 % by ablate,math", ("ablate", ("math",), "lowest", 2.5, True)),
         ("top 3 country_to_capital by maps", ("maps", ("country_to_capital",), "top", 3, False)),
-        ("Math Calculation by compare-maps", ("compare_maps", ("Math Calculation",), "", 0, False)),
+        ("Math Calculation by function-vector", ("function_vector", ("Math Calculation",), "", 0, False)),
         ("top 5 stand by me by gate", ("gate", ("stand by me",), "top", 5, False)),
         ("lowest group of every layer by ablate", ("ablate", (), "lowest", 1, False, True)),
         ("top 2 groups  of each layer math by ablate", ("ablate", ("math",), "top", 2, False, True)),

@@ -119,13 +119,6 @@ def dissociate(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS[:4]
     return result.assign(always=result.score.min("seed"), any=result.score.max("seed"))
 
 
-def compare_maps(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS[:4]) -> xr.Dataset:
-    names = ["probe", "taylor", "ablate", "gate", "dissociate"]
-    parts = [dissociate(layers, heads, functions, seed).drop_vars(["score", "importance"]) for seed in range(5)]
-    result = xr.concat(parts, "ranking").assign_coords(ranking=names).assign_attrs(method="compare_maps")
-    return result.assign(selectivity=result.other_effect.mean("other") - result.effect)
-
-
 def salient(layers: int, heads: int) -> xr.Dataset:
     words = np.array([" Paris", "<b>", " 東京", "\n"], dtype=object)
     token = np.broadcast_to(words, (layers, heads, 4)).copy()
@@ -143,5 +136,5 @@ def salient(layers: int, heads: int) -> xr.Dataset:
 
 
 def atlas(layers: int, heads: int) -> dict[str, xr.Dataset]:
-    made = (probe, maps, gate, ablate, salient, dissociate, compare_maps)
+    made = (probe, maps, gate, ablate, salient, dissociate)
     return {f.__name__: f(layers, heads) for f in made}

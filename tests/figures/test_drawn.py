@@ -73,7 +73,6 @@ def test_other_numbers_of_functions_tasks_and_categories_fit() -> None:
         for result in made.values():
             check_layout(figures.importance_grid(result))
             check_layout(figures.specialisation(result))
-        check_layout(figures.comparison(synthetic.compare_maps(24, 16, names)))
     check_layout(figures.always_any(synthetic.gate(12, 12, ["one"])))
     check_layout(figures.always_any(synthetic.gate(12, 12, ["one", "two", "three"])))
     check_layout(figures.category_map(synthetic.maps(12, 12, ["x", "y"])))
@@ -185,7 +184,6 @@ def test_drawing_leaves_the_caller_s_style_alone() -> None:
         "agreement",
         "importance-dissociate",
         "specialisation-dissociate",
-        "comparison",
     ],
 )
 def test_figures_look_as_they_did(name, tmp_path, request) -> None:

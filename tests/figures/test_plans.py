@@ -11,7 +11,6 @@ from headatlas.figures import categories, forest, gates, importance, layers
 from headatlas.figures.agreement_matrix import plan as plan_agreement
 from headatlas.figures.all import caption, pictures
 from headatlas.figures.colour_scale import neat_step
-from headatlas.figures.map_comparison import plan as plan_comparison
 from headatlas.figures.specialisation_matrix import plan as plan_specialisation
 from headatlas.figures.style import PALETTES, columns, heading, printable, ticks, wrap
 from headatlas.methods import title_of
@@ -91,20 +90,6 @@ class TestTests:
         assert plan.rows == list(FUNCTIONS[:3])  # the fourth was not removed: the model cannot do it
         assert plan.columns == [*FUNCTIONS[:4], "plain text"]
         np.testing.assert_allclose(plan.values[1, 1:3], [-0.1, -0.05])
-
-
-class TestComparison:
-    def test_the_comparison_has_a_panel_per_map_and_a_point_per_function(self) -> None:
-        result = synthetic.compare_maps(6, 8)
-        plan = plan_comparison(result)
-        assert [p.title for p in plan.panels] == ["Probe", "Taylor", "Ablate", "Gate", "Dissociate"]
-        np.testing.assert_array_equal(plan.panels[2].others, result.other_effect[2].mean("other"))
-        np.testing.assert_array_equal(plan.panels[2].proven, result.proven[2])
-        with pytest.raises(
-            BadArgument,
-            match="no ranking, effect, other_effect, proven: the figure needs effect, other_effect and proven",
-        ):
-            plan_comparison(synthetic.probe(2, 2))
 
 
 class TestImportance:
@@ -420,7 +405,6 @@ def test_pictures_of_an_atlas() -> None:
         "specialisation-gate",
         "specialisation-ablate",
         "specialisation-dissociate",
-        "comparison",
         "layers",
         "agreement",
     ]
@@ -443,7 +427,6 @@ def test_results_of_any_method_are_drawn_by_their_variables() -> None:
         "always-any",
         "always-any-roles",
         "specialisation-my_probe",
-        "comparison",
     ]
     both = {"maps": synthetic.maps(6, 8), "other": synthetic.maps(6, 8)}
     assert [p.name for p in pictures(both, ["categories"])] == ["categories", "categories-other"]

@@ -1,37 +1,35 @@
 """dissociate: private heads are found and shared ones are not, the baseline is exact, and errors say what is wrong."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-import xarray as xr
 
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
-from headatlas.evidence.control import correct_p
-from headatlas.evidence.selective import PROVEN, SURE, Trial, choose, removal_results, remove_heads_of, verdict
+from headatlas.evidence.fresh_prompts import load_prompts
 from headatlas.methods import get_method
 from headatlas.methods.dissociate import compute
 from headatlas.methods.dissociate.compute import closed_share, fit, training_examples
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import log_probs
 from headatlas.models.tokens import make_bundle
-from headatlas.results.method_tables import method_tables
 from headatlas.tasks.built_in import BUILT_IN, FUNCTIONS
 from headatlas.tasks.labelled import LabelledExamples, load_labelled, log_p_per_token
-from headatlas.tasks.prompts import Example, Task
+from headatlas.tasks.prompts import Task
+from headatlas.tasks.questions import load_questions
 from headatlas.tasks.relations import Relation
+from headatlas.tasks.used import row_id, used_questions
 from headatlas.testing import tiny_questions as questions
 from headatlas.testing import tiny_task
-from tests.models.handmade import ASK, FILL, HEADS, LAYERS, WORDS, handmade, repeat_the_word
+from tests.models.handmade import HEADS, LAYERS, WORDS, handmade, repeat_the_word
 from tests.models.tiny import TINY, build, tokenizer
 
 TASKS = [tiny_task("first", 0), tiny_task("second", 1)]
 RATES = {"lr": 0.2, "penalty": 1.0, "sharp": 0.2}
 FITTING = {"updates": 60, "own": 6, "others": 3, "seeds": range(2), **RATES}
-TESTED = {"preset": "full", "updates": 60, "own": 6, "seeds": 2, "steps": (1, 2), "draws": 59}
+FITTED = {"preset": "full", "updates": 60, "own": 6, "seeds": 2}
 PARTS = {"low": range(5), "middle": range(5, 10), "high": range(10, WORDS)}
 PRIVATE = {"low": (0, 3), "middle": (1, 0), "high": (1, 3)}
 SHARED = (0, 0)
@@ -73,64 +71,48 @@ def test_private_heads_are_found_in_every_seed_and_shared_ones_never(private, pa
 def test_the_result_says_so(private, parts) -> None:
     data = load_labelled(private, parts)
     baseline = baseline_of(private, data)
-    result = ha.dissociate(private, parts, **TESTED)
+    result = ha.dissociate(private, parts, **FITTED)
+    assert {"score", "importance", "always", "any", "baseline"} <= set(result.data_vars)
+    assert not {"effect", "selected", "verdict", "proven"} & set(result.data_vars)
     for name, head in PRIVATE.items():
         one = result.sel(function=name)
-        assert np.argwhere(one.selected.values).tolist() == [list(head)]
-        assert one.n_removed == 1
-        assert one.effect < -0.3
-        assert abs(one.other_effect.mean()) < 1e-4
-        assert one.other_effect.isnull().sum() == 1  # itself
+        assert np.unravel_index(one.importance.values.argmax(), (LAYERS, HEADS)) == head
         assert one.importance.sum() == pytest.approx(1)
         own = torch.tensor(data.function == data.names.index(name))
         test = torch.tensor(data.split == "test")
         assert one.baseline.item() == pytest.approx(baseline[own & test].mean().item())
-        with private.gated(np.where(one.selected, 0.0, 1.0)):
-            change = baseline_of(private, data) - baseline
-        assert change[own].mean() < -0.3
-        assert change[~own].abs().max() < 1e-4
     np.testing.assert_array_equal(result.always, result.score.min("seed"))
     np.testing.assert_array_equal(result["any"], result.score.max("seed"))
+
+
+def test_only_rows_that_gates_are_fitted_to_are_used(tiny) -> None:
+    few_shot = [replace(task, shots=2) for task in TASKS]
+    for tasks in (TASKS, few_shot):
+        work = get_method("dissociate").function(tiny, tasks, limit=40)
+        assert work.subjects == {task.name: task for task in tasks}
+        assert work.used is not None
+        assert not work.used.rows & {row_id(e) for task in tasks for e in task.held_out}
+        assert work.used.shots == {task.name: task.shots for task in tasks}
+    fitted = load_labelled(tiny, TASKS, limit=40)
+    assert len(fitted.used.rows) == len(fitted.indices_in("train"))
+
+
+def test_questions_beyond_the_limit_are_left_for_the_test(tiny) -> None:
+    every = load_questions(questions(60))
+    work = get_method("dissociate").function(tiny, questions=questions(60), limit=120)
+    assert work.used is not None
+    for name, subject in work.subjects.items():
+        assert set(subject) == {q for q in every if q.function == name}
+        tested = load_prompts(tiny, subject, work.used, 8, name=name)
+        assert len(tested) == 8
+    trained = {q for q in every if q.split == "train"}
+    assert 0 < len(work.used.rows) < len(used_questions(trained).rows)
+    assert work.used.rows <= used_questions(trained).rows
 
 
 def test_gates_that_rounding_puts_above_1_leave_no_score_below_0(tiny) -> None:
     gates = np.full((1, tiny.n_layers, tiny.n_heads), np.float32(1) + np.float32(1e-6))
     assert (closed_share(tiny, gates) == 0).all()
-
-
-def test_without_proof_there_is_the_map_alone(private, parts) -> None:
-    proven, alone = (ha.dissociate(private, parts, updates=3, proof=proof) for proof in (True, False))
-    assert set(alone.data_vars) == {"score", "importance", "always", "any", "baseline"}
-    for name in alone.data_vars:
-        np.testing.assert_array_equal(alone[name], proven[name])
-    assert not any(title.startswith("Tests") for title in method_tables(alone))
-    assert get_method("dissociate").sentences(alone) == []
-
-
-def test_tables_and_sentences(private, parts) -> None:
-    result = ha.dissociate(private, parts, **TESTED | {"seeds": [0]})
-    tables = method_tables(result)
-    tests = next(rows for title, rows in tables.items() if title.startswith("Tests"))
-    assert [row["function"] for row in tests] == list(PRIVATE)
-    assert [row["heads"] for row in tests] == [1, 1, 1]
-    assert tests[0]["change"] == pytest.approx(result.effect.sel(function=next(iter(PRIVATE))).item(), abs=0.01)
-    lines = get_method("dissociate").sentences(result)
-    assert [line.split(":")[1].strip() for line in lines] == list(PRIVATE)
-    assert all(
-        line.startswith(f"dissociate: {f}: {v}")
-        for line, f, v in zip(lines, PRIVATE, result.verdict.values, strict=True)
-    )
-
-
-def test_a_function_without_heads_of_its_own_is_told(private) -> None:
-    """Two halves of the same words: what one needs the other needs."""
-    low = repeat_the_word(PARTS["low"], "some")
-    examples = [Example((w, FILL, FILL, FILL, ASK), (w,)) for w in PARTS["low"]]
-    more = [Example((w, *[FILL] * n, ASK), (w,)) for w in PARTS["low"] for n in (4, 5)]
-    other = Task("others", tuple(examples), tuple(more))
-    result = ha.dissociate(private, [low, other], updates=30, seeds=1)
-    assert not result.proven.any()
-    assert all(str(v).startswith("none") for v in result.verdict.values)
 
 
 def test_the_baseline_is_what_a_fresh_computation_gives(tiny) -> None:
@@ -320,11 +302,8 @@ def test_the_quick_preset_uses_some_of_each_function(tiny) -> None:
         (TASKS, {"penalty": "1"}, "penalty is '1', expected a number"),
         (TASKS, {"lr": 0.0}, "lr is 0.0, expected a number above 0"),
         (TASKS, {"sharp": 2.0}, "sharp is 2.0, expected a number above 0, up to 1"),
-        (TASKS, {"steps": (4, 2)}, r"steps is \(4, 2\), expected whole numbers, each larger"),
-        (TASKS, {"steps": ()}, r"steps is \(\), expected whole numbers"),
         (TASKS, {"per_function": 0}, "per_function is 0, expected a whole number, at least 1"),
         (TASKS, {"built_in": "words"}, "built_in is 'words', expected one of tasks, questions"),
-        (TASKS, {"draws": 0}, "draws is 0, expected a whole number from 1"),
         (TASKS, {"limit": 0}, "at least 1"),
         (TASKS, {"seeds": 0}, "seeds is 0, expected a whole number from 1"),
         ([Relation("bare", "Knowledge", (("a", "b"), ("c", "d")))], {}, "no prompt"),
@@ -336,81 +315,6 @@ def test_the_quick_preset_uses_some_of_each_function(tiny) -> None:
 def test_bad_input(tiny, tasks, options, text) -> None:
     with pytest.raises(ha.HeadAtlasError, match=text):
         ha.dissociate(tiny, tasks, **options)
-
-
-def test_gates_turn_a_function_off(private, parts) -> None:
-    result = ha.dissociate(private, parts, updates=2)
-    result.selected[:, 0, 0] = True  # this few updates may find none
-    for name in PARTS:
-        np.testing.assert_array_equal(result.heads.gates(name), np.where(result.selected.sel(function=name), 0.0, 1.0))
-    with pytest.raises(BadArgument, match="Did you mean 'low'"):
-        result.heads.gates("lo")
-    with pytest.raises(BadArgument, match="selects no heads"):
-        ha.pattern(private, sequences=2).heads.gates("low")
-
-
-# --- the number of heads
-
-
-def effects(*rows: tuple[float, float, float]) -> np.ndarray:
-    return np.array(rows)
-
-
-def test_the_number_of_heads_is_chosen_by_the_trade_off() -> None:
-    assert choose(effects((-1.0, 0.0, 0.0), (-3.0, -0.1, -0.1), (-4.0, -2.0, -2.0)), 0) == 1
-    assert choose(effects((-0.2, -0.1, -0.1)), 0) == -1  # the others lose half of it
-    assert choose(effects((-0.2, 0.1, 0.1)), 0) == -1  # … or gain half of it
-    assert choose(effects((-1.0, -2.0, 2.0)), 0) == -1  # one's gain does not make up for the other's loss
-    assert choose(effects((-0.2, -0.1, -0.1), (-0.2, 0.07, 0.07)), 0, always=True) == 1
-    assert choose(np.empty((0, 3)), 0) == -1 == choose(np.empty((0, 3)), 0, always=True)
-
-
-def test_effects_are_those_of_removing_by_hand(private, parts) -> None:
-    data = load_labelled(private, parts)
-    baseline = baseline_of(private, data)
-    scores = np.zeros((3, LAYERS, HEADS))
-    for f, name in enumerate(data.names):
-        scores[f][PRIVATE[name]] = 1
-    trial = Trial(private, data, baseline)
-    removed = [remove_heads_of(trial, f, scores[f], (1, 2), draws=9) for f in range(3)]
-    result = removal_results(data.names, (LAYERS, HEADS), (1, 2), removed)
-    gate = torch.ones(1, LAYERS, HEADS)
-    gate[0][PRIVATE["low"]] = 0
-    for f, name in enumerate(data.names):
-        tested = data.indices_in("test", f)
-        by_hand = (log_p_per_token(private, data, tested, gate)[0] - baseline[tested]).mean().item()
-        one = result.sel(function="low")
-        effect = one.effect if name == "low" else one.other_effect.sel(other=name)
-        assert effect.item() == pytest.approx(by_hand, abs=1e-6)
-    assert result.effect_curve.sel(step=2).isnull().all()  # no second head has a score
-    np.testing.assert_array_equal(result.effect_curve.sel(step=1, split="test"), result.effect)
-    as_much = (result.random_effect <= result.effect).sum("draw")
-    np.testing.assert_allclose(result.p, xr.where(as_much < 5, (1 + as_much) / 10, result.p))
-    assert (result.p_corrected >= result.p).all()
-
-
-def test_one_function_alone_can_be_proven() -> None:
-    """After correction for all functions: eight with the full preset, the four built-in tasks with the quick one."""
-    for name, functions in (("full", 8), ("quick", 4)):
-        p = np.full(functions, 0.9)
-        p[0] = 1 / (1 + get_method("dissociate").presets[name].get("draws", 199))
-        assert correct_p(p)[0] < SURE
-
-
-@pytest.mark.parametrize(
-    ("own", "others", "p", "expected"),
-    [
-        (-1.0, (0.1, -0.1), 0.01, PROVEN),
-        (-1.0, (2.0, -2.0), 0.01, "none proven: −1.00 on new questions, the others ±2.00"),
-        (-1.0, (0.1, 0.1), 0.2, "none proven: −1.00 on new questions, not surely more"),
-        (0.5, (0.0, 0.0), 0.01, "none proven"),
-        (np.nan, (0.0, 0.0), np.nan, "none proven"),
-    ],
-)
-def test_verdicts(own, others, p, expected) -> None:
-    one = xr.Dataset({"n_removed": 4, "effect": own, "other_effect": ("other", list(others)), "p_corrected": p})
-    assert verdict(one).startswith(expected)
-    assert verdict(one.assign(n_removed=0)).startswith("none found")
 
 
 def test_every_function_counts_as_much_as_another(private, parts) -> None:
@@ -431,32 +335,6 @@ def test_labelled_hash_tells_data_apart(tiny) -> None:
     one, two = load_labelled(tiny, TASKS), load_labelled(tiny, TASKS[::-1])
     assert one.hash() == load_labelled(tiny, TASKS).hash() != two.hash()
     assert isinstance(one, LabelledExamples)
-
-
-class Scripted:
-    """A trial in which removing L0.H0 has `effect` on the functions, and removing any other head has none."""
-
-    def __init__(self, effect: tuple[float, ...]) -> None:
-        self.effect = effect
-        self.n_measured = 0
-        self.data = SimpleNamespace(names=["a", "b", "c"])
-
-    def effects(self, split: str, sets: list) -> np.ndarray:
-        return np.array([self.effect] * len(sets))
-
-    def changes(self, split: str, sets: list, function: int) -> np.ndarray:
-        self.n_measured += len(sets)
-        return np.array([[self.effect[function] if heads == [(0, 0)] else 0.0] for heads in sets])
-
-
-@pytest.mark.parametrize(("effect", "draws"), [((-1.0, 0.1, 0.1), 60), ((-1.0, 0.9, -0.9), 20)])
-def test_random_heads_are_drawn_to_the_end_only_where_that_can_prove_something(effect, draws) -> None:
-    trial = Scripted(effect)
-    many_heads = np.ones((1, 100_000))  # so that no head is drawn twice
-    _, random_effect, p, *_ = remove_heads_of(trial, 0, many_heads, (1,), draws=60, always=True)
-    assert np.isfinite(random_effect).sum() == draws
-    assert trial.n_measured == 1 + draws
-    assert p == pytest.approx(1 / (1 + draws))
 
 
 def test_built_in_functions_can_be_asked_again() -> None:

@@ -27,7 +27,7 @@ def made(tmp_path) -> Path:
 def test_a_folder_without_an_index_opens(made) -> None:
     opened = ha.open(made)
     assert set(opened.complete) == set(opened) == set(opened.results) == set(synthetic.atlas(1, 1))
-    assert len(opened) == 7
+    assert len(opened) == 6
     assert "12 × 8 heads" in repr(opened)
     assert opened["maps"].identical(load(made / "maps.nc"))
     with pytest.raises(BadArgument, match="method 'map' is not in this atlas, which has .* Did you mean 'maps'"):

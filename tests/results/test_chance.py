@@ -34,13 +34,6 @@ def test_a_probe_s_heads_must_clear_shuffled_labels() -> None:
     assert chance(result, "importance").dims == ("function", "layer", "head")
 
 
-def test_unproven_functions_are_at_chance() -> None:
-    result = synthetic.dissociate(6, 8)
-    assert none_above(result, "importance").values.tolist() == [False, True, True, False]
-    np.testing.assert_array_equal(at_chance(result, "importance")[0], ~result.selected[0])
-    assert none_above(result, "always").values.tolist() == [False, True, True, False]
-
-
 @pytest.mark.parametrize("made", [synthetic.gate, synthetic.ablate, synthetic.maps])
 def test_without_a_baseline_no_level_is_known(made) -> None:
     result = made(3, 4)
@@ -81,7 +74,6 @@ def test_methods_that_are_not_here_have_no_charts_and_no_level() -> None:
     assert stack_maps({"somebody_s": result}).sizes["chart"] == 0
     assert at_chance(result, "score") is None
     assert (unranked_label("somebody_s"), no_head_label("somebody_s")) == ("at chance", "no head above chance")
-    assert (unranked_label("dissociate"), no_head_label("dissociate")) == ("not supported", "not supported")
 
 
 def test_heads_above_chance_in_words() -> None:

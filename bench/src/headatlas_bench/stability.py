@@ -57,7 +57,6 @@ EXAMPLES_BY_METHOD |= {"influence": (6, 8), "pattern": (8,), "dissociate": (40, 
 SPARE_WORKED_EXAMPLES = 4
 # Tests do not change the maps, and take most of the time.
 OPTIONS_WITHOUT_TESTS: Mapping[str, Mapping[str, Any]] = {
-    "dissociate": {"proof": False},
     "probe": {"proof": "none"},
     "streaming": {"held_out": 0},
     "function_vector": {"draws": 1},

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from headatlas.figures.head_summary import head_card as head_card
     from headatlas.figures.importance import importance_grid as importance_grid
     from headatlas.figures.layers import layer_profile as layer_profile
-    from headatlas.figures.map_comparison import comparison as comparison
     from headatlas.figures.specialisation_matrix import specialisation as specialisation
 
 _MODULES = {
@@ -23,7 +22,6 @@ _MODULES = {
     "agreement": "agreement_matrix",
     "always_any": "gates",
     "category_map": "categories",
-    "comparison": "map_comparison",
     "forest_plot": "forest",
     "head_card": "head_summary",
     "importance_grid": "importance",

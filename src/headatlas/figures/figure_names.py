@@ -6,7 +6,6 @@ MODULES = {
     "always-any": "gates",
     "tests": "forest",
     "specialisation": "specialisation_matrix",
-    "comparison": "map_comparison",
     "layers": "layers",
     "agreement": "agreement_matrix",
 }

@@ -6,7 +6,7 @@ beginning (a main question, few-shot examples), which is run only once.
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -35,7 +35,11 @@ VALIDATION = 0.2
 
 @dataclass(frozen=True)
 class LabelledExamples:
-    """Labelled examples of several functions. function: indices into `names`. used: the rows they are from."""
+    """LabelledExamples examples.
+
+    function: indices into `names`. used: rows of training examples, and few-shot examples. subjects: by name of a
+    function, the task or questions that its examples are from.
+    """
 
     names: tuple[str, ...]
     examples: tuple[TokenExample, ...]
@@ -43,6 +47,7 @@ class LabelledExamples:
     split: np.ndarray
     group: np.ndarray
     used: Used
+    subjects: Mapping[str, Task | tuple[Question, ...]]
 
     def indices_in(self, split: str, function: int | None = None) -> list[int]:
         """Return the indices of the examples of a split, and of a function if given."""
@@ -91,7 +96,8 @@ def load_labelled(
     if functions is not None:
         selected = "all" if isinstance(functions, str) and functions == "all" else list_names("functions", functions)
     if tasks is None:
-        questions = list(questions) if isinstance(questions, Iterator) else questions
+        # read twice, so not from an iterator
+        questions, test = (list(given) if isinstance(given, Iterator) else given for given in (questions, test))
         data = _from_questions(lm, questions, test, selected, context, limit, per_function, template, seed)
     else:
         data = _from_tasks(lm, _load_tasks(lm, tasks, shots), selected, limit, per_function, seed)
@@ -129,7 +135,8 @@ def _from_questions(
     def read(limit: int | None) -> list[Question]:
         return load_questions(data, test, context=context, functions=functions, limit=limit, seed=seed)
 
-    questions = read(limit)
+    all_questions = read(None)
+    questions = all_questions if limit is None else read(limit)
     names = function_names(questions)
     if limit is None and per_function is not None and len(questions) > per_function * len(names):
         log.info("using about %d of %d questions (limit)", per_function * len(names), len(questions))
@@ -141,7 +148,8 @@ def _from_questions(
         np.array([names.index(q.function) for q in questions]),
         np.array([q.split for q in questions]),
         np.array([groups.setdefault(q.group, len(groups)) for q in questions]),
-        used_questions(questions),
+        used_questions(q for q in questions if q.split == "train"),
+        {name: tuple(q for q in all_questions if q.function == name) for name in names},
     )
 
 
@@ -208,9 +216,8 @@ def _from_tasks(
         max_examples = per_function if limit is None else max(1, limit // len(tasks))
         parts = _splits(replace(task, train=train), max_examples, seed)
         shown = tuple(e for e in train if e not in set(parts["validation"]))  # few-shot examples
-        rows += [e for part in parts.values() for e in part]
-        # Any of them may be shown.
-        rows += shown if task.shots else ()
+        # with few-shot prompts, any of them may be shown
+        rows += shown if task.shots else parts["train"]
         for name, part in parts.items():
             for bundle in bundles_of(lm, replace(task, train=shown, held_out=part), "held_out", seed):
                 group += [group[-1] + 1 if group else 0] * len(bundle.examples)
@@ -218,8 +225,15 @@ def _from_tasks(
                 function += [number] * len(bundle.examples)
                 split += [name] * len(bundle.examples)
     labels = tuple(t.name for t in tasks)
-    used = used_rows(tasks, rows)
-    return LabelledExamples(labels, tuple(examples), np.array(function), np.array(split), np.array(group), used)
+    return LabelledExamples(
+        labels,
+        tuple(examples),
+        np.array(function),
+        np.array(split),
+        np.array(group),
+        used_rows(tasks, rows),
+        {task.name: task for task in tasks},
+    )
 
 
 def _all_pairs(task: Task) -> set[tuple[Any, Any]]:

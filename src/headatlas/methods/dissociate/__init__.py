@@ -1,18 +1,15 @@
 """dissociate: find the heads that one function needs and the others can spare.
 
-1. For each function, gates on all heads are fitted to lose it and to keep the others (compute.py).
-2. Heads whose gates closed are removed. Their number is chosen on validation questions (evidence/selective.py).
-3. On test questions, the function must lose three times what the others do, and more than with random heads of the same
-   layers (proof.py).
+For each function, gates on all heads are fitted to lose it and to keep the others (compute.py). A head's score is how
+far its gate closed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from headatlas.errors import check_choice, check_count, check_counts
+from headatlas.errors import check_choice, check_count
 from headatlas.methods._arguments import (
     BatchTokens,
     Context,
@@ -31,25 +28,10 @@ from headatlas.tasks.built_in import BUILT_IN
 if TYPE_CHECKING:
     from headatlas.models.lm import LM
 
-MAX_DRAWS = 100_000
 MEANING = (
     "Share of each head in what this function needs and the other functions can spare, from fitted gates; shares sum to"
-    " 1. It is causal for the set of heads as a whole; one head's share is not its effect alone. Not supported: on test"
-    " questions, removing the heads did not show that only this function needs them."
+    " 1. It is causal for the set of heads as a whole; one head's share is not its effect alone."
 )
-NATS = "nats per answer token"
-REMOVAL_VARIABLES = {
-    "baseline": Variable("log P", NATS, "Mean log P of the whole model on the function's test questions."),
-    "effect": Variable("change", NATS, "Change of log P on test questions without the selected heads; below 0: worse."),
-    "other_effect": Variable("others", NATS, "The same change for each other function; below 0: worse."),
-    "random_effect": Variable("random heads", NATS, "The change for each draw of random heads; below 0: worse."),
-    "effect_curve": Variable("change by step", NATS, "The function's change for each number of heads; below 0: worse."),
-    "other_curve": Variable("others by step", NATS, "Mean of the others' changes by number of heads; below 0: worse."),
-    "other_size_curve": Variable(
-        "others' size by step", NATS, "Mean absolute change of the others by number of heads; 0: unchanged."
-    ),
-}
-"""The variables of a test by removal."""
 
 
 @method(
@@ -60,9 +42,8 @@ REMOVAL_VARIABLES = {
             over="function",
             meaning=MEANING,
             label="Heads Importance",
-            above="proven",
-            unproven="not supported",
             repeats=("score", "seed"),
+            claim="needed",
         )
     ],
     variables={
@@ -70,30 +51,29 @@ REMOVAL_VARIABLES = {
             "score", "", "1 − gate from each seed; 1 is a closed gate, for a head that only this function needs."
         ),
         "se": Variable("standard error", "", "Standard error of the mean of the score over seeds."),
-        **REMOVAL_VARIABLES,
+        "baseline": Variable(
+            "log P", "nats per answer token", "Mean log P of the whole model on the function's test questions."
+        ),
     },
     presets={
         "quick": {
             # tasks have short prompts; the questions of the eight functions need a GPU
             "built_in": "tasks",
-            "seeds": 1,
+            "seeds": 4,
             "per_function": 40,
             "updates": 30,
             "own": 3,
             "others": 1,
             "lr": 0.4,
             "sharp": 0.4,
-            "steps": (4, 8, 16, 32),
-            "draws": 80,
         },
         "full": {},
     },
     answers="which heads a function needs and the others can spare, as a set",
     does_not_answer="what one of these heads does alone",
     cites=("Causal Head Gating, Nam et al., NeurIPS 2025, arXiv 2505.13737",),
-    sentences=lazily("headatlas.methods.dissociate.proof:sentences"),
-    ask=lazily("headatlas.methods.dissociate.proof:ask_test"),
-    truths={"dissociate": Truth("functions", "score", {"own": 6, "seeds": 2, "limit": 10_000, "proof": False})},
+    ask=lazily("headatlas.methods.dissociate.compute:ask_test"),
+    truths={"dissociate": Truth("functions", "score", {"own": 6, "seeds": 2, "limit": 10_000})},
     seconds=150,
     in_parts=True,
 )
@@ -122,11 +102,6 @@ def dissociate(
     lr: Annotated[float, "learning rate"] = 0.2,
     penalty: Annotated[float, "final value of λ, the penalty on closed gates"] = 1.0,
     sharp: Annotated[float, "final temperature of the gates; at lower values they are closer to open or closed"] = 0.2,
-    steps: Annotated[Sequence[int], "numbers of heads to try removing"] = (4, 8, 12, 16, 24, 32),
-    draws: Annotated[int, "maximum number of random sets of heads that the test compares with"] = 199,
-    proof: Annotated[
-        bool, "whether to test the map by removing its heads, on questions not used to fit or choose"
-    ] = True,
     batch_tokens: BatchTokens = None,
 ) -> Work:
     """Find the heads that each function needs and the others do not, by gates that lose one and keep the rest.
@@ -139,40 +114,30 @@ def dissociate(
     Returns:
         score(function, seed, layer, head), 1 − gate: how far a head was closed; always and any(function, layer, head),
         the lowest and the highest over seeds; importance(function, layer, head), the mean over seeds, scaled to sum to
-        1; baseline(function), mean log P per answer token. With proof: selected(function, layer, head), the heads that
-        were removed, and n_removed(function); effect(function), other_effect(function, other), random_effect(function,
-        draw), the changes of log P per answer token, with p and p_corrected(function); effect_curve,
-        other_curve and other_size_curve(function, split, step), the same for each number of heads (other_size: mean
-        absolute change of the others); verdict and proven(function).
+        1; baseline(function), mean log P per answer token on test questions.
 
     Example:
         >>> ha.dissociate("smollm2", ["math", "syntax"], updates=20, out="atlas")
     """
     from headatlas.methods.dissociate.compute import FIXED_SETTINGS, check_fitting, combine, fit_parts
-    from headatlas.methods.dissociate.proof import removal_parts
     from headatlas.tasks.labelled import load_labelled
 
     numbers = seed_numbers(seeds)
     fitting = check_fitting(updates=updates, own=own, others=others, lr=lr, penalty=penalty, sharp=sharp)
-    steps = check_counts("steps", steps)
-    check_count("draws", draws, 1, MAX_DRAWS)
     _check_data_options(limit, per_function, built_in)
     if built_in == "tasks" and tasks is None and questions is None and functions is None:
         tasks = tuple(BUILT_IN)
     load = partial(load_labelled, lm, tasks, questions, test, functions=functions, per_function=per_function)
     data = load(context=context, limit=limit, shots=shots, template=template)
-    parts = fit_parts(data, numbers, fitting, batch_tokens)
-    if proof:
-        parts += removal_parts(data, steps=steps, draws=draws, batch_tokens=batch_tokens)
     return Work(
         summary=f"{len(data.names)} functions, {len(numbers)} seed{'s' * (len(numbers) != 1)}, {updates} updates each",
         combine=combine,
-        arguments={"data": data, "seeds": numbers, "steps": steps, "proof": proof},
-        parts=parts,
+        arguments={"data": data, "seeds": numbers},
+        parts=fit_parts(data, numbers, fitting, batch_tokens),
         data=data.hash(),
-        settings=fitting | {"steps": steps, "draws": draws, "seeds": numbers} | FIXED_SETTINGS,
-        result_settings={"proof": int(proof)},
+        settings=fitting | {"seeds": numbers} | FIXED_SETTINGS,
         used=data.used,
+        subjects=data.subjects,
     )
 
 

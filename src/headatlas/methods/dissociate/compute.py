@@ -27,34 +27,32 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadArgument, CannotDo, brief, check_count, check_positive, is_number
-from headatlas.evidence.selective import WEIGHT, removal_results
+from headatlas.methods._effects import MAX_TEST_QUESTIONS, held_out_questions
 from headatlas.methods._seeds import MAX_EXAMPLES, MAX_UPDATES
 from headatlas.methods.method import Part
 from headatlas.models.gradients import frozen_float32_stream
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batches, log_probs
 from headatlas.models.memory import halve_batch_on_oom, tokens_at_once
+from headatlas.models.tokens import TokenExample
 from headatlas.progress import FinishedParts, Progress, silent
-from headatlas.tasks.labelled import LabelledExamples, log_p_per_token
+from headatlas.tasks.built_in import FUNCTIONS
+from headatlas.tasks.labelled import LabelledExamples, log_p_per_token, named_task
+from headatlas.tasks.questions import load_questions, with_answer
 
 BASELINE = "baseline"
 INITIAL_THETA = 3.0  # a gate that is nearly open
 HEADS_PER_PENALTY = 40  # closed heads that cost λ together
 MAX_LOSS = 2.0  # the largest loss of the function that counts, in nats per token
+WEIGHT = 3.0  # of the others' loss
 GROWTH = (0.3, 0.7)  # λ grows between these shares of the updates
 DECAY = 0.8  # weight of earlier updates in the running mean of the others' loss
 FIXED_SETTINGS = {"weight": WEIGHT, "cap": MAX_LOSS, "grows": list(GROWTH)}
-MIN_CLOSED = 0.5  # a head may be removed if 1 − gate exceeds this for some seed
 
 
 def gates_part(function: str) -> str:
     """Name the part that fits the gates of a function."""
     return f"gates of {function}"
-
-
-def removal_part(function: str) -> str:
-    """Name the part that removes the heads of a function."""
-    return f"removing heads of {function}"
 
 
 def check_fitting(
@@ -293,21 +291,10 @@ def _check_fit(where: str, gradient: Tensor, loss: Tensor, closed: Tensor, has_h
 
 
 def combine(
-    lm: LM,
-    data: LabelledExamples,
-    seeds: Sequence[int],
-    steps: Sequence[int],
-    proof: bool,
-    *,
-    done: FinishedParts,
-    progress: Progress,
+    lm: LM, data: LabelledExamples, seeds: Sequence[int], *, done: FinishedParts, progress: Progress
 ) -> xr.Dataset:
-    """Make the map from the fitted gates, and add the outcome of the test."""
-    result = _make_map(lm, data, seeds, done).assign(baseline=("function", mean_baseline(data, done)))
-    if not proof:
-        return result
-    removals = [done[removal_part(name)] for name in data.names]
-    return result.merge(removal_results(data.names, (lm.n_layers, lm.n_heads), steps, removals))
+    """Make the map from the fitted gates."""
+    return _make_map(lm, data, seeds, done).assign(baseline=("function", mean_baseline(data, done)))
 
 
 def closed_share(lm: LM, gates: np.ndarray) -> np.ndarray:
@@ -316,11 +303,6 @@ def closed_share(lm: LM, gates: np.ndarray) -> np.ndarray:
     score = np.clip(1 - gates, 0, 1)
     score[:, lm.layers_without_heads] = np.nan
     return score
-
-
-def candidates(score: np.ndarray) -> np.ndarray:
-    """Return the mean over seeds [layer, head] of heads that some seed closed, NaN for the others."""
-    return np.where(score.max(0) > MIN_CLOSED, score.mean(0), np.nan)
 
 
 def mean_baseline(data: LabelledExamples, done: FinishedParts) -> list[float]:
@@ -348,3 +330,11 @@ def _make_map(lm: LM, data: LabelledExamples, seeds: Sequence[int], done: Finish
             "head": range(lm.n_heads),
         },
     )
+
+
+def ask_test(lm: LM, subject: str) -> list[TokenExample]:
+    """Return examples of a built-in task, relation or function that gates are not fitted to."""
+    if subject in FUNCTIONS:
+        questions = [q for q in load_questions() if q.function == subject and q.split == "test"]
+        return [with_answer(lm, q, q.answer) for q in questions[:MAX_TEST_QUESTIONS]]
+    return held_out_questions(lm, named_task(lm, "", subject), MAX_TEST_QUESTIONS)
