@@ -319,24 +319,24 @@ def test_maps_say_which_heads_were_switched_and_the_measured_one_stays(tab: "pla
     expect(best).to_be_visible(timeout=20000)
     measured, z = best.inner_text(), exact.locator(".js-plotly-plot").evaluate("d => d.data[0].z.flat()")
     for panel in (direct, slope, exact):
-        expect(panel.locator(".of")).to_have_text("")
+        expect(panel.locator(".switches")).to_have_text("")
     switch(tab, "L1.H3")
     for panel in (direct, slope):
-        expect(panel.locator(".of")).to_have_text("with L1.H3 off")
-    expect(exact.locator(".of")).to_have_text("before the switch: all heads on")
+        expect(panel.locator(".switches")).to_have_text("with L1.H3 off")
+    expect(exact.locator(".switches")).to_have_text("before the switch: all heads on")
     expect(best).to_have_text(measured)
     assert exact.locator(".js-plotly-plot").evaluate("d => d.data[0].z.flat()") == z
     expect(tab.locator("#live-measure")).to_have_text("Measure again")
     tab.click("#live-measure")
-    expect(exact.locator(".of")).to_have_text("with L1.H3 off", timeout=20000)
+    expect(exact.locator(".switches")).to_have_text("with L1.H3 off", timeout=20000)
     expect(tab.locator("#live-measure")).to_be_hidden()
     tab.click("#live-clear")
-    expect(exact.locator(".of")).to_have_text("before the switch: with L1.H3 off")
+    expect(exact.locator(".switches")).to_have_text("before the switch: with L1.H3 off")
     for panel in (direct, slope):
-        expect(panel.locator(".of")).to_have_text("")
+        expect(panel.locator(".switches")).to_have_text("")
     type_prompt(tab, "w1 w2")
     expect(best).to_be_hidden()  # of another prompt
-    expect(exact.locator(".of")).to_have_text("")
+    expect(exact.locator(".switches")).to_have_text("")
 
 
 # --- sharing
@@ -359,7 +359,7 @@ def test_a_link_brings_back_what_it_was_copied_from(opened: Open, tab: "playwrig
 
 @pytest.mark.parametrize(
     "fragment",
-    ['{"prompt": 3, "heads": [[9, 9, 0], "x", [0, 0, 7]], "at": 1e9}', "not json", '{"heads": {"0": 1}}', "null", "%"],
+    ['{"prompt": 3, "heads": [[9, 9, 0], "x", [0, 0, 7]], "selected": 1e9}', "not json", '{"heads": {"0": 1}}', "null", "%"],
 )
 def test_a_fragment_that_means_nothing_is_an_empty_page(tab: "playwright.Page", fragment: str) -> None:
     type_prompt(tab)
@@ -448,7 +448,7 @@ def test_an_error_after_a_switch_leaves_no_numbers_of_the_model_before(opened: O
     tab.unroute("**/ask")
     tab.click("#live-undo")
     expect(tab.locator("#live-next th")).to_have_count(3)
-    expect(tab.locator("#live-maps .of").first).to_have_text("with L1.H3 off")
+    expect(tab.locator("#live-maps .switches").first).to_have_text("with L1.H3 off")
 
 
 def test_a_model_that_does_not_tell_where_it_looks_shows_the_rest(opened: Open) -> None:

@@ -40,8 +40,8 @@ async function lastOf(body, partial) { // a line of JSON for each message
     }
   }
 }
-const keyOf = (kind, { prompt, heads, layer = 0, head = 0, token: at = -1 }) => {
-  const place = { attention: [layer, head], thumbnails: [layer], writes: [layer, head, at] }[kind] ?? [];
+const keyOf = (kind, { prompt, heads, layer = 0, head = 0, token: position = -1 }) => {
+  const place = { attention: [layer, head], thumbnails: [layer], writes: [layer, head, position] }[kind] ?? [];
   return [kind, data.live.prompts.findIndex((p) => p.prompt === prompt), heads.map(([l, h, s]) => `${l}.${h}.${s}`).join(" "), ...place].join("|");
 };
 function fromRecord(kind, question) {

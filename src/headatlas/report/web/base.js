@@ -11,7 +11,7 @@ const PALETTES = {
 const ROLES = { facilitation: "facilitating", interference: "interfering", irrelevance: "irrelevant" };
 const ROLE_FROM = 0.5; // a head has a role from this score on, as published
 const REMOVED = "removed in the test";
-const state = { group: data.groups.find((g) => g.charts.includes(data.first)), chart: null, threshold: 0, at: null };
+const state = { group: data.groups.find((g) => g.charts.includes(data.first)), chart: null, threshold: 0, selected: null };
 const views = new Set(); // all panels: { root, draw, mark }
 const live = { toggle: () => {}, picked: () => {}, button: () => [], crosses: () => [], start: () => {} }; // replaced on pages with a model (live/web/live.js)
 
@@ -28,27 +28,27 @@ const places = (chart) => (chart._places ??= range(N).filter((i) => !missing(sco
 const sorted = (chart) => (chart._sorted ??= score(chart).filter((v) => !Number.isNaN(v)).sort());
 const groupOf = (chart) => (chart._group ??= data.groups.find((g) => g.charts.includes(data.charts.indexOf(chart))));
 
-function rank(chart, at) { // 1 is the highest; ties share the better place
-  const all = sorted(chart), v = score(chart)[at];
+function rank(chart, index) { // 1 is the highest; ties share the better place
+  const all = sorted(chart), v = score(chart)[index];
   let low = 0, high = all.length;
   while (low < high) { const mid = (low + high) >> 1; if (all[mid] > v) high = mid; else low = mid + 1; }
   return missing(v) ? null : all.length - low + 1;
 }
-function middle(chart, at) { // the mean of the ranks that a head shares with its ties, so that the many heads that score 0 do not come first
-  const all = sorted(chart), v = score(chart)[at], first = rank(chart, at);
+function middle(chart, index) { // the mean of the ranks that a head shares with its ties, so that the many heads that score 0 do not come first
+  const all = sorted(chart), v = score(chart)[index], first = rank(chart, index);
   return first + (all.length - first - all.findIndex((x) => x === v)) / 2;
 }
 const above = (chart) => (chart._above ??= new Set(chart.above));
-const atChance = (chart, at) => chart.above !== null && !above(chart).has(at);
-const best = (chart) => places(chart).find((at) => !atChance(chart, at)) ?? places(chart)[0]; // among heads above chance, if there are any
-const level = (chart, at) => (typeof chart.chance === "string" ? part(chart, "chance")[at] : chart.chance);
-const place = (chart, at) => (atChance(chart, at) ? chart.unranked : `${rank(chart, at)}${middle(chart, at) > rank(chart, at) ? "=" : ""}`);
-function placed(chart, at) { // in words
-  const chance = missing(level(chart, at)) ? "" : number(level(chart, at));
-  if (atChance(chart, at)) return chart.unranked + (chance ? ` (${chance})` : "");
-  return `rank ${place(chart, at)} of ${sorted(chart).length}${chance ? `, chance ${chance}` : ""}`;
+const atChance = (chart, index) => chart.above !== null && !above(chart).has(index);
+const best = (chart) => places(chart).find((index) => !atChance(chart, index)) ?? places(chart)[0]; // among heads above chance, if there are any
+const level = (chart, index) => (typeof chart.chance === "string" ? part(chart, "chance")[index] : chart.chance);
+const place = (chart, index) => (atChance(chart, index) ? chart.unranked : `${rank(chart, index)}${middle(chart, index) > rank(chart, index) ? "=" : ""}`);
+function placeInWords(chart, index) { // such as "rank 3 of 144, chance 0.1"
+  const chance = missing(level(chart, index)) ? "" : number(level(chart, index));
+  if (atChance(chart, index)) return chart.unranked + (chance ? ` (${chance})` : "");
+  return `rank ${place(chart, index)} of ${sorted(chart).length}${chance ? `, chance ${chance}` : ""}`;
 }
-const byPlace = (at) => (a, b) => atChance(a, at) - atChance(b, at) || middle(a, at) - middle(b, at);
+const byPlace = (index) => (a, b) => atChance(a, index) - atChance(b, index) || middle(a, index) - middle(b, index);
 function number(v) {
   if (missing(v)) return "–";
   const text = Math.abs(v) >= 1e-4 && Math.abs(v) < 1e5 ? String(Number(v.toPrecision(3))) : v === 0 ? "0" : v.toExponential(1);
@@ -56,12 +56,12 @@ function number(v) {
 }
 const several = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
 const words = (text) => text.replaceAll("_", " ");
-const nameOf = (at) => `L${data.layers[Math.floor(at / H)]}.H${data.heads[at % H]}`;
+const nameOf = (index) => `L${data.layers[Math.floor(index / H)]}.H${data.heads[index % H]}`;
 const full = (chart) => `${groupOf(chart).title}, ${words(chart.subject)}`;
-const interval = (chart, at) => (missing(part(chart, "low")[at]) ? "" : `${number(part(chart, "low")[at])} to ${number(part(chart, "high")[at])}`);
-const exists = (at) => !data.charts.length || data.charts.some((c) => !missing(score(c)[at]));
+const interval = (chart, index) => (missing(part(chart, "low")[index]) ? "" : `${number(part(chart, "low")[index])} to ${number(part(chart, "high")[index])}`);
+const exists = (index) => !data.charts.length || data.charts.some((c) => !missing(score(c)[index]));
 const limit = () => state.group.scale.largest * (state.threshold / 1000) ** 2; // squared: most heads have small scores
-const kept = (v) => state.threshold === 0 || Math.abs(v) >= limit();
+const passesThreshold = (v) => state.threshold === 0 || Math.abs(v) >= limit();
 
 // ---------- elements and colours
 function el(tag, props = {}, ...children) {
@@ -91,14 +91,14 @@ function twoHalves(palette) {
 }
 const plain = (palette) => palette.map((c, i) => [i / (palette.length - 1), c]);
 const paletteOf = (scale) => PALETTES[scale.diverging ? "diverging" : "viridis"];
-function shade(chart, at) { // as in figures: values are clipped first, then dimmed if they are at chance
-  const { scale } = groupOf(chart), v = Math.min(scale.high, Math.max(scale.low, score(chart)[at]));
-  return along(scale, atChance(chart, at) ? data.dimmed * v : v);
+function shade(chart, index) { // as in figures: values are clipped first, then dimmed if they are at chance
+  const { scale } = groupOf(chart), v = Math.min(scale.high, Math.max(scale.low, score(chart)[index]));
+  return along(scale, atChance(chart, index) ? data.dimmed * v : v);
 }
 const along = (scale, v) => Math.min(1, Math.max(0, (v - scale.low) / (scale.high - scale.low)));
 function scaleBar(root, title, palette, ticks) {
-  const at = (t) => el("span", { style: `left:${t.at * 100}%` }, t.text);
+  const tick = (t) => el("span", { style: `left:${t.at * 100}%` }, t.text);
   const strip = el("div", { className: "strip", style: `margin:0 1em;background:linear-gradient(90deg,${palette.join(",")})` });
-  root.replaceChildren(title, strip, el("div", { className: "ticks" }, ...ticks.map(at)));
+  root.replaceChildren(title, strip, el("div", { className: "ticks" }, ...ticks.map(tick)));
 }
 

@@ -5,14 +5,14 @@ function layerScale() {
   return { low: first, high: Math.max(last, first + 1), ticks: [{ at: 0, text: String(first) }, { at: 1, text: String(last) }] };
 }
 function meaning(select) { // title, scale and value of an axis or colour
-  if (select.value === "layer") return { title: "Layer", scale: layerScale(), of: (at) => data.layers[Math.floor(at / H)] };
+  if (select.value === "layer") return { title: "Layer", scale: layerScale(), value: (index) => data.layers[Math.floor(index / H)] };
   const chart = data.charts[select.value], values = score(chart);
-  return { title: full(chart), scale: groupOf(chart).scale, of: (at) => (missing(values[at]) ? null : values[at]), shade: (at) => shade(chart, at) };
+  return { title: full(chart), scale: groupOf(chart).scale, value: (index) => (missing(values[index]) ? null : values[index]), shade: (index) => shade(chart, index) };
 }
 function between(values) { // the range of an axis, with room for the outermost points
-  const known = values.filter((v) => v !== null);
-  const low = known.reduce((a, b) => Math.min(a, b), Infinity), high = known.reduce((a, b) => Math.max(a, b), -Infinity);
-  return known.length ? [low - ((high - low) * 0.03 || 0.5), high + ((high - low) * 0.03 || 0.5)] : [0, 1];
+  const numbers = values.filter((v) => v !== null);
+  const low = numbers.reduce((a, b) => Math.min(a, b), Infinity), high = numbers.reduce((a, b) => Math.max(a, b), -Infinity);
+  return numbers.length ? [low - ((high - low) * 0.03 || 0.5), high + ((high - low) * 0.03 || 0.5)] : [0, 1];
 }
 function fillFinder(axes) {
   const all = data.groups.map((g) => [g.title, g.charts.map((c) => [c, `${words(data.charts[c].subject)} (${g.title})`])]);
@@ -27,21 +27,21 @@ function finder() {
   $("finder-chart").replaceChildren(el("div", { className: "panel" }, el("div", { className: "layers" }, canvas, div)));
   const heads = range(N).filter(exists);
   function draw() {
-    const [x, y, colour] = axes.map(meaning), [xs, ys] = [heads.map(x.of), heads.map(y.of)];
+    const [x, y, colour] = axes.map(meaning), [xs, ys] = [heads.map(x.value), heads.map(y.value)];
     const line = { zeroline: true, zerolinecolor: css("--line"), showgrid: true, gridcolor: css("--soft") };
     const plot = { xaxis: axis(esc(x.title), { ...line, range: between(xs) }), yaxis: axis(esc(y.title), { ...line, range: between(ys) }), margin: MARGIN };
     // Plotly draws axes and handles zoom and pointer; points are painted on a canvas below, because thousands of Plotly points take seconds.
     Plotly.react(div, [{ type: "scatter", mode: "none", x: xs, y: ys, hoverinfo: "none" }], layout(plot), CONFIG);
     div.setAttribute("aria-label", `Scatter of all heads: ${x.title} against ${y.title}, coloured by ${colour.title}.`);
     scaleBar($("finder-scale"), colour.title, paletteOf(colour.scale), colour.scale.ticks);
-    const tip = ({ pointIndex: i }) => [nameOf(heads[i]), ...axes.map(meaning).map((w) => `${w.title}: ${number(w.of(heads[i]))}`)];
+    const tip = ({ pointIndex: i }) => [nameOf(heads[i]), ...axes.map(meaning).map((a) => `${a.title}: ${number(a.value(heads[i]))}`)];
     if (!div._heard) div.on("plotly_afterplot", points);
     events(div, tip, (p) => select(heads[p.pointIndex]));
     points();
   }
   const points = () => paintPoints(canvas, div, heads, axes[2]);
   function mark() {
-    const [x, y] = axes.map((s) => (state.at === null ? null : meaning(s).of(state.at)));
+    const [x, y] = axes.map((s) => (state.selected === null ? null : meaning(s).value(state.selected)));
     Plotly.relayout(div, { shapes: missing(x) || missing(y) ? [] : ring(x, y, "circle", 7) });
   }
   const view = addView(div, draw, mark);
@@ -52,18 +52,18 @@ function paintPoints(canvas, div, heads, select) {
   const [width, height, dense] = [div.clientWidth, div.clientHeight, devicePixelRatio || 1], pen = canvas.getContext("2d");
   Object.assign(canvas, { width: width * dense, height: height * dense });
   Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
-  const [w, h] = [width - MARGIN.l - MARGIN.r, height - MARGIN.t - MARGIN.b], { x, y } = div.data[0], now = score(data.charts[state.chart]);
+  const [w, h] = [width - MARGIN.l - MARGIN.r, height - MARGIN.t - MARGIN.b], { x, y } = div.data[0], chartScores = score(data.charts[state.chart]);
   const [[x0, x1], [y0, y1]] = [div.layout.xaxis.range, div.layout.yaxis.range], colour = meaning(select), palette = shades(paletteOf(colour.scale));
   pen.scale(dense, dense);
   Object.assign(pen, { strokeStyle: css("--muted"), lineWidth: 0.7 });
   pen.beginPath();
   pen.rect(MARGIN.l, MARGIN.t, w, h);
   pen.clip();
-  heads.forEach((at, i) => {
-    const v = colour.of(at);
+  heads.forEach((index, i) => {
+    const v = colour.value(index);
     if (x[i] === null || y[i] === null) return;
-    pen.globalAlpha = kept(now[at]) ? 0.85 : 0.08;
-    pen.fillStyle = v === null ? css("--line") : palette[Math.round((colour.shade ? colour.shade(at) : along(colour.scale, v)) * 255)];
+    pen.globalAlpha = passesThreshold(chartScores[index]) ? 0.85 : 0.08;
+    pen.fillStyle = v === null ? css("--line") : palette[Math.round((colour.shade ? colour.shade(index) : along(colour.scale, v)) * 255)];
     pen.beginPath();
     pen.arc(MARGIN.l + ((x[i] - x0) / (x1 - x0)) * w, MARGIN.t + (1 - (y[i] - y0) / (y1 - y0)) * h, N > 3000 ? 2 : 3.6, 0, 7);
     pen.fill();

@@ -1,7 +1,7 @@
 // ---------- overview and close-up
 function fill(select, groups, extra = []) { // groups: [label, [[value, text], …]]
   const option = ([value, text]) => el("option", { value }, text);
-  select.replaceChildren(...extra.map(option), ...groups.map(([label, each]) => (label ? el("optgroup", { label }, ...each.map(option)) : each.map(option))).flat());
+  select.replaceChildren(...extra.map(option), ...groups.map(([label, choices]) => (label ? el("optgroup", { label }, ...choices.map(option)) : choices.map(option))).flat());
 }
 function showGroup(first = state.group.charts[0]) {
   const { group } = state;
@@ -28,9 +28,9 @@ function showChart(c) {
 }
 function showTop() {
   const chart = data.charts[state.chart];
-  const rows = places(chart).slice(0, 20).map((at) => {
-    const pick = el("button", { type: "button", onclick: () => select(at) }, nameOf(at));
-    return { cells: [place(chart, at), pick, number(score(chart)[at]), interval(chart, at)], current: at === state.at };
+  const rows = places(chart).slice(0, 20).map((index) => {
+    const pick = el("button", { type: "button", onclick: () => select(index) }, nameOf(index));
+    return { cells: [place(chart, index), pick, number(score(chart)[index]), interval(chart, index)], current: index === state.selected };
   });
   const wide = rows.some((r) => r.cells[3]);
   const cut = (cells) => (wide ? cells : cells.slice(0, 3));
@@ -40,7 +40,7 @@ function showTop() {
 }
 let fading = 0;
 function fadeLater() { // the text at once, the maps when the slider has rested for a moment
-  const values = sorted(data.charts[state.chart]), left = values.filter(kept).length;
+  const values = sorted(data.charts[state.chart]), left = values.filter(passesThreshold).length;
   const sign = state.group.scale.diverging ? "±" : "";
   $("threshold-value").textContent = `${sign}${number(limit())}: ${left} of ${values.length} heads remain`;
   clearTimeout(fading);
@@ -48,24 +48,24 @@ function fadeLater() { // the text at once, the maps when the slider has rested 
 }
 
 // ---------- selection
-function select(at, say = true) { // null: none
-  state.at = at;
+function select(index, say = true) { // null: none
+  state.selected = index;
   for (const view of views) if (!view.stale) view.mark();
   if (state.chart !== null) showTop();
   card();
-  if ($("bar")) { $("head").value = at === null ? "" : nameOf(at); $("goto-message").textContent = ""; }
+  if ($("bar")) { $("head").value = index === null ? "" : nameOf(index); $("goto-message").textContent = ""; }
   live.picked();
   if (!say) return;
   const chart = data.charts[state.chart];
-  const value = chart && !missing(score(chart)[at]) ? ` ${full(chart)}: ${number(score(chart)[at])}, ${placed(chart, at)}.` : "";
-  $("announce").textContent = `Selected ${nameOf(at)}.${value}`;
+  const value = chart && !missing(score(chart)[index]) ? ` ${full(chart)}: ${number(score(chart)[index])}, ${placeInWords(chart, index)}.` : "";
+  $("announce").textContent = `Selected ${nameOf(index)}.${value}`;
 }
 function goTo(text) {
   const [, layer, head] = /^\s*L?\s*(\d+)\s*[.,:\s]\s*H?\s*(\d+)\s*$/i.exec(text) ?? [];
   const row = data.layers.indexOf(Number(layer)), column = data.heads.indexOf(Number(head));
-  const at = row * H + column, none = row < 0 || column < 0;
-  if (!none && exists(at)) { select(at); return; }
-  const why = none ? `There is no head “${text.trim()}”.` : `${nameOf(at)} has no scores: layer ${data.layers[row]} may have no attention heads.`;
+  const index = row * H + column, none = row < 0 || column < 0;
+  if (!none && exists(index)) { select(index); return; }
+  const why = none ? `There is no head “${text.trim()}”.` : `${nameOf(index)} has no scores: layer ${data.layers[row]} may have no attention heads.`;
   $("goto-message").textContent = `${why} Heads here are ${nameOf(0)} to ${nameOf(N - 1)}.`;
 }
 

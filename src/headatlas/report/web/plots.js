@@ -61,8 +61,8 @@ function dropViews(parent) {
 // Frames around heads, white within black, visible on any colour. Drawn as two lines: one shape per head would be slow.
 function frames(heads, byLayer, pixels) {
   const x = [], y = [];
-  for (const at of heads) {
-    const [layer, head] = [data.layers[Math.floor(at / H)], data.heads[at % H]];
+  for (const index of heads) {
+    const [layer, head] = [data.layers[Math.floor(index / H)], data.heads[index % H]];
     for (const [down, right] of [[-0.5, -0.5], [-0.5, 0.5], [0.5, 0.5], [0.5, -0.5], [-0.5, -0.5]]) {
       x.push(byLayer ? layer + down : head + right);
       y.push(byLayer ? head + right : layer + down);
@@ -99,12 +99,12 @@ function grid(parent, { title, notes = [], framed = [], label, z, colours, tip, 
   }
   function mark() {
     if (!div.layout) return;
-    const [l, h] = state.at === null ? [] : [data.layers[Math.floor(state.at / H)], data.heads[state.at % H]];
-    const selected = state.at === null ? [] : ring(byLayer ? l : h, byLayer ? h : l, "rect", 5);
+    const [l, h] = state.selected === null ? [] : [data.layers[Math.floor(state.selected / H)], data.heads[state.selected % H]];
+    const selected = state.selected === null ? [] : ring(byLayer ? l : h, byLayer ? h : l, "rect", 5);
     Plotly.relayout(div, { shapes: [...live.crosses(byLayer), ...selected] });
   }
   root.addEventListener("keydown", (e) => {
-    if (e.key === "x" && state.at !== null) live.toggle(state.at);
+    if (e.key === "x" && state.selected !== null) live.toggle(state.selected);
     const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[e.key];
     if (!steps || e.ctrlKey || e.metaKey || e.altKey) return;
     e.preventDefault();
@@ -113,22 +113,22 @@ function grid(parent, { title, notes = [], framed = [], label, z, colours, tip, 
   return addView(root, draw, mark);
 }
 function move(down, right) {
-  let [row, column] = [Math.floor((state.at ?? 0) / H), (state.at ?? 0) % H];
+  let [row, column] = [Math.floor((state.selected ?? 0) / H), (state.selected ?? 0) % H];
   do { row += down; column += right; } while (row >= 0 && row < N / H && column >= 0 && column < H && !exists(row * H + column));
   if (row >= 0 && row < N / H && column >= 0 && column < H) select(row * H + column);
 }
 function chartGrid(parent, chart, options = {}) {
   const { scale } = groupOf(chart), values = score(chart);
-  const z = (at) => (missing(values[at]) ? null : (kept(values[at]) ? 0.51 : 0) + 0.49 * shade(chart, at));
-  const top = best(chart), highest = top === undefined ? "" : ` Highest: ${nameOf(top)}, ${number(values[top])}, ${placed(chart, top)}.`;
+  const z = (index) => (missing(values[index]) ? null : (passesThreshold(values[index]) ? 0.51 : 0) + 0.49 * shade(chart, index));
+  const top = best(chart), highest = top === undefined ? "" : ` Highest: ${nameOf(top)}, ${number(values[top])}, ${placeInWords(chart, top)}.`;
   const label = `Heat map of ${full(chart)}, by layer and head.${highest}${chart.notes.map((note) => ` ${note}.`).join("")}`;
-  const tip = (at) => tipOf(chart, at), colours = () => twoHalves(paletteOf(scale));
+  const tip = (index) => tipOf(chart, index), colours = () => twoHalves(paletteOf(scale));
   return grid(parent, { title: words(chart.subject), notes: chart.notes, framed: chart.tested, label, z, colours, tip, ...options });
 }
-function tipOf(chart, at) {
-  if (missing(score(chart)[at])) return [nameOf(at), "no head here, or no score"];
-  const between = interval(chart, at);
-  const lines = [`${nameOf(at)} (layer ${data.layers[Math.floor(at / H)]}, head ${data.heads[at % H]})`, `${full(chart)}: ${number(score(chart)[at])}`];
-  return [...lines, placed(chart, at), ...(between ? [`interval ${between}`] : []), ...(chart.tested.includes(at) ? [REMOVED] : [])];
+function tipOf(chart, index) {
+  if (missing(score(chart)[index])) return [nameOf(index), "no head here, or no score"];
+  const between = interval(chart, index);
+  const lines = [`${nameOf(index)} (layer ${data.layers[Math.floor(index / H)]}, head ${data.heads[index % H]})`, `${full(chart)}: ${number(score(chart)[index])}`];
+  return [...lines, placeInWords(chart, index), ...(between ? [`interval ${between}`] : []), ...(chart.tested.includes(index) ? [REMOVED] : [])];
 }
 

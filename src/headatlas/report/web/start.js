@@ -10,9 +10,9 @@ function failed() {
 }
 const memory = `headatlas ${data.model}`;
 function remember() {
-  const { group, chart, at, threshold } = state, subject = data.charts[chart]?.subject, theme = document.documentElement.dataset.theme;
-  const now = { theme, at, threshold, y: scrollY, group: group && [group.method, group.title], subject };
-  try { sessionStorage.setItem(memory, JSON.stringify(now)); } catch { /* some browsers have no storage for files */ }
+  const { group, chart, selected, threshold } = state, subject = data.charts[chart]?.subject, theme = document.documentElement.dataset.theme;
+  const shown = { theme, selected, threshold, y: scrollY, group: group && [group.method, group.title], subject };
+  try { sessionStorage.setItem(memory, JSON.stringify(shown)); } catch { /* some browsers have no storage for files */ }
 }
 function recall() {
   let then = null;
@@ -28,7 +28,7 @@ function recall() {
     $("threshold").value = then.threshold;
     const subject = state.group.charts.find((c) => data.charts[c].subject === then.subject);
     if (subject !== undefined) showChart(subject);
-    if (then.at !== null && exists(then.at)) select(then.at, false);
+    if (then.selected !== null && exists(then.selected)) select(then.selected, false);
   }
   requestAnimationFrame(() => scrollTo(0, then.y));
 }
@@ -47,13 +47,13 @@ function listen() {
   $("goto").addEventListener("submit", (e) => { e.preventDefault(); goTo($("head").value); });
 }
 function start() {
-  const dark = matchMedia("(prefers-color-scheme: dark)"), now = () => document.documentElement.dataset.theme;
+  const dark = matchMedia("(prefers-color-scheme: dark)"), currentTheme = () => document.documentElement.dataset.theme;
   theme(dark.matches ? "dark" : "light");
   dark.addEventListener("change", (e) => theme(e.matches ? "dark" : "light"));
-  $("theme").addEventListener("click", () => theme(now() === "dark" ? "light" : "dark"));
+  $("theme").addEventListener("click", () => theme(currentTheme() === "dark" ? "light" : "dark"));
   let before = null; // print on white, with panels that were not scrolled to
   const printing = (on) => document.documentElement.classList.toggle("printing", on); // as wide as paper before charts are drawn
-  addEventListener("beforeprint", () => { before = now(); printing(true); theme("light"); for (const view of views) if (view.stale) paint(view); });
+  addEventListener("beforeprint", () => { before = currentTheme(); printing(true); theme("light"); for (const view of views) if (view.stale) paint(view); });
   addEventListener("afterprint", () => { printing(false); theme(before); });
   addEventListener("scroll", () => ($("tip").hidden = true), { passive: true });
   const charts = data.charts.length;

@@ -27,9 +27,9 @@ function curvePanel(parent, t) {
     events(div, ({ x: removed }) => curveTip(t, t.removed.indexOf(removed)));
   }
   function mark() {
-    const i = state.at === null ? null : stepOf(t, state.at);
+    const i = state.selected === null ? null : stepOf(t, state.selected);
     root.classList.toggle("lit", i !== null);
-    detail.textContent = i === null ? "" : `${nameOf(state.at)} is among the top ${t.removed[i]}`;
+    detail.textContent = i === null ? "" : `${nameOf(state.selected)} is among the top ${t.removed[i]}`;
   }
   addView(root, draw, mark).steady = true;
 }
@@ -37,9 +37,9 @@ function curveTip(t, i) {
   const random = t.removed[i] === t.heads && !missing(t.random) ? [`random: ${number(t.random)}`, `middle 90 %: ${number(t.random_low)} to ${number(t.random_high)}`, t.outcome] : [];
   return [`${t.removed[i]} heads removed`, `top: ${number(t.curve[i])}`, ...random];
 }
-function stepOf(t, at) { // the smallest set of removed top heads that holds this one
+function stepOf(t, index) { // the smallest set of removed top heads that holds this one
   if (t.chart === null) return null;
-  const place = places(data.charts[t.chart]).indexOf(at), i = t.removed.findIndex((n) => n > place);
+  const place = places(data.charts[t.chart]).indexOf(index), i = t.removed.findIndex((n) => n > place);
   return place < 0 || i < 0 ? null : i;
 }
 function special() {
