@@ -49,7 +49,7 @@ def states(lm: LM, out: Path, methods: list[str], preset: str = "quick") -> dict
 
 def run(lm: LM, out: Path, methods: list[str], **options) -> ha.Atlas:
     """Without figures, which take longest."""
-    return ha.run(lm, out, methods=methods, draw=False, **options)
+    return ha.run(lm, out, methods=methods, tests=False, draw=False, **options)
 
 
 def written(folder: Path) -> dict[str, int]:
@@ -202,12 +202,12 @@ def run_until_killed(folder: Path, at: int, when: str, threads: int) -> None:
 
     draw_small()
     Path.replace = counted
-    ha.run(lm_for_killing(), folder, methods=KILL_METHODS)
+    ha.run(lm_for_killing(), folder, methods=KILL_METHODS, tests=False)
 
 
 def test_killed_at_any_moment_it_ends_with_the_same_files(tmp_path) -> None:
     """Killed just before or after files are renamed: index, parts, results, figures, page."""
-    ha.run(lm_for_killing(), tmp_path / "undisturbed", methods=KILL_METHODS)
+    ha.run(lm_for_killing(), tmp_path / "undisturbed", methods=KILL_METHODS, tests=False)
     killed = tmp_path / "killed"
     processes = multiprocessing.get_context("forkserver")  # one process imports everything, the others are its copies
     processes.set_forkserver_preload([__name__, "headatlas.runs.run", "h5netcdf"])
@@ -217,7 +217,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_files(tmp_path) -> None:
         process.join()
         assert process.exitcode == -signal.SIGKILL
     assert not (killed / "report.html").is_file() or 'http-equiv="refresh"' in (killed / "report.html").read_text()
-    ha.run(lm_for_killing(), killed, methods=KILL_METHODS)
+    ha.run(lm_for_killing(), killed, methods=KILL_METHODS, tests=False)
     names = sorted(str(p.relative_to(killed)) for p in killed.rglob("*"))
     assert names == sorted(
         str(p.relative_to(killed.parent / "undisturbed")) for p in (tmp_path / "undisturbed").rglob("*")

@@ -143,6 +143,8 @@ class RunDisplay(Watch):
 
     def _method_in_words(self, job: str) -> str:
         assert self.timeline is not None
+        if len(self.timeline.seconds) == 1:
+            return job
         return f"method {list(self.timeline.seconds).index(job) + 1} of {len(self.timeline.seconds)}: {job}"
 
     def _time_left_in_words(self) -> str:

@@ -359,7 +359,13 @@ def test_a_link_brings_back_what_it_was_copied_from(opened: Open, tab: "playwrig
 
 @pytest.mark.parametrize(
     "fragment",
-    ['{"prompt": 3, "heads": [[9, 9, 0], "x", [0, 0, 7]], "selected": 1e9}', "not json", '{"heads": {"0": 1}}', "null", "%"],
+    [
+        '{"prompt": 3, "heads": [[9, 9, 0], "x", [0, 0, 7]], "selected": 1e9}',
+        "not json",
+        '{"heads": {"0": 1}}',
+        "null",
+        "%",
+    ],
 )
 def test_a_fragment_that_means_nothing_is_an_empty_page(tab: "playwright.Page", fragment: str) -> None:
     type_prompt(tab)

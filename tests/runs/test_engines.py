@@ -46,7 +46,7 @@ def expected(model, tmp_path_factory) -> dict[str, bytes]:
 
 def run(model, out, methods=METHODS, **options) -> ha.Atlas:
     """Figures are drawn here and not by workers, and take longest."""
-    return ha.run(model, out, methods=methods, draw=False, **options)
+    return ha.run(model, out, methods=methods, tests=False, draw=False, **options)
 
 
 def files(atlas) -> dict[str, bytes]:
@@ -179,9 +179,8 @@ def test_a_cluster_whose_workers_and_machines_die_makes_the_same_files(model, ex
 
 @pytest.mark.slow
 def test_a_driver_that_is_killed_goes_on_where_it_was(model, expected, tmp_path) -> None:
-    code = (
-        f"import headatlas as ha; ha.run({str(model)!r}, {str(tmp_path)!r}, methods={METHODS!r}, workers=1, draw=False)"
-    )
+    options = f"methods={METHODS!r}, workers=1, tests=False, draw=False"
+    code = f"import headatlas as ha; ha.run({str(model)!r}, {str(tmp_path)!r}, {options})"
     script = tmp_path / "driver.py"
     script.write_text(f"import torch; torch.set_num_threads(1)\n{code}\n")  # unguarded: workers do not run it again
     driver = subprocess.Popen([sys.executable, script], start_new_session=True)
@@ -324,7 +323,8 @@ def listen():
     ours = {p.pid for server in servers for p in (server, *server.children(recursive=True))}
     print(session, *(c.laddr.ip for c in psutil.net_connections() if c.status == "LISTEN" and c.pid in ours))
 
-made = ha.run(*sys.argv[1:], methods=["taylor", "ablate"], engine="ray", workers=1, draw=False, progress=progress)
+options = {"engine": "ray", "workers": 1, "tests": False, "draw": False, "progress": progress}
+made = ha.run(*sys.argv[1:], methods=["taylor", "ablate"], **options)
 assert set(made.complete) == {"taylor", "ablate"}
 """
 

@@ -114,7 +114,7 @@ class Seen(Watch):
 
 def test_the_page_is_there_after_the_first_method_and_figures_are_drawn_once(tmp_path) -> None:
     seen = Seen(tmp_path)
-    ha.run(tiny_lm(), tmp_path, methods=["pattern", "taylor", "ablate"], watch=seen)
+    ha.run(tiny_lm(), tmp_path, methods=["pattern", "taylor", "ablate"], tests=False, watch=seen)
     assert len(seen.pages) == 2  # the last one is without a word: it is complete
     pending = [json.loads(re.search(r'"pending":(\[.*?\])', text)[1]) for text in seen.pages]
     assert [len(p) for p in pending] == [2, 1]

@@ -34,6 +34,7 @@ from headatlas.figures.figure_names import FIGURES, FORMATS, PALETTES, STYLES
 from headatlas.methods import method_names
 from headatlas.progress import default_progress, show_step
 from headatlas.report import PAGE
+from headatlas.results.stored_tests import TESTS
 from headatlas.runs.selection import select_methods
 from headatlas.tasks.built_in import FUNCTIONS
 from headatlas.terminal import bar
@@ -84,6 +85,10 @@ def run(
     preset: Preset = "quick",
     methods: Methods = "",
     functions: Functions = "",
+    tests: Annotated[
+        bool,
+        typer.Option(help="Test the top heads of the maps by removing them (docs/concepts/evidence.md)."),
+    ] = True,
     device: Device = "auto",
     dtype: Dtype = "auto",
     engine: Engine = "local",
@@ -116,7 +121,7 @@ def run(
         "workers": workers,
     }
     if plan_only:
-        _show_estimate(model, where, preset, split_names(methods), split_names(functions))
+        _show_estimate(model, where, preset, split_names(methods), split_names(functions), tests)
         return
     display = Display(out, open_page)
     default_progress.set(display)
@@ -127,6 +132,7 @@ def run(
             preset=preset,
             methods=split_names(methods),
             functions=split_names(functions),
+            tests=tests,
             command=shlex.join(["headatlas", *sys.argv[1:]]),
             progress=display,
             watch=display,
@@ -140,7 +146,12 @@ def run(
 
 
 def _show_estimate(
-    model: str, where: "WhereOptions", preset: str, methods: list[str] | None, functions: list[str] | None
+    model: str,
+    where: "WhereOptions",
+    preset: str,
+    methods: list[str] | None,
+    functions: list[str] | None,
+    tests: bool,
 ) -> None:
     from headatlas.runs import tables
     from headatlas.runs.estimate import estimate
@@ -150,6 +161,8 @@ def _show_estimate(
         where["workers"] = where["workers"] or Where(**where).count_workers()
     result = estimate(model, preset=preset, methods=methods, functions=functions, progress=bar, **where)
     print_table(f"Estimate for {result.title}", tables.estimate_rows(result))
+    if tests:
+        typer.echo(tables.tests_in_words(result.planned.possible, preset))
     for line in tables.estimate_in_words(result):
         typer.echo(line)
 
@@ -168,10 +181,13 @@ def _show_atlas(atlas: "Atlas", planned: list[str]) -> int:
     for name, entry in entries.items():
         if "not_drawn" in entry:
             failures.append(f"{name} could not be drawn: {entry['not_drawn']}")
+    if "why" in (tests := atlas.info.get(TESTS, {})):
+        failures.append(f"tests failed: {tests['why']}")
     for line in failures:
         typer.echo(line)
     n_figures = sum(name.endswith(".png") for name in atlas.info["shown"]["files"])
-    files = [*(f"{method}.nc" for method in atlas.complete), f"{n_figures} figures", str(atlas.folder / PAGE)]
+    written = [*atlas.complete, *([] if atlas.tests is None else [TESTS])]
+    files = [*(f"{name}.nc" for name in written), f"{n_figures} figures", str(atlas.folder / PAGE)]
     typer.echo(f"wrote {', '.join(files)}")
     return len(failures)
 

@@ -46,7 +46,25 @@ Model = Annotated[
 ]
 
 
-Out = Annotated[Path, typer.Option(help="Folder for the result, from which interrupted work resumes.")]
+DEFAULT_FOLDER = Path("atlas")
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help=f"Folder for the result, from which interrupted work resumes.  [default: {DEFAULT_FOLDER}]",
+        show_default=False,
+    ),
+]
+
+
+Tests = Annotated[
+    bool | None,
+    typer.Option(
+        "--tests/--no-tests",
+        help="Test the top heads of the maps by removing them (docs/concepts/evidence.md)."
+        "  [default: yes if --out is given]",
+        show_default=False,
+    ),
+]
 
 
 def make_command(method: Method) -> Any:
@@ -79,7 +97,8 @@ def run_method(
     options: Mapping[str, Any],
     *,
     preset: Preset = "quick",
-    out: Out = Path("atlas"),
+    out: Out = None,
+    tests: Tests = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
     engine: Engine = "local",
@@ -95,15 +114,17 @@ def run_method(
     from headatlas.results.tables import warnings
     from headatlas.runs import run as runs
 
-    display = Display(out, shows_plan=not as_json)
+    folder = out or DEFAULT_FOLDER
+    display = Display(folder, shows_plan=not as_json)
     default_progress.set(display)
-    with resumable(out):
+    with resumable(folder):
         result = runs.compute(
             method,
-            model or _model_of(out) or DEFAULT_MODEL,
+            model or _model_of(folder) or DEFAULT_MODEL,
             options,
             preset=preset,
-            out=out,
+            out=folder,
+            tests=out is not None if tests is None else tests,
             command=shlex.join(["headatlas", *sys.argv[1:]]),
             progress=display,
             watch=display,
@@ -116,7 +137,7 @@ def run_method(
         )
     results = {method.name: result}
     sentences = [*warnings(results), *reliability_warnings(results)]
-    print_tables(method_tables(result), as_json, out / f"{method.name}.nc", sentences)
+    print_tables(method_tables(result), as_json, folder / f"{method.name}.nc", sentences)
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -75,6 +75,7 @@ def _failed(info: Mapping[str, Any], pending: Mapping[str, float | None]) -> lis
     """List methods that failed, or whose figures could not be drawn, and why."""
     methods_of_run = dict(info.get("methods") or {}).items()
     reasons = {name: about.get("not_drawn" if about.get("complete") else "why") for name, about in methods_of_run}
+    reasons |= {"tests": dict(info.get("tests") or {}).get("why")}
     return [{"title": title_of(name), "why": str(why)} for name, why in reasons.items() if why and name not in pending]
 
 

@@ -63,8 +63,9 @@ def _draw(manifest: Manifest, pending: Mapping[str, float | None], progress: Pro
     picture_keys: dict[str, str] = {}
     paths = [folder / PAGE]
     for picture in progress(list(pictures(results)), "drawing"):
-        sources = [(name, manifest.hashes[name], times.get(name)) for name in picture.methods]
-        picture_keys[picture.name] = _hash([__version__, sources, manifest.hashes.get(TESTS)])
+        tested = [TESTS] if any("tested_outcome" in results[name] for name in picture.methods) else []
+        sources = [(name, manifest.hashes[name], times.get(name)) for name in (*picture.methods, *tested)]
+        picture_keys[picture.name] = _hash([__version__, sources])
         files = files_of(picture, folder / "figures")
         if shown["pictures"].get(picture.name) != picture_keys[picture.name] or not all(f.is_file() for f in files):
             write_picture(picture, results, folder / "figures", when=times)

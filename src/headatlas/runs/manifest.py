@@ -26,7 +26,7 @@ class Manifest:
         info: the content of atlas.json: the model, the run, the outcome of each method, the figures.
         results: every result in the folder, by method.
         tests: the tests of their maps, if there are any.
-        hashes: the hash of each result's file, by method.
+        hashes: the hash of each result's file, by method; with tests, that of their file.
         to_do: the plans whose results are missing, or depend on something that has changed.
     """
 
@@ -62,15 +62,17 @@ class Manifest:
         self.write()
 
     def note(self, name: str, result: Result) -> None:
-        """Note the outcome of a method, and keep its result."""
-        if result.error is not None:
+        """Note how a method, or the tests of the maps, went, and keep the result."""
+        if name == TESTS:
+            self._note_tests(result)
+        elif result.error is not None:
             self.info["methods"][name] = {"complete": False, "why": str(result.error)}
         else:
             self.info["methods"][name] = _complete_entry(self.to_do[name], result.seconds)
             self._keep(name, result.value)
         self.write()
 
-    def note_tests(self, result: Result) -> None:
+    def _note_tests(self, result: Result) -> None:
         """Note how the tests of the maps went, and show their outcomes with the maps."""
         if result.error is not None:
             self.info["tests"] = {"complete": False, "why": str(result.error)}
@@ -78,7 +80,6 @@ class Manifest:
             self.tests = result.value
             self.info["tests"] = {"complete": True, "file": f"{TESTS}.nc", "seconds": round(result.seconds, 2)}
             self.hashes[TESTS] = sha256(self.folder / f"{TESTS}.nc")
-        self.write()
 
     def note_not_drawn(self, name: str, reason: str) -> None:
         """Note that a result is complete, but cannot be drawn."""

@@ -129,7 +129,7 @@ def plan_tests(
     ]
     for test in new:
         key = test.labels.test_key
-        arguments = {"output": key, "surveyed": surveyed, **test.arguments}
+        arguments = {"name": test.labels.test, "output": key, "surveyed": surveyed, **test.arguments}
         parts.append(Part(name=test.labels.test, do=do_test, arguments=arguments, inputs=(surveyed,), outputs=(key,)))
     kept = [labels for labels, _ in stored.values() if labels.method not in planned]
     order = list(results)
@@ -227,6 +227,13 @@ def choose_others(subject: str, same_method: Subjects, max_others: int = MAX_OTH
     return {name: candidates[name] for name in names}
 
 
+def count_tests(plans: Mapping[str, Plan], preset: str) -> int:
+    """Return how many maps may be tested, at most: it is known before there are any maps."""
+    most = PRESETS[preset]["max_subjects"]
+    claims = {name: sum(bool(m.claim) for m in get_method(name).measures) for name in plans}
+    return sum(claims[name] * min(most, len(plan.work.subjects)) for name, plan in plans.items())
+
+
 # --- parts
 
 
@@ -255,6 +262,7 @@ def _mixture_prompts(lm: LM, name: str, what: Any) -> Sequence[Any]:
 def do_test(
     lm: LM,
     *,
+    name: str,
     output: str,
     surveyed: str,
     subject: Any,
@@ -286,7 +294,7 @@ def do_test(
         claim=claim,
         ranking=ranking,
         draws=draws,
-        progress=progress,
+        progress=lambda items, label: progress(items, name),
     )
     done[output] = to_arrays(test)
 

@@ -18,7 +18,7 @@ from headatlas.models.lm import LM
 from headatlas.progress import Progress, Watch, silent
 from headatlas.report import PAGE
 from headatlas.results.atlas import Atlas, open_atlas
-from headatlas.results.stored_tests import with_outcomes
+from headatlas.results.stored_tests import TESTS, with_outcomes
 from headatlas.runs.draw import draw_atlas
 from headatlas.runs.execute import execute
 from headatlas.runs.manifest import Manifest
@@ -36,7 +36,7 @@ def run(
     preset: str = "quick",
     methods: Sequence[str] | str | None = None,
     functions: Sequence[str] | str | None = None,
-    tests: bool = False,
+    tests: bool = True,
     draw: bool = True,
     command: str = "",
     progress: Progress = silent,
@@ -53,7 +53,7 @@ def run(
         preset: 'quick' for a laptop, 'full' for the settings of the publications.
         methods: names of methods (default: those of the preset).
         functions: cognitive functions, for the methods that have this option (default: those of the preset).
-        tests: test the top heads of the maps by removing them (docs/concepts/evidence.md).
+        tests: test the top heads of the maps by removing them (docs/concepts/evidence.md), once all maps are there.
         draw: draw the figures and the page, after every method, so that first results can be seen early.
         command: the command line, to be noted in atlas.json.
         progress: wraps sequences of work and shows how far they are.
@@ -164,9 +164,16 @@ def _carry_out(
             watch,
         )
         watch.on_begin(timeline)
-        _do_plans(pool, manifest, timeline, draw, stop_at_error, progress)
-        if tests:
-            _do_tests(pool, manifest, planned, tests, stop_at_error, progress, watch)
+        _do_plans(pool, manifest, plans, timeline, draw, stop_at_error, progress)
+        to_test = plan_tests(manifest.results, planned.possible, tests, manifest.tests) if tests else None
+        if to_test is not None:
+            n_parts = len(to_test.work.parts) + 1
+            timeline = Timeline({TESTS: to_test.seconds}, {TESTS: n_parts}, pool.backend.size, watch)
+            watch.on_begin(timeline)
+            if draw:
+                draw_atlas(manifest, progress, timeline)
+                watch.on_page_drawn(folder / PAGE)
+            _do_plans(pool, manifest, {TESTS: to_test}, timeline, draw, stop_at_error, progress)
         if draw:
             draw_atlas(manifest, progress)
     return manifest
@@ -175,15 +182,16 @@ def _carry_out(
 def _do_plans(
     pool: Pool,
     manifest: Manifest,
+    plans: Mapping[str, Plan],
     timeline: Timeline,
     draw: bool,
     stop_at_error: bool,
     progress: Progress,
 ) -> None:
-    """Execute the plans that are to be done, and draw each result as it comes."""
+    """Execute plans, and draw each result as it comes."""
     page = manifest.folder / PAGE
     try:
-        with closing(execute(pool, manifest.to_do, manifest.folder, progress, timeline)) as results:
+        with closing(execute(pool, plans, manifest.folder, progress, timeline)) as results:
             for name, result in results:
                 manifest.note(name, result)
                 timeline.finish(name, result.error)
@@ -199,30 +207,3 @@ def _do_plans(
         raise
     finally:
         timeline.watch.on_end()
-
-
-def _do_tests(
-    pool: Pool,
-    manifest: Manifest,
-    planned: RunPlan,
-    preset: str,
-    stop_at_error: bool,
-    progress: Progress,
-    watch: Watch,
-) -> None:
-    """Test the maps that were not tested like that before."""
-    plan = plan_tests(manifest.results, planned.possible, preset, manifest.tests)
-    if plan is None:
-        return
-    plans = {plan.method: plan}
-    timeline = Timeline({plan.method: plan.seconds}, {plan.method: len(plan.work.parts) + 1}, pool.backend.size, watch)
-    watch.on_begin(timeline)
-    try:
-        with closing(execute(pool, plans, manifest.folder, progress, timeline)) as results:
-            for name, result in results:
-                manifest.note_tests(result)
-                timeline.finish(name, result.error)
-                if result.error is not None and stop_at_error:
-                    raise result.error
-    finally:
-        watch.on_end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,17 @@ def estimate_in_words(estimate: Estimate) -> list[str]:
         f"memory per worker: {memory}",
         "timed on one part of each kind (docs/how-to/cluster.md)",
     ]
+
+
+def tests_in_words(plans: Mapping[str, Plan], preset: str) -> str:
+    """Return a line about the tests of the maps: at most how many, and with how many prompts and draws."""
+    from headatlas.runs.map_tests import PRESETS, count_tests
+
+    settings = PRESETS[preset]
+    return (
+        f"tests: at most {count_tests(plans, preset)}, each with {settings['prompts']} prompts and up to"
+        f" {settings['draws']} draws of random heads; their time is not estimated"
+    )
 
 
 def _time(seconds: float) -> str:
