@@ -6,10 +6,12 @@ import sys
 from docs_pages import FIGURES, ROOT, save_pictures, table, write_block
 
 import headatlas as ha
+from headatlas.evidence.control import gates_without, top_heads
+from headatlas.evidence.heads_test import number_of_heads
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.prompts import load_tasks
 
-PICTURE_NAMES = ("importance-dissociate", "trade-off", "specialisation-dissociate")
+PICTURE_NAMES = ("importance-dissociate",)
 BEGIN, END = (
     "<!-- before and after: written by `make docs-dissociate` -->\n",
     "<!-- end of before and after -->",
@@ -23,7 +25,7 @@ def block(run: dict) -> str:
     tasks = run["tasks"]
     lines = [
         f"Held-out prompts answered correctly, of {run['asked']} per task, by the whole {run['model']} and without the",
-        "heads that the quick preset selected for one task (`make docs-dissociate`):",
+        f"{run['removed']} (`make docs-dissociate`):",
         "",
         *table({"without the heads of": row} | {t: n_right[t] for t in tasks} for row, n_right in run["right"].items()),
     ]
@@ -40,9 +42,9 @@ def main(folder: str) -> None:
     lm = ha.load(atlas.info["model"]["name"])
     save_pictures({"dissociate": result}, PICTURE_NAMES)
     names = [str(f) for f in result.function.values]
-    rows = {"none": None} | {
-        name: result.heads.gates(name) for name in names if result.selected.sel(function=name).any()
-    }
+    n_heads = number_of_heads(lm.n_layers * lm.n_heads)
+    sets = [top_heads(result.importance.sel(function=name).values, n_heads) for name in names]
+    rows = {"none": None} | dict(zip(names, gates_without(sets, (lm.n_layers, lm.n_heads)), strict=True))
     n_right: dict[str, dict[str, int]] = {row: {} for row in rows}
     examples = []
     for task in load_tasks(lm, names):
@@ -63,7 +65,15 @@ def main(folder: str) -> None:
                 },
             }
         )
-    run = {"model": lm.name, "asked": PROMPTS_PER_TASK, "tasks": names, "right": n_right, "examples": examples}
+    removed = f"{n_heads} top heads of the quick preset's map of one task"
+    run = {
+        "model": lm.name,
+        "asked": PROMPTS_PER_TASK,
+        "removed": removed,
+        "tasks": names,
+        "right": n_right,
+        "examples": examples,
+    }
     (FIGURES / "dissociate-run.json").write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n")
     write_block(ROOT / "docs" / "methods" / "dissociate.md", BEGIN, block(run), END)
 

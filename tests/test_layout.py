@@ -20,7 +20,7 @@ ALLOWED_METHODS = {  # who may know a method that is not its own
 ROOMS = ("figures", "report", "results", "live", "cli", "edits", "comparison")  # which show what any method says
 ORDINARY = {  # names of variables that are words of other things there too
     *("answer", "depth", "distance", "each", "held_out", "k", "length", "loss", "need", "pairs", "raised", "response"),
-    *("set", "share", "signed", "summary", "texts", "token", "used", "vector"),
+    *("selectivity", "set", "share", "signed", "summary", "texts", "token", "used", "vector"),
     "specialisation",  # a figure's name
 }
 LEAKS = {  # which are left: this list only becomes shorter
